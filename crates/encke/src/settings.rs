@@ -1,0 +1,341 @@
+//! Everything that can be set, with its default: one flat list of names with their units.
+//!
+//! The program reads these names from its file, its environment and its flags; the library takes the struct.
+//! The defaults are CometD's where CometD has the option (reference: CometD 9 "Server options").
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// The settings of a server. `Settings::default()` is a good server on loopback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    // ---- where
+    /// Address and port to listen on. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// How many shards (threads with their own sessions) to run. 0: one per core.
+    pub shards: usize,
+
+    // ---- Bayeux timing
+    /// How long a `/meta/connect` is held, in milliseconds.
+    pub timeout_ms: u64,
+    /// How long a client waits between two connects, in milliseconds.
+    pub interval_ms: u64,
+    /// How long after `interval_ms` a silent session lives, in milliseconds.
+    pub max_interval_ms: u64,
+    /// The most a client may ask for as its own grace or hold time, in milliseconds.
+    pub client_interval_max_ms: u64,
+    /// How long a lazy message waits at most, in milliseconds.
+    pub lazy_timeout_max_ms: u64,
+    /// How long a socket may stay without a Bayeux handshake, in milliseconds.
+    pub handshake_timeout_ms: u64,
+    /// How long a WebSocket may stay without any frame from its client, in milliseconds. 0: for ever.
+    pub websocket_idle_timeout_ms: u64,
+    /// How long the headers or the body of a request may take to arrive, in milliseconds.
+    pub request_timeout_ms: u64,
+    /// How long an idle keep-alive connection stays open, in milliseconds.
+    pub keep_alive_timeout_ms: u64,
+    /// How long a draining server waits for its clients to leave, in milliseconds.
+    pub drain_timeout_ms: u64,
+    /// Clients told to come back at a drain spread over this time, in milliseconds.
+    pub drain_spread_ms: u64,
+
+    // ---- Bayeux behaviour
+    /// The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.
+    pub transports: Vec<TransportName>,
+    /// The paths the Bayeux endpoint answers on, each with all its sub-paths.
+    pub mounts: Vec<String>,
+    /// Whether a publisher that subscribes to its own channel gets its own messages.
+    pub broadcast_to_publisher: bool,
+    /// Whether messages reach long-polling clients only with connect replies.
+    pub connect_deliver_only: bool,
+    /// Whether the `ext` of a published message reaches the subscribers (the binary extension needs it).
+    pub forward_ext: bool,
+    /// Whether replies and publications carry a `timestamp` (the timestamp extension).
+    pub timestamps: bool,
+    /// Disconnects a session without messages from its client for so long, in milliseconds (the activity extension). 0: off.
+    pub activity_timeout_ms: u64,
+    /// Whether messages to a session count as its activity, too.
+    pub activity_counts_deliveries: bool,
+    /// Rules for channels; of several that match, the first is taken.
+    pub channels: Vec<ChannelRule>,
+
+    // ---- browsers
+    /// Origins (`https://example.com`) allowed beside the server's own. `*` allows all, without credentials.
+    pub allowed_origins: Vec<String>,
+    /// Host names a browser may use for this server; empty: any, except that a loopback server answers to loopback names only.
+    pub allowed_hosts: Vec<String>,
+    /// Connects held at the same time for one browser; more are told to poll. -1: no limit, 0: none.
+    pub browser_sessions_max: i32,
+    /// Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.
+    pub browser_surplus_interval_ms: u64,
+    /// Whether a request needs no cookie, only a `clientId`.
+    pub trust_client_session: bool,
+    /// The name of the cookie that tells browsers apart.
+    pub cookie_name: String,
+    /// The domain of the cookie. Empty: none.
+    pub cookie_domain: String,
+    /// The path of the cookie.
+    pub cookie_path: String,
+    /// The life of the cookie in seconds. -1: until the browser closes.
+    pub cookie_max_age_s: i64,
+    /// Whether scripts cannot see the cookie.
+    pub cookie_http_only: bool,
+    /// Whether the cookie is sent over TLS only.
+    pub cookie_secure: bool,
+    /// The cookie's `SameSite`: `Lax`, `Strict`, `None`, or empty for none.
+    pub cookie_same_site: String,
+    /// Whether the cookie is partitioned by top-level site.
+    pub cookie_partitioned: bool,
+    /// The HTTP status that ends a held connect when a newer one replaces it (400 to 599).
+    pub duplicate_connect_status: u16,
+    /// The query parameter that names the callback of callback-polling.
+    pub callback_parameter: String,
+
+    // ---- limits
+    /// Open connections of the whole server.
+    pub connections_max: usize,
+    /// Sessions of the whole server.
+    pub sessions_max: usize,
+    /// Size of one WebSocket message or request body, in bytes.
+    pub message_bytes_max: usize,
+    /// Size of all headers of a request, in bytes.
+    pub header_bytes_max: usize,
+    /// Messages in one batch.
+    pub batch_messages_max: usize,
+    /// Depth of nesting in JSON.
+    pub json_depth_max: usize,
+    /// Length of a channel name, in bytes.
+    pub channel_bytes_max: usize,
+    /// Segments of a channel name.
+    pub channel_segments_max: usize,
+    /// Channels and patterns with a subscriber, of one shard.
+    pub channels_max: usize,
+    /// Subscriptions of one session.
+    pub subscriptions_max: usize,
+    /// Messages that wait in the outbox of one session.
+    pub outbox_messages_max: usize,
+    /// Bytes that wait in the outbox of one session.
+    pub outbox_bytes_max: usize,
+    /// Length of the name of a JSONP callback, in bytes.
+    pub callback_bytes_max: usize,
+    /// Batches of work that wait in the mailbox of one shard.
+    pub mailbox_messages_max: usize,
+    /// Time after which a fan-out lets others go first, in microseconds.
+    pub fairness_budget_us: u64,
+}
+
+/// What is special about the channels that match a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelRule {
+    /// A channel (`/stock/GOOG`) or a pattern (`/stock/*`, `/stock/**`).
+    pub pattern: String,
+    /// What happens to a session whose outbox is full when such a message comes.
+    #[serde(default)]
+    pub slow_consumer: SlowConsumer,
+    /// Lazy messages wait for a better occasion: the next other message, or their time.
+    #[serde(default)]
+    pub lazy: bool,
+    /// How long lazy messages of these channels wait at most, in milliseconds. 0: `lazy_timeout_max_ms`.
+    #[serde(default)]
+    pub lazy_timeout_ms: u64,
+    /// Overrides `broadcast_to_publisher` for these channels.
+    #[serde(default)]
+    pub broadcast_to_publisher: Option<bool>,
+}
+
+/// What happens to a session whose outbox is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlowConsumer {
+    /// The session is ended; its client starts anew.
+    #[default]
+    Disconnect,
+    /// The oldest waiting messages are dropped.
+    DropOldest,
+    /// Of each channel only the latest waiting message is kept.
+    KeepLatest,
+}
+
+/// A transport by its Bayeux name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TransportName {
+    /// One WebSocket carries everything.
+    Websocket,
+    /// POST requests, one of them held.
+    LongPolling,
+    /// GET requests answered with a script (JSONP).
+    CallbackPolling,
+}
+
+impl fmt::Display for TransportName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Websocket => "websocket",
+            Self::LongPolling => "long-polling",
+            Self::CallbackPolling => "callback-polling",
+        })
+    }
+}
+
+/// A setting that cannot work: its name, its value and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} = {value}: {wanted}")]
+pub struct SettingsError {
+    /// The name of the setting.
+    pub name: &'static str,
+    /// The value it has.
+    pub value: String,
+    /// What would be right.
+    pub wanted: &'static str,
+}
+
+impl Settings {
+    /// Checks what types cannot: ranges, and settings that contradict each other.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let fail = |name, value: &dyn fmt::Display, wanted| {
+            Err(SettingsError { name, value: value.to_string(), wanted })
+        };
+        if self.transports.is_empty() {
+            return fail("transports", &"[]", "at least one of websocket, long-polling, callback-polling");
+        }
+        if let Some(mount) = self.mounts.iter().find(|m| !m.starts_with('/') || m.len() < 2 || m.ends_with('/')) {
+            return fail("mounts", mount, "a path such as /cometd, without a slash at its end");
+        }
+        if self.mounts.is_empty() {
+            return fail("mounts", &"[]", "at least one path such as /cometd");
+        }
+        if !(400..600).contains(&self.duplicate_connect_status) {
+            return fail("duplicate_connect_status", &self.duplicate_connect_status, "an HTTP status from 400 to 599");
+        }
+        if self.shards > SHARDS_MAX {
+            return fail("shards", &self.shards, "0 (one per core) to 64");
+        }
+        if !["", "Lax", "Strict", "None"].contains(&self.cookie_same_site.as_str()) {
+            return fail("cookie_same_site", &self.cookie_same_site, "Lax, Strict, None or empty");
+        }
+        if self.cookie_name.is_empty() || !self.cookie_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
+            return fail("cookie_name", &self.cookie_name, "letters, digits, - and _");
+        }
+        if let Some(origin) = self.allowed_origins.iter().find(|o| *o != "*" && (!o.contains("://") || o.ends_with('/'))) {
+            return fail("allowed_origins", origin, "an origin such as https://example.com, without a path, or *");
+        }
+        let positive = [
+            ("timeout_ms", self.timeout_ms as usize),
+            ("max_interval_ms", self.max_interval_ms as usize),
+            ("connections_max", self.connections_max),
+            ("sessions_max", self.sessions_max),
+            ("batch_messages_max", self.batch_messages_max),
+            ("json_depth_max", self.json_depth_max),
+            ("channel_segments_max", self.channel_segments_max),
+            ("channels_max", self.channels_max),
+            ("subscriptions_max", self.subscriptions_max),
+            ("outbox_messages_max", self.outbox_messages_max),
+            ("mailbox_messages_max", self.mailbox_messages_max),
+            ("handshake_timeout_ms", self.handshake_timeout_ms as usize),
+            ("request_timeout_ms", self.request_timeout_ms as usize),
+        ];
+        if let Some((name, value)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return fail(name, &value, "a number above 0");
+        }
+        let roomy = [
+            ("message_bytes_max", self.message_bytes_max, 1024),
+            ("header_bytes_max", self.header_bytes_max, 8192),
+            ("outbox_bytes_max", self.outbox_bytes_max, 1024),
+        ];
+        if let Some((name, value, _)) = roomy.into_iter().find(|(_, value, least)| value < least) {
+            return fail(name, &value, "at least 1024 bytes (headers: 8192)");
+        }
+        for rule in &self.channels {
+            if bayeux::ChannelName::parse(&rule.pattern, &self.bayeux_limits()).is_err() {
+                return fail("channels.pattern", &rule.pattern, "a channel such as /stock/GOOG or a pattern such as /stock/**");
+            }
+        }
+        Ok(())
+    }
+
+    /// The limits of one client message, for the parser.
+    pub fn bayeux_limits(&self) -> bayeux::Limits {
+        bayeux::Limits {
+            batch_messages_max: self.batch_messages_max,
+            json_depth_max: self.json_depth_max,
+            channel_bytes_max: self.channel_bytes_max,
+            channel_segments_max: self.channel_segments_max,
+            ..bayeux::Limits::default()
+        }
+    }
+
+    /// Whether a transport is offered.
+    pub fn offers(&self, transport: TransportName) -> bool {
+        self.transports.contains(&transport)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            shards: 0,
+            timeout_ms: 20_000,
+            interval_ms: 0,
+            max_interval_ms: 10_000,
+            client_interval_max_ms: 600_000,
+            lazy_timeout_max_ms: 5_000,
+            handshake_timeout_ms: 10_000,
+            websocket_idle_timeout_ms: 300_000,
+            request_timeout_ms: 10_000,
+            keep_alive_timeout_ms: 60_000,
+            drain_timeout_ms: 5_000,
+            drain_spread_ms: 5_000,
+            transports: vec![TransportName::Websocket, TransportName::LongPolling, TransportName::CallbackPolling],
+            mounts: ["/cometd", "/bayeux", "/faye"].map(String::from).to_vec(),
+            broadcast_to_publisher: true,
+            connect_deliver_only: false,
+            forward_ext: true,
+            timestamps: false,
+            activity_timeout_ms: 0,
+            activity_counts_deliveries: false,
+            channels: Vec::new(),
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            browser_sessions_max: 1,
+            browser_surplus_interval_ms: 2_000,
+            trust_client_session: false,
+            cookie_name: "BAYEUX_BROWSER".into(),
+            cookie_domain: String::new(),
+            cookie_path: "/".into(),
+            cookie_max_age_s: -1,
+            cookie_http_only: true,
+            cookie_secure: false,
+            cookie_same_site: "Lax".into(),
+            cookie_partitioned: false,
+            duplicate_connect_status: 409,
+            callback_parameter: "jsonp".into(),
+            connections_max: 1_000_000,
+            sessions_max: 1_000_000,
+            message_bytes_max: 1024 * 1024,
+            header_bytes_max: 16 * 1024,
+            batch_messages_max: 1_000,
+            json_depth_max: 64,
+            channel_bytes_max: 256,
+            channel_segments_max: 16,
+            channels_max: 1_000_000,
+            subscriptions_max: 1_000,
+            outbox_messages_max: 100_000,
+            outbox_bytes_max: 16 * 1024 * 1024,
+            callback_bytes_max: 64,
+            mailbox_messages_max: 16_384,
+            fairness_budget_us: 2_000,
+        }
+    }
+}
+
+/// Shards are told apart by a bit each in the map of interest.
+pub const SHARDS_MAX: usize = 64;
