@@ -1,0 +1,302 @@
+//! Bytes in, messages out.
+
+use crate::header::{HEADER_BYTES_MAX, Header, Rules};
+use crate::{CONTROL_BYTES_MAX, Event, Flow, Opcode, ProtocolError, Role, mask, utf8};
+
+/// Decodes what one peer sends.
+///
+/// Small when idle, so that a server can keep one per connection: everything about an incomplete frame or message lives
+/// behind one pointer and is freed when the message is done.
+#[derive(Debug)]
+pub struct Decoder {
+    message_bytes_max: usize,
+    role: Role,
+    /// The peer closed or broke the protocol: whatever follows is ignored.
+    ended: bool,
+    partial: Option<Box<Partial>>,
+}
+
+/// What is kept between two reads. Exists only while something is incomplete.
+#[derive(Debug)]
+struct Partial {
+    reading: Reading,
+    message: Option<Message>,
+}
+
+/// Where in a frame the input ended.
+#[derive(Clone, Copy, Debug)]
+enum Reading {
+    /// In the head, or between two fragments (then `have_bytes` is 0).
+    Head { bytes: [u8; HEADER_BYTES_MAX], have_bytes: usize },
+    /// In the payload of a data frame; what came of it is in the message.
+    Data { header: Header, have_bytes: usize },
+    /// In the payload of a close, ping or pong, which may stand between the fragments of a message.
+    Control { header: Header, bytes: [u8; CONTROL_BYTES_MAX], have_bytes: usize },
+}
+
+/// The message that is incomplete, already unmasked.
+#[derive(Debug)]
+struct Message {
+    text: bool,
+    bytes: Vec<u8>,
+    /// So many bytes are known to be whole UTF-8 characters (text only).
+    valid_bytes: usize,
+}
+
+/// How many bytes of the input one step took, and whether the caller wants more.
+type Step = Result<(usize, Flow), ProtocolError>;
+
+type On<'a> = &'a mut dyn FnMut(Event<'_>) -> Flow;
+
+impl Decoder {
+    /// A decoder for what the peer sends, when we play `role`.
+    ///
+    /// `message_bytes_max` is the longest message it accepts, over all its fragments. It also bounds the memory: at most
+    /// that and 256 bytes are held.
+    pub fn new(role: Role, message_bytes_max: usize) -> Decoder {
+        Decoder { message_bytes_max, role, ended: false, partial: None }
+    }
+
+    /// Takes bytes as read from the socket, unmasks them in place, and calls `on` for each complete event in order. A
+    /// complete unfragmented frame inside `input` is handed out without a copy.
+    ///
+    /// Returns how many bytes of `input` were consumed: all of them, unless `on` returned [`Flow::Stop`]. The rest is then
+    /// untouched, the caller's to feed later. After a close, and after an error, all input is consumed and ignored.
+    ///
+    /// # Errors
+    /// The peer broke the protocol. The events before it have been delivered.
+    pub fn feed(
+        &mut self,
+        input: &mut [u8],
+        on: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<usize, ProtocolError> {
+        let mut at = 0;
+        while at < input.len() {
+            if self.ended {
+                return Ok(input.len());
+            }
+            match self.step(&mut input[at..], on) {
+                Ok((used, Flow::Continue)) => at += used,
+                Ok((used, Flow::Stop)) => return Ok(at + used),
+                Err(error) => {
+                    self.ended = true;
+                    self.partial = None;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(at)
+    }
+
+    /// Whether the input so far ended inside a frame or a message. Then the decoder holds memory, and the end of the stream
+    /// would cut something off.
+    pub fn is_partial(&self) -> bool {
+        self.partial.is_some()
+    }
+
+    /// Takes one frame, or as much of it as there is. `input` is not empty.
+    fn step(&mut self, input: &mut [u8], on: On<'_>) -> Step {
+        match self.partial.as_deref().map(|partial| &partial.reading) {
+            None | Some(Reading::Head { have_bytes: 0, .. }) => match Header::parse(input, &self.rules())? {
+                Some((header, used)) => self.payload(header, used, input, on),
+                None => self.keep_head(input),
+            },
+            Some(&Reading::Head { bytes, have_bytes }) => self.more_head(bytes, have_bytes, input, on),
+            Some(&Reading::Data { header, have_bytes }) => self.more_data(header, have_bytes, input, on),
+            Some(&Reading::Control { header, bytes, have_bytes }) => {
+                self.more_control(header, bytes, have_bytes, input, on)
+            }
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        let message = self.partial.as_ref().and_then(|partial| partial.message.as_ref());
+        Rules {
+            role: self.role,
+            message_bytes_max: self.message_bytes_max,
+            open_message_bytes: message.map(|message| message.bytes.len()),
+        }
+    }
+
+    fn keep_head(&mut self, input: &[u8]) -> Step {
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        bytes[..input.len()].copy_from_slice(input);
+        self.partial().reading = Reading::Head { bytes, have_bytes: input.len() };
+        Ok((input.len(), Flow::Continue))
+    }
+
+    /// Goes on with a head of which `have_bytes` came earlier.
+    fn more_head(
+        &mut self,
+        mut bytes: [u8; HEADER_BYTES_MAX],
+        have_bytes: usize,
+        input: &mut [u8],
+        on: On<'_>,
+    ) -> Step {
+        let added = input.len().min(HEADER_BYTES_MAX - have_bytes);
+        let filled = have_bytes + added;
+        bytes[have_bytes..filled].copy_from_slice(&input[..added]);
+        match Header::parse(&bytes[..filled], &self.rules())? {
+            Some((header, header_bytes)) => self.payload(header, header_bytes - have_bytes, input, on),
+            None => {
+                self.partial().reading = Reading::Head { bytes, have_bytes: filled };
+                Ok((added, Flow::Continue))
+            }
+        }
+    }
+
+    /// Takes the payload of a frame whose head ended `from` bytes into the input.
+    fn payload(&mut self, header: Header, from: usize, input: &mut [u8], on: On<'_>) -> Step {
+        let rest = &mut input[from..];
+        let whole = rest.len() >= header.payload_bytes;
+        if whole && (header.opcode.is_control() || (header.fin && header.opcode != Opcode::Continuation)) {
+            let payload = &mut rest[..header.payload_bytes];
+            mask::apply(payload, header.key, 0);
+            self.frame_done();
+            let flow = self.deliver(header.opcode, payload, on)?;
+            return Ok((from + header.payload_bytes, flow));
+        }
+        let (used, flow) = if header.opcode.is_control() {
+            self.more_control(header, [0; CONTROL_BYTES_MAX], 0, rest, on)?
+        } else {
+            self.more_data(header, 0, rest, on)?
+        };
+        Ok((from + used, flow))
+    }
+
+    /// Goes on with a data frame of which `have_bytes` came earlier.
+    fn more_data(&mut self, header: Header, have_bytes: usize, input: &mut [u8], on: On<'_>) -> Step {
+        let used = input.len().min(header.payload_bytes - have_bytes);
+        let piece = &mut input[..used];
+        mask::apply(piece, header.key, have_bytes);
+        let have_bytes = have_bytes + used;
+        let left_bytes = header.payload_bytes - have_bytes;
+        let done = header.fin && left_bytes == 0;
+
+        let message_bytes_max = self.message_bytes_max;
+        let partial = self.partial();
+        let text = header.opcode == Opcode::Text;
+        let message = partial.message.get_or_insert_with(|| Message { text, bytes: Vec::new(), valid_bytes: 0 });
+        let whole_bytes = message.bytes.len() + used + left_bytes;
+        message.push(piece, if header.fin { whole_bytes } else { message_bytes_max });
+        if !done {
+            message.check_so_far()?;
+            partial.reading = if left_bytes == 0 { Reading::START } else { Reading::Data { header, have_bytes } };
+            return Ok((used, Flow::Continue));
+        }
+        let opcode = if message.text { Opcode::Text } else { Opcode::Binary };
+        let bytes = std::mem::take(&mut message.bytes);
+        self.partial = None;
+        Ok((used, self.deliver(opcode, &bytes, on)?))
+    }
+
+    /// Goes on with a control frame of which `have_bytes` came earlier.
+    fn more_control(
+        &mut self,
+        header: Header,
+        mut bytes: [u8; CONTROL_BYTES_MAX],
+        have_bytes: usize,
+        input: &[u8],
+        on: On<'_>,
+    ) -> Step {
+        let used = input.len().min(header.payload_bytes - have_bytes);
+        let filled = have_bytes + used;
+        bytes[have_bytes..filled].copy_from_slice(&input[..used]);
+        if filled < header.payload_bytes {
+            self.partial().reading = Reading::Control { header, bytes, have_bytes: filled };
+            return Ok((used, Flow::Continue));
+        }
+        let payload = &mut bytes[..filled];
+        mask::apply(payload, header.key, 0);
+        self.frame_done();
+        Ok((used, self.deliver(header.opcode, payload, on)?))
+    }
+
+    fn deliver(&mut self, opcode: Opcode, payload: &[u8], on: On<'_>) -> Result<Flow, ProtocolError> {
+        Ok(on(match opcode {
+            Opcode::Text => Event::Text(utf8::whole(payload)?),
+            Opcode::Binary | Opcode::Continuation => Event::Binary(payload),
+            Opcode::Ping => Event::Ping(payload),
+            Opcode::Pong => Event::Pong(payload),
+            Opcode::Close => {
+                let close = parse_close(payload)?;
+                self.ended = true;
+                self.partial = None;
+                Event::Close(close)
+            }
+        }))
+    }
+
+    /// After a frame that was not part of a message: between frames again, with nothing kept unless a message is open.
+    fn frame_done(&mut self) {
+        match &mut self.partial {
+            Some(partial) if partial.message.is_some() => partial.reading = Reading::START,
+            _ => self.partial = None,
+        }
+    }
+
+    fn partial(&mut self) -> &mut Partial {
+        self.partial.get_or_insert_with(|| Box::new(Partial { reading: Reading::START, message: None }))
+    }
+}
+
+impl Reading {
+    const START: Reading = Reading::Head { bytes: [0; HEADER_BYTES_MAX], have_bytes: 0 };
+}
+
+impl Message {
+    /// Appends `piece`. Grows by doubling, so that many small fragments stay cheap, but never to more than `bytes_most`, the
+    /// longest that the message can become.
+    fn push(&mut self, piece: &[u8], bytes_most: usize) {
+        let need = self.bytes.len() + piece.len();
+        if need > self.bytes.capacity() {
+            let doubled = (2 * self.bytes.capacity()).max(MESSAGE_BYTES_FIRST);
+            self.bytes.reserve_exact(doubled.min(bytes_most).max(need) - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(piece);
+    }
+
+    /// Fails as soon as the text so far cannot become UTF-8 any more. Looks at each byte once, but for the at most three of
+    /// a character that is cut.
+    fn check_so_far(&mut self) -> Result<(), ProtocolError> {
+        if self.text {
+            self.valid_bytes += utf8::valid_bytes(&self.bytes[self.valid_bytes..])?;
+        }
+        Ok(())
+    }
+}
+
+/// The payload of a close frame: nothing, or a code and a reason (RFC 6455 §5.5.1).
+fn parse_close(payload: &[u8]) -> Result<Option<(u16, &str)>, ProtocolError> {
+    match payload {
+        [] => Ok(None),
+        [_] => Err(ProtocolError::CloseTooShort),
+        [high, low, reason @ ..] => {
+            let code = u16::from_be_bytes([*high, *low]);
+            if !may_be_sent(code) {
+                return Err(ProtocolError::CloseCode);
+            }
+            Ok(Some((code, utf8::whole(reason)?)))
+        }
+    }
+}
+
+/// Whether a close frame may carry `code`: those that RFC 6455 §7.4.1 and the IANA registry define for the wire, and the
+/// ranges for libraries (3000–3999) and applications (4000–4999).
+fn may_be_sent(code: u16) -> bool {
+    matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
+}
+
+/// What the buffer of a message has room for at first.
+const MESSAGE_BYTES_FIRST: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::{Decoder, Partial};
+
+    #[test]
+    fn an_idle_decoder_is_small_and_a_partial_one_adds_what_the_docs_say() {
+        assert!(size_of::<Decoder>() <= 64);
+        assert!(size_of::<Partial>() <= 256);
+    }
+}
