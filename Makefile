@@ -1,0 +1,23 @@
+# Every target is one script or one line; nothing has to be installed but the toolchains.
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test bench-core fmt web
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+serve: ## Build the program and run it on http://127.0.0.1:8080
+	@scripts/serve.sh $(ARGS)
+
+test: ## Run everything that must hold before a change goes in
+	@scripts/test.sh $(STEPS)
+
+bench-core: ## Measure speed and memory against the floor
+	@bash scripts/bench-core.sh
+
+fmt: ## Format the code
+	cargo fmt --all
+
+web: ## Build the pages anew (their built files are kept in the repository)
+	npm --prefix web ci --no-audit --no-fund
+	npm --prefix web run build
