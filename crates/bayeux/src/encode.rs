@@ -1,0 +1,224 @@
+//! What the server sends: publications and replies, spliced from what is there rather than built as trees.
+
+use crate::channel::ChannelName;
+use crate::message::{Id, Message};
+
+/// The delivered form of a publication. It holds what may be forwarded and nothing else: never a `clientId`, `advice`,
+/// `successful`, `error` or `subscription`, with which a publisher could command subscribers.
+///
+/// ```
+/// use bayeux::{ChannelName, Limits, Publication, parse_batch};
+///
+/// let limits = Limits::default();
+/// let text = r#"{"channel":"/a","clientId":"secret","id":"7","data":{"n":1e400},"advice":{"reconnect":"none"},"foo":1}"#;
+/// let message = &parse_batch(text, &limits).unwrap()[0];
+/// let channel = ChannelName::parse(message.channel.as_deref().unwrap(), &limits).unwrap();
+///
+/// let mut out = Vec::new();
+/// Publication::from_message(channel, message, true).write(&mut out);
+/// assert_eq!(out, br#"{"channel":"/a","data":{"n":1e400},"foo":1}"#);
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Publication<'a> {
+    /// A valid channel name, so written without escapes, and always first.
+    pub channel: &'a str,
+    /// Raw JSON.
+    pub data: Option<&'a str>,
+    /// Raw JSON object.
+    pub ext: Option<&'a str>,
+    /// Raw JSON.
+    pub timestamp: Option<&'a str>,
+    /// Only in the answer of a service, which the client pairs with its request by it.
+    pub id: Option<&'a Id<'a>>,
+    /// Raw keys with quotes, and raw values.
+    pub custom: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Publication<'a> {
+    /// What `message` is to its subscribers; `channel` is its channel, checked. Whether they get its `ext` is up to
+    /// `forward_ext`; CometD forwards it, and the binary extension needs it.
+    pub fn from_message(channel: ChannelName<'a>, message: &'a Message<'_>, forward_ext: bool) -> Self {
+        Publication {
+            channel: channel.as_str(),
+            data: message.data,
+            ext: message.ext.filter(|_| forward_ext),
+            timestamp: message.timestamp,
+            id: None,
+            custom: &message.custom,
+        }
+    }
+
+    /// Appends it as a JSON object.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        self.emit(out);
+    }
+
+    /// How many bytes [`write`](Self::write) appends, exactly.
+    pub fn encoded_bytes(&self) -> usize {
+        let mut count = ByteCount(0);
+        self.emit(&mut count);
+        count.0
+    }
+
+    #[inline]
+    fn emit(&self, out: &mut impl Sink) {
+        debug_assert!(!self.channel.contains(['"', '\\']), "not a channel name: {}", self.channel);
+        out.put(b"{\"channel\":\"");
+        out.put(self.channel.as_bytes());
+        out.put(b"\"");
+        raw_field(out, b",\"data\":", self.data);
+        raw_field(out, b",\"ext\":", self.ext);
+        raw_field(out, b",\"timestamp\":", self.timestamp);
+        if let Some(id) = self.id {
+            out.put(b",\"id\":");
+            id.emit(out);
+        }
+        for (key, value) in self.custom {
+            out.put(b",");
+            out.put(key.as_bytes());
+            out.put(b":");
+            out.put(value.as_bytes());
+        }
+        out.put(b"}");
+    }
+}
+
+/// Any reply. Fields that are `None` are not written.
+///
+/// ```
+/// use bayeux::{Id, Reply};
+///
+/// let id = Id::new("4");
+/// let mut out = Vec::new();
+/// Reply { id: Some(&id), successful: Some(true), ..Reply::new("/meta/connect") }.write(&mut out);
+/// assert_eq!(out, br#"{"channel":"/meta/connect","id":"4","successful":true}"#);
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reply<'a> {
+    /// Written with escapes: in the reply to a faulty message it may be anything.
+    pub channel: &'a str,
+    /// The id of the message that is answered.
+    pub id: Option<&'a Id<'a>>,
+    /// Text; the session's id, only for the session's own client.
+    pub client_id: Option<&'a str>,
+    /// Whether what was asked has been done.
+    pub successful: Option<bool>,
+    /// Text; see [`BayeuxError`](crate::BayeuxError).
+    pub error: Option<&'a str>,
+    /// Raw; exactly as the client sent it.
+    pub subscription: Option<&'a str>,
+    /// Raw JSON object.
+    pub advice: Option<&'a str>,
+    /// Raw JSON object.
+    pub ext: Option<&'a str>,
+    /// Raw JSON.
+    pub data: Option<&'a str>,
+    /// Text; the protocol version of a handshake reply.
+    pub version: Option<&'a str>,
+    /// Text; the least protocol version of a handshake reply.
+    pub minimum_version: Option<&'a str>,
+    /// Raw JSON array.
+    pub supported_connection_types: Option<&'a str>,
+    /// Text; see [`timestamp`](crate::ext::timestamp).
+    pub timestamp: Option<&'a str>,
+}
+
+impl<'a> Reply<'a> {
+    /// A reply with no field but its channel.
+    pub fn new(channel: &'a str) -> Self {
+        Reply { channel, ..Reply::default() }
+    }
+
+    /// Appends it as a JSON object.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.put(b"{\"channel\":");
+        escape(self.channel, out);
+        if let Some(id) = self.id {
+            out.put(b",\"id\":");
+            id.emit(out);
+        }
+        text_field(out, b",\"clientId\":", self.client_id);
+        if let Some(successful) = self.successful {
+            out.put(if successful { b",\"successful\":true" } else { b",\"successful\":false" });
+        }
+        text_field(out, b",\"error\":", self.error);
+        raw_field(out, b",\"subscription\":", self.subscription);
+        raw_field(out, b",\"advice\":", self.advice);
+        raw_field(out, b",\"ext\":", self.ext);
+        raw_field(out, b",\"data\":", self.data);
+        text_field(out, b",\"version\":", self.version);
+        text_field(out, b",\"minimumVersion\":", self.minimum_version);
+        raw_field(out, b",\"supportedConnectionTypes\":", self.supported_connection_types);
+        text_field(out, b",\"timestamp\":", self.timestamp);
+        out.put(b"}");
+    }
+}
+
+/// Appends `text` as a JSON string with quotes (RFC 8259 §7).
+pub fn escape_into(text: &str, out: &mut Vec<u8>) {
+    escape(text, out);
+}
+
+pub(crate) fn escape(text: &str, out: &mut impl Sink) {
+    let bytes = text.as_bytes();
+    let mut written = 0;
+    out.put(b"\"");
+    for (at, &byte) in bytes.iter().enumerate() {
+        if !matches!(byte, b'"' | b'\\' | 0..0x20) {
+            continue;
+        }
+        out.put(&bytes[written..at]);
+        written = at + 1;
+        match byte {
+            b'"' => out.put(b"\\\""),
+            b'\\' => out.put(b"\\\\"),
+            b'\n' => out.put(b"\\n"),
+            b'\r' => out.put(b"\\r"),
+            b'\t' => out.put(b"\\t"),
+            control => {
+                let digit = |nibble: u8| b"0123456789abcdef"[usize::from(nibble)];
+                out.put(&[b'\\', b'u', b'0', b'0', digit(control >> 4), digit(control & 15)]);
+            }
+        }
+    }
+    out.put(&bytes[written..]);
+    out.put(b"\"");
+}
+
+/// Where encoded bytes go, or are only counted: one code for both keeps them equal.
+pub(crate) trait Sink {
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+struct ByteCount(usize);
+
+impl Sink for ByteCount {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
+/// `key` comes with its comma, quotes and colon.
+#[inline]
+fn raw_field(out: &mut impl Sink, key: &[u8], raw: Option<&str>) {
+    if let Some(raw) = raw {
+        out.put(key);
+        out.put(raw.as_bytes());
+    }
+}
+
+#[inline]
+fn text_field(out: &mut impl Sink, key: &[u8], text: Option<&str>) {
+    if let Some(text) = text {
+        out.put(key);
+        escape(text, out);
+    }
+}

@@ -1,0 +1,182 @@
+//! Every `error` field the server utters, made in this one place.
+
+use std::fmt;
+
+use crate::channel::{ChannelError, SubscriptionError};
+use crate::message::{BatchError, MessageError};
+
+/// What a reply's `error` field says: `code "::" text`, or `code ":" args ":" text` (Bayeux 1.0, "error").
+///
+/// The texts are those of CometD's server where it has one, as clients compare them; those for limits are our own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BayeuxError {
+    /// The text is not JSON.
+    JsonInvalid,
+    /// The JSON is nested too deep.
+    JsonTooDeep,
+    /// The batch holds no message.
+    BatchEmpty,
+    /// The batch, or one of its elements, is no object.
+    MessageNotObject,
+    /// The message names no channel; or one to unsubscribe from that does not exist.
+    ChannelMissing,
+    /// The `ext` field is no object.
+    ExtInvalid,
+    /// No session has this client id, or none is known to whoever sent it. Clients recover by a new handshake.
+    SessionUnknown,
+    /// The policy lets this client have no session.
+    HandshakeDenied,
+    /// The policy forbids this subscription.
+    SubscribeDenied,
+    /// The policy forbids a subscription that would create the channel.
+    CreateDenied,
+    /// The policy forbids a publication that would create the channel.
+    ChannelCreateDenied,
+    /// The policy forbids this publication.
+    PublishDenied,
+    /// A subscribe or unsubscribe names no channel.
+    SubscriptionMissing,
+    /// A subscribe or unsubscribe names what is no channel.
+    SubscriptionInvalid,
+    /// An extension or a listener removed the message.
+    MessageDeleted,
+    /// The channel is no valid name.
+    ChannelInvalid,
+    /// The message id is not alphanumeric, or too long.
+    MessageIdInvalid,
+    /// The batch holds more messages than allowed.
+    BatchTooLong,
+    /// The message has more bytes than allowed.
+    MessageTooLarge,
+    /// The channel's name has more bytes than allowed.
+    ChannelTooLong,
+    /// The channel's name has more segments than allowed.
+    ChannelTooDeep,
+    /// The message has more custom fields than allowed.
+    CustomFieldsMax,
+    /// One subscribe names more channels than allowed.
+    SubscriptionNamesMax,
+    /// The session has as many subscriptions as allowed.
+    SubscriptionsMax,
+    /// The server has as many sessions as allowed.
+    SessionsMax,
+    /// The server has as many channels as allowed.
+    ChannelsMax,
+    /// The server is about to stop and opens no sessions.
+    ServerDraining,
+}
+
+impl BayeuxError {
+    /// The whole text of the `error` field. It needs no escapes in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            BayeuxError::JsonInvalid => "400::json_invalid",
+            BayeuxError::JsonTooDeep => "400::json_too_deep",
+            BayeuxError::BatchEmpty => "400::batch_empty",
+            BayeuxError::MessageNotObject => "400::message_not_object",
+            BayeuxError::ChannelMissing => "400::channel_missing",
+            BayeuxError::ExtInvalid => "400::ext_invalid",
+            BayeuxError::SessionUnknown => "402::session_unknown",
+            BayeuxError::HandshakeDenied => "403::handshake_denied",
+            BayeuxError::SubscribeDenied => "403:denied_by_security_policy:subscribe_denied",
+            BayeuxError::CreateDenied => "403:denied_by_security_policy:create_denied",
+            BayeuxError::ChannelCreateDenied => "403:denied_by_security_policy:channel_create_denied",
+            BayeuxError::PublishDenied => "403:denied_by_security_policy:publish_denied",
+            BayeuxError::SubscriptionMissing => "403::subscription_missing",
+            BayeuxError::SubscriptionInvalid => "403::subscription_invalid",
+            BayeuxError::MessageDeleted => "404::message_deleted",
+            BayeuxError::ChannelInvalid => "405::channel_invalid",
+            BayeuxError::MessageIdInvalid => "405::message_id_invalid",
+            BayeuxError::BatchTooLong => "413::batch_too_long",
+            BayeuxError::MessageTooLarge => "413::message_too_large",
+            BayeuxError::ChannelTooLong => "413::channel_too_long",
+            BayeuxError::ChannelTooDeep => "413::channel_too_deep",
+            BayeuxError::CustomFieldsMax => "413::custom_fields_max",
+            BayeuxError::SubscriptionNamesMax => "413::subscription_names_max",
+            BayeuxError::SubscriptionsMax => "413::subscriptions_max",
+            BayeuxError::SessionsMax => "413::sessions_max",
+            BayeuxError::ChannelsMax => "413::channels_max",
+            BayeuxError::ServerDraining => "503::server_draining",
+        }
+    }
+
+    /// The number at its beginning.
+    pub fn code(self) -> u16 {
+        self.as_str().bytes().take_while(u8::is_ascii_digit).fold(0, |code, digit| code * 10 + u16::from(digit - b'0'))
+    }
+}
+
+impl fmt::Display for BayeuxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::error::Error for BayeuxError {}
+
+impl From<BatchError> for BayeuxError {
+    fn from(error: BatchError) -> Self {
+        match error {
+            BatchError::JsonInvalid => BayeuxError::JsonInvalid,
+            BatchError::JsonTooDeep => BayeuxError::JsonTooDeep,
+            BatchError::Empty => BayeuxError::BatchEmpty,
+            BatchError::MessageNotObject => BayeuxError::MessageNotObject,
+            BatchError::TooLong => BayeuxError::BatchTooLong,
+        }
+    }
+}
+
+impl From<MessageError> for BayeuxError {
+    fn from(error: MessageError) -> Self {
+        match error {
+            MessageError::ChannelMissing => BayeuxError::ChannelMissing,
+            MessageError::ChannelInvalid => BayeuxError::ChannelInvalid,
+            MessageError::IdInvalid => BayeuxError::MessageIdInvalid,
+            MessageError::ExtInvalid => BayeuxError::ExtInvalid,
+            MessageError::TooManyCustomFields => BayeuxError::CustomFieldsMax,
+        }
+    }
+}
+
+impl From<ChannelError> for BayeuxError {
+    fn from(error: ChannelError) -> Self {
+        match error {
+            ChannelError::Invalid => BayeuxError::ChannelInvalid,
+            ChannelError::TooLong => BayeuxError::ChannelTooLong,
+            ChannelError::TooManySegments => BayeuxError::ChannelTooDeep,
+        }
+    }
+}
+
+impl From<SubscriptionError> for BayeuxError {
+    fn from(error: SubscriptionError) -> Self {
+        match error {
+            SubscriptionError::Missing => BayeuxError::SubscriptionMissing,
+            SubscriptionError::Invalid => BayeuxError::SubscriptionInvalid,
+            SubscriptionError::TooMany => BayeuxError::SubscriptionNamesMax,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The strings that clients compare, as CometD 9 sends them.
+    #[test]
+    fn errors_read_as_clients_know_them() {
+        for (error, text, code) in [
+            (BayeuxError::SessionUnknown, "402::session_unknown", 402),
+            (BayeuxError::HandshakeDenied, "403::handshake_denied", 403),
+            (BayeuxError::SubscribeDenied, "403:denied_by_security_policy:subscribe_denied", 403),
+            (BayeuxError::CreateDenied, "403:denied_by_security_policy:create_denied", 403),
+            (BayeuxError::ChannelCreateDenied, "403:denied_by_security_policy:channel_create_denied", 403),
+            (BayeuxError::ChannelMissing, "400::channel_missing", 400),
+            (BayeuxError::MessageDeleted, "404::message_deleted", 404),
+            (BayeuxError::MessageIdInvalid, "405::message_id_invalid", 405),
+            (BayeuxError::ServerDraining, "503::server_draining", 503),
+        ] {
+            assert_eq!((error.to_string().as_str(), error.code()), (text, code));
+        }
+    }
+}

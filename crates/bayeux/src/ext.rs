@@ -1,0 +1,144 @@
+//! What extensions put on the wire: timesync and timestamp. The others (activity, reload, binary) need nothing here: the
+//! server forwards `ext` and `data` as they are.
+
+use crate::json;
+
+pub use crate::json::member;
+
+/// A timesync request: `"ext":{"timesync":{"tc":…,"l":…,"o":…}}`, in milliseconds.
+///
+/// The client learns how far its clock is from the server's: it says its time `tc`, the lag `l` and the offset `o` it
+/// has found so far, and hears how wrong they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timesync<'a> {
+    /// The client's time, raw: it is echoed to the last digit.
+    tc: &'a str,
+    /// `None` from old clients.
+    lag_ms: Option<i64>,
+    offset_ms: i64,
+}
+
+impl<'a> Timesync<'a> {
+    /// The request in a raw `ext` object; `None` where there is none, or it has no `tc` that is a number.
+    pub fn read(raw_ext: &'a str) -> Option<Self> {
+        let request = member(raw_ext, "timesync")?;
+        let tc = member(request, "tc")?;
+        json::integer(tc)?;
+        let number = |key| member(request, key).and_then(json::integer);
+        Some(Timesync { tc, lag_ms: number("l"), offset_ms: number("o").unwrap_or(0) })
+    }
+
+    /// The object to put under `timesync` in the reply's `ext`, for a request that was received and is answered at these
+    /// times (Unix milliseconds): `{"tc":…,"ts":…,"p":…,"a":…}`, where `a` is the client's error.
+    ///
+    /// `None` where the client is right to within 25 ms and so needs no answer. An old client, which sends no lag, is
+    /// always answered, without `a`.
+    pub fn reply(&self, received_ms: i64, answered_ms: i64) -> Option<String> {
+        let tc = self.tc;
+        let spent_ms = answered_ms.saturating_sub(received_ms).max(0);
+        let Some(lag_ms) = self.lag_ms else {
+            return Some(format!(r#"{{"tc":{tc},"ts":{received_ms},"p":{spent_ms}}}"#));
+        };
+        // CometD adds these up in 32 bits, which clocks that are weeks apart overflow.
+        let error_ms = json::integer(tc)?
+            .saturating_add(self.offset_ms)
+            .saturating_add(lag_ms)
+            .saturating_sub(received_ms);
+        let answer = lag_ms == 0 || error_ms.unsigned_abs() >= ACCURACY_MS;
+        answer.then(|| format!(r#"{{"tc":{tc},"ts":{received_ms},"p":{spent_ms},"a":{error_ms}}}"#))
+    }
+}
+
+/// The text of a `timestamp` field: ISO 8601 in GMT, as in `2009-02-13T23:31:30.123Z`, without quotes.
+///
+/// Bayeux 1.0, "timestamp", writes hundredths and no zone. Thousandths and the `Z` are ISO 8601 as well, and the form
+/// that every parser takes as GMT: JavaScript's takes a time without zone as local.
+///
+/// Times before year 0 or after year 9999, which the form cannot hold, give the nearest that it can.
+pub fn timestamp(unix_ms: i64) -> String {
+    let unix_ms = unix_ms.clamp(YEAR_0_MS, YEAR_9999_END_MS);
+    let (year, month, day) = civil_date(unix_ms.div_euclid(DAY_MS));
+    let in_day = unix_ms.rem_euclid(DAY_MS);
+    let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);
+    let (second, milli) = (in_day / 1000 % 60, in_day % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+}
+
+/// The Gregorian year, month and day of a day counted from 1 January 1970 (Howard Hinnant, "chrono-Compatible Low-Level
+/// Date Algorithms", `civil_from_days`): years are taken from March on, so that the leap day comes last.
+fn civil_date(unix_day: i64) -> (i64, i64, i64) {
+    let day = unix_day + 719_468;
+    let era = day.div_euclid(146_097);
+    let day_of_era = day.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day_of_month)
+}
+
+/// CometD's accuracy target.
+const ACCURACY_MS: u64 = 25;
+const DAY_MS: i64 = 86_400_000;
+const YEAR_0_MS: i64 = -62_167_219_200_000;
+const YEAR_9999_END_MS: i64 = 253_402_300_799_999;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(raw_ext: &str, received_ms: i64, answered_ms: i64) -> Option<String> {
+        Timesync::read(raw_ext)?.reply(received_ms, answered_ms)
+    }
+
+    #[test]
+    fn a_new_client_is_told_its_error() {
+        let ext = r#"{"ack":1,"timesync":{"tc":1000,"l":0,"o":0}}"#;
+        assert_eq!(reply(ext, 990, 993).as_deref(), Some(r#"{"tc":1000,"ts":990,"p":3,"a":10}"#));
+    }
+
+    #[test]
+    fn a_client_within_25_ms_needs_no_answer() {
+        let ext = r#"{"timesync":{"tc":1000,"l":5,"o":100}}"#;
+        assert_eq!(reply(ext, 1105 - 24, 0), None);
+        assert_eq!(reply(ext, 1105 + 24, 0), None);
+        assert_eq!(reply(ext, 1105 - 25, 1080).as_deref(), Some(r#"{"tc":1000,"ts":1080,"p":0,"a":25}"#));
+        assert_eq!(reply(ext, 1105 + 25, 1130).as_deref(), Some(r#"{"tc":1000,"ts":1130,"p":0,"a":-25}"#));
+    }
+
+    #[test]
+    fn an_old_client_is_answered_without_an_error() {
+        assert_eq!(reply(r#"{"timesync":{"tc":12.50}}"#, 7, 9).as_deref(), Some(r#"{"tc":12.50,"ts":7,"p":2}"#));
+    }
+
+    #[test]
+    fn wild_clocks_are_held_at_64_bits() {
+        let ext = r#"{"timesync":{"tc":1e400,"l":9223372036854775807,"o":1}}"#;
+        assert_eq!(reply(ext, -5, -5).as_deref(), Some(r#"{"tc":1e400,"ts":-5,"p":0,"a":9223372036854775807}"#));
+    }
+
+    #[test]
+    fn what_is_no_request_is_not_answered() {
+        for ext in ["{}", r#"{"timesync":1}"#, r#"{"timesync":{}}"#, r#"{"timesync":{"tc":"1"}}"#, "[]"] {
+            assert_eq!(Timesync::read(ext), None);
+        }
+    }
+
+    #[test]
+    fn timestamps_are_iso_8601_in_gmt() {
+        for (unix_ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_234_567_890_123, "2009-02-13T23:31:30.123Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_709_164_799_999, "2024-02-28T23:59:59.999Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+            (i64::MAX, "9999-12-31T23:59:59.999Z"),
+            (i64::MIN, "0000-01-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(timestamp(unix_ms), text);
+        }
+    }
+}

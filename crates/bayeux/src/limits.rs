@@ -1,0 +1,39 @@
+//! The bounds on what one client message may hold.
+
+/// Bounds on what one client message may hold.
+///
+/// Everything a client sends is held against one of these, so that no input, however made, costs more than its own
+/// size. The size of the whole text in bytes is the transport's limit, not one of these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Messages in one batch (one HTTP body or one WebSocket message).
+    pub batch_messages_max: usize,
+    /// Levels of arrays and objects inside the value of one field. Values above 128 act as 128.
+    pub json_depth_max: usize,
+    /// Bytes of a channel name or pattern, its slashes included.
+    pub channel_bytes_max: usize,
+    /// Segments of a channel name or pattern. A publication is matched by one pattern more than its channel has
+    /// segments, so this also bounds the work of a publication.
+    pub channel_segments_max: usize,
+    /// Bytes of a message id.
+    pub id_bytes_max: usize,
+    /// Fields of a message that Bayeux does not know and that travel with a publication.
+    pub custom_fields_max: usize,
+    /// Names in the array of one subscribe or unsubscribe.
+    pub subscription_names_max: usize,
+}
+
+impl Default for Limits {
+    /// Far above what known clients send: CometD's clients nest their fields a few levels deep and number their ids.
+    fn default() -> Self {
+        Limits {
+            batch_messages_max: 1000,
+            json_depth_max: 64,
+            channel_bytes_max: 256,
+            channel_segments_max: 16,
+            id_bytes_max: 128,
+            custom_fields_max: 16,
+            subscription_names_max: 1000,
+        }
+    }
+}
