@@ -1,0 +1,44 @@
+/** The few things every page does with its document. */
+
+import type { LinkState } from "./session";
+
+/** The element with this id, which the page is known to have. */
+export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
+    const found = document.getElementById(id);
+    if (found === null) {
+        throw new Error(`the page has no #${id}`);
+    }
+    return found as T;
+}
+
+/** A new element. Text is only ever set as text, so markup in a message stays what it is: characters. */
+export function element(tag: string, className: string, text = ""): HTMLElement {
+    const made = document.createElement(tag);
+    made.className = className;
+    made.textContent = text;
+    return made;
+}
+
+/** Hours and minutes, as the visitor writes them. */
+export function timeOfDay(): HTMLTimeElement {
+    const now = new Date();
+    const made = document.createElement("time");
+    made.dateTime = now.toISOString();
+    made.textContent = now.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    return made;
+}
+
+/** Says in the page's #link how the session stands. */
+export function showLink(state: LinkState, transport: string): void {
+    const link = byId("link");
+    link.dataset.state = state;
+    link.textContent = state === "connected" && transport !== "" ? `Connected · ${transport}` : LINK_WORDS[state];
+}
+
+const LINK_WORDS: Record<LinkState, string> = {
+    closed: "Not connected",
+    connecting: "Connecting…",
+    connected: "Connected",
+    reconnecting: "Reconnecting…",
+    ended: "Disconnected",
+};

@@ -1,0 +1,122 @@
+/**
+ * The chat room as the server's demo services understand it, which are those of CometD's demo chat:
+ *
+ * - `/chat/demo` carries `{user, chat}`, with `membership` for those who come and go and `scope: "private"` for what only
+ *   its receivers get;
+ * - a publication to `/service/members` enters the sender in the list of members, which comes on `/members/demo` each time
+ *   it changes;
+ * - a publication to `/service/privatechat` reaches the named peers and its sender only.
+ */
+
+import { Session, type LinkState } from "./session";
+
+/** One line of the room. */
+export interface Line {
+    user: string;
+    text: string;
+    kind: "said" | "private" | "join" | "leave";
+    /** Whom an own private line went to, where it is known. */
+    to?: string | undefined;
+}
+
+/** What the page is told. */
+export interface RoomEvents {
+    line(line: Line): void;
+    members(names: string[]): void;
+    changed(state: LinkState, transport: string): void;
+    /** The server did not take what was written. */
+    refused(text: string): void;
+}
+
+/** The room, seen by one member. */
+export class Room {
+    readonly #events: RoomEvents;
+    readonly #session: Session;
+    #user = "";
+    /** Own private lines still on their way back, oldest first: they come back without the names they went to. */
+    #whispers: { peers: string; text: string }[] = [];
+
+    constructor(events: RoomEvents) {
+        this.#events = events;
+        this.#session = new Session({
+            opened: (again) => this.#enter(again),
+            changed: (state) => events.changed(state, this.#session.transport),
+        });
+    }
+
+    /** The name this page goes by. */
+    get user(): string {
+        return this.#user;
+    }
+
+    get connected(): boolean {
+        return this.#session.state === "connected";
+    }
+
+    join(user: string): void {
+        this.#user = user;
+        this.#session.open();
+    }
+
+    say(text: string): void {
+        this.#session.publish(CHAT, { user: this.#user, chat: text }, (accepted) => accepted || this.#events.refused(text));
+    }
+
+    /** Writes to `peers` alone: a name, or several with commas between. */
+    whisper(peers: string, text: string): void {
+        const message = { room: CHAT, user: this.#user, peer: peers, chat: text };
+        this.#whispers = [...this.#whispers, { peers, text }].slice(-MAX_WHISPERS);
+        this.#session.publish("/service/privatechat", message, (accepted) => accepted || this.#events.refused(text));
+    }
+
+    leave(): void {
+        if (this.connected) {
+            this.#session.publish(CHAT, { user: this.#user, membership: "leave", chat: `${this.#user} left` });
+        }
+        this.#session.close();
+    }
+
+    /** Runs on every new session: after a restart the server knows neither subscriptions nor members. */
+    #enter(again: boolean): void {
+        const user = this.#user;
+        this.#session.subscribe(CHAT, (data) => this.#receive(data));
+        this.#session.subscribe(MEMBERS, (data) => this.#events.members(names(data)));
+        this.#session.publish("/service/members", { user, room: CHAT });
+        this.#session.publish(CHAT, { user, membership: "join", chat: again ? `${user} is back` : `${user} joined` });
+    }
+
+    #receive(data: unknown): void {
+        const line = lineOf(data);
+        if (line === undefined) {
+            return;
+        }
+        if (line.kind === "private" && line.user === this.#user) {
+            const index = this.#whispers.findIndex(({ text }) => text === line.text);
+            line.to = this.#whispers[index]?.peers;
+            this.#whispers.splice(0, index + 1);
+        }
+        this.#events.line(line);
+    }
+}
+
+/** Reads a publication of the chat channel; anyone can publish there, so anything may come. */
+function lineOf(data: unknown): Line | undefined {
+    if (typeof data !== "object" || data === null) {
+        return undefined;
+    }
+    const { user, chat, membership, scope } = data as Record<string, unknown>;
+    if (typeof user !== "string" || typeof chat !== "string") {
+        return undefined;
+    }
+    const kind = membership === "join" || membership === "leave" ? membership : scope === "private" ? "private" : "said";
+    return { user, text: chat, kind };
+}
+
+function names(data: unknown): string[] {
+    return Array.isArray(data) ? data.filter((name) => typeof name === "string") : [];
+}
+
+const CHAT = "/chat/demo";
+const MEMBERS = "/members/demo";
+/** A line refused by the server never comes back, so what is awaited is bounded. */
+const MAX_WHISPERS = 32;

@@ -1,0 +1,96 @@
+/** The start page: one channel, to publish on and to watch. */
+
+import { byId, element, showLink, timeOfDay } from "./dom";
+import { goRound } from "./orbit";
+import { Session, type LinkState } from "./session";
+
+/** What this page publishes. Programs may publish anything else; it is shown as its JSON. */
+interface Hello {
+    text: string;
+    /** Which window sent it: a random name, of no use for anything else. */
+    window: string;
+    /** The window's own count of what it sent, to tell how long the way there and back took. */
+    count: number;
+}
+
+const session = new Session({
+    opened: () => session.subscribe(CHANNEL, arrived),
+    changed: showState,
+});
+const windowName = crypto.getRandomValues(new Uint32Array(2)).join("-");
+/** When each message still under way was sent, in milliseconds of the page's clock. */
+const sentAt = new Map<number, number>();
+let count = 0;
+
+function publish(event: SubmitEvent): void {
+    event.preventDefault();
+    const input = byId<HTMLInputElement>("text");
+    const text = input.value.trim();
+    if (text === "" || session.state !== "connected") {
+        return;
+    }
+    input.value = "";
+    const hello: Hello = { text, window: windowName, count: ++count };
+    sentAt.set(hello.count, performance.now());
+    session.publish(CHANNEL, hello, (accepted) => {
+        if (!accepted) {
+            sentAt.delete(hello.count);
+            show(text, "not accepted", "failed");
+        }
+    });
+}
+
+function arrived(data: unknown): void {
+    goRound();
+    if (!isHello(data)) {
+        show(typeof data === "string" ? data : JSON.stringify(data), "from a program", "other");
+        return;
+    }
+    const sent = data.window === windowName ? sentAt.get(data.count) : undefined;
+    if (sent === undefined) {
+        show(data.text, "from another window", "other");
+        return;
+    }
+    sentAt.delete(data.count);
+    const roundTrip = `${(performance.now() - sent).toFixed(1)} ms`;
+    byId("round-trip").textContent = roundTrip;
+    show(data.text, `from this window, ${roundTrip}`, "own");
+}
+
+function show(text: string, origin: string, kind: "own" | "other" | "failed"): void {
+    const item = element("li", kind);
+    item.append(element("span", "what", text), element("span", "origin-note", origin), timeOfDay());
+    const list = byId("arrivals");
+    list.prepend(item);
+    while (list.children.length > MAX_SHOWN_ARRIVALS) {
+        list.lastElementChild?.remove();
+    }
+    byId("nothing").hidden = true;
+}
+
+function showState(state: LinkState): void {
+    showLink(state, session.transport);
+    byId("transport").textContent = state === "connected" ? session.transport : "–";
+    byId("again").hidden = state !== "ended";
+}
+
+function isHello(data: unknown): data is Hello {
+    const hello = data as Partial<Hello> | null;
+    return typeof hello === "object" && typeof hello?.text === "string" && typeof hello.window === "string" && typeof hello.count === "number";
+}
+
+function start(): void {
+    for (const place of document.querySelectorAll(".origin")) {
+        place.textContent = location.origin;
+    }
+    byId("publish").addEventListener("submit", publish);
+    byId("again").addEventListener("click", () => session.open());
+    addEventListener("pagehide", () => session.close());
+    addEventListener("pageshow", (event) => event.persisted && session.open());
+    session.open();
+}
+
+const CHANNEL = "/welcome/hello";
+const MAX_SHOWN_ARRIVALS = 6;
+
+start();
