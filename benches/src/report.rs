@@ -1,0 +1,1 @@
+//! Turns result lines into a table and a chart.
