@@ -87,7 +87,8 @@ function start(): void {
     byId("again").addEventListener("click", () => session.open());
     addEventListener("pagehide", () => session.close());
     addEventListener("pageshow", (event) => event.persisted && session.open());
-    session.open();
+    // Not sooner: a callback-polling request held by the server would keep the page loading.
+    addEventListener("load", () => session.open());
 }
 
 const CHANNEL = "/welcome/hello";

@@ -1,0 +1,122 @@
+// The chat demo: the channels and services of CometD's demo chat, seen from two windows.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Chatter } from "./chatter.mjs";
+import { Browser, DESKTOP, PHONE, Server, TEST_LIMIT_MS, screenshot } from "./harness.mjs";
+
+for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
+    test(`two pages chat on a ${device}`, { timeout: TEST_LIMIT_MS }, async (t) => {
+        const [johanna, caroline, browser] = await twoChatters(t, { viewport });
+        await johanna.sees(["Caroline", "Johanna"]);
+        await caroline.sees(["Caroline", "Johanna"]);
+        assert.deepEqual(await johanna.notices(), ["You joined", "Caroline joined"]);
+
+        await johanna.say("Did you see the comet tonight?");
+        await caroline.hears("Did you see the comet tonight?");
+        await caroline.say("Low in the west, just after sunset. I could follow the tail for almost two degrees.");
+        await johanna.hears("Low in the west, just after sunset. I could follow the tail for almost two degrees.");
+        await caroline.turnTo("Johanna");
+        await caroline.say("I have a better eyepiece for you.");
+        await johanna.hears("I have a better eyepiece for you.");
+        await johanna.say("Caroline::Bring it tomorrow!");
+        await caroline.hears("Bring it tomorrow!");
+        await johanna.say("Clear skies, everyone.");
+        await caroline.hears("Clear skies, everyone.");
+        assert.deepEqual(await johanna.heard(), await caroline.heard());
+        assert.equal(await johanna.page.locator(".whispered").count(), 2);
+
+        await screenshot(johanna.page, `chat-${device}`);
+        await screenshot(caroline.page, `chat-${device}-private`);
+        assert.equal(await fitsTheWindow(johanna.page), true);
+        browser.assertNoComplaints();
+    });
+}
+
+test("a private message reaches the named peers and its sender only", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const [johanna, caroline, browser, server] = await twoChatters(t);
+    const maria = await Chatter.join(browser, server, "Maria");
+    await johanna.sees(["Caroline", "Johanna", "Maria"]);
+    await johanna.turnTo("Caroline");
+    await johanna.say("for you alone");
+    await johanna.turnToAll();
+    await johanna.say("for all");
+    await johanna.say("Caroline, Maria::for you two");
+    for (const [who, heard] of [[johanna, ["for you alone", "for all", "for you two"]], [caroline, ["for you alone", "for all", "for you two"]], [maria, ["for all", "for you two"]]]) {
+        await who.hears("for you two");
+        assert.deepEqual(await who.heard(), heard, who.name);
+    }
+    assert.equal(await johanna.page.getByText("private to Caroline", { exact: true }).count(), 1);
+});
+
+test("a private message to no one stays in its field", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const [johanna] = await twoChatters(t);
+    await johanna.say("Nobody::hello?");
+    await johanna.page.getByText("Not sent: no one here is called Nobody.").waitFor();
+    assert.equal(await johanna.page.getByLabel("Message", { exact: true }).inputValue(), "Nobody::hello?");
+});
+
+test("markup is text", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const [johanna, caroline, browser] = await twoChatters(t);
+    await johanna.say("<b>bold</b> <img src=x onerror=\"document.title='owned'\"> & co");
+    await johanna.say("after the markup");
+    await caroline.hears("after the markup");
+    assert.match((await caroline.heard())[0], /bold.* & co$/);
+    assert.equal(await caroline.page.locator("#log b, #log img").count(), 0);
+    assert.equal(await caroline.page.title(), "Chat · Encke");
+    browser.assertNoComplaints();
+});
+
+test("a message with the word dang is dropped, and its writer is told", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const [johanna, caroline] = await twoChatters(t);
+    await johanna.say("oh dang it");
+    await johanna.page.getByText("Not accepted by the server: oh dang it").waitFor();
+    await johanna.say("pardon");
+    await caroline.hears("pardon");
+    assert.deepEqual(await caroline.heard(), ["pardon"]);
+});
+
+test("who leaves is gone from the list, and may come back", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const [johanna, caroline] = await twoChatters(t);
+    await caroline.leave();
+    await johanna.sees(["Johanna"]);
+    await johanna.page.getByText("Caroline left").waitFor();
+    assert.equal(await caroline.link(), "Not connected");
+
+    await caroline.page.getByRole("button", { name: "Join" }).click();
+    await johanna.sees(["Caroline", "Johanna"]);
+    await johanna.say("welcome back");
+    await caroline.hears("welcome back");
+    assert.deepEqual(await caroline.heard(), ["welcome back"]);
+});
+
+test("who closes the window is gone from the list", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const [johanna, caroline] = await twoChatters(t);
+    await caroline.page.close({ runBeforeUnload: true });
+    await johanna.sees(["Johanna"]);
+});
+
+test("the name can come with the address", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const server = await Server.start(t);
+    const browser = await Browser.start(t);
+    const page = await browser.open(`${server.url}/demo/chat/?user=Johanna`);
+    assert.equal(await page.getByLabel("Your name").inputValue(), "Johanna");
+    await page.keyboard.press("Enter");
+    await page.getByText("You joined").waitFor();
+});
+
+async function twoChatters(t, options) {
+    const server = await Server.start(t);
+    const browser = await Browser.start(t);
+    const johanna = await Chatter.join(browser, server, "Johanna", options);
+    await johanna.sees(["Johanna"]);
+    const caroline = await Chatter.join(browser, server, "Caroline", options);
+    await johanna.sees(["Caroline", "Johanna"]);
+    await johanna.page.getByText("Caroline joined").waitFor();
+    return [johanna, caroline, browser, server];
+}
+
+/** Nothing has to be scrolled sideways to be seen. */
+function fitsTheWindow(page) {
+    return page.evaluate(() => document.documentElement.scrollWidth <= innerWidth && document.documentElement.scrollHeight <= innerHeight);
+}

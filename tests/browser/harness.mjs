@@ -1,0 +1,124 @@
+// Starts the program and the browser, and cleans both up after each test.
+//
+//   ENCKE_BIN   the program to test (default: the release build)
+//   CHROMIUM    the browser (default: Debian's)
+
+import { chromium } from "playwright-core";
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+
+export const DESKTOP = { width: 1280, height: 800 };
+export const PHONE = { width: 390, height: 844 };
+
+// Upper bounds: what works is far faster, what hangs fails here and not in the runner's silence.
+const START_LIMIT_MS = 10_000;
+const WAIT_LIMIT_MS = 15_000;
+export const TEST_LIMIT_MS = 90_000;
+
+const HERE = fileURLToPath(new URL(".", import.meta.url));
+const PROGRAM = process.env.ENCKE_BIN ?? fileURLToPath(new URL("../../target/release/encke", import.meta.url));
+const BROWSER = process.env.CHROMIUM ?? "/usr/bin/chromium";
+const BROWSER_OPTIONS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+];
+
+/** A running `encke serve`. */
+export class Server {
+    #process;
+    url;
+
+    static async start(test, port = 0) {
+        const server = new Server();
+        server.#process = spawn(PROGRAM, ["serve", "--port", String(port)], { stdio: ["ignore", "pipe", "inherit"] });
+        test.after(() => server.kill());
+        server.url = await server.#listening();
+        return server;
+    }
+
+    get port() {
+        return Number(new URL(this.url).port);
+    }
+
+    /** Ends the program at once, as a crash does. */
+    async kill() {
+        if (this.#process.exitCode === null && this.#process.signalCode === null) {
+            const gone = once(this.#process, "exit");
+            this.#process.kill("SIGKILL");
+            await gone;
+        }
+    }
+
+    #listening() {
+        return new Promise((resolve, reject) => {
+            const timer = setTimeout(() => reject(new Error(`${PROGRAM} did not say that it listens`)), START_LIMIT_MS);
+            this.#process.once("error", reject);
+            this.#process.once("exit", (code) => reject(new Error(`${PROGRAM} ended with ${code} before it listened`)));
+            // The reader stays attached for the whole life of the program, so its output never fills the pipe.
+            createInterface({ input: this.#process.stdout }).on("line", (line) => {
+                const url = /^encke listening on (http:\/\/\S+)$/.exec(line)?.[1];
+                if (url !== undefined) {
+                    clearTimeout(timer);
+                    resolve(url);
+                }
+            });
+        });
+    }
+}
+
+/** Windows of one browser. What their consoles say is kept: a refused script or style is an error there. */
+export class Browser {
+    #browser;
+    complaints = [];
+
+    static async start(test) {
+        const browser = new Browser();
+        browser.#browser = await chromium.launch({ executablePath: BROWSER, headless: true, args: BROWSER_OPTIONS });
+        test.after(() => browser.#browser.close());
+        return browser;
+    }
+
+    /** A window of its own: no cookies shared with the others. */
+    async open(url, { viewport = DESKTOP, before, ...options } = {}) {
+        const context = await this.#browser.newContext({ viewport, ...options });
+        context.setDefaultTimeout(WAIT_LIMIT_MS);
+        const page = await context.newPage();
+        page.on("console", (message) => ["error", "warning"].includes(message.type()) && this.complaints.push(message.text()));
+        page.on("pageerror", (error) => this.complaints.push(String(error)));
+        if (before !== undefined) {
+            await page.addInitScript(before);
+        }
+        await page.goto(url);
+        return page;
+    }
+
+    assertNoComplaints() {
+        assert.deepEqual(this.complaints, [], "the console of a page has errors or warnings");
+    }
+}
+
+/** Waits until `read` gives `wanted`; fails showing what it gave last. */
+export async function eventually(read, wanted) {
+    const end = performance.now() + WAIT_LIMIT_MS;
+    for (;;) {
+        const value = await read();
+        try {
+            assert.deepEqual(value, wanted);
+            return;
+        } catch (difference) {
+            if (performance.now() > end) {
+                throw difference;
+            }
+        }
+        await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+}
+
+export async function screenshot(page, name) {
+    mkdirSync(`${HERE}screenshots`, { recursive: true });
+    await page.screenshot({ path: `${HERE}screenshots/${name}.png` });
+}

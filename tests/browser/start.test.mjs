@@ -1,0 +1,101 @@
+// The start page: its live example, its snippets, how it is served.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { promisify } from "node:util";
+import { Browser, DESKTOP, PHONE, Server, TEST_LIMIT_MS, eventually, screenshot } from "./harness.mjs";
+
+test("what one window publishes arrives in every window", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const server = await Server.start(t);
+    const browser = await Browser.start(t);
+    const one = await openStart(browser, server, { viewport: DESKTOP });
+    const other = await openStart(browser, server, { viewport: PHONE });
+    await screenshot(one, "start");
+
+    await publish(one, "hello from <i>one</i>");
+    await eventually(() => arrivals(other), ["hello from <i>one</i> from another window"]);
+    await publish(other, "and back");
+    await eventually(async () => (await arrivals(one)).map(withoutTime), ["and back from another window", "hello from <i>one</i> from this window, N ms"]);
+    assert.match(await one.locator("#round-trip").innerText(), /^\d+\.\d ms$/);
+    assert.equal(await one.locator("#transport").innerText(), "WebSocket");
+
+    await screenshot(other, "start-phone");
+    assert.equal(await other.evaluate(() => document.documentElement.scrollWidth <= innerWidth), true);
+    browser.assertNoComplaints();
+});
+
+test("the page never shows its session id", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const server = await Server.start(t);
+    const browser = await Browser.start(t);
+    const context = await browser.open("about:blank");
+    let clientId;
+    context.on("websocket", (socket) => socket.on("framereceived", ({ payload }) => {
+        clientId ??= /"clientId":"([^"]+)"/.exec(String(payload))?.[1];
+    }));
+    await context.goto(server.url);
+    await context.locator("#link[data-state=connected]").waitFor();
+    assert.ok(clientId, "no session id seen on the wire");
+    assert.equal((await context.content()).includes(clientId), false);
+});
+
+test("the snippet for curl does what it says", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const server = await Server.start(t);
+    const browser = await Browser.start(t);
+    const page = await openStart(browser, server);
+    const directory = await mkdtemp(join(tmpdir(), "encke-curl-"));
+    t.after(() => rm(directory, { recursive: true }));
+    const snippet = await page.locator("#curl").innerText();
+    const { stdout } = await promisify(execFile)("bash", ["-c", snippet], { cwd: directory, timeout: TEST_LIMIT_MS });
+    assert.match(stdout, /"successful":true/);
+    await eventually(() => arrivals(page), ["hi from a program"]);
+});
+
+test("the links of the page lead somewhere", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const server = await Server.start(t);
+    const browser = await Browser.start(t);
+    const page = await openStart(browser, server);
+    const links = await page.locator("a[href^='/']").evaluateAll((all) => [...new Set(all.map((link) => link.href))]);
+    assert.equal(links.length, 4);
+    for (const link of links) {
+        assert.equal((await fetch(link)).status, 200, link);
+    }
+});
+
+test("the pages are served with a policy that forbids inline scripts, and with their types", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const server = await Server.start(t);
+    for (const [path, type] of [["/", "text/html"], ["/demo/chat", "text/html"], ["/demo/chat/", "text/html"], ["/assets/chat.js", "text/javascript"], ["/assets/start.js", "text/javascript"], ["/assets/timer.js", "text/javascript"], ["/assets/encke.css", "text/css"], ["/assets/comet.svg", "image/svg+xml"]]) {
+        const reply = await fetch(server.url + path);
+        assert.equal(reply.status, 200, path);
+        assert.equal(reply.headers.get("content-type")?.split(";")[0], type, path);
+        assert.equal(reply.headers.get("x-content-type-options"), "nosniff", path);
+        if (type === "text/html") {
+            const policy = reply.headers.get("content-security-policy") ?? "";
+            assert.match(policy, /default-src 'self'/, path);
+            assert.doesNotMatch(policy, /unsafe/, path);
+        }
+    }
+});
+
+async function openStart(browser, server, options) {
+    const page = await browser.open(server.url, options);
+    await page.locator("#link[data-state=connected]").waitFor();
+    return page;
+}
+
+async function publish(page, text) {
+    await page.getByLabel("Message to publish on /welcome/hello").fill(text);
+    await page.getByRole("button", { name: "Publish" }).click();
+}
+
+/** What arrived and whence, newest first, without the time of day. */
+function arrivals(page) {
+    return page.locator("#arrivals li").evaluateAll((items) => items.map((item) => `${item.children[0].textContent} ${item.children[1].textContent}`));
+}
+
+function withoutTime(text) {
+    return text.replace(/\d+\.\d ms/, "N ms");
+}
