@@ -1,0 +1,93 @@
+//! Where a server is, from its URL.
+
+use crate::Error;
+
+/// Host, port and path of a Bayeux server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    /// Name or address, an IPv6 address without brackets.
+    pub(crate) host: String,
+    /// Host and port as in a URL and in the `Host` header.
+    pub(crate) authority: String,
+    pub(crate) port: u16,
+    /// The path of the server, `/cometd` where the URL has none, with its query.
+    pub(crate) path: String,
+}
+
+impl Endpoint {
+    /// Takes `http://host[:port][/path]` or the same with `ws://`.
+    pub(crate) fn parse(url: &str) -> Result<Endpoint, Error> {
+        let fail = |wanted| Error::Url { url: url.into(), wanted };
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| fail("it begins with http:// or ws://"))?;
+        match scheme.to_ascii_lowercase().as_str() {
+            "http" | "ws" => {}
+            "https" | "wss" => return Err(fail("TLS is not spoken here yet, only http:// and ws://")),
+            _ => return Err(fail("it begins with http:// or ws://")),
+        }
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (authority, path) = match rest.find(['/', '?']) {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        // What goes into the head of a request must not end it.
+        if url.bytes().any(|byte| byte <= b' ' || byte == 0x7f) || authority.contains('@') {
+            return Err(fail("it has no spaces and no user name"));
+        }
+        let (host, port) = split_port(authority).ok_or_else(|| fail("the port is a number from 1 to 65535"))?;
+        if host.is_empty() {
+            return Err(fail("it names a host"));
+        }
+        let path = match path {
+            "" | "/" => DEFAULT_PATH.into(),
+            query if query.starts_with('?') => format!("{DEFAULT_PATH}{query}"),
+            path => path.into(),
+        };
+        Ok(Endpoint { host: host.into(), authority: authority.into(), port, path })
+    }
+}
+
+/// Splits `host:port`, `[::1]:port` or a host alone.
+fn split_port(authority: &str) -> Option<(&str, u16)> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    match port.strip_prefix(':') {
+        Some(port) => port.parse().ok().filter(|port| *port != 0).map(|port| (host, port)),
+        None => port.is_empty().then_some((host, DEFAULT_PORT)),
+    }
+}
+
+/// Where Bayeux servers answer by habit.
+const DEFAULT_PATH: &str = "/cometd";
+
+/// The port of `http` and `ws`.
+const DEFAULT_PORT: u16 = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> (String, u16, String) {
+        let endpoint = Endpoint::parse(url).expect(url);
+        (endpoint.host, endpoint.port, endpoint.path)
+    }
+
+    #[test]
+    fn a_url_without_a_path_means_cometd() {
+        assert_eq!(parsed("http://127.0.0.1:8080"), ("127.0.0.1".into(), 8080, "/cometd".into()));
+        assert_eq!(parsed("ws://example.com/"), ("example.com".into(), 80, "/cometd".into()));
+        assert_eq!(parsed("http://[::1]:9000/bayeux?a=1#x"), ("::1".into(), 9000, "/bayeux?a=1".into()));
+        assert_eq!(parsed("http://example.com?a=1"), ("example.com".into(), 80, "/cometd?a=1".into()));
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_used_is_the_callers_fault() {
+        for url in ["", "example.com", "https://example.com", "http://", "http://:80", "http://a:0", "http://a:70000"] {
+            assert!(matches!(Endpoint::parse(url), Err(Error::Url { .. })), "{url}");
+        }
+        for url in ["http://a/b c", "http://a/\r\nX: y", "http://user@a/", "ftp://a", "http://[::1", "http://::1"] {
+            assert!(matches!(Endpoint::parse(url), Err(Error::Url { .. })), "{url}");
+        }
+    }
+}
