@@ -1,0 +1,302 @@
+//! The life of a session as the protocol sees it: when a connect is answered, when it is held, when silence ends it.
+//!
+//! ```text
+//!            handshake                 first connect            later connects
+//!   (none) ────────────▶ Handshaken ────────────────▶ Waiting ◀──────────────▶ Held
+//!                            │                           │  answered / time out   │
+//!                            │ silence                   │ silence                │ kicked
+//!                            ▼                           ▼                        ▼
+//!                         (expired)                   (expired)                 Ending ──▶ (gone)
+//! ```
+//!
+//! `Held` never expires: a client that waits is alive. In every other state a deadline is armed
+//! (CometD 9: `interval + maxInterval` after a connect reply; other messages push it to now + `maxInterval`).
+//! The machine knows neither sockets nor a clock: time comes in as milliseconds.
+
+use crate::advice::Advice;
+use crate::message::ClientAdvice;
+
+/// The server's timing, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How long a connect is held.
+    pub timeout_ms: u64,
+    /// The client's pause between connects.
+    pub interval_ms: u64,
+    /// The grace after `interval_ms` before a silent session expires.
+    pub max_interval_ms: u64,
+    /// The most a client may ask for, as hold time or as grace.
+    pub client_max_ms: u64,
+}
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has shaken hands and not connected yet.
+    Handshaken { expires_ms: u64 },
+    /// No connect is held.
+    Waiting { expires_ms: u64 },
+    /// A connect is held until `until_ms`.
+    Held { until_ms: u64 },
+    /// The server has ended it; its client learns so with its next connect.
+    Ending { expires_ms: u64 },
+}
+
+/// The protocol state of one session.
+#[derive(Clone, Debug)]
+pub struct Session {
+    state: State,
+    /// What the client asked its pause to be, for this connect only.
+    asked_interval_ms: Option<u32>,
+    /// Whether the request of the connect in hand carried advice: its reply does so, too.
+    asked: bool,
+    /// The timeout and interval the client was told last.
+    told: (u32, u32),
+}
+
+/// The circumstances of a connect.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Circumstances {
+    /// What the client advises.
+    pub advice: Option<ClientAdvice>,
+    /// Whether the carrier may hold this connect (over HTTP: it came alone, and its browser has no surplus).
+    pub may_hold: bool,
+    /// Whether messages wait that a held connect would deliver at once.
+    pub queued: bool,
+}
+
+/// What to do with a connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answer it now.
+    Answer,
+    /// Hold it until the given time in milliseconds, or until something comes.
+    Hold {
+        /// When to answer at the latest.
+        until_ms: u64,
+    },
+    /// The server has ended this session: deliver what waits and advise `none`.
+    Farewell,
+}
+
+/// A deadline of the session that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// The held connect has to be answered.
+    Connect,
+    /// The client was silent for too long: the session ends.
+    Expiry,
+}
+
+impl Session {
+    /// A session that has just shaken hands.
+    pub fn new(now_ms: u64, terms: &Terms) -> Session {
+        Session {
+            state: State::Handshaken { expires_ms: now_ms + terms.interval_ms + terms.max_interval_ms },
+            asked_interval_ms: None,
+            asked: false,
+            told: (clamp(terms.timeout_ms), clamp(terms.interval_ms)),
+        }
+    }
+
+    /// A connect has come. A connect that was held before is superseded by it.
+    pub fn connect(&mut self, now_ms: u64, terms: &Terms, circumstances: &Circumstances) -> Verdict {
+        let cap = |ms: i64| u64::try_from(ms).unwrap_or(0).min(terms.client_max_ms);
+        let advice = circumstances.advice.unwrap_or_default();
+        self.asked = circumstances.advice.is_some();
+        // A negative interval means "do not retry" (§1.4): nothing to wait for.
+        self.asked_interval_ms = advice.interval_ms.map(|ms| clamp(cap(ms)));
+        let timeout_ms = advice.timeout_ms.map_or(terms.timeout_ms, cap);
+        let expires_ms = self.expiry(now_ms, terms);
+        match self.state {
+            State::Ending { .. } => Verdict::Farewell,
+            State::Handshaken { .. } => {
+                self.state = State::Waiting { expires_ms };
+                Verdict::Answer
+            }
+            State::Waiting { .. } | State::Held { .. } => {
+                if circumstances.may_hold && !circumstances.queued && timeout_ms > 0 {
+                    let until_ms = now_ms + timeout_ms;
+                    self.state = State::Held { until_ms };
+                    Verdict::Hold { until_ms }
+                } else {
+                    self.state = State::Waiting { expires_ms };
+                    Verdict::Answer
+                }
+            }
+        }
+    }
+
+    /// The held connect is being answered, or its carrier is gone: the wait for the next one starts.
+    pub fn release(&mut self, now_ms: u64, terms: &Terms) {
+        if let State::Held { .. } = self.state {
+            self.state = State::Waiting { expires_ms: self.expiry(now_ms, terms) };
+        }
+    }
+
+    /// Another message of the client has come: it lives.
+    pub fn heard(&mut self, now_ms: u64, terms: &Terms) {
+        if let State::Handshaken { expires_ms } | State::Waiting { expires_ms } = &mut self.state {
+            *expires_ms = (*expires_ms).max(now_ms + terms.max_interval_ms);
+        }
+    }
+
+    /// The server ends the session; what waits may still be fetched by one connect.
+    pub fn end(&mut self, now_ms: u64, terms: &Terms) {
+        self.state = State::Ending { expires_ms: now_ms + terms.interval_ms + terms.max_interval_ms };
+    }
+
+    /// The advice of the next connect reply: always when the request carried advice, otherwise when
+    /// it differs from what was said last (CometD 9, `takeAdvice`).
+    pub fn take_advice(&mut self, terms: &Terms) -> Option<Advice> {
+        let interval_ms = self.asked_interval_ms.unwrap_or(clamp(terms.interval_ms));
+        let next = (clamp(terms.timeout_ms), interval_ms);
+        let say = self.asked || self.told != next;
+        self.told = next;
+        self.asked = false;
+        say.then(|| Advice::retry(u64::from(next.0), u64::from(next.1)))
+    }
+
+    /// Whether a connect is held.
+    pub fn is_held(&self) -> bool {
+        matches!(self.state, State::Held { .. })
+    }
+
+    /// Whether the first connect is still to come.
+    pub fn is_new(&self) -> bool {
+        matches!(self.state, State::Handshaken { .. })
+    }
+
+    /// Whether the server has ended it.
+    pub fn is_ending(&self) -> bool {
+        matches!(self.state, State::Ending { .. })
+    }
+
+    /// When something has to happen next, in milliseconds.
+    pub fn deadline_ms(&self) -> u64 {
+        match self.state {
+            State::Held { until_ms } => until_ms,
+            State::Handshaken { expires_ms } | State::Waiting { expires_ms } | State::Ending { expires_ms } => {
+                expires_ms
+            }
+        }
+    }
+
+    /// What is due now, if anything.
+    pub fn due(&self, now_ms: u64) -> Option<Due> {
+        if now_ms < self.deadline_ms() {
+            return None;
+        }
+        Some(if self.is_held() { Due::Connect } else { Due::Expiry })
+    }
+
+    fn expiry(&self, now_ms: u64, terms: &Terms) -> u64 {
+        let interval_ms = self.asked_interval_ms.map_or(terms.interval_ms, u64::from);
+        now_ms + interval_ms + terms.max_interval_ms
+    }
+}
+
+/// Times on the wire fit 32 bits (49 days); more is that.
+fn clamp(ms: u64) -> u32 {
+    u32::try_from(ms).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERMS: Terms = Terms { timeout_ms: 20_000, interval_ms: 0, max_interval_ms: 10_000, client_max_ms: 600_000 };
+
+    fn asking(timeout_ms: Option<i64>, interval_ms: Option<i64>) -> Circumstances {
+        Circumstances {
+            advice: Some(ClientAdvice { timeout_ms, interval_ms, ..ClientAdvice::default() }),
+            may_hold: true,
+            queued: false,
+        }
+    }
+
+    fn plain() -> Circumstances {
+        Circumstances { advice: None, may_hold: true, queued: false }
+    }
+
+    fn connected() -> Session {
+        let mut session = Session::new(0, &TERMS);
+        assert_eq!(session.connect(0, &TERMS, &plain()), Verdict::Answer);
+        session
+    }
+
+    #[test]
+    fn the_first_connect_is_answered_at_once_and_the_next_is_held() {
+        let mut session = connected();
+        assert_eq!(session.connect(5, &TERMS, &plain()), Verdict::Hold { until_ms: 20_005 });
+    }
+
+    #[test]
+    fn a_connect_is_not_held_when_messages_wait_or_the_carrier_cannot_or_the_client_says_zero() {
+        let mut session = connected();
+        let queued = Circumstances { queued: true, ..plain() };
+        let refused = Circumstances { may_hold: false, ..plain() };
+        for circumstances in [queued, refused, asking(Some(0), None), asking(Some(-7), None)] {
+            assert_eq!(session.connect(9, &TERMS, &circumstances), Verdict::Answer);
+        }
+    }
+
+    #[test]
+    fn a_silent_session_expires_after_interval_and_grace() {
+        let session = connected();
+        assert_eq!(session.due(9_999), None);
+        assert_eq!(session.due(10_000), Some(Due::Expiry));
+    }
+
+    #[test]
+    fn a_held_connect_never_expires_but_is_answered() {
+        let mut session = connected();
+        session.connect(0, &TERMS, &plain());
+        assert_eq!(session.due(19_999), None);
+        assert_eq!(session.due(20_000), Some(Due::Connect));
+        session.release(20_000, &TERMS);
+        assert_eq!(session.due(30_000), Some(Due::Expiry));
+    }
+
+    #[test]
+    fn any_message_pushes_the_expiry_but_never_pulls_it() {
+        let mut session = connected();
+        session.heard(9_000, &TERMS);
+        assert_eq!(session.deadline_ms(), 19_000);
+        session.connect(9_000, &TERMS, &asking(Some(0), Some(60_000)));
+        session.heard(9_001, &TERMS);
+        assert_eq!(session.deadline_ms(), 79_000);
+    }
+
+    #[test]
+    fn advice_is_said_when_asked_for_or_changed_only() {
+        let mut session = connected();
+        assert_eq!(session.take_advice(&TERMS), None);
+        session.connect(0, &TERMS, &asking(Some(500), Some(7_000)));
+        assert_eq!(session.take_advice(&TERMS), Some(Advice::retry(20_000, 7_000)));
+        session.connect(0, &TERMS, &plain());
+        assert_eq!(session.take_advice(&TERMS), Some(Advice::retry(20_000, 0)));
+        assert_eq!(session.take_advice(&TERMS), None);
+        let other = Terms { timeout_ms: 5_000, ..TERMS };
+        assert_eq!(session.take_advice(&other), Some(Advice::retry(5_000, 0)));
+    }
+
+    #[test]
+    fn absurd_wishes_are_capped() {
+        let mut session = connected();
+        assert_eq!(
+            session.connect(0, &TERMS, &asking(Some(i64::MAX), Some(i64::MAX))),
+            Verdict::Hold { until_ms: 600_000 }
+        );
+        session.release(0, &TERMS);
+        assert_eq!(session.deadline_ms(), 610_000);
+    }
+
+    #[test]
+    fn an_ended_session_says_farewell_to_its_next_connect() {
+        let mut session = connected();
+        session.end(100, &TERMS);
+        assert_eq!(session.connect(200, &TERMS, &plain()), Verdict::Farewell);
+        assert_eq!(session.due(10_100), Some(Due::Expiry));
+    }
+}

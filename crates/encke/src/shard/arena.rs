@@ -1,0 +1,141 @@
+//! Where encoded frames live: chunks of bytes that are written once and shared by every outbox of the shard.
+//!
+//! Each publication is appended to the open chunk as one whole WebSocket frame. Publications of one tick lie side by
+//! side there, so the outbox of a session that gets them all holds a single range, and its flush is one `send` of
+//! one contiguous slice: nothing is copied or counted per subscriber. (Long-polling takes the payloads out of the same frames.)
+//!
+//! A chunk is freed when the last outbox lets go of it. A range of few bytes keeps its whole chunk alive, so chunks
+//! are small ([`CHUNK_BYTES`]), and a frame that does not fit has a chunk of its own.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::rc::Rc;
+
+use websocket::{Opcode, frame};
+
+/// Bytes of a chunk: large enough that a tick's publications share a range, small enough to pin for one slow session.
+pub const CHUNK_BYTES: usize = 32 * 1024;
+
+/// Append-only bytes, shared.
+#[derive(Debug)]
+pub struct Chunk {
+    bytes: RefCell<Vec<u8>>,
+    /// The arena's count of live bytes, given back on drop.
+    live_bytes: Rc<Cell<usize>>,
+}
+
+impl Chunk {
+    /// The bytes from `start` to `end`.
+    pub fn slice(&self, start: u32, end: u32) -> Ref<'_, [u8]> {
+        Ref::map(self.bytes.borrow(), |bytes| &bytes[start as usize..end as usize])
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.live_bytes.set(self.live_bytes.get() - self.bytes.borrow().capacity());
+    }
+}
+
+/// A range of whole frames in a chunk.
+#[derive(Clone, Debug)]
+pub struct Frames {
+    /// Where the bytes are.
+    pub chunk: Rc<Chunk>,
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Frames {
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+}
+
+/// The open chunk and the account of those that still live.
+#[derive(Debug)]
+pub struct Arena {
+    open: Rc<Chunk>,
+    live_bytes: Rc<Cell<usize>>,
+}
+
+impl Arena {
+    /// An empty arena.
+    pub fn new() -> Arena {
+        let live_bytes = Rc::new(Cell::new(0));
+        Arena { open: new_chunk(CHUNK_BYTES, &live_bytes), live_bytes }
+    }
+
+    /// Bytes of all chunks that an outbox still holds, and of the open one.
+    pub fn live_bytes(&self) -> usize {
+        self.live_bytes.get()
+    }
+
+    /// Appends `payload_bytes` bytes, which `write` must write exactly, as one frame.
+    pub fn frame(&mut self, opcode: Opcode, payload_bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
+        let total = frame::header_bytes(payload_bytes) + payload_bytes;
+        self.append(total, |bytes| {
+            frame::header(opcode, payload_bytes, bytes);
+            write(bytes);
+        })
+    }
+
+    /// Appends frames that are encoded already.
+    pub fn encoded(&mut self, frames: &[u8]) -> Frames {
+        self.append(frames.len(), |bytes| bytes.extend_from_slice(frames))
+    }
+
+    fn append(&mut self, total: usize, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
+        let chunk = self.room_for(total);
+        let mut bytes = chunk.bytes.borrow_mut();
+        let start = bytes.len();
+        write(&mut bytes);
+        debug_assert_eq!(bytes.len() - start, total, "a frame is as long as it was announced");
+        let end = bytes.len();
+        drop(bytes);
+        Frames { chunk, start: start as u32, end: end as u32 }
+    }
+
+    fn room_for(&mut self, total: usize) -> Rc<Chunk> {
+        if total > CHUNK_BYTES {
+            return new_chunk(total, &self.live_bytes);
+        }
+        if self.open.bytes.borrow().len() + total > CHUNK_BYTES {
+            self.open = new_chunk(CHUNK_BYTES, &self.live_bytes);
+        }
+        self.open.clone()
+    }
+}
+
+fn new_chunk(capacity: usize, live_bytes: &Rc<Cell<usize>>) -> Rc<Chunk> {
+    let bytes = Vec::with_capacity(capacity);
+    live_bytes.set(live_bytes.get() + bytes.capacity());
+    Rc::new(Chunk { bytes: RefCell::new(bytes), live_bytes: live_bytes.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_one_tick_lie_side_by_side() {
+        let mut arena = Arena::new();
+        let first = arena.frame(Opcode::Text, 2, |bytes| bytes.extend_from_slice(b"[]"));
+        let second = arena.encoded(b"\x81\x02[]");
+        assert!(Rc::ptr_eq(&first.chunk, &second.chunk));
+        assert_eq!(first.end, second.start);
+        assert_eq!(&*first.chunk.slice(first.start, second.end), b"\x81\x02[]\x81\x02[]");
+    }
+
+    #[test]
+    fn a_chunk_is_freed_with_its_last_range_and_a_large_frame_has_its_own() {
+        let mut arena = Arena::new();
+        let idle = arena.live_bytes();
+        let large = arena.frame(Opcode::Text, CHUNK_BYTES * 2, |bytes| bytes.resize(bytes.len() + CHUNK_BYTES * 2, b' '));
+        assert!(arena.live_bytes() >= idle + CHUNK_BYTES * 2);
+        drop(large);
+        assert_eq!(arena.live_bytes(), idle);
+    }
+}

@@ -1,0 +1,241 @@
+//! `/meta/connect`: answered at once, or held until something comes (Bayeux 1.0 §4.2, CometD 9).
+
+use bayeux::advice::Advice;
+use bayeux::session::{Circumstances, Verdict};
+use bayeux::{Message, Reply};
+
+use super::batch::{Batch, Via};
+use super::effect::{Response, SessionKey};
+use super::outbox::Kind;
+use super::session::{Ended, Session};
+use super::{Carrier, Held, HeldVia, Shard};
+
+impl Shard {
+    pub(super) fn connect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        self.supersede(key);
+        if self.is_inactive(key) {
+            self.end_later(key);
+        }
+        let socket = matches!(batch.via, Via::Socket(_));
+        let (now_ms, terms) = (self.now.ms, self.terms);
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let circumstances = Circumstances {
+            advice: message.advice,
+            may_hold: !self.draining && (socket || batch.len == 1),
+            queued: !socket && session.urgent,
+        };
+        let mut advice = None;
+        let mut successful = true;
+        match session.protocol.connect(now_ms, &terms, &circumstances) {
+            Verdict::Hold { .. } => match self.surplus(batch, key) {
+                None => return self.hold(batch, message, key),
+                Some(surplus) => {
+                    successful = surplus.interval_ms.is_some();
+                    advice = Some(surplus);
+                    self.release(key);
+                }
+            },
+            Verdict::Farewell => {
+                advice = Some(Advice::none());
+                batch.farewell = true;
+            }
+            Verdict::Answer => {}
+        }
+        self.arm(key);
+        batch.connected = true;
+        let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
+        let (ext, timestamp) = (self.reply_ext(message), self.timestamp());
+        batch.reply(&Reply {
+            id: message.id.as_ref(),
+            successful: Some(successful),
+            advice: advice.as_deref(),
+            ext: ext.as_deref(),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(bayeux::channel::META_CONNECT)
+        });
+    }
+
+    /// The advice for a connect reply; a draining server spreads its clients over time.
+    fn take_advice(&mut self, key: SessionKey) -> Option<Advice> {
+        let terms = self.terms;
+        let advice = self.sessions.get_mut(key)?.protocol.take_advice(&terms);
+        if self.draining {
+            return Some(Advice::retry(terms.timeout_ms, self.jitter_ms()));
+        }
+        advice
+    }
+
+    fn jitter_ms(&mut self) -> u64 {
+        let mut random = [0; 4];
+        (self.entropy)(&mut random);
+        u64::from(u32::from_le_bytes(random)) % self.settings.drain_spread_ms.max(1)
+    }
+
+    /// Whether the browser of this session holds as many connects as it may: then the advice to poll.
+    fn surplus(&self, batch: &Batch, key: SessionKey) -> Option<Advice> {
+        let Via::Http { .. } = batch.via else { return None };
+        let browser = self.sessions.get(key)?.browser?;
+        let max = usize::try_from(self.settings.browser_sessions_max).ok()?;
+        let held = self.browsers.get(&browser).copied().unwrap_or(0) as usize;
+        (held >= max).then(|| Advice::multiple_clients(self.settings.browser_surplus_interval_ms))
+    }
+
+    fn hold(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        let ext = self.reply_ext(message);
+        let via = match &batch.via {
+            Via::Socket(_) => HeldVia::Socket,
+            Via::Http { exchange, transport, .. } => HeldVia::Exchange(*exchange, transport.clone()),
+        };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let HeldVia::Exchange(exchange, _) = &via {
+            self.exchanges.insert(*exchange, key);
+            if let Some(browser) = session.browser {
+                *self.browsers.entry(browser).or_default() += 1;
+            }
+            batch.held = true;
+        }
+        session.held = Some(Box::new(Held { via, id: message.id.clone().map(bayeux::Id::into_owned), ext }));
+        self.metrics.held.set(self.metrics.held.get() as usize + 1);
+        self.arm(key);
+    }
+
+    /// A newer connect has come. The older one ends: its request with an error status, on a WebSocket without a word (CometD 9).
+    fn supersede(&mut self, key: SessionKey) {
+        if let Some(held) = self.take_held(key)
+            && let HeldVia::Exchange(exchange, _) = held.via
+        {
+            self.respond(exchange, Response::empty(self.settings.duplicate_connect_status));
+        }
+    }
+
+    /// Takes the held connect out of a session, and puts the accounts right.
+    pub(super) fn take_held(&mut self, key: SessionKey) -> Option<Box<Held>> {
+        let session = self.sessions.get_mut(key)?;
+        let held = session.held.take()?;
+        self.metrics.held.set((self.metrics.held.get() as usize).saturating_sub(1));
+        if let HeldVia::Exchange(exchange, _) = &held.via {
+            self.exchanges.remove(exchange);
+            if let Some(browser) = session.browser
+                && let Some(count) = self.browsers.get_mut(&browser)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.browsers.remove(&browser);
+                }
+            }
+        }
+        self.release(key);
+        Some(held)
+    }
+
+    /// The session holds no connect any more: its expiry counts from now.
+    fn release(&mut self, key: SessionKey) {
+        let (now_ms, terms) = (self.now.ms, self.terms);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.protocol.release(now_ms, &terms);
+            self.arm(key);
+        }
+    }
+
+    /// Answers the held connect, with all messages that wait where it is a request.
+    pub(super) fn answer_held(&mut self, key: SessionKey, advice: Option<Advice>) {
+        let Some(held) = self.take_held(key) else { return };
+        let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
+        let timestamp = self.timestamp();
+        let mut reply = Vec::with_capacity(128);
+        Reply {
+            id: held.id.as_ref(),
+            successful: Some(true),
+            advice: advice.as_deref(),
+            ext: held.ext.as_deref(),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(bayeux::channel::META_CONNECT)
+        }
+        .write(&mut reply);
+        match held.via {
+            HeldVia::Socket => self.reply_on_carrier(key, &reply),
+            HeldVia::Exchange(exchange, transport) => {
+                self.respond_with(exchange, &transport, Some(key), true, &reply, None);
+            }
+        }
+    }
+
+    /// Answers the held connect for the last time: its client is not to come back.
+    pub(super) fn farewell_to_held(&mut self, key: SessionKey) {
+        self.answer_held(key, Some(Advice::none()));
+    }
+
+    /// The held connect of a session that is being removed gets no answer here, but its request must not wait for ever.
+    pub(super) fn let_go_of_held(&mut self, key: SessionKey) {
+        if let Some(held) = self.take_held(key)
+            && let HeldVia::Exchange(exchange, _) = held.via
+        {
+            self.respond(exchange, Response::empty(503));
+        }
+    }
+
+    fn is_inactive(&self, key: SessionKey) -> bool {
+        let max_ms = self.settings.activity_timeout_ms;
+        let quiet_ms = |session: &Session| self.now.ms.saturating_sub(session.active_ms);
+        max_ms > 0 && self.sessions.get(key).is_some_and(|session| quiet_ms(session) >= max_ms)
+    }
+
+    /// Ends a session from the server's side. Its client is told so: at once where something can carry it, else at its next connect.
+    pub(super) fn kick(&mut self, key: SessionKey, why: Ended) {
+        self.end_later(key);
+        let Some(session) = self.sessions.get(key) else { return };
+        match session.carrier {
+            Carrier::Socket(socket) => {
+                self.farewell_to_held(key);
+                self.remove_session(key, why);
+                self.close_socket(socket, 1000, "session ended");
+            }
+            Carrier::Requests if session.held.is_some() => {
+                self.farewell_to_held(key);
+                self.remove_session(key, why);
+            }
+            Carrier::Requests => {}
+        }
+    }
+
+    /// Puts the disconnect message, without an id, into the outbox and lets the session end with its next connect.
+    fn end_later(&mut self, key: SessionKey) {
+        let (now_ms, terms) = (self.now.ms, self.terms);
+        let payload: &[u8] = br#"[{"channel":"/meta/disconnect","successful":true}]"#;
+        let frames = self.arena.frame(websocket::Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload));
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.protocol.is_ending() {
+            return;
+        }
+        if !session.protocol.is_held() {
+            session.protocol.end(now_ms, &terms);
+        }
+        session.outbox.push(&frames, Kind::Messages);
+        session.urgent = true;
+        self.arm(key);
+    }
+
+    /// Advises all clients to come back later, each at its own time, and closes their WebSockets. New sessions are refused from now on.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+        for key in self.sessions.keys() {
+            self.answer_held(key, None);
+        }
+        for socket in self.socket_keys() {
+            self.close_socket(socket, 1001, "server going away");
+        }
+    }
+
+    /// Whether the server is about to stop.
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+}
+
+impl Response {
+    /// A response without a body.
+    pub(super) fn empty(status: u16) -> Response {
+        Response { status, body: bytes::Bytes::new(), set_browser: None, confirm: None }
+    }
+}
+

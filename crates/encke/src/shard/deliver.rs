@@ -1,0 +1,223 @@
+//! From a publication to outboxes: encoded once, then a range of bytes for each subscriber.
+
+use std::sync::Arc;
+
+use bayeux::{ChannelName, Publication as Message};
+use websocket::Opcode;
+
+use super::arena::Frames;
+use super::effect::{Effect, Mail, Publication, SessionKey};
+use super::outbox::Kind;
+use super::session::{Ended, Session};
+use super::{Carrier, Dirty, Shard};
+use crate::settings::{ChannelRule, SlowConsumer};
+
+/// How one publication is delivered.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// Its number: each session gets it once.
+    stamp: u64,
+    /// The index of the session that must not get it.
+    except: Option<u32>,
+    /// When lazy messages have to go, in milliseconds; None for those that go at once.
+    lazy_due_ms: Option<u64>,
+    /// The time now, in milliseconds, where deliveries count as activity.
+    active_ms: Option<u64>,
+}
+
+impl Shard {
+    /// Broadcasts to every subscriber on every shard.
+    pub(super) fn broadcast(&mut self, channel: ChannelName<'_>, message: &Message<'_>, from: Option<SessionKey>) {
+        self.metrics.publications.add(1);
+        let frames = self.arena.frame(Opcode::Text, message.encoded_bytes() + 2, |bytes| {
+            bytes.push(b'[');
+            message.write(bytes);
+            bytes.push(b']');
+        });
+        let rule = rule_index(&self.settings.channels, channel);
+        let except = from.filter(|_| !self.returns_to_publisher(rule));
+        self.fan_out(channel, &frames, rule, except.map(|key| key.index));
+        if self.shared.shards > 1 {
+            self.send_to_others(channel, &frames, except);
+        }
+    }
+
+    /// Broadcasts for the application or a handle. A name that is no channel is none of its subscribers' business.
+    pub(super) fn publish_from_here(&mut self, channel: &str, data: &str) {
+        let limits = self.limits.clone();
+        if let Ok(name) = ChannelName::parse(channel, &limits) {
+            let timestamp = self.timestamp();
+            let message = Message {
+                channel,
+                data: Some(data),
+                ext: None,
+                timestamp: timestamp.as_deref(),
+                id: None,
+                custom: &[],
+            };
+            self.broadcast(name, &message, None);
+        }
+    }
+
+    /// A publication from another shard: its bytes are taken over as they are.
+    pub(super) fn publication_from_afar(&mut self, publication: &Publication) {
+        let limits = self.limits.clone();
+        if let Ok(channel) = ChannelName::parse(&publication.channel, &limits) {
+            let frames = self.arena.encoded(&publication.frame);
+            let rule = rule_index(&self.settings.channels, channel);
+            let except = publication.except.and_then(|id| self.sessions.find(&id));
+            self.fan_out(channel, &frames, rule, except.map(|key| key.index));
+        }
+    }
+
+    fn returns_to_publisher(&self, rule: Option<usize>) -> bool {
+        let own = rule.and_then(|rule| self.settings.channels[rule].broadcast_to_publisher);
+        own.unwrap_or(self.settings.broadcast_to_publisher)
+    }
+
+    fn send_to_others(&mut self, channel: ChannelName<'_>, frames: &Frames, except: Option<SessionKey>) {
+        let mut others = self.shared.interest.of(channel, &mut self.spelling) & !(1 << self.index);
+        if others == 0 {
+            return;
+        }
+        let publication = Arc::new(Publication {
+            channel: channel.as_str().into(),
+            frame: frames.chunk.slice(frames.start, frames.end)[..].into(),
+            except: except.and_then(|key| self.sessions.get(key)).map(|session| session.id),
+        });
+        while others != 0 {
+            let shard = others.trailing_zeros() as usize;
+            others &= others - 1;
+            self.effects.push(Effect::Mail(shard, Mail::Publication(publication.clone())));
+        }
+    }
+
+    /// The hot loop: a push for each subscriber.
+    fn fan_out(&mut self, channel: ChannelName<'_>, frames: &Frames, rule: Option<usize>, except: Option<u32>) {
+        self.publications += 1;
+        let manner = Manner {
+            stamp: self.publications,
+            except,
+            lazy_due_ms: rule.and_then(|rule| self.lazy_due_ms(&self.settings.channels[rule])),
+            active_ms: self.settings.activity_counts_deliveries.then_some(self.now.ms),
+        };
+        let mut lists = std::mem::take(&mut self.lists);
+        self.hub.route(channel, &mut lists);
+        let mut full = Vec::new();
+        let mut lazy = Vec::new();
+        let Shard { hub, sessions, dirty, capacity, .. } = self;
+        for list in &lists {
+            for subscriber in hub.subscribers(*list) {
+                let session = sessions.at(subscriber.session);
+                if session.stamp == manner.stamp || manner.except == Some(subscriber.session) {
+                    continue;
+                }
+                session.stamp = manner.stamp;
+                if session.outbox.is_full(frames.bytes(), capacity) {
+                    full.push(session.key(subscriber.session));
+                    continue;
+                }
+                session.outbox.push(frames, Kind::Messages);
+                session.active_ms = manner.active_ms.unwrap_or(session.active_ms);
+                if manner.lazy_due_ms.is_some() {
+                    lazy.push(session.key(subscriber.session));
+                } else if make_urgent(session) {
+                    dirty.push_back(Dirty::Session(session.key(subscriber.session)));
+                }
+            }
+        }
+        self.lists = lists;
+        for key in lazy {
+            self.wait_lazily(key, manner.lazy_due_ms);
+        }
+        for key in full {
+            self.overflow(key, channel, frames, rule, &manner);
+        }
+    }
+
+    /// A message for one session only.
+    pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.outbox.is_full(frames.bytes(), &self.capacity) {
+            let policy = rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default();
+            return self.too_slow(key, policy, "", frames);
+        }
+        session.outbox.push(frames, Kind::Messages);
+        if make_urgent(session) {
+            self.dirty.push_back(Dirty::Session(key));
+        }
+    }
+
+    fn lazy_due_ms(&self, rule: &ChannelRule) -> Option<u64> {
+        let most = self.settings.lazy_timeout_max_ms;
+        let wait_ms = if rule.lazy_timeout_ms == 0 { most } else { rule.lazy_timeout_ms.min(most) };
+        rule.lazy.then_some(self.now.ms + wait_ms)
+    }
+
+    fn wait_lazily(&mut self, key: SessionKey, due_ms: Option<u64>) {
+        if let Some(session) = self.sessions.get_mut(key)
+            && !session.urgent
+        {
+            session.lazy_due_ms = session.lazy_due_ms.min(due_ms.unwrap_or(u64::MAX));
+            self.arm(key);
+        }
+    }
+
+    fn overflow(
+        &mut self,
+        key: SessionKey,
+        channel: ChannelName<'_>,
+        frames: &Frames,
+        rule: Option<usize>,
+        manner: &Manner,
+    ) {
+        let policy = rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default();
+        self.too_slow(key, policy, channel.as_str(), frames);
+        self.wait_lazily(key, manner.lazy_due_ms);
+    }
+
+    /// The outbox of a session is full: makes room as the channel's policy says, or ends the session.
+    fn too_slow(&mut self, key: SessionKey, policy: SlowConsumer, channel: &str, frames: &Frames) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let dropped = match policy {
+            SlowConsumer::Disconnect => 0,
+            SlowConsumer::DropOldest => session.outbox.drop_oldest(frames.bytes(), &self.capacity),
+            SlowConsumer::KeepLatest => session.outbox.keep_latest(channel),
+        };
+        self.metrics.slow_dropped.add(dropped);
+        if !session.outbox.is_full(frames.bytes(), &self.capacity) {
+            tracing::debug!(session = ?session.id, channel, dropped, "slow consumer: messages dropped");
+            session.outbox.push(frames, Kind::Messages);
+            if make_urgent(session) {
+                self.dirty.push_back(Dirty::Session(key));
+            }
+            return;
+        }
+        // Nothing is lost in silence: the client finds its session unknown and starts anew.
+        tracing::info!(session = ?session.id, channel, messages = session.outbox.messages(),
+            bytes = session.outbox.bytes(), "slow consumer: session ended");
+        let carrier = session.carrier;
+        session.outbox = Default::default();
+        self.remove_session(key, Ended::Slow);
+        if let Carrier::Socket(socket) = carrier {
+            self.abort_socket(socket);
+        }
+    }
+}
+
+/// Notes that something waits that should go at once. True if the session has to be put on the list of the dirty.
+fn make_urgent(session: &mut Session) -> bool {
+    session.urgent = true;
+    let wanted = !session.dirty && session.is_reachable();
+    session.dirty |= wanted;
+    wanted
+}
+
+/// The first rule that matches a channel.
+fn rule_index(rules: &[ChannelRule], channel: ChannelName<'_>) -> Option<usize> {
+    rules.iter().position(|rule| {
+        // Settings were checked: every pattern is one, whatever the limits are now.
+        ChannelName::parse(&rule.pattern, &bayeux::Limits::default())
+            .is_ok_and(|pattern| pattern.matches(channel))
+    })
+}

@@ -1,0 +1,134 @@
+//! What goes into a shard and what comes out of it, apart from bytes on sockets: plain data, so that a
+//! simulation can lose, double and delay it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::ids::Id;
+use crate::settings::Settings;
+
+/// A moment: the monotonic time that deadlines count in, and the time of day that extensions tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds since some start, never going back.
+    pub ms: u64,
+    /// Milliseconds since 1970, as the clock on the wall says.
+    pub wall_ms: u64,
+}
+
+/// A WebSocket of this shard. The generation tells a late event of a reused index apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SocketKey {
+    /// Index in the shard.
+    pub index: u32,
+    /// Counts up with each socket.
+    pub generation: u32,
+}
+
+/// A session of this shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    /// Index in the shard.
+    pub index: u32,
+    /// Counts up with each session.
+    pub generation: u32,
+}
+
+/// An HTTP request that wants its response: unique in the whole server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExchangeId {
+    /// The shard whose connection it came on.
+    pub shard: u16,
+    /// Counts up with each request.
+    pub number: u64,
+}
+
+/// How an HTTP request speaks Bayeux.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HttpTransport {
+    /// A POST whose response is JSON.
+    LongPolling,
+    /// A GET whose response is a script that calls the function of this name.
+    CallbackPolling(Box<str>),
+}
+
+/// An HTTP request for the Bayeux endpoint.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Which response is wanted.
+    pub exchange: ExchangeId,
+    /// How it is spoken.
+    pub transport: HttpTransport,
+    /// The browser's cookie, if it has one of ours.
+    pub browser: Option<Id>,
+    /// One batch of messages; UTF-8 has been checked.
+    pub body: String,
+}
+
+/// The response to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// HTTP status.
+    pub status: u16,
+    /// JSON or script; empty with some errors.
+    pub body: Bytes,
+    /// A new browser id to set as a cookie.
+    pub set_browser: Option<Id>,
+    /// Whether the shard of the session wants to know if the kernel took it: it carries messages.
+    pub confirm: Option<u16>,
+}
+
+/// Why a WebSocket is being closed: its code and a short neutral reason (RFC 6455 §7.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closing {
+    /// The close code.
+    pub code: u16,
+    /// The reason; empty for none.
+    pub reason: &'static str,
+}
+
+/// What a shard wants done by others.
+#[derive(Debug)]
+pub enum Effect {
+    /// Answer an HTTP request of this shard's connections.
+    Respond(ExchangeId, Response),
+    /// Everything for this socket is written: shut it down.
+    Close(SocketKey),
+    /// Put this into another shard's mailbox.
+    Mail(usize, Mail),
+}
+
+/// What one shard tells another.
+#[derive(Clone, Debug)]
+pub enum Mail {
+    /// A publication for local subscribers: the channel and the encoded frame, allocated once for all shards.
+    Publication(Arc<Publication>),
+    /// A request for a session that lives there.
+    Request(Box<Request>),
+    /// The response to a request that was sent on.
+    Response(ExchangeId, Response),
+    /// Nobody waits for this response any more.
+    Abandoned(ExchangeId),
+    /// The kernel took the response with messages, or failed to.
+    Delivered(ExchangeId, bool),
+    /// A message for one session only.
+    Deliver(Id, Arc<[u8]>),
+    /// End a session (its client is told).
+    Disconnect(Id),
+    /// New settings.
+    Settings(Arc<Settings>),
+    /// Advise all clients to come back later and close.
+    Drain,
+}
+
+/// A publication on its way to other shards.
+#[derive(Debug)]
+pub struct Publication {
+    /// Its channel.
+    pub channel: Box<str>,
+    /// One WebSocket text frame with the message in an array.
+    pub frame: Box<[u8]>,
+    /// The session that published it, where it must not get it back.
+    pub except: Option<Id>,
+}

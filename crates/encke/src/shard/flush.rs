@@ -1,0 +1,146 @@
+//! From outboxes to the kernel: once a turn, one gathered write a session.
+
+use std::io::{self, IoSlice};
+
+use super::effect::{Effect, Now, SessionKey, SocketKey};
+use super::outbox::Outbox;
+use super::sockets::Phase;
+use super::{Carrier, Dirty, Shard};
+
+/// The sockets, as the shard writes to them.
+pub trait Wire {
+    /// Writes what it can of `slices` without waiting, as `writev` does.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the kernel takes nothing now; anything else means that the socket is lost.
+    fn write(&mut self, socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+}
+
+/// How writing an outbox ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Empty,
+    Blocked,
+    Lost,
+}
+
+/// Outboxes of up to so many bytes in several runs are copied together: a segment of a gathered write costs the kernel
+/// several times the 10 ns that copying a small frame costs.
+const COPY_BYTES_MAX: usize = 64 * 1024;
+/// Segments of one gathered write.
+const SLICES_MAX: usize = 64;
+/// How often the time budget is looked at, in sessions.
+const BUDGET_CHECK_EVERY: usize = 16;
+
+impl Shard {
+    /// Writes what waits. Stops early when `out_of_time` says so, so that reading and small channels go on; true if something is left.
+    pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
+        self.now = now;
+        let mut flushed = 0;
+        while let Some(next) = self.dirty.pop_front() {
+            match next {
+                Dirty::Session(key) => self.flush_session(key, wire),
+                Dirty::Socket(key) => self.flush_socket(key, wire),
+            }
+            flushed += 1;
+            if flushed % BUDGET_CHECK_EVERY == 0 && out_of_time() {
+                break;
+            }
+        }
+        !self.dirty.is_empty()
+    }
+
+    fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        match session.carrier {
+            Carrier::Socket(socket) => self.flush_socket(socket, wire),
+            Carrier::Requests => {
+                session.dirty = false;
+                if session.is_reachable() && !session.outbox.is_empty() {
+                    self.answer_held(key, None);
+                }
+            }
+        }
+    }
+
+    /// Writes the socket's own frames, then those of its session.
+    fn flush_socket(&mut self, key: SocketKey, wire: &mut dyn Wire) {
+        let Shard { sockets, sessions, scratch, metrics, .. } = self;
+        let Some(socket) = sockets.get_mut(key.index as usize) else { return };
+        let mut session = socket.session.and_then(|session| sessions.get_mut(session));
+        if socket.blocked {
+            return;
+        }
+        let mut written = 0;
+        let mut progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
+        if progress == Progress::Empty
+            && let Some(session) = &mut session
+        {
+            progress = write_outbox(&mut session.outbox, key, wire, scratch, &mut written);
+        }
+        metrics.deliveries.add(written);
+        // A blocked socket stays marked, so that nothing lists it until it is writable again.
+        socket.blocked = progress == Progress::Blocked;
+        socket.dirty = socket.blocked;
+        if let Some(session) = session {
+            session.dirty = socket.blocked;
+            if session.outbox.is_empty() {
+                session.urgent = false;
+                session.lazy_due_ms = u64::MAX;
+            }
+        }
+        match progress {
+            Progress::Lost => self.abort_socket(key),
+            Progress::Empty if matches!(socket.phase, Phase::Closing { .. }) => {
+                socket.phase = Phase::Closed;
+                self.effects.push(Effect::Close(key));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Writes until the outbox is empty or the kernel takes no more. Adds the messages that are wholly gone to `messages`.
+fn write_outbox(
+    outbox: &mut Outbox,
+    socket: SocketKey,
+    wire: &mut dyn Wire,
+    scratch: &mut Vec<u8>,
+    messages: &mut usize,
+) -> Progress {
+    while !outbox.is_empty() {
+        let result = if outbox.runs() > 1 && outbox.bytes() <= COPY_BYTES_MAX {
+            write_copied(outbox, socket, wire, scratch)
+        } else {
+            write_gathered(outbox, socket, wire)
+        };
+        match result {
+            Ok(0) => return Progress::Lost,
+            Ok(bytes) => *messages += outbox.wrote(bytes),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Progress::Blocked,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Progress::Lost,
+        }
+    }
+    Progress::Empty
+}
+
+fn write_copied(outbox: &Outbox, socket: SocketKey, wire: &mut dyn Wire, scratch: &mut Vec<u8>) -> io::Result<usize> {
+    scratch.clear();
+    for frames in outbox.unwritten() {
+        scratch.extend_from_slice(&frames.chunk.slice(frames.start, frames.end));
+    }
+    wire.write(socket, &[IoSlice::new(scratch)])
+}
+
+fn write_gathered(outbox: &Outbox, socket: SocketKey, wire: &mut dyn Wire) -> io::Result<usize> {
+    if outbox.runs() == 1
+        && let Some(frames) = outbox.unwritten().next()
+    {
+        return wire.write(socket, &[IoSlice::new(&frames.chunk.slice(frames.start, frames.end))]);
+    }
+    let runs: Vec<_> = outbox.unwritten().take(SLICES_MAX).collect();
+    let bytes: Vec<_> = runs.iter().map(|frames| frames.chunk.slice(frames.start, frames.end)).collect();
+    let slices: Vec<_> = bytes.iter().map(|bytes| IoSlice::new(bytes)).collect();
+    wire.write(socket, &slices)
+}

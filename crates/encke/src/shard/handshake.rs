@@ -1,0 +1,108 @@
+//! `/meta/handshake` and `/meta/disconnect`: how sessions come and go (Bayeux 1.0 §4.1, §4.4).
+
+use std::sync::atomic::Ordering;
+
+use bayeux::advice::{Advice, Reconnect};
+use bayeux::{BayeuxError, Message, Reply};
+
+use super::batch::{Batch, Via};
+use super::effect::SessionKey;
+use super::ids::Id;
+use super::session::Ended;
+use super::{Shard, error_reply};
+use crate::application::Decision;
+use crate::settings::Settings;
+
+/// The Bayeux version spoken here.
+const VERSION: &str = "\"1.0\"";
+/// When a client that was refused for want of room tries again, in milliseconds.
+const RETRY_MS: u64 = 5_000;
+
+impl Shard {
+    pub(super) fn handshake(&mut self, batch: &mut Batch, message: &Message<'_>) {
+        // Only the first handshake of a batch opens a session.
+        if batch.session.is_some() {
+            return self.refuse(batch, message, BayeuxError::SessionUnknown.as_str());
+        }
+        if let Err((error, advice)) = self.admit(message) {
+            self.metrics.sessions_refused.add(1);
+            let advice = advice.to_json();
+            return batch.reply(&Reply { advice: Some(&advice), ..error_reply(message, error) });
+        }
+        let id = Id::new(self.index, &mut self.entropy);
+        let browser = self.browser_of(batch);
+        let protocol = bayeux::Session::new(self.now.ms, &self.terms);
+        let key = self.sessions.insert(id, browser, protocol, self.now.ms);
+        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        self.metrics.handshakes.add(1);
+        batch.session = Some(key);
+        if let Via::Socket(socket) = batch.via {
+            self.attach(key, socket);
+        }
+        self.arm(key);
+        tracing::debug!(session = ?id, "session opened");
+        let advice = Advice::retry(self.terms.timeout_ms, self.terms.interval_ms).to_json();
+        let (ext, timestamp, types) = (self.reply_ext(message), self.timestamp(), offered(&self.settings));
+        batch.reply(&Reply {
+            id: message.id.as_ref(),
+            client_id: Some(id.as_str()),
+            successful: Some(true),
+            version: Some(VERSION),
+            minimum_version: Some(VERSION),
+            supported_connection_types: Some(&types),
+            advice: Some(&advice),
+            ext: ext.as_deref(),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(bayeux::channel::META_HANDSHAKE)
+        });
+    }
+
+    /// Whether there is room and leave for one more session; if not, the error and what the client should do.
+    fn admit(&self, message: &Message<'_>) -> Result<(), (&'static str, Advice)> {
+        let later = Advice { interval_ms: Some(RETRY_MS), reconnect: Reconnect::Handshake, ..Advice::none() };
+        if self.draining {
+            return Err((BayeuxError::ServerDraining.as_str(), later));
+        }
+        if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max {
+            return Err((BayeuxError::SessionsMax.as_str(), later));
+        }
+        match self.shared.application.handshake(message.ext) {
+            Decision::Allow => Ok(()),
+            Decision::Deny(_) => Err((BayeuxError::HandshakeDenied.as_str(), Advice::none())),
+        }
+    }
+
+    /// The browser a new session belongs to; one without a cookie gets one over HTTP.
+    fn browser_of(&mut self, batch: &mut Batch) -> Option<Id> {
+        match &batch.via {
+            Via::Socket(socket) => self.socket(*socket)?.browser,
+            Via::Http { browser: Some(browser), .. } => Some(*browser),
+            Via::Http { browser: None, .. } => {
+                let browser = Id::new(self.index, &mut self.entropy);
+                batch.set_browser = Some(browser);
+                Some(browser)
+            }
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        // The held connect comes first, and tells its client not to come back (CometD 9).
+        self.farewell_to_held(key);
+        let (ext, timestamp) = (self.reply_ext(message), self.timestamp());
+        batch.reply(&Reply {
+            id: message.id.as_ref(),
+            successful: Some(true),
+            ext: ext.as_deref(),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(bayeux::channel::META_DISCONNECT)
+        });
+        self.remove_session(key, Ended::Disconnected);
+        batch.session = None;
+    }
+}
+
+/// The transports as a JSON array.
+fn offered(settings: &Settings) -> String {
+    let names: Vec<String> = settings.transports.iter().map(|name| format!("\"{name}\"")).collect();
+    format!("[{}]", names.join(","))
+}

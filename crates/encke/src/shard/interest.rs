@@ -1,0 +1,80 @@
+//! Which shards want a channel: the only map that all shards share.
+//!
+//! A shard notes its interest when its first session subscribes, *before* the reply to the subscription leaves, and takes it
+//! back after its last one left; so whoever publishes after seeing that reply reaches the subscriber. It is read once
+//! for each publication, and not at all where there is only one shard.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+use bayeux::ChannelName;
+
+/// Channel or pattern → the shards with subscribers, a bit each.
+#[derive(Debug, Default)]
+pub struct Interest {
+    shards: RwLock<HashMap<Box<str>, u64, foldhash::fast::RandomState>>,
+}
+
+impl Interest {
+    /// A shard has its first subscriber of `name`.
+    pub fn add(&self, name: &str, shard: usize) {
+        let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
+        match shards.get_mut(name) {
+            Some(bits) => *bits |= 1 << shard,
+            None => {
+                shards.insert(name.into(), 1 << shard);
+            }
+        }
+    }
+
+    /// A shard has no subscriber of `name` any more.
+    pub fn remove(&self, name: &str, shard: usize) {
+        let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bits) = shards.get_mut(name) {
+            *bits &= !(1 << shard);
+            if *bits == 0 {
+                shards.remove(name);
+            }
+        }
+    }
+
+    /// The shards that want a publication to `channel`, a bit each. `scratch` is room to spell patterns in.
+    pub fn of(&self, channel: ChannelName<'_>, scratch: &mut String) -> u64 {
+        let shards = self.shards.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all = shards.get(channel.as_str()).copied().unwrap_or(0);
+        if !channel.is_pattern() {
+            channel.patterns(scratch, |pattern| all |= shards.get(pattern).copied().unwrap_or(0));
+        }
+        all
+    }
+
+    /// How many names have any interest.
+    pub fn len(&self) -> usize {
+        self.shards.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether nobody wants anything.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interest_is_a_bit_a_shard_and_leaves_nothing_behind() {
+        let interest = Interest::default();
+        interest.add("/a", 0);
+        interest.add("/a/**", 63);
+        interest.add("/a", 1);
+        let limits = bayeux::Limits::default();
+        let of = |name: &str| interest.of(ChannelName::parse(name, &limits).expect("valid"), &mut String::new());
+        assert_eq!((of("/a"), of("/a/b/c"), of("/b")), (1 | 2, 1 << 63, 0));
+        interest.remove("/a", 0);
+        interest.remove("/a", 1);
+        interest.remove("/a/**", 63);
+        assert!(interest.is_empty());
+    }
+}

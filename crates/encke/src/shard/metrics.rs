@@ -1,0 +1,81 @@
+//! What a shard counts. One thread writes, a scrape reads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only its shard changes.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Counts up. Load and store instead of a locked add: there is one writer.
+    pub fn add(&self, by: usize) {
+        self.0.store(self.get() + by as u64, Ordering::Relaxed);
+    }
+
+    /// Sets a gauge.
+    pub fn set(&self, value: usize) {
+        self.0.store(value as u64, Ordering::Relaxed);
+    }
+
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a number means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+macro_rules! metrics {
+    ($($meaning:ident $field:ident $name:literal $help:literal)*) => {
+        /// The numbers of one shard.
+        #[derive(Debug, Default)]
+        pub struct Metrics {
+            $(#[doc = $help] pub $field: Count,)*
+        }
+
+        impl Metrics {
+            /// Every metric: its name, help, meaning and value.
+            pub fn all(&self) -> Vec<(&'static str, &'static str, Meaning, u64)> {
+                vec![$(($name, $help, Meaning::$meaning, self.$field.get()),)*]
+            }
+        }
+    };
+}
+
+metrics! {
+    Gauge connections "encke_connections" "Open TCP connections."
+    Gauge sockets "encke_websockets" "Open WebSockets."
+    Gauge sessions "encke_sessions" "Bayeux sessions."
+    Gauge channels "encke_channels" "Channels and patterns with subscribers."
+    Gauge subscriptions "encke_subscriptions" "Subscriptions."
+    Gauge held "encke_held_connects" "Connects that wait for their reply."
+    Gauge frame_bytes "encke_frame_bytes" "Bytes of encoded frames that some outbox still holds."
+    Counter handshakes "encke_handshakes" "Sessions opened."
+    Counter disconnected "encke_sessions_disconnected" "Sessions ended by their clients."
+    Counter expired "encke_sessions_expired" "Sessions ended by silence."
+    Counter kicked "encke_sessions_kicked" "Sessions ended by the server."
+    Counter batches "encke_batches" "Batches of messages received."
+    Counter messages "encke_messages" "Messages received."
+    Counter publications "encke_publications" "Messages broadcast, from clients and applications."
+    Counter deliveries "encke_deliveries" "Messages that the kernel took for a session."
+    Counter errors "encke_error_replies" "Messages answered with an error."
+    Counter batches_refused "encke_batches_refused" "Batches that were no JSON, too deep, too long or empty."
+    Counter sessions_unknown "encke_sessions_unknown" "Messages of sessions that are unknown."
+    Counter slow_disconnected "encke_slow_consumers_disconnected" "Sessions ended because their outbox was full."
+    Counter slow_dropped "encke_slow_consumers_messages_dropped" "Messages dropped because an outbox was full."
+    Counter subscriptions_refused "encke_subscriptions_refused" "Subscriptions refused by a limit."
+    Counter sessions_refused "encke_sessions_refused" "Handshakes refused by a limit, a drain or the application."
+    Counter connections_refused "encke_connections_refused" "Connections refused because connections_max was reached."
+    Counter websocket_errors "encke_websocket_errors" "WebSockets closed for breaking the protocol or its limits."
+    Counter requests_refused "encke_requests_refused" "HTTP requests answered with a status of 400 or more."
+    Counter origins_refused "encke_origins_refused" "Requests and WebSockets from origins that are not allowed."
+    Counter timeouts "encke_timeouts" "Sockets closed for silence and requests that took too long."
+    Counter mail_waits "encke_mailbox_waits" "Times a shard stopped reading because another's mailbox was full."
+}

@@ -1,0 +1,347 @@
+//! A shard: the sessions, subscriptions and outboxes of one thread, without I/O.
+//!
+//! ```text
+//!   socket_text ─┐                                  ┌─▶ flush ─▶ Wire (one gathered write per session and turn)
+//!   request ─────┼─▶ batch ─▶ hub ─▶ outbox ─▶ dirty┤
+//!   mail ────────┘                                  └─▶ effects (responses, closings, mail to other shards)
+//!   advance (time)
+//! ```
+//!
+//! Events come in as method calls with the time; what they cause is queued. Two things come out: [`Shard::flush`] writes
+//! what waits to a [`Wire`], and [`Shard::take_effects`] hands over the rest. Nothing calls back, nothing blocks, no clock
+//! is read, so a simulation can drive many shards with made-up time, sockets and faults.
+
+mod arena;
+mod batch;
+mod connect;
+mod deliver;
+mod effect;
+mod flush;
+mod handshake;
+mod hub;
+mod ids;
+mod interest;
+mod metrics;
+mod outbox;
+mod requests;
+mod session;
+mod sockets;
+mod subscribe;
+mod timers;
+mod wheel;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bayeux::{BayeuxError, Reply, Terms};
+use foldhash::fast::RandomState;
+use slab::Slab;
+
+pub use effect::{
+    Closing, Effect, ExchangeId, HttpTransport, Mail, Now, Publication, Request, Response, SessionKey, SocketKey,
+};
+pub use flush::Wire;
+pub use ids::{Entropy, Id, kernel_entropy};
+pub use interest::Interest;
+pub use metrics::{Count, Meaning, Metrics};
+pub use requests::Taken;
+pub use sockets::Received;
+pub use wheel::SLOT_MS;
+
+use crate::application::{Action, Actions, Application};
+use crate::settings::Settings;
+use arena::Arena;
+use hub::Hub;
+use outbox::Capacity;
+use session::{Carrier, Ended, Held, HeldVia, Sessions};
+use sockets::Socket;
+use wheel::Wheel;
+
+/// What all shards of a server share.
+pub struct Shared {
+    /// Which shards want a channel.
+    pub interest: Interest,
+    /// Sessions of all shards.
+    pub sessions: AtomicUsize,
+    /// What the application adds.
+    pub application: Box<dyn Application>,
+    /// How many shards there are.
+    pub shards: usize,
+}
+
+impl Shared {
+    /// For a server of so many shards.
+    pub fn new(shards: usize, application: Box<dyn Application>) -> Shared {
+        Shared { interest: Interest::default(), sessions: AtomicUsize::new(0), application, shards }
+    }
+}
+
+/// One shard. See the module.
+pub struct Shard {
+    index: usize,
+    shared: Arc<Shared>,
+    settings: Arc<Settings>,
+    limits: bayeux::Limits,
+    terms: Terms,
+    capacity: Capacity,
+    metrics: Arc<Metrics>,
+    entropy: Entropy,
+    now: Now,
+    draining: bool,
+    arena: Arena,
+    hub: Hub,
+    sessions: Sessions,
+    sockets: Slab<Socket>,
+    sockets_opened: u32,
+    /// Held connects of each browser that has any.
+    browsers: HashMap<Id, u32, RandomState>,
+    /// The session that a request's response belongs to, while it is held or on its way.
+    exchanges: HashMap<ExchangeId, SessionKey, RandomState>,
+    /// Requests sent on to the shard of their session.
+    forwarded: HashMap<ExchangeId, usize, RandomState>,
+    wheel: Wheel<Timer>,
+    /// What has something to write, each once, in the order it got it.
+    dirty: VecDeque<Dirty>,
+    effects: Vec<Effect>,
+    publications: u64,
+    lists: Vec<u32>,
+    scratch: Vec<u8>,
+    spelling: String,
+}
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug)]
+enum Timer {
+    Session(SessionKey),
+    Socket(SocketKey),
+}
+
+/// What has to be flushed.
+#[derive(Clone, Copy, Debug)]
+enum Dirty {
+    Session(SessionKey),
+    Socket(SocketKey),
+}
+
+impl Shard {
+    /// An empty shard.
+    pub fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Shard {
+        Shard {
+            index,
+            shared,
+            limits: settings.bayeux_limits(),
+            terms: terms(&settings),
+            capacity: capacity(&settings),
+            settings,
+            metrics: Arc::default(),
+            entropy,
+            now,
+            draining: false,
+            arena: Arena::new(),
+            hub: Hub::default(),
+            sessions: Sessions::default(),
+            sockets: Slab::new(),
+            sockets_opened: 0,
+            browsers: HashMap::default(),
+            exchanges: HashMap::default(),
+            forwarded: HashMap::default(),
+            wheel: Wheel::new(now.ms),
+            dirty: VecDeque::new(),
+            effects: Vec::new(),
+            publications: 0,
+            lists: Vec::new(),
+            scratch: Vec::new(),
+            spelling: String::new(),
+        }
+    }
+
+    /// Which shard it is.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    /// Sessions that live here.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// What waits in the outbox of a session: messages and bytes. None for an unknown one.
+    pub fn waiting(&self, session: &Id) -> Option<(usize, usize)> {
+        let session = self.sessions.get(self.sessions.find(session)?)?;
+        Some((session.outbox.messages(), session.outbox.bytes()))
+    }
+
+    /// Whether a WebSocket is still open here, as the shard sees it.
+    pub fn has_socket(&self, key: SocketKey) -> bool {
+        self.socket(key).is_some()
+    }
+
+    /// Hands over what others have to do, in order.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Whether nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
+    pub fn is_settled(&self) -> bool {
+        self.dirty.is_empty() && self.effects.is_empty()
+    }
+
+    /// Mail from another shard, or from a handle of the server.
+    pub fn mail(&mut self, now: Now, mail: Mail) {
+        self.now = now;
+        match mail {
+            Mail::Publication(publication) => self.publication_from_afar(&publication),
+            Mail::Request(request) => {
+                self.request(now, *request);
+            }
+            Mail::Response(exchange, response) => {
+                self.forwarded.remove(&exchange);
+                self.effects.push(Effect::Respond(exchange, response));
+            }
+            Mail::Abandoned(exchange) => self.abandoned(now, exchange),
+            Mail::Delivered(exchange, taken) => self.delivered(now, exchange, taken),
+            Mail::Deliver(session, frame) => {
+                if let Some(key) = self.sessions.find(&session) {
+                    let frames = self.arena.encoded(&frame);
+                    self.deliver_to(key, &frames, None);
+                }
+            }
+            Mail::Disconnect(session) => {
+                if let Some(key) = self.sessions.find(&session) {
+                    self.kick(key, Ended::Kicked);
+                }
+            }
+            Mail::Settings(settings) => {
+                self.limits = settings.bayeux_limits();
+                self.terms = terms(&settings);
+                self.capacity = capacity(&settings);
+                self.settings = settings;
+            }
+            Mail::Drain => self.drain(),
+        }
+        self.update_gauges();
+    }
+
+    /// Runs what an application wants done; `call` is the session and the message in hand, for replies.
+    fn act(&mut self, actions: Actions, call: Option<(SessionKey, &str, Option<&bayeux::Id<'_>>)>) {
+        for action in actions.0 {
+            match action {
+                Action::Publish { channel, data } => {
+                    self.publish_from_here(&channel, &data);
+                }
+                Action::Deliver { session, channel, data, id } => {
+                    let id = id.map(bayeux::Id::new);
+                    let frame = message_frame(&channel, &data, id.as_ref(), None);
+                    if let Some(session) = Id::parse(&session) {
+                        self.post(session.shard(), Mail::Deliver(session, frame.into()));
+                    }
+                }
+                Action::Reply { data, successful } => {
+                    if let Some((key, channel, id)) = call {
+                        let frames = self.arena.encoded(&message_frame(channel, &data, id, Some(successful)));
+                        self.deliver_to(key, &frames, None);
+                    }
+                }
+                Action::Disconnect { session } => {
+                    if let Some(session) = Id::parse(&session) {
+                        self.post(session.shard(), Mail::Disconnect(session));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Mail to a shard, which may be this one.
+    fn post(&mut self, shard: usize, mail: Mail) {
+        if shard == self.index {
+            self.mail(self.now, mail);
+        } else if shard < self.shared.shards {
+            self.effects.push(Effect::Mail(shard, mail));
+        }
+    }
+
+    /// Ends a session and everything that hangs on it. Its carrier stays: see the callers.
+    fn remove_session(&mut self, key: SessionKey, why: Ended) {
+        while let Some(slot) = self.sessions.get(key).and_then(|session| session.subscriptions.len().checked_sub(1)) {
+            self.drop_subscription(key, slot);
+        }
+        self.let_go_of_held(key);
+        let Some(session) = self.sessions.remove(key) else { return };
+        self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
+        if let Some(in_flight) = &session.in_flight {
+            self.exchanges.remove(&in_flight.0);
+        }
+        match why {
+            Ended::Disconnected => self.metrics.disconnected.add(1),
+            Ended::Expired => self.metrics.expired.add(1),
+            Ended::Kicked => self.metrics.kicked.add(1),
+            Ended::Slow => self.metrics.slow_disconnected.add(1),
+        }
+        tracing::debug!(session = ?session.id, why = ?why, "session ended");
+        if let Carrier::Socket(socket) = session.carrier {
+            self.inherit(socket, session.outbox);
+        }
+        let mut actions = Actions::default();
+        self.shared.application.ended(session.id.as_str(), &mut actions);
+        self.act(actions, None);
+    }
+
+    fn update_gauges(&self) {
+        let metrics = &self.metrics;
+        metrics.sessions.set(self.sessions.len());
+        metrics.sockets.set(self.sockets.len());
+        metrics.channels.set(self.hub.channels());
+        metrics.subscriptions.set(self.hub.subscriptions());
+        metrics.frame_bytes.set(self.arena.live_bytes());
+    }
+}
+
+/// The timing for the protocol.
+fn terms(settings: &Settings) -> Terms {
+    Terms {
+        timeout_ms: settings.timeout_ms,
+        interval_ms: settings.interval_ms,
+        max_interval_ms: settings.max_interval_ms,
+        client_max_ms: settings.client_interval_max_ms,
+    }
+}
+
+fn capacity(settings: &Settings) -> Capacity {
+    Capacity { messages_max: settings.outbox_messages_max, bytes_max: settings.outbox_bytes_max }
+}
+
+/// A message for one session as a frame of its own.
+fn message_frame(channel: &str, data: &str, id: Option<&bayeux::Id<'_>>, successful: Option<bool>) -> Vec<u8> {
+    let mut payload = vec![b'['];
+    Reply { id, data: Some(data), successful, ..Reply::new(channel) }.write(&mut payload);
+    payload.push(b']');
+    let mut frame = Vec::with_capacity(payload.len() + 10);
+    websocket::frame::message(websocket::Opcode::Text, &payload, &mut frame);
+    frame
+}
+
+/// An error reply with nothing else in it.
+fn error_reply<'a>(message: &'a bayeux::Message<'_>, error: &'a str) -> Reply<'a> {
+    Reply {
+        id: message.id.as_ref(),
+        successful: Some(false),
+        error: Some(error),
+        ..Reply::new(message.channel.as_deref().unwrap_or_default())
+    }
+}
+
+/// The error text for a batch that cannot be read at all.
+fn batch_error_body(error: BayeuxError) -> Vec<u8> {
+    format!("[{{\"successful\":false,\"error\":\"{error}\"}}]").into_bytes()
+}

@@ -1,0 +1,392 @@
+//! The outbox of a session: what it still gets, in order, until the kernel has it.
+//!
+//! An outbox is a queue of runs; a run is a range of whole frames in a chunk of the arena. Publications that lie side by
+//! side extend the last run instead of adding one, which is what makes a fan-out cheap: see [`super::arena`].
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use websocket::frame;
+
+use super::arena::Frames;
+
+/// What a run holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Publications: they belong to the session and go on with it to its next carrier.
+    Messages,
+    /// Replies and control frames: they belong to the carrier they were made for.
+    Replies,
+}
+
+/// Several whole frames, to be written in one piece.
+#[derive(Clone, Debug)]
+pub struct Run {
+    frames: Frames,
+    kind: Kind,
+    messages: u32,
+}
+
+/// How much an outbox may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Capacity {
+    /// Messages.
+    pub messages_max: usize,
+    /// Bytes, as encoded frames.
+    pub bytes_max: usize,
+}
+
+/// The queue of one session.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    runs: VecDeque<Run>,
+    messages: usize,
+    bytes: usize,
+    /// Bytes of the first run that the kernel has already.
+    written: u32,
+}
+
+/// Messages handed to a response that the kernel has not taken yet.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    runs: VecDeque<Run>,
+}
+
+impl Outbox {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Messages that wait.
+    pub fn messages(&self) -> usize {
+        self.messages
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether `bytes` more would pass the capacity.
+    pub fn is_full(&self, bytes: usize, capacity: &Capacity) -> bool {
+        self.messages >= capacity.messages_max || self.bytes + bytes > capacity.bytes_max
+    }
+
+    /// Whether the kernel has a part of a frame whose rest still waits.
+    pub fn is_mid_frame(&self) -> bool {
+        let first = self.runs.front().filter(|_| self.written > 0);
+        first.is_some_and(|run| whole_frames(&run.frames, self.written).1 < self.written as usize)
+    }
+
+    /// Adds all of another outbox at the end. Only a queue that is empty may take over one whose first frame is half out.
+    pub fn append(&mut self, mut other: Outbox) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        debug_assert!(!other.is_mid_frame(), "nothing may come between the halves of a frame");
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.runs.append(&mut other.runs);
+    }
+
+    /// Adds one frame at the end.
+    pub fn push(&mut self, frames: &Frames, kind: Kind) {
+        let messages = u32::from(kind == Kind::Messages);
+        self.messages += messages as usize;
+        self.bytes += frames.bytes();
+        if let Some(last) = self.runs.back_mut()
+            && last.frames.end == frames.start
+            && last.kind == kind
+            && Rc::ptr_eq(&last.frames.chunk, &frames.chunk)
+        {
+            last.frames.end = frames.end;
+            last.messages += messages;
+            return;
+        }
+        self.runs.push_back(Run { frames: frames.clone(), kind, messages });
+    }
+
+    /// The unwritten part of each run, first to last.
+    pub fn unwritten(&self) -> impl Iterator<Item = Frames> + '_ {
+        let mut written = self.written;
+        self.runs.iter().map(move |run| {
+            let mut frames = run.frames.clone();
+            frames.start += std::mem::take(&mut written);
+            frames
+        })
+    }
+
+    /// Number of runs.
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The kernel has taken `bytes` more. Returns how many messages are wholly gone with them; those of a run
+    /// are counted when its last byte is.
+    pub fn wrote(&mut self, mut bytes: usize) -> usize {
+        let mut messages = 0;
+        self.bytes -= bytes;
+        while bytes > 0 {
+            let Some(first) = self.runs.front() else { break };
+            let rest = first.frames.bytes() - self.written as usize;
+            if bytes < rest {
+                self.written += bytes as u32;
+                break;
+            }
+            bytes -= rest;
+            messages += first.messages as usize;
+            self.messages -= first.messages as usize;
+            self.written = 0;
+            self.runs.pop_front();
+        }
+        messages
+    }
+
+    /// The carrier is gone: replies made for it are dropped, and a message of which it had only a part waits whole again.
+    pub fn carrier_lost(&mut self) {
+        if self.written > 0
+            && let Some(first) = self.runs.front_mut()
+        {
+            let (start, whole, messages) = whole_frames(&first.frames, self.written);
+            let back = self.written as usize - whole;
+            self.bytes += back;
+            first.frames.start = start;
+            let gone = if first.kind == Kind::Messages { messages } else { 0 };
+            first.messages -= gone.min(first.messages);
+            self.messages -= gone as usize;
+            self.written = 0;
+        }
+        let bytes = &mut self.bytes;
+        self.runs.retain(|run| {
+            if run.kind == Kind::Replies {
+                *bytes -= run.frames.bytes();
+            }
+            run.kind == Kind::Messages
+        });
+    }
+
+    /// Takes all messages out for a response body: the payload of each frame without its brackets goes to `each`.
+    pub fn take_messages(&mut self, mut each: impl FnMut(&[u8])) -> InFlight {
+        let runs = std::mem::take(&mut self.runs);
+        self.messages = 0;
+        self.bytes = 0;
+        self.written = 0;
+        for run in &runs {
+            let bytes = run.frames.chunk.slice(run.frames.start, run.frames.end);
+            for payload in payloads(&bytes) {
+                each(&payload[1..payload.len() - 1]);
+            }
+        }
+        InFlight { runs }
+    }
+
+    /// The response with these messages failed: they wait again, before all others.
+    pub fn restore(&mut self, in_flight: InFlight) {
+        for run in in_flight.runs.into_iter().rev() {
+            self.messages += run.messages as usize;
+            self.bytes += run.frames.bytes();
+            self.runs.push_front(run);
+        }
+    }
+
+    /// Drops the oldest messages until one of `bytes` fits. Frames that the kernel has a part of stay. Returns how many were dropped.
+    pub fn drop_oldest(&mut self, bytes: usize, capacity: &Capacity) -> usize {
+        let mut wanted = (self.bytes + bytes).saturating_sub(capacity.bytes_max);
+        let mut surplus = (self.messages + 1).saturating_sub(capacity.messages_max);
+        self.filter(|frame_bytes, _| {
+            let drop = wanted > 0 || surplus > 0;
+            if drop {
+                wanted = wanted.saturating_sub(frame_bytes);
+                surplus = surplus.saturating_sub(1);
+            }
+            !drop
+        })
+    }
+
+    /// Keeps of each channel only the latest message, and drops those of `next` as a newer one is about to come. Returns how many were dropped.
+    pub fn keep_latest(&mut self, next: &str) -> usize {
+        let mut seen: Vec<Vec<u8>> = vec![next.as_bytes().to_vec()];
+        let mut keep = Vec::new();
+        // From the newest to the oldest: the first of its channel stays.
+        let mut newest_first: Vec<Vec<u8>> = Vec::new();
+        self.each_message(|payload| newest_first.push(channel_of(payload).to_vec()));
+        for channel in newest_first.into_iter().rev() {
+            let known = seen.contains(&channel);
+            keep.push(!known);
+            if !known {
+                seen.push(channel);
+            }
+        }
+        keep.reverse();
+        let mut keep = keep.into_iter();
+        self.filter(|_, _| keep.next().unwrap_or(true))
+    }
+
+    /// Visits the unwritten whole messages, oldest first.
+    fn each_message(&mut self, mut each: impl FnMut(&[u8])) {
+        self.filter(|_, payload| {
+            each(payload);
+            true
+        });
+    }
+
+    /// Keeps the messages that `keep` (given frame length and payload) wants. Replies and what is partly written stay.
+    fn filter(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) -> usize {
+        let mut kept = Outbox { written: self.written, ..Outbox::default() };
+        let mut dropped = 0;
+        let mut written = self.written;
+        for run in std::mem::take(&mut self.runs) {
+            let mut position = run.frames.start;
+            let begun = position + std::mem::take(&mut written);
+            let bytes = run.frames.chunk.slice(run.frames.start, run.frames.end);
+            for frame in frames(&bytes) {
+                let (start, end) = (position, position + frame.len() as u32);
+                position = end;
+                let untouched = start >= begun && run.kind == Kind::Messages;
+                if untouched && !keep(frame.len(), payload(frame)) {
+                    dropped += 1;
+                    continue;
+                }
+                kept.push(&Frames { chunk: run.frames.chunk.clone(), start, end }, run.kind);
+            }
+        }
+        kept.bytes -= self.written as usize;
+        *self = kept;
+        dropped
+    }
+}
+
+impl InFlight {
+    /// Messages in it.
+    pub fn messages(&self) -> usize {
+        self.runs.iter().map(|run| run.messages as usize).sum()
+    }
+}
+
+/// Where the first frame starts that `written` bytes do not wholly cover, how many bytes of whole frames lie before it, and how many frames.
+fn whole_frames(run: &Frames, written: u32) -> (u32, usize, u32) {
+    let bytes = run.chunk.slice(run.start, run.end);
+    let (mut whole, mut count) = (0, 0);
+    for frame in frames(&bytes) {
+        if whole + frame.len() > written as usize {
+            break;
+        }
+        whole += frame.len();
+        count += 1;
+    }
+    (run.start + whole as u32, whole, count)
+}
+
+/// The frames in a run, one by one.
+fn frames(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (header, payload) = frame::split(bytes)?;
+        let (frame, rest) = bytes.split_at(header + payload);
+        bytes = rest;
+        Some(frame)
+    })
+}
+
+/// The payloads in a run: arrays of one message each.
+fn payloads(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    frames(bytes).map(payload)
+}
+
+fn payload(frame: &[u8]) -> &[u8] {
+    frame::split(frame).map_or(&[], |(header, length)| &frame[header..header + length])
+}
+
+/// The channel of an encoded message: always its first field, and its characters need no escapes.
+fn channel_of(payload: &[u8]) -> &[u8] {
+    const BEFORE: &[u8] = b"[{\"channel\":\"";
+    let rest = payload.strip_prefix(BEFORE).unwrap_or_default();
+    let end = rest.iter().position(|byte| *byte == b'"').unwrap_or(rest.len());
+    &rest[..end]
+}
+
+
+#[cfg(test)]
+mod tests {
+    use websocket::Opcode;
+
+    use super::*;
+    use crate::shard::arena::Arena;
+
+    fn message(arena: &mut Arena, channel: &str, data: &str) -> Frames {
+        let payload = format!("[{{\"channel\":\"{channel}\",\"data\":{data}}}]");
+        arena.frame(Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload.as_bytes()))
+    }
+
+    fn waiting(outbox: &mut Outbox) -> Vec<String> {
+        let mut all = Vec::new();
+        outbox.each_message(|payload| all.push(String::from_utf8_lossy(payload).into_owned()));
+        all
+    }
+
+    fn filled(count: usize) -> (Arena, Outbox, usize) {
+        let mut arena = Arena::new();
+        let mut outbox = Outbox::default();
+        let mut bytes = 0;
+        for n in 0..count {
+            let frames = message(&mut arena, if n % 2 == 0 { "/even" } else { "/odd" }, &n.to_string());
+            bytes = frames.bytes();
+            outbox.push(&frames, Kind::Messages);
+        }
+        (arena, outbox, bytes)
+    }
+
+    #[test]
+    fn neighbours_share_a_run() {
+        let (_arena, outbox, _) = filled(8);
+        assert_eq!((outbox.runs(), outbox.messages()), (1, 8));
+    }
+
+    #[test]
+    fn a_lost_carrier_leaves_every_message_it_did_not_get_whole() {
+        let (mut arena, mut outbox, _) = filled(4);
+        let total = outbox.bytes();
+        let frame = message(&mut arena, "/even", "0").bytes();
+        outbox.push(&message(&mut arena, "/meta/x", "1"), Kind::Replies);
+        outbox.wrote(frame + 3);
+        assert!(outbox.is_mid_frame());
+        outbox.carrier_lost();
+        assert_eq!(outbox.messages(), 3);
+        assert_eq!(outbox.bytes(), total - frame);
+        assert!(waiting(&mut outbox)[0].contains("\"data\":1"));
+    }
+
+    #[test]
+    fn what_a_failed_response_carried_waits_again_in_order() {
+        let (mut arena, mut outbox, _) = filled(3);
+        let mut bodies = Vec::new();
+        let in_flight = outbox.take_messages(|object| bodies.push(object.to_vec()));
+        assert_eq!(bodies[2], b"{\"channel\":\"/even\",\"data\":2}");
+        assert!(outbox.is_empty() && outbox.bytes() == 0);
+        outbox.push(&message(&mut arena, "/odd", "3"), Kind::Messages);
+        outbox.restore(in_flight);
+        let numbers: Vec<bool> = waiting(&mut outbox).iter().enumerate().map(|(n, m)| m.contains(&format!(":{n}}}"))).collect();
+        assert_eq!(numbers, [true; 4]);
+    }
+
+    #[test]
+    fn drop_oldest_makes_room_and_spares_a_frame_that_is_half_out() {
+        let (_arena, mut outbox, _) = filled(4);
+        outbox.wrote(2);
+        let capacity = Capacity { messages_max: 3, bytes_max: usize::MAX };
+        assert_eq!(outbox.drop_oldest(10, &capacity), 2);
+        assert_eq!(outbox.messages(), 2);
+        let left: usize = outbox.unwritten().map(|frames| frames.bytes()).sum();
+        assert_eq!(left, outbox.bytes());
+    }
+
+    #[test]
+    fn keep_latest_leaves_one_message_a_channel() {
+        let (_arena, mut outbox, _) = filled(9);
+        assert_eq!(outbox.keep_latest("/other"), 7);
+        let left = waiting(&mut outbox);
+        assert!(left[0].contains(":7}") && left[1].contains(":8}"), "{left:?}");
+        assert_eq!(outbox.keep_latest("/odd"), 1);
+    }
+}

@@ -1,0 +1,215 @@
+//! HTTP requests for the Bayeux endpoint: long-polling and callback-polling.
+
+use bayeux::BayeuxError;
+use bytes::Bytes;
+
+use super::batch::{Batch, Via, client_of};
+use super::effect::{Effect, ExchangeId, HttpTransport, Mail, Now, Request, Response, SessionKey};
+use super::ids::Id;
+use super::outbox::{InFlight, Outbox};
+use super::session::Ended;
+use super::{Dirty, Shard, batch_error_body};
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is answered, or held here.
+    Here,
+    /// It was sent on to the shard of its session, whose answer comes back as an effect.
+    Elsewhere(usize),
+}
+
+impl Shard {
+    /// A request has come. Its response follows as an [`Effect::Respond`], now or later.
+    pub fn request(&mut self, now: Now, request: Request) -> Taken {
+        self.now = now;
+        let limits = self.limits.clone();
+        let messages = match bayeux::parse_batch(&request.body, &limits) {
+            Ok(messages) => messages,
+            Err(error) => {
+                self.metrics.batches_refused.add(1);
+                let body = batch_error_body(BayeuxError::from(error)).into();
+                self.respond(request.exchange, Response { body, ..Response::empty(error.status()) });
+                return Taken::Here;
+            }
+        };
+        let client = client_of(&messages);
+        // A browser's sessions live on the shard that its cookie names, so that its windows are counted in one place.
+        let home = client.or(request.browser).map_or(self.index, |id| id.shard());
+        if home != self.index && home < self.shared.shards {
+            drop(messages);
+            self.forwarded.insert(request.exchange, home);
+            self.effects.push(Effect::Mail(home, Mail::Request(Box::new(request))));
+            return Taken::Elsewhere(home);
+        }
+        let session = client.and_then(|id| self.usable(&id, request.browser));
+        let Request { exchange, transport, browser, .. } = request;
+        let via = Via::Http { exchange, transport: transport.clone(), browser };
+        let mut batch = Batch::new(via, &messages, session);
+        if session.is_some() && messages.iter().any(is_connect) {
+            self.leave_socket(session);
+        }
+        self.process(&mut batch, &messages);
+        if !batch.held {
+            self.finish(batch, exchange, &transport);
+        }
+        Taken::Here
+    }
+
+    /// The client has gone before it got its response.
+    pub fn abandoned(&mut self, now: Now, exchange: ExchangeId) {
+        self.now = now;
+        if let Some(home) = self.forwarded.remove(&exchange) {
+            self.effects.push(Effect::Mail(home, Mail::Abandoned(exchange)));
+            return;
+        }
+        let Some(key) = self.exchanges.get(&exchange).copied() else { return };
+        // What waits stays in the outbox: the response was never made (CometD loses it here).
+        self.take_held(key);
+    }
+
+    /// The kernel has taken a response with messages, or could not.
+    pub fn delivered(&mut self, now: Now, exchange: ExchangeId, taken: bool) {
+        self.now = now;
+        let Some(key) = self.exchanges.remove(&exchange) else { return };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(in_flight) = session.in_flight.take_if(|in_flight| in_flight.0 == exchange) else { return };
+        if taken {
+            self.metrics.deliveries.add(in_flight.1.messages());
+        } else {
+            tracing::debug!(session = ?session.id, "a response did not arrive: its messages wait again");
+            session.outbox.restore(in_flight.1);
+            session.urgent = true;
+        }
+        if !session.outbox.is_empty() && session.urgent && session.is_reachable() && !session.dirty {
+            session.dirty = true;
+            self.dirty.push_back(Dirty::Session(key));
+        }
+    }
+
+    /// The session of an id, if a request with this cookie may use it: knowing a client id is not enough for a
+    /// session that was opened by a browser (CometD 9: `402::session_unknown`).
+    fn usable(&self, id: &Id, browser: Option<Id>) -> Option<SessionKey> {
+        let key = self.sessions.find(id)?;
+        let session = self.sessions.get(key)?;
+        let own = session.browser.is_none() || session.browser == browser;
+        (own || self.settings.trust_client_session).then_some(key)
+    }
+
+    /// The session goes on over requests: its WebSocket carries it no more.
+    fn leave_socket(&mut self, session: Option<SessionKey>) {
+        if let Some(key) = session {
+            self.detach(key);
+        }
+    }
+
+    /// Answers a request whose batch has been worked through.
+    fn finish(&mut self, batch: Batch, exchange: ExchangeId, transport: &HttpTransport) {
+        // Callback-polling delivers with connects only; long-polling with every response, unless settings say otherwise.
+        let deliver = batch.connected
+            || (*transport == HttpTransport::LongPolling && !self.settings.connect_deliver_only && !batch.handshake);
+        self.respond_with(exchange, transport, batch.session, deliver, &batch.replies, batch.set_browser);
+        if batch.farewell
+            && let Some(key) = batch.session
+        {
+            self.remove_session(key, Ended::Kicked);
+        }
+    }
+
+    /// Makes a response of what waits for a session (if `deliver`) and of replies.
+    pub(super) fn respond_with(
+        &mut self,
+        exchange: ExchangeId,
+        transport: &HttpTransport,
+        session: Option<SessionKey>,
+        deliver: bool,
+        replies: &[u8],
+        set_browser: Option<Id>,
+    ) {
+        let mut body = vec![b'['];
+        let mut confirm = None;
+        if deliver
+            && let Some(key) = session
+            && let Some(session) = self.sessions.get_mut(key)
+            && session.in_flight.is_none()
+            && !session.outbox.is_empty()
+        {
+            let in_flight = take_all(&mut session.outbox, &mut body);
+            session.urgent = false;
+            session.lazy_due_ms = u64::MAX;
+            session.in_flight = Some(Box::new((exchange, in_flight)));
+            self.exchanges.insert(exchange, key);
+            confirm = Some(self.index as u16);
+        }
+        if body.len() > 1 && !replies.is_empty() {
+            body.push(b',');
+        }
+        body.extend_from_slice(replies);
+        body.push(b']');
+        let body = match transport {
+            HttpTransport::LongPolling => Bytes::from(body),
+            HttpTransport::CallbackPolling(callback) => script(callback, &body),
+        };
+        self.respond(exchange, Response { status: 200, body, set_browser, confirm });
+    }
+
+    /// Hands a response to the shard whose connection wants it.
+    pub(super) fn respond(&mut self, exchange: ExchangeId, response: Response) {
+        let shard = usize::from(exchange.shard);
+        self.effects.push(if shard == self.index {
+            Effect::Respond(exchange, response)
+        } else {
+            Effect::Mail(shard, Mail::Response(exchange, response))
+        });
+    }
+}
+
+fn is_connect(message: &bayeux::Message<'_>) -> bool {
+    message.fault.is_none() && message.channel.as_deref() == Some(bayeux::channel::META_CONNECT)
+}
+
+fn take_all(outbox: &mut Outbox, body: &mut Vec<u8>) -> InFlight {
+    body.reserve(outbox.bytes() + 128);
+    outbox.take_messages(|message| {
+        if body.len() > 1 {
+            body.push(b',');
+        }
+        body.extend_from_slice(message);
+    })
+}
+
+/// JSON as a call of a function. The comment before it keeps it from being read as anything but a script; `<` and the line separators
+/// of JSON that old scripts cannot hold are escaped.
+fn script(callback: &str, json: &[u8]) -> Bytes {
+    let mut script = Vec::with_capacity(json.len() + callback.len() + 16);
+    script.extend_from_slice(b"/**/");
+    script.extend_from_slice(callback.as_bytes());
+    script.push(b'(');
+    let mut rest = json;
+    while let Some((byte, tail)) = rest.split_first() {
+        match (byte, tail) {
+            (b'<', _) => script.extend_from_slice(b"\\u003c"),
+            (0xE2, [0x80, last @ (0xA8 | 0xA9), ..]) => {
+                script.extend_from_slice(if *last == 0xA8 { b"\\u2028" } else { b"\\u2029" });
+                rest = &tail[2..];
+                continue;
+            }
+            _ => script.push(*byte),
+        }
+        rest = tail;
+    }
+    script.extend_from_slice(b");");
+    Bytes::from(script)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_cannot_break_out_of_its_element_or_its_string() {
+        let json = "[{\"data\":\"</script>\u{2028}\u{2029}é\"}]";
+        let expected = "/**/cb([{\"data\":\"\\u003c/script>\\u2028\\u2029é\"}]);";
+        assert_eq!(script("cb", json.as_bytes()), expected.as_bytes());
+    }
+}

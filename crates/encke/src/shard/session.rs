@@ -1,0 +1,188 @@
+//! A session as its shard keeps it, and the table of all of them.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::effect::{ExchangeId, HttpTransport, SessionKey, SocketKey};
+use super::hub::Subscription;
+use super::ids::Id;
+use super::outbox::{InFlight, Outbox};
+
+/// One session. The fields a fan-out touches come first.
+#[derive(Debug)]
+pub struct Session {
+    /// The number of the last publication it was offered: it gets each once, whatever it subscribes to.
+    pub stamp: u64,
+    /// What it still gets.
+    pub outbox: Outbox,
+    /// Whether it is on the list of those to be flushed, or its socket is blocked and will put it there.
+    pub dirty: bool,
+    /// Whether the outbox holds anything but lazy messages.
+    pub urgent: bool,
+    /// What carries messages to it now.
+    pub carrier: Carrier,
+    /// The connect that waits for its reply.
+    pub held: Option<Box<Held>>,
+    /// Messages in a response that the kernel has not taken yet; while there are any, no other response takes more.
+    pub in_flight: Option<Box<(ExchangeId, InFlight)>>,
+    /// The protocol's state.
+    pub protocol: bayeux::Session,
+    /// Its public key to itself.
+    pub id: Id,
+    /// The browser it was opened from, if it has a cookie.
+    pub browser: Option<Id>,
+    /// What it subscribes to.
+    pub subscriptions: SmallVec<[Subscription; 1]>,
+    /// Tells a late event of a reused index apart.
+    pub generation: u32,
+    /// The earliest entry of it in the timer wheel, in milliseconds; `u64::MAX` for none.
+    pub armed_ms: u64,
+    /// When its lazy messages have to go, in milliseconds; `u64::MAX` when none wait.
+    pub lazy_due_ms: u64,
+    /// When it was active last, as the activity extension counts, in milliseconds.
+    pub active_ms: u64,
+}
+
+/// What carries messages to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// Responses to requests, as they come.
+    Requests,
+    /// This WebSocket.
+    Socket(SocketKey),
+}
+
+/// A connect that waits for its reply.
+#[derive(Debug)]
+pub struct Held {
+    /// How its reply travels.
+    pub via: HeldVia,
+    /// Its message id.
+    pub id: Option<bayeux::Id<'static>>,
+    /// The `ext` of its reply, raw JSON.
+    pub ext: Option<String>,
+}
+
+/// How the reply of a held connect travels.
+#[derive(Debug)]
+pub enum HeldVia {
+    /// On the session's WebSocket.
+    Socket,
+    /// As the response to a request.
+    Exchange(ExchangeId, HttpTransport),
+}
+
+/// Why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Its client said goodbye.
+    Disconnected,
+    /// Its client was silent for too long.
+    Expired,
+    /// The server ended it.
+    Kicked,
+    /// Its outbox was full.
+    Slow,
+}
+
+/// All sessions of a shard, by index and by id.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    slab: Slab<Session>,
+    ids: HashTable<u32>,
+    hasher: RandomState,
+    generation: u32,
+}
+
+impl Sessions {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Adds a session that has just shaken hands.
+    pub fn insert(&mut self, id: Id, browser: Option<Id>, protocol: bayeux::Session, now_ms: u64) -> SessionKey {
+        self.generation = self.generation.wrapping_add(1);
+        let index = self.slab.insert(Session {
+            stamp: 0,
+            outbox: Outbox::default(),
+            dirty: false,
+            urgent: false,
+            carrier: Carrier::Requests,
+            held: None,
+            in_flight: None,
+            protocol,
+            id,
+            browser,
+            subscriptions: SmallVec::new(),
+            generation: self.generation,
+            armed_ms: u64::MAX,
+            lazy_due_ms: u64::MAX,
+            active_ms: now_ms,
+        }) as u32;
+        let hash = self.hasher.hash_one(id);
+        let (hasher, slab) = (&self.hasher, &self.slab);
+        self.ids.insert_unique(hash, index, |index| hasher.hash_one(slab[*index as usize].id));
+        SessionKey { index, generation: self.generation }
+    }
+
+    /// Takes a session out.
+    pub fn remove(&mut self, key: SessionKey) -> Option<Session> {
+        self.get(key)?;
+        let session = self.slab.remove(key.index as usize);
+        if let Ok(entry) = self.ids.find_entry(self.hasher.hash_one(session.id), |index| *index == key.index) {
+            entry.remove();
+        }
+        Some(session)
+    }
+
+    /// The session with this id.
+    pub fn find(&self, id: &Id) -> Option<SessionKey> {
+        let index = *self.ids.find(self.hasher.hash_one(id), |index| self.slab[*index as usize].id == *id)?;
+        Some(SessionKey { index, generation: self.slab[index as usize].generation })
+    }
+
+    /// A session, unless it is gone.
+    pub fn get(&self, key: SessionKey) -> Option<&Session> {
+        self.slab.get(key.index as usize).filter(|session| session.generation == key.generation)
+    }
+
+    /// A session, unless it is gone.
+    pub fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
+        self.slab.get_mut(key.index as usize).filter(|session| session.generation == key.generation)
+    }
+
+    /// The session at an index that the hub holds: it is there while it subscribes.
+    pub fn at(&mut self, index: u32) -> &mut Session {
+        &mut self.slab[index as usize]
+    }
+
+    /// The keys of all sessions.
+    pub fn keys(&self) -> Vec<SessionKey> {
+        self.slab.iter().map(|(index, s)| SessionKey { index: index as u32, generation: s.generation }).collect()
+    }
+}
+
+impl Session {
+    /// Its key, given where it stands.
+    pub fn key(&self, index: u32) -> SessionKey {
+        SessionKey { index, generation: self.generation }
+    }
+
+    /// Whether something could take messages right now.
+    pub fn is_reachable(&self) -> bool {
+        match self.carrier {
+            Carrier::Socket(_) => true,
+            Carrier::Requests => self.held.is_some() && self.in_flight.is_none(),
+        }
+    }
+
+    /// When the shard has to look at it next, in milliseconds.
+    pub fn deadline_ms(&self) -> u64 {
+        self.protocol.deadline_ms().min(self.lazy_due_ms)
+    }
+}

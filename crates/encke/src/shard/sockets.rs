@@ -1,0 +1,329 @@
+//! WebSockets: which session each carries, and how it ends.
+
+use bayeux::BayeuxError;
+use websocket::{Opcode, frame};
+
+use super::batch::{Batch, Via, client_of};
+use super::effect::{Closing, Effect, Now, SessionKey, SocketKey};
+use super::ids::Id;
+use super::outbox::{Kind, Outbox};
+use super::session::Ended;
+use super::{Carrier, Dirty, Shard, Timer, batch_error_body};
+
+/// A WebSocket as its shard keeps it.
+#[derive(Debug)]
+pub struct Socket {
+    generation: u32,
+    /// The session it carries.
+    pub(super) session: Option<SessionKey>,
+    /// What goes out before anything of the session: replies while there is none, and the close frame.
+    pub(super) out: Outbox,
+    /// The browser of its upgrade request.
+    pub(super) browser: Option<Id>,
+    pub(super) phase: Phase,
+    /// Whether the kernel takes nothing at the moment.
+    pub(super) blocked: bool,
+    pub(super) dirty: bool,
+    /// When its client was heard last, in milliseconds.
+    pub(super) heard_ms: u64,
+    /// When it lost its session or was opened, in milliseconds.
+    pub(super) alone_ms: u64,
+}
+
+/// How far a WebSocket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Open,
+    /// The close frame is queued; when all is written, or the time is up, it is shut.
+    Closing { until_ms: u64 },
+    /// Whoever runs it has been told to shut it.
+    Closed,
+}
+
+/// What became of bytes from a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// They were worked through.
+    Here,
+    /// Their session lives on another shard: the socket must move there, and this text be received there first.
+    Elsewhere(usize),
+}
+
+impl Shard {
+    /// A WebSocket has been opened; `browser` is the cookie of its upgrade request.
+    pub fn socket_opened(&mut self, now: Now, browser: Option<Id>) -> SocketKey {
+        self.now = now;
+        self.sockets_opened = self.sockets_opened.wrapping_add(1);
+        let generation = self.sockets_opened;
+        let index = self.sockets.insert(Socket {
+            generation,
+            session: None,
+            out: Outbox::default(),
+            browser,
+            phase: Phase::Open,
+            blocked: false,
+            dirty: false,
+            heard_ms: now.ms,
+            alone_ms: now.ms,
+        }) as u32;
+        let key = SocketKey { index, generation };
+        self.wheel.set(Timer::Socket(key), now.ms + self.settings.handshake_timeout_ms);
+        self.metrics.sockets.set(self.sockets.len());
+        key
+    }
+
+    /// A text message has come.
+    pub fn socket_text(&mut self, now: Now, key: SocketKey, text: &str) -> Received {
+        self.now = now;
+        let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else {
+            return Received::Here;
+        };
+        socket.heard_ms = now.ms;
+        let limits = self.limits.clone();
+        let messages = match bayeux::parse_batch(text, &limits) {
+            Ok(messages) => messages,
+            Err(error) => {
+                self.metrics.batches_refused.add(1);
+                self.write_frame(key, Opcode::Text, &batch_error_body(BayeuxError::from(error)));
+                return Received::Here;
+            }
+        };
+        let client = client_of(&messages);
+        if let Some(home) = client.map(|id| id.shard())
+            && home != self.index
+            && home < self.shared.shards
+        {
+            return Received::Elsewhere(home);
+        }
+        let session = client.and_then(|id| self.sessions.find(&id));
+        if let Some(session) = session {
+            self.carry(session, key, &messages);
+        }
+        let mut batch = Batch::new(Via::Socket(key), &messages, session);
+        self.process(&mut batch, &messages);
+        if !batch.replies.is_empty() {
+            self.reply_on_socket(key, &batch.replies);
+        }
+        if batch.farewell
+            && let Some(session) = batch.session
+        {
+            self.remove_session(session, Ended::Kicked);
+            self.close_socket(key, 1000, "session ended");
+        }
+        Received::Here
+    }
+
+    /// A ping has come: it is answered with its payload (RFC 6455 §5.5.3).
+    pub fn socket_ping(&mut self, now: Now, key: SocketKey, payload: &[u8]) {
+        self.now = now;
+        if let Some(socket) = self.socket_mut(key) {
+            socket.heard_ms = now.ms;
+            self.write_frame(key, Opcode::Pong, payload);
+        }
+    }
+
+    /// A pong has come: the client lives.
+    pub fn socket_pong(&mut self, now: Now, key: SocketKey) {
+        self.now = now;
+        if let Some(socket) = self.socket_mut(key) {
+            socket.heard_ms = now.ms;
+        }
+    }
+
+    /// The socket is to be closed: with this code when all that waits is written.
+    pub fn socket_close(&mut self, now: Now, key: SocketKey, closing: Closing) {
+        self.now = now;
+        self.close_socket(key, closing.code, closing.reason);
+    }
+
+    /// The socket is gone. Its session lives on: what waits, waits for the next carrier.
+    pub fn socket_closed(&mut self, now: Now, key: SocketKey) {
+        self.now = now;
+        if let Some(session) = self.socket(key).and_then(|socket| socket.session) {
+            self.take_held(session);
+            self.detach(session);
+        }
+        if self.socket(key).is_some() {
+            self.sockets.remove(key.index as usize);
+            self.metrics.sockets.set(self.sockets.len());
+        }
+    }
+
+    /// The kernel takes bytes again.
+    pub fn socket_writable(&mut self, now: Now, key: SocketKey) {
+        self.now = now;
+        if let Some(socket) = self.socket_mut(key)
+            && socket.blocked
+        {
+            socket.blocked = false;
+            socket.dirty = true;
+            self.dirty.push_back(Dirty::Socket(key));
+        }
+    }
+
+    /// Whether the kernel took nothing at the last try: whoever runs the socket must wait until it does, and say so.
+    pub fn is_blocked(&self, key: SocketKey) -> bool {
+        self.socket(key).is_some_and(|socket| socket.blocked)
+    }
+
+    pub(super) fn socket(&self, key: SocketKey) -> Option<&Socket> {
+        self.sockets.get(key.index as usize).filter(|socket| socket.generation == key.generation)
+    }
+
+    pub(super) fn socket_mut(&mut self, key: SocketKey) -> Option<&mut Socket> {
+        self.sockets.get_mut(key.index as usize).filter(|socket| socket.generation == key.generation)
+    }
+
+    pub(super) fn socket_keys(&self) -> Vec<SocketKey> {
+        let key = |(index, socket): (usize, &Socket)| SocketKey { index: index as u32, generation: socket.generation };
+        self.sockets.iter().map(key).collect()
+    }
+
+    /// Lets a socket carry a session if it does not yet: with a connect always, with anything else only while nothing carries it.
+    fn carry(&mut self, session: SessionKey, socket: SocketKey, messages: &[bayeux::Message<'_>]) {
+        let connects = || messages.iter().any(|m| m.channel.as_deref() == Some(bayeux::channel::META_CONNECT));
+        let Some(state) = self.sessions.get(session) else { return };
+        match state.carrier {
+            Carrier::Socket(current) if current == socket => {}
+            Carrier::Requests if state.held.is_none() => self.attach(session, socket),
+            _ if connects() => self.attach(session, socket),
+            _ => {}
+        }
+    }
+
+    /// The socket carries the session from now on; what carried it before does not.
+    pub(super) fn attach(&mut self, session: SessionKey, socket: SocketKey) {
+        let before = self.socket(socket).and_then(|socket| socket.session);
+        if let Some(before) = before.filter(|before| *before != session) {
+            self.take_held(before);
+            self.detach(before);
+        }
+        if let Some(held) = self.take_held(session)
+            && let super::HeldVia::Exchange(exchange, _) = held.via
+        {
+            self.respond(exchange, super::Response::empty(self.settings.duplicate_connect_status));
+        }
+        self.detach(session);
+        let Some(state) = self.sessions.get_mut(session) else { return };
+        state.carrier = Carrier::Socket(socket);
+        if !state.outbox.is_empty() && !state.dirty {
+            state.dirty = true;
+            self.dirty.push_back(Dirty::Session(session));
+        }
+        if let Some(socket) = self.socket_mut(socket) {
+            socket.session = Some(session);
+        }
+    }
+
+    /// The session's socket carries it no more. A socket that has a part of a frame can carry nothing else and is shut.
+    pub(super) fn detach(&mut self, session: SessionKey) {
+        let now_ms = self.now.ms;
+        let Some(state) = self.sessions.get_mut(session) else { return };
+        let Carrier::Socket(socket) = std::mem::replace(&mut state.carrier, Carrier::Requests) else { return };
+        let torn = state.outbox.is_mid_frame();
+        state.outbox.carrier_lost();
+        state.urgent = !state.outbox.is_empty();
+        state.dirty = false;
+        if let Some(state) = self.socket_mut(socket) {
+            state.session = None;
+            state.alone_ms = now_ms;
+            self.wheel.set(Timer::Socket(socket), now_ms + self.settings.handshake_timeout_ms);
+        }
+        if torn {
+            self.abort_socket(socket);
+        }
+    }
+
+    /// What a removed session still had to say goes out on the socket that carried it.
+    pub(super) fn inherit(&mut self, key: SocketKey, outbox: Outbox) {
+        let now_ms = self.now.ms;
+        let Some(socket) = self.socket_mut(key) else { return };
+        socket.session = None;
+        socket.alone_ms = now_ms;
+        socket.out.append(outbox);
+        self.wheel.set(Timer::Socket(key), now_ms + self.settings.handshake_timeout_ms);
+        self.make_socket_dirty(key);
+    }
+
+    /// Replies as one frame: after everything that waits already.
+    pub(super) fn reply_on_socket(&mut self, key: SocketKey, replies: &[u8]) {
+        let frames = self.arena.frame(Opcode::Text, replies.len() + 2, |bytes| {
+            bytes.push(b'[');
+            bytes.extend_from_slice(replies);
+            bytes.push(b']');
+        });
+        self.push_on_socket(key, &frames);
+    }
+
+    /// A reply on the session's own socket, if it has one.
+    pub(super) fn reply_on_carrier(&mut self, session: SessionKey, reply: &[u8]) {
+        if let Some(Carrier::Socket(socket)) = self.sessions.get(session).map(|session| session.carrier) {
+            self.reply_on_socket(socket, reply);
+        }
+    }
+
+    fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) {
+        let frames = self.arena.frame(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
+        self.push_on_socket(key, &frames);
+    }
+
+    /// Queues a frame that is for the socket and not for the session: behind the session's messages where there is one.
+    fn push_on_socket(&mut self, key: SocketKey, frames: &super::arena::Frames) {
+        let Some(socket) = self.sockets.get_mut(key.index as usize).filter(|s| s.generation == key.generation) else {
+            return;
+        };
+        let session = socket.session;
+        let outbox = match session.and_then(|session| self.sessions.get_mut(session)) {
+            Some(session) => &mut session.outbox,
+            None => &mut socket.out,
+        };
+        // A client that asks and never reads what it asked for.
+        if outbox.bytes() + frames.bytes() > self.capacity.bytes_max {
+            tracing::info!(bytes = outbox.bytes(), "socket aborted: its client does not read the replies");
+            if let Some(session) = session {
+                self.remove_session(session, Ended::Slow);
+            }
+            return self.abort_socket(key);
+        }
+        outbox.push(frames, Kind::Replies);
+        self.make_socket_dirty(key);
+    }
+
+    fn make_socket_dirty(&mut self, key: SocketKey) {
+        let Some(socket) = self.socket_mut(key) else { return };
+        if let Some(session) = socket.session {
+            if let Some(state) = self.sessions.get_mut(session)
+                && !state.dirty
+            {
+                state.dirty = true;
+                self.dirty.push_back(Dirty::Session(session));
+            }
+        } else if !socket.dirty && !socket.blocked {
+            socket.dirty = true;
+            self.dirty.push_back(Dirty::Socket(key));
+        }
+    }
+
+    /// Queues a close frame behind everything that waits; then the socket is shut.
+    pub(super) fn close_socket(&mut self, key: SocketKey, code: u16, reason: &str) {
+        let until_ms = self.now.ms + self.settings.handshake_timeout_ms;
+        let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
+        socket.phase = Phase::Closing { until_ms };
+        let mut bytes = Vec::with_capacity(64);
+        frame::close(code, reason, &mut bytes);
+        let frames = self.arena.encoded(&bytes);
+        self.push_on_socket(key, &frames);
+        self.wheel.set(Timer::Socket(key), until_ms);
+    }
+
+    /// Shuts a socket at once, whatever waits.
+    pub(super) fn abort_socket(&mut self, key: SocketKey) {
+        if let Some(socket) = self.socket_mut(key)
+            && socket.phase != Phase::Closed
+        {
+            socket.phase = Phase::Closed;
+            socket.out = Outbox::default();
+            self.effects.push(Effect::Close(key));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `/meta/subscribe` and `/meta/unsubscribe` (Bayeux 1.0 §4.5, §4.6).
+
+use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Reply, subscription_names};
+
+use super::Shard;
+use super::batch::Batch;
+use super::effect::SessionKey;
+use super::hub::{Moved, Subscriber};
+use crate::application::Decision;
+
+/// The error text of a refused subscription.
+type Refusal = std::borrow::Cow<'static, str>;
+
+impl Shard {
+    pub(super) fn subscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        self.each_name(batch, message, key, |shard, name| shard.subscribe_to(key, name));
+    }
+
+    pub(super) fn unsubscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        self.each_name(batch, message, key, |shard, name| shard.unsubscribe_from(key, name));
+    }
+
+    /// Does something with every name of the `subscription` field. At the first failure the rest is left: those
+    /// before it stand, and the one reply carries the error (CometD 9).
+    fn each_name(
+        &mut self,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        key: SessionKey,
+        mut each: impl FnMut(&mut Shard, &str) -> Result<(), Refusal>,
+    ) {
+        self.active(key);
+        let Some(raw) = message.subscription else {
+            return self.refuse(batch, message, BayeuxError::SubscriptionMissing.as_str());
+        };
+        let names = match subscription_names(raw, &self.limits) {
+            Ok(names) => names,
+            Err(error) => return self.refuse(batch, message, error.error()),
+        };
+        for name in &names {
+            if let Err(error) = each(self, name) {
+                return self.refuse(batch, message, &error);
+            }
+        }
+        let (ext, timestamp) = (self.reply_ext(message), self.timestamp());
+        batch.reply(&Reply {
+            id: message.id.as_ref(),
+            subscription: Some(raw),
+            successful: Some(true),
+            ext: ext.as_deref(),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(message.channel.as_deref().unwrap_or_default())
+        });
+    }
+
+    fn subscribe_to(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {
+        let channel = parse(name, &self.limits)?;
+        match channel.kind() {
+            ChannelKind::Broadcast => {}
+            // Services answer whoever calls them; there is nothing to subscribe to, and no harm in trying (CometD 9).
+            ChannelKind::Service => return Ok(()),
+            _ if channel.is_pattern() => return Err(BayeuxError::CreateDenied.as_str().into()),
+            _ => return Err(BayeuxError::SubscribeDenied.as_str().into()),
+        }
+        let known = self.hub.find(name);
+        let Some(session) = self.sessions.get_mut(key) else { return Ok(()) };
+        if known.is_some_and(|known| session.subscriptions.iter().any(|s| s.channel == known)) {
+            return Ok(());
+        }
+        if session.subscriptions.len() >= self.settings.subscriptions_max {
+            self.metrics.subscriptions_refused.add(1);
+            return Err(BayeuxError::SubscriptionsMax.as_str().into());
+        }
+        if known.is_none() && self.hub.channels() >= self.settings.channels_max {
+            self.metrics.subscriptions_refused.add(1);
+            return Err(BayeuxError::ChannelsMax.as_str().into());
+        }
+        if let Decision::Deny(reason) = self.shared.application.subscribe(session.id.as_str(), name) {
+            return Err(format!("403:{reason}:subscribe_denied").into());
+        }
+        let slot = session.subscriptions.len() as u32;
+        let (subscription, first) = self.hub.subscribe(name, Subscriber { session: key.index, slot });
+        session.subscriptions.push(subscription);
+        // Before the reply leaves: who publishes after seeing it reaches this session.
+        if first && self.shared.shards > 1 {
+            self.shared.interest.add(name, self.index);
+        }
+        Ok(())
+    }
+
+    fn unsubscribe_from(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {
+        let channel = parse(name, &self.limits)?;
+        if channel.kind() == ChannelKind::Service {
+            return Ok(());
+        }
+        let Some(known) = self.hub.find(name) else {
+            return Err(BayeuxError::ChannelMissing.as_str().into());
+        };
+        let Some(session) = self.sessions.get(key) else { return Ok(()) };
+        if let Some(slot) = session.subscriptions.iter().position(|s| s.channel == known) {
+            self.drop_subscription(key, slot);
+        }
+        Ok(())
+    }
+
+    /// Takes the subscription at `slot` of a session away; the last one takes its slot.
+    pub(super) fn drop_subscription(&mut self, key: SessionKey, slot: usize) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let subscription = session.subscriptions.swap_remove(slot);
+        if let Some(shifted) = session.subscriptions.get(slot) {
+            self.hub.set_slot(*shifted, slot as u32);
+        }
+        let (moved, gone) = self.hub.unsubscribe(subscription);
+        if let Some(Moved { session, slot, place }) = moved {
+            self.sessions.at(session).subscriptions[slot as usize].place = place;
+        }
+        if let Some(name) = gone
+            && self.shared.shards > 1
+        {
+            self.shared.interest.remove(&name, self.index);
+        }
+    }
+}
+
+/// A channel to subscribe to. What does not even begin like one is called invalid in CometD's words.
+fn parse<'n>(name: &'n str, limits: &bayeux::Limits) -> Result<ChannelName<'n>, Refusal> {
+    if !name.starts_with('/') {
+        return Err(BayeuxError::SubscriptionInvalid.as_str().into());
+    }
+    ChannelName::parse(name, limits).map_err(|error| error.error().into())
+}

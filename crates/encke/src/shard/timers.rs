@@ -1,0 +1,99 @@
+//! What happens because time passes.
+
+use bayeux::session::Due;
+
+use super::effect::{Now, SessionKey, SocketKey};
+use super::session::Ended;
+use super::sockets::Phase;
+use super::{Carrier, Dirty, Shard, Timer};
+
+impl Shard {
+    /// Does what is due.
+    pub fn advance(&mut self, now: Now) {
+        self.now = now;
+        let mut due = Vec::new();
+        self.wheel.advance(now.ms, &mut due);
+        for timer in due {
+            match timer {
+                Timer::Session(key) => self.session_due(key),
+                Timer::Socket(key) => self.socket_due(key),
+            }
+        }
+        self.update_gauges();
+    }
+
+    /// When [`Shard::advance`] has something to do next, in milliseconds.
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.wheel.next_ms()
+    }
+
+    /// Sees to it that the session is looked at when its next deadline comes. Later deadlines need no new entry: the earlier one comes, and arms again.
+    pub(super) fn arm(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let at_ms = session.deadline_ms();
+        if at_ms < session.armed_ms {
+            session.armed_ms = at_ms;
+            self.wheel.set(Timer::Session(key), at_ms);
+        }
+    }
+
+    fn session_due(&mut self, key: SessionKey) {
+        let now_ms = self.now.ms;
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.armed_ms = u64::MAX;
+        if session.lazy_due_ms <= now_ms {
+            session.lazy_due_ms = u64::MAX;
+            session.urgent = true;
+            if session.is_reachable() && !session.dirty {
+                session.dirty = true;
+                self.dirty.push_back(Dirty::Session(key));
+            }
+        }
+        match session.protocol.due(now_ms) {
+            Some(Due::Connect) => self.answer_held(key, None),
+            Some(Due::Expiry) => return self.expire(key),
+            None => {}
+        }
+        self.arm(key);
+    }
+
+    /// A silent session ends. One that the server ended already was only waiting to be told.
+    fn expire(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let why = if session.protocol.is_ending() { Ended::Kicked } else { Ended::Expired };
+        let carrier = session.carrier;
+        self.remove_session(key, why);
+        if let Carrier::Socket(socket) = carrier {
+            self.close_socket(socket, 1000, "session expired");
+        }
+    }
+
+    fn socket_due(&mut self, key: SocketKey) {
+        let now_ms = self.now.ms;
+        let Some(socket) = self.socket(key) else { return };
+        let alone_until_ms = socket.alone_ms + self.settings.handshake_timeout_ms;
+        let idle_ms = self.settings.websocket_idle_timeout_ms;
+        let idle_until_ms = if idle_ms == 0 { u64::MAX } else { socket.heard_ms + idle_ms };
+        let next_ms = match socket.phase {
+            Phase::Closed => return,
+            Phase::Closing { until_ms } if now_ms >= until_ms => {
+                self.metrics.timeouts.add(1);
+                return self.abort_socket(key);
+            }
+            Phase::Closing { until_ms } => until_ms,
+            Phase::Open if socket.session.is_none() && now_ms >= alone_until_ms => {
+                self.metrics.timeouts.add(1);
+                return self.close_socket(key, 1008, "no session");
+            }
+            Phase::Open if now_ms >= idle_until_ms => {
+                self.metrics.timeouts.add(1);
+                return self.close_socket(key, 1001, "idle");
+            }
+            Phase::Open if socket.session.is_none() => alone_until_ms.min(idle_until_ms),
+            Phase::Open => idle_until_ms,
+        };
+        if next_ms != u64::MAX {
+            self.wheel.set(Timer::Socket(key), next_ms);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! One timer wheel a shard: every deadline of its sessions and sockets, without a timer each.
+//!
+//! An entry is a key and the slot of its time; nothing is ever removed. Who set a deadline and moved it later lets the
+//! old entry come, sees that it is early and sets it again, so a session that is pushed on a thousand times costs one entry.
+
+/// Length of a slot in milliseconds: deadlines are kept to about this.
+pub const SLOT_MS: u64 = 16;
+/// Slots of the wheel; times further away than all of them wait in the last one and are set again.
+const SLOTS: usize = 4096;
+
+/// A wheel of keys.
+#[derive(Debug)]
+pub struct Wheel<K> {
+    slots: Vec<Vec<K>>,
+    /// The slot of time that is next to be looked at.
+    next: u64,
+    entries: usize,
+}
+
+impl<K> Wheel<K> {
+    /// A wheel that starts at `now_ms`.
+    pub fn new(now_ms: u64) -> Wheel<K> {
+        Wheel { slots: (0..SLOTS).map(|_| Vec::new()).collect(), next: now_ms / SLOT_MS, entries: 0 }
+    }
+
+    /// Lets `key` come at `at_ms` or a slot later, or earlier where that is beyond the wheel.
+    pub fn set(&mut self, key: K, at_ms: u64) {
+        let slot = at_ms.div_ceil(SLOT_MS).clamp(self.next, self.next + SLOTS as u64 - 1);
+        self.slots[slot as usize % SLOTS].push(key);
+        self.entries += 1;
+    }
+
+    /// Moves all keys whose time has come to `due`.
+    pub fn advance(&mut self, now_ms: u64, due: &mut Vec<K>) {
+        let current = now_ms / SLOT_MS;
+        // After a sleep of more than a turn each slot is looked at once.
+        let first = self.next.max((current + 1).saturating_sub(SLOTS as u64));
+        for slot in first..=current {
+            let keys = &mut self.slots[slot as usize % SLOTS];
+            self.entries -= keys.len();
+            due.append(keys);
+            // A burst of entries must not pin its memory for ever.
+            if keys.capacity() > SLOT_KEPT {
+                *keys = Vec::new();
+            }
+        }
+        self.next = self.next.max(current + 1);
+    }
+
+    /// When the next entry may come, in milliseconds; None when there is none.
+    pub fn next_ms(&self) -> Option<u64> {
+        if self.entries == 0 {
+            return None;
+        }
+        (self.next..self.next + SLOTS as u64)
+            .find(|slot| !self.slots[*slot as usize % SLOTS].is_empty())
+            .map(|slot| slot * SLOT_MS)
+    }
+}
+
+/// Entries a slot keeps room for after it came.
+const SLOT_KEPT: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_at_their_time_and_not_before() {
+        let mut wheel = Wheel::new(1_000);
+        wheel.set('a', 1_100);
+        wheel.set('b', 5_000);
+        let mut due = Vec::new();
+        wheel.advance(1_099, &mut due);
+        assert!(due.is_empty());
+        wheel.advance(1_100 + SLOT_MS, &mut due);
+        assert_eq!(due, ['a']);
+        assert_eq!(wheel.next_ms(), Some(5_008));
+    }
+
+    #[test]
+    fn a_time_beyond_the_wheel_comes_early_rather_than_never() {
+        let mut wheel = Wheel::new(0);
+        wheel.set('z', 10_000_000);
+        let mut due = Vec::new();
+        wheel.advance(SLOTS as u64 * SLOT_MS, &mut due);
+        assert_eq!(due, ['z']);
+    }
+
+    #[test]
+    fn a_long_sleep_loses_no_key() {
+        let mut wheel = Wheel::new(0);
+        for at in (0..60_000).step_by(7) {
+            wheel.set(at, at);
+        }
+        let mut due = Vec::new();
+        wheel.advance(100_000_000, &mut due);
+        assert_eq!(due.len(), 60_000_usize.div_ceil(7));
+        assert_eq!(wheel.next_ms(), None);
+    }
+}
