@@ -88,10 +88,7 @@ fn read_head(socket: &mut TcpStream, input: &mut [u8]) -> Result<(usize, usize)>
             return Err(ErrorKind::UnexpectedEof.into());
         }
         have_bytes += read;
-        if let Some(at) = input[..have_bytes]
-            .windows(4)
-            .position(|window| window == b"\r\n\r\n")
-        {
+        if let Some(at) = input[..have_bytes].windows(4).position(|window| window == b"\r\n\r\n") {
             return Ok((at + 4, have_bytes));
         }
     }
@@ -102,14 +99,9 @@ fn answer(head: &[u8]) -> Result<String> {
     let head = std::str::from_utf8(head).map_err(|_| bad("the head is not text"))?;
     let mut headers = HeaderMap::new();
     for line in head.lines().skip(1).take_while(|line| !line.is_empty()) {
-        let (name, value) = line
-            .split_once(':')
-            .ok_or(bad("a header without a colon"))?;
+        let (name, value) = line.split_once(':').ok_or(bad("a header without a colon"))?;
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("a header's name"))?;
-        headers.append(
-            name,
-            HeaderValue::from_str(value.trim()).map_err(|_| bad("a header's value"))?,
-        );
+        headers.append(name, HeaderValue::from_str(value.trim()).map_err(|_| bad("a header's value"))?);
     }
     match handshake::check(&Method::GET, Version::HTTP_11, &headers) {
         Ok(accept) => Ok(format!(

@@ -27,18 +27,11 @@ struct Partial {
 #[derive(Clone, Copy, Debug)]
 enum Reading {
     /// In the head, or between two fragments (then `have_bytes` is 0).
-    Head {
-        bytes: [u8; HEADER_BYTES_MAX],
-        have_bytes: usize,
-    },
+    Head { bytes: [u8; HEADER_BYTES_MAX], have_bytes: usize },
     /// In the payload of a data frame; what came of it is in the message.
     Data { header: Header, have_bytes: usize },
     /// In the payload of a close, ping or pong, which may stand between the fragments of a message.
-    Control {
-        header: Header,
-        bytes: [u8; CONTROL_BYTES_MAX],
-        have_bytes: usize,
-    },
+    Control { header: Header, bytes: [u8; CONTROL_BYTES_MAX], have_bytes: usize },
 }
 
 /// The message that is incomplete, already unmasked.
@@ -61,12 +54,7 @@ impl Decoder {
     /// `message_bytes_max` is the longest message it accepts, over all its fragments. It also bounds the memory: at most
     /// that and 256 bytes are held.
     pub fn new(role: Role, message_bytes_max: usize) -> Decoder {
-        Decoder {
-            message_bytes_max,
-            role,
-            ended: false,
-            partial: None,
-        }
+        Decoder { message_bytes_max, role, ended: false, partial: None }
     }
 
     /// Takes bytes as read from the socket, unmasks them in place, and calls `on` for each complete event in order. A
@@ -77,11 +65,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The peer broke the protocol. The events before it have been delivered.
-    pub fn feed(
-        &mut self,
-        input: &mut [u8],
-        on: &mut dyn FnMut(Event<'_>) -> Flow,
-    ) -> Result<usize, ProtocolError> {
+    pub fn feed(&mut self, input: &mut [u8], on: &mut dyn FnMut(Event<'_>) -> Flow) -> Result<usize, ProtocolError> {
         let mut at = 0;
         while at < input.len() {
             if self.ended {
@@ -109,31 +93,20 @@ impl Decoder {
     /// Takes one frame, or as much of it as there is. `input` is not empty.
     fn step(&mut self, input: &mut [u8], on: On<'_>) -> Step {
         match self.partial.as_deref().map(|partial| &partial.reading) {
-            None | Some(Reading::Head { have_bytes: 0, .. }) => {
-                match Header::parse(input, &self.rules())? {
-                    Some((header, used)) => self.payload(header, used, input, on),
-                    None => self.keep_head(input),
-                }
+            None | Some(Reading::Head { have_bytes: 0, .. }) => match Header::parse(input, &self.rules())? {
+                Some((header, used)) => self.payload(header, used, input, on),
+                None => self.keep_head(input),
+            },
+            Some(&Reading::Head { bytes, have_bytes }) => self.more_head(bytes, have_bytes, input, on),
+            Some(&Reading::Data { header, have_bytes }) => self.more_data(header, have_bytes, input, on),
+            Some(&Reading::Control { header, bytes, have_bytes }) => {
+                self.more_control(header, bytes, have_bytes, input, on)
             }
-            Some(&Reading::Head { bytes, have_bytes }) => {
-                self.more_head(bytes, have_bytes, input, on)
-            }
-            Some(&Reading::Data { header, have_bytes }) => {
-                self.more_data(header, have_bytes, input, on)
-            }
-            Some(&Reading::Control {
-                header,
-                bytes,
-                have_bytes,
-            }) => self.more_control(header, bytes, have_bytes, input, on),
         }
     }
 
     fn rules(&self) -> Rules {
-        let message = self
-            .partial
-            .as_ref()
-            .and_then(|partial| partial.message.as_ref());
+        let message = self.partial.as_ref().and_then(|partial| partial.message.as_ref());
         Rules {
             role: self.role,
             message_bytes_max: self.message_bytes_max,
@@ -144,10 +117,7 @@ impl Decoder {
     fn keep_head(&mut self, input: &[u8]) -> Step {
         let mut bytes = [0; HEADER_BYTES_MAX];
         bytes[..input.len()].copy_from_slice(input);
-        self.partial().reading = Reading::Head {
-            bytes,
-            have_bytes: input.len(),
-        };
+        self.partial().reading = Reading::Head { bytes, have_bytes: input.len() };
         Ok((input.len(), Flow::Continue))
     }
 
@@ -163,14 +133,9 @@ impl Decoder {
         let filled = have_bytes + added;
         bytes[have_bytes..filled].copy_from_slice(&input[..added]);
         match Header::parse(&bytes[..filled], &self.rules())? {
-            Some((header, header_bytes)) => {
-                self.payload(header, header_bytes - have_bytes, input, on)
-            }
+            Some((header, header_bytes)) => self.payload(header, header_bytes - have_bytes, input, on),
             None => {
-                self.partial().reading = Reading::Head {
-                    bytes,
-                    have_bytes: filled,
-                };
+                self.partial().reading = Reading::Head { bytes, have_bytes: filled };
                 Ok((added, Flow::Continue))
             }
         }
@@ -180,9 +145,7 @@ impl Decoder {
     fn payload(&mut self, header: Header, from: usize, input: &mut [u8], on: On<'_>) -> Step {
         let rest = &mut input[from..];
         let whole = rest.len() >= header.payload_bytes;
-        if whole
-            && (header.opcode.is_control() || (header.fin && header.opcode != Opcode::Continuation))
-        {
+        if whole && (header.opcode.is_control() || (header.fin && header.opcode != Opcode::Continuation)) {
             let payload = &mut rest[..header.payload_bytes];
             mask::apply(payload, header.key, 0);
             self.frame_done();
@@ -198,13 +161,7 @@ impl Decoder {
     }
 
     /// Goes on with a data frame of which `have_bytes` came earlier.
-    fn more_data(
-        &mut self,
-        header: Header,
-        have_bytes: usize,
-        input: &mut [u8],
-        on: On<'_>,
-    ) -> Step {
+    fn more_data(&mut self, header: Header, have_bytes: usize, input: &mut [u8], on: On<'_>) -> Step {
         let used = input.len().min(header.payload_bytes - have_bytes);
         let piece = &mut input[..used];
         mask::apply(piece, header.key, have_bytes);
@@ -215,34 +172,15 @@ impl Decoder {
         let message_bytes_max = self.message_bytes_max;
         let partial = self.partial();
         let text = header.opcode == Opcode::Text;
-        let message = partial.message.get_or_insert_with(|| Message {
-            text,
-            bytes: Vec::new(),
-            valid_bytes: 0,
-        });
+        let message = partial.message.get_or_insert_with(|| Message { text, bytes: Vec::new(), valid_bytes: 0 });
         let whole_bytes = message.bytes.len() + used + left_bytes;
-        message.push(
-            piece,
-            if header.fin {
-                whole_bytes
-            } else {
-                message_bytes_max
-            },
-        );
+        message.push(piece, if header.fin { whole_bytes } else { message_bytes_max });
         if !done {
             message.check_so_far()?;
-            partial.reading = if left_bytes == 0 {
-                Reading::START
-            } else {
-                Reading::Data { header, have_bytes }
-            };
+            partial.reading = if left_bytes == 0 { Reading::START } else { Reading::Data { header, have_bytes } };
             return Ok((used, Flow::Continue));
         }
-        let opcode = if message.text {
-            Opcode::Text
-        } else {
-            Opcode::Binary
-        };
+        let opcode = if message.text { Opcode::Text } else { Opcode::Binary };
         let bytes = std::mem::take(&mut message.bytes);
         self.partial = None;
         Ok((used, self.deliver(opcode, &bytes, on)?))
@@ -261,11 +199,7 @@ impl Decoder {
         let filled = have_bytes + used;
         bytes[have_bytes..filled].copy_from_slice(&input[..used]);
         if filled < header.payload_bytes {
-            self.partial().reading = Reading::Control {
-                header,
-                bytes,
-                have_bytes: filled,
-            };
+            self.partial().reading = Reading::Control { header, bytes, have_bytes: filled };
             return Ok((used, Flow::Continue));
         }
         let payload = &mut bytes[..filled];
@@ -274,12 +208,7 @@ impl Decoder {
         Ok((used, self.deliver(header.opcode, payload, on)?))
     }
 
-    fn deliver(
-        &mut self,
-        opcode: Opcode,
-        payload: &[u8],
-        on: On<'_>,
-    ) -> Result<Flow, ProtocolError> {
+    fn deliver(&mut self, opcode: Opcode, payload: &[u8], on: On<'_>) -> Result<Flow, ProtocolError> {
         Ok(on(match opcode {
             Opcode::Text => Event::Text(utf8::whole(payload)?),
             Opcode::Binary | Opcode::Continuation => Event::Binary(payload),
@@ -303,20 +232,12 @@ impl Decoder {
     }
 
     fn partial(&mut self) -> &mut Partial {
-        self.partial.get_or_insert_with(|| {
-            Box::new(Partial {
-                reading: Reading::START,
-                message: None,
-            })
-        })
+        self.partial.get_or_insert_with(|| Box::new(Partial { reading: Reading::START, message: None }))
     }
 }
 
 impl Reading {
-    const START: Reading = Reading::Head {
-        bytes: [0; HEADER_BYTES_MAX],
-        have_bytes: 0,
-    };
+    const START: Reading = Reading::Head { bytes: [0; HEADER_BYTES_MAX], have_bytes: 0 };
 }
 
 impl Message {
@@ -326,8 +247,7 @@ impl Message {
         let need = self.bytes.len() + piece.len();
         if need > self.bytes.capacity() {
             let doubled = (2 * self.bytes.capacity()).max(MESSAGE_BYTES_FIRST);
-            self.bytes
-                .reserve_exact(doubled.min(bytes_most).max(need) - self.bytes.len());
+            self.bytes.reserve_exact(doubled.min(bytes_most).max(need) - self.bytes.len());
         }
         self.bytes.extend_from_slice(piece);
     }
@@ -369,10 +289,49 @@ const MESSAGE_BYTES_FIRST: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::{Decoder, Partial};
+    use crate::{Flow, Role};
 
     #[test]
     fn an_idle_decoder_is_small_and_a_partial_one_adds_what_the_docs_say() {
         assert!(size_of::<Decoder>() <= 64);
         assert!(size_of::<Partial>() <= 256);
+    }
+
+    #[test]
+    fn many_tiny_fragments_grow_one_buffer_a_few_times_and_never_past_the_limit() {
+        const MESSAGE_BYTES_MAX: usize = 100_000;
+        let mut decoder = Decoder::new(Role::Client, MESSAGE_BYTES_MAX);
+        let mut capacities = Vec::new();
+        for fragment in 0..MESSAGE_BYTES_MAX {
+            let first = if fragment == 0 { 1 } else { 0 };
+            // One byte of text, then an empty fragment.
+            let mut input = [first, 1, b'x', 0, 0];
+            assert_eq!(decoder.feed(&mut input, &mut |_| Flow::Stop), Ok(input.len()));
+            capacities.push(buffered(&decoder));
+        }
+        capacities.dedup();
+        assert!(capacities.len() <= 12, "{capacities:?}");
+        assert!(capacities.iter().all(|&capacity| capacity <= MESSAGE_BYTES_MAX));
+        assert_eq!(decoder.feed(&mut [0x80, 0], &mut |_| Flow::Continue), Ok(2));
+        assert!(decoder.partial.is_none());
+    }
+
+    #[test]
+    fn a_cut_frame_is_kept_in_no_more_than_its_head_promised() {
+        let mut decoder = Decoder::new(Role::Client, 100_000);
+        let mut input = [&[0x82, 126, 0x10, 0x00][..], &[0; 4_000]].concat();
+        assert_eq!(decoder.feed(&mut input, &mut |_| Flow::Continue), Ok(input.len()));
+        for _ in 0..95 {
+            assert!(buffered(&decoder) <= 4_096);
+            assert_eq!(decoder.feed(&mut [0], &mut |_| Flow::Continue), Ok(1));
+        }
+        assert!(decoder.partial.is_some());
+        assert_eq!(decoder.feed(&mut [0], &mut |_| Flow::Continue), Ok(1));
+        assert!(decoder.partial.is_none());
+    }
+
+    fn buffered(decoder: &Decoder) -> usize {
+        let message = decoder.partial.as_ref().and_then(|partial| partial.message.as_ref());
+        message.map_or(0, |message| message.bytes.capacity())
     }
 }

@@ -55,10 +55,7 @@ pub fn masked_close(code: u16, reason: &str, key: [u8; 4], out: &mut Vec<u8>) {
 /// `frames` does not begin with a whole frame.
 pub fn split(frames: &[u8]) -> Option<(usize, usize)> {
     let (head, payload_bytes) = match *frames.get(1)? {
-        LENGTH_IN_TWO => (
-            4,
-            u64::from(u16::from_be_bytes(*frames.get(2..4)?.as_array()?)),
-        ),
+        LENGTH_IN_TWO => (4, u64::from(u16::from_be_bytes(*frames.get(2..4)?.as_array()?))),
         LENGTH_IN_EIGHT => (10, u64::from_be_bytes(*frames.get(2..10)?.as_array()?)),
         masked if masked & MASKED != 0 => return None,
         short => (2, u64::from(short)),

@@ -3,8 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    CONNECTION, HOST, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
-    UPGRADE,
+    CONNECTION, HOST, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{HeaderMap, Method, StatusCode, Version};
 use sha1::{Digest, Sha1};
@@ -79,11 +78,7 @@ impl HandshakeError {
 ///
 /// # Errors
 /// The first thing that is wrong with the request.
-pub fn check(
-    method: &Method,
-    version: Version,
-    headers: &HeaderMap,
-) -> Result<String, HandshakeError> {
+pub fn check(method: &Method, version: Version, headers: &HeaderMap) -> Result<String, HandshakeError> {
     if method != Method::GET {
         return Err(HandshakeError::Method);
     }
@@ -129,11 +124,7 @@ pub fn client_key(random: [u8; 16]) -> String {
 ///
 /// # Errors
 /// The first thing that is wrong with the answer.
-pub fn check_response(
-    status: StatusCode,
-    headers: &HeaderMap,
-    key: &str,
-) -> Result<(), ResponseError> {
+pub fn check_response(status: StatusCode, headers: &HeaderMap, key: &str) -> Result<(), ResponseError> {
     use http::header::{SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL};
     if status != StatusCode::SWITCHING_PROTOCOLS {
         return Err(ResponseError::Status(status));
@@ -147,9 +138,7 @@ pub fn check_response(
     if only(headers, SEC_WEBSOCKET_ACCEPT) != Some(accept(key).as_str()) {
         return Err(ResponseError::Accept);
     }
-    if headers.contains_key(SEC_WEBSOCKET_EXTENSIONS)
-        || headers.contains_key(SEC_WEBSOCKET_PROTOCOL)
-    {
+    if headers.contains_key(SEC_WEBSOCKET_EXTENSIONS) || headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
         return Err(ResponseError::NotOffered);
     }
     Ok(())
@@ -157,13 +146,8 @@ pub fn check_response(
 
 /// Whether a header that holds a list of tokens, perhaps over several lines, holds `token` in any case.
 fn names(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
-    let lines = headers
-        .get_all(name)
-        .into_iter()
-        .filter_map(|value| value.to_str().ok());
-    lines
-        .flat_map(|line| line.split(','))
-        .any(|item| item.trim().eq_ignore_ascii_case(token))
+    let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|item| item.trim().eq_ignore_ascii_case(token))
 }
 
 /// The value of a header that must stand exactly once.

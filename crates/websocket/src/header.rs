@@ -25,10 +25,7 @@ impl Header {
     ///
     /// Each check depends only on the bytes up to the one it looks at, so a bad head fails in the same way however it was
     /// split, and as soon as the bad byte is there.
-    pub(crate) fn parse(
-        bytes: &[u8],
-        rules: &Rules,
-    ) -> Result<Option<(Header, usize)>, ProtocolError> {
+    pub(crate) fn parse(bytes: &[u8], rules: &Rules) -> Result<Option<(Header, usize)>, ProtocolError> {
         let Some(&first) = bytes.first() else {
             return Ok(None);
         };
@@ -43,10 +40,7 @@ impl Header {
                 let Some(&[a, b]) = bytes.get(2..4).and_then(|b| b.as_array()) else {
                     return Ok(None);
                 };
-                (
-                    check_minimal(u64::from(u16::from_be_bytes([a, b])), 126)?,
-                    4,
-                )
+                (check_minimal(u64::from(u16::from_be_bytes([a, b])), 126)?, 4)
             }
             LENGTH_IN_EIGHT => {
                 let Some(&long) = bytes.get(2..10).and_then(|b| b.as_array()) else {
@@ -62,31 +56,12 @@ impl Header {
         };
         let payload_bytes = check_size(payload_bytes, opcode, rules)?;
         if rules.role == Role::Client {
-            return Ok(Some((
-                Header {
-                    fin,
-                    opcode,
-                    key: [0; 4],
-                    payload_bytes,
-                },
-                length_end,
-            )));
+            return Ok(Some((Header { fin, opcode, key: [0; 4], payload_bytes }, length_end)));
         }
-        let Some(&key) = bytes
-            .get(length_end..length_end + 4)
-            .and_then(|b| b.as_array())
-        else {
+        let Some(&key) = bytes.get(length_end..length_end + 4).and_then(|b| b.as_array()) else {
             return Ok(None);
         };
-        Ok(Some((
-            Header {
-                fin,
-                opcode,
-                key,
-                payload_bytes,
-            },
-            length_end + 4,
-        )))
+        Ok(Some((Header { fin, opcode, key, payload_bytes }, length_end + 4)))
     }
 }
 
@@ -129,30 +104,17 @@ fn check_second(second: u8, opcode: Opcode, role: Role) -> Result<u8, ProtocolEr
 }
 
 fn check_minimal(length: u64, at_least: u64) -> Result<u64, ProtocolError> {
-    if length < at_least {
-        Err(ProtocolError::LengthNotMinimal)
-    } else {
-        Ok(length)
-    }
+    if length < at_least { Err(ProtocolError::LengthNotMinimal) } else { Ok(length) }
 }
 
 /// The limit holds for the message, and its next frame is refused from the head alone, before a byte of it is kept.
 fn check_size(payload_bytes: u64, opcode: Opcode, rules: &Rules) -> Result<usize, ProtocolError> {
-    let payload_bytes =
-        usize::try_from(payload_bytes).map_err(|_| ProtocolError::MessageTooLong)?;
+    let payload_bytes = usize::try_from(payload_bytes).map_err(|_| ProtocolError::MessageTooLong)?;
     if opcode.is_control() {
         return Ok(payload_bytes);
     }
-    let left = rules.message_bytes_max
-        - rules
-            .open_message_bytes
-            .unwrap_or(0)
-            .min(rules.message_bytes_max);
-    if payload_bytes > left {
-        Err(ProtocolError::MessageTooLong)
-    } else {
-        Ok(payload_bytes)
-    }
+    let left = rules.message_bytes_max - rules.open_message_bytes.unwrap_or(0).min(rules.message_bytes_max);
+    if payload_bytes > left { Err(ProtocolError::MessageTooLong) } else { Ok(payload_bytes) }
 }
 
 /// The longest head: two bytes, a length of eight, a key of four.

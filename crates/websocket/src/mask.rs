@@ -31,11 +31,7 @@ mod tests {
                 let plain: Vec<u8> = (0..length as u8).collect();
                 let mut masked = plain.clone();
                 apply(&mut masked, key, offset);
-                let defined: Vec<u8> = plain
-                    .iter()
-                    .enumerate()
-                    .map(|(i, byte)| byte ^ key[(i + offset) % 4])
-                    .collect();
+                let defined: Vec<u8> = plain.iter().enumerate().map(|(i, byte)| byte ^ key[(i + offset) % 4]).collect();
                 assert_eq!(masked, defined, "offset {offset}, length {length}");
             }
         }
