@@ -6,8 +6,13 @@
 //!
 //! All functions take time linear in the text and stack space that does not depend on it.
 
+mod scanner;
+
 use std::borrow::Cow;
 use std::str::Chars;
+
+pub(crate) use scanner::Scanner;
+use scanner::DEPTH_CAP;
 
 /// Why a text is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,22 +59,19 @@ pub fn elements(raw_array: &str) -> Elements<'_> {
     Elements(Inside::new(raw_array, b'['))
 }
 
-/// The text of a raw JSON string. `None` where it is not a JSON string, or holds half a surrogate pair, which no Rust
-/// text can carry.
+/// The text of a raw JSON string, one that [`members`] or a [`Message`](crate::Message) gave. `None` where it is JSON of
+/// another kind, or holds half a surrogate pair, which no Rust text can carry.
+#[inline]
 pub fn decode_string(raw: &str) -> Option<Cow<'_, str>> {
-    let mut scanner = Scanner::new(raw);
-    let string = scanner.string().ok()?;
-    if scanner.at != raw.len() {
-        return None;
-    }
-    string.decode()
+    let quoted = raw.len() >= 2 && raw.starts_with('"') && raw.ends_with('"');
+    if quoted { RawString(raw).decode() } else { None }
 }
 
 /// The whole part of a raw JSON number; what does not fit is held at the ends of `i64`. `None` where it is not a number.
 pub fn integer(raw: &str) -> Option<i64> {
     let mut scanner = Scanner::new(raw);
     scanner.number().ok()?;
-    if scanner.at != raw.len() {
+    if scanner.peek().is_some() {
         return None;
     }
     match raw.parse::<i64>() {
@@ -79,45 +81,42 @@ pub fn integer(raw: &str) -> Option<i64> {
     }
 }
 
-/// A JSON string as it stands in the text.
+/// A valid JSON string as it stands in the text, quotes included.
 #[derive(Debug, Clone, Copy)]
-pub struct RawString<'a> {
-    raw: &'a str,
-    escaped: bool,
-}
+pub struct RawString<'a>(&'a str);
 
 impl<'a> RawString<'a> {
     /// The string with its quotes, byte for byte.
+    #[inline]
     pub fn raw(self) -> &'a str {
-        self.raw
+        self.0
+    }
+
+    /// What stands between the quotes, byte for byte.
+    #[inline]
+    pub(crate) fn inner(self) -> &'a str {
+        self.0.get(1..self.0.len().saturating_sub(1)).unwrap_or("")
     }
 
     /// The text it stands for; `None` where it holds half a surrogate pair.
+    #[inline]
     pub fn decode(self) -> Option<Cow<'a, str>> {
-        if self.escaped {
-            let text = char::decode_utf16(Utf16Units::new(self.raw)).collect::<Result<String, _>>();
-            text.ok().map(Cow::Owned)
-        } else {
-            Some(Cow::Borrowed(self.inner()))
-        }
+        if self.has_escapes() { self.unescape().map(Cow::Owned) } else { Some(Cow::Borrowed(self.inner())) }
     }
 
     /// Whether it stands for `text`.
     pub fn is(self, text: &str) -> bool {
-        if self.escaped {
-            Utf16Units::new(self.raw).eq(text.encode_utf16())
-        } else {
-            self.inner() == text
-        }
+        if self.has_escapes() { Utf16Units::new(self.0).eq(text.encode_utf16()) } else { self.inner() == text }
     }
 
-    /// What stands between the quotes, when that is also the text it stands for.
-    pub(crate) fn plain(self) -> Option<&'a str> {
-        (!self.escaped).then(|| self.inner())
+    #[inline]
+    pub(crate) fn has_escapes(self) -> bool {
+        memchr::memchr(b'\\', self.0.as_bytes()).is_some()
     }
 
-    fn inner(self) -> &'a str {
-        &self.raw[1..self.raw.len() - 1]
+    #[cold]
+    fn unescape(self) -> Option<String> {
+        char::decode_utf16(Utf16Units::new(self.0)).collect::<Result<String, _>>().ok()
     }
 }
 
@@ -196,234 +195,6 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// A place in a text that is read once, front to back.
-#[derive(Debug, Clone)]
-pub(crate) struct Scanner<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl<'a> Scanner<'a> {
-    pub(crate) fn new(text: &'a str) -> Self {
-        Scanner { text, at: 0 }
-    }
-
-    /// The next byte; `None` at the end.
-    #[inline]
-    pub(crate) fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    /// Steps over `byte` if it is next.
-    #[inline]
-    pub(crate) fn take(&mut self, byte: u8) -> bool {
-        let found = self.peek() == Some(byte);
-        self.at += usize::from(found);
-        found
-    }
-
-    /// Steps over the space that JSON allows between tokens.
-    #[inline]
-    pub(crate) fn space(&mut self) {
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
-            self.at += 1;
-        }
-    }
-
-    /// Steps over a member's key, the colon and the space around it.
-    #[inline]
-    pub(crate) fn key(&mut self) -> Result<RawString<'a>, JsonError> {
-        let key = self.string()?;
-        self.space();
-        if !self.take(b':') {
-            return Err(JsonError::Invalid);
-        }
-        self.space();
-        Ok(key)
-    }
-
-    /// Steps over one value of any kind and returns it raw.
-    #[inline]
-    pub(crate) fn value(&mut self, depth_max: usize) -> Result<&'a str, JsonError> {
-        let start = self.at;
-        match self.peek() {
-            Some(b'{' | b'[') => self.nested(depth_max.min(DEPTH_CAP))?,
-            _ => self.scalar()?,
-        }
-        Ok(&self.text[start..self.at])
-    }
-
-    /// Steps over an array or object with all that is in it, without recursion: what is open stands in a word of bits,
-    /// the innermost lowest, 1 for an object.
-    fn nested(&mut self, depth_max: usize) -> Result<(), JsonError> {
-        let mut open: u128 = 0;
-        let mut depth = 0;
-        loop {
-            // Here a value must begin.
-            match self.peek() {
-                Some(bracket @ (b'{' | b'[')) => {
-                    if depth == depth_max {
-                        return Err(JsonError::TooDeep);
-                    }
-                    let object = bracket == b'{';
-                    self.at += 1;
-                    self.space();
-                    // `}` and `]` stand two places after their opening brackets in ASCII.
-                    if !self.take(bracket + 2) {
-                        open = open << 1 | u128::from(object);
-                        depth += 1;
-                        if object {
-                            self.key()?;
-                        }
-                        continue;
-                    }
-                }
-                _ => self.scalar()?,
-            }
-            // Here a value has ended, and perhaps with it what it stands in.
-            loop {
-                if depth == 0 {
-                    return Ok(());
-                }
-                let object = open & 1 == 1;
-                self.space();
-                match self.peek() {
-                    Some(b',') => {
-                        self.at += 1;
-                        self.space();
-                        if object {
-                            self.key()?;
-                        }
-                        break;
-                    }
-                    Some(b'}') if object => {}
-                    Some(b']') if !object => {}
-                    _ => return Err(JsonError::Invalid),
-                }
-                self.at += 1;
-                open >>= 1;
-                depth -= 1;
-            }
-        }
-    }
-
-    #[inline]
-    fn scalar(&mut self) -> Result<(), JsonError> {
-        match self.peek() {
-            Some(b'"') => self.string().map(|_| ()),
-            Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b't') => self.literal("true"),
-            Some(b'f') => self.literal("false"),
-            Some(b'n') => self.literal("null"),
-            _ => Err(JsonError::Invalid),
-        }
-    }
-
-    fn literal(&mut self, word: &str) -> Result<(), JsonError> {
-        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
-            return Err(JsonError::Invalid);
-        }
-        self.at += word.len();
-        Ok(())
-    }
-
-    /// RFC 8259 §6: an optional minus, digits without a leading zero, an optional fraction, an optional exponent.
-    fn number(&mut self) -> Result<(), JsonError> {
-        self.take(b'-');
-        if !self.take(b'0') {
-            self.digits()?;
-        }
-        if self.take(b'.') {
-            self.digits()?;
-        }
-        if self.take(b'e') || self.take(b'E') {
-            if !self.take(b'+') {
-                self.take(b'-');
-            }
-            self.digits()?;
-        }
-        Ok(())
-    }
-
-    fn digits(&mut self) -> Result<(), JsonError> {
-        let start = self.at;
-        while let Some(b'0'..=b'9') = self.peek() {
-            self.at += 1;
-        }
-        if self.at == start { Err(JsonError::Invalid) } else { Ok(()) }
-    }
-
-    /// RFC 8259 §7: control characters must be escaped, and only the known escapes exist.
-    #[inline]
-    pub(crate) fn string(&mut self) -> Result<RawString<'a>, JsonError> {
-        let bytes = self.text.as_bytes();
-        let start = self.at;
-        if bytes.get(start) != Some(&b'"') {
-            return Err(JsonError::Invalid);
-        }
-        let mut at = start + 1;
-        let mut escaped = false;
-        loop {
-            at = skip_plain(bytes, at);
-            match bytes.get(at) {
-                Some(b'"') => break,
-                Some(b'\\') => {
-                    escaped = true;
-                    at += escape_bytes(&bytes[at..])?;
-                }
-                _ => return Err(JsonError::Invalid),
-            }
-        }
-        self.at = at + 1;
-        Ok(RawString { raw: &self.text[start..self.at], escaped })
-    }
-}
-
-/// The first place from `at` on that is a quote, a backslash, a control character or the end.
-///
-/// Looks at eight bytes at a time, several times faster than one by one where strings are long, and no slower on keys.
-#[inline]
-fn skip_plain(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(chunk) = bytes[at..].first_chunk::<8>() {
-        let special = special_bytes(u64::from_le_bytes(*chunk));
-        if special != 0 {
-            return at + special.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    while let Some(byte) = bytes.get(at) {
-        if matches!(byte, b'"' | b'\\' | 0..0x20) {
-            break;
-        }
-        at += 1;
-    }
-    at
-}
-
-/// Sets the top bit of each byte of `word` that is a quote, a backslash or a control character. Bytes above the lowest
-/// one so marked may be marked by a borrow without cause; the lowest one is always right.
-#[inline]
-fn special_bytes(word: u64) -> u64 {
-    const ONES: u64 = u64::MAX / 255;
-    let zero_bytes = |word: u64| word.wrapping_sub(ONES) & !word;
-    let quotes = zero_bytes(word ^ (ONES * b'"' as u64));
-    let backslashes = zero_bytes(word ^ (ONES * b'\\' as u64));
-    let controls = word.wrapping_sub(ONES * 0x20) & !word;
-    (quotes | backslashes | controls) & (ONES * 0x80)
-}
-
-/// How many bytes the escape at the start of `bytes` has.
-fn escape_bytes(bytes: &[u8]) -> Result<usize, JsonError> {
-    match bytes.get(1) {
-        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(2),
-        Some(b'u') => match bytes.get(2..6) {
-            Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => Ok(6),
-            _ => Err(JsonError::Invalid),
-        },
-        _ => Err(JsonError::Invalid),
-    }
-}
-
 /// What a valid raw JSON string stands for, in UTF-16: the one form that can tell halves of surrogate pairs, in which
 /// JavaScript compares too.
 #[derive(Debug, Clone)]
@@ -434,8 +205,7 @@ struct Utf16Units<'a> {
 
 impl<'a> Utf16Units<'a> {
     fn new(raw: &'a str) -> Self {
-        let inner = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or("");
-        Utf16Units { chars: inner.chars(), second_half: None }
+        Utf16Units { chars: RawString(raw).inner().chars(), second_half: None }
     }
 }
 
@@ -467,9 +237,6 @@ impl Iterator for Utf16Units<'_> {
         units.first().copied()
     }
 }
-
-/// As many levels as [`Scanner::nested`] has bits to remember.
-const DEPTH_CAP: usize = u128::BITS as usize;
 
 #[cfg(test)]
 mod tests {
@@ -532,7 +299,7 @@ mod tests {
     #[test]
     fn strings_are_decoded_where_rust_can_hold_them() {
         assert_eq!(decode_string(r#""a\/b\n\ud83d\ude00é""#).as_deref(), Some("a/b\n😀é"));
-        for raw in [r#""\ud800""#, r#""\ude00\ud83d""#, "1", r#""a"x"#, ""] {
+        for raw in [r#""\ud800""#, r#""\ude00\ud83d""#, "1", "[\"a\"]", "\"", ""] {
             assert_eq!(decode_string(raw), None, "{raw}");
         }
         assert!(same_string(r#""😀\u0061""#, r#""\ud83d\ude00a""#));

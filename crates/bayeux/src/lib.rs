@@ -10,6 +10,7 @@
 //! - [`json`]: the scanner that checks and slices;
 //! - [`message`]: batches and messages, their faults, ids, a client's advice;
 //! - [`channel`]: channel names, patterns, and which matches which;
+//! - [`session`], [`advice`]: when a connect is answered or held, and what the client is told to do next;
 //! - [`encode`]: publications and replies;
 //! - [`ext`]: the wire formats of extensions;
 //! - [`error`]: every error the server utters; [`limits`]: every bound on what it takes.
@@ -51,6 +52,7 @@
 //! # Ok::<(), bayeux::BatchError>(())
 //! ```
 
+pub mod advice;
 pub mod channel;
 pub mod encode;
 pub mod error;
@@ -58,9 +60,11 @@ pub mod ext;
 pub mod json;
 pub mod limits;
 pub mod message;
+pub mod session;
 
 pub use channel::{ChannelError, ChannelKind, ChannelName, SubscriptionError, subscription_names};
 pub use encode::{Publication, Reply, escape_into};
 pub use error::BayeuxError;
 pub use limits::Limits;
+pub use session::{Session, Terms};
 pub use message::{BatchError, ClientAdvice, Id, Message, MessageError, parse_batch};

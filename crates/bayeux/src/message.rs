@@ -167,7 +167,7 @@ pub fn parse_batch<'a>(text: &'a str, limits: &Limits) -> Result<Vec<Message<'a>
             if messages.len() == limits.batch_messages_max {
                 return Err(BatchError::TooLong);
             }
-            messages.push(message(&mut scanner, limits)?);
+            read_message(&mut scanner, messages.push_mut(Message::default()), limits)?;
             scanner.space();
             if scanner.take(b']') {
                 break;
@@ -178,7 +178,7 @@ pub fn parse_batch<'a>(text: &'a str, limits: &Limits) -> Result<Vec<Message<'a>
             scanner.space();
         }
     } else {
-        messages.push(message(&mut scanner, limits)?);
+        read_message(&mut scanner, messages.push_mut(Message::default()), limits)?;
     }
     end(&mut scanner)?;
     Ok(messages)
@@ -189,30 +189,32 @@ fn end(scanner: &mut Scanner<'_>) -> Result<(), BatchError> {
     if scanner.peek().is_none() { Ok(()) } else { Err(BatchError::JsonInvalid) }
 }
 
-fn message<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Message<'a>, BatchError> {
+/// Reads one message into `message`, where it stays: it is too large to be moved about.
+fn read_message<'a>(scanner: &mut Scanner<'a>, message: &mut Message<'a>, limits: &Limits) -> Result<(), BatchError> {
     if !scanner.take(b'{') {
         // Garbage is told from JSON of the wrong kind.
         scanner.value(limits.json_depth_max)?;
         return Err(BatchError::MessageNotObject);
     }
-    let mut fields = Fields::default();
+    let mut pending = Pending::default();
     scanner.space();
-    if scanner.take(b'}') {
-        return Ok(fields.interpret(limits));
-    }
-    loop {
-        let key = scanner.key()?;
-        let value = scanner.value(limits.json_depth_max)?;
-        fields.set(key, value, limits);
-        scanner.space();
-        if scanner.take(b'}') {
-            return Ok(fields.interpret(limits));
+    if !scanner.take(b'}') {
+        loop {
+            let key = scanner.key()?;
+            let value = scanner.value(limits.json_depth_max)?;
+            pending.set(message, key, value, limits);
+            scanner.space();
+            if scanner.take(b'}') {
+                break;
+            }
+            if !scanner.take(b',') {
+                return Err(BatchError::JsonInvalid);
+            }
+            scanner.space();
         }
-        if !scanner.take(b',') {
-            return Err(BatchError::JsonInvalid);
-        }
-        scanner.space();
     }
+    pending.interpret(message, limits);
+    Ok(())
 }
 
 impl From<JsonError> for BatchError {
@@ -224,53 +226,49 @@ impl From<JsonError> for BatchError {
     }
 }
 
-/// The raw fields of a message. They are interpreted only when all are there, so that of a key that stands twice only the
-/// last counts, its faults included.
+/// The fields that are more than a slice. They are interpreted only when all are there, so that of a key that stands twice
+/// only the last counts, its faults included.
 #[derive(Default)]
-struct Fields<'a> {
+struct Pending<'a> {
     channel: Option<&'a str>,
     client_id: Option<&'a str>,
     id: Option<&'a str>,
-    data: Option<&'a str>,
-    ext: Option<&'a str>,
-    subscription: Option<&'a str>,
     advice: Option<&'a str>,
     connection_type: Option<&'a str>,
-    version: Option<&'a str>,
-    supported_connection_types: Option<&'a str>,
-    timestamp: Option<&'a str>,
-    custom: SmallVec<[(&'a str, &'a str); 2]>,
     too_many_custom: bool,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> Pending<'a> {
     #[inline]
-    fn set(&mut self, key: RawString<'a>, value: &'a str, limits: &Limits) {
-        let known = match key.plain() {
-            Some(plain) => self.set_known(plain, value),
-            // Longer than the longest known key with each letter as `\u0000`: not known, and not worth decoding.
-            None if key.raw().len() > ESCAPED_KEY_BYTES_MAX => false,
-            None => key.decode().is_some_and(|decoded| self.set_known(&decoded, value)),
-        };
-        if !known {
-            self.set_custom(key.raw(), value, limits);
+    fn set(&mut self, message: &mut Message<'a>, key: RawString<'a>, value: &'a str, limits: &Limits) {
+        if !self.set_known(message, key.inner(), value) && !self.set_escaped(message, key, value) {
+            self.set_custom(message, key.raw(), value, limits);
         }
     }
 
+    /// A known key may be written with escapes: `"chann\u0065l"`.
+    fn set_escaped(&mut self, message: &mut Message<'a>, key: RawString<'a>, value: &'a str) -> bool {
+        // What is longer than the longest known key with each letter as `\u0000` is not worth decoding.
+        if key.raw().len() > ESCAPED_KEY_BYTES_MAX || !key.has_escapes() {
+            return false;
+        }
+        key.decode().is_some_and(|decoded| self.set_known(message, &decoded, value))
+    }
+
     #[inline]
-    fn set_known(&mut self, key: &str, value: &'a str) -> bool {
+    fn set_known(&mut self, message: &mut Message<'a>, key: &str, value: &'a str) -> bool {
         let slot = match key {
             "channel" => &mut self.channel,
             "clientId" => &mut self.client_id,
             "id" => &mut self.id,
-            "data" => &mut self.data,
-            "ext" => &mut self.ext,
-            "subscription" => &mut self.subscription,
+            "data" => &mut message.data,
+            "ext" => &mut message.ext,
+            "subscription" => &mut message.subscription,
             "advice" => &mut self.advice,
             "connectionType" => &mut self.connection_type,
-            "version" => &mut self.version,
-            "supportedConnectionTypes" => &mut self.supported_connection_types,
-            "timestamp" => &mut self.timestamp,
+            "version" => &mut message.version,
+            "supportedConnectionTypes" => &mut message.supported_connection_types,
+            "timestamp" => &mut message.timestamp,
             // Of no use to a server, and the server's own to say to a client.
             "successful" | "error" | "minimumVersion" | "authSuccessful" | "connectionId" | "json-comment-filtered" | "x-messages" => {
                 return true;
@@ -282,29 +280,43 @@ impl<'a> Fields<'a> {
     }
 
     /// At most `custom_fields_max` keys are kept and compared with, so a message of many keys takes linear time.
-    fn set_custom(&mut self, key: &'a str, value: &'a str, limits: &Limits) {
-        if let Some(same) = self.custom.iter_mut().find(|(known, _)| json::same_string(known, key)) {
+    fn set_custom(&mut self, message: &mut Message<'a>, key: &'a str, value: &'a str, limits: &Limits) {
+        if self.too_many_custom {
+            // The message is faulty already: what else it holds is of no interest.
+        } else if let Some(same) = message.custom.iter_mut().find(|(known, _)| json::same_string(known, key)) {
             same.1 = value;
-        } else if self.custom.len() < limits.custom_fields_max {
-            self.custom.push((key, value));
+        } else if message.custom.len() < limits.custom_fields_max {
+            message.custom.push((key, value));
         } else {
             self.too_many_custom = true;
         }
     }
 
-    fn interpret(self, limits: &Limits) -> Message<'a> {
-        let raw_channel = present(self.channel);
-        let channel = raw_channel.and_then(json::decode_string);
-        let raw_id = present(self.id);
-        let id = raw_id.and_then(|raw| id(raw, limits));
-        let ext = present(self.ext);
-        let ext_is_object = ext.is_none_or(|raw| raw.starts_with('{'));
+    fn interpret(self, message: &mut Message<'a>, limits: &Limits) {
+        message.client_id = self.client_id.and_then(json::decode_string);
+        message.connection_type = self.connection_type.and_then(json::decode_string);
+        message.advice = self.advice.and_then(client_advice);
+        for raw in [
+            &mut message.ext,
+            &mut message.subscription,
+            &mut message.version,
+            &mut message.supported_connection_types,
+            &mut message.timestamp,
+        ] {
+            *raw = present(*raw);
+        }
 
-        let fault = if raw_channel.is_none() {
+        let channel = present(self.channel);
+        message.channel = channel.and_then(json::decode_string);
+        let id = present(self.id);
+        message.id = id.and_then(|raw| readable_id(raw, limits));
+        let ext_is_object = message.ext.is_none_or(|raw| raw.starts_with('{'));
+
+        message.fault = if channel.is_none() {
             Some(MessageError::ChannelMissing)
-        } else if channel.is_none() {
+        } else if message.channel.is_none() {
             Some(MessageError::ChannelInvalid)
-        } else if raw_id.is_some() && !id.as_ref().is_some_and(is_alphanumeric) {
+        } else if id.is_some() && !message.id.as_ref().is_some_and(is_alphanumeric) {
             Some(MessageError::IdInvalid)
         } else if !ext_is_object {
             Some(MessageError::ExtInvalid)
@@ -313,31 +325,19 @@ impl<'a> Fields<'a> {
         } else {
             None
         };
-
-        Message {
-            channel,
-            client_id: self.client_id.and_then(json::decode_string),
-            id,
-            data: self.data,
-            ext: ext.filter(|_| ext_is_object),
-            subscription: present(self.subscription),
-            advice: self.advice.and_then(client_advice),
-            connection_type: self.connection_type.and_then(json::decode_string),
-            version: present(self.version),
-            supported_connection_types: present(self.supported_connection_types),
-            timestamp: present(self.timestamp),
-            custom: self.custom,
-            fault,
+        if !ext_is_object {
+            message.ext = None;
         }
     }
 }
 
+#[inline]
 fn present(raw: Option<&str>) -> Option<&str> {
     raw.filter(|raw| *raw != "null")
 }
 
 /// The id as far as it can be echoed.
-fn id<'a>(raw: &'a str, limits: &Limits) -> Option<Id<'a>> {
+fn readable_id<'a>(raw: &'a str, limits: &Limits) -> Option<Id<'a>> {
     let text = match raw.as_bytes().first() {
         Some(b'"') => json::decode_string(raw)?,
         Some(b'-' | b'0'..=b'9') => Cow::Borrowed(raw),
