@@ -1,0 +1,3 @@
+import {chromiumSuite} from "../src/chromium.js";
+
+chromiumSuite("websocket");

@@ -1,0 +1,3 @@
+import {nodeSuite} from "../src/node.js";
+
+nodeSuite("long-polling");
