@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::dialect::Dialect;
 use crate::load::{Client, Load};
-use crate::machine::{Process, own_cpu};
+use crate::machine::{Process, all_cpu, own_cpu};
 use crate::problem::Problem;
 use crate::reader::Faults;
 use crate::session::{Plan, Purpose, Session};
@@ -47,8 +47,10 @@ pub struct Trial {
     pub latency_us: [u64; 3],
     /// Share of one core that the server used, if it was watched.
     pub server_busy: Option<f64>,
-    /// Share of one core that the load used.
+    /// Share of one core that the load used, waiting for a planned time included.
     pub load_busy: f64,
+    /// Cores that other processes used meanwhile, if the server was watched; the nearer to 0 the better the measurement.
+    pub others_busy: Option<f64>,
     sessions: usize,
 }
 
@@ -87,6 +89,7 @@ struct Mark {
     received: u64,
     server: Option<Duration>,
     own: Duration,
+    all: Duration,
 }
 
 impl Bench {
@@ -97,9 +100,15 @@ impl Bench {
         while high.is_infinite() {
             let rate = low * RAMP;
             let trial = self.trial(rate, 0.5, 1.0)?;
-            if trial.holds() { low = rate } else { high = rate }
+            if trial.holds() {
+                low = rate
+            } else {
+                high = rate
+            }
             if Instant::now() > end {
-                return Err(Problem::Usage("the search's time ended in the ramp; start it with a higher --rate".into()));
+                return Err(Problem::Usage(
+                    "the search's time ended in the ramp; start it with a higher --rate".into(),
+                ));
             }
         }
         let mut best: Option<Trial> = None;
@@ -194,6 +203,7 @@ impl Bench {
             received: load.reader.received(),
             server: self.watched.map(|process| process.cpu()).transpose()?,
             own: own_cpu(),
+            all: all_cpu(),
         })
     }
 
@@ -205,18 +215,18 @@ impl Bench {
         load.clients().take(sessions).for_each(|client| faults += client.tally.faults(end));
         let busy = |used: Duration| used.as_secs_f64() / seconds;
         let (gone, reason) = load.gone();
+        let server_busy = last.server.zip(first.server).map(|(last, first)| busy(last.saturating_sub(first)));
+        let load_busy = busy(last.own.saturating_sub(first.own));
+        let all_busy = busy(last.all.saturating_sub(first.all));
         Trial {
             rate,
             delivered_per_s: (last.received - first.received) as f64 / seconds,
             faults,
             gone: (gone, reason.map(str::to_owned)),
-            latency_us: [
-                load.reader.latency_us(0.5),
-                load.reader.latency_us(0.99),
-                load.reader.latency_max_us(),
-            ],
-            server_busy: last.server.zip(first.server).map(|(last, first)| busy(last.saturating_sub(first))),
-            load_busy: busy(last.own.saturating_sub(first.own)),
+            latency_us: [load.reader.latency_us(0.5), load.reader.latency_us(0.99), load.reader.latency_max_us()],
+            server_busy,
+            load_busy,
+            others_busy: server_busy.map(|server| (all_busy - load_busy - server).max(0.0)),
             sessions,
         }
     }
@@ -253,6 +263,7 @@ impl Trial {
             "server_busy": self.server_busy,
             "server_ns_per_delivery": self.server_ns_per_delivery(),
             "load_busy": self.load_busy,
+            "others_busy": self.others_busy,
             "holds": self.holds(),
         })
     }
@@ -269,7 +280,8 @@ impl std::fmt::Display for Trial {
             self.load_busy * 100.0
         )?;
         if let (Some(busy), Some(ns)) = (self.server_busy, self.server_ns_per_delivery()) {
-            write!(formatter, ", server {:.0} % ({ns:.0} ns/delivery)", busy * 100.0)?;
+            let others = self.others_busy.unwrap_or_default() * 100.0;
+            write!(formatter, ", server {:.0} % ({ns:.0} ns/delivery), others {others:.0} %", busy * 100.0)?;
         }
         if !self.faults.none() {
             let Faults { lost, doubled, reordered } = self.faults;

@@ -79,12 +79,7 @@ pub fn run(
 }
 
 /// As [`run`], without words.
-pub fn measure(
-    server: SocketAddr,
-    dialect: Dialect,
-    process: Process,
-    options: &Options,
-) -> Result<Cost, Problem> {
+pub fn measure(server: SocketAddr, dialect: Dialect, process: Process, options: &Options) -> Result<Cost, Problem> {
     let channel = if options.own_channels { format!("{FANOUT_CHANNEL}/") } else { FANOUT_CHANNEL.to_owned() };
     match options.transport {
         Transport::Websocket => {
@@ -110,6 +105,11 @@ impl Cost {
         self.per_session(|memory| memory.pss_bytes)
     }
 
+    /// What the resident set keeps, in bytes, after the last session has left.
+    pub fn kept_bytes(&self) -> u64 {
+        self.memory[2].rss_bytes.saturating_sub(self.memory[0].rss_bytes)
+    }
+
     fn per_session(&self, kind: impl Fn(&Memory) -> u64) -> f64 {
         (kind(&self.memory[1]) as f64 - kind(&self.memory[0]) as f64) / self.sessions as f64
     }
@@ -132,6 +132,8 @@ fn hold<C: Client>(
     if let (1.., Some(reason)) = load.gone() {
         return Err(Problem::Server(format!("dropped idle sessions: {reason}")));
     }
+    load.clients().for_each(C::leave);
+    load.idle_until(Instant::now() + LEAVE)?;
     drop(load);
     let after = settled(&mut warm, process)?;
     Ok(Cost { sessions, memory: [before, with_all, after] })
@@ -153,5 +155,6 @@ fn settled<C: Client>(load: &mut Load<C>, process: Process) -> Result<Memory, Pr
 
 const WARM_SESSIONS: usize = 16;
 const IN_FLIGHT: usize = 128;
+const LEAVE: Duration = Duration::from_millis(500);
 const SETTLE: Duration = Duration::from_secs(2);
 const SETTLE_MAX: Duration = Duration::from_secs(15);

@@ -36,6 +36,9 @@ pub trait Client: Sized {
 
     /// Whether it waits for its socket to take more bytes.
     fn wants_write(&self) -> bool;
+
+    /// Says goodbye, as far as the client has a way to, before its socket is closed.
+    fn leave(&mut self) {}
 }
 
 /// The sockets, what they read into and what counts their deliveries.

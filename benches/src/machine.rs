@@ -67,6 +67,16 @@ pub fn own_cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
 }
 
+/// Processor time that all processes have used on all cores, and what the machine's host took away.
+pub fn all_cpu() -> Duration {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let words = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    // user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user time already.
+    let ticks = words.take(8).enumerate().filter(|(index, _)| !matches!(index, 3 | 4));
+    let ticks: u64 = ticks.filter_map(|(_, word)| word.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * MS_PER_TICK)
+}
+
 /// Keeps the calling thread on one core.
 pub fn pin(core: usize) -> Result<(), Problem> {
     let mut cores = CpuSet::new();
@@ -91,6 +101,9 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
 }
+
+/// The kernel's `USER_HZ` is 100 on all machines that matter.
+const MS_PER_TICK: u64 = 10;
 
 #[cfg(test)]
 mod tests {

@@ -32,11 +32,8 @@ pub fn run(
     watched: Option<Process>,
     options: &Options,
 ) -> Result<(String, Value), Problem> {
-    let purpose = if options.own_channels {
-        Purpose::SubscribeAlone(format!("{FANOUT_CHANNEL}/"))
-    } else {
-        Purpose::Subscribe
-    };
+    let purpose =
+        if options.own_channels { Purpose::SubscribeAlone(format!("{FANOUT_CHANNEL}/")) } else { Purpose::Subscribe };
     let plan = Plan { dialect, path: dialect.subscriber_path().into(), purpose };
     let mut load = Load::<Session>::new(dialect)?;
     // The first sessions pay for what is made once.

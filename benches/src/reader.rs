@@ -250,7 +250,8 @@ impl Reader {
 fn learn(raw: &[u8], data: &[u8]) -> Option<Shape> {
     let message = raw.strip_prefix(b"[")?.strip_suffix(b"]")?;
     let at = message.windows(data.len()).position(|window| window == data)?;
-    (data.len() == DATA_BYTES && at > 0 && message.starts_with(b"{")).then_some(Shape { data: at, message: message.len() })
+    (data.len() == DATA_BYTES && at > 0 && message.starts_with(b"{"))
+        .then_some(Shape { data: at, message: message.len() })
 }
 
 /// Microseconds up to two minutes, three digits.

@@ -102,6 +102,15 @@ impl Client for Session {
     fn wants_write(&self) -> bool {
         !self.unsent.is_empty() || matches!(self.state, State::Connecting)
     }
+
+    fn leave(&mut self) {
+        let State::Open { client_id } = &self.state else { return };
+        if self.plan.dialect == Dialect::Bayeux {
+            self.send(&format!(r#"[{{"id":"5","channel":"/meta/disconnect","clientId":"{client_id}"}}]"#));
+            // The socket is closed in a moment, whatever became of this.
+            let _ = self.flush();
+        }
+    }
 }
 
 impl Session {
@@ -241,7 +250,10 @@ impl Session {
                 State::Open { client_id }
             }
             ("/meta/connect", State::Open { client_id }) => {
-                self.hold(&client_id);
+                // Who leaves is told with the last connect not to come again.
+                if message["advice"]["reconnect"] != "none" {
+                    self.hold(&client_id);
+                }
                 State::Open { client_id }
             }
             (_, state) => {
@@ -298,9 +310,10 @@ fn check_upgrade(head: &[u8], key: &str) -> Result<(), Problem> {
     if line.split(' ').nth(1) != Some("101") {
         return Err(Problem::Server(format!("did not upgrade: {line}")));
     }
-    let accept = head.lines().filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
-        name.eq_ignore_ascii_case("sec-websocket-accept").then(|| value.trim().to_owned())
-    });
+    let accept = head
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find_map(|(name, value)| name.eq_ignore_ascii_case("sec-websocket-accept").then(|| value.trim().to_owned()));
     if accept.as_deref() != Some(handshake::accept(key).as_str()) {
         return Err(Problem::Server("answered the upgrade with a wrong digest".into()));
     }
