@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets with coverage instrumentation, on the stable toolchain, and runs each for some seconds:
+# `scripts/fuzz.sh [SECONDS_PER_TARGET=10] [TARGET…]`. What they find stays in fuzz/corpus, crashes in fuzz/artifacts.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+seconds=${1:-10}
+shift $(($# > 0))
+fuzz_dir=$PWD/fuzz
+fuzz_target_dir=${CARGO_TARGET_DIR:-$fuzz_dir/target}
+input_bytes_max=4096
+input_seconds_max=10
+memory_mb_max=1024
+
+# What cargo-fuzz asks of the compiler, but for the address sanitizer: there is no unsafe code to watch.
+coverage=(
+    -Cpasses=sancov-module
+    -Cllvm-args=-sanitizer-coverage-level=4
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
+    -Cllvm-args=-sanitizer-coverage-pc-table
+    -Cllvm-args=-sanitizer-coverage-trace-compares
+    --cfg fuzzing
+)
+
+# Sets `binaries`, the folder with the built targets. Naming the host as the target keeps build scripts uninstrumented.
+build_targets() {
+    local host
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    command -v c++ >/dev/null || need_debian g++
+    RUSTFLAGS="${coverage[*]}" CARGO_TARGET_DIR=$fuzz_target_dir cargo build --quiet --release --locked \
+        --manifest-path "$fuzz_dir/Cargo.toml" --target "$host" --bins
+    binaries=$fuzz_target_dir/$host/release
+}
+
+# Runs one target and prints one line about it.
+run_target() {
+    local target=$1 log=$fuzz_dir/artifacts/$1.log status=0 began done_line
+    mkdir -p "$fuzz_dir/corpus/$target" "$fuzz_dir/artifacts/$target"
+    "$binaries/$target" -max_total_time="$seconds" -max_len="$input_bytes_max" -timeout="$input_seconds_max" \
+        -rss_limit_mb="$memory_mb_max" -artifact_prefix="$fuzz_dir/artifacts/$target/" \
+        "$fuzz_dir/corpus/$target" "$fuzz_dir/seeds/$target" >"$log" 2>&1 || status=$?
+    began=$(sed -n 's/^#[0-9]*\tINITED cov: \([0-9]*\) .*/\1/p' "$log")
+    done_line=$(sed -n 's/^#\([0-9]*\)\tDONE *cov: \([0-9]*\) .*/\1 inputs, \2 edges covered/p' "$log")
+    if [ "$status" -ne 0 ] || [ -z "$done_line" ] || [ -z "$began" ]; then
+        echo "$target: FAILED (log and input are in fuzz/artifacts)"
+        grep --max-count=3 -E 'panicked|ERROR|SUMMARY' -A 1 "$log" >&2 || tail -n 5 "$log" >&2
+        return 1
+    fi
+    echo "$target: $done_line ($began at the start)"
+}
+
+need_rust
+build_targets
+if [ $# -gt 0 ]; then targets=("$@"); else
+    mapfile -t targets < <(sed -n 's/^name = "\([a-z_]*\)"$/\1/p' "$fuzz_dir/Cargo.toml")
+fi
+failed=0
+for target in "${targets[@]}"; do
+    run_target "$target" || failed=1
+done
+exit $failed
