@@ -22,7 +22,9 @@ for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
         await johanna.say("Caroline::Bring it tomorrow!");
         await caroline.hears("Bring it tomorrow!");
         await johanna.say("Clear skies, everyone.");
-        await caroline.hears("Clear skies, everyone.");
+        for (const chatter of [johanna, caroline]) {
+            await chatter.hears("Clear skies, everyone.");
+        }
         assert.deepEqual(await johanna.heard(), await caroline.heard());
         assert.equal(await johanna.page.locator(".whispered").count(), 2);
 
