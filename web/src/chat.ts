@@ -138,7 +138,7 @@ function showState(state: LinkState, transport: string): void {
     }
     if (inside && state === "ended") {
         leave();
-        byId("why").textContent = "The server ended the connection. Join again when it is back.";
+        byId("why").textContent = "No connection to the server. Join again when it is back.";
         byId("why").hidden = false;
         showLink(state, transport);
     }
