@@ -40,10 +40,8 @@ impl<'a> Timesync<'a> {
             return Some(format!(r#"{{"tc":{tc},"ts":{received_ms},"p":{spent_ms}}}"#));
         };
         // CometD adds these up in 32 bits, which clocks that are weeks apart overflow.
-        let error_ms = json::integer(tc)?
-            .saturating_add(self.offset_ms)
-            .saturating_add(lag_ms)
-            .saturating_sub(received_ms);
+        let error_ms =
+            json::integer(tc)?.saturating_add(self.offset_ms).saturating_add(lag_ms).saturating_sub(received_ms);
         let answer = lag_ms == 0 || error_ms.unsigned_abs() >= ACCURACY_MS;
         answer.then(|| format!(r#"{{"tc":{tc},"ts":{received_ms},"p":{spent_ms},"a":{error_ms}}}"#))
     }
@@ -111,6 +109,11 @@ mod tests {
     #[test]
     fn an_old_client_is_answered_without_an_error() {
         assert_eq!(reply(r#"{"timesync":{"tc":12.50}}"#, 7, 9).as_deref(), Some(r#"{"tc":12.50,"ts":7,"p":2}"#));
+    }
+
+    #[test]
+    fn a_server_clock_that_was_set_back_has_spent_no_time() {
+        assert_eq!(reply(r#"{"timesync":{"tc":1}}"#, 9, 7).as_deref(), Some(r#"{"tc":1,"ts":9,"p":0}"#));
     }
 
     #[test]

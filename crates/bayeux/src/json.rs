@@ -11,8 +11,8 @@ mod scanner;
 use std::borrow::Cow;
 use std::str::Chars;
 
-pub(crate) use scanner::Scanner;
 use scanner::DEPTH_CAP;
+pub(crate) use scanner::Scanner;
 
 /// Why a text is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,9 +245,25 @@ mod tests {
     #[test]
     fn what_rfc_8259_allows_is_taken_and_kept_exact() {
         for text in [
-            "0", "-0", "1e400", "1E+2", "-1.5e-3", "12345678901234567890", "true", "false", "null", "\"\"", "[]", "{}",
-            "[[],{}]", r#""\ud800""#, r#""\"\\\/\b\f\n\r\t\u00e9""#, "\"\u{7f}\u{2028}é😀\"", r#"{"a":[1,{"b":null}],"c":""}"#,
-            "[ 1 ,\t2\r\n]", r#"{ "a" : 1 , "b" : 2 }"#,
+            "0",
+            "-0",
+            "1e400",
+            "1E+2",
+            "-1.5e-3",
+            "12345678901234567890",
+            "true",
+            "false",
+            "null",
+            "\"\"",
+            "[]",
+            "{}",
+            "[[],{}]",
+            r#""\ud800""#,
+            r#""\"\\\/\b\f\n\r\t\u00e9""#,
+            "\"\u{7f}\u{2028}é😀\"",
+            r#"{"a":[1,{"b":null}],"c":""}"#,
+            "[ 1 ,\t2\r\n]",
+            r#"{ "a" : 1 , "b" : 2 }"#,
         ] {
             assert_eq!(validate(text, 8), Ok(text));
             assert_eq!(validate(&format!(" \t\r\n{text}\n "), 8), Ok(text));
@@ -257,10 +273,49 @@ mod tests {
     #[test]
     fn what_rfc_8259_forbids_is_refused() {
         for text in [
-            "", " ", "01", "-", "+1", "1.", ".5", "1e", "1e+", "0x1", "NaN", "Infinity", "tru", "nulls", "\"", "\"\\\"",
-            r#""\x""#, r#""\u12""#, r#""\u12g4""#, "\"\n\"", "\"\0\"", "\"12345678\u{1f}\"", "[", "]", "{", "[1,]", "[,]",
-            "[1 2]", r#"{"a"}"#, r#"{"a":}"#, r#"{"a":1,}"#, "{,}", "{1:2}", r#"{"a":1 "b":2}"#, "[1}", r#"{"a":1]"#,
-            "1 1", "[]]", "\u{feff}[]", "\u{a0}1", "'a'", "// 1", "{a:1}",
+            "",
+            " ",
+            "01",
+            "-",
+            "+1",
+            "1.",
+            ".5",
+            "1e",
+            "1e+",
+            "0x1",
+            "NaN",
+            "Infinity",
+            "tru",
+            "nulls",
+            "\"",
+            "\"\\\"",
+            r#""\x""#,
+            r#""\u12""#,
+            r#""\u12g4""#,
+            "\"\n\"",
+            "\"\0\"",
+            "\"12345678\u{1f}\"",
+            "[",
+            "]",
+            "{",
+            "[1,]",
+            "[,]",
+            "[1 2]",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            "{,}",
+            "{1:2}",
+            r#"{"a":1 "b":2}"#,
+            "[1}",
+            r#"{"a":1]"#,
+            "1 1",
+            "[]]",
+            "\u{feff}[]",
+            "\u{a0}1",
+            "'a'",
+            "// 1",
+            "{a:1}",
         ] {
             assert_eq!(validate(text, 8), Err(JsonError::Invalid), "{text}");
         }
@@ -310,9 +365,20 @@ mod tests {
     #[test]
     fn integers_are_cut_and_held_at_the_ends() {
         for (raw, integer_is) in [
-            ("0", Some(0)), ("-5", Some(-5)), ("1.9", Some(1)), ("-1.9", Some(-1)), ("1e3", Some(1000)), ("-0", Some(0)),
-            ("1e400", Some(i64::MAX)), ("-1e400", Some(i64::MIN)), ("9223372036854775808", Some(i64::MAX)),
-            ("true", None), ("\"1\"", None), ("-inf", None), ("1x", None), ("", None),
+            ("0", Some(0)),
+            ("-5", Some(-5)),
+            ("1.9", Some(1)),
+            ("-1.9", Some(-1)),
+            ("1e3", Some(1000)),
+            ("-0", Some(0)),
+            ("1e400", Some(i64::MAX)),
+            ("-1e400", Some(i64::MIN)),
+            ("9223372036854775808", Some(i64::MAX)),
+            ("true", None),
+            ("\"1\"", None),
+            ("-inf", None),
+            ("1x", None),
+            ("", None),
         ] {
             assert_eq!(integer(raw), integer_is, "{raw}");
         }

@@ -270,7 +270,13 @@ impl<'a> Pending<'a> {
             "supportedConnectionTypes" => &mut message.supported_connection_types,
             "timestamp" => &mut message.timestamp,
             // Of no use to a server, and the server's own to say to a client.
-            "successful" | "error" | "minimumVersion" | "authSuccessful" | "connectionId" | "json-comment-filtered" | "x-messages" => {
+            "successful"
+            | "error"
+            | "minimumVersion"
+            | "authSuccessful"
+            | "connectionId"
+            | "json-comment-filtered"
+            | "x-messages" => {
                 return true;
             }
             _ => return false,

@@ -1,6 +1,9 @@
 //! What is read out of a client's batches, case by case.
 
-use bayeux::{BatchError, ClientAdvice, Id, Limits, Message, MessageError, Publication, Reply, ChannelName, escape_into, parse_batch};
+use bayeux::{
+    BatchError, ChannelName, ClientAdvice, Id, Limits, Message, MessageError, Publication, Reply, escape_into,
+    parse_batch,
+};
 
 fn batch(text: &str) -> Result<Vec<Message<'_>>, BatchError> {
     parse_batch(text, &Limits::default())
@@ -44,9 +47,14 @@ fn all_fields_of_a_message_are_read() {
 /// Bayeux 1.0, "Message": an array must be taken, and a lone object may be.
 #[test]
 fn a_batch_is_an_array_or_a_lone_object() {
-    let channels = |text| batch(text).map(|all| all.iter().map(|m| m.channel.as_deref().unwrap_or("-").to_owned()).collect::<Vec<_>>());
+    let channels = |text| {
+        batch(text).map(|all| all.iter().map(|m| m.channel.as_deref().unwrap_or("-").to_owned()).collect::<Vec<_>>())
+    };
     assert_eq!(channels(r#"{"channel":"/a"}"#), Ok(vec!["/a".to_owned()]));
-    assert_eq!(channels(r#"[{"channel":"/a"},{},{"channel":"/b"}]"#), Ok(vec!["/a".to_owned(), "-".to_owned(), "/b".to_owned()]));
+    assert_eq!(
+        channels(r#"[{"channel":"/a"},{},{"channel":"/b"}]"#),
+        Ok(vec!["/a".to_owned(), "-".to_owned(), "/b".to_owned()])
+    );
 }
 
 #[test]
@@ -80,7 +88,8 @@ fn a_batch_that_is_no_batch_is_refused_whole() {
 #[test]
 fn batches_are_bounded_in_messages_and_depth() {
     let limits = Limits { batch_messages_max: 3, json_depth_max: 4, ..Limits::default() };
-    let error = |text: &str| parse_batch(text, &limits).map(|all| all.len()).map_err(|error| (error.status(), error.error()));
+    let error =
+        |text: &str| parse_batch(text, &limits).map(|all| all.len()).map_err(|error| (error.status(), error.error()));
     assert_eq!(error("[{},{},{}]"), Ok(3));
     assert_eq!(error("[{},{},{},{}]"), Err((413, "413::batch_too_long")));
     assert_eq!(error(r#"[{"data":[[[{}]]]}]"#), Ok(1));
@@ -122,7 +131,9 @@ fn faults_concern_one_message() {
 /// CometD 9: a number is taken as an id and echoed as a string.
 #[test]
 fn ids_are_strings_or_numbers() {
-    for (raw, text) in [(r#""a1""#, "a1"), ("17", "17"), ("12345678901234567890", "12345678901234567890"), (r#""\u0041""#, "A")] {
+    for (raw, text) in
+        [(r#""a1""#, "a1"), ("17", "17"), ("12345678901234567890", "12345678901234567890"), (r#""\u0041""#, "A")]
+    {
         let text_of_message = format!(r#"{{"channel":"/a","id":{raw}}}"#);
         let message = one(&text_of_message);
         assert_eq!((id_of(&message), message.fault), (Some(text), None));
@@ -149,8 +160,15 @@ fn fields_that_are_null_or_of_another_kind_are_as_good_as_absent() {
         "supportedConnectionTypes":null,"timestamp":null,"data":null}"#,
     );
     assert_eq!(message.fault, None);
-    assert!(message.client_id.is_none() && message.ext.is_none() && message.subscription.is_none() && message.advice.is_none());
-    assert!(message.connection_type.is_none() && message.version.is_none() && message.supported_connection_types.is_none());
+    assert!(
+        message.client_id.is_none()
+            && message.ext.is_none()
+            && message.subscription.is_none()
+            && message.advice.is_none()
+    );
+    assert!(
+        message.connection_type.is_none() && message.version.is_none() && message.supported_connection_types.is_none()
+    );
     assert!(message.timestamp.is_none());
     assert_eq!(message.data, Some("null"));
     assert_eq!(one(r#"{"channel":"/a","clientId":["c1"]}"#).client_id, None);
@@ -159,7 +177,11 @@ fn fields_that_are_null_or_of_another_kind_are_as_good_as_absent() {
 
 #[test]
 fn absurd_advice_is_kept_for_the_session_to_judge() {
-    let advice = |raw: &str| one(&format!(r#"{{"channel":"/a","advice":{raw}}}"#)).advice.map(|advice| (advice.timeout_ms, advice.interval_ms));
+    let advice = |raw: &str| {
+        one(&format!(r#"{{"channel":"/a","advice":{raw}}}"#))
+            .advice
+            .map(|advice| (advice.timeout_ms, advice.interval_ms))
+    };
     assert_eq!(advice("{}"), Some((None, None)));
     assert_eq!(advice(r#"{"timeout":0}"#), Some((Some(0), None)));
     assert_eq!(advice(r#"{"timeout":1e12,"interval":-1}"#), Some((Some(1_000_000_000_000), Some(-1))));
@@ -171,7 +193,9 @@ fn absurd_advice_is_kept_for_the_session_to_judge() {
 /// Clients' parsers keep the last of two equal keys, so a check of the first would be a way around it.
 #[test]
 fn the_last_of_equal_keys_wins() {
-    let message = one(r#"{"channel":3,"channel":"/a","id":{},"id":"2","data":1,"data":2,"x":1,"y":2,"\u0078":3,"ext":1,"ext":{}}"#);
+    let message = one(
+        r#"{"channel":3,"channel":"/a","id":{},"id":"2","data":1,"data":2,"x":1,"y":2,"\u0078":3,"ext":1,"ext":{}}"#,
+    );
     assert_eq!((message.channel.as_deref(), id_of(&message), message.fault), (Some("/a"), Some("2"), None));
     assert_eq!(message.data, Some("2"));
     assert_eq!(message.custom.as_slice(), [("\"x\"", "3"), ("\"y\"", "2")]);
@@ -180,7 +204,8 @@ fn the_last_of_equal_keys_wins() {
 
 #[test]
 fn keys_with_escapes_are_recognised() {
-    let message = one(r#"{"chann\u0065l":"\/a","\u0061dvice":{"reconnect":"none"},"\u0063lientId":"c","err\u006fr":"x"}"#);
+    let message =
+        one(r#"{"chann\u0065l":"\/a","\u0061dvice":{"reconnect":"none"},"\u0063lientId":"c","err\u006fr":"x"}"#);
     assert_eq!(message.channel.as_deref(), Some("/a"));
     assert_eq!(message.client_id.as_deref(), Some("c"));
     assert!(message.advice.is_some());
@@ -192,15 +217,25 @@ fn keys_with_escapes_are_recognised() {
 
 #[test]
 fn keys_that_javascript_objects_have_are_ordinary() {
-    let message = one(r#"{"channel":"/a","__proto__":{"x":1},"constructor":2,"toString":3,"":4,"\ud800":5,"Channel":6}"#);
-    let custom = [("\"__proto__\"", "{\"x\":1}"), ("\"constructor\"", "2"), ("\"toString\"", "3"), ("\"\"", "4"), (r#""\ud800""#, "5"), ("\"Channel\"", "6")];
+    let message =
+        one(r#"{"channel":"/a","__proto__":{"x":1},"constructor":2,"toString":3,"":4,"\ud800":5,"Channel":6}"#);
+    let custom = [
+        ("\"__proto__\"", "{\"x\":1}"),
+        ("\"constructor\"", "2"),
+        ("\"toString\"", "3"),
+        ("\"\"", "4"),
+        (r#""\ud800""#, "5"),
+        ("\"Channel\"", "6"),
+    ];
     assert_eq!(message.custom.as_slice(), custom);
     assert_eq!(message.fault, None);
 }
 
 #[test]
 fn custom_fields_are_bounded() {
-    let with_fields = |count: usize| format!(r#"{{"channel":"/a"{}}}"#, (0..count).map(|n| format!(r#","k{n}":{n}"#)).collect::<String>());
+    let with_fields = |count: usize| {
+        format!(r#"{{"channel":"/a"{}}}"#, (0..count).map(|n| format!(r#","k{n}":{n}"#)).collect::<String>())
+    };
     assert_eq!(one(&with_fields(16)).fault, None);
     let text = with_fields(17);
     let message = one(&text);
@@ -227,7 +262,10 @@ fn a_publication_holds_only_what_may_be_forwarded() {
         String::from_utf8(out).expect("UTF-8")
     };
     let with_ext = Publication::from_message(channel, &message, true);
-    assert_eq!(written(with_ext), r#"{"channel":"/a","data":{ "b":1 },"ext":{"k":1},"timestamp":"t","foo":"\u0062ar"}"#);
+    assert_eq!(
+        written(with_ext),
+        r#"{"channel":"/a","data":{ "b":1 },"ext":{"k":1},"timestamp":"t","foo":"\u0062ar"}"#
+    );
     let without_ext = Publication::from_message(channel, &message, false);
     assert_eq!(written(without_ext), r#"{"channel":"/a","data":{ "b":1 },"timestamp":"t","foo":"\u0062ar"}"#);
     let to_service = Publication { id: message.id.as_ref(), custom: &[], ..without_ext };

@@ -22,9 +22,11 @@ fn json_text() -> impl Strategy<Value = String> {
         select(vec!["true", "false", "null", "1e400", "-0", "12345678901234567890"]).prop_map(str::to_owned),
     ];
     scalar.prop_recursive(5, 40, 5, |inner| {
-        let member = (space(), string_text(), space(), inner.clone()).prop_map(|(a, key, b, value)| format!("{a}{key}{b}:{a}{value}{b}"));
+        let member = (space(), string_text(), space(), inner.clone())
+            .prop_map(|(a, key, b, value)| format!("{a}{key}{b}:{a}{value}{b}"));
         prop_oneof![
-            (prop::collection::vec(inner, 0..5), space()).prop_map(|(all, s)| format!("[{s}{}{s}]", all.join(&format!("{s},{s}")))),
+            (prop::collection::vec(inner, 0..5), space())
+                .prop_map(|(all, s)| format!("[{s}{}{s}]", all.join(&format!("{s},{s}")))),
             prop::collection::vec(member, 0..5).prop_map(|all| format!("{{{}}}", all.join(","))),
         ]
     })
@@ -33,7 +35,8 @@ fn json_text() -> impl Strategy<Value = String> {
 fn string_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "[ -!#-\\[\\]-~é😀\u{2028}]{0,12}",
-        select(vec!["\\n", "\\\"", "\\\\", "\\/", "\\u0041", "\\ud83d\\ude00", "\\ud800", "\\uDFFF"]).prop_map(str::to_owned),
+        select(vec!["\\n", "\\\"", "\\\\", "\\/", "\\u0041", "\\ud83d\\ude00", "\\ud800", "\\uDFFF"])
+            .prop_map(str::to_owned),
     ];
     prop::collection::vec(piece, 0..4).prop_map(|pieces| format!("\"{}\"", pieces.concat()))
 }
@@ -62,11 +65,31 @@ fn json_soup() -> impl Strategy<Value = String> {
 /// A top-level field: a known or unknown key, spelt plainly or not.
 fn key() -> impl Strategy<Value = String> {
     let known = vec![
-        "channel", "clientId", "id", "data", "ext", "subscription", "advice", "connectionType", "version", "supportedConnectionTypes",
-        "timestamp", "successful", "error", "minimumVersion", "x-messages", "foo", "bar", "__proto__", "Data", "",
+        "channel",
+        "clientId",
+        "id",
+        "data",
+        "ext",
+        "subscription",
+        "advice",
+        "connectionType",
+        "version",
+        "supportedConnectionTypes",
+        "timestamp",
+        "successful",
+        "error",
+        "minimumVersion",
+        "x-messages",
+        "foo",
+        "bar",
+        "__proto__",
+        "Data",
+        "",
     ];
     (select(known), any::<u32>()).prop_map(|(key, escaped)| {
-        let spell = |(at, c): (usize, char)| if escaped >> (at % 32) & 3 == 3 { format!("\\u{:04x}", c as u32) } else { c.to_string() };
+        let spell = |(at, c): (usize, char)| {
+            if escaped >> (at % 32) & 3 == 3 { format!("\\u{:04x}", c as u32) } else { c.to_string() }
+        };
         format!("\"{}\"", key.chars().enumerate().map(spell).collect::<String>())
     })
 }
