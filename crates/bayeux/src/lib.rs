@@ -66,5 +66,5 @@ pub use channel::{ChannelError, ChannelKind, ChannelName, SubscriptionError, sub
 pub use encode::{Publication, Reply, escape_into};
 pub use error::BayeuxError;
 pub use limits::Limits;
-pub use session::{Session, Terms};
 pub use message::{BatchError, ClientAdvice, Id, Message, MessageError, parse_batch};
+pub use session::{Session, Terms};
