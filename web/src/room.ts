@@ -109,7 +109,12 @@ function lineOf(data: unknown): Line | undefined {
         return undefined;
     }
     const kind = membership === "join" || membership === "leave" ? membership : scope === "private" ? "private" : "said";
-    return { user, text: chat, kind };
+    return { user, text: asTyped(chat), kind };
+}
+
+/** CometD's demo sends `<` and `>` as entities, for pages that show HTML. This one shows text, so they are turned back. */
+function asTyped(text: string): string {
+    return text.replaceAll("&lt;", "<").replaceAll("&gt;", ">");
 }
 
 function names(data: unknown): string[] {
