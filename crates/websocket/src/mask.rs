@@ -5,16 +5,15 @@ pub(crate) fn apply(bytes: &mut [u8], key: [u8; 4], offset: usize) {
     if key == [0; 4] {
         return;
     }
-    let mut turned = key;
-    turned.rotate_left(offset % 4);
-    let [a, b, c, d] = turned;
+    // Little-endian, so that the key's next byte is always the lowest one.
+    let turned = u32::from_le_bytes(key).rotate_right(8 * (offset % 4) as u32);
     // Eight bytes at a time; the compiler makes wider ones of it.
-    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    let wide = u64::from(turned) << 32 | u64::from(turned);
     let (words, tail) = bytes.as_chunks_mut::<8>();
     for word in words {
-        *word = (u64::from_ne_bytes(*word) ^ wide).to_ne_bytes();
+        *word = (u64::from_le_bytes(*word) ^ wide).to_le_bytes();
     }
-    for (byte, mask) in tail.iter_mut().zip(turned.iter().cycle()) {
+    for (byte, mask) in tail.iter_mut().zip(wide.to_le_bytes()) {
         *byte ^= mask;
     }
 }
