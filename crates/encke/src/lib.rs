@@ -1,8 +1,33 @@
 //! Encke as a library: a Bayeux server that pushes messages to web pages and programs the moment they happen.
+//!
+//! ```
+//! use encke::{Server, Settings};
+//!
+//! // Port 0 takes a free port; the defaults listen on loopback.
+//! let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
+//! let running = Server::new(settings).start()?;
+//! let handle = running.handle();
+//! println!("CometD clients connect to http://{}/cometd", running.address());
+//!
+//! handle.publish("/stock/GOOG", r#"{"price":42}"#)?;
+//!
+//! handle.drain();
+//! running.join();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A server is a number of [`shard`]s, each on a thread of its own with its own sockets, sessions and subscriptions. What an
+//! application wants to decide, serve or filter, it says as an [`Application`].
 
 pub mod application;
+pub mod demo;
+mod http;
+mod net;
+mod server;
 pub mod settings;
 pub mod shard;
 
 pub use application::{Actions, Application, Decision, NoApplication, Publishing, Service, Verdict};
+pub use http::{Asset, is_callback};
+pub use server::{Handle, PublishError, Running, Server, StartError};
 pub use settings::{ChannelRule, Settings, SettingsError, SlowConsumer, TransportName};

@@ -94,6 +94,9 @@ pub struct Settings {
     /// The query parameter that names the callback of callback-polling.
     pub callback_parameter: String,
 
+    /// Whether `/metrics` answers to other machines, too.
+    pub metrics_public: bool,
+
     // ---- limits
     /// Open connections of the whole server.
     pub connections_max: usize,
@@ -318,6 +321,7 @@ impl Default for Settings {
             cookie_partitioned: false,
             duplicate_connect_status: 409,
             callback_parameter: "jsonp".into(),
+            metrics_public: false,
             connections_max: 1_000_000,
             sessions_max: 1_000_000,
             message_bytes_max: 1024 * 1024,

@@ -160,9 +160,14 @@ impl Shard {
         Some(format!("{{\"timesync\":{timesync}}}"))
     }
 
-    /// The time of day as a JSON string, where settings want timestamps.
+    /// The time of day, where settings want timestamps.
     pub(super) fn timestamp(&self) -> Option<String> {
-        self.settings.timestamps.then(|| format!("\"{}\"", ext::timestamp(self.now.wall_ms as i64)))
+        self.settings.timestamps.then(|| ext::timestamp(self.now.wall_ms as i64))
+    }
+
+    /// The same as raw JSON, for publications.
+    pub(super) fn raw_timestamp(&self) -> Option<String> {
+        self.timestamp().map(|timestamp| format!("\"{timestamp}\""))
     }
 
     /// A message to a service of the application.
@@ -198,7 +203,7 @@ impl Shard {
             Verdict::Delete => return self.refuse(batch, message, BayeuxError::MessageDeleted.as_str()),
             Verdict::Deny(reason) => return self.refuse(batch, message, &format!("403:{reason}:publish_denied")),
         };
-        let stamp = self.timestamp();
+        let stamp = self.raw_timestamp();
         let mut publication = Publication::from_message(channel, message, self.settings.forward_ext);
         if replacement.is_some() {
             publication.data = replacement.as_deref();

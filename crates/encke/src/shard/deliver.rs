@@ -46,7 +46,7 @@ impl Shard {
     pub(super) fn publish_from_here(&mut self, channel: &str, data: &str) {
         let limits = self.limits.clone();
         if let Ok(name) = ChannelName::parse(channel, &limits) {
-            let timestamp = self.timestamp();
+            let timestamp = self.raw_timestamp();
             let message = Message {
                 channel,
                 data: Some(data),

@@ -116,6 +116,8 @@ pub enum Mail {
     Deliver(Id, Arc<[u8]>),
     /// End a session (its client is told).
     Disconnect(Id),
+    /// Broadcast on this channel this data, which is JSON.
+    Publish(Box<str>, Box<str>),
     /// New settings.
     Settings(Arc<Settings>),
     /// Advise all clients to come back later and close.

@@ -14,7 +14,7 @@ use crate::application::Decision;
 use crate::settings::Settings;
 
 /// The Bayeux version spoken here.
-const VERSION: &str = "\"1.0\"";
+const VERSION: &str = "1.0";
 /// When a client that was refused for want of room tries again, in milliseconds.
 const RETRY_MS: u64 = 5_000;
 

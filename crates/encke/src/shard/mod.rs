@@ -156,6 +156,12 @@ impl Shard {
         }
     }
 
+    /// Counts there, where others can read along.
+    pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Shard {
+        self.metrics = metrics;
+        self
+    }
+
     /// Which shard it is.
     pub fn index(&self) -> usize {
         self.index
@@ -222,6 +228,7 @@ impl Shard {
                     self.kick(key, Ended::Kicked);
                 }
             }
+            Mail::Publish(channel, data) => self.publish_from_here(&channel, &data),
             Mail::Settings(settings) => {
                 self.limits = settings.bayeux_limits();
                 self.terms = terms(&settings);

@@ -262,6 +262,16 @@ impl Shard {
         }
     }
 
+    /// Sends a frame that is no Bayeux message.
+    pub fn socket_send(&mut self, now: Now, key: SocketKey, opcode: Opcode, payload: &[u8]) {
+        self.now = now;
+        if let Some(socket) = self.socket_mut(key) {
+            socket.heard_ms = now.ms;
+            socket.alone_ms = now.ms;
+            self.write_frame(key, opcode, payload);
+        }
+    }
+
     fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) {
         let frames = self.arena.frame(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
         self.push_on_socket(key, &frames);

@@ -1,0 +1,51 @@
+//! Pages that are part of the program.
+
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
+use http::{Request, Response, StatusCode};
+
+use super::{Body, text};
+
+/// A file that is served as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Asset {
+    /// The whole path it answers to, for example `/assets/chat.js`.
+    pub path: &'static str,
+    /// Its media type.
+    pub content_type: &'static str,
+    /// Its bytes.
+    pub body: &'static [u8],
+    /// Its entity tag, with the quotes.
+    pub etag: &'static str,
+}
+
+/// Answers with the asset of the request's path.
+pub(crate) fn answer<B>(assets: &'static [Asset], request: &Request<B>) -> Response<Body> {
+    let path = request.uri().path();
+    let Some(asset) = assets.iter().find(|asset| asset.path == path) else {
+        return text(StatusCode::NOT_FOUND, "there is nothing here\n");
+    };
+    let known = request.headers().get(IF_NONE_MATCH).is_some_and(|tags| matches(tags, asset.etag));
+    let mut response = Response::new(if known { Body::default() } else { Body::from(asset.body) });
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, asset.content_type),
+        (ETAG, asset.etag),
+        (CACHE_CONTROL, "no-cache"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// RFC 9110 §13.1.2, weak comparison.
+fn matches(tags: &HeaderValue, etag: &str) -> bool {
+    let tags = tags.to_str().unwrap_or_default();
+    tags.split(',').map(|tag| tag.trim().trim_start_matches("W/")).any(|tag| tag == etag || tag == "*")
+}
+
+/// The pages load nothing but their own files, and are nobody's frame.
+const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";

@@ -1,0 +1,301 @@
+//! The Bayeux endpoint: POST is long-polling, GET is callback-polling or a WebSocket, OPTIONS is a browser asking first.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT,
+    SEC_WEBSOCKET_VERSION, SET_COOKIE, UPGRADE,
+};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use websocket::handshake;
+
+use super::connection::Connection;
+use super::origin::{self, Origin};
+use super::{Body, cookie, is_callback, text};
+use crate::settings::{Settings, TransportName};
+use crate::shard::{ExchangeId, HttpTransport, Request as Exchange};
+
+/// Answers a request to the endpoint.
+pub(crate) async fn answer(
+    connection: &Rc<Connection>,
+    settings: &Settings,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let jsonp = request.method() == Method::GET && !handshake::wants_upgrade(request.headers());
+    let judge = if jsonp { origin::of_script } else { origin::of };
+    let origin = judge(request.headers(), request.uri(), settings);
+    if origin == Origin::Foreign {
+        let metrics = connection.node.shard.borrow().metrics().clone();
+        metrics.origins_refused.add(1);
+        tracing::debug!(origin = ?request.headers().get("origin"), "origin refused");
+        return text(StatusCode::FORBIDDEN, "this origin is not allowed\n");
+    }
+    let mut response = match *request.method() {
+        Method::POST if !settings.offers(TransportName::LongPolling) => {
+            text(StatusCode::BAD_REQUEST, "long-polling is off\n")
+        }
+        Method::POST => long_polling(connection, settings, request).await,
+        Method::GET if handshake::wants_upgrade(request.headers()) => upgrade(connection, settings, &request),
+        Method::GET => callback_polling(connection, settings, &request).await,
+        Method::OPTIONS => {
+            let mut response = text(StatusCode::OK, "");
+            if origin != Origin::None {
+                origin::preflight(response.headers_mut());
+            }
+            response
+        }
+        _ => {
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "POST, GET or OPTIONS\n");
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, GET, OPTIONS"));
+            response
+        }
+    };
+    origin::allow(&origin, response.headers_mut());
+    response
+}
+
+async fn long_polling(connection: &Rc<Connection>, settings: &Settings, request: Request<Incoming>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    if let Err(refusal) = check_content(&parts.headers) {
+        return refusal;
+    }
+    let body = match collect(body, settings).await {
+        Ok(body) => body,
+        Err(refusal) => {
+            connection.node.shard.borrow().metrics().timeouts.add(usize::from(refusal.status() == StatusCode::REQUEST_TIMEOUT));
+            return refusal;
+        }
+    };
+    let Some(batch) = batch_of(&parts.headers, body) else {
+        return text(StatusCode::BAD_REQUEST, "the body is not UTF-8, or holds no message\n");
+    };
+    let browser = cookie::browser(&parts.headers, settings);
+    exchange(connection, settings, HttpTransport::LongPolling, browser, batch).await
+}
+
+async fn callback_polling(
+    connection: &Rc<Connection>,
+    settings: &Settings,
+    request: &Request<Incoming>,
+) -> Response<Body> {
+    if !settings.offers(TransportName::CallbackPolling) {
+        return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n");
+    }
+    let mut callbacks = Vec::new();
+    let mut batch = Batch::default();
+    let query = request.uri().query().unwrap_or_default();
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        if name == settings.callback_parameter.as_str() {
+            callbacks.push(value);
+        } else if name == "message" {
+            batch.add(&value);
+        }
+    }
+    let [callback] = &callbacks[..] else {
+        return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n");
+    };
+    if !is_callback(callback, settings.callback_bytes_max) {
+        return text(StatusCode::BAD_REQUEST, "this is no name of a callback\n");
+    }
+    let Some(batch) = batch.finish() else {
+        return text(StatusCode::BAD_REQUEST, "there is no message\n");
+    };
+    let transport = HttpTransport::CallbackPolling(callback.as_ref().into());
+    let browser = cookie::browser(request.headers(), settings);
+    exchange(connection, settings, transport, browser, batch).await
+}
+
+/// Hands a batch to the shard and waits for its answer, which may take as long as a connect is held.
+async fn exchange(
+    connection: &Rc<Connection>,
+    settings: &Settings,
+    transport: HttpTransport,
+    browser: Option<crate::shard::Id>,
+    body: String,
+) -> Response<Body> {
+    let node = &connection.node;
+    let script = matches!(transport, HttpTransport::CallbackPolling(_));
+    let (exchange, answer) = node.exchange();
+    let waiting = Waiting { connection, exchange };
+    node.shard.borrow_mut().request(node.now(), Exchange { exchange, transport, browser, body });
+    node.settle();
+    let Ok((answer, receipt)) = answer.await else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n");
+    };
+    drop(waiting);
+    let bytes = match receipt {
+        Some(receipt) => receipt.attach(connection.health.clone(), answer.body),
+        None => answer.body,
+    };
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
+    let kind = if script && answer.status == 200 { "text/javascript; charset=utf-8" } else { "application/json" };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if script {
+        // An old plug-in that is shown this as a document gets a file instead (CVE-2014-4671).
+        headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=f.txt"));
+    }
+    if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings)) {
+        headers.append(SET_COOKIE, cookie);
+    }
+    if node.shard.borrow().is_draining() {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Says that nobody waits any more when the client goes away first.
+struct Waiting<'a> {
+    connection: &'a Connection,
+    exchange: ExchangeId,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.connection.node.abandon(self.exchange);
+    }
+}
+
+/// Agrees to a WebSocket, or says what is wrong with the request for one (RFC 6455 §4.2).
+fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incoming>) -> Response<Body> {
+    if !settings.offers(TransportName::Websocket) {
+        return text(StatusCode::BAD_REQUEST, "websocket is off\n");
+    }
+    // Bytes of a body would be read as frames.
+    if !request.body().is_end_stream() {
+        return text(StatusCode::BAD_REQUEST, "an upgrade has no body\n");
+    }
+    let accept = match handshake::check(request.method(), request.version(), request.headers()) {
+        Ok(accept) => accept,
+        Err(error) => {
+            let mut response = text(error.status(), "this is no WebSocket handshake\n");
+            if error.status() == StatusCode::UPGRADE_REQUIRED {
+                response.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+            }
+            return response;
+        }
+    };
+    let Ok(accept) = HeaderValue::try_from(accept) else {
+        return text(StatusCode::BAD_REQUEST, "this is no WebSocket handshake\n");
+    };
+    *connection.upgrade.borrow_mut() = Some(cookie::browser(request.headers(), settings));
+    let mut response = Response::new(Body::default());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    response
+}
+
+/// JSON in UTF-8, however it is called; other declared character sets and content codings are refused rather than misread.
+fn check_content(headers: &HeaderMap) -> Result<(), Response<Body>> {
+    let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default().to_ascii_lowercase());
+    let charset = kind.as_deref().and_then(|kind| kind.split_once("charset=")).map(|(_, rest)| {
+        rest.split(';').next().unwrap_or_default().trim().trim_matches('"').to_owned()
+    });
+    let coded = headers.get("content-encoding").is_some_and(|coding| coding != "identity");
+    if coded || charset.is_some_and(|charset| !matches!(charset.as_str(), "utf-8" | "utf8" | "us-ascii")) {
+        return Err(text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "plain UTF-8, please\n"));
+    }
+    Ok(())
+}
+
+/// The whole body, within its limit and its time.
+async fn collect(body: Incoming, settings: &Settings) -> Result<Bytes, Response<Body>> {
+    let limited = Limited::new(body, settings.message_bytes_max);
+    let patience = Duration::from_millis(settings.request_timeout_ms);
+    match tokio::time::timeout(patience, limited.collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(closing(text(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than message_bytes_max\n")))
+        }
+        Ok(Err(_)) => Err(closing(text(StatusCode::BAD_REQUEST, "the body did not arrive whole\n"))),
+        Err(_) => Err(closing(text(StatusCode::REQUEST_TIMEOUT, "the body took too long\n"))),
+    }
+}
+
+/// After half a body nothing else can be read.
+fn closing(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// The batch in a body: JSON as it is, or the `message` fields of a form (Bayeux 1.0 §1.7), also one that does not say so
+/// (Faye's cross-origin transport).
+fn batch_of(headers: &HeaderMap, body: Bytes) -> Option<String> {
+    let form = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(FORM));
+    if !form && !body.starts_with(b"message=") {
+        return String::from_utf8(body.into()).ok();
+    }
+    let mut batch = Batch::default();
+    for (name, value) in form_urlencoded::parse(&body) {
+        // The decoder turns what is not UTF-8 into this character, which a message in JSON would escape or hold on purpose; it is kept.
+        if name == "message" {
+            batch.add(&value);
+        }
+    }
+    batch.finish()
+}
+
+const FORM: &[u8] = b"application/x-www-form-urlencoded";
+
+/// Several `message` fields, each an object or an array, as one batch.
+#[derive(Default)]
+struct Batch {
+    fields: usize,
+    text: String,
+}
+
+impl Batch {
+    fn add(&mut self, field: &Cow<'_, str>) {
+        let field = field.trim();
+        let inner = field.strip_prefix('[').and_then(|field| field.strip_suffix(']')).unwrap_or(field);
+        if self.fields > 0 {
+            self.text.push(',');
+        }
+        self.text.push_str(inner);
+        self.fields += 1;
+    }
+
+    fn finish(self) -> Option<String> {
+        (self.fields > 0).then(|| format!("[{}]", self.text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_and_plain_bodies_give_the_same_batch() {
+        let mut form = HeaderMap::new();
+        form.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded; charset=UTF-8"));
+        let two = Bytes::from_static(b"message=%5B%7B%22a%22%3A1%7D%5D&x=1&message=%7B%22b%22%3A2%7D");
+        assert_eq!(batch_of(&form, two.clone()).as_deref(), Some(r#"[{"a":1},{"b":2}]"#));
+        assert_eq!(batch_of(&HeaderMap::new(), two).as_deref(), Some(r#"[{"a":1},{"b":2}]"#));
+        assert_eq!(batch_of(&HeaderMap::new(), Bytes::from_static(b"[1]")).as_deref(), Some("[1]"));
+        assert_eq!(batch_of(&form, Bytes::from_static(b"x=1")), None);
+        assert_eq!(batch_of(&HeaderMap::new(), Bytes::from_static(b"[\"\xff\"]")), None);
+    }
+
+    #[test]
+    fn other_character_sets_and_codings_are_refused() {
+        let check = |name: &'static str, value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static(value));
+            check_content(&headers).is_ok()
+        };
+        assert!(check("content-type", "application/json;charset=UTF-8"));
+        assert!(check("content-type", "text/plain"));
+        assert!(!check("content-type", "application/json; charset=utf-16"));
+        assert!(!check("content-encoding", "gzip"));
+    }
+}

@@ -1,0 +1,83 @@
+//! The task of one HTTP connection, until it ends or becomes a WebSocket.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use tokio::net::TcpStream;
+
+use super::{Body, routes};
+use crate::net::io::{Health, Io, Patience};
+use crate::net::node::{Counted, Node};
+use crate::net::socket;
+use crate::shard::Id;
+
+/// What the answers to one connection's requests need to know of it.
+pub(crate) struct Connection {
+    pub(crate) node: Rc<Node>,
+    pub(crate) health: Arc<Health>,
+    /// The address of the client, or of the proxy before it.
+    pub(crate) peer: Option<IpAddr>,
+    /// Set by the answer that agrees to a WebSocket: the browser's cookie.
+    pub(crate) upgrade: RefCell<Option<Option<Id>>>,
+}
+
+/// Serves a connection.
+pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream) {
+    // Messages are small and wanted at once.
+    if let Err(error) = tcp.set_nodelay(true) {
+        return tracing::debug!(%error, "a connection was gone before it was served");
+    }
+    let counted = Counted::new(&node.common);
+    tokio::task::spawn_local(serve(node.clone(), tcp, counted));
+}
+
+async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
+    let settings = node.shard.borrow().settings().clone();
+    let patience = Patience {
+        head: Duration::from_millis(settings.request_timeout_ms),
+        idle: Duration::from_millis(settings.keep_alive_timeout_ms),
+    };
+    let health = Arc::new(Health::default());
+    let peer = tcp.peer_addr().ok().map(|address| address.ip());
+    let connection =
+        Rc::new(Connection { node: node.clone(), health: health.clone(), peer, upgrade: RefCell::default() });
+    let io = Io::new(tcp, health, patience);
+    let service = service_fn(|request| {
+        let connection = connection.clone();
+        // Boxed: an idle connection holds no room for a request, and hyper gives the socket back only from an `Unpin` service.
+        Box::pin(async move {
+            connection.health.set_busy(true);
+            let response = routes::answer(&connection, request).await;
+            connection.health.set_busy(false);
+            Ok::<http::Response<Body>, Infallible>(response)
+        })
+    });
+    let mut served = http1::Builder::new()
+        .max_buf_size(settings.header_bytes_max)
+        .max_headers(HEADERS_MAX)
+        .pipeline_flush(true)
+        .serve_connection(io, service);
+    if let Err(error) = poll_fn(|cx| served.poll_without_shutdown(cx)).await {
+        if error.is_timeout() || error.is_user() {
+            node.shard.borrow().metrics().timeouts.add(1);
+        }
+        return tracing::debug!(%error, "a connection ended");
+    }
+    let agreed = connection.upgrade.borrow_mut().take();
+    let parts = served.into_parts();
+    match agreed {
+        Some(browser) => socket::open(&node, parts.io.into_tcp(), counted, browser, parts.read_buf.to_vec()),
+        // A response that said `connection: close` is written; the rest is the kernel's.
+        None => drop(parts),
+    }
+}
+
+/// Header lines of one request.
+const HEADERS_MAX: usize = 100;

@@ -1,0 +1,69 @@
+//! The browser's cookie: `BAYEUX_BROWSER` (Bayeux 1.0 §1.8; names and options as CometD's).
+
+use http::HeaderMap;
+use http::header::{COOKIE, HeaderValue};
+
+use crate::settings::Settings;
+use crate::shard::Id;
+
+/// The browser id of a request. A cookie that is not one of ours is as good as none.
+pub(crate) fn browser(headers: &HeaderMap, settings: &Settings) -> Option<Id> {
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find_map(|(name, value)| Id::parse(value.trim_matches('"')).filter(|_| name == settings.cookie_name))
+}
+
+/// The `Set-Cookie` of a new browser id.
+pub(crate) fn set(browser: &Id, settings: &Settings) -> Option<HeaderValue> {
+    let mut cookie = format!("{}={browser}", settings.cookie_name);
+    if !settings.cookie_path.is_empty() {
+        cookie += &format!("; Path={}", settings.cookie_path);
+    }
+    if !settings.cookie_domain.is_empty() {
+        cookie += &format!("; Domain={}", settings.cookie_domain);
+    }
+    if settings.cookie_max_age_s >= 0 {
+        cookie += &format!("; Max-Age={}", settings.cookie_max_age_s);
+    }
+    for (wanted, attribute) in [
+        (settings.cookie_http_only, "; HttpOnly"),
+        (settings.cookie_secure, "; Secure"),
+        (settings.cookie_partitioned, "; Partitioned"),
+    ] {
+        if wanted {
+            cookie += attribute;
+        }
+    }
+    if !settings.cookie_same_site.is_empty() {
+        cookie += &format!("; SameSite={}", settings.cookie_same_site);
+    }
+    HeaderValue::try_from(cookie).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> Id {
+        Id::parse(&"0".repeat(32)).expect("an id")
+    }
+
+    #[test]
+    fn the_cookie_is_found_among_others_and_junk_is_ignored() {
+        let settings = Settings::default();
+        let mut headers = HeaderMap::new();
+        headers.append(COOKIE, HeaderValue::from_static("a=b; BAYEUX_BROWSER=junk"));
+        assert_eq!(browser(&headers, &settings), None);
+        let line = format!("x; BAYEUX_BROWSER={}; c=d", id());
+        headers.append(COOKIE, HeaderValue::try_from(line).expect("a header"));
+        assert_eq!(browser(&headers, &settings), Some(id()));
+    }
+
+    #[test]
+    fn the_cookie_is_set_with_its_attributes() {
+        let settings = Settings { cookie_secure: true, cookie_max_age_s: 60, ..Settings::default() };
+        let value = set(&id(), &settings).expect("a header");
+        let expected = format!("BAYEUX_BROWSER={}; Path=/; Max-Age=60; HttpOnly; Secure; SameSite=Lax", id());
+        assert_eq!(value, expected.as_str());
+    }
+}

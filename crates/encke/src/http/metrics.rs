@@ -1,0 +1,64 @@
+//! `/metrics` in the Prometheus text format.
+
+use std::sync::atomic::Ordering;
+
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text::encode};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use super::connection::Connection;
+use super::{Body, text};
+use crate::net::node::Common;
+use crate::settings::Settings;
+use crate::shard::Meaning;
+
+/// Answers a scrape: from this machine, or from anywhere where settings allow it.
+pub(crate) fn answer(connection: &Connection, settings: &Settings) -> Response<Body> {
+    if !settings.metrics_public && !connection.peer.is_some_and(|peer| peer.to_canonical().is_loopback()) {
+        return text(StatusCode::FORBIDDEN, "metrics are for this machine only (setting metrics_public)\n");
+    }
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Sums(connection.node.common.clone())));
+    let mut page = String::new();
+    if encode(&mut page, &registry).is_err() {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the metrics could not be written\n");
+    }
+    let mut response = Response::new(Body::from(page));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// Each metric, summed over the shards.
+struct Sums(std::sync::Arc<Common>);
+
+impl std::fmt::Debug for Sums {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sums")
+    }
+}
+
+impl Collector for Sums {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let shards: Vec<_> = self.0.metrics.iter().map(|metrics| metrics.all()).collect();
+        let Some(first) = shards.first() else { return Ok(()) };
+        for (index, (name, help, meaning, _)) in first.iter().enumerate() {
+            let mut sum: u64 = shards.iter().map(|metrics| metrics[index].3).sum();
+            if *name == "encke_connections" {
+                sum = self.0.connections.load(Ordering::Relaxed) as u64;
+            }
+            let kind = if *meaning == Meaning::Counter { MetricType::Counter } else { MetricType::Gauge };
+            let metric = encoder.encode_descriptor(name, help.trim_end_matches('.'), None, kind)?;
+            match meaning {
+                Meaning::Counter => ConstCounter::new(sum).encode(metric)?,
+                Meaning::Gauge => ConstGauge::new(sum as i64).encode(metric)?,
+            }
+        }
+        Ok(())
+    }
+}

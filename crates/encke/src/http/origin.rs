@@ -1,0 +1,219 @@
+//! Which pages may talk to the server: its own, and those of allowed origins (RFC 6454, Fetch §3.2).
+//!
+//! A browser names the origin of the page with every WebSocket and every POST. Programs name none, and are not concerned.
+
+use std::net::IpAddr;
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, HOST, HeaderName, HeaderValue, ORIGIN, REFERER, VARY,
+};
+use http::{HeaderMap, Uri};
+
+use crate::settings::Settings;
+
+/// What a request's origin is to us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The request names none: it is a program's, or the browser's own.
+    None,
+    /// A page of this server.
+    Own,
+    /// A page of an allowed origin: the answer says so.
+    Allowed(HeaderValue),
+    /// A page of anybody (`*`): the answer says so, without credentials.
+    Anybody,
+    /// A page that has no business here.
+    Foreign,
+}
+
+/// Judges the origin of a request.
+pub(crate) fn of(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> Origin {
+    let mut origins = headers.get_all(ORIGIN).iter();
+    let Some(origin) = origins.next() else { return Origin::None };
+    let text = origin.to_str().unwrap_or_default();
+    if origins.next().is_some() || text.len() > ORIGIN_BYTES_MAX {
+        return Origin::Foreign;
+    }
+    judge(text, origin, headers, uri, settings)
+}
+
+/// Judges a script request (JSONP): such a request names no origin, so the browser's other hints must do.
+pub(crate) fn of_script(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> Origin {
+    if headers.contains_key(ORIGIN) {
+        return of(headers, uri, settings);
+    }
+    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes().to_vec());
+    if site.as_deref().is_some_and(|site| site == b"same-origin" || site == b"none") {
+        return Origin::Own;
+    }
+    match headers.get(REFERER).and_then(|referer| referer.to_str().ok()).and_then(origin_of_url) {
+        Some(origin) => match HeaderValue::try_from(origin.as_str()) {
+            Ok(value) => judge(&origin, &value, headers, uri, settings),
+            Err(_) => Origin::Foreign,
+        },
+        // A browser that tells the site but not the page.
+        None if site.is_some() => Origin::Foreign,
+        None => Origin::None,
+    }
+}
+
+fn judge(text: &str, origin: &HeaderValue, headers: &HeaderMap, uri: &Uri, settings: &Settings) -> Origin {
+    if settings.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(text)) {
+        return Origin::Allowed(origin.clone());
+    }
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.authority().map(|a| a.as_str()));
+    let same = text.split_once("://").is_some_and(|(scheme, rest)| {
+        matches!(scheme, "http" | "https") && host.is_some_and(|host| same_host(scheme, rest, host))
+    });
+    if same && is_our_name(host.unwrap_or_default(), settings) {
+        return Origin::Own;
+    }
+    if settings.allowed_origins.iter().any(|allowed| allowed == "*") { Origin::Anybody } else { Origin::Foreign }
+}
+
+/// Whether an origin's host and port are those of the request, default ports understood.
+fn same_host(scheme: &str, origin: &str, host: &str) -> bool {
+    let port = if scheme == "https" { ":443" } else { ":80" };
+    let strip = |name: &str| name.strip_suffix(port).unwrap_or(name).to_ascii_lowercase();
+    strip(origin) == strip(host)
+}
+
+/// Whether a browser may call us by this name: on loopback only by loopback's names, so that a foreign name that was made to point
+/// here (DNS rebinding) is not taken for our own.
+fn is_our_name(host: &str, settings: &Settings) -> bool {
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(n, _)| n);
+    if !settings.allowed_hosts.is_empty() {
+        return settings.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
+    }
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    !settings.listen.ip().is_loopback()
+        || name.eq_ignore_ascii_case("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost")
+        || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// The origin of a URL: scheme, host and port.
+fn origin_of_url(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    Some(format!("{scheme}://{}", &rest[..end]))
+}
+
+/// Adds what a browser needs to give an answer to a page of another origin.
+pub(crate) fn allow(origin: &Origin, headers: &mut HeaderMap) {
+    match origin {
+        Origin::Allowed(value) => {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, value.clone());
+            headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+            headers.append(VARY, HeaderValue::from_static("origin"));
+        }
+        Origin::Anybody => {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        }
+        Origin::None | Origin::Own | Origin::Foreign => {}
+    }
+}
+
+/// Adds the rest of the answer to a preflight.
+pub(crate) fn preflight(headers: &mut HeaderMap) {
+    const ANSWER: [(HeaderName, &str); 3] = [
+        (ACCESS_CONTROL_ALLOW_METHODS, "POST, GET, OPTIONS"),
+        (ACCESS_CONTROL_ALLOW_HEADERS, "content-type, x-requested-with, authorization"),
+        (ACCESS_CONTROL_MAX_AGE, "600"),
+    ];
+    for (name, value) in ANSWER {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// Longer origins are nobody's.
+const ORIGIN_BYTES_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(host: &str, origins: &[&str], settings: &Settings) -> Origin {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_str(host).expect("a host"));
+        for origin in origins {
+            headers.append(ORIGIN, HeaderValue::from_bytes(origin.as_bytes()).expect("a value"));
+        }
+        of(&headers, &Uri::from_static("/cometd"), settings)
+    }
+
+    fn public() -> Settings {
+        Settings { listen: ([0, 0, 0, 0], 80).into(), ..Settings::default() }
+    }
+
+    #[test]
+    fn a_program_names_no_origin_and_our_own_pages_name_us() {
+        assert_eq!(judged("example.com", &[], &public()), Origin::None);
+        for (host, origin) in [
+            ("example.com", "http://example.com"),
+            ("example.com:80", "http://example.com"),
+            ("example.com", "https://example.com:443"),
+            ("EXAMPLE.com:8080", "http://example.com:8080"),
+        ] {
+            assert_eq!(judged(host, &[origin], &public()), Origin::Own, "{host} {origin}");
+        }
+    }
+
+    #[test]
+    fn look_alikes_null_ports_and_doubles_are_foreign() {
+        for origin in [
+            "null",
+            "",
+            "http://evil-example.com",
+            "http://example.com.evil.io",
+            "http://example.com:81",
+            "http://example.com.",
+            "http://example.com/",
+            "http://user@example.com",
+            "ftp://example.com",
+            "http://xn--exmple-cua.com",
+            "http://ex\u{e4}mple.com",
+        ] {
+            assert_eq!(judged("example.com", &[origin], &public()), Origin::Foreign, "{origin}");
+        }
+        let twice = ["http://example.com", "http://example.com"];
+        assert_eq!(judged("example.com", &twice, &public()), Origin::Foreign);
+        assert_eq!(judged("example.com", &[&"h".repeat(65_536)], &public()), Origin::Foreign);
+    }
+
+    #[test]
+    fn an_allowed_origin_is_allowed_exactly() {
+        let settings = Settings { allowed_origins: vec!["https://app.example".into()], ..public() };
+        let allowed = Origin::Allowed(HeaderValue::from_static("https://app.example"));
+        assert_eq!(judged("x", &["https://app.example"], &settings), allowed);
+        assert_eq!(judged("x", &["https://app.example.evil.io"], &settings), Origin::Foreign);
+        assert_eq!(judged("x", &["http://app.example"], &settings), Origin::Foreign);
+    }
+
+    #[test]
+    fn a_loopback_server_is_not_fooled_by_a_name_that_points_to_it() {
+        let settings = Settings::default();
+        assert_eq!(judged("evil.com:8080", &["http://evil.com:8080"], &settings), Origin::Foreign);
+        for host in ["localhost:8080", "127.0.0.1:8080", "[::1]:8080", "app.localhost:8080"] {
+            assert_eq!(judged(host, &[&format!("http://{host}")], &settings), Origin::Own, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_script_of_another_site_is_foreign() {
+        let headers = |pairs: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static("localhost:8080"));
+            for (name, value) in pairs {
+                headers.insert(*name, HeaderValue::from_static(value));
+            }
+            of_script(&headers, &Uri::from_static("/cometd"), &Settings::default())
+        };
+        assert_eq!(headers(&[]), Origin::None);
+        assert_eq!(headers(&[("sec-fetch-site", "same-origin")]), Origin::Own);
+        assert_eq!(headers(&[("sec-fetch-site", "cross-site")]), Origin::Foreign);
+        assert_eq!(headers(&[("referer", "http://evil.com/page")]), Origin::Foreign);
+        assert_eq!(headers(&[("referer", "http://localhost:8080/demo")]), Origin::Own);
+    }
+}

@@ -1,0 +1,70 @@
+//! Which path answers what.
+
+use std::rc::Rc;
+
+use http::header::{ALLOW, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::connection::Connection;
+use super::{Body, assets, bayeux, metrics, text};
+use crate::settings::Settings;
+
+/// Answers one request.
+pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incoming>) -> Response<Body> {
+    let settings = connection.node.shard.borrow().settings().clone();
+    let path = request.uri().path();
+    let mut response = if connection.node.common.echo || is_mount(&settings, path) {
+        bayeux::answer(connection, &settings, request).await
+    } else {
+        let found = match path {
+            "/healthz" => text(StatusCode::OK, "ok\n"),
+            "/readyz" if connection.node.shard.borrow().is_draining() => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+            }
+            "/readyz" => text(StatusCode::OK, "ready\n"),
+            "/metrics" => metrics::answer(connection, &settings),
+            _ => assets::answer(connection.node.common.assets, &request),
+        };
+        only_reading(request.method(), found)
+    };
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if response.status().as_u16() >= 400 {
+        connection.node.shard.borrow().metrics().requests_refused.add(1);
+    }
+    response
+}
+
+/// Pages and figures are read, not written to.
+fn only_reading(method: &Method, found: Response<Body>) -> Response<Body> {
+    if matches!(*method, Method::GET | Method::HEAD) || found.status() == StatusCode::NOT_FOUND {
+        return found;
+    }
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    response
+}
+
+/// Whether a path is the Bayeux endpoint or below it. Paths are compared as they came: nothing is decoded or normalised, so
+/// no spelling of another path slips through.
+fn is_mount(settings: &Settings, path: &str) -> bool {
+    settings.mounts.iter().any(|mount| {
+        path.strip_prefix(mount.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_answers_for_itself_and_below_and_nothing_else() {
+        let settings = Settings::default();
+        for path in ["/cometd", "/cometd/", "/cometd/handshake", "/cometd/cometd", "/bayeux", "/faye/x/y"] {
+            assert!(is_mount(&settings, path), "{path}");
+        }
+        for path in ["/", "//cometd", "/cometd2", "/x/cometd", "/%63ometd", "/COMETD"] {
+            assert!(!is_mount(&settings, path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A TCP connection as hyper reads and writes it: with deadlines for requests that do not come, and a note when it broke.
+
+use std::io;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// What is known of a connection by those who only see its requests.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// A write failed, or the connection ended: what it had not taken is lost.
+    broken: AtomicBool,
+    /// A request is being answered: silence is no fault.
+    busy: AtomicBool,
+    /// A request was taken since the connection looked last.
+    served: AtomicBool,
+}
+
+impl Health {
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    /// A request is being answered from now on, or is not any more.
+    pub(crate) fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::Relaxed);
+        self.served.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How long to wait for what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For the rest of a request whose first byte is there.
+    pub(crate) head: Duration,
+    /// For the next request.
+    pub(crate) idle: Duration,
+}
+
+/// The connection.
+pub(crate) struct Io {
+    tcp: TokioIo<TcpStream>,
+    health: BrokenOnDrop,
+    patience: Patience,
+    /// Set while a request is awaited; allocated only then, so that held requests cost nothing.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Whether bytes of the awaited request have come.
+    begun: bool,
+}
+
+struct BrokenOnDrop(Arc<Health>);
+
+impl Drop for BrokenOnDrop {
+    fn drop(&mut self) {
+        self.0.broken.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Io {
+    pub(crate) fn new(tcp: TcpStream, health: Arc<Health>, patience: Patience) -> Io {
+        Io { tcp: TokioIo::new(tcp), health: BrokenOnDrop(health), patience, deadline: None, begun: false }
+    }
+
+    /// The socket, after an upgrade.
+    pub(crate) fn into_tcp(self) -> TcpStream {
+        self.tcp.into_inner()
+    }
+
+    /// Ready when the client took too long.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        self.look_again();
+        if self.health.0.busy.load(Ordering::Relaxed) {
+            return Poll::Pending;
+        }
+        let wait = if self.begun { self.patience.head } else { self.patience.idle };
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
+        deadline.as_mut().poll(cx).map(|()| io::ErrorKind::TimedOut.into())
+    }
+
+    /// The first bytes of a request are there: the rest has to follow soon.
+    fn has_read(&mut self) {
+        self.look_again();
+        if !self.begun && !self.health.0.busy.load(Ordering::Relaxed) {
+            self.begun = true;
+            self.deadline = None;
+        }
+    }
+
+    /// After a request the wait starts anew.
+    fn look_again(&mut self) {
+        if self.health.0.served.swap(false, Ordering::Relaxed) {
+            self.deadline = None;
+            self.begun = false;
+        }
+    }
+
+    fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(_)) = &result {
+            self.health.0.broken.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+impl Read for Io {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.tcp).poll_read(cx, buf);
+        if result.is_ready() {
+            self.has_read();
+            return self.note(result);
+        }
+        match self.poll_deadline(cx) {
+            Poll::Ready(error) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Write for Io {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.tcp).poll_write(cx, buf);
+        self.note(result)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.tcp).poll_flush(cx);
+        self.note(result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs);
+        self.note(result)
+    }
+}

@@ -1,0 +1,7 @@
+//! Shards on threads: sockets, mailboxes, the clock.
+
+pub(crate) mod confirm;
+pub(crate) mod driver;
+pub(crate) mod io;
+pub(crate) mod node;
+pub(crate) mod socket;

@@ -1,0 +1,265 @@
+//! What the tasks of one shard share: the shard itself, its sockets, and the requests that wait.
+//!
+//! Tasks run on one thread; each borrows the shard for one event and lets go. What an event caused is carried out
+//! by [`Node::settle`]: effects at once, writing by the driver's flusher, which runs after all tasks that are ready, so that they
+//! all add to the same write.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use foldhash::fast::RandomState;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+
+use super::confirm::{Confirmations, Receipt};
+use crate::http::Asset;
+use crate::shard::{Effect, ExchangeId, Id, Mail, Metrics, Now, Response, Shard, SocketKey, Wire};
+
+/// What goes from thread to thread.
+pub(crate) enum Parcel {
+    /// For the shard.
+    Mail(Mail),
+    /// A new connection.
+    Connection(std::net::TcpStream),
+    /// A WebSocket whose session lives on the other shard.
+    Socket(Box<Moving>),
+    /// All is said: the shard's thread ends.
+    Stop,
+}
+
+/// A WebSocket on its way to another shard.
+pub(crate) struct Moving {
+    pub(crate) tcp: std::net::TcpStream,
+    pub(crate) decoder: websocket::Decoder,
+    pub(crate) browser: Option<Id>,
+    pub(crate) counted: Counted,
+    /// The message that named the session.
+    pub(crate) text: String,
+    /// Bytes that were read behind it.
+    pub(crate) rest: Vec<u8>,
+}
+
+/// A response and, where it carries messages, the receipt for them.
+pub(crate) type Answer = (Response, Option<Receipt>);
+
+/// What is the same for all shards of a server.
+pub(crate) struct Common {
+    pub(crate) mailboxes: Vec<mpsc::Sender<Parcel>>,
+    pub(crate) metrics: Vec<Arc<Metrics>>,
+    pub(crate) assets: &'static [Asset],
+    pub(crate) connections: AtomicUsize,
+    /// Answers every WebSocket message with itself, for conformance suites.
+    pub(crate) echo: bool,
+    /// The clock's start.
+    pub(crate) start: Instant,
+}
+
+/// Counts a connection for as long as it lives.
+pub(crate) struct Counted(Arc<Common>);
+
+impl Counted {
+    pub(crate) fn new(common: &Arc<Common>) -> Counted {
+        common.connections.fetch_add(1, Ordering::Relaxed);
+        Counted(common.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One shard with its I/O.
+pub(crate) struct Node {
+    pub(crate) shard: RefCell<Shard>,
+    pub(crate) common: Arc<Common>,
+    pub(crate) confirmations: Arc<Confirmations>,
+    pub(crate) streams: RefCell<Vec<Option<Rc<Stream>>>>,
+    /// Room that every socket of the shard reads into.
+    pub(crate) read_buffer: RefCell<Vec<u8>>,
+    exchanges: RefCell<HashMap<ExchangeId, oneshot::Sender<Answer>, RandomState>>,
+    exchanges_made: Cell<u64>,
+    /// Parcels that a full mailbox did not take; while there are any, sockets are not read.
+    late: RefCell<VecDeque<(usize, Parcel)>>,
+    readers: RefCell<Vec<Waker>>,
+}
+
+/// A WebSocket's connection, shared by the task that reads it and the flusher that writes it.
+pub(crate) struct Stream {
+    pub(crate) tcp: TcpStream,
+    /// The task that reads.
+    pub(crate) reader: Cell<Option<Waker>>,
+    /// The kernel took nothing at the last try.
+    pub(crate) blocked: Cell<bool>,
+    /// The shard has closed it.
+    pub(crate) closed: Cell<bool>,
+}
+
+impl Stream {
+    pub(crate) fn wake(&self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn new(shard: Shard, common: Arc<Common>) -> Node {
+        Node {
+            shard: RefCell::new(shard),
+            common,
+            confirmations: Arc::default(),
+            streams: RefCell::default(),
+            read_buffer: RefCell::new(vec![0; READ_BYTES]),
+            exchanges: RefCell::default(),
+            exchanges_made: Cell::new(0),
+            late: RefCell::default(),
+            readers: RefCell::default(),
+        }
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { ms: self.common.start.elapsed().as_millis() as u64, wall_ms: wall.as_millis() as u64 }
+    }
+
+    /// Carries out what the last events caused. Call it after every event.
+    pub(crate) fn settle(&self) {
+        if self.shard.borrow().is_settled() {
+            return;
+        }
+        let effects = self.shard.borrow_mut().take_effects();
+        for effect in effects {
+            match effect {
+                Effect::Respond(exchange, response) => self.answer(exchange, response),
+                Effect::Close(socket) => self.shut(socket),
+                Effect::Mail(shard, mail) => self.send(shard, Parcel::Mail(mail)),
+            }
+        }
+        self.confirmations.wake.notify_one();
+    }
+
+    /// A request that wants an answer: its number, and where the answer comes.
+    pub(crate) fn exchange(&self) -> (ExchangeId, oneshot::Receiver<Answer>) {
+        let number = self.exchanges_made.get();
+        self.exchanges_made.set(number + 1);
+        let exchange = ExchangeId { shard: self.shard.borrow().index() as u16, number };
+        let (sender, receiver) = oneshot::channel();
+        self.exchanges.borrow_mut().insert(exchange, sender);
+        (exchange, receiver)
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(crate) fn abandon(&self, exchange: ExchangeId) {
+        if self.exchanges.borrow_mut().remove(&exchange).is_some() {
+            self.shard.borrow_mut().abandoned(self.now(), exchange);
+            self.settle();
+        }
+    }
+
+    fn answer(&self, exchange: ExchangeId, response: Response) {
+        let receipt = response.confirm.map(|shard| Receipt::new(exchange, shard, self.confirmations.clone()));
+        // Where nobody waits, the receipt is dropped and says that the messages are to wait again.
+        if let Some(sender) = self.exchanges.borrow_mut().remove(&exchange) {
+            let _gone = sender.send((response, receipt));
+        }
+    }
+
+    fn shut(&self, socket: SocketKey) {
+        let stream = self.streams.borrow().get(socket.index as usize).cloned().flatten();
+        if let Some(stream) = stream {
+            stream.closed.set(true);
+            // The peer may have gone first.
+            let _gone = socket2::SockRef::from(&stream.tcp).shutdown(Shutdown::Write);
+            stream.wake();
+        }
+    }
+
+    /// Sends to another shard; what its mailbox has no room for waits here, in order.
+    pub(crate) fn send(&self, shard: usize, parcel: Parcel) {
+        let mut late = self.late.borrow_mut();
+        if !late.is_empty() {
+            return late.push_back((shard, parcel));
+        }
+        if let Some(mailbox) = self.common.mailboxes.get(shard)
+            && let Err(mpsc::error::TrySendError::Full(parcel)) = mailbox.try_send(parcel)
+        {
+            self.shard.borrow().metrics().mail_waits.add(1);
+            late.push_back((shard, parcel));
+        }
+    }
+
+    /// Whether sockets may be read: not while other shards cannot take what reading causes. If not, the reader is woken when they may.
+    pub(crate) fn may_read(&self, reader: &Waker) -> bool {
+        let free = self.late.borrow().is_empty();
+        if !free {
+            self.readers.borrow_mut().push(reader.clone());
+        }
+        free
+    }
+
+    /// Tries again to send what had to wait. True if some still has to.
+    pub(crate) fn send_late(&self) -> bool {
+        let mut late = self.late.borrow_mut();
+        while let Some((shard, parcel)) = late.pop_front() {
+            let Some(mailbox) = self.common.mailboxes.get(shard) else { continue };
+            if let Err(mpsc::error::TrySendError::Full(parcel)) = mailbox.try_send(parcel) {
+                late.push_front((shard, parcel));
+                return true;
+            }
+        }
+        for reader in self.readers.take() {
+            reader.wake();
+        }
+        false
+    }
+
+    /// Adds a socket's connection at the index the shard gave it.
+    pub(crate) fn add_stream(&self, key: SocketKey, stream: Rc<Stream>) {
+        let mut streams = self.streams.borrow_mut();
+        let index = key.index as usize;
+        if streams.len() <= index {
+            streams.resize_with(index + 1, || None);
+        }
+        streams[index] = Some(stream);
+    }
+
+    /// Takes a socket's connection out.
+    pub(crate) fn remove_stream(&self, key: SocketKey) -> Option<Rc<Stream>> {
+        self.streams.borrow_mut().get_mut(key.index as usize)?.take()
+    }
+}
+
+/// The sockets as the shard writes to them.
+pub(crate) struct Streams<'a>(pub(crate) &'a [Option<Rc<Stream>>]);
+
+impl Wire for Streams<'_> {
+    fn write(&mut self, socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(stream) = self.0.get(socket.index as usize).and_then(Option::as_ref) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let result = match slices {
+            [one] => stream.tcp.try_write(one),
+            many => stream.tcp.try_write_vectored(many),
+        };
+        if let Err(error) = &result
+            && error.kind() == io::ErrorKind::WouldBlock
+        {
+            stream.blocked.set(true);
+            stream.wake();
+        }
+        result
+    }
+}
+
+/// Bytes read from a socket at once. Larger messages are put together by the decoder.
+const READ_BYTES: usize = 64 * 1024;

@@ -1,0 +1,258 @@
+//! The task of one WebSocket: reads, decodes, and tells the shard; waits for room when the kernel has none.
+//!
+//! Writing is the flusher's, so there is no queue, no channel and no buffer per socket here: an idle one costs this
+//! small future, its [`Stream`], and its entry in the shard.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use websocket::{Decoder, Event, Flow, Opcode, Role};
+
+use super::node::{Counted, Moving, Node, Parcel, Stream};
+use crate::shard::{Closing, Id, Received, SocketKey};
+
+/// How a socket's task ends.
+enum End {
+    /// The connection is gone.
+    Lost,
+    /// The shard closed it.
+    Closed,
+    /// Its session lives on another shard.
+    Move(usize, String),
+}
+
+/// What a turn of reading came to.
+enum Turn {
+    Again,
+    End(End),
+}
+
+/// Runs a WebSocket on a connection that was just upgraded; `rest` was read behind the upgrade request.
+pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted, browser: Option<Id>, rest: Vec<u8>) {
+    let message_bytes_max = node.shard.borrow().settings().message_bytes_max;
+    let decoder = Decoder::new(Role::Server, message_bytes_max);
+    start(node, tcp, Start { decoder, browser, counted, text: None, rest });
+}
+
+/// Goes on with a WebSocket that came from another shard.
+pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
+    let Moving { tcp, decoder, browser, counted, text, rest } = moving;
+    match TcpStream::from_std(tcp) {
+        Ok(tcp) => start(node, tcp, Start { decoder, browser, counted, text: Some(text), rest }),
+        Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
+    }
+}
+
+/// How far a WebSocket is when its task starts.
+struct Start {
+    decoder: Decoder,
+    browser: Option<Id>,
+    counted: Counted,
+    /// A message that was decoded elsewhere and belongs here.
+    text: Option<String>,
+    /// Bytes that were read already.
+    rest: Vec<u8>,
+}
+
+fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
+    let Start { decoder, browser, counted, text, mut rest } = start;
+    let key = node.shard.borrow_mut().socket_opened(node.now(), browser);
+    let stream =
+        Rc::new(Stream { tcp, reader: Cell::default(), blocked: Cell::default(), closed: Cell::default() });
+    node.add_stream(key, stream.clone());
+    let mut socket = Socket { node: node.clone(), stream, key, decoder, browser, counted };
+    let mut first = None;
+    if let Some(text) = text
+        && let Received::Elsewhere(shard) = socket.text(&text)
+    {
+        first = Some(End::Move(shard, text));
+    }
+    // What was read early is decoded before anything else is read.
+    if first.is_none() && !rest.is_empty() {
+        match socket.feed(&mut rest) {
+            (Turn::Again, _) => rest = Vec::new(),
+            (Turn::End(end), taken) => {
+                rest.drain(..taken);
+                first = Some(end);
+            }
+        }
+    }
+    node.settle();
+    tokio::task::spawn_local(run(socket, first, rest));
+}
+
+struct Socket {
+    node: Rc<Node>,
+    stream: Rc<Stream>,
+    key: SocketKey,
+    decoder: Decoder,
+    browser: Option<Id>,
+    counted: Counted,
+}
+
+async fn run(mut socket: Socket, first: Option<End>, rest: Vec<u8>) {
+    let (end, rest) = match first {
+        Some(end) => (end, rest),
+        None => {
+            drop(rest);
+            poll_fn(|cx| socket.poll(cx)).await
+        }
+    };
+    match end {
+        End::Move(shard, text) => socket.leave(shard, text, rest),
+        End::Closed => {
+            // Boxed: the wait for the peer's end of the close handshake is rare and large.
+            Box::pin(linger(&socket.stream)).await;
+            socket.forget();
+        }
+        End::Lost => socket.forget(),
+    }
+}
+
+/// Waits until the peer has closed, too, so that its last bytes do not reset the connection under our close frame (RFC 6455 §7.1.1).
+async fn linger(stream: &Stream) {
+    let drain = async {
+        let mut bytes = [0; 512];
+        loop {
+            if stream.tcp.readable().await.is_err() {
+                return;
+            }
+            match stream.tcp.try_read(&mut bytes) {
+                Ok(0) => return,
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                _ => {}
+            }
+        }
+    };
+    let _late = tokio::time::timeout(LINGER, drain).await;
+}
+
+impl Socket {
+    /// Reads while there is something; ready when the socket's task ends, with bytes that were not decoded.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(End, Vec<u8>)> {
+        if self.stream.closed.get() {
+            return Poll::Ready((End::Closed, Vec::new()));
+        }
+        self.stream.reader.set(Some(cx.waker().clone()));
+        if self.stream.blocked.get() && self.stream.tcp.poll_write_ready(cx).is_ready() {
+            self.stream.blocked.set(false);
+            self.node.shard.borrow_mut().socket_writable(self.node.now(), self.key);
+            self.node.settle();
+        }
+        if !self.node.may_read(cx.waker()) {
+            return Poll::Pending;
+        }
+        loop {
+            match self.stream.tcp.poll_read_ready(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(_)) => return Poll::Ready((End::Lost, Vec::new())),
+                Poll::Ready(Ok(())) => {}
+            }
+            let node = self.node.clone();
+            let mut buffer = node.read_buffer.borrow_mut();
+            match self.stream.tcp.try_read(&mut buffer) {
+                Ok(0) => return Poll::Ready((End::Lost, Vec::new())),
+                Ok(count) => {
+                    let (turn, taken) = self.feed(&mut buffer[..count]);
+                    self.node.settle();
+                    if let Turn::End(end) = turn {
+                        return Poll::Ready((end, buffer[taken..count].to_vec()));
+                    }
+                    if self.stream.closed.get() {
+                        return Poll::Ready((End::Closed, Vec::new()));
+                    }
+                    // There may be more; others go first.
+                    if count == buffer.len() {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Poll::Ready((End::Lost, Vec::new())),
+            }
+        }
+    }
+
+    /// Decodes bytes and hands the events to the shard. Returns how many bytes were taken.
+    fn feed(&mut self, bytes: &mut [u8]) -> (Turn, usize) {
+        let mut end = None;
+        let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Role::Server, 0));
+        let result = decoder.feed(bytes, &mut |event| match self.event(event) {
+            None => Flow::Continue,
+            Some(ended) => {
+                end = Some(ended);
+                Flow::Stop
+            }
+        });
+        self.decoder = decoder;
+        match result {
+            Err(error) => {
+                tracing::debug!(code = error.close_code(), reason = error.reason(), "websocket closed");
+                self.node.shard.borrow().metrics().websocket_errors.add(1);
+                self.close(error.close_code(), error.reason());
+                (Turn::Again, bytes.len())
+            }
+            Ok(taken) => (end.map_or(Turn::Again, Turn::End), taken),
+        }
+    }
+
+    fn event(&mut self, event: Event<'_>) -> Option<End> {
+        match event {
+            Event::Text(text) => {
+                if let Received::Elsewhere(shard) = self.text(text) {
+                    return Some(End::Move(shard, text.to_owned()));
+                }
+            }
+            Event::Binary(bytes) if self.node.common.echo => self.echo(Opcode::Binary, bytes),
+            Event::Binary(_) => self.close(1003, "text messages only"),
+            Event::Ping(payload) => {
+                self.node.shard.borrow_mut().socket_ping(self.node.now(), self.key, payload);
+            }
+            Event::Pong(_) => self.node.shard.borrow_mut().socket_pong(self.node.now(), self.key),
+            // The peer's code is sent back (RFC 6455 §5.5.1).
+            Event::Close(code) => self.close(code.map_or(1000, |(code, _)| code), ""),
+        }
+        None
+    }
+
+    fn text(&mut self, text: &str) -> Received {
+        if self.node.common.echo {
+            self.echo(Opcode::Text, text.as_bytes());
+            return Received::Here;
+        }
+        self.node.shard.borrow_mut().socket_text(self.node.now(), self.key, text)
+    }
+
+    fn echo(&mut self, opcode: Opcode, payload: &[u8]) {
+        self.node.shard.borrow_mut().socket_send(self.node.now(), self.key, opcode, payload);
+    }
+
+    fn close(&mut self, code: u16, reason: &'static str) {
+        self.node.shard.borrow_mut().socket_close(self.node.now(), self.key, Closing { code, reason });
+    }
+
+    fn forget(&self) {
+        self.node.remove_stream(self.key);
+        self.node.shard.borrow_mut().socket_closed(self.node.now(), self.key);
+        self.node.settle();
+    }
+
+    /// Moves the connection to the shard of its session.
+    fn leave(self, shard: usize, text: String, rest: Vec<u8>) {
+        self.forget();
+        let Socket { node, stream, decoder, browser, counted, .. } = self;
+        let tcp = Rc::into_inner(stream).and_then(|stream| stream.tcp.into_std().ok());
+        match tcp {
+            Some(tcp) => node.send(shard, Parcel::Socket(Box::new(Moving { tcp, decoder, browser, counted, text, rest }))),
+            None => tracing::warn!("a websocket could not move to its shard"),
+        }
+    }
+}
+
+/// How long a closed socket waits for its peer.
+const LINGER: Duration = Duration::from_secs(1);

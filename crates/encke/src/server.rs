@@ -1,0 +1,254 @@
+//! A server: started, spoken to, stopped.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use crate::application::{Application, NoApplication};
+use crate::http::Asset;
+use crate::net::driver;
+use crate::net::node::{Common, Parcel};
+use crate::settings::{Settings, SettingsError};
+use crate::shard::{Id, Mail, Metrics, Now, Shard, Shared, kernel_entropy};
+
+/// A server that is not running yet.
+pub struct Server {
+    settings: Settings,
+    assets: &'static [Asset],
+    application: Box<dyn Application>,
+    echo: bool,
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting cannot work.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The address could not be bound.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the kernel said.
+        error: std::io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+/// Why a message was not published.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The channel is no name to publish to.
+    #[error("{0} is no channel to publish to")]
+    Channel(String),
+    /// The data is not JSON.
+    #[error("the data is not JSON")]
+    Data,
+    /// The server is too busy or going away.
+    #[error("the server takes no messages at the moment")]
+    Busy,
+}
+
+impl Server {
+    /// A server with these settings.
+    pub fn new(settings: Settings) -> Server {
+        Server { settings, assets: &[], application: Box::new(NoApplication), echo: false }
+    }
+
+    /// Serves these files beside the Bayeux endpoint.
+    pub fn assets(mut self, assets: &'static [Asset]) -> Server {
+        self.assets = assets;
+        self
+    }
+
+    /// Lets an application decide, serve and filter.
+    pub fn application(mut self, application: impl Application + 'static) -> Server {
+        self.application = Box::new(application);
+        self
+    }
+
+    /// Answers every WebSocket message with itself instead of speaking Bayeux: for suites that test the WebSocket protocol.
+    pub fn echo(mut self) -> Server {
+        self.echo = true;
+        self
+    }
+
+    /// Binds the address, starts a thread for each shard, and returns.
+    ///
+    /// # Errors
+    /// When a setting cannot work, the address cannot be bound, or no thread can be had.
+    pub fn start(self) -> Result<Running, StartError> {
+        self.settings.check()?;
+        let listen = self.settings.listen;
+        let failed = |error| StartError::Listen { address: listen, error };
+        let listener = driver::listen(listen).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let shards = if self.settings.shards == 0 { cores } else { self.settings.shards };
+        let shards = shards.min(crate::settings::SHARDS_MAX);
+        let settings = Arc::new(Settings { listen: address, ..self.settings });
+        let (mailboxes, mut receivers): (Vec<_>, Vec<_>) =
+            (0..shards).map(|_| mpsc::channel(settings.mailbox_messages_max)).unzip();
+        let shared = Arc::new(Shared::new(shards, self.application));
+        let common = Arc::new(Common {
+            mailboxes,
+            metrics: (0..shards).map(|_| Arc::<Metrics>::default()).collect(),
+            assets: self.assets,
+            connections: AtomicUsize::new(0),
+            echo: self.echo,
+            start: Instant::now(),
+        });
+        let mut threads = Vec::new();
+        let mut listener = Some(listener);
+        for (index, mailbox) in receivers.drain(..).enumerate() {
+            let (shared, settings, common) = (shared.clone(), settings.clone(), common.clone());
+            let listener = listener.take();
+            let thread = std::thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
+                let metrics = common.metrics[index].clone();
+                let start = Now { ms: 0, wall_ms: 0 };
+                let shard = Shard::new(index, shared, settings, kernel_entropy(), start).with_metrics(metrics);
+                driver::run(shard, common, mailbox, listener);
+            });
+            threads.push(thread.map_err(StartError::Thread)?);
+        }
+        let handle = Handle {
+            common,
+            shared,
+            settings: Arc::new(Mutex::new(settings)),
+            draining: Arc::new(AtomicBool::new(false)),
+        };
+        Ok(Running { address, handle, threads })
+    }
+}
+
+/// A running server.
+pub struct Running {
+    address: SocketAddr,
+    handle: Handle,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Where it listens: the real port where port 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A handle to speak to it from anywhere.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Waits until it has stopped.
+    pub fn join(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a shard ended with a panic");
+            }
+        }
+    }
+}
+
+/// Speaks to a running server, from any thread.
+#[derive(Clone)]
+pub struct Handle {
+    common: Arc<Common>,
+    shared: Arc<Shared>,
+    settings: Arc<Mutex<Arc<Settings>>>,
+    draining: Arc<AtomicBool>,
+}
+
+impl Handle {
+    /// Broadcasts `data_json` on a channel.
+    ///
+    /// # Errors
+    /// When the channel is not one to publish to, the data is not JSON, or the server is too busy to take it.
+    pub fn publish(&self, channel: &str, data_json: &str) -> Result<(), PublishError> {
+        let limits = self.settings().bayeux_limits();
+        let name = bayeux::ChannelName::parse(channel, &limits).ok();
+        if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
+            return Err(PublishError::Channel(channel.into()));
+        }
+        let message = format!("{{\"channel\":\"/\",\"data\":{data_json}}}");
+        match bayeux::parse_batch(&message, &limits) {
+            Ok(messages) if messages.first().and_then(|message| message.data) == Some(data_json.trim()) => {}
+            _ => return Err(PublishError::Data),
+        }
+        self.mail(0, Mail::Publish(channel.into(), data_json.trim().into())).map_err(|()| PublishError::Busy)
+    }
+
+    /// Ends a session; its client is told. False if no session can have this id.
+    pub fn disconnect(&self, client_id: &str) -> bool {
+        Id::parse(client_id).is_some_and(|id| self.mail(id.shard(), Mail::Disconnect(id)).is_ok())
+    }
+
+    /// Sessions of all shards.
+    pub fn sessions(&self) -> usize {
+        self.shared.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Puts new settings in force. Returns the names of those that changed but need a restart.
+    ///
+    /// # Errors
+    /// When a setting cannot work: then the old ones stay.
+    pub fn reload(&self, settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
+        settings.check()?;
+        let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let fixed = [
+            ("listen", settings.listen != current.listen && settings.listen.port() != 0),
+            ("shards", settings.shards != current.shards),
+            ("mailbox_messages_max", settings.mailbox_messages_max != current.mailbox_messages_max),
+        ];
+        let next = Arc::new(Settings { listen: current.listen, shards: current.shards, ..settings });
+        for shard in 0..self.common.mailboxes.len() {
+            // A shard that takes no mail is going away.
+            let _gone = self.mail(shard, Mail::Settings(next.clone()));
+        }
+        *current = next;
+        Ok(fixed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect())
+    }
+
+    /// Lets the server end: no new sessions, clients advised to come back later and at different times, WebSockets closed, and when
+    /// all connections are gone or `drain_timeout_ms` is over, its threads end. Returns at once.
+    pub fn drain(&self) {
+        if self.draining.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for shard in 0..self.common.mailboxes.len() {
+            let _gone = self.mail(shard, Mail::Drain);
+        }
+        let handle = self.clone();
+        std::thread::spawn(move || handle.stop_when_empty());
+    }
+
+    fn stop_when_empty(&self) {
+        let patience = Duration::from_millis(self.settings().drain_timeout_ms);
+        let started = Instant::now();
+        // A first pause lets answers to the drain leave.
+        std::thread::sleep(DRAIN_PAUSE);
+        while started.elapsed() < patience && self.common.connections.load(Ordering::Relaxed) > 0 {
+            std::thread::sleep(DRAIN_PAUSE);
+        }
+        for mailbox in &self.common.mailboxes {
+            let _gone = mailbox.blocking_send(Parcel::Stop);
+        }
+    }
+
+    fn settings(&self) -> Arc<Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn mail(&self, shard: usize, mail: Mail) -> Result<(), ()> {
+        self.common.mailboxes.get(shard).ok_or(())?.try_send(Parcel::Mail(mail)).map_err(|_| ())
+    }
+}
+
+/// How often a drain looks whether all have left.
+const DRAIN_PAUSE: Duration = Duration::from_millis(50);
