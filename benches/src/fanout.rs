@@ -181,8 +181,9 @@ impl Bench {
         if trial.holds() {
             self.load = Some(load);
         } else {
-            drop(load);
-            std::thread::sleep(RECOVER);
+            // A session whose socket only breaks waits for its client to come back, and is delivered to until then.
+            load.clients().for_each(Session::leave);
+            load.idle_until(Instant::now() + RECOVER)?;
         }
         eprintln!("{trial}");
         Ok(trial)
@@ -306,5 +307,5 @@ const KEPT_UP: f64 = 0.98;
 const SAMPLES_PER_S: f64 = 200_000.0;
 const STALL: Duration = Duration::from_secs(2);
 const GIVE_UP_US: u64 = 4_000_000;
-const RECOVER: Duration = Duration::from_millis(300);
+const RECOVER: Duration = Duration::from_millis(500);
 const IN_FLIGHT: usize = 64;

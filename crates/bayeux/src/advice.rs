@@ -37,22 +37,12 @@ impl Advice {
 
     /// The advice to a client whose session is unknown: handshake, at once.
     pub const fn handshake() -> Advice {
-        Advice {
-            reconnect: Reconnect::Handshake,
-            interval_ms: Some(0),
-            timeout_ms: None,
-            multiple_clients: false,
-        }
+        Advice { reconnect: Reconnect::Handshake, interval_ms: Some(0), timeout_ms: None, multiple_clients: false }
     }
 
     /// The advice that ends a conversation.
     pub const fn none() -> Advice {
-        Advice {
-            reconnect: Reconnect::None,
-            interval_ms: None,
-            timeout_ms: None,
-            multiple_clients: false,
-        }
+        Advice { reconnect: Reconnect::None, interval_ms: None, timeout_ms: None, multiple_clients: false }
     }
 
     /// The advice to a surplus window of a browser: poll at `interval_ms`, or give up where that is 0.

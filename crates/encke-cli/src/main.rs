@@ -1,2 +1,59 @@
-//! Placeholder.
-fn main() {}
+//! The program `encke`: the server, its configuration, and two small clients.
+//!
+//! Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 nobody answers there.
+
+mod args;
+mod assets;
+mod config;
+mod config_command;
+mod layers;
+mod logs;
+mod options;
+mod serve;
+mod talk;
+
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+
+/// Less memory per idle session than glibc's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let matches = match args::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return args::complain(&error),
+    };
+    match matches.subcommand() {
+        Some(("serve", matches)) => serve::run(args::sources(matches)),
+        Some(("config", matches)) => config(matches),
+        Some(("publish", matches)) => talk::publish(matches),
+        Some(("subscribe", matches)) => talk::subscribe(matches),
+        _ => ExitCode::from(USAGE),
+    }
+}
+
+fn config(matches: &ArgMatches) -> ExitCode {
+    match matches.subcommand() {
+        Some(("init", matches)) => config_command::init(&args::file(matches)),
+        Some(("check", matches)) => config_command::check(&args::check_sources(matches)),
+        Some(("show", matches)) => config_command::show(&args::sources(matches)),
+        Some(("docs", _)) => config_command::docs(),
+        _ => ExitCode::from(USAGE),
+    }
+}
+
+/// Says in one line what went wrong.
+fn complain(text: &dyn std::fmt::Display) {
+    eprintln!("encke: {text}");
+}
+
+/// Refused, or failed on the way.
+const FAILED: u8 = 1;
+
+/// Used or configured wrongly.
+const USAGE: u8 = 2;
+
+/// Nobody answers there.
+const UNREACHABLE: u8 = 3;

@@ -151,7 +151,7 @@ impl Client {
             match self.step(None).await {
                 Ok(_late_replies) => {}
                 Err(error) if error.is_transient() && self.options.reconnect => {
-                    tracing::info!(reason = %error, "connection lost");
+                    tracing::warn!(reason = %error, "connection lost");
                 }
                 Err(error) => return Err(error),
             }
@@ -190,7 +190,7 @@ impl Client {
                 Err(error) if error.is_transient() || matches!(error, Error::NotBayeux { .. }) => {
                     failures += 1;
                     let pause = self.backoff(failures);
-                    tracing::info!(reason = %error, ?pause, "still away");
+                    tracing::warn!(reason = %error, ?pause, "still away");
                     sleep(pause).await;
                 }
                 Err(error) => return Err(error),

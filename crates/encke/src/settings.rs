@@ -203,9 +203,8 @@ impl Settings {
     /// # Errors
     /// The first setting that cannot work.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let fail = |name, value: &dyn fmt::Display, wanted| {
-            Err(SettingsError { name, value: value.to_string(), wanted })
-        };
+        let fail =
+            |name, value: &dyn fmt::Display, wanted| Err(SettingsError { name, value: value.to_string(), wanted });
         if self.transports.is_empty() {
             return fail("transports", &"[]", "at least one of websocket, long-polling, callback-polling");
         }
@@ -224,10 +223,14 @@ impl Settings {
         if !["", "Lax", "Strict", "None"].contains(&self.cookie_same_site.as_str()) {
             return fail("cookie_same_site", &self.cookie_same_site, "Lax, Strict, None or empty");
         }
-        if self.cookie_name.is_empty() || !self.cookie_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') {
+        if self.cookie_name.is_empty()
+            || !self.cookie_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+        {
             return fail("cookie_name", &self.cookie_name, "letters, digits, - and _");
         }
-        if let Some(origin) = self.allowed_origins.iter().find(|o| *o != "*" && (!o.contains("://") || o.ends_with('/'))) {
+        if let Some(origin) =
+            self.allowed_origins.iter().find(|o| *o != "*" && (!o.contains("://") || o.ends_with('/')))
+        {
             return fail("allowed_origins", origin, "an origin such as https://example.com, without a path, or *");
         }
         let positive = [
@@ -258,7 +261,11 @@ impl Settings {
         }
         for rule in &self.channels {
             if bayeux::ChannelName::parse(&rule.pattern, &self.bayeux_limits()).is_err() {
-                return fail("channels.pattern", &rule.pattern, "a channel such as /stock/GOOG or a pattern such as /stock/**");
+                return fail(
+                    "channels.pattern",
+                    &rule.pattern,
+                    "a channel such as /stock/GOOG or a pattern such as /stock/**",
+                );
             }
         }
         Ok(())

@@ -21,11 +21,11 @@ export function suite(title, run, close = () => undefined) {
     describe(title, {concurrency: CONCURRENCY}, () => {
         after(close);
         for (const scenario of LIST) {
-            it(scenario.name, {timeout: SCENARIO_MS}, async () => {
+            it(scenario.name, async () => {
                 const server = new Server(scenario.server);
-                await server.start();
                 try {
-                    const outcome = run(scenario.name, server);
+                    await server.start();
+                    const outcome = bounded(run(scenario.name, server));
                     await (IS_COMETD && scenario.cometdFails ? rejects(outcome) : outcome);
                 } finally {
                     await server.dispose();
@@ -33,4 +33,13 @@ export function suite(title, run, close = () => undefined) {
             });
         }
     });
+}
+
+/** Not the test runner's timeout, which would leave the server behind. */
+function bounded(outcome) {
+    let timer;
+    const end = new Promise((_, reject) => {
+        timer = setTimeout(() => reject(new Error(`not done after ${SCENARIO_MS} ms`)), SCENARIO_MS);
+    });
+    return Promise.race([outcome, end]).finally(() => clearTimeout(timer));
 }

@@ -48,4 +48,5 @@ fn matches(tags: &HeaderValue, etag: &str) -> bool {
 }
 
 /// The pages load nothing but their own files, and are nobody's frame.
-const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+const POLICY: &str =
+    "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";

@@ -82,7 +82,8 @@ fn same_host(scheme: &str, origin: &str, host: &str) -> bool {
 /// Whether a browser may call us by this name: on loopback only by loopback's names, so that a foreign name that was made to point
 /// here (DNS rebinding) is not taken for our own.
 fn is_our_name(host: &str, settings: &Settings) -> bool {
-    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(n, _)| n);
+    let name =
+        host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(n, _)| n);
     if !settings.allowed_hosts.is_empty() {
         return settings.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
     }

@@ -48,9 +48,10 @@ fn only_reading(method: &Method, found: Response<Body>) -> Response<Body> {
 /// Whether a path is the Bayeux endpoint or below it. Paths are compared as they came: nothing is decoded or normalised, so
 /// no spelling of another path slips through.
 fn is_mount(settings: &Settings, path: &str) -> bool {
-    settings.mounts.iter().any(|mount| {
-        path.strip_prefix(mount.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
+    settings
+        .mounts
+        .iter()
+        .any(|mount| path.strip_prefix(mount.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
 #[cfg(test)]

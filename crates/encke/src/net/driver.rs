@@ -16,7 +16,12 @@ use crate::http;
 use crate::shard::Shard;
 
 /// Runs a shard on this thread until it is told to stop. The first shard also accepts, and hands connections out.
-pub(crate) fn run(shard: Shard, common: Arc<Common>, mailbox: mpsc::Receiver<Parcel>, listener: Option<std::net::TcpListener>) {
+pub(crate) fn run(
+    shard: Shard,
+    common: Arc<Common>,
+    mailbox: mpsc::Receiver<Parcel>,
+    listener: Option<std::net::TcpListener>,
+) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()) {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "a shard could not start"),
@@ -176,4 +181,5 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 /// What a connection above the limit is told.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n";
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n";

@@ -1,7 +1,7 @@
 //! A TCP connection as hyper reads and writes it: with deadlines for requests that do not come, and a note when it broke.
 
-use std::io;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -62,8 +62,7 @@ struct Start {
 fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
     let Start { decoder, browser, counted, text, mut rest } = start;
     let key = node.shard.borrow_mut().socket_opened(node.now(), browser);
-    let stream =
-        Rc::new(Stream { tcp, reader: Cell::default(), blocked: Cell::default(), closed: Cell::default() });
+    let stream = Rc::new(Stream { tcp, reader: Cell::default(), blocked: Cell::default(), closed: Cell::default() });
     node.add_stream(key, stream.clone());
     let mut socket = Socket { node: node.clone(), stream, key, decoder, browser, counted };
     let mut first = None;
@@ -248,7 +247,9 @@ impl Socket {
         let Socket { node, stream, decoder, browser, counted, .. } = self;
         let tcp = Rc::into_inner(stream).and_then(|stream| stream.tcp.into_std().ok());
         match tcp {
-            Some(tcp) => node.send(shard, Parcel::Socket(Box::new(Moving { tcp, decoder, browser, counted, text, rest }))),
+            Some(tcp) => {
+                node.send(shard, Parcel::Socket(Box::new(Moving { tcp, decoder, browser, counted, text, rest })))
+            }
             None => tracing::warn!("a websocket could not move to its shard"),
         }
     }

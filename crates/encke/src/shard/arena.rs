@@ -133,7 +133,8 @@ mod tests {
     fn a_chunk_is_freed_with_its_last_range_and_a_large_frame_has_its_own() {
         let mut arena = Arena::new();
         let idle = arena.live_bytes();
-        let large = arena.frame(Opcode::Text, CHUNK_BYTES * 2, |bytes| bytes.resize(bytes.len() + CHUNK_BYTES * 2, b' '));
+        let large =
+            arena.frame(Opcode::Text, CHUNK_BYTES * 2, |bytes| bytes.resize(bytes.len() + CHUNK_BYTES * 2, b' '));
         assert!(arena.live_bytes() >= idle + CHUNK_BYTES * 2);
         drop(large);
         assert_eq!(arena.live_bytes(), idle);

@@ -238,4 +238,3 @@ impl Response {
         Response { status, body: bytes::Bytes::new(), set_browser: None, confirm: None }
     }
 }
-

@@ -217,7 +217,6 @@ fn make_urgent(session: &mut Session) -> bool {
 fn rule_index(rules: &[ChannelRule], channel: ChannelName<'_>) -> Option<usize> {
     rules.iter().position(|rule| {
         // Settings were checked: every pattern is one, whatever the limits are now.
-        ChannelName::parse(&rule.pattern, &bayeux::Limits::default())
-            .is_ok_and(|pattern| pattern.matches(channel))
+        ChannelName::parse(&rule.pattern, &bayeux::Limits::default()).is_ok_and(|pattern| pattern.matches(channel))
     })
 }

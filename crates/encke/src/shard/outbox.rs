@@ -306,7 +306,6 @@ fn channel_of(payload: &[u8]) -> &[u8] {
     &rest[..end]
 }
 
-
 #[cfg(test)]
 mod tests {
     use websocket::Opcode;
@@ -366,7 +365,8 @@ mod tests {
         assert!(outbox.is_empty() && outbox.bytes() == 0);
         outbox.push(&message(&mut arena, "/odd", "3"), Kind::Messages);
         outbox.restore(in_flight);
-        let numbers: Vec<bool> = waiting(&mut outbox).iter().enumerate().map(|(n, m)| m.contains(&format!(":{n}}}"))).collect();
+        let numbers: Vec<bool> =
+            waiting(&mut outbox).iter().enumerate().map(|(n, m)| m.contains(&format!(":{n}}}"))).collect();
         assert_eq!(numbers, [true; 4]);
     }
 

@@ -35,7 +35,9 @@ pub struct Socket {
 pub(super) enum Phase {
     Open,
     /// The close frame is queued; when all is written, or the time is up, it is shut.
-    Closing { until_ms: u64 },
+    Closing {
+        until_ms: u64,
+    },
     /// Whoever runs it has been told to shut it.
     Closed,
 }
