@@ -1,0 +1,91 @@
+package encke.interop;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The server under test: a program that is driven over its stdin and stdout. One instance is one
+ * server on one port, through its starts and stops.
+ */
+final class InteropServer implements AutoCloseable {
+    /** Path of the program; the reference server obeys the same contract. */
+    private static final String PROGRAM =
+            System.getenv().getOrDefault("INTEROP_SERVER", "../../target/release/examples/interop_server");
+
+    /** Whether the program is CometD itself, which fails the scenarios that say so. */
+    static final boolean IS_COMETD = "1".equals(System.getenv("INTEROP_COMETD"));
+
+    private static final Map<String, String> DEFAULTS = Map.of("timeout_ms", "10000", "max_interval_ms", "10000");
+
+    /** How long the program may take to stop. */
+    private static final long PATIENCE_SECONDS = 20;
+
+    private final Map<String, String> options = new TreeMap<>(DEFAULTS);
+    private int port;
+    private Process process;
+    private BufferedReader answers;
+
+    InteropServer(Map<String, String> options) {
+        this.options.putAll(options);
+    }
+
+    /** The Bayeux URL. */
+    String url() {
+        return "http://127.0.0.1:" + port + "/cometd";
+    }
+
+    /** The value of an option given with {@code --set}. */
+    String option(String name) {
+        return options.get(name);
+    }
+
+    /** Starts it, on the same port as the last time. */
+    void start() throws IOException {
+        List<String> command = new ArrayList<>(List.of(PROGRAM, "--port", String.valueOf(port)));
+        options.forEach((name, value) -> command.addAll(List.of("--set", name + "=" + value)));
+        process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+        answers = new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
+        String first = answers.readLine();
+        String expected = "listening on http://127.0.0.1:";
+        if (first == null || !first.startsWith(expected)) {
+            throw new IOException("unexpected first line: " + first);
+        }
+        port = Integer.parseInt(first.substring(expected.length()));
+    }
+
+    /** Carries out one command line and returns the answer. */
+    String control(String line) throws IOException {
+        process.getOutputStream().write((line + "\n").getBytes(StandardCharsets.UTF_8));
+        process.getOutputStream().flush();
+        return answers.readLine();
+    }
+
+    /** Ends it gracefully; returns its exit code. */
+    int stop() throws IOException, InterruptedException {
+        process.getOutputStream().write("quit\n".getBytes(StandardCharsets.UTF_8));
+        process.getOutputStream().close();
+        if (!process.waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS)) {
+            throw new IOException("the server does not stop");
+        }
+        return process.exitValue();
+    }
+
+    /** Ends it without a chance to say goodbye (SIGKILL). */
+    void kill() throws InterruptedException {
+        process.destroyForcibly().waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS);
+    }
+
+    @Override
+    public void close() throws InterruptedException {
+        if (process != null) {
+            kill();
+        }
+    }
+}
