@@ -1,0 +1,165 @@
+//! Small fixed pieces of work for callgrind to count; see `scripts/instructions.sh`.
+//!
+//! `instructions CASE N` makes everything ready and then does the work N times, so the count with N minus the count with 0
+//! is the work's alone.
+
+use std::hint::black_box;
+use std::io::{self, IoSlice};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use bayeux::{Limits, parse_batch};
+use benches::dialect::{Dialect, FANOUT_CHANNEL};
+use clap::{Parser, ValueEnum};
+use encke::shard::{Now, Shard, Shared, SocketKey, Wire};
+use encke::{NoApplication, Settings};
+
+/// Does one kind of work a number of times.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The work.
+    #[arg(value_enum)]
+    case: Case,
+    /// How often.
+    times: u32,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Case {
+    /// Parse a publish of 133 bytes.
+    Parse,
+    /// Take a publish nobody subscribes to and write its reply.
+    Publish,
+    /// Deliver to one of 1,000 subscribers, one publication a turn.
+    Fanout,
+    /// Deliver to one of 1,000 subscribers, 32 publications a turn.
+    FanoutGathered,
+}
+
+fn main() -> ExitCode {
+    let Arguments { case, times } = Arguments::parse();
+    let done = match case {
+        Case::Parse => parse(times),
+        Case::Publish => publish(times, 0, 1),
+        Case::Fanout => publish(times / SUBSCRIBERS, SUBSCRIBERS, 1),
+        Case::FanoutGathered => publish(times / SUBSCRIBERS, SUBSCRIBERS, 32),
+    };
+    match done {
+        Some(()) => ExitCode::SUCCESS,
+        None => {
+            eprintln!("instructions: the core did not do what was asked of it");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(times: u32) -> Option<()> {
+    let text = publication("0123456789abcdefghijklmnop", 1);
+    debug_assert_eq!(text.len(), 133);
+    let limits = Limits::default();
+    for _ in 0..times {
+        let messages = parse_batch(black_box(&text), &limits).ok()?;
+        black_box(&messages);
+    }
+    Some(())
+}
+
+/// `times` publications from one session to `subscribers` others, `gathered` in each turn.
+fn publish(times: u32, subscribers: u32, gathered: u32) -> Option<()> {
+    let mut core = Core::new();
+    let (publisher, client_id) = core.open()?;
+    for _ in 0..subscribers {
+        let (socket, client_id) = core.open()?;
+        core.send(socket, &format!(
+            r#"[{{"id":"3","channel":"/meta/subscribe","clientId":"{client_id}","subscription":"{FANOUT_CHANNEL}"}}]"#
+        ));
+        core.turn();
+    }
+    let text = publication(&client_id, 1);
+    core.wire.written = 0;
+    for index in 0..times {
+        core.send(publisher, black_box(&text));
+        if (index + 1) % gathered == 0 || index + 1 == times {
+            core.turn();
+        }
+    }
+    // Each delivery has at least the 50 bytes of data.
+    (core.wire.written >= times as usize * subscribers as usize * 50).then_some(())
+}
+
+fn publication(client_id: &str, sequence: u32) -> String {
+    let mut bytes = Vec::new();
+    Dialect::Bayeux.publish(client_id, std::iter::once((sequence, 0)), &mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A shard, and sockets that take everything.
+struct Core {
+    shard: Shard,
+    wire: Sink,
+}
+
+#[derive(Default)]
+struct Sink {
+    written: usize,
+    last: Vec<u8>,
+}
+
+impl Core {
+    fn new() -> Self {
+        let shared = Arc::new(Shared::new(1, Box::new(NoApplication)));
+        // Fixed ids make each run the same work.
+        let mut state = 1_u64;
+        let entropy = Box::new(move |bytes: &mut [u8]| {
+            for byte in bytes {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                *byte = (state >> 56) as u8;
+            }
+        });
+        Core { shard: Shard::new(0, shared, Arc::new(Settings::default()), entropy, NOW), wire: Sink::default() }
+    }
+
+    /// A WebSocket with a session: its socket and client id.
+    fn open(&mut self) -> Option<(SocketKey, String)> {
+        let socket = self.shard.socket_opened(NOW, None);
+        self.send(
+            socket,
+            r#"[{"id":"1","channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["websocket"]}]"#,
+        );
+        self.turn();
+        let reply = String::from_utf8_lossy(&self.wire.last);
+        let client_id = reply.split(r#""clientId":""#).nth(1)?.split('"').next()?.to_owned();
+        self.send(
+            socket,
+            &format!(
+                r#"[{{"id":"2","channel":"/meta/connect","clientId":"{client_id}","connectionType":"websocket"}}]"#
+            ),
+        );
+        self.turn();
+        Some((socket, client_id))
+    }
+
+    fn send(&mut self, socket: SocketKey, text: &str) {
+        black_box(self.shard.socket_text(NOW, socket, text));
+    }
+
+    fn turn(&mut self) {
+        self.shard.flush(NOW, &mut self.wire, &mut || false);
+        black_box(self.shard.take_effects());
+    }
+}
+
+impl Wire for Sink {
+    fn write(&mut self, _socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.last.clear();
+        slices.iter().take(1).for_each(|slice| self.last.extend_from_slice(&slice[..slice.len().min(LAST_BYTES_MAX)]));
+        let bytes = slices.iter().map(|slice| slice.len()).sum();
+        self.written += bytes;
+        Ok(bytes)
+    }
+}
+
+const NOW: Now = Now { ms: 1, wall_ms: 1_800_000_000_000 };
+const SUBSCRIBERS: u32 = 1000;
+/// Enough of a reply to find the client id in.
+const LAST_BYTES_MAX: usize = 512;

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Two gates: how many instructions parse, publish and fan-out take, and what an idle session costs in memory.
+#
+# Instructions are counted by callgrind, so other work on the machine does not matter. Each count is compared with
+# benches/instructions.txt and may be 10 % above it; `scripts/instructions.sh --update` writes the counts there instead.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+baselines=benches/instructions.txt
+allowed_percent=10
+# case:times
+cases=(parse:10000 publish:10000 fanout:50000 fanout-gathered:320000)
+
+# count CASE TIMES: instructions of the whole program.
+count() {
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$target_dir/release/instructions" "$1" "$2" 2>&1 |
+        sed -n 's/.*Collected : \([0-9]*\).*/\1/p'
+}
+
+# per_time CASE TIMES: instructions of one time, without what comes before.
+per_time() {
+    local with without
+    if ! with=$(count "$1" "$2") || ! without=$(count "$1" 0); then
+        echo "callgrind counted nothing for $1: $target_dir/release/instructions $1 $2" >&2
+        return 1
+    fi
+    echo $(((with - without) / $2))
+}
+
+# check CASE COUNT: against the baseline.
+check() {
+    local baseline
+    baseline=$(sed -n "s/^$1 //p" "$baselines")
+    if [ -z "$baseline" ]; then
+        echo "$1: $2 instructions, and no baseline in $baselines: run scripts/instructions.sh --update" >&2
+        return 1
+    fi
+    local percent=$((100 * $2 / baseline))
+    echo "$1: $2 instructions, $percent % of the baseline"
+    if [ $((100 * $2)) -gt $(((100 + allowed_percent) * baseline)) ]; then
+        echo "$1 takes over $allowed_percent % more than its baseline of $baseline" >&2
+        return 1
+    fi
+}
+
+need_rust
+command -v valgrind >/dev/null || need_debian valgrind
+cargo build --quiet --release --locked -p benches --bin instructions
+
+failed=0
+written=
+for entry in "${cases[@]}"; do
+    name=${entry%:*}
+    instructions=$(per_time "$name" "${entry#*:}") || exit 1
+    written+="$name $instructions"$'\n'
+    [ "${1:-}" = --update ] || check "$name" "$instructions" || failed=1
+done
+if [ "${1:-}" = --update ]; then
+    printf '%s' "$written" | tee "$baselines"
+    exit
+fi
+
+need_encke
+ulimit -n "$(ulimit -Hn)"
+# One after the other: each reads the memory of its own server, but both want a quiet moment.
+ENCKE_BIN=$(realpath "$encke") cargo test --quiet --locked -p benches --test heap_per_session -- --nocapture --test-threads=1 || failed=1
+exit "$failed"
