@@ -1,0 +1,252 @@
+//! The command line. The flags of `serve` are made from the table of options.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use toml::Value;
+
+use crate::config::{FILE, Sources, defaults};
+use crate::layers::{Given, Origin, Raw};
+use crate::options::{self, NotFound};
+use crate::{USAGE, complain as say};
+
+/// All commands.
+pub(crate) fn command() -> Command {
+    let url = Arg::new("url")
+        .long("url")
+        .env("ENCKE_URL")
+        .hide_env(true)
+        .default_value("http://127.0.0.1:8080")
+        .help("The server, http:// or ws://; /cometd where the URL has no path [env: ENCKE_URL]");
+    let file = Arg::new("file").value_name("FILE").value_parser(value_parser!(PathBuf));
+    let config = Command::new("config")
+        .about("Write, check or show a configuration")
+        .arg_required_else_help(true)
+        .subcommand_required(true)
+        .subcommand(
+            Command::new("init")
+                .about("Write a file with every setting and its default; never overwrites")
+                .arg(file.clone().default_value(FILE).help("The file to write")),
+        )
+        .subcommand(
+            Command::new("check")
+                .about("Say what is wrong with a file and the environment")
+                .arg(file.help("The file to check [default: encke.toml if it is there]")),
+        )
+        .subcommand(with_settings(
+            Command::new("show").about("Show all settings as they hold, and where they come from"),
+        ))
+        .subcommand(Command::new("docs").about("Print docs/configuration.md").hide(true));
+    Command::new("encke")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A server that pushes messages to web pages and programs the moment they happen")
+        .arg_required_else_help(true)
+        .subcommand_required(true)
+        .subcommand(with_settings(Command::new("serve").about("Run the server")).after_help(
+            "All settings are in docs/configuration.md; --help lists them, -h only the common ones. A file may hold the \
+             same names, the environment ENCKE_ and the name in capitals. Flags come before environment before file.",
+        ))
+        .subcommand(config)
+        .subcommand(
+            Command::new("publish")
+                .about("Publish one message")
+                .arg(Arg::new("channel").value_name("CHANNEL").required(true).help("Such as /chat/demo"))
+                .arg(Arg::new("data").value_name("JSON").required(true).allow_hyphen_values(true).help("The data"))
+                .arg(url.clone()),
+        )
+        .subcommand(
+            Command::new("subscribe")
+                .about("Print messages, one line of JSON each")
+                .arg(Arg::new("channel").value_name("CHANNEL").required(true).num_args(1..).help("Such as /chat/demo or /chat/**"))
+                .arg(Arg::new("count").long("count").value_name("N").value_parser(value_parser!(u64).range(1..)).help("Stop after so many messages"))
+                .arg(url),
+        )
+}
+
+/// Adds `--config`, `--set` and a flag for each option.
+fn with_settings(mut command: Command) -> Command {
+    command = command
+        .arg(
+            Arg::new("config")
+                .long("config")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("The file with settings [default: encke.toml if it is there] [env: ENCKE_CONFIG]"),
+        )
+        .arg(
+            Arg::new("set")
+                .long("set")
+                .value_name("NAME=VALUE")
+                .action(ArgAction::Append)
+                .help("Any setting by its name, or by CometD's, such as ws.maxMessageSize=65536"),
+        );
+    let defaults = defaults();
+    for group in options::GROUPS {
+        for option in group.options {
+            let default = defaults.get(option.name);
+            let shown = default.map(|value| format!(" [default: {value}]")).unwrap_or_default();
+            let mut arg = Arg::new(option.name)
+                .long(options::flag(option.name))
+                .value_name("VALUE")
+                .allow_hyphen_values(true)
+                .help_heading(group.title)
+                .hide_short_help(!COMMON.contains(&option.name))
+                .help(format!("{}{shown}", option.doc.replace('`', "")));
+            if matches!(default, Some(Value::Boolean(_))) {
+                arg = arg.num_args(0..=1).require_equals(true).default_missing_value("true");
+                command = command.arg(
+                    Arg::new(format!("no-{}", option.name))
+                        .long(format!("no-{}", options::flag(option.name)))
+                        .action(ArgAction::SetTrue)
+                        .hide(true),
+                );
+            }
+            command = command.arg(arg);
+        }
+    }
+    command
+}
+
+/// The file that was named, which has a default.
+pub(crate) fn file(matches: &ArgMatches) -> PathBuf {
+    matches.get_one::<PathBuf>("file").cloned().unwrap_or_else(|| FILE.into())
+}
+
+/// Where `config check` looks: a file and the environment.
+pub(crate) fn check_sources(matches: &ArgMatches) -> Sources {
+    Sources { file: matches.get_one("file").cloned(), environment: environment(), flags: Vec::new() }
+}
+
+/// Where `serve` looks: a file, the environment, flags.
+pub(crate) fn sources(matches: &ArgMatches) -> Sources {
+    let text = |id: &str| matches.get_one::<String>(id).cloned();
+    let mut flags = Vec::new();
+    for option in options::all() {
+        let flag = options::flag(option.name);
+        if let Some(value) = text(option.name) {
+            flags.push(given(option.name, value, format!("--{flag}")));
+        }
+        let negative = format!("no-{}", option.name);
+        if matches.try_get_one::<bool>(&negative).ok().flatten() == Some(&true) {
+            flags.push(given(option.name, "false".into(), format!("--no-{flag}")));
+        }
+    }
+    for assignment in matches.get_many::<String>("set").into_iter().flatten() {
+        let (name, value) = assignment.split_once('=').unwrap_or((assignment, ""));
+        flags.push(given(name.trim(), value.into(), "--set".into()));
+    }
+    Sources { file: matches.get_one("config").cloned(), environment: environment(), flags }
+}
+
+fn given(name: &str, value: String, flag: String) -> Given {
+    Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag) }
+}
+
+fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// Prints help where it was asked for, otherwise one line about what is wrong.
+pub(crate) fn complain(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(USAGE)
+        }
+        _ => {
+            say(&one_line(error));
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn one_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
+        && let Some(name) = given.strip_prefix("--")
+    {
+        return match options::find(&name.replace('-', "_")).or_else(|_| options::find(name)) {
+            Err(NotFound::Refused(why)) => format!("{given}: CometD's option has no equivalent: {why}"),
+            Err(NotFound::Unknown { nearest: Some(nearest) }) => match options::find(nearest) {
+                Ok(found) => {
+                    format!("{given}: there is no such flag; did you mean --{}?", options::flag(found.option.name))
+                }
+                Err(_) => format!("{given}: there is no such flag"),
+            },
+            Err(NotFound::Unknown { nearest: None }) => {
+                format!("{given}: there is no such flag; see encke serve --help")
+            }
+            Ok(found) => format!("{given}: the flag is --{}", options::flag(found.option.name)),
+        };
+    }
+    let text = error.to_string();
+    let paragraph: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    paragraph.join(" ").trim_start_matches("error: ").to_string()
+}
+
+/// The settings that `-h` shows.
+const COMMON: &[&str] = &["listen", "port", "shards", "transports", "demo", "log", "log_format"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(line: &str) -> Vec<(String, Raw, String)> {
+        let matches = command().try_get_matches_from(line.split(' ')).expect(line);
+        let (_, serve) = matches.subcommand().expect("serve");
+        let flags = sources(serve).flags;
+        flags.into_iter().map(|given| (given.name, given.value, given.origin.to_string())).collect()
+    }
+
+    fn refusal(line: &str) -> String {
+        one_line(&command().try_get_matches_from(line.split(' ')).expect_err(line))
+    }
+
+    #[test]
+    fn the_commands_are_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_is_a_flag() {
+        for option in options::all() {
+            let flag = options::flag(option.name);
+            let found = flags(&format!("encke serve --{flag}=7"));
+            assert_eq!(found, [(option.name.to_string(), Raw::Text("7".into()), format!("--{flag}"))]);
+        }
+    }
+
+    #[test]
+    fn a_switch_needs_no_value_and_has_an_opposite() {
+        assert_eq!(flags("encke serve --demo")[0].1, Raw::Text("true".into()));
+        assert_eq!(flags("encke serve --no-demo")[0].1, Raw::Text("false".into()));
+        assert_eq!(flags("encke serve --trust-client-session=false")[0].1, Raw::Text("false".into()));
+    }
+
+    #[test]
+    fn set_takes_any_name() {
+        let expected = ("ws.maxMessageSize".to_string(), Raw::Text("65536".into()), "--set".to_string());
+        assert_eq!(flags("encke serve --set ws.maxMessageSize=65536"), [expected]);
+    }
+
+    #[test]
+    fn a_wrong_flag_gets_one_line_with_the_right_one() {
+        assert_eq!(
+            refusal("encke serve --timout-ms 5"),
+            "--timout-ms: there is no such flag; did you mean --timeout-ms?"
+        );
+        assert_eq!(refusal("encke serve --maxInterval 5"), "--maxInterval: the flag is --max-interval-ms");
+        assert!(refusal("encke serve --maxQueue 5").contains("outbox_messages_max"));
+        assert!(!refusal("encke publish").contains('\n'));
+        assert!(!refusal("encke serv").contains('\n'));
+        assert!(!refusal("encke subscribe /a --count 0").contains('\n'));
+    }
+}

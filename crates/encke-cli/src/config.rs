@@ -1,0 +1,333 @@
+//! The configuration as it holds in the end: flags before environment before file before defaults.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use encke::Settings;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::layers::{self, Given, Origin, Problem, Raw};
+use crate::logs;
+use crate::options::{self, Found, NotFound, Opt};
+
+/// Where to look; can be read again later, when the file has changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    /// The file to read, which must be there. Without one, [`FILE`] is read if it is there.
+    pub(crate) file: Option<PathBuf>,
+    /// The environment.
+    pub(crate) environment: Vec<(String, String)>,
+    /// The flags of the command line.
+    pub(crate) flags: Vec<Given>,
+}
+
+/// A configuration without a fault.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// For the server.
+    pub(crate) settings: Settings,
+    /// For the program around it.
+    pub(crate) program: Program,
+    /// The file that was read.
+    pub(crate) file: Option<PathBuf>,
+    /// What deserves a word although it works.
+    pub(crate) notes: Vec<String>,
+    values: Table,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+/// What the program needs beside the server's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Program {
+    /// Whether the demo's services run.
+    pub(crate) demo: bool,
+    /// The filter of the logs.
+    pub(crate) log: String,
+    /// The form of the logs.
+    pub(crate) log_format: LogFormat,
+}
+
+/// The form of the logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Default for Program {
+    fn default() -> Program {
+        Program { demo: true, log: "info".into(), log_format: LogFormat::Text }
+    }
+}
+
+impl Sources {
+    /// Reads file and environment and puts the flags on top.
+    ///
+    /// # Errors
+    /// Everything that is wrong, one line each.
+    pub(crate) fn read(&self) -> Result<Config, Vec<Problem>> {
+        let file = self.file();
+        let mut merge = Merge::default();
+        if let Some(path) = &file {
+            merge.apply(layers::of_file(path)?, options::find);
+        }
+        merge.apply(layers::of_environment(self.environment.iter().cloned()), options::find_variable);
+        merge.apply(self.flags.clone(), options::find);
+        let mut config = merge.finish()?;
+        config.file = file;
+        Ok(config)
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        let variable = self.environment.iter().find(|(name, value)| name == "ENCKE_CONFIG" && !value.is_empty());
+        let named = self.file.clone().or_else(|| variable.map(|(_, value)| value.into()));
+        named.or_else(|| Some(PathBuf::from(FILE)).filter(|path| path.exists()))
+    }
+}
+
+impl Config {
+    /// Each option with its value, and where that was given unless it is the default.
+    pub(crate) fn effective(&self) -> impl Iterator<Item = (&'static Opt, &Value, Option<&Origin>)> {
+        options::all().filter_map(|option| {
+            let value = self.values.get(option.name)?;
+            Some((option, value, self.origins.get(option.name)))
+        })
+    }
+
+    /// Whether somebody set an option.
+    pub(crate) fn is_set(&self, name: &str) -> bool {
+        self.origins.contains_key(name)
+    }
+
+    /// The names of the options whose values differ from another configuration's, with both values.
+    pub(crate) fn changes_from(&self, old: &Config) -> Vec<(&'static str, String, String)> {
+        let all = self.effective().zip(old.effective());
+        let changed = all.filter(|((_, new, _), (_, old, _))| new != old);
+        changed.map(|((option, new, _), (_, old, _))| (option.name, old.to_string(), new.to_string())).collect()
+    }
+}
+
+/// The defaults of all options but `port`, which is a part of `listen`.
+pub(crate) fn defaults() -> Table {
+    let table = |value: Result<Value, _>| match value {
+        Ok(Value::Table(table)) => table,
+        // Both are plain structs; a test reads every option from here.
+        _ => Table::new(),
+    };
+    let mut defaults = table(Value::try_from(Settings::default()));
+    defaults.extend(table(Value::try_from(Program::default())));
+    defaults
+}
+
+/// The defaults, and layer by layer what is laid over them.
+struct Merge {
+    defaults: Table,
+    values: Table,
+    origins: BTreeMap<&'static str, Origin>,
+    notes: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+impl Default for Merge {
+    fn default() -> Merge {
+        let defaults = defaults();
+        let values = defaults.clone();
+        Merge { defaults, values, origins: BTreeMap::new(), notes: Vec::new(), problems: Vec::new() }
+    }
+}
+
+impl Merge {
+    fn apply(&mut self, mut layer: Vec<Given>, find: fn(&str) -> Result<Found, NotFound>) {
+        // `port` changes a part of `listen`, so it has to come after it.
+        layer.sort_by_key(|given| given.name.eq_ignore_ascii_case("port"));
+        let mut set: BTreeMap<&'static str, (Value, Origin)> = BTreeMap::new();
+        for given in layer {
+            let Given { name, value, origin } = given;
+            let found = match find(&name) {
+                Ok(found) => found,
+                Err(why) => {
+                    self.problems.push(not_found(&name, &origin, &why));
+                    continue;
+                }
+            };
+            if found.is_widened {
+                self.notes.push(format!("{origin}: {name} holds for all transports, as {}", found.option.name));
+            }
+            let value = match self.value(&found, value) {
+                Ok(value) => value,
+                Err(reason) => {
+                    self.problems.push(Problem(format!("{origin}: {reason}")));
+                    continue;
+                }
+            };
+            let option = found.option.name;
+            match set.get(option) {
+                Some((other, place)) if *other != value => {
+                    let text = format!("{origin}: {option} is {value} here, but {other} at {place}");
+                    self.problems.push(Problem(text));
+                }
+                _ => {
+                    let target = if option == "port" { "listen" } else { option };
+                    self.values.insert(target.into(), value.clone());
+                    self.origins.insert(target, origin.clone());
+                    set.insert(option, (value, origin));
+                }
+            }
+        }
+    }
+
+    /// The value for an option, or one line that says what would be right.
+    fn value(&self, found: &Found, raw: Raw) -> Result<Value, String> {
+        let name = found.option.name;
+        if name == "port" {
+            return self.with_port(&raw);
+        }
+        let default = &self.defaults[name];
+        let value = match raw {
+            Raw::Text(text) => typed(&text, default),
+            // CometD's values are often texts, also in a file.
+            Raw::Typed(Value::String(text)) if found.is_alias => typed(&text, default),
+            Raw::Typed(value) => value,
+        };
+        let value = if found.is_alias { from_cometd(name, value, default) } else { value };
+        let mut trial = Table::new();
+        trial.insert(name.into(), value.clone());
+        let outcome = match Program::deserialize(trial.clone()) {
+            Ok(program) if !logs::is_filter(&program.log) => {
+                return Err(format!(
+                    "log = {value}: off, error, warn, info, debug, trace, or such as warn,encke=debug"
+                ));
+            }
+            Ok(_) => Ok(()),
+            Err(error) if is_of_program(name) => Err(error),
+            Err(_) => Settings::deserialize(trial).map(drop),
+        };
+        outcome.map_err(|error| format!("{name} = {value}: {}", wanted(name, &value, default, &error)))?;
+        Ok(value)
+    }
+
+    /// `listen` as it is, with another port.
+    fn with_port(&self, raw: &Raw) -> Result<Value, String> {
+        let text = match raw {
+            Raw::Text(text) => text.clone(),
+            Raw::Typed(value) => value.to_string(),
+        };
+        let port: u16 = text.parse().map_err(|_| format!("port = {text}: a whole number from 0 to 65535"))?;
+        let listen = self.values["listen"].as_str().and_then(|listen| listen.parse().ok());
+        let mut listen = listen.unwrap_or(Settings::default().listen);
+        listen.set_port(port);
+        Ok(Value::String(listen.to_string()))
+    }
+
+    fn finish(mut self) -> Result<Config, Vec<Problem>> {
+        if !self.problems.is_empty() {
+            return Err(self.problems);
+        }
+        let (program, settings) =
+            self.values.clone().into_iter().partition::<Table, _>(|(name, _)| is_of_program(name));
+        let whole = |error: toml::de::Error| vec![Problem(error.message().into())];
+        let settings = Settings::deserialize(settings).map_err(whole)?;
+        let program = Program::deserialize(program).map_err(whole)?;
+        if let Err(error) = settings.check() {
+            let option = error.name.split('.').next().unwrap_or(error.name);
+            let place = self.origins.get(option).map(|origin| format!("{origin}: ")).unwrap_or_default();
+            return Err(vec![Problem(format!("{place}{error}"))]);
+        }
+        self.notes.dedup();
+        let Merge { values, origins, notes, .. } = self;
+        Ok(Config { settings, program, file: None, notes, values, origins })
+    }
+}
+
+fn is_of_program(name: &str) -> bool {
+    ["demo", "log", "log_format"].contains(&name)
+}
+
+/// One line about a name that is none, in the spelling of the place it was given at.
+fn not_found(name: &str, origin: &Origin, why: &NotFound) -> Problem {
+    let place = match origin {
+        Origin::File { .. } => format!("{origin}: {name}"),
+        Origin::Flag(flag) if flag.starts_with("--set") => format!("{origin} {name}"),
+        _ => origin.to_string(),
+    };
+    Problem(match why {
+        NotFound::Refused(why) => format!("{place}: CometD's option has no equivalent: {why}"),
+        NotFound::Unknown { nearest: None } => format!("{place}: there is no such setting; see encke config show"),
+        NotFound::Unknown { nearest: Some(nearest) } => {
+            let nearest = match origin {
+                Origin::Environment(_) => format!("ENCKE_{}", options::variable(nearest)),
+                _ => nearest.to_string(),
+            };
+            format!("{place}: there is no such setting; did you mean {nearest}?")
+        }
+    })
+}
+
+/// What a text means for an option whose default is of a type. What cannot be read stays a text and is refused as such.
+fn typed(text: &str, default: &Value) -> Value {
+    let text = text.trim();
+    match default {
+        Value::Integer(_) => text.parse().map_or_else(|_| Value::String(text.into()), Value::Integer),
+        Value::Boolean(_) => text.parse().map_or_else(|_| Value::String(text.into()), Value::Boolean),
+        Value::Array(_) if text.starts_with('[') => {
+            let table: Result<Table, _> = toml::from_str(&format!("value = {text}"));
+            let value = table.ok().and_then(|mut table| table.remove("value"));
+            value.unwrap_or_else(|| Value::String(text.into()))
+        }
+        Value::Array(_) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Value::Array(items.map(|item| Value::String(item.into())).collect())
+        }
+        _ => Value::String(text.into()),
+    }
+}
+
+/// Where CometD's value means something else than ours.
+fn from_cometd(name: &str, value: Value, default: &Value) -> Value {
+    match (name, value) {
+        // "" allows all.
+        ("transports", Value::Array(list)) if list.is_empty() => default.clone(),
+        // A servlet's mapping.
+        ("mounts", Value::Array(list)) => {
+            let mount = |item: Value| match item {
+                Value::String(text) => Value::String(text.strip_suffix("/*").unwrap_or(&text).into()),
+                other => other,
+            };
+            Value::Array(list.into_iter().map(mount).collect())
+        }
+        // 0 or less refuses.
+        ("browser_surplus_interval_ms", Value::Integer(..0)) => Value::Integer(0),
+        (_, value) => value,
+    }
+}
+
+/// What would be right in place of a value of the wrong type or range.
+fn wanted(name: &str, value: &Value, default: &Value, error: &toml::de::Error) -> String {
+    if let Some((_, expected)) =
+        error.message().split_once("unknown variant").and_then(|(_, rest)| rest.split_once("expected "))
+    {
+        return expected.replace('`', "");
+    }
+    match (default, value) {
+        (Value::Integer(_), Value::Integer(..0)) => "a whole number, 0 or more".into(),
+        (Value::Integer(_), Value::Integer(_)) => "a smaller number".into(),
+        (Value::Integer(_), _) => "a whole number".into(),
+        (Value::Boolean(_), _) => "true or false".into(),
+        (Value::Array(_), Value::Array(_)) => error.message().replace('\n', "; "),
+        (Value::Array(_), _) => "a list".into(),
+        _ if name == "listen" => "an address and a port such as 127.0.0.1:8080".into(),
+        _ => "a text".into(),
+    }
+}
+
+/// The file that is read when none is named.
+pub(crate) const FILE: &str = "encke.toml";
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

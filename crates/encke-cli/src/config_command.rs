@@ -1,0 +1,185 @@
+//! `encke config`: write, check and show a configuration.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use toml::Value;
+
+use crate::config::{Sources, defaults};
+use crate::{FAILED, USAGE, complain, options};
+
+/// Writes a file with every setting, commented out, unless there is one.
+pub(crate) fn init(path: &Path) -> ExitCode {
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    match file.and_then(|mut file| file.write_all(template().as_bytes())) {
+        Ok(()) => {
+            println!("{} written: every setting with its default", path.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            complain(&format_args!("{}: {error}", path.display()));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Says what is wrong with a file and the environment, or that nothing is.
+pub(crate) fn check(sources: &Sources) -> ExitCode {
+    match sources.read() {
+        Ok(config) => {
+            for note in &config.notes {
+                println!("note: {note}");
+            }
+            match &config.file {
+                Some(path) => println!("{}: good", path.display()),
+                None => println!("no file, so the defaults hold: good"),
+            }
+            ExitCode::SUCCESS
+        }
+        Err(problems) => complain_all(&problems),
+    }
+}
+
+/// Shows every setting as it holds, and where it comes from.
+pub(crate) fn show(sources: &Sources) -> ExitCode {
+    match sources.read() {
+        Ok(config) => {
+            for (option, value, origin) in config.effective() {
+                match origin {
+                    Some(origin) => println!("{} = {value}  # {origin}", option.name),
+                    None => println!("{} = {value}", option.name),
+                }
+            }
+            ExitCode::SUCCESS
+        }
+        Err(problems) => complain_all(&problems),
+    }
+}
+
+/// Prints `docs/configuration.md`.
+pub(crate) fn docs() -> ExitCode {
+    print!("{}", reference());
+    ExitCode::SUCCESS
+}
+
+/// One line for each problem.
+pub(crate) fn complain_all(problems: &[crate::layers::Problem]) -> ExitCode {
+    problems.iter().for_each(|problem| complain(problem));
+    ExitCode::from(USAGE)
+}
+
+/// The file that `init` writes.
+fn template() -> String {
+    let defaults = defaults();
+    let mut out = String::from("# Settings of encke serve. Each line shows a default; take away its # to change it.\n");
+    for group in options::GROUPS {
+        let _ = write!(out, "\n# ---- {}\n", group.title);
+        for option in group.options {
+            let _ = write!(out, "\n# {}\n# {} = {}\n", option.doc, option.name, default_of(option.name, &defaults));
+        }
+    }
+    out
+}
+
+/// The text of `docs/configuration.md`.
+fn reference() -> String {
+    let defaults = defaults();
+    let mut out = String::from(INTRODUCTION);
+    for group in options::GROUPS {
+        let _ = write!(
+            out,
+            "\n## {}\n\n| name | default | CometD | what it is |\n| --- | --- | --- | --- |\n",
+            group.title
+        );
+        for option in group.options {
+            let cometd: Vec<String> = option.cometd.iter().map(|name| format!("`{name}`")).collect();
+            let default = default_of(option.name, &defaults);
+            let _ = writeln!(out, "| `{}` | `{default}` | {} | {} |", option.name, cometd.join(", "), option.doc);
+        }
+    }
+    out.push_str(CHANNELS);
+    out.push_str(COMETD);
+    let prefixes: Vec<String> = options::PREFIXES.iter().map(|prefix| format!("`{prefix}`")).collect();
+    let _ = write!(out, "Prefixes: {}.\n\n| not taken | why, or what to use |\n| --- | --- |\n", prefixes.join(", "));
+    for (name, why) in options::REFUSED {
+        let _ = writeln!(out, "| `{name}` | {why} |");
+    }
+    out
+}
+
+fn default_of(name: &str, defaults: &toml::Table) -> Value {
+    match name {
+        "port" => Value::Integer(i64::from(encke::Settings::default().listen.port())),
+        name => defaults[name].clone(),
+    }
+}
+
+const INTRODUCTION: &str = "# Configuration
+
+<!-- Made by `encke config docs` from crates/encke-cli/src/options.rs; a test compares. -->
+
+`encke serve` runs without any configuration: on loopback, port 8080. Every setting below has one name, used in three places:
+
+| place | spelling | example |
+| --- | --- | --- |
+| flag | with dashes | `encke serve --timeout-ms 5000` |
+| environment | `ENCKE_` and capitals | `ENCKE_TIMEOUT_MS=5000` |
+| file | as it is | `timeout_ms = 5000` |
+
+A flag comes before the environment, the environment before the file, the file before the default. The file is TOML:
+`--config FILE`, or `ENCKE_CONFIG`, or else `encke.toml` in the working folder if it is there. `--set NAME=VALUE` takes any
+name, CometD's too. Lists are written with commas in flags and in the environment: `--transports websocket,long-polling`.
+A setting that is on or off is a switch as a flag: `--timestamps`, `--no-demo`.
+
+- `encke config init` writes a file with every setting and its default.
+- `encke config check` names what is wrong with a file: line, name, value, and what would be right.
+- `encke config show` shows all settings as they hold, and where each comes from.
+
+On SIGHUP the server reads file and environment again and takes over what can change while it runs; for the rest it says that
+a restart is needed. A file with a fault changes nothing.
+";
+
+const CHANNELS: &str = "
+### Rules for channels
+
+```toml
+[[channels]]
+pattern = \"/stock/**\"
+slow_consumer = \"keep-latest\"   # or \"disconnect\" (the default), \"drop-oldest\"
+lazy = true                      # messages wait for the next other message, or for their time
+lazy_timeout_ms = 1000           # 0: lazy_timeout_max_ms
+broadcast_to_publisher = false   # instead of the setting of this name
+```
+";
+
+const COMETD: &str = "
+## CometD's names
+
+Names of CometD's server options are taken in all three places, with or without the prefix of a transport. Encke has one value
+for all transports, so `ws.timeout` sets `timeout_ms`, with a note in the log; two that disagree are refused.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_is_what_the_options_say() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(kept == reference(), "run: cargo run -p encke-cli -- config docs > docs/configuration.md");
+    }
+
+    #[test]
+    fn the_file_of_init_holds_every_option_with_its_default() {
+        let template = template();
+        let is_setting = |line: &str| options::all().any(|option| line.starts_with(&format!("# {} = ", option.name)));
+        let text: String =
+            template.lines().filter(|line| is_setting(line)).map(|line| format!("{}\n", &line[2..])).collect();
+        let mut table: toml::Table = toml::from_str(&text).expect("TOML");
+        assert_eq!(table.remove("port"), Some(Value::Integer(8080)));
+        assert_eq!(table, defaults());
+    }
+}

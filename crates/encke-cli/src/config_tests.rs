@@ -1,0 +1,153 @@
+//! Precedence, aliases, and what is said about values that cannot be.
+
+use super::*;
+
+/// A file under a name of its own that goes away with the test.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new(text: &str) -> TempFile {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("encke-config-{}-{number}.toml", std::process::id()));
+        std::fs::write(&path, text).expect("a temporary file");
+        TempFile(path)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn read(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, Vec<String>> {
+    let file = TempFile::new(file);
+    let flag = |(name, value): &(&str, &str)| Given {
+        name: (*name).into(),
+        value: Raw::Text((*value).into()),
+        origin: Origin::Flag(format!("--{}", options::flag(name))),
+    };
+    let sources = Sources {
+        file: Some(file.0.clone()),
+        environment: environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+        flags: flags.iter().map(flag).collect(),
+    };
+    let shown = file.0.display().to_string();
+    sources.read().map_err(|problems| problems.iter().map(|problem| problem.0.replace(&shown, "FILE")).collect())
+}
+
+fn problem(file: &str) -> String {
+    read(file, &[], &[]).expect_err(file).join("\n")
+}
+
+#[test]
+fn every_option_but_port_has_a_default() {
+    let defaults = defaults();
+    let missing: Vec<&str> =
+        options::all().map(|option| option.name).filter(|name| !defaults.contains_key(*name)).collect();
+    assert_eq!(missing, ["port"]);
+    assert_eq!(defaults.len() + 1, options::all().count());
+}
+
+#[test]
+fn flags_come_before_environment_before_file_before_defaults() {
+    let file = "timeout_ms = 1\ninterval_ms = 1\nmax_interval_ms = 1\n";
+    let config = read(file, &[("ENCKE_INTERVAL_MS", "2"), ("ENCKE_MAX_INTERVAL_MS", "2")], &[("max_interval_ms", "3")]);
+    let settings = config.expect("valid").settings;
+    assert_eq!((settings.timeout_ms, settings.interval_ms, settings.max_interval_ms), (1, 2, 3));
+    assert_eq!(settings.lazy_timeout_max_ms, Settings::default().lazy_timeout_max_ms);
+}
+
+#[test]
+fn port_changes_the_port_of_listen_only() {
+    let listen = |file, environment, flags| read(file, environment, flags).expect("valid").settings.listen.to_string();
+    assert_eq!(listen("port = 9000", &[], &[]), "127.0.0.1:9000");
+    assert_eq!(listen("port = 9000\nlisten = \"0.0.0.0:1\"", &[], &[]), "0.0.0.0:9000");
+    assert_eq!(listen("port = 9000", &[("ENCKE_LISTEN", "[::1]:2")], &[]), "[::1]:2");
+    assert_eq!(listen("listen = \"0.0.0.0:1\"", &[("ENCKE_PORT", "3")], &[("port", "0")]), "0.0.0.0:0");
+}
+
+#[test]
+fn cometds_names_and_texts_are_taken_everywhere() {
+    let file = "maxInterval = \"15000\"\nws.maxMessageSize = 70000\nallowedTransports = \"long-polling, websocket\"\n\
+                cometdURLMapping = \"/cometd/*\"\nmultiSessionInterval = -1\n";
+    let environment = [("ENCKE_LONG_POLLING_JSON_TIMEOUT", "7000"), ("ENCKE_TRUSTCLIENTSESSION", "true")];
+    let config = read(file, &environment, &[("browserCookieName", "B")]).expect("valid");
+    let settings = config.settings;
+    assert_eq!((settings.max_interval_ms, settings.message_bytes_max, settings.timeout_ms), (15_000, 70_000, 7_000));
+    assert_eq!(settings.transports, [encke::TransportName::LongPolling, encke::TransportName::Websocket]);
+    assert_eq!((settings.mounts, settings.browser_surplus_interval_ms), (vec!["/cometd".to_string()], 0));
+    assert!(settings.trust_client_session);
+    assert_eq!(settings.cookie_name, "B");
+    assert_eq!(config.notes.len(), 2, "what was meant for one transport gets a word: {:?}", config.notes);
+}
+
+#[test]
+fn an_alias_and_a_name_that_disagree_are_refused() {
+    assert_eq!(problem("timeout_ms = 1\nws.timeout = 2\n"), "FILE:2: timeout_ms is 2 here, but 1 at FILE:1");
+    assert!(read("timeout_ms = 2\nws.timeout = 2\n", &[], &[]).is_ok());
+}
+
+#[test]
+fn a_wrong_name_is_told_with_its_line_and_the_right_one() {
+    assert_eq!(
+        problem("\ntimout_ms = 5\nmaxQueue = 7\n"),
+        "FILE:3: maxQueue: CometD's option has no equivalent: in CometD it limits nothing; use outbox_messages_max and \
+         outbox_bytes_max\nFILE:2: timout_ms: there is no such setting; did you mean timeout_ms?"
+    );
+    let problems = read("", &[("ENCKE_TIMOUT_MS", "5")], &[]).expect_err("no such name");
+    assert_eq!(problems, ["ENCKE_TIMOUT_MS: there is no such setting; did you mean ENCKE_TIMEOUT_MS?"]);
+}
+
+#[test]
+fn a_wrong_value_is_told_with_what_would_be_right() {
+    let cases = [
+        ("timeout_ms = \"5\"", "FILE:1: timeout_ms = \"5\": a whole number"),
+        ("timeout_ms = -5", "FILE:1: timeout_ms = -5: a whole number, 0 or more"),
+        ("duplicate_connect_status = 70000", "FILE:1: duplicate_connect_status = 70000: a smaller number"),
+        ("duplicate_connect_status = 200", "FILE:1: duplicate_connect_status = 200: an HTTP status from 400 to 599"),
+        ("demo = \"yes\"", "FILE:1: demo = \"yes\": true or false"),
+        ("transports = [\"sse\"]", "FILE:1: transports = [\"sse\"]: one of websocket, long-polling, callback-polling"),
+        ("log_format = \"xml\"", "FILE:1: log_format = \"xml\": text or json"),
+        ("log = \"loud\"", "FILE:1: log = \"loud\": off, error, warn, info, debug, trace, or such as warn,encke=debug"),
+        ("listen = \"localhost\"", "FILE:1: listen = \"localhost\": an address and a port such as 127.0.0.1:8080"),
+        ("port = 70000", "FILE:1: port = 70000: a whole number from 0 to 65535"),
+        ("mounts = 7", "FILE:1: mounts = 7: a list"),
+        ("cookie_name = 7", "FILE:1: cookie_name = 7: a text"),
+    ];
+    for (file, expected) in cases {
+        assert_eq!(problem(file), expected);
+    }
+    let rule = problem("[[channels]]\npattern = \"/a\"\nslow_consumer = \"wait\"");
+    assert!(rule.starts_with("FILE:1: channels = ") && rule.contains("keep-latest"), "{rule}");
+    let pattern = problem("shards = 1\n[[channels]]\npattern = \"a\"");
+    assert!(pattern.starts_with("FILE:2: channels.pattern = a: "), "{pattern}");
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    assert_eq!(problem("timeout_ms = \"5\"\nshards = true\nx = 1\n").lines().count(), 3);
+}
+
+#[test]
+fn a_file_that_was_named_must_be_there() {
+    let sources = Sources { file: Some("/nowhere/encke.toml".into()), ..Sources::default() };
+    let problems = sources.read().expect_err("no such file");
+    assert!(problems[0].0.starts_with("/nowhere/encke.toml: "), "{problems:?}");
+}
+
+#[test]
+fn channel_rules_may_come_from_a_flag() {
+    let rules = r#"[{ pattern = "/stock/*", slow_consumer = "keep-latest" }]"#;
+    let config = read("", &[], &[("channels", rules)]).expect("valid");
+    assert_eq!(config.settings.channels[0].slow_consumer, encke::SlowConsumer::KeepLatest);
+}
+
+#[test]
+fn changes_are_named_with_both_values() {
+    let old = read("timeout_ms = 1", &[], &[]).expect("valid");
+    let new = read("timeout_ms = 2", &[], &[]).expect("valid");
+    assert_eq!(new.changes_from(&old), [("timeout_ms", "1".to_string(), "2".to_string())]);
+}

@@ -1,0 +1,162 @@
+//! Where settings come from: a file, the environment, flags. Each is read into the same list of names and values.
+
+use std::fmt;
+use std::path::Path;
+
+use toml::Value;
+use toml::de::{DeTable, DeValue};
+
+use crate::options;
+
+/// A value under the name it was given.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    pub(crate) name: String,
+    pub(crate) value: Raw,
+    pub(crate) origin: Origin,
+}
+
+/// A value as it was given.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Raw {
+    /// From a flag or the environment: the option's type tells what it means.
+    Text(String),
+    /// From a file.
+    Typed(Value),
+}
+
+/// Where a value was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A line of a file, counted from 1.
+    File { path: String, line: usize },
+    /// A variable of the environment.
+    Environment(String),
+    /// A flag, with its dashes.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File { path, line } => write!(f, "{path}:{line}"),
+            Origin::Environment(name) | Origin::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One line that says what is wrong with the configuration: the user's fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem(pub(crate) String);
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Reads a file.
+pub(crate) fn of_file(path: &Path) -> Result<Vec<Given>, Vec<Problem>> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| vec![Problem(format!("{shown}: {error}"))])?;
+    of_text(&shown, &text)
+}
+
+/// Reads the text of a file. Tables that are no option are CometD's prefixes: `[ws]` and `timeout` are `ws.timeout`.
+fn of_text(path: &str, text: &str) -> Result<Vec<Given>, Vec<Problem>> {
+    let line_of = |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
+    let broken = |error: toml::de::Error| {
+        let line = line_of(error.span().map_or(0, |span| span.start));
+        vec![Problem(format!("{path}:{line}: {}", error.message().replace('\n', "; ")))]
+    };
+    let spanned = DeTable::parse(text).map_err(broken)?;
+    let values: toml::Table = toml::from_str(text).map_err(broken)?;
+    let mut given = Vec::new();
+    collect(spanned.get_ref(), &values, "", &mut |name, at, value| {
+        let origin = Origin::File { path: path.into(), line: line_of(at) };
+        given.push(Given { name, value: Raw::Typed(value), origin });
+    });
+    Ok(given)
+}
+
+/// Walks the same table twice: `spanned` knows where things stand, `values` has them whole.
+fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut dyn FnMut(String, usize, Value)) {
+    for (key, place) in spanned {
+        let name = format!("{prefix}{}", key.get_ref());
+        match (place.get_ref(), values.get(key.get_ref().as_ref())) {
+            (DeValue::Table(inner), Some(Value::Table(values))) if options::find(&name).is_err() => {
+                collect(inner, values, &format!("{name}."), put);
+            }
+            (_, Some(value)) => put(name, key.span().start, value.clone()),
+            (_, None) => {}
+        }
+    }
+}
+
+/// Picks the settings out of an environment. An empty variable counts as not set.
+pub(crate) fn of_environment(variables: impl Iterator<Item = (String, String)>) -> Vec<Given> {
+    let mut given = Vec::new();
+    for (name, value) in variables {
+        let Some(rest) = name.strip_prefix("ENCKE_") else { continue };
+        if value.is_empty() || OTHER_VARIABLES.contains(&rest) || is_of_kubernetes(rest, &value) {
+            continue;
+        }
+        given.push(Given { name: rest.into(), value: Raw::Text(value), origin: Origin::Environment(name) });
+    }
+    given
+}
+
+/// Kubernetes puts `ENCKE_PORT=tcp://…` and more into every pod beside a service called `encke`.
+fn is_of_kubernetes(rest: &str, value: &str) -> bool {
+    rest.starts_with("SERVICE_") || rest.starts_with("PORT_") || (rest == "PORT" && value.contains("://"))
+}
+
+/// Variables that are no settings: the file to read, the server to talk to.
+const OTHER_VARIABLES: &[&str] = &["CONFIG", "URL"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(given: &[Given]) -> Vec<(&str, String)> {
+        given.iter().map(|given| (given.name.as_str(), given.origin.to_string())).collect()
+    }
+
+    #[test]
+    fn a_file_gives_names_with_their_lines() {
+        let text = "# a comment\ntimeout_ms = 5\n\nws.maxMessageSize = 2048\n[long-polling]\njson.timeout = 3\n\n[[channels]]\npattern = \"/a\"\n";
+        let given = of_text("f.toml", text).expect("valid");
+        let mut found = names(&given);
+        found.sort();
+        let expected = [
+            ("channels", "f.toml:8"),
+            ("long-polling.json.timeout", "f.toml:6"),
+            ("timeout_ms", "f.toml:2"),
+            ("ws.maxMessageSize", "f.toml:4"),
+        ];
+        assert_eq!(found, expected.map(|(name, origin)| (name, origin.to_string())));
+    }
+
+    #[test]
+    fn a_file_that_is_not_toml_is_told_with_its_line() {
+        let problems = of_text("f.toml", "timeout_ms = 5\nshards = = 2\n").expect_err("not TOML");
+        assert!(problems[0].0.starts_with("f.toml:2: "), "{problems:?}");
+        assert!(!problems[0].0.contains('\n'), "{problems:?}");
+    }
+
+    #[test]
+    fn the_environment_gives_only_what_is_ours() {
+        let variables = [
+            ("PATH", "/bin"),
+            ("ENCKE_TIMEOUT_MS", "5"),
+            ("ENCKE_CONFIG", "f.toml"),
+            ("ENCKE_URL", "http://a"),
+            ("ENCKE_SHARDS", ""),
+            ("ENCKE_SERVICE_HOST", "10.0.0.1"),
+            ("ENCKE_PORT", "tcp://10.0.0.1:8080"),
+            ("ENCKE_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+        ];
+        let given = of_environment(variables.into_iter().map(|(name, value)| (name.into(), value.into())));
+        assert_eq!(names(&given), [("TIMEOUT_MS", "ENCKE_TIMEOUT_MS".to_string())]);
+    }
+}

@@ -1,0 +1,446 @@
+//! Every option of `encke serve`: its name, what CometD calls it, what it does. Flags, environment, file and
+//! `docs/configuration.md` all come from this table.
+
+/// One option.
+#[derive(Debug)]
+pub(crate) struct Opt {
+    /// Its name in the file. The flag has dashes (`--timeout-ms`), the environment `ENCKE_` and capitals.
+    pub(crate) name: &'static str,
+    /// Names CometD has for it.
+    pub(crate) cometd: &'static [&'static str],
+    /// What it is, in Markdown; the same words as in `encke::Settings`.
+    pub(crate) doc: &'static str,
+}
+
+/// Options that belong together.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) title: &'static str,
+    pub(crate) options: &'static [Opt],
+}
+
+/// An option found by one of its names.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) option: &'static Opt,
+    /// It was named as CometD does.
+    pub(crate) is_alias: bool,
+    /// CometD has it for one transport (`ws.timeout`), Encke for all.
+    pub(crate) is_widened: bool,
+}
+
+/// Why a name is none.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotFound {
+    /// CometD's, but without an equivalent: why, or what to use.
+    Refused(&'static str),
+    /// Nobody's; perhaps this was meant.
+    Unknown { nearest: Option<&'static str> },
+}
+
+/// All options in the order they are shown in.
+pub(crate) fn all() -> impl Iterator<Item = &'static Opt> {
+    GROUPS.iter().flat_map(|group| group.options)
+}
+
+/// Finds an option by its name, or by CometD's with or without a transport's prefix.
+pub(crate) fn find(name: &str) -> Result<Found, NotFound> {
+    if let Some(option) = all().find(|option| option.name == name) {
+        return Ok(Found { option, is_alias: false, is_widened: false });
+    }
+    let prefix = PREFIXES.iter().find(|prefix| name.starts_with(**prefix)).copied().unwrap_or("");
+    let bare = &name[prefix.len()..];
+    if let Some(option) = all().find(|option| option.cometd.contains(&bare)) {
+        return Ok(Found {
+            option,
+            is_alias: true,
+            is_widened: !prefix.is_empty() && OF_EACH_TRANSPORT.contains(&bare),
+        });
+    }
+    if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| match refused.strip_suffix('*') {
+        Some(start) => bare.starts_with(start),
+        None => *refused == bare,
+    }) {
+        return Err(NotFound::Refused(why));
+    }
+    Err(NotFound::Unknown { nearest: nearest(bare) })
+}
+
+/// Finds an option by the rest of an `ENCKE_…` variable: any name in capitals, `_` for all that is no letter or digit.
+pub(crate) fn find_variable(rest: &str) -> Result<Found, NotFound> {
+    let aliases = all().flat_map(|option| option.cometd).chain(REFUSED.iter().map(|(name, _)| name));
+    let spellings =
+        aliases.flat_map(|alias| PREFIXES.iter().chain(&[""]).map(move |prefix| format!("{prefix}{alias}")));
+    let names = all().map(|option| option.name.to_string()).chain(spellings);
+    let mut names = names.filter(|name| variable(name) == rest);
+    find(&names.next().unwrap_or_else(|| rest.to_ascii_lowercase()))
+}
+
+/// The environment's spelling of a name, without `ENCKE_`.
+pub(crate) fn variable(name: &str) -> String {
+    let capital = |byte: char| if byte.is_ascii_alphanumeric() { byte.to_ascii_uppercase() } else { '_' };
+    name.chars().map(capital).collect()
+}
+
+/// The flag's spelling of a name, without `--`.
+pub(crate) fn flag(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+/// The option whose name, ours or CometD's, is least far from `name`, if any is near.
+fn nearest(name: &str) -> Option<&'static str> {
+    let plain = |text: &str| -> Vec<char> {
+        text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    let wanted = plain(name);
+    let names = all().flat_map(|option| [option.name].into_iter().chain(option.cometd.iter().copied()));
+    let (distance, best) = names.map(|known| (distance(&wanted, &plain(known)), known)).min_by_key(|(far, _)| *far)?;
+    (distance <= 1 + wanted.len() / 4).then_some(best)
+}
+
+/// How many letters must be put in, taken out or changed to get from one word to the other.
+fn distance(from: &[char], to: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (at, letter) in from.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (column, other) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != other);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+const fn option(name: &'static str, cometd: &'static [&'static str], doc: &'static str) -> Opt {
+    Opt { name, cometd, doc }
+}
+
+/// The table.
+pub(crate) const GROUPS: &[Group] = &[
+    Group {
+        title: "Where",
+        options: &[
+            option("listen", &[], "Address and port to listen on. Port 0 takes a free one."),
+            option("port", &[], "The port of `listen` alone. 0 takes a free one."),
+            option("shards", &[], "How many shards (threads with their own sessions) to run. 0: one per core."),
+        ],
+    },
+    Group {
+        title: "Bayeux timing",
+        options: &[
+            option("timeout_ms", &["timeout"], "How long a `/meta/connect` is held, in milliseconds."),
+            option("interval_ms", &["interval"], "How long a client waits between two connects, in milliseconds."),
+            option(
+                "max_interval_ms",
+                &["maxInterval"],
+                "How long after `interval_ms` a silent session lives, in milliseconds.",
+            ),
+            option(
+                "client_interval_max_ms",
+                &[],
+                "The most a client may ask for as its own grace or hold time, in milliseconds.",
+            ),
+            option(
+                "lazy_timeout_max_ms",
+                &["maxLazyTimeout"],
+                "How long a lazy message waits at most, in milliseconds.",
+            ),
+            option(
+                "handshake_timeout_ms",
+                &[],
+                "How long a socket may stay without a Bayeux handshake, in milliseconds.",
+            ),
+            option(
+                "websocket_idle_timeout_ms",
+                &["idleTimeout"],
+                "How long a WebSocket may stay without any frame from its client, in milliseconds. 0: for ever.",
+            ),
+            option(
+                "request_timeout_ms",
+                &[],
+                "How long the headers or the body of a request may take to arrive, in milliseconds.",
+            ),
+            option("keep_alive_timeout_ms", &[], "How long an idle keep-alive connection stays open, in milliseconds."),
+            option(
+                "drain_timeout_ms",
+                &[],
+                "How long a draining server waits for its clients to leave, in milliseconds.",
+            ),
+            option(
+                "drain_spread_ms",
+                &[],
+                "Clients told to come back at a drain spread over this time, in milliseconds.",
+            ),
+        ],
+    },
+    Group {
+        title: "Bayeux behaviour",
+        options: &[
+            option(
+                "transports",
+                &["allowedTransports"],
+                "The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.",
+            ),
+            option(
+                "mounts",
+                &["cometdURLMapping"],
+                "The paths the Bayeux endpoint answers on, each with all its sub-paths.",
+            ),
+            option(
+                "broadcast_to_publisher",
+                &["broadcastToPublisher"],
+                "Whether a publisher that subscribes to its own channel gets its own messages.",
+            ),
+            option(
+                "connect_deliver_only",
+                &["metaConnectDeliverOnly"],
+                "Whether messages reach long-polling clients only with connect replies.",
+            ),
+            option(
+                "forward_ext",
+                &[],
+                "Whether the `ext` of a published message reaches the subscribers (the binary extension needs it).",
+            ),
+            option(
+                "timestamps",
+                &[],
+                "Whether replies and publications carry a `timestamp` (the timestamp extension).",
+            ),
+            option(
+                "activity_timeout_ms",
+                &[],
+                "Disconnects a session without messages from its client for so long, in milliseconds (the activity extension). 0: off.",
+            ),
+            option("activity_counts_deliveries", &[], "Whether messages to a session count as its activity, too."),
+            option("channels", &[], "Rules for channels; of several that match, the first is taken."),
+        ],
+    },
+    Group {
+        title: "Browsers",
+        options: &[
+            option(
+                "allowed_origins",
+                &[],
+                "Origins (`https://example.com`) allowed beside the server's own. `*` allows all, without credentials.",
+            ),
+            option(
+                "allowed_hosts",
+                &[],
+                "Host names a browser may use for this server; empty: any, except that a loopback server answers to loopback names only.",
+            ),
+            option(
+                "browser_sessions_max",
+                &["maxSessionsPerBrowser"],
+                "Connects held at the same time for one browser; more are told to poll. -1: no limit, 0: none.",
+            ),
+            option(
+                "browser_surplus_interval_ms",
+                &["multiSessionInterval"],
+                "Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.",
+            ),
+            option(
+                "trust_client_session",
+                &["trustClientSession"],
+                "Whether a request needs no cookie, only a `clientId`.",
+            ),
+            option("cookie_name", &["browserCookieName"], "The name of the cookie that tells browsers apart."),
+            option("cookie_domain", &["browserCookieDomain"], "The domain of the cookie. Empty: none."),
+            option("cookie_path", &["browserCookiePath"], "The path of the cookie."),
+            option(
+                "cookie_max_age_s",
+                &["browserCookieMaxAge"],
+                "The life of the cookie in seconds. -1: until the browser closes.",
+            ),
+            option("cookie_http_only", &["browserCookieHttpOnly"], "Whether scripts cannot see the cookie."),
+            option("cookie_secure", &["browserCookieSecure"], "Whether the cookie is sent over TLS only."),
+            option(
+                "cookie_same_site",
+                &["browserCookieSameSite"],
+                "The cookie's `SameSite`: `Lax`, `Strict`, `None`, or empty for none.",
+            ),
+            option(
+                "cookie_partitioned",
+                &["browserCookiePartitioned"],
+                "Whether the cookie is partitioned by top-level site.",
+            ),
+            option(
+                "duplicate_connect_status",
+                &["duplicateMetaConnectHttpResponseCode"],
+                "The HTTP status that ends a held connect when a newer one replaces it (400 to 599).",
+            ),
+            option(
+                "callback_parameter",
+                &["callbackParameter"],
+                "The query parameter that names the callback of callback-polling.",
+            ),
+            option("metrics_public", &[], "Whether `/metrics` answers to other machines, too."),
+        ],
+    },
+    Group {
+        title: "Limits",
+        options: &[
+            option("connections_max", &[], "Open connections of the whole server."),
+            option("sessions_max", &[], "Sessions of the whole server."),
+            option(
+                "message_bytes_max",
+                &["maxMessageSize"],
+                "Size of one WebSocket message or request body, in bytes.",
+            ),
+            option("header_bytes_max", &[], "Size of all headers of a request, in bytes."),
+            option("batch_messages_max", &[], "Messages in one batch."),
+            option("json_depth_max", &[], "Depth of nesting in JSON."),
+            option("channel_bytes_max", &[], "Length of a channel name, in bytes."),
+            option("channel_segments_max", &[], "Segments of a channel name."),
+            option("channels_max", &[], "Channels and patterns with a subscriber, of one shard."),
+            option("subscriptions_max", &[], "Subscriptions of one session."),
+            option("outbox_messages_max", &[], "Messages that wait in the outbox of one session."),
+            option("outbox_bytes_max", &[], "Bytes that wait in the outbox of one session."),
+            option(
+                "callback_bytes_max",
+                &["callbackParameterMaxLength"],
+                "Length of the name of a JSONP callback, in bytes.",
+            ),
+            option("mailbox_messages_max", &[], "Batches of work that wait in the mailbox of one shard."),
+            option("fairness_budget_us", &[], "Time after which a fan-out lets others go first, in microseconds."),
+        ],
+    },
+    Group {
+        title: "The program",
+        options: &[
+            option(
+                "demo",
+                &[],
+                "Whether the chat page's services run: `/service/members`, `/service/privatechat`, `/service/echo`, and the filter of `/chat/**`.",
+            ),
+            option(
+                "log",
+                &[],
+                "What is logged: `off`, `error`, `warn`, `info`, `debug` or `trace`, or levels by module such as `warn,encke=debug`.",
+            ),
+            option("log_format", &[], "How logs look: `text` or `json`."),
+        ],
+    },
+];
+
+/// What CometD puts before a name to mean one transport, the longest first.
+pub(crate) const PREFIXES: &[&str] = &[
+    "callback-polling.jsonp.",
+    "long-polling.jsonp.",
+    "long-polling.json.",
+    "callback-polling.",
+    "long-polling.",
+    "ws.",
+];
+
+/// CometD's options that may differ between its transports, and may not here.
+const OF_EACH_TRANSPORT: &[&str] =
+    &["timeout", "interval", "maxInterval", "maxLazyTimeout", "metaConnectDeliverOnly", "maxMessageSize"];
+
+/// CometD's options without an equivalent, and why. A `*` stands for any end.
+pub(crate) const REFUSED: &[(&str, &str)] = &[
+    ("allowMessageDeliveryDuringHandshake", "messages follow with the first connect"),
+    ("allowMultiSessionsNoBrowser", "CometD removed it in 3.1; trust_client_session may be what you want"),
+    ("bayeuxServerContextAttributeName", "there is no servlet context"),
+    ("bufferSize", "buffers are as large as what waits in them"),
+    ("enableExtension.*", "no WebSocket extension is offered"),
+    ("executorMaxThreads", "there is no thread pool; shards sets the number of threads"),
+    ("handshakeReconnect", "clients handshake again when the server tells them that their session is gone"),
+    ("http2MaxSessionsPerBrowser", "HTTP/2 is not spoken; browser_sessions_max is for HTTP/1.1"),
+    ("jsonContext", "there is one JSON engine, and it keeps data byte for byte"),
+    ("jsonDebug", "use log = \"debug\""),
+    ("maxProcessing", "requests are processed without waiting for anything"),
+    ("maxQueue", "in CometD it limits nothing; use outbox_messages_max and outbox_bytes_max"),
+    ("messagesPerFrame", "each message has its own frame, and frames are written together"),
+    ("oort.*", "there is no cluster"),
+    ("protocol", "sub-protocols are not looked at"),
+    ("requireHandshakePerConnection", "a session may always go on over a new connection"),
+    ("schedulerThreads", "timers belong to the shards; shards sets the number of threads"),
+    ("seti.*", "there is no cluster"),
+    ("sweepPeriod", "sessions end at their time; nothing is swept"),
+    ("sweepThreads", "sessions end at their time; nothing is swept"),
+    ("validateMessageFields", "messages are always checked"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name_of(name: &str) -> &'static str {
+        find(name).expect(name).option.name
+    }
+
+    /// The options' words must not drift from the library's.
+    #[test]
+    fn every_setting_of_the_library_is_an_option_with_the_same_words() {
+        let source = include_str!("../../encke/src/settings.rs");
+        let body = source.split("pub struct Settings {").nth(1).and_then(|rest| rest.split("\n}").next());
+        let (mut doc, mut settings) = (String::new(), Vec::new());
+        for line in body.expect("the struct").lines().map(str::trim) {
+            if let Some(words) = line.strip_prefix("///") {
+                doc = format!("{doc} {}", words.trim()).trim().to_string();
+            } else if let Some(field) = line.strip_prefix("pub ") {
+                let name = field.split(':').next().expect("a name");
+                settings.push((name.to_string(), std::mem::take(&mut doc)));
+            }
+        }
+        let of_program = ["port", "demo", "log", "log_format"];
+        let options: Vec<(String, String)> = all()
+            .filter(|option| !of_program.contains(&option.name))
+            .map(|option| (option.name.into(), option.doc.into()))
+            .collect();
+        for setting in &settings {
+            assert!(options.contains(setting), "the table lacks or words otherwise: {setting:?}");
+        }
+        assert_eq!(options.len(), settings.len(), "the table has an option that the library has not");
+    }
+
+    #[test]
+    fn no_two_options_share_a_name() {
+        let mut names: Vec<&str> =
+            all().flat_map(|option| [option.name].into_iter().chain(option.cometd.iter().copied())).collect();
+        names.extend(REFUSED.iter().map(|(name, _)| name));
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn cometds_names_are_found_with_and_without_prefix() {
+        assert_eq!(name_of("timeout"), "timeout_ms");
+        assert_eq!(name_of("long-polling.json.timeout"), "timeout_ms");
+        assert_eq!(name_of("ws.maxMessageSize"), "message_bytes_max");
+        assert_eq!(name_of("ws.idleTimeout"), "websocket_idle_timeout_ms");
+        assert_eq!(name_of("long-polling.jsonp.callbackParameter"), "callback_parameter");
+        assert!(find("ws.timeout").expect("found").is_widened);
+        assert!(!find("timeout").expect("found").is_widened);
+        assert!(!find("ws.idleTimeout").expect("found").is_widened);
+        assert_eq!(find("ws.timeout_ms").err(), Some(NotFound::Unknown { nearest: Some("timeout_ms") }));
+    }
+
+    #[test]
+    fn a_cometd_option_without_an_equivalent_is_refused_with_a_reason() {
+        for name in ["maxQueue", "ws.messagesPerFrame", "ws.enableExtension.permessage-deflate", "oort.url"] {
+            assert!(matches!(find(name), Err(NotFound::Refused(_))), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_slip_of_the_finger_is_recognised() {
+        let near = |name| find(name).expect_err("no such name");
+        assert_eq!(near("timout_ms"), NotFound::Unknown { nearest: Some("timeout_ms") });
+        assert_eq!(near("maxinterval"), NotFound::Unknown { nearest: Some("maxInterval") });
+        assert_eq!(near("cookie-name"), NotFound::Unknown { nearest: Some("cookie_name") });
+        assert_eq!(near("something_else_entirely"), NotFound::Unknown { nearest: None });
+    }
+
+    #[test]
+    fn a_variable_may_mean_our_name_or_cometds() {
+        assert_eq!(find_variable("TIMEOUT_MS").expect("ours").option.name, "timeout_ms");
+        assert_eq!(find_variable("MAXINTERVAL").expect("CometD's").option.name, "max_interval_ms");
+        assert_eq!(find_variable("LONG_POLLING_JSON_TIMEOUT").expect("CometD's").option.name, "timeout_ms");
+        assert_eq!(find_variable("TIMOUT_MS").err(), Some(NotFound::Unknown { nearest: Some("timeout_ms") }));
+        assert!(matches!(find_variable("MAXQUEUE"), Err(NotFound::Refused(_))));
+    }
+}

@@ -1,0 +1,98 @@
+//! `encke publish` and `encke subscribe`: small clients for people and scripts.
+
+use std::future::Future;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use encke_client::{Client, Error, Message, Options, RawValue};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::Program;
+use crate::logs::LogLevel;
+use crate::{FAILED, UNREACHABLE, USAGE, complain};
+
+/// Publishes one message and waits until the server has taken it.
+pub(crate) fn publish(matches: &ArgMatches) -> ExitCode {
+    let (url, channel, data) = (text(matches, "url"), text(matches, "channel"), text(matches, "data"));
+    let data = match RawValue::from_string(data.trim().into()) {
+        Ok(data) => data,
+        Err(error) => {
+            complain(&format_args!("the data is not JSON: {error}; texts need quotes, such as '\"hello\"'"));
+            return ExitCode::from(USAGE);
+        }
+    };
+    run(async {
+        let options = Options { reconnect: false, ..Options::default() };
+        let mut client = Client::connect_with(&url, options).await?;
+        client.publish(&channel, &data).await?;
+        // The message has arrived; a goodbye that gets lost changes nothing.
+        let _ = client.disconnect().await;
+        Ok(())
+    })
+}
+
+/// Prints messages until there were enough, or until a signal.
+pub(crate) fn subscribe(matches: &ArgMatches) -> ExitCode {
+    let url = text(matches, "url");
+    let channels: Vec<&String> = matches.get_many("channel").into_iter().flatten().collect();
+    let count: u64 = matches.get_one("count").copied().unwrap_or(u64::MAX);
+    LogLevel::start(&Program { log: "warn".into(), ..Program::default() });
+    run(async {
+        let mut client = Client::connect(&url).await?;
+        for channel in channels {
+            client.subscribe(channel).await?;
+        }
+        let mut printed = 0;
+        while printed < count {
+            if !print(&client.next().await?) {
+                break;
+            }
+            printed += 1;
+        }
+        let _ = client.disconnect().await;
+        Ok(())
+    })
+}
+
+/// Prints one line; `false` when nobody reads any more.
+fn print(message: &Message) -> bool {
+    let mut out = std::io::stdout().lock();
+    // JSON allows line breaks between its parts only, and there a space says the same.
+    let data = message.data.get().replace(['\n', '\r'], " ");
+    let channel = serde_json::Value::from(message.channel.as_str());
+    writeln!(out, r#"{{"channel":{channel},"data":{data}}}"#).and_then(|()| out.flush()).is_ok()
+}
+
+/// Runs until it is done or a signal comes, and turns the outcome into an exit code.
+fn run(work: impl Future<Output = Result<(), Error>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(&error);
+            return ExitCode::from(FAILED);
+        }
+    };
+    let outcome = runtime.block_on(async {
+        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            return work.await;
+        };
+        tokio::select! {
+            outcome = work => outcome,
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+        }
+    });
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    complain(&error);
+    ExitCode::from(match error {
+        Error::Url { .. } => USAGE,
+        Error::Unreachable { .. } => UNREACHABLE,
+        _ => FAILED,
+    })
+}
+
+fn text(matches: &ArgMatches, id: &str) -> String {
+    matches.get_one::<String>(id).cloned().unwrap_or_default()
+}

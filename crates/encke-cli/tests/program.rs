@@ -1,0 +1,315 @@
+//! The program as a user meets it: commands, exit codes, lines, signals.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running server that ends with the test.
+struct Server {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    log: BufReader<ChildStderr>,
+    url: String,
+}
+
+impl Server {
+    fn start(args: &[&str]) -> Server {
+        let mut command = encke(&["serve", "--port", "0"]);
+        let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        let log = BufReader::new(child.stderr.take().expect("piped"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("encke listening on ").expect("the address").to_string();
+        Server { child, out, log, url }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = Pid::from_child(&self.child);
+        kill_process(id, signal).expect("is there");
+    }
+
+    /// Reads the log up to a line that holds `text`, and returns what was read.
+    fn log_until(&mut self, text: &str) -> String {
+        let mut read = String::new();
+        while !read.contains(text) {
+            assert_ne!(self.log.read_line(&mut read).expect("a line"), 0, "no {text:?} in {read}");
+        }
+        read
+    }
+
+    /// The exit code, and what is left of stdout.
+    fn end(mut self) -> (Option<i32>, String) {
+        let code = wait(&mut self.child);
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).expect("text");
+        (code, rest)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A folder of its own for each call that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("encke-program-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn write(&self, text: &str) -> String {
+        let path = self.0.join("encke.toml");
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The program with an environment that says nothing about it, in a folder without a configuration.
+fn encke(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ENCKE_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(args).current_dir(std::env::temp_dir());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    encke(args).output().expect("runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// Waits for the end, for a bounded time.
+fn wait(child: &mut Child) -> Option<i32> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        if let Some(status) = child.try_wait().expect("waits") {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it does not end");
+}
+
+/// How long a test waits before it gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn what_is_published_is_printed_by_a_subscriber_byte_for_byte() {
+    let server = Server::start(&[]);
+    let args = ["subscribe", "/chat/**", "/news", "--count", "2", "--url", &server.url];
+    let mut subscriber = encke(&args).stdout(Stdio::piped()).spawn().expect("starts");
+    let mut out = BufReader::new(subscriber.stdout.take().expect("piped"));
+    let data = r#"{"n":12345678901234567890, "text":"ümlaut \u0041"}"#;
+    // The subscriber has no sign for being ready, so the first message is said until it is heard.
+    let (mut line, is_heard) = (String::new(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_heard.load(Ordering::Relaxed) {
+                assert_eq!(run(&["publish", "/chat/demo", data, "--url", &server.url]).status.code(), Some(0));
+            }
+        });
+        out.read_line(&mut line).expect("a line");
+        is_heard.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(line.trim_end(), format!(r#"{{"channel":"/chat/demo","data":{data}}}"#));
+    let _ = subscriber.kill();
+    let _ = subscriber.wait();
+}
+
+#[test]
+fn a_subscriber_stops_after_its_count_and_on_a_signal() {
+    let server = Server::start(&[]);
+    for is_counting in [true, false] {
+        let count = if is_counting { "1" } else { "1000000" };
+        let args = ["subscribe", "/news", "--count", count, "--url", &server.url];
+        let mut subscriber = encke(&args).stdout(Stdio::piped()).spawn().expect("starts");
+        while subscriber.try_wait().expect("waits").is_none() {
+            assert_eq!(run(&["publish", "/news", "1", "--url", &server.url]).status.code(), Some(0));
+            if !is_counting {
+                kill_process(Pid::from_child(&subscriber), Signal::INT).expect("is there");
+                break;
+            }
+        }
+        let code = wait(&mut subscriber);
+        // A signal that comes before the program listens to it ends it the hard way: then there is no code.
+        assert!(code == Some(0) || (!is_counting && code.is_none()), "{code:?}");
+    }
+}
+
+#[test]
+fn a_refused_message_is_told_with_the_bayeux_error() {
+    let server = Server::start(&[]);
+    let output = run(&["publish", "/chat//x", "1", "--url", &server.url]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stderr), "encke: /chat//x refused: 405::channel_invalid\n");
+}
+
+#[test]
+fn the_demo_runs_unless_it_is_switched_off() {
+    let bad = ["publish", "/chat/demo", r#"{"user":"a","chat":"dang"}"#, "--url"];
+    for (flags, code) in [(&[][..], 1), (&["--no-demo"][..], 0)] {
+        let server = Server::start(flags);
+        let output = run(&[&bad[..], &[&server.url]].concat());
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn what_goes_wrong_has_one_line_and_an_exit_code() {
+    // A listener that never answers with HTTP, and a port where nobody is.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+    let address = other.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for stream in other.incoming().flatten() {
+            let _ = std::io::Write::write_all(&mut &stream, b"SSH-2.0-something\r\n\r\n");
+        }
+    });
+    let other = format!("http://{address}");
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["publish", "/a", "1", "--url", "http://127.0.0.1:1"], 3, "encke: cannot reach 127.0.0.1:1: "),
+        (&["publish", "/a", "1", "--url", &other], 1, "encke: no Bayeux server at 127.0.0.1:"),
+        (&["publish", "/a", "1", "--url", "ftp://a"], 2, "encke: ftp://a is not a URL for a Bayeux server: "),
+        (&["publish", "/a", "hello"], 2, "encke: the data is not JSON: "),
+        (&["publish", "/a"], 2, "encke: "),
+        (&["serve", "--timout-ms", "5"], 2, "encke: --timout-ms: there is no such flag; did you mean --timeout-ms?"),
+        (&["serve", "--timeout-ms", "soon"], 2, "encke: --timeout-ms: timeout_ms = \"soon\": a whole number"),
+        (&["serve", "--set", "maxQueue=7"], 2, "encke: --set maxQueue: CometD's option has no equivalent: "),
+        (&["serve", "--config", "/nowhere.toml"], 2, "encke: /nowhere.toml: "),
+        (&["serve", "--listen", "192.0.2.1:8080"], 1, "encke: "),
+    ];
+    for (args, code, start) in cases {
+        let output = run(args);
+        let stderr = text(&output.stderr);
+        let complaints: Vec<&str> = stderr.lines().filter(|line| line.starts_with("encke: ")).collect();
+        assert_eq!(output.status.code(), Some(*code), "{args:?}: {stderr}");
+        assert!(complaints.len() == 1 && complaints[0].starts_with(start), "{args:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_variable_with_a_wrong_name_is_refused() {
+    let output = encke(&["config", "check"]).env("ENCKE_TIMOUT_MS", "5").output().expect("runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("did you mean ENCKE_TIMEOUT_MS?"));
+}
+
+#[test]
+fn a_file_is_written_once_and_passes_its_check() {
+    let folder = Folder::new();
+    let init = || encke(&["config", "init"]).current_dir(&folder.0).output().expect("runs").status.code();
+    assert_eq!(init(), Some(0));
+    assert_eq!(init(), Some(1), "it must not be overwritten");
+    let check = encke(&["config", "check"]).current_dir(&folder.0).output().expect("runs");
+    assert_eq!((check.status.code(), text(&check.stdout)), (Some(0), "encke.toml: good\n".into()));
+}
+
+#[test]
+fn show_tells_where_each_setting_comes_from() {
+    let folder = Folder::new();
+    folder.write("timeout_ms = 5000\n");
+    let mut command = encke(&["config", "show", "--set", "maxInterval=7000"]);
+    let output = command.current_dir(&folder.0).env("ENCKE_SHARDS", "2").output().expect("runs");
+    let shown = text(&output.stdout);
+    for line in [
+        "timeout_ms = 5000  # encke.toml:1",
+        "shards = 2  # ENCKE_SHARDS",
+        "max_interval_ms = 7000  # --set",
+        "interval_ms = 0",
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line} is missing in\n{shown}");
+    }
+    let again = folder.write(&shown);
+    assert_eq!(run(&["config", "check", &again]).status.code(), Some(0), "what is shown is a file itself");
+}
+
+#[test]
+fn a_signal_drains_and_ends_cleanly() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(&[]);
+        server.signal(signal);
+        server.log_until("draining");
+        assert_eq!(server.end(), (Some(0), String::new()), "stdout has one line only");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let mut server = Server::start(&["--drain-timeout-ms", "600000", "--drain-spread-ms", "600000"]);
+    // A client that stays keeps the server draining.
+    let args = ["subscribe", "/news", "--url", &server.url];
+    let mut client = encke(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    let began = Instant::now();
+    while !metrics_show_a_session(&server.url) {
+        assert!(began.elapsed() < PATIENCE, "the client does not come");
+    }
+    server.signal(Signal::TERM);
+    server.log_until("draining");
+    server.signal(Signal::TERM);
+    let (code, _) = server.end();
+    let _ = client.kill();
+    let _ = client.wait();
+    assert!(code == Some(143) || code == Some(0), "{code:?}");
+}
+
+fn metrics_show_a_session(url: &str) -> bool {
+    let address = url.trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(address).expect("connects");
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    std::io::Write::write_all(&mut stream, request.as_bytes()).expect("writes");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    answer.lines().any(|line| line.starts_with("encke_sessions ") && !line.ends_with(" 0"))
+}
+
+#[test]
+fn a_hangup_takes_over_what_changed_and_keeps_the_rest_of_a_bad_file() {
+    let folder = Folder::new();
+    let path = folder.write("log = \"info\"\nmax_interval_ms = 9000\nshards = 1\n");
+    let mut server = Server::start(&["--config", &path]);
+    folder.write("log = \"info\"\nmax_interval_ms = 8000\nshards = 2\n");
+    server.signal(Signal::HUP);
+    let log = server.log_until("settings read again");
+    assert!(log.contains("max_interval_ms: 9000 is now 8000"), "{log}");
+    assert!(log.contains("shards: 1 stays until a restart, then 2"), "{log}");
+    folder.write("max_interval_ms = \"soon\"\n");
+    server.signal(Signal::HUP);
+    let log = server.log_until("the old settings stay");
+    assert!(log.contains(":1: max_interval_ms = \"soon\": a whole number"), "{log}");
+    assert_eq!(run(&["publish", "/a", "1", "--url", &server.url]).status.code(), Some(0));
+}
+
+#[test]
+fn logs_may_be_json() {
+    let mut server = Server::start(&["--log-format", "json"]);
+    server.signal(Signal::TERM);
+    let log = server.log_until("draining");
+    let line = log.lines().last().expect("a line");
+    let value: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    assert_eq!(value["level"], "INFO");
+}
