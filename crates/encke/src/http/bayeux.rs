@@ -1,6 +1,5 @@
 //! The Bayeux endpoint: POST is long-polling, GET is callback-polling or a WebSocket, OPTIONS is a browser asking first.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -61,24 +60,17 @@ pub(crate) async fn answer(
 
 async fn long_polling(connection: &Rc<Connection>, settings: &Settings, request: Request<Incoming>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    if let Err(refusal) = check_content(&parts.headers) {
-        return refusal;
-    }
-    let body = match collect(body, settings).await {
-        Ok(body) => body,
-        Err(refusal) => {
-            connection
-                .node
-                .shard
-                .borrow()
-                .metrics()
-                .timeouts
-                .add(usize::from(refusal.status() == StatusCode::REQUEST_TIMEOUT));
-            return refusal;
-        }
+    let batch = match check_content(&parts.headers) {
+        Ok(()) => collect(body, settings).await.and_then(batch_of),
+        Err(refusal) => Err(refusal),
     };
-    let Some(batch) = batch_of(body) else {
-        return text(StatusCode::BAD_REQUEST, "the body is not UTF-8\n");
+    let batch = match batch {
+        Ok(batch) => batch,
+        Err(refusal) => {
+            let late = usize::from(refusal.status == StatusCode::REQUEST_TIMEOUT);
+            connection.node.shard.borrow().metrics().timeouts.add(late);
+            return refusal.response();
+        }
     };
     let browser = cookie::browser(&parts.headers, settings);
     exchange(connection, settings, HttpTransport::LongPolling, browser, batch).await
@@ -201,8 +193,26 @@ fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incom
     response
 }
 
+/// Why a body is not taken.
+struct Refusal {
+    status: StatusCode,
+    text: &'static str,
+    /// After half a body nothing else can be read from the connection.
+    close: bool,
+}
+
+impl Refusal {
+    fn response(&self) -> Response<Body> {
+        let mut response = text(self.status, self.text);
+        if self.close {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
 /// JSON in UTF-8, however it is called; other declared character sets and content codings are refused rather than misread.
-fn check_content(headers: &HeaderMap) -> Result<(), Response<Body>> {
+fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default().to_ascii_lowercase());
     let charset = kind
         .as_deref()
@@ -210,36 +220,36 @@ fn check_content(headers: &HeaderMap) -> Result<(), Response<Body>> {
         .map(|(_, rest)| rest.split(';').next().unwrap_or_default().trim().trim_matches('"').to_owned());
     let coded = headers.get("content-encoding").is_some_and(|coding| coding != "identity");
     if coded || charset.is_some_and(|charset| !matches!(charset.as_str(), "utf-8" | "utf8" | "us-ascii")) {
-        return Err(text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "plain UTF-8, please\n"));
+        return Err(Refusal {
+            status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            text: "only UTF-8 without a coding is understood\n",
+            close: true,
+        });
     }
     Ok(())
 }
 
 /// The whole body, within its limit and its time.
-async fn collect(body: Incoming, settings: &Settings) -> Result<Bytes, Response<Body>> {
+async fn collect(body: Incoming, settings: &Settings) -> Result<Bytes, Refusal> {
     let limited = Limited::new(body, settings.message_bytes_max);
     let patience = Duration::from_millis(settings.request_timeout_ms);
-    match tokio::time::timeout(patience, limited.collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
+    let (status, text) = match tokio::time::timeout(patience, limited.collect()).await {
+        Ok(Ok(body)) => return Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(closing(text(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than message_bytes_max\n")))
+            (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than message_bytes_max\n")
         }
-        Ok(Err(_)) => Err(closing(text(StatusCode::BAD_REQUEST, "the body did not arrive whole\n"))),
-        Err(_) => Err(closing(text(StatusCode::REQUEST_TIMEOUT, "the body took too long\n"))),
-    }
+        Ok(Err(_)) => (StatusCode::BAD_REQUEST, "the body did not arrive whole\n"),
+        Err(_) => (StatusCode::REQUEST_TIMEOUT, "the body took too long\n"),
+    };
+    Err(Refusal { status, text, close: true })
 }
 
-/// After half a body nothing else can be read.
-fn closing(mut response: Response<Body>) -> Response<Body> {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
-}
-
-/// The batch in a body: JSON, or the `message` fields of a form (Bayeux 1.0 §1.7). The first byte decides and not the declared type: Faye's
-/// cross-origin transport sends forms that do not say so, and tools like curl call JSON a form.
-fn batch_of(body: Bytes) -> Option<String> {
+/// The batch in a body: JSON, or the `message` fields of a form (Bayeux 1.0 §1.7). The first byte decides and not the
+/// declared type: Faye's cross-origin transport sends forms that do not say so, and tools like curl call JSON a form.
+fn batch_of(body: Bytes) -> Result<String, Refusal> {
     if !body.starts_with(b"message=") {
-        return String::from_utf8(body.into()).ok();
+        let refusal = Refusal { status: StatusCode::BAD_REQUEST, text: "the body is not UTF-8\n", close: false };
+        return String::from_utf8(body.into()).map_err(|_| refusal);
     }
     let mut batch = Batch::default();
     for (name, value) in form_urlencoded::parse(&body) {
@@ -247,7 +257,7 @@ fn batch_of(body: Bytes) -> Option<String> {
             batch.add(&value);
         }
     }
-    batch.finish()
+    Ok(batch.finish().unwrap_or_default())
 }
 
 /// Several `message` fields, each an object or an array, as one batch.
@@ -258,7 +268,7 @@ struct Batch {
 }
 
 impl Batch {
-    fn add(&mut self, field: &Cow<'_, str>) {
+    fn add(&mut self, field: &str) {
         let field = field.trim();
         let inner = field.strip_prefix('[').and_then(|field| field.strip_suffix(']')).unwrap_or(field);
         if self.fields > 0 {
@@ -280,9 +290,9 @@ mod tests {
     #[test]
     fn forms_and_plain_bodies_give_the_same_batch() {
         let two = Bytes::from_static(b"message=%5B%7B%22a%22%3A1%7D%5D&x=1&message=%7B%22b%22%3A2%7D");
-        assert_eq!(batch_of(two).as_deref(), Some(r#"[{"a":1},{"b":2}]"#));
-        assert_eq!(batch_of(Bytes::from_static(b"[1]")).as_deref(), Some("[1]"));
-        assert_eq!(batch_of(Bytes::from_static(b"[\"\xff\"]")), None);
+        assert_eq!(batch_of(two).ok().as_deref(), Some(r#"[{"a":1},{"b":2}]"#));
+        assert_eq!(batch_of(Bytes::from_static(b"[1]")).ok().as_deref(), Some("[1]"));
+        assert!(batch_of(Bytes::from_static(b"[\"\xff\"]")).is_err());
     }
 
     #[test]

@@ -94,6 +94,8 @@ pub(crate) struct Node {
 
 /// A WebSocket's connection, shared by the task that reads it and the flusher that writes it.
 pub(crate) struct Stream {
+    /// Which socket of the shard it is: an index may be used again.
+    pub(crate) key: SocketKey,
     pub(crate) tcp: TcpStream,
     /// The task that reads.
     pub(crate) reader: Cell<Option<Waker>>,
@@ -176,7 +178,7 @@ impl Node {
 
     fn shut(&self, socket: SocketKey) {
         let stream = self.streams.borrow().get(socket.index as usize).cloned().flatten();
-        if let Some(stream) = stream {
+        if let Some(stream) = stream.filter(|stream| stream.key == socket) {
             stream.closed.set(true);
             // The peer may have gone first.
             let _gone = socket2::SockRef::from(&stream.tcp).shutdown(Shutdown::Write);

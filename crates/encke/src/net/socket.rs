@@ -62,7 +62,8 @@ struct Start {
 fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
     let Start { decoder, browser, counted, text, mut rest } = start;
     let key = node.shard.borrow_mut().socket_opened(node.now(), browser);
-    let stream = Rc::new(Stream { tcp, reader: Cell::default(), blocked: Cell::default(), closed: Cell::default() });
+    let stream =
+        Rc::new(Stream { key, tcp, reader: Cell::default(), blocked: Cell::default(), closed: Cell::default() });
     node.add_stream(key, stream.clone());
     let mut socket = Socket { node: node.clone(), stream, key, decoder, browser, counted };
     let mut first = None;
