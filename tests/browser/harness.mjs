@@ -20,12 +20,15 @@ const WAIT_LIMIT_MS = 15_000;
 export const TEST_LIMIT_MS = 90_000;
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
-const PROGRAM = process.env.ENCKE_BIN ?? fileURLToPath(new URL("../../target/release/encke", import.meta.url));
+export const PROGRAM = process.env.ENCKE_BIN ?? fileURLToPath(new URL("../../target/release/encke", import.meta.url));
 const BROWSER = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const BROWSER_OPTIONS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ];
+
+// Variables called ENCKE_… are settings of the program: those of whoever runs the tests must not reach it.
+export const CLEAN_ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("ENCKE_")));
 
 /** A running `encke serve`. */
 export class Server {
@@ -34,7 +37,7 @@ export class Server {
 
     static async start(test, port = 0) {
         const server = new Server();
-        server.#process = spawn(PROGRAM, ["serve", "--port", String(port)], { stdio: ["ignore", "pipe", "inherit"] });
+        server.#process = spawn(PROGRAM, ["serve", "--port", String(port), "--log", "warn"], { stdio: ["ignore", "pipe", "inherit"], env: CLEAN_ENVIRONMENT });
         test.after(() => server.kill());
         server.url = await server.#listening();
         return server;

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
-import { Browser, DESKTOP, PHONE, Server, TEST_LIMIT_MS, eventually, screenshot } from "./harness.mjs";
+import { Browser, CLEAN_ENVIRONMENT, DESKTOP, PHONE, PROGRAM, Server, TEST_LIMIT_MS, eventually, screenshot } from "./harness.mjs";
 
 test("what one window publishes arrives in every window", { timeout: TEST_LIMIT_MS }, async (t) => {
     const server = await Server.start(t);
@@ -43,15 +43,20 @@ test("the page never shows its session id", { timeout: TEST_LIMIT_MS }, async (t
 });
 
 test("the snippet for curl does what it says", { timeout: TEST_LIMIT_MS }, async (t) => {
-    const server = await Server.start(t);
-    const browser = await Browser.start(t);
-    const page = await openStart(browser, server);
-    const directory = await mkdtemp(join(tmpdir(), "encke-curl-"));
-    t.after(() => rm(directory, { recursive: true }));
-    const snippet = await page.locator("#curl").innerText();
-    const { stdout } = await promisify(execFile)("bash", ["-c", snippet], { cwd: directory, timeout: TEST_LIMIT_MS });
-    assert.match(stdout, /"successful":true/);
+    const [page, run] = await pageWithShell(t);
+    assert.match(await run(await page.locator("#curl").innerText()), /"successful":true/);
     await eventually(() => arrivals(page), ["hi from a program"]);
+});
+
+test("the snippet for the shell does what it says", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const [page, run] = await pageWithShell(t);
+    const snippet = await page.locator("#shell").innerText();
+    assert.match(snippet, /^encke subscribe \/welcome\/hello$/m);
+    const once = snippet.replace("encke subscribe", "encke subscribe --count 1");
+    // The subscriber waits for the message of a second publisher, started beside it and repeated until it is heard.
+    const heard = run(`${once} & wanted=$!; while kill -0 $wanted 2>/dev/null; do encke publish /welcome/hello '"again"' >/dev/null; done; wait $wanted`);
+    assert.match(await heard, /again/);
+    await eventually(async () => (await arrivals(page)).includes("again from a program"), true);
 });
 
 test("the links of the page lead somewhere", { timeout: TEST_LIMIT_MS }, async (t) => {
@@ -84,6 +89,21 @@ async function openStart(browser, server, options) {
     const page = await browser.open(server.url, options);
     await page.locator("#link[data-state=connected]").waitFor();
     return page;
+}
+
+/** The start page, and a way to run what it shows in a shell that knows the program as `encke`. */
+async function pageWithShell(t) {
+    const server = await Server.start(t);
+    const browser = await Browser.start(t);
+    const page = await openStart(browser, server);
+    const cwd = await mkdtemp(join(tmpdir(), "encke-snippet-"));
+    t.after(() => rm(cwd, { recursive: true }));
+    const run = async (script) => {
+        const withProgram = `encke() { '${PROGRAM}' "$@"; }\n${script}`;
+        const { stdout } = await promisify(execFile)("bash", ["-c", withProgram], { cwd, env: CLEAN_ENVIRONMENT, timeout: TEST_LIMIT_MS / 2 });
+        return stdout;
+    };
+    return [page, run];
 }
 
 async function publish(page, text) {
