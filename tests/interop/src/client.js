@@ -3,7 +3,7 @@
 import {CometD} from "cometd";
 
 /** How long a scenario waits for one thing to happen, unless it says otherwise. */
-export const WAIT_MS = 10000;
+export const WAIT_MS = 15000;
 
 /** How long nothing must happen before a scenario believes that it never will. */
 export const QUIET_MS = 400;
@@ -56,9 +56,9 @@ export function disconnect(cometd) {
     return within(WAIT_MS, "disconnect reply", resolve => cometd.disconnect(resolve));
 }
 
-/** The next message on a meta channel for which `accept` holds. */
-export function nextMeta(cometd, channel, accept = () => true) {
-    return within(WAIT_MS, channel, resolve => {
+/** The next message on a meta channel for which `accept` holds, waiting `ms` for it. */
+export function nextMeta(cometd, channel, accept = () => true, ms = WAIT_MS) {
+    return within(ms, channel, resolve => {
         const handle = cometd.addListener(channel, message => {
             if (accept(message)) {
                 cometd.removeListener(handle);
@@ -114,9 +114,9 @@ export function sleep(ms) {
     return new Promise(resolve => setTimeout(resolve, ms));
 }
 
-/** Polls until `condition` resolves to true. */
-export async function eventually(what, condition) {
-    const end = Date.now() + WAIT_MS;
+/** Polls until `condition` resolves to true, for at most `ms`. */
+export async function eventually(what, condition, ms = WAIT_MS) {
+    const end = Date.now() + ms;
     while (!await condition()) {
         check(Date.now() < end, "never happened: " + what);
         await sleep(50);

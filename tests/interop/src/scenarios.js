@@ -8,7 +8,7 @@
 //   set                  the server options the scenario asked for
 
 import {
-    check, connect, disconnect, equal, eventually, Inbox, nextMeta, publish, QUIET_MS, remoteCall, sleep, subscribe
+    check, connect, disconnect, equal, eventually, Inbox, nextMeta, publish, QUIET_MS, remoteCall, sleep, subscribe, WAIT_MS
 } from "./client.js";
 
 export const scenarios = {
@@ -123,12 +123,10 @@ export const scenarios = {
     "disconnect": async world => {
         const client = world.client();
         await connect(client);
-        const clientId = client.getClientId();
         const reply = await disconnect(client);
         equal(reply.successful, true, "successful");
         await eventually("status disconnected", () => client.getStatus() === "disconnected");
-        equal(await world.control("kick", clientId), "unknown", "kick of the session");
-        equal(await world.control("sessions"), "sessions 0", "sessions");
+        await noSessionsLeft(world);
     },
 
     "server killed and restarted": world => recovers(world, async () => {
@@ -157,7 +155,7 @@ export const scenarios = {
         await holdsConnect(client);
         equal(await world.control("kick", clientId), "ok", "kick");
         await eventually("status disconnected", () => client.getStatus() === "disconnected");
-        equal(await world.control("kick", clientId), "unknown", "second kick");
+        await noSessionsLeft(world);
 
         let handshakes = 0;
         const listener = client.addListener("/meta/handshake", () => ++handshakes);
@@ -235,8 +233,8 @@ async function recovers(world, fault) {
     equal((await inbox.next()).data, 1, "before the fault");
     await holdsConnect(client);
 
-    const back = nextMeta(client, "/meta/handshake", message => message.successful);
-    const subscribed = nextMeta(client, "/meta/subscribe");
+    const back = nextMeta(client, "/meta/handshake", message => message.successful, RECOVERY_MS);
+    const subscribed = nextMeta(client, "/meta/subscribe", () => true, RECOVERY_MS);
     client.addListener("/meta/handshake", message => {
         if (message.successful) {
             handle = client.resubscribe(handle);
@@ -250,6 +248,11 @@ async function recovers(world, fault) {
     equal((await inbox.next()).data, 2, "after the fault");
     await inbox.staysEmpty();
     equal(await world.control("sessions"), "sessions 1", "sessions");
+}
+
+/** Waits until the server has no session, long before one could expire. */
+function noSessionsLeft(world) {
+    return eventually("sessions 0", async () => await world.control("sessions") === "sessions 0", WAIT_MS / 3);
 }
 
 /** Waits until the client's second connect, the held one, is out. */
@@ -274,6 +277,9 @@ function sleepOnce(client, ms) {
         }
     });
 }
+
+/** How long a client may be away; it includes the restart of a server, JVMs on a busy machine among them. */
+const RECOVERY_MS = 30000;
 
 const UNICODE = [
     "Grüße, naïve façade, ¿qué?",

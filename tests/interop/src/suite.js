@@ -11,7 +11,7 @@ const LIST = JSON.parse(readFileSync(new URL("../scenarios.json", import.meta.ur
 const CONCURRENCY = 4;
 
 /** Upper bound for one scenario; the slowest takes about 6 s. */
-const SCENARIO_MS = 30000;
+const SCENARIO_MS = 45000;
 
 /**
  * Declares one test per scenario. `run(name, server)` runs it and rejects when it fails;
