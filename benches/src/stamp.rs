@@ -16,7 +16,7 @@ pub fn write(sequence: u32, planned_us: u64, out: &mut Vec<u8>) {
     out.resize(out.len() + DATA_BYTES - 1 - SEQUENCE_NIBBLES - PLANNED_NIBBLES, b'.');
 }
 
-/// The sequence number in `data`, or `None` if these are not bytes written by [`write`].
+/// The sequence number in `data`, or `None` if these are not bytes written by [`write()`].
 #[inline]
 pub fn sequence(data: &[u8]) -> Option<u32> {
     let (&mark, rest) = data.split_first()?;
