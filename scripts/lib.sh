@@ -39,6 +39,7 @@ need_rust() {
 # need_encke: builds the program once, optimised, and sets `encke` to its path.
 need_encke() {
     need_rust
+    echo "building encke; the first time takes some minutes" >&2
     cargo build --quiet --release --locked -p encke-cli
     encke=$target_dir/release/encke
 }
