@@ -1,1 +1,121 @@
-//! Placeholder.
+//! Encke's core under made-up time, sockets and faults.
+//!
+//! A seed decides everything: how many shards and clients, the settings, what the clients do, when bytes and mail arrive, what breaks. So a
+//! run can be done again exactly, and ten thousand seeds are ten thousand different afternoons of a busy server. The shards are the real
+//! ones; the network ([`network`]), the threads around them ([`server`]) and the clients ([`client`], [`reading`]) are made
+//! here. What must always hold is in [`checker`].
+//!
+//! ```
+//! let tally = simulator::run(1, &simulator::Options::default()).expect("every promise is kept");
+//! assert!(tally.sessions > 0);
+//! ```
+//!
+//! Not simulated: the WebSocket and HTTP codecs of the server, and responses that overtake each other on two connections of one client.
+
+pub mod application;
+pub mod checker;
+pub mod client;
+pub mod network;
+mod oddities;
+pub mod reading;
+pub mod rng;
+pub mod script;
+pub mod server;
+pub mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use checker::{Broken, Invariant, Tally};
+use world::World;
+
+/// How to run a seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Keeps the last steps, to be told if a promise is broken.
+    pub trace: bool,
+    /// Something done wrong on purpose, to see that it is found.
+    pub sabotage: Sabotage,
+}
+
+/// What is done wrong around the core, to prove that the checks find it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Nothing.
+    #[default]
+    None,
+    /// A frame arrives twice.
+    DoubledFrame,
+    /// A frame is taken and never arrives.
+    DroppedFrame,
+    /// Messages arrive the wrong way round.
+    SwappedMessages,
+    /// Data is written anew on its way.
+    ChangedData,
+    /// A delivered message has advice in it.
+    ForgedAdvice,
+    /// A client gets the id of another.
+    LeakedId,
+    /// A response is never given to its connection.
+    LostResponse,
+    /// Responses are reported as taken that were not.
+    FalseReceipt,
+    /// The server is not told that a socket is gone.
+    ForgottenSocket,
+    /// Time passes, and the shards do not learn of it.
+    StoppedClock,
+}
+
+/// A seed that broke a promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The promise.
+    pub broken: Broken,
+    /// The last steps, if they were kept.
+    pub history: Vec<String>,
+}
+
+/// Runs a seed.
+///
+/// # Errors
+/// The first promise that was broken.
+pub fn run(seed: u64, options: &Options) -> Result<Tally, Failure> {
+    let mut world = World::new(seed, options);
+    let result = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let broken = match result {
+        Ok(Ok(tally)) => return Ok(tally),
+        Ok(Err(broken)) => broken,
+        Err(panic) => Broken { invariant: Invariant::NoPanic, detail: panic_text(&panic) },
+    };
+    Err(Failure { seed, broken, history: world.history() })
+}
+
+fn panic_text(panic: &Box<dyn std::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".into())
+}
+
+impl Tally {
+    /// Adds another.
+    pub fn add(&mut self, other: &Tally) {
+        let pairs = [
+            (&mut self.published, other.published),
+            (&mut self.arrived, other.arrived),
+            (&mut self.lost, other.lost),
+            (&mut self.sessions, other.sessions),
+            (&mut self.breaks, other.breaks),
+            (&mut self.switches, other.switches),
+            (&mut self.refused_responses, other.refused_responses),
+            (&mut self.dropped, other.dropped),
+            (&mut self.slow, other.slow),
+            (&mut self.expired, other.expired),
+            (&mut self.kicked, other.kicked),
+            (&mut self.replies, other.replies),
+            (&mut self.moves, other.moves),
+        ];
+        for (mine, more) in pairs {
+            *mine += more;
+        }
+    }
+}

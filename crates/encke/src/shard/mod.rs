@@ -188,6 +188,26 @@ impl Shard {
         Some((session.outbox.messages(), session.outbox.bytes()))
     }
 
+    /// Whether a connect of a session is held. None for an unknown one.
+    pub fn holds(&self, session: &Id) -> Option<bool> {
+        Some(self.sessions.get(self.sessions.find(session)?)?.held.is_some())
+    }
+
+    /// What is kept for clients, by name. All zero when the last one has left and time has passed.
+    pub fn holdings(&self) -> [(&'static str, usize); 9] {
+        [
+            ("sessions", self.sessions.len()),
+            ("sockets", self.sockets.len()),
+            ("channels", self.hub.channels()),
+            ("subscriptions", self.hub.subscriptions()),
+            ("browsers", self.browsers.len()),
+            ("exchanges", self.exchanges.len()),
+            ("forwarded requests", self.forwarded.len()),
+            ("timers", self.wheel.len()),
+            ("waiting writes and effects", self.dirty.len() + self.effects.len()),
+        ]
+    }
+
     /// Whether a WebSocket is still open here, as the shard sees it.
     pub fn has_socket(&self, key: SocketKey) -> bool {
         self.socket(key).is_some()

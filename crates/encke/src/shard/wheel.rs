@@ -23,6 +23,11 @@ impl<K> Wheel<K> {
         Wheel { slots: (0..SLOTS).map(|_| Vec::new()).collect(), next: now_ms / SLOT_MS, entries: 0 }
     }
 
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.entries
+    }
+
     /// Lets `key` come at `at_ms` or a slot later, or earlier where that is beyond the wheel.
     pub fn set(&mut self, key: K, at_ms: u64) {
         let slot = at_ms.div_ceil(SLOT_MS).clamp(self.next, self.next + SLOTS as u64 - 1);

@@ -1,0 +1,72 @@
+//! The application of the simulated server: it allows everything, notes what the core did, and delivers whispers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use encke::{Actions, Application, Decision, Publishing, Service, Verdict};
+
+/// What the core did, as an application sees it.
+#[derive(Clone, Debug)]
+pub enum Note {
+    /// A broadcast was accepted; its data.
+    Published(String),
+    /// A message is to be delivered to one session: its client id, and the data.
+    Delivered(String, String),
+    /// A session has ended.
+    Ended(String),
+}
+
+/// What the application and the world share.
+#[derive(Debug, Default)]
+pub struct Desk {
+    /// What happened since the world looked last.
+    pub notes: Vec<Note>,
+    /// The session of each client, for whispers.
+    pub sessions: Vec<Option<String>>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder(Arc<Mutex<Desk>>);
+
+impl Recorder {
+    /// Looks at the desk, or changes it.
+    pub fn with<T>(&self, look: impl FnOnce(&mut Desk) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Application for Recorder {
+    fn subscribe(&self, _session: &str, channel: &str) -> Decision {
+        if channel.starts_with("/forbidden") { Decision::Deny("not_here") } else { Decision::Allow }
+    }
+
+    fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
+        self.with(|desk| desk.notes.push(Note::Published(publishing.data.unwrap_or_default().to_owned())));
+        Verdict::Forward
+    }
+
+    fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+        let data = message.data.unwrap_or_default();
+        if message.channel == ECHO {
+            self.with(|desk| desk.notes.push(Note::Delivered(message.session.to_owned(), data.to_owned())));
+            return actions.reply(data);
+        }
+        let client = message.channel.strip_prefix(WHISPER_TO).and_then(|client| client.parse::<usize>().ok());
+        let target = self.with(|desk| desk.sessions.get(client?).cloned().flatten());
+        if let Some(target) = target {
+            self.with(|desk| desk.notes.push(Note::Delivered(target.clone(), data.to_owned())));
+            actions.deliver(&target, WHISPER, data, None);
+        }
+    }
+
+    fn ended(&self, session: &str, _actions: &mut Actions) {
+        self.with(|desk| desk.notes.push(Note::Ended(session.to_owned())));
+    }
+}
+
+/// A service that answers with what it was sent.
+pub const ECHO: &str = "/service/echo";
+/// Services that pass a message on to the client of this number.
+pub const WHISPER_TO: &str = "/service/to/";
+/// The channel of what is passed on.
+pub const WHISPER: &str = "/service/whisper";

@@ -1,0 +1,493 @@
+//! A client: what it is, and what it decides to do next.
+
+use std::collections::BTreeMap;
+
+use encke::shard::{HttpTransport, Request};
+
+use crate::application::{ECHO, WHISPER, WHISPER_TO};
+use crate::checker::{Publication, Wish};
+use crate::network::{Exchange, State, Up};
+use crate::script::{CHANNELS, SUBSCRIPTIONS, Transport};
+use crate::world::World;
+
+/// One client.
+#[derive(Debug)]
+pub struct Client {
+    /// How it wants to be served now.
+    pub transport: Transport,
+    /// The browser it is a window of.
+    pub browser: usize,
+    /// How far it is.
+    pub phase: Phase,
+    /// Its WebSocket, if it uses one.
+    pub conn: Option<usize>,
+    /// WebSockets that it used before and still reads.
+    pub old_conns: Vec<usize>,
+    /// The request, other than a connect, that is under way: there is only one, so that its messages stay in order.
+    pub busy: Option<usize>,
+    /// Replies it waits for, by message id.
+    pub awaited: BTreeMap<u64, Awaited>,
+    /// Its connect: the message id, and when it was sent.
+    pub connect: Option<(u64, u64)>,
+    /// When it may connect or shake hands next, in milliseconds.
+    pub next_ms: u64,
+    /// The pause between connects it was told, in milliseconds.
+    pub interval_ms: u64,
+    /// The stream its publications belong to.
+    pub stream: usize,
+    /// Whether it reads.
+    pub reading: bool,
+    /// Error replies without an id that it has to expect, for garbage.
+    pub nameless: usize,
+}
+
+/// How far a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It has no session.
+    Away,
+    /// It has asked for one.
+    Shaking,
+    /// It has this session.
+    On(usize),
+    /// It has left for good.
+    Vanished,
+}
+
+/// A reply that is awaited.
+#[derive(Clone, Debug)]
+pub struct Awaited {
+    /// Where it has to come.
+    pub route: Route,
+    /// Whether it has to come at all.
+    pub owed: bool,
+    /// What it answers.
+    pub what: What,
+}
+
+/// What carries a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// A WebSocket.
+    Conn(usize),
+    /// An HTTP exchange.
+    Exchange(usize),
+}
+
+/// What a message asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A session.
+    Handshake,
+    /// To be told what comes.
+    Connect,
+    /// The end of the session.
+    Disconnect,
+    /// These subscriptions.
+    Subscribe(Vec<String>),
+    /// The end of this subscription.
+    Unsubscribe(String),
+    /// This publication.
+    Publish(usize),
+    /// Something that is to be refused, or does not matter.
+    Odd,
+}
+
+/// A message before it has an id.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    channel: String,
+    /// More fields, each with a comma before it.
+    fields: String,
+    what: What,
+}
+
+impl Client {
+    /// A client that is not there yet.
+    pub fn new(transport: Transport, browser: usize) -> Client {
+        Client {
+            transport,
+            browser,
+            phase: Phase::Away,
+            conn: None,
+            old_conns: Vec::new(),
+            busy: None,
+            awaited: BTreeMap::new(),
+            connect: None,
+            next_ms: 0,
+            interval_ms: 0,
+            stream: 0,
+            reading: true,
+            nameless: 0,
+        }
+    }
+
+    /// Its session.
+    pub fn session(&self) -> Option<usize> {
+        match self.phase {
+            Phase::On(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// Whether it waits for nothing but its connect.
+    pub fn is_settled(&self) -> bool {
+        self.phase != Phase::Shaking && self.first_owed().is_none()
+    }
+
+    /// A message whose reply is owed, other than a connect.
+    pub fn first_owed(&self) -> Option<(u64, &What)> {
+        let owed = |(id, awaited): (&u64, &Awaited)| !matches!(awaited.what, What::Connect) && awaited.owed && *id > 0;
+        self.awaited.iter().find(|(id, awaited)| owed((id, awaited))).map(|(id, awaited)| (*id, &awaited.what))
+    }
+
+    /// Since when it waits for the reply to its connect, in milliseconds.
+    pub fn connect_since_ms(&self) -> Option<u64> {
+        let (id, since_ms) = self.connect?;
+        self.awaited.get(&id).filter(|awaited| awaited.owed).map(|_| since_ms)
+    }
+}
+
+impl World {
+    /// A client does something.
+    pub(crate) fn act(&mut self, client: usize) {
+        match self.clients[client].phase {
+            Phase::Vanished | Phase::Shaking => {}
+            Phase::Away => {
+                if !self.healing && self.now.ms >= self.clients[client].next_ms {
+                    self.shake_hands(client);
+                }
+            }
+            Phase::On(session) => {
+                let due = self.clients[client].connect.is_none() && self.now.ms >= self.clients[client].next_ms;
+                if due && (self.healing || self.rng.chance(700)) {
+                    return self.connect(client);
+                }
+                if !self.healing {
+                    self.do_something(client, session);
+                }
+            }
+        }
+    }
+
+    fn do_something(&mut self, client: usize, session: usize) {
+        if self.rng.chance(self.scenario.oddities) {
+            return self.do_something_odd(client);
+        }
+        match self.rng.below(100) {
+            0..50 => {
+                let count = if self.rng.chance(300) { 1 + self.rng.below(5) } else { 1 };
+                let messages = (0..count).map(|_| self.publication(client, session)).collect();
+                self.send(client, messages);
+            }
+            50..74 => self.subscribe(client, session),
+            74..79 => self.unsubscribe(client, session),
+            79..85 => {
+                let message = self.whisper(client, session);
+                self.send(client, vec![message]);
+            }
+            85..88 => self.switch(client),
+            88..90 => self.clients[client].reading = false,
+            90..94 => self.clients[client].reading = true,
+            94 if self.rng.chance(300) => self.say_goodbye(client),
+            95..97 => {
+                if let Some(conn) = self.clients[client].conn {
+                    let up = if self.rng.chance(500) { Up::Pong } else { Up::Ping(vec![7; self.network.rng.below(126)]) };
+                    self.network.conns[conn].up.push_back(up);
+                }
+            }
+            97 => self.give_up_a_request(client),
+            _ => {
+                // A batch of everything.
+                let mut messages = vec![self.publication(client, session), self.whisper(client, session)];
+                messages.push(self.publication(client, session));
+                self.send(client, messages);
+            }
+        }
+    }
+
+    fn shake_hands(&mut self, client: usize) {
+        let mut messages =
+            vec![Outgoing { channel: "/meta/handshake".into(), fields: HANDSHAKE_FIELDS.into(), what: What::Handshake }];
+        // "MUST ignore" anything else in the batch of a handshake (Bayeux 1.0 §4.1).
+        if self.rng.chance(50) {
+            messages.push(odd("/a", ",\"data\":1"));
+        }
+        if self.send(client, messages) {
+            self.clients[client].phase = Phase::Shaking;
+        }
+    }
+
+    fn connect(&mut self, client: usize) {
+        let fields = match self.rng.below(20) {
+            0 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":0}",
+            1 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":150,\"interval\":20}",
+            _ => ",\"connectionType\":\"x\"",
+        };
+        let connect = Outgoing { channel: "/meta/connect".into(), fields: fields.into(), what: What::Connect };
+        let id = self.clients[client].awaited.keys().last().copied();
+        if self.send(client, vec![connect]) {
+            let sent = self.clients[client].awaited.keys().last().copied();
+            debug_assert_ne!(id, sent);
+            self.clients[client].connect = sent.map(|id| (id, self.now.ms));
+        }
+    }
+
+    pub(crate) fn publication(&mut self, client: usize, session: usize) -> Outgoing {
+        let channel = self.rng.pick(&CHANNELS);
+        let (number, data) = self.data(client, session, channel);
+        let hostile = if self.rng.chance(100) { HOSTILE_FIELDS } else { "" };
+        Outgoing { channel: channel.into(), fields: format!("{hostile},\"data\":{data}"), what: What::Publish(number) }
+    }
+
+    fn whisper(&mut self, client: usize, session: usize) -> Outgoing {
+        let echo = self.rng.chance(400);
+        let (number, data) = self.data(client, session, if echo { ECHO } else { WHISPER });
+        let to = self.rng.below(self.clients.len());
+        let channel = if echo { ECHO.to_owned() } else { format!("{WHISPER_TO}{to}") };
+        Outgoing { channel, fields: format!(",\"data\":{data}"), what: What::Publish(number) }
+    }
+
+    /// The data of a new publication, and its number.
+    fn data(&mut self, client: usize, from: usize, channel: &str) -> (usize, String) {
+        let number = self.checker.publications.len();
+        let mut padding = "é".repeat(self.rng.below(self.scenario.padding_bytes / 2 + 1));
+        // More than a chunk of the arena holds, now and then.
+        if self.scenario.padding_bytes >= 2_000 && self.rng.chance(20) {
+            padding = "x".repeat(40_000);
+        }
+        let data = format!("{{\"k\":{number},\"big\":12345678901234567890.10,\"t\":\"{padding}\"}}");
+        let stream = self.clients[client].stream * self.clients.len() + client;
+        let (channel, repeated, copies) = (channel.to_owned(), false, 0);
+        self.checker.publications.push(Publication { from, stream, channel, data: data.clone(), repeated, copies });
+        (number, data)
+    }
+
+    fn subscribe(&mut self, client: usize, session: usize) {
+        let mut names: Vec<String> = vec![self.rng.pick(&SUBSCRIPTIONS).to_owned()];
+        if self.rng.chance(200) {
+            names.push(self.rng.pick(&SUBSCRIPTIONS).to_owned());
+        }
+        if !self.may_send(client, false) {
+            return;
+        }
+        let wishes = &mut self.checker.sessions[session].wishes;
+        for name in &names {
+            // What a client is not sure of, it never will be: an earlier request may still be on its way.
+            match wishes.get(name) {
+                None | Some(Wish::Gone(_)) => drop(wishes.insert(name.clone(), Wish::Asked)),
+                Some(Wish::Asked | Wish::Granted(_) | Wish::Unsure) => {}
+            }
+        }
+        let raw = if names.len() == 1 { format!("\"{}\"", names[0]) } else { format!("[\"{}\"]", names.join("\",\"")) };
+        let fields = format!(",\"subscription\":{raw}");
+        self.send(client, vec![Outgoing { channel: "/meta/subscribe".into(), fields, what: What::Subscribe(names) }]);
+    }
+
+    fn unsubscribe(&mut self, client: usize, session: usize) {
+        let wishes = &self.checker.sessions[session].wishes;
+        let granted = wishes.iter().filter(|(_, wish)| matches!(wish, Wish::Granted(_)));
+        let granted: Vec<String> = granted.map(|(name, _)| name.clone()).collect();
+        if granted.is_empty() || !self.may_send(client, false) {
+            return;
+        }
+        let name = granted[self.rng.below(granted.len())].clone();
+        self.checker.withdraw(session, &name);
+        let fields = format!(",\"subscription\":\"{name}\"");
+        let what = What::Unsubscribe(name);
+        self.send(client, vec![Outgoing { channel: "/meta/unsubscribe".into(), fields, what }]);
+    }
+
+    /// The client says that it leaves.
+    pub(crate) fn say_goodbye(&mut self, client: usize) {
+        let Some(session) = self.clients[client].session() else { return };
+        let goodbye = Outgoing { channel: "/meta/disconnect".into(), fields: String::new(), what: What::Disconnect };
+        if self.send(client, vec![goodbye]) {
+            self.forsake(client, session);
+        }
+    }
+
+    /// The client has no more use for its session.
+    pub(crate) fn forsake(&mut self, client: usize, session: usize) {
+        self.checker.leave(session);
+        let pause_ms = self.rng.between(0, 200);
+        let state = &mut self.clients[client];
+        state.phase = Phase::Away;
+        state.connect = None;
+        state.next_ms = self.now.ms + pause_ms;
+        state.stream += 1;
+        for awaited in state.awaited.values_mut() {
+            awaited.owed &= awaited.what != What::Connect;
+        }
+        self.recorder.with(|desk| desk.sessions[client] = None);
+    }
+
+    /// The client goes on over another transport, or another connection of the same kind.
+    fn switch(&mut self, client: usize) {
+        self.checker.tally.switches += 1;
+        let to = self.rng.pick(&[Transport::WebSocket, Transport::WebSocket, Transport::LongPolling, Transport::LongPolling, Transport::CallbackPolling]);
+        let careful = self.rng.chance(600);
+        self.note(|_| format!("client {client} switches to {to:?}, carefully: {careful}"));
+        self.lose_sight(client);
+        let state = &mut self.clients[client];
+        state.transport = to;
+        state.connect = None;
+        state.next_ms = self.now.ms;
+        if let Some(conn) = state.conn.take() {
+            state.old_conns.push(conn);
+            if !careful {
+                self.drop_old_conns(client);
+            }
+        }
+    }
+
+    /// What the client has asked for and got no reply to may have been done or not, or may still be.
+    pub(crate) fn lose_sight(&mut self, client: usize) {
+        let session = self.clients[client].session();
+        let mut unsure = Vec::new();
+        for awaited in self.clients[client].awaited.values_mut() {
+            awaited.owed = false;
+            match &awaited.what {
+                What::Subscribe(names) => unsure.extend(names.iter().cloned()),
+                What::Unsubscribe(name) => unsure.push(name.clone()),
+                _ => {}
+            }
+        }
+        self.clients[client].stream += 1;
+        if let Some(session) = session {
+            for name in unsure {
+                self.checker.withdraw(session, &name);
+            }
+        }
+    }
+
+    /// The client lets go of the connections it used before.
+    pub(crate) fn drop_old_conns(&mut self, client: usize) {
+        for conn in std::mem::take(&mut self.clients[client].old_conns) {
+            for text in self.network.leave(conn) {
+                self.checker.lost(client, &text);
+            }
+            self.clients[client].awaited.retain(|_, awaited| awaited.route != Route::Conn(conn));
+        }
+    }
+
+    /// The client waits no longer for one of its requests.
+    fn give_up_a_request(&mut self, client: usize) {
+        let open = |x: &Exchange| x.client == client && x.client_waits && matches!(x.state, State::Sent(_) | State::Open);
+        if let Some(exchange) = self.network.exchanges.iter().rposition(open) {
+            self.note(|_| format!("client {client} gives up request {exchange}"));
+            self.network.exchanges[exchange].client_waits = false;
+            self.end_route(client, Route::Exchange(exchange));
+        }
+    }
+
+    /// The connection of a request breaks: the server notices, and its client, too.
+    pub(crate) fn break_exchange(&mut self, client: usize) {
+        let open = |x: &Exchange| x.client == client && x.client_waits && matches!(x.state, State::Sent(_) | State::Open);
+        if let Some(exchange) = self.network.exchanges.iter().rposition(open) {
+            self.checker.tally.breaks += 1;
+            self.note(|_| format!("the connection of request {exchange} breaks"));
+            self.network.exchanges[exchange].client_waits = false;
+            self.network.inboxes[client].push_back(crate::network::Item::Failed(exchange));
+        }
+    }
+
+    /// Whether the client's carrier takes messages now. Over HTTP one request is under way at a time, and one connect.
+    pub(crate) fn may_send(&self, client: usize, connects: bool) -> bool {
+        let state = &self.clients[client];
+        state.transport == Transport::WebSocket || connects || state.busy.is_none()
+    }
+
+    /// Sends a batch on what the client uses now. False if that cannot take it yet.
+    pub(crate) fn send(&mut self, client: usize, messages: Vec<Outgoing>) -> bool {
+        let connects = messages.iter().any(|message| message.what == What::Connect);
+        if !self.may_send(client, connects) {
+            return false;
+        }
+        let route = match self.clients[client].transport {
+            Transport::WebSocket => Route::Conn(self.conn_of(client)),
+            _ => Route::Exchange(self.network.exchanges.len()),
+        };
+        let (text, ids) = self.write(client, route, messages);
+        let session = self.clients[client].session();
+        match route {
+            Route::Conn(conn) => {
+                self.network.conns[conn].session = session;
+                self.network.conns[conn].up.push_back(Up::Text(text, session));
+            }
+            Route::Exchange(_) => self.post(client, session, text, ids, connects),
+        }
+        true
+    }
+
+    /// The client's WebSocket: a new one, where it has none.
+    fn conn_of(&mut self, client: usize) -> usize {
+        if let Some(conn) = self.clients[client].conn {
+            return conn;
+        }
+        let shard = self.rng.below(self.shards.len());
+        let browser = self.browsers[self.clients[client].browser].0;
+        let conn = self.network.open(client, shard, self.scenario.kernel_bytes, browser);
+        self.clients[client].conn = Some(conn);
+        conn
+    }
+
+    /// Sends a request.
+    pub(crate) fn post(&mut self, client: usize, session: Option<usize>, body: String, ids: Vec<u64>, connects: bool) {
+        let transport = self.clients[client].transport;
+        let shard = self.rng.below(self.shards.len());
+        let number = self.network.exchanges.len();
+        let spoken = match transport {
+            Transport::CallbackPolling => HttpTransport::CallbackPolling("cb".into()),
+            _ => HttpTransport::LongPolling,
+        };
+        let request = Box::new(Request {
+            exchange: encke::shard::ExchangeId { shard: shard as u16, number: number as u64 },
+            transport: spoken,
+            browser: self.browsers[self.clients[client].browser].0,
+            body: body.clone(),
+        });
+        let state = State::Sent(request);
+        self.network.request(Exchange { client, session, transport, ids, connects, body, state, client_waits: true, shard });
+        if !connects {
+            self.clients[client].busy = Some(number);
+        }
+    }
+
+    /// A batch as JSON, and the ids of its messages, whose replies are awaited from now on.
+    fn write(&mut self, client: usize, route: Route, messages: Vec<Outgoing>) -> (String, Vec<u64>) {
+        let session = self.clients[client].session().map(|session| self.checker.sessions[session].text.clone());
+        let mut ids = Vec::new();
+        let mut texts = Vec::new();
+        for Outgoing { channel, fields, what } in messages {
+            self.message_ids += 1;
+            let id = self.message_ids;
+            let client_id = match &session {
+                Some(session) if what != What::Handshake => format!(",\"clientId\":\"{session}\""),
+                _ => String::new(),
+            };
+            texts.push(format!("{{\"channel\":\"{channel}\",\"id\":\"{id}\"{client_id}{fields}}}"));
+            if what == What::Connect {
+                // The older connect may stay without an answer.
+                for awaited in self.clients[client].awaited.values_mut().filter(|awaited| awaited.what == What::Connect) {
+                    awaited.owed = false;
+                }
+            }
+            self.clients[client].awaited.insert(id, Awaited { route, owed: true, what });
+            ids.push(id);
+        }
+        (format!("[{}]", texts.join(",")), ids)
+    }
+}
+
+/// A message that does not matter.
+pub(crate) fn odd(channel: &str, fields: &str) -> Outgoing {
+    Outgoing { channel: channel.into(), fields: fields.into(), what: What::Odd }
+}
+
+const HANDSHAKE_FIELDS: &str = ",\"version\":\"1.0\",\"supportedConnectionTypes\":[\"websocket\",\"long-polling\"]";
+/// What a publisher must not be able to say to subscribers, and one field that it may.
+const HOSTILE_FIELDS: &str = concat!(
+    ",\"advice\":{\"reconnect\":\"none\"},\"successful\":false,\"error\":\"402::session_unknown\"",
+    ",\"subscription\":\"/a\",\"connectionType\":\"websocket\",\"x-custom\":[1,2.50]"
+);

@@ -1,0 +1,390 @@
+//! Connections that exist in memory only, and everything that can go wrong with them.
+//!
+//! What the "kernel" takes from the server waits, in order, in the inbox of its client until that reads it, or is lost with
+//! its connection. A client reads its connections in the order in which the kernel got the bytes: overtaking between two connections
+//! of one client is beyond what any server could put right.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+
+use encke::shard::{ExchangeId, Id, Request, Response, SocketKey, Wire};
+use websocket::{Decoder, Event, Flow, Role};
+
+use crate::rng::Rng;
+use crate::script::Transport;
+
+/// All connections of a run.
+#[derive(Debug)]
+pub struct Network {
+    /// Chance and misfortune.
+    pub rng: Rng,
+    /// WebSockets, by number; none is ever taken out.
+    pub conns: Vec<Conn>,
+    /// HTTP exchanges, by number; none is ever taken out.
+    pub exchanges: Vec<Exchange>,
+    /// What each client may read.
+    pub inboxes: Vec<VecDeque<Item>>,
+    /// How often a write is cut short, per thousand.
+    pub short_writes: usize,
+    /// What the shards did that no server may do to a socket.
+    pub breaches: Vec<String>,
+    /// For each shard, the connection at each index of its sockets.
+    sockets: Vec<Vec<usize>>,
+}
+
+/// One WebSocket.
+#[derive(Debug)]
+pub struct Conn {
+    /// Whose it is.
+    pub client: usize,
+    /// The session its client uses it for.
+    pub session: Option<usize>,
+    /// The shard that has it, or will have it.
+    pub shard: usize,
+    /// Its name there; None on its way to another shard and after its end.
+    pub key: Option<SocketKey>,
+    /// What the client sent and the server has not read.
+    pub up: VecDeque<Up>,
+    /// What becomes of what the server writes.
+    pub fate: Fate,
+    /// The kernel took nothing at the last try.
+    pub blocked: bool,
+    /// The server has shut it.
+    pub shut: bool,
+    /// It is on its way to another shard.
+    pub moving: bool,
+    /// The client still uses it.
+    pub client_open: bool,
+    /// Bytes that wait in the client's inbox.
+    unread_bytes: usize,
+    /// Bytes that may wait there.
+    kernel_bytes: usize,
+    decoder: Decoder,
+    close_seen: bool,
+}
+
+/// What becomes of what the server writes to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The client may read it.
+    Healthy,
+    /// Writing fails.
+    Reset,
+    /// The kernel takes it, but nobody will ever read it.
+    Void,
+}
+
+/// What a client sends on a WebSocket.
+#[derive(Clone, Debug)]
+pub enum Up {
+    /// The upgrade request, with its cookie.
+    Open(Option<Id>),
+    /// A text message, and the session whose client id is in it.
+    Text(String, Option<usize>),
+    /// A ping.
+    Ping(Vec<u8>),
+    /// A pong nobody asked for.
+    Pong,
+    /// Something for which the server has to fail the connection.
+    Violation,
+    /// The end of the connection.
+    Gone,
+}
+
+/// One HTTP request and its response.
+#[derive(Debug)]
+pub struct Exchange {
+    /// Who asks.
+    pub client: usize,
+    /// The session whose client id is in it.
+    pub session: Option<usize>,
+    /// How it is spoken.
+    pub transport: Transport,
+    /// The ids of its messages.
+    pub ids: Vec<u64>,
+    /// Whether its messages hold a connect.
+    pub connects: bool,
+    /// Its body, for those who send it again.
+    pub body: String,
+    /// How far it is.
+    pub state: State,
+    /// The client still waits.
+    pub client_waits: bool,
+    /// The shard whose connection it came on.
+    pub shard: usize,
+}
+
+/// How far an exchange is.
+#[derive(Debug)]
+pub enum State {
+    /// On its way.
+    Sent(Box<Request>),
+    /// The server has it and owes a response.
+    Open,
+    /// The server was told that nobody waits.
+    Abandoned,
+    /// There was a response.
+    Answered,
+    /// It never arrived.
+    Lost,
+}
+
+/// What a client may read.
+#[derive(Debug)]
+pub enum Item {
+    /// Bytes of a WebSocket.
+    Bytes(usize, Vec<u8>),
+    /// The end of a WebSocket.
+    End(usize),
+    /// The response to a request.
+    Response(usize, Response),
+    /// A request that will get no response.
+    Failed(usize),
+}
+
+/// What a client found in the bytes of a WebSocket.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A text message.
+    Text(String),
+    /// A pong with this payload.
+    Pong(Vec<u8>),
+    /// A close frame.
+    Close(u16),
+    /// What no server may send.
+    Breach(String),
+}
+
+impl Network {
+    /// A network without connections.
+    pub fn new(rng: Rng, shards: usize, clients: usize, short_writes: usize) -> Network {
+        Network {
+            rng,
+            conns: Vec::new(),
+            exchanges: Vec::new(),
+            inboxes: (0..clients).map(|_| VecDeque::new()).collect(),
+            short_writes,
+            breaches: Vec::new(),
+            sockets: vec![Vec::new(); shards],
+        }
+    }
+
+    /// A new WebSocket; the server does not know of it yet.
+    pub fn open(&mut self, client: usize, shard: usize, kernel_bytes: usize, browser: Option<Id>) -> usize {
+        self.conns.push(Conn {
+            client,
+            session: None,
+            shard,
+            key: None,
+            up: VecDeque::from([Up::Open(browser)]),
+            fate: Fate::Healthy,
+            blocked: false,
+            shut: false,
+            moving: false,
+            client_open: true,
+            unread_bytes: 0,
+            kernel_bytes,
+            decoder: Decoder::new(Role::Client, MESSAGE_BYTES_MAX),
+            close_seen: false,
+        });
+        self.conns.len() - 1
+    }
+
+    /// A shard calls the connection so.
+    pub fn register(&mut self, conn: usize, shard: usize, key: SocketKey) {
+        self.conns[conn].shard = shard;
+        self.conns[conn].key = Some(key);
+        let sockets = &mut self.sockets[shard];
+        let index = key.index as usize;
+        if sockets.len() <= index {
+            sockets.resize(index + 1, usize::MAX);
+        }
+        sockets[index] = conn;
+    }
+
+    /// The connection that a shard calls so.
+    pub fn find(&self, shard: usize, key: SocketKey) -> Option<usize> {
+        let conn = *self.sockets[shard].get(key.index as usize)?;
+        let named = self.conns.get(conn)?;
+        (named.shard == shard && named.key == Some(key)).then_some(conn)
+    }
+
+    /// The server has shut a connection: what the kernel has still goes to the client.
+    pub fn shut(&mut self, conn: usize) {
+        if !std::mem::replace(&mut self.conns[conn].shut, true) {
+            let client = self.conns[conn].client;
+            self.inboxes[client].push_back(Item::End(conn));
+            // The server lingers for the client's end, but not for ever.
+            self.conns[conn].up.push_back(Up::Gone);
+        }
+    }
+
+    /// The client lets go of a connection. Returns the texts that it never read, though the kernel had them whole.
+    pub fn leave(&mut self, conn: usize) -> Vec<String> {
+        self.conns[conn].client_open = false;
+        self.conns[conn].up.push_back(Up::Gone);
+        self.lose_inbox(conn)
+    }
+
+    /// The connection breaks. Returns the texts that are lost with it.
+    pub fn break_off(&mut self, conn: usize) -> Vec<String> {
+        let style = self.rng.below(3);
+        let state = &mut self.conns[conn];
+        state.fate = if style == 0 { Fate::Void } else { Fate::Reset };
+        if style != 1 {
+            state.up.clear();
+        }
+        state.up.push_back(Up::Gone);
+        let client = state.client;
+        // A reset that the client sees late: what it has got already it may still read.
+        let lost = if style == 2 { Vec::new() } else { self.lose_inbox(conn) };
+        self.inboxes[client].push_back(Item::End(conn));
+        lost
+    }
+
+    /// Drops what waits for the client on a connection.
+    fn lose_inbox(&mut self, conn: usize) -> Vec<String> {
+        let client = self.conns[conn].client;
+        let mut lost = Vec::new();
+        for item in std::mem::take(&mut self.inboxes[client]) {
+            match item {
+                Item::Bytes(of, bytes) if of == conn => lost.extend(self.decode_lost(conn, bytes)),
+                other => self.inboxes[client].push_back(other),
+            }
+        }
+        lost
+    }
+
+    /// What is in bytes that the client reads.
+    pub fn read(&mut self, conn: usize, bytes: Vec<u8>) -> Vec<Found> {
+        let unread = &mut self.conns[conn].unread_bytes;
+        *unread = unread.saturating_sub(bytes.len());
+        self.decode(conn, bytes)
+    }
+
+    /// The texts in bytes that nobody will read.
+    fn decode_lost(&mut self, conn: usize, bytes: Vec<u8>) -> Vec<String> {
+        let mut texts = Vec::new();
+        for found in self.decode(conn, bytes) {
+            match found {
+                Found::Text(text) => texts.push(text),
+                Found::Breach(breach) => self.breaches.push(breach),
+                Found::Pong(_) | Found::Close(_) => {}
+            }
+        }
+        texts
+    }
+
+    /// Both what is read and what is lost goes through here, once and in order.
+    fn decode(&mut self, conn: usize, mut bytes: Vec<u8>) -> Vec<Found> {
+        let state = &mut self.conns[conn];
+        let mut found = Vec::new();
+        if state.close_seen {
+            found.push(Found::Breach(format!("{} bytes after the close frame", bytes.len())));
+            return found;
+        }
+        let result = state.decoder.feed(&mut bytes, &mut |event| {
+            let (what, flow) = match event {
+                Event::Text(text) => (Found::Text(text.to_owned()), Flow::Continue),
+                Event::Pong(payload) => (Found::Pong(payload.to_vec()), Flow::Continue),
+                Event::Close(close) => (Found::Close(close.map_or(1005, |(code, _)| code)), Flow::Stop),
+                Event::Binary(_) | Event::Ping(_) => (Found::Breach("a frame that nobody sends".into()), Flow::Continue),
+            };
+            found.push(what);
+            flow
+        });
+        state.close_seen = found.iter().any(|found| matches!(found, Found::Close(_)));
+        match result {
+            Err(error) => found.push(Found::Breach(format!("bytes that are no frames: {error}"))),
+            Ok(taken) if taken < bytes.len() => {
+                found.push(Found::Breach(format!("{} bytes after the close frame", bytes.len() - taken)));
+            }
+            Ok(_) => {}
+        }
+        found
+    }
+
+    /// A new request.
+    pub fn request(&mut self, exchange: Exchange) -> usize {
+        self.exchanges.push(exchange);
+        self.exchanges.len() - 1
+    }
+
+    /// The id under which the shards know an exchange.
+    pub fn id_of(&self, exchange: usize) -> ExchangeId {
+        ExchangeId { shard: self.exchanges[exchange].shard as u16, number: exchange as u64 }
+    }
+
+    /// Whether the kernel has room on a connection that was blocked.
+    pub fn is_writable(&self, conn: usize) -> bool {
+        let conn = &self.conns[conn];
+        conn.blocked && conn.key.is_some() && (conn.unread_bytes < conn.kernel_bytes || conn.fate == Fate::Reset)
+    }
+
+    /// How much of `total` bytes the kernel takes.
+    fn room(&mut self, conn: usize, total: usize) -> usize {
+        let conn = &self.conns[conn];
+        let free = conn.kernel_bytes.saturating_sub(conn.unread_bytes).min(total);
+        if free > 0 && self.rng.chance(self.short_writes) { self.rng.below(free + 1) } else { free }
+    }
+
+    fn take(&mut self, conn: usize, bytes: Vec<u8>) {
+        let client = self.conns[conn].client;
+        self.conns[conn].unread_bytes += bytes.len();
+        self.inboxes[client].push_back(Item::Bytes(conn, bytes));
+    }
+}
+
+/// The sockets of one shard, as it writes to them.
+#[derive(Debug)]
+pub struct Kernel<'a> {
+    /// All connections.
+    pub network: &'a mut Network,
+    /// Which shard writes.
+    pub shard: usize,
+    /// Texts that the kernel took whole and nobody will ever read, with their clients.
+    pub lost: Vec<(usize, String)>,
+}
+
+impl Wire for Kernel<'_> {
+    fn write(&mut self, socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(conn) = self.network.find(self.shard, socket) else {
+            self.network.breaches.push(format!("shard {} writes to {socket:?}, which is gone", self.shard));
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        if self.network.conns[conn].shut {
+            self.network.breaches.push(format!("{total} bytes written to connection {conn}, which was shut"));
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if total == 0 {
+            self.network.breaches.push(format!("an empty write to connection {conn}"));
+        }
+        if self.network.rng.chance(5) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let fate = self.network.conns[conn].fate;
+        if fate == Fate::Reset {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let taken = self.network.room(conn, total);
+        if taken == 0 {
+            self.network.conns[conn].blocked = true;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(taken).collect();
+        if fate == Fate::Void || !self.network.conns[conn].client_open {
+            let client = self.network.conns[conn].client;
+            let texts = self.network.decode_lost(conn, bytes);
+            self.lost.extend(texts.into_iter().map(|text| (client, text)));
+            // The void fills up: then nothing more is taken.
+            self.network.conns[conn].unread_bytes += if fate == Fate::Void { taken } else { 0 };
+        } else {
+            self.network.take(conn, bytes);
+        }
+        Ok(taken)
+    }
+}
+
+/// The longest message a client accepts.
+const MESSAGE_BYTES_MAX: usize = 4 << 20;

@@ -1,0 +1,201 @@
+//! What clients do that they should not: garbage, things that are refused, and the ids of others.
+
+use encke::shard::{HttpTransport, Request};
+
+use crate::client::{Route, odd};
+use crate::network::{Exchange, State, Up};
+use crate::script::Transport;
+use crate::world::World;
+
+impl World {
+    /// A client does something that no good client does.
+    pub(crate) fn do_something_odd(&mut self, client: usize) {
+        match self.rng.below(8) {
+            0 => self.send_garbage(client),
+            1 => {
+                let (channel, fields) = self.rng.pick(&REFUSED);
+                self.send(client, vec![odd(channel, fields)]);
+            }
+            2 => self.break_the_protocol(client),
+            3 => self.use_a_foreign_id(client),
+            4 => self.shake_hands_again(client),
+            5 => {
+                let Some(session) = self.clients[client].session() else { return };
+                let messages = vec![
+                    odd("/meta/subscribe", ",\"subscription\":[\"/forbidden/x\",\"/a\"]"),
+                    self.publication(client, session),
+                    odd("/a/../b\\\"", ",\"data\":null"),
+                ];
+                self.send(client, messages);
+            }
+            6 => self.pretend_to_connect(client),
+            _ => {
+                let (channel, fields) = self.rng.pick(&REFUSED);
+                let (other, more) = self.rng.pick(&REFUSED);
+                self.send(client, vec![odd(channel, fields), odd(other, more)]);
+            }
+        }
+    }
+
+    /// Text that is no batch: it gets an error without a name.
+    fn send_garbage(&mut self, client: usize) {
+        let garbage = match self.rng.below(3) {
+            0 => {
+                let mut bytes = vec![0; self.rng.below(40)];
+                self.rng.fill(&mut bytes);
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            _ => self.rng.pick(&GARBAGE).to_owned(),
+        };
+        match (self.clients[client].conn, self.clients[client].transport) {
+            (Some(conn), Transport::WebSocket) => {
+                self.clients[client].nameless += 1;
+                self.network.conns[conn].up.push_back(Up::Text(garbage, None));
+            }
+            (_, Transport::LongPolling) if self.may_send(client, false) => {
+                self.clients[client].nameless += 1;
+                self.post(client, None, garbage, Vec::new(), false);
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes for which a server must fail the connection.
+    fn break_the_protocol(&mut self, client: usize) {
+        if let Some(conn) = self.clients[client].conn {
+            self.network.conns[conn].up.push_back(Up::Violation);
+            self.lose_sight(client);
+        }
+    }
+
+    /// A stranger knows, or guesses, the client id of another.
+    fn use_a_foreign_id(&mut self, client: usize) {
+        if self.checker.sessions.is_empty() {
+            return;
+        }
+        let session = self.rng.below(self.checker.sessions.len());
+        let victim = &self.checker.sessions[session];
+        let mut id = victim.text.clone();
+        let known = self.rng.chance(500);
+        // Whoever knows the id of a session that no browser opened may use it: then it is only guessed, and wrong.
+        let protected = victim.cookie && !self.scenario.settings.iter().any(|settings| settings.trust_client_session);
+        let mut over_socket = self.rng.chance(500);
+        if known && protected {
+            over_socket = false;
+        } else {
+            let last = if id.ends_with('0') { '1' } else { '0' };
+            id.pop();
+            id.push(last);
+        }
+        let (channel, fields) = self.rng.pick(&THEFTS);
+        let body = format!("[{{\"channel\":\"{channel}\",\"clientId\":\"{id}\"{fields}}}]");
+        let shard = self.rng.below(self.shards.len());
+        self.clients[client].nameless += 1;
+        if over_socket {
+            let conn = self.network.open(client, shard, self.scenario.kernel_bytes, None);
+            self.network.conns[conn].up.push_back(Up::Text(body, None));
+            self.clients[client].old_conns.push(conn);
+        } else {
+            let number = self.network.exchanges.len();
+            let exchange = encke::shard::ExchangeId { shard: shard as u16, number: number as u64 };
+            let request =
+                Request { exchange, transport: HttpTransport::LongPolling, browser: None, body: body.clone() };
+            let (session, ids, connects) = (None, Vec::new(), true);
+            let (state, transport) = (State::Sent(Box::new(request)), Transport::LongPolling);
+            self.network.request(Exchange { client, session, transport, ids, connects, body, state, client_waits: true, shard });
+        }
+    }
+
+    /// A new session while the old one lives: the old one is left to expire.
+    fn shake_hands_again(&mut self, client: usize) {
+        let Some(session) = self.clients[client].session() else { return };
+        if self.may_send(client, false) {
+            self.lose_sight(client);
+            self.forsake(client, session);
+            self.clients[client].next_ms = self.now.ms;
+        }
+    }
+
+    /// A connect that is none, in the batch of a living session.
+    fn pretend_to_connect(&mut self, client: usize) {
+        let Some(session) = self.clients[client].session() else { return };
+        let publication = self.publication(client, session);
+        self.send(client, vec![publication, odd("/meta/connect", ",\"clientId\":\"nobody\"")]);
+    }
+
+    /// What carried messages is gone, as the client sees it.
+    pub(crate) fn end_route(&mut self, client: usize, route: Route) {
+        if !self.clients[client].awaited.values().any(|awaited| awaited.route == route) && !self.is_in_use(client, route) {
+            return;
+        }
+        self.lose_sight_of(client, route);
+        let state = &mut self.clients[client];
+        state.awaited.retain(|_, awaited| awaited.route != route);
+        if state.connect.is_some_and(|(id, _)| !state.awaited.contains_key(&id)) {
+            state.connect = None;
+            state.next_ms = state.next_ms.min(self.now.ms);
+        }
+        match route {
+            Route::Conn(conn) => {
+                if state.conn == Some(conn) {
+                    state.conn = None;
+                }
+                state.old_conns.retain(|old| *old != conn);
+            }
+            Route::Exchange(exchange) => {
+                if state.busy == Some(exchange) {
+                    state.busy = None;
+                }
+            }
+        }
+        if state.phase == crate::client::Phase::Shaking
+            && !state.awaited.values().any(|awaited| awaited.what == crate::client::What::Handshake)
+        {
+            state.phase = crate::client::Phase::Away;
+        }
+    }
+
+    fn is_in_use(&self, client: usize, route: Route) -> bool {
+        let state = &self.clients[client];
+        match route {
+            Route::Conn(conn) => state.conn == Some(conn) || state.old_conns.contains(&conn),
+            Route::Exchange(exchange) => state.busy == Some(exchange),
+        }
+    }
+
+    fn lose_sight_of(&mut self, client: usize, route: Route) {
+        // What is under way elsewhere is not in doubt, but the streams are.
+        let elsewhere: Vec<(u64, crate::client::Awaited)> = self.clients[client]
+            .awaited
+            .iter()
+            .filter(|(_, awaited)| awaited.route != route)
+            .map(|(id, awaited)| (*id, awaited.clone()))
+            .collect();
+        self.clients[client].awaited.retain(|_, awaited| awaited.route == route);
+        self.lose_sight(client);
+        self.clients[client].awaited.extend(elsewhere);
+    }
+}
+
+/// Texts that are no batches.
+const GARBAGE: [&str; 7] = ["", "[]", "[1]", "{\"channel\":", "nonsense", "[[]]", "[{\"channel\":\"/a\"},]"];
+/// Messages that are refused.
+const REFUSED: [(&str, &str); 10] = [
+    ("/meta/subscribe", ",\"subscription\":\"/meta/connect\""),
+    ("/meta/subscribe", ",\"subscription\":\"/meta/**\""),
+    ("/meta/subscribe", ",\"subscription\":{}"),
+    ("/meta/subscribe", ""),
+    ("/meta/unsubscribe", ",\"subscription\":\"/never/heard/of\""),
+    ("/meta/nonsense", ",\"data\":{}"),
+    ("no/slash", ",\"data\":1"),
+    ("/a", ",\"ext\":7,\"data\":1"),
+    ("/a//b", ",\"data\":1"),
+    ("/service/nothing", ",\"data\":[],\"channel\":\"/meta/disconnectx\""),
+];
+/// What one could do with the id of another.
+const THEFTS: [(&str, &str); 4] = [
+    ("/meta/connect", ",\"connectionType\":\"long-polling\""),
+    ("/meta/disconnect", ""),
+    ("/meta/subscribe", ",\"subscription\":\"/**\""),
+    ("/a", ",\"data\":{\"k\":0,\"forged\":true}"),
+];

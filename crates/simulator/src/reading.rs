@@ -1,0 +1,382 @@
+//! What a client makes of what it reads, and what it checks there.
+
+use bayeux::json::{decode_string, elements, integer, member, members};
+use encke::shard::{Id, Response};
+
+use crate::Sabotage;
+use crate::checker::{Invariant, Wish, number_of};
+use crate::client::{Phase, Route, What};
+use crate::network::{Found, Item};
+use crate::script::Transport;
+use crate::server::json_of;
+use crate::world::World;
+
+impl World {
+    /// A client reads a little, if it is in the mood.
+    pub(crate) fn read(&mut self, client: usize) {
+        if self.clients[client].reading {
+            for _ in 0..=self.rng.below(4) {
+                self.read_one(client);
+            }
+        }
+    }
+
+    /// A client reads one thing. False if there is none.
+    pub(crate) fn read_one(&mut self, client: usize) -> bool {
+        let Some(item) = self.network.inboxes[client].pop_front() else { return false };
+        match item {
+            Item::Bytes(conn, bytes) => {
+                for found in self.network.read(conn, bytes) {
+                    self.found(client, conn, found);
+                }
+            }
+            Item::End(conn) => {
+                self.note(|_| format!("client {client} sees the end of connection {conn}"));
+                self.drop_conn(client, conn);
+            }
+            Item::Response(exchange, response) => self.response(client, exchange, &response),
+            Item::Failed(exchange) => self.failed(client, exchange),
+        }
+        true
+    }
+
+    fn found(&mut self, client: usize, conn: usize, found: Found) {
+        match found {
+            Found::Text(text) => {
+                for text in self.tampered(text) {
+                    self.note(|_| format!("client {client} reads on connection {conn}: {text}"));
+                    self.text(client, Route::Conn(conn), &text);
+                }
+            }
+            Found::Pong(_) => {}
+            Found::Close(code) => {
+                self.note(|_| format!("client {client} reads a close frame, {code}, on connection {conn}"));
+                self.drop_conn(client, conn);
+            }
+            Found::Breach(breach) => self.checker.fail(Invariant::CleanFrames, format!("connection {conn}: {breach}")),
+        }
+    }
+
+    fn drop_conn(&mut self, client: usize, conn: usize) {
+        if self.network.conns[conn].client_open {
+            for text in self.network.leave(conn) {
+                self.checker.lost(client, &text);
+            }
+        }
+        self.end_route(client, Route::Conn(conn));
+    }
+
+    fn response(&mut self, client: usize, exchange: usize, response: &Response) {
+        let Response { status, body, set_browser, .. } = response;
+        let state = &self.network.exchanges[exchange];
+        let (transport, waits, connects) = (state.transport, state.client_waits, state.connects);
+        let ids = state.ids.clone();
+        let text = json_of(transport, body);
+        let lied_to = self.sabotage == Sabotage::FalseReceipt && text.contains("\"data\"") && self.rng.chance(300);
+        if !waits || lied_to || (!self.healing && self.rng.chance(self.scenario.faults)) {
+            // The kernel had it; it gets lost on the way to the client.
+            if !lied_to {
+                self.checker.lost(client, &text);
+            }
+            return self.failed(client, exchange);
+        }
+        self.note(|_| format!("client {client} gets {status} for request {exchange}: {text}"));
+        if let Some(browser) = set_browser {
+            self.set_cookie(client, *browser);
+        }
+        let route = Route::Exchange(exchange);
+        if *status == 200 {
+            for text in self.tampered(text) {
+                self.text(client, route, &text);
+            }
+            let missing = self.clients[client].awaited.iter().find(|(_, awaited)| awaited.route == route);
+            if let Some((id, _)) = missing {
+                let detail = format!("the response to request {exchange} ({ids:?}) answers not its message {id}");
+                self.checker.fail(Invariant::OneReply, detail);
+            }
+        } else if !matches!((*status, connects), (400 | 413, _) | (409 | 503, true)) || (*status < 410 && ids.is_empty() && *status != 400) {
+            let detail = format!("request {exchange} got the status {status}, messages {ids:?}");
+            self.checker.fail(Invariant::OneResponse, detail);
+        }
+        self.end_route(client, route);
+        if self.clients[client].busy == Some(exchange) {
+            self.clients[client].busy = None;
+        }
+    }
+
+    /// A request got no response. Some clients send it again.
+    fn failed(&mut self, client: usize, exchange: usize) {
+        self.note(|_| format!("client {client}: request {exchange} failed"));
+        let route = Route::Exchange(exchange);
+        let awaited = self.clients[client].awaited.values().any(|awaited| awaited.route == route);
+        let state = &mut self.network.exchanges[exchange];
+        state.client_waits = false;
+        let (session, body, ids, connects) = (state.session, state.body.clone(), state.ids.clone(), state.connects);
+        let again = awaited
+            && self.clients[client].transport != Transport::WebSocket
+            && self.clients[client].session() == session
+            && self.clients[client].phase != Phase::Vanished;
+        if !again || !self.rng.chance(400) {
+            return self.end_route(client, route);
+        }
+        self.note(|_| format!("client {client} sends it again"));
+        self.lose_sight(client);
+        let next = Route::Exchange(self.network.exchanges.len());
+        for id in &ids {
+            if let Some(awaited) = self.clients[client].awaited.get_mut(id) {
+                awaited.route = next;
+                if let What::Publish(number) = awaited.what {
+                    self.checker.publications[number].repeated = true;
+                }
+            }
+        }
+        self.post(client, session, body, ids, connects);
+    }
+
+    fn set_cookie(&mut self, client: usize, browser: Id) {
+        let slot = self.clients[client].browser;
+        let cookie = &mut self.browsers[slot];
+        cookie.0 = Some(browser);
+        cookie.1 += 1;
+        if cookie.1 > 1 {
+            // The browser forgets the cookie that other sessions were opened with.
+            for session in &mut self.checker.sessions {
+                session.strayed |= self.clients[session.client].browser == slot;
+            }
+        }
+    }
+
+    /// One batch from the server.
+    fn text(&mut self, client: usize, route: Route, text: &str) {
+        self.checker.no_secrets(client, text);
+        if !text.starts_with('[') || bayeux::json::validate(text, usize::MAX).is_err() {
+            return self.checker.fail(Invariant::CleanMessages, format!("client {client} got no batch: {text}"));
+        }
+        for raw in elements(text) {
+            let data = member(raw, "data");
+            match data.filter(|data| number_of(data).is_some()) {
+                Some(data) => self.message(client, route, raw, data),
+                None => self.reply(client, route, raw),
+            }
+        }
+    }
+
+    /// A publication has come.
+    fn message(&mut self, client: usize, route: Route, raw: &str, data: &str) {
+        let channel = field(raw, "channel");
+        let service = channel.starts_with("/service/");
+        for (key, _) in members(raw) {
+            let allowed = ["channel", "data", "ext", "timestamp", "x-custom"].iter().any(|name| key.is(name))
+                || (service && (key.is("id") || key.is("successful")));
+            if !allowed {
+                let detail = format!("client {client} got a message with the field {}: {raw}", key.raw());
+                self.checker.fail(Invariant::CleanMessages, detail);
+            }
+        }
+        let session = match route {
+            Route::Conn(conn) => self.network.conns[conn].session,
+            Route::Exchange(exchange) => self.network.exchanges[exchange].session,
+        };
+        match session {
+            Some(session) => self.checker.arrived(session, &channel, data),
+            None => {
+                let detail = format!("client {client} got a message without a session: {raw}");
+                self.checker.fail(Invariant::OnlySubscribers, detail);
+            }
+        }
+    }
+
+    fn reply(&mut self, client: usize, route: Route, raw: &str) {
+        self.checker.tally.replies += 1;
+        let successful = member(raw, "successful") == Some("true");
+        let error = field(raw, "error");
+        let Some(id) = member(raw, "id").and_then(decode_string).and_then(|id| id.parse::<u64>().ok()) else {
+            if field(raw, "channel") == "/meta/disconnect" && successful {
+                return self.ended_by_server(client, route);
+            }
+            if successful || self.clients[client].nameless == 0 {
+                self.checker.fail(Invariant::OneReply, format!("client {client} got a reply to nothing: {raw}"));
+            }
+            return;
+        };
+        let Some(awaited) = self.clients[client].awaited.remove(&id) else {
+            return self.checker.fail(Invariant::OneReply, format!("client {client} got a reply it did not await: {raw}"));
+        };
+        if awaited.route != route {
+            let detail = format!("client {client} got a reply on {route:?} instead of {:?}: {raw}", awaited.route);
+            return self.checker.fail(Invariant::OneReply, detail);
+        }
+        if awaited.what != What::Handshake && member(raw, "clientId").is_some() {
+            self.checker.fail(Invariant::SecretIds, format!("client {client} got a client id in a reply: {raw}"));
+        }
+        if awaited.what == What::Odd {
+            if successful {
+                self.checker.fail(Invariant::OneReply, format!("client {client}: what is wrong succeeded: {raw}"));
+            }
+            return;
+        }
+        if error.starts_with("402") && awaited.what != What::Handshake {
+            return self.unknown(client, route, raw);
+        }
+        self.answered(client, route, id, &awaited.what, awaited.owed, raw);
+    }
+
+    fn answered(&mut self, client: usize, route: Route, id: u64, what: &What, owed: bool, raw: &str) {
+        let successful = member(raw, "successful") == Some("true");
+        let session = self.clients[client].session();
+        match (what, session) {
+            (What::Handshake, _) => self.welcomed(client, route, raw, successful),
+            (What::Connect, Some(session)) if self.clients[client].connect.is_some_and(|(sent, _)| sent == id) => {
+                self.connected(client, session, raw);
+            }
+            (What::Subscribe(names), Some(session)) if successful && owed => {
+                let number = self.checker.publications.len();
+                for name in names {
+                    if let Some(wish @ Wish::Asked) = self.checker.sessions[session].wishes.get_mut(name) {
+                        *wish = Wish::Granted(number);
+                    }
+                }
+            }
+            (What::Unsubscribe(name), Some(session)) if successful && owed => {
+                let number = self.checker.publications.len();
+                if let Some(wish @ Wish::Unsure) = self.checker.sessions[session].wishes.get_mut(name) {
+                    *wish = Wish::Gone(number);
+                }
+            }
+            (What::Publish(number), _) if !successful => {
+                self.checker.fail(Invariant::OneReply, format!("publication {number} was refused: {raw}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// The reply to a handshake.
+    fn welcomed(&mut self, client: usize, route: Route, raw: &str, successful: bool) {
+        if self.clients[client].phase != Phase::Shaking {
+            return;
+        }
+        self.clients[client].phase = Phase::Away;
+        self.clients[client].next_ms = self.now.ms + 500;
+        let text = field(raw, "clientId");
+        let Some(id) = Id::parse(&text).filter(|_| successful) else {
+            if !self.drained {
+                self.checker.fail(Invariant::LivesOn, format!("client {client} was refused: {raw}"));
+            }
+            return;
+        };
+        let session = self.checker.open(&text, id, client, self.now.ms);
+        self.checker.sessions[session].cookie = matches!(route, Route::Exchange(_));
+        // It may have been ended while its reply was on the way.
+        self.checker.sessions[session].alive = self.shards[id.shard()].waiting(&id).is_some();
+        if let Route::Conn(conn) = route {
+            self.network.conns[conn].session = Some(session);
+        }
+        let state = &mut self.clients[client];
+        state.phase = Phase::On(session);
+        state.connect = None;
+        state.next_ms = self.now.ms;
+        state.interval_ms = 0;
+        state.stream += 1;
+        self.recorder.with(|desk| desk.sessions[client] = Some(text));
+    }
+
+    /// The reply to the connect that the client waits for.
+    fn connected(&mut self, client: usize, session: usize, raw: &str) {
+        self.drop_old_conns(client);
+        let advice = member(raw, "advice");
+        let state = &mut self.clients[client];
+        state.connect = None;
+        if let Some(interval_ms) = advice.and_then(|advice| member(advice, "interval")).and_then(integer) {
+            state.interval_ms = interval_ms.max(0) as u64;
+        }
+        state.next_ms = self.now.ms + state.interval_ms;
+        match advice.map(|advice| field(advice, "reconnect")).as_deref() {
+            Some("none") => {
+                let surplus = advice.is_some_and(|advice| member(advice, "multiple-clients").is_some());
+                let known = &self.checker.sessions[session];
+                let ends = surplus || known.kicked || known.left || self.scenario.settings.iter().any(|s| s.activity_timeout_ms > 0);
+                if !ends {
+                    self.checker.fail(Invariant::LivesOn, format!("client {client} was told to leave: {raw}"));
+                }
+                self.forsake(client, session);
+            }
+            Some("handshake") => self.forsake(client, session),
+            _ => {}
+        }
+    }
+
+    /// The server does not know the session.
+    fn unknown(&mut self, client: usize, route: Route, raw: &str) {
+        let session = match route {
+            Route::Conn(conn) => self.network.conns[conn].session,
+            Route::Exchange(exchange) => self.network.exchanges[exchange].session,
+        };
+        let Some(session) = session else { return };
+        let state = &self.checker.sessions[session];
+        if state.alive && !state.left && !state.strayed {
+            let detail = format!("session {session} of client {client} is alive, but the server said: {raw}");
+            self.checker.fail(Invariant::LivesOn, detail);
+        }
+        if self.clients[client].session() == Some(session) {
+            self.forsake(client, session);
+        }
+    }
+
+    /// The server says that it has ended the session.
+    fn ended_by_server(&mut self, client: usize, route: Route) {
+        let session = match route {
+            Route::Conn(conn) => self.network.conns[conn].session,
+            Route::Exchange(exchange) => self.network.exchanges[exchange].session,
+        };
+        let Some(session) = session else { return };
+        let inactive = self.scenario.settings.iter().any(|settings| settings.activity_timeout_ms > 0);
+        if !self.checker.sessions[session].kicked && !inactive {
+            self.checker.fail(Invariant::LivesOn, format!("session {session} was ended by the server for nothing"));
+        }
+        if self.clients[client].session() == Some(session) {
+            self.forsake(client, session);
+        }
+    }
+
+    /// What a bad wire makes of a text.
+    fn tampered(&mut self, text: String) -> Vec<String> {
+        let carries = text.contains("\"data\":{\"k\":");
+        if carries && self.sabotage_once(Sabotage::DoubledFrame) {
+            return vec![text.clone(), text];
+        }
+        if carries && self.sabotage_once(Sabotage::DroppedFrame) {
+            return Vec::new();
+        }
+        if carries && self.sabotage_once(Sabotage::ChangedData) {
+            return vec![text.replace(".10,", ".1,")];
+        }
+        if carries && self.sabotage_once(Sabotage::ForgedAdvice) {
+            return vec![text.replace("\"data\":", "\"advice\":{},\"data\":")];
+        }
+        if !self.checker.sessions.is_empty() && self.sabotage_once(Sabotage::LeakedId) {
+            let session = self.rng.below(self.checker.sessions.len());
+            let id = &self.checker.sessions[session].text;
+            return vec![text.replacen('{', &format!("{{\"x-custom\":\"{id}\","), 1)];
+        }
+        if carries && self.sabotage == Sabotage::SwappedMessages {
+            let mut parts: Vec<&str> = elements(&text).collect();
+            parts.reverse();
+            if parts.len() > 1 {
+                return vec![format!("[{}]", parts.join(","))];
+            }
+            if let Some(kept) = self.kept_back.take() {
+                return vec![text, kept];
+            }
+            if self.sabotage_once(Sabotage::SwappedMessages) {
+                self.kept_back = Some(text);
+                return Vec::new();
+            }
+        }
+        vec![text]
+    }
+}
+
+/// A member that is a string; empty where it is none.
+fn field(raw: &str, name: &str) -> String {
+    member(raw, name).and_then(decode_string).map(String::from).unwrap_or_default()
+}

@@ -1,0 +1,128 @@
+//! What a seed decides before anything happens: how many of what, which settings, how bad the network is.
+
+use encke::{ChannelRule, Settings, SlowConsumer};
+
+use crate::rng::Rng;
+
+/// How a client likes to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// One WebSocket.
+    WebSocket,
+    /// POST requests.
+    LongPolling,
+    /// GET requests answered with scripts.
+    CallbackPolling,
+}
+
+/// The plan of one run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Shards of the server.
+    pub shards: usize,
+    /// The settings it starts with, and those it may be given later.
+    pub settings: [Settings; 2],
+    /// The transport each client starts with, and the browser it is a window of.
+    pub clients: Vec<(Transport, usize)>,
+    /// Steps before things are healed.
+    pub steps: usize,
+    /// How often something breaks, per thousand steps.
+    pub faults: usize,
+    /// How often a client does something odd, per thousand things it does.
+    pub oddities: usize,
+    /// How often a write is cut short, per thousand.
+    pub short_writes: usize,
+    /// Bytes the kernel keeps of each connection for a client that does not read.
+    pub kernel_bytes: usize,
+    /// How often the server is drained near the end, per thousand.
+    pub drained: bool,
+    /// The longest padding of a publication, in bytes.
+    pub padding_bytes: usize,
+    /// The longest jump of time in one step, in milliseconds.
+    pub jump_ms: u64,
+}
+
+/// Channels that clients publish on.
+pub const CHANNELS: [&str; 6] = ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x"];
+/// What clients subscribe to.
+pub const SUBSCRIPTIONS: [&str; 11] =
+    ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/a/*", "/a/**", "/**", "/*", "/lazy/*"];
+
+impl Scenario {
+    /// The plan of a seed.
+    pub fn new(rng: &mut Rng) -> Scenario {
+        let calm = rng.chance(250);
+        let shards = rng.pick(&[1, 1, 2, 2, 3, 4]);
+        let first = settings(rng, shards);
+        let mut second = settings(rng, shards);
+        // What the checkers rely on stays as it is.
+        second.broadcast_to_publisher = first.broadcast_to_publisher;
+        second.outbox_messages_max = first.outbox_messages_max;
+        second.outbox_bytes_max = first.outbox_bytes_max;
+        let count = 2 + rng.below(5);
+        let clients = (0..count)
+            .map(|client| {
+                let transport = match rng.below(10) {
+                    0..5 => Transport::WebSocket,
+                    5..9 => Transport::LongPolling,
+                    _ => Transport::CallbackPolling,
+                };
+                let browser = if rng.chance(150) { 0 } else { client };
+                (transport, browser)
+            })
+            .collect();
+        Scenario {
+            shards,
+            jump_ms: if rng.chance(150) { first.max_interval_ms * 2 } else { first.max_interval_ms / 4 },
+            settings: [first, second],
+            clients,
+            steps: 300 + rng.below(500),
+            faults: if calm { 0 } else { rng.pick(&[3, 10, 30]) },
+            oddities: if calm { 0 } else { rng.pick(&[0, 20, 80]) },
+            short_writes: rng.pick(&[0, 100, 500]),
+            kernel_bytes: rng.pick(&[90, 300, 1_000, 8_000, 100_000]),
+            drained: rng.chance(80),
+            padding_bytes: rng.pick(&[0, 10, 200, 2_000]),
+        }
+    }
+}
+
+fn settings(rng: &mut Rng, shards: usize) -> Settings {
+    let rule = |pattern: &str, slow_consumer, lazy, lazy_timeout_ms| ChannelRule {
+        pattern: pattern.into(),
+        slow_consumer,
+        lazy,
+        lazy_timeout_ms,
+        broadcast_to_publisher: None,
+    };
+    let tight = rng.chance(200);
+    Settings {
+        shards,
+        timeout_ms: rng.between(200, 2_000),
+        interval_ms: if rng.chance(200) { rng.between(1, 100) } else { 0 },
+        max_interval_ms: rng.between(600, 3_000),
+        client_interval_max_ms: 5_000,
+        lazy_timeout_max_ms: rng.between(50, 800),
+        handshake_timeout_ms: rng.between(300, 2_000),
+        websocket_idle_timeout_ms: if rng.chance(200) { rng.between(2_500, 6_000) } else { 0 },
+        drain_spread_ms: rng.between(0, 500),
+        broadcast_to_publisher: !rng.chance(200),
+        connect_deliver_only: rng.chance(300),
+        timestamps: rng.chance(200),
+        activity_timeout_ms: if rng.chance(50) { rng.between(2_000, 5_000) } else { 0 },
+        activity_counts_deliveries: rng.chance(500),
+        browser_sessions_max: rng.pick(&[-1, 1, 1, 2]),
+        browser_surplus_interval_ms: rng.pick(&[0, 50, 200]),
+        trust_client_session: rng.chance(200),
+        channels: vec![
+            rule("/drop/**", SlowConsumer::DropOldest, false, 0),
+            rule("/keep/**", SlowConsumer::KeepLatest, false, 0),
+            rule("/lazy/**", rng.pick(&[SlowConsumer::Disconnect, SlowConsumer::DropOldest]), true, rng.pick(&[0, 20, 300])),
+        ],
+        subscriptions_max: rng.pick(&[4, 1_000]),
+        channels_max: rng.pick(&[4, 1_000, 1_000]),
+        outbox_messages_max: if tight { rng.between(2, 20) as usize } else { 100_000 },
+        outbox_bytes_max: if tight { rng.pick(&[1_024, 4_000]) } else { 16 << 20 },
+        ..Settings::default()
+    }
+}

@@ -1,0 +1,379 @@
+//! What the threads of the real server do around a shard, done by hand: reading, writing, answering, moving sockets, telling the time.
+
+use encke::shard::{Closing, Effect, ExchangeId, Mail, Received, Response, SLOT_MS, Taken};
+
+use crate::Sabotage;
+use crate::application::Note;
+use crate::checker::Invariant;
+use crate::network::{Conn, Exchange, Fate, Item, Kernel, State, Up};
+use crate::script::Transport;
+use crate::world::{Letter, Report, World};
+
+/// The counts of a shard's sessions that ended: expired, ended by the server, too slow, by themselves.
+type Ends = [u64; 4];
+
+impl Conn {
+    /// Whether it could break.
+    pub fn is_up(&self) -> bool {
+        self.client_open && self.fate == Fate::Healthy && !self.shut
+    }
+}
+
+impl Exchange {
+    /// Whether a response is owed.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
+    /// Whether something can happen to it.
+    pub fn may_progress(&self) -> bool {
+        matches!(self.state, State::Sent(_)) || (self.is_open() && !self.client_waits)
+    }
+}
+
+impl World {
+    /// The server reads one thing from a WebSocket. False if there is nothing.
+    pub(crate) fn upload(&mut self, conn: usize) -> bool {
+        let state = &mut self.network.conns[conn];
+        if state.moving {
+            return false;
+        }
+        let Some(up) = state.up.pop_front() else { return false };
+        let (shard, key, shut) = (state.shard, state.key, state.shut);
+        self.note(|_| format!("shard {shard} reads from connection {conn}: {up:?}"));
+        let before = self.ends(shard);
+        let now = self.now;
+        match (up, key) {
+            (Up::Open(browser), None) => {
+                let key = self.shards[shard].socket_opened(now, browser);
+                self.network.register(conn, shard, key);
+            }
+            (Up::Gone, Some(key)) => {
+                if self.sabotage != Sabotage::ForgottenSocket {
+                    self.shards[shard].socket_closed(now, key);
+                }
+                self.network.conns[conn].key = None;
+                self.network.conns[conn].up.clear();
+            }
+            (Up::Text(text, session), Some(key)) if !shut => match self.shards[shard].socket_text(now, key, &text) {
+                Received::Here => self.heard(session),
+                Received::Elsewhere(home) => {
+                    self.checker.tally.moves += 1;
+                    self.note(|_| format!("connection {conn} moves to shard {home}"));
+                    self.shards[shard].socket_closed(now, key);
+                    self.network.conns[conn].key = None;
+                    self.network.conns[conn].moving = true;
+                    self.mail[home][shard].push_back(Letter::Socket(conn, text, session));
+                }
+            },
+            (Up::Ping(payload), Some(key)) => self.shards[shard].socket_ping(now, key, &payload),
+            (Up::Pong, Some(key)) => self.shards[shard].socket_pong(now, key),
+            (Up::Violation, Some(key)) => {
+                let closing = Closing { code: 1002, reason: "reserved bit set" };
+                self.shards[shard].socket_close(now, key, closing);
+            }
+            _ => {}
+        }
+        self.after(shard, before, false);
+        true
+    }
+
+    /// An exchange goes on: its request arrives, or the server learns that its client has gone.
+    pub(crate) fn progress(&mut self, exchange: usize) -> bool {
+        let id = self.network.id_of(exchange);
+        let state = &mut self.network.exchanges[exchange];
+        if !state.may_progress() {
+            return false;
+        }
+        let shard = state.shard;
+        let before = self.ends(shard);
+        let state = &mut self.network.exchanges[exchange];
+        match std::mem::replace(&mut state.state, State::Open) {
+            State::Sent(request) if state.client_waits || self.network.rng.chance(500) => {
+                let session = state.session;
+                self.note(|_| format!("shard {shard} gets request {exchange}: {request:?}"));
+                if self.shards[shard].request(self.now, *request) == Taken::Here {
+                    self.heard(session);
+                }
+            }
+            State::Sent(_) => self.network.exchanges[exchange].state = State::Lost,
+            _ => {
+                self.note(|_| format!("shard {shard}: nobody waits for request {exchange}"));
+                self.network.exchanges[exchange].state = State::Abandoned;
+                self.shards[shard].abandoned(self.now, id);
+            }
+        }
+        self.after(shard, before, false);
+        true
+    }
+
+    /// A shard gets one piece of mail. False if there is none.
+    pub(crate) fn deliver_mail(&mut self, to: usize, from: usize) -> bool {
+        let Some(letter) = self.mail[to][from].pop_front() else { return false };
+        self.note(|_| format!("shard {to} gets mail from {from}: {letter:?}"));
+        let before = self.ends(to);
+        match letter {
+            Letter::Mail(mail) => {
+                let request = match &mail {
+                    Mail::Request(request) => Some(request.exchange.number as usize),
+                    _ => None,
+                };
+                self.shards[to].mail(self.now, mail);
+                self.heard(request.and_then(|exchange| self.network.exchanges[exchange].session));
+            }
+            Letter::Socket(conn, text, session) => {
+                let key = self.shards[to].socket_opened(self.now, self.browsers[self.clients[self.network.conns[conn].client].browser].0);
+                self.network.register(conn, to, key);
+                self.network.conns[conn].moving = false;
+                if let Received::Elsewhere(shard) = self.shards[to].socket_text(self.now, key, &text) {
+                    let detail = format!("connection {conn} moved to shard {to} and is sent on to {shard}");
+                    self.checker.fail(Invariant::LivesOn, detail);
+                }
+                self.heard(session);
+            }
+        }
+        self.after(to, before, false);
+        true
+    }
+
+    /// A shard learns what became of a response. False if there is nothing to tell.
+    pub(crate) fn tell(&mut self) -> bool {
+        if self.reports.is_empty() {
+            return false;
+        }
+        let which = self.rng.below(self.reports.len());
+        let Some(Report { exchange, home, taken }) = self.reports.remove(which) else { return false };
+        self.note(|_| format!("the response to {exchange:?} was taken: {taken}"));
+        let from = usize::from(exchange.shard);
+        if from == home {
+            let before = self.ends(home);
+            self.shards[home].delivered(self.now, exchange, taken);
+            self.after(home, before, false);
+        } else {
+            self.mail[home][from].push_back(Letter::Mail(Mail::Delivered(exchange, taken)));
+        }
+        true
+    }
+
+    /// A shard writes, and has its effects carried out. False if there was nothing to do.
+    pub(crate) fn turn(&mut self, shard: usize) -> bool {
+        if self.shards[shard].is_settled() {
+            return false;
+        }
+        let before = self.ends(shard);
+        if self.rng.chance(300) {
+            self.carry_out(shard);
+        }
+        let mut budget = self.rng.below(4);
+        let mut kernel = Kernel { network: &mut self.network, shard, lost: Vec::new() };
+        let mut out_of_time = || {
+            budget = budget.saturating_sub(1);
+            budget == 0
+        };
+        self.shards[shard].flush(self.now, &mut kernel, &mut out_of_time);
+        for (client, text) in kernel.lost {
+            self.checker.lost(client, &text);
+        }
+        self.carry_out(shard);
+        if let Some(breach) = self.network.breaches.pop() {
+            self.checker.fail(Invariant::CleanFrames, breach);
+        }
+        self.after(shard, before, false);
+        true
+    }
+
+    /// The kernel takes bytes of a connection again.
+    pub(crate) fn writable(&mut self, conn: usize) -> bool {
+        let (true, Some(key)) = (self.network.is_writable(conn), self.network.conns[conn].key) else { return false };
+        self.network.conns[conn].blocked = false;
+        let shard = self.network.conns[conn].shard;
+        self.shards[shard].socket_writable(self.now, key);
+        true
+    }
+
+    /// Time passes, for all shards.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now.ms += ms;
+        // The clock on the wall is set now and then, backwards, too.
+        let jump_ms = if self.rng.chance(20) { self.rng.between(0, 10_000_000) } else { 5_000_000 };
+        self.now.wall_ms = (self.now.wall_ms + ms + jump_ms).saturating_sub(5_000_000);
+        for shard in 0..self.shards.len() {
+            let before = self.ends(shard);
+            if self.sabotage != Sabotage::StoppedClock {
+                self.shards[shard].advance(self.now);
+            }
+            self.carry_out(shard);
+            self.after(shard, before, true);
+        }
+    }
+
+    fn carry_out(&mut self, shard: usize) {
+        for effect in self.shards[shard].take_effects() {
+            self.note(|_| format!("shard {shard} wants {effect:?}"));
+            match effect {
+                Effect::Respond(exchange, response) => self.respond(shard, exchange, response),
+                Effect::Close(key) => {
+                    if let Some(conn) = self.network.find(shard, key) {
+                        self.network.shut(conn);
+                    }
+                }
+                Effect::Mail(to, mail) if to == shard || to >= self.shards.len() => {
+                    self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} has mail for {to}: {mail:?}"));
+                }
+                Effect::Mail(to, mail) => self.mail[to][shard].push_back(Letter::Mail(mail)),
+            }
+        }
+    }
+
+    fn respond(&mut self, shard: usize, id: ExchangeId, response: Response) {
+        if self.sabotage_once(Sabotage::LostResponse) {
+            return;
+        }
+        let number = id.number as usize;
+        let Some(exchange) = self.network.exchanges.get_mut(number).filter(|x| x.shard == shard) else {
+            return self.checker.fail(Invariant::OneResponse, format!("shard {shard} answers {id:?}, which nobody sent"));
+        };
+        if !matches!(exchange.state, State::Open | State::Abandoned) {
+            return self.checker.fail(Invariant::OneResponse, format!("request {number} is answered again: {response:?}"));
+        }
+        let abandoned = matches!(exchange.state, State::Abandoned);
+        exchange.state = State::Answered;
+        let (client, waits, transport) = (exchange.client, exchange.client_waits, exchange.transport);
+        let breaks = !self.healing && self.network.rng.chance(self.scenario.faults);
+        let lied_to = self.sabotage == Sabotage::FalseReceipt && response.confirm.is_some();
+        // A client that went without a word: the kernel takes what nobody will read.
+        let void = !abandoned && !waits && self.network.rng.chance(300);
+        let taken = lied_to || void || (waits && !abandoned && !breaks);
+        if let Some(home) = response.confirm {
+            self.checker.tally.refused_responses += u64::from(!taken);
+            self.reports.push_back(Report { exchange: id, home: usize::from(home), taken });
+        }
+        if void {
+            let text = json_of(transport, &response.body);
+            self.checker.lost(client, &text);
+        } else if waits && !abandoned {
+            let item = if breaks { Item::Failed(number) } else { Item::Response(number, response) };
+            self.network.inboxes[client].push_back(item);
+        }
+    }
+
+    /// The server has got a message of a session, well formed.
+    fn heard(&mut self, session: Option<usize>) {
+        let now_ms = self.now.ms;
+        if let Some(session) = session.and_then(|session| self.checker.sessions.get_mut(session)) {
+            session.heard_ms = now_ms;
+        }
+    }
+
+    fn ends(&self, shard: usize) -> Ends {
+        let metrics = self.shards[shard].metrics();
+        [&metrics.expired, &metrics.kicked, &metrics.slow_disconnected, &metrics.disconnected].map(|count| count.get())
+    }
+
+    /// Looks at a shard after something happened to it.
+    fn after(&mut self, shard: usize, before: Ends, time_passed: bool) {
+        let after = self.ends(shard);
+        let ends: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+        let mut ended = 0;
+        for note in self.recorder.with(|desk| std::mem::take(&mut desk.notes)) {
+            match note {
+                Note::Published(data) => self.checker.published(&data),
+                Note::Delivered(to, data) => self.checker.delivered(&to, &data),
+                Note::Ended(session) => {
+                    ended += 1;
+                    if let Some(session) = self.checker.find(&session) {
+                        self.note(|_| format!("session {session} ended: {ends:?}"));
+                        self.may_end(session, &ends);
+                        self.checker.ended(session);
+                    }
+                }
+            }
+        }
+        let metrics = self.shards[shard].metrics();
+        let open = metrics.handshakes.get() - after.iter().sum::<u64>();
+        if ended != ends.iter().sum::<u64>() || open != self.shards[shard].sessions() as u64 {
+            let detail = format!("shard {shard}: {ended} sessions ended, counted {ends:?}, {open} should be open");
+            self.checker.fail(Invariant::NumbersAgree, detail);
+        }
+        for session in 0..self.checker.sessions.len() {
+            let state = &self.checker.sessions[session];
+            if state.alive && state.id.shard() == shard {
+                self.look_at(session, shard, time_passed);
+            }
+        }
+    }
+
+    /// Whether a session had a reason to end.
+    fn may_end(&mut self, session: usize, ends: &[u64]) {
+        let state = &self.checker.sessions[session];
+        let least_ms = self.scenario.settings.iter().map(|s| s.max_interval_ms).min().unwrap_or(0);
+        let silent = state.held_since_ms.is_none() && state.heard_ms + least_ms <= self.now.ms;
+        let inactive = self.scenario.settings.iter().any(|s| s.activity_timeout_ms > 0);
+        let tight = self.scenario.settings[0].outbox_bytes_max < 1 << 20;
+        let reason = (ends[0] > 0 && silent)
+            || (ends[1] > 0 && (state.kicked || inactive))
+            || (ends[2] > 0 && tight)
+            || (ends[3] > 0 && state.left);
+        if !reason {
+            let detail = format!(
+                "session {session} ended ({ends:?}: expired, ended, slow, left) without a reason; heard at {} ms, held since {:?}",
+                state.heard_ms, state.held_since_ms
+            );
+            self.checker.fail(Invariant::LivesOn, detail);
+        }
+    }
+
+    /// Looks at one living session of a shard.
+    fn look_at(&mut self, session: usize, shard: usize, time_passed: bool) {
+        let now_ms = self.now.ms;
+        let settings = &self.scenario.settings;
+        let state = &mut self.checker.sessions[session];
+        let (Some((messages, bytes)), Some(held)) = (self.shards[shard].waiting(&state.id), self.shards[shard].holds(&state.id)) else {
+            return self.checker.fail(Invariant::LivesOn, format!("session {session} is gone, and nobody was told"));
+        };
+        match (held, state.held_since_ms) {
+            (true, None) => state.held_since_ms = Some(now_ms),
+            (false, Some(_)) => {
+                state.held_since_ms = None;
+                state.heard_ms = now_ms;
+            }
+            // A newer connect has taken the place of the older one.
+            (true, Some(since_ms)) => state.held_since_ms = Some(since_ms.max(state.heard_ms)),
+            (false, None) => {}
+        }
+        let longest_ms = settings.iter().map(|s| s.timeout_ms).max().unwrap_or(0) + 2 * SLOT_MS;
+        if time_passed && let Some(since_ms) = state.held_since_ms && since_ms + longest_ms < now_ms {
+            let detail = format!("a connect of session {session} is held since {since_ms} ms");
+            return self.checker.fail(Invariant::HeldInTime, detail);
+        }
+        // The note that the server has ended the session may come on top.
+        let messages_max = settings[0].outbox_messages_max + 1;
+        let bytes_max = settings[0].outbox_bytes_max + FAREWELL_BYTES;
+        if messages > messages_max || bytes > bytes_max {
+            let detail = format!("{messages} messages and {bytes} bytes wait for session {session}, at most {messages_max} and {bytes_max}");
+            self.checker.fail(Invariant::OutboxBounded, detail);
+        }
+    }
+
+    /// Whether a sabotage of this kind is to be done now: it is done a few times only.
+    pub(crate) fn sabotage_once(&mut self, kind: Sabotage) -> bool {
+        let due = self.sabotage == kind && !self.healing && self.sabotaged < 3 && self.rng.chance(200);
+        self.sabotaged += u32::from(due);
+        due
+    }
+}
+
+/// The JSON in the body of a response.
+pub(crate) fn json_of(transport: Transport, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    match transport {
+        Transport::CallbackPolling => {
+            let inner = text.strip_prefix("/**/cb(").and_then(|text| text.strip_suffix(");"));
+            inner.unwrap_or(&text).to_owned()
+        }
+        _ => text.into_owned(),
+    }
+}
+
+/// The frame of `/meta/disconnect`.
+const FAREWELL_BYTES: usize = 64;

@@ -1,0 +1,456 @@
+//! One run: a server of several shards, its clients, and the network between them, one small step after another.
+//!
+//! Everything that could happen next waits in a queue of its own: bytes, requests, mail between shards, confirmations. Each step
+//! takes the head of one of them by chance, so that all interleavings come up that the real threads and sockets allow.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use encke::shard::{ExchangeId, Id, Mail, Now, Shard, Shared};
+
+use crate::application::Recorder;
+use crate::checker::{Broken, Checker, Invariant, Tally};
+use crate::client::{Client, Phase};
+use crate::network::Network;
+use crate::rng::Rng;
+use crate::script::Scenario;
+use crate::{Options, Sabotage};
+
+/// A run.
+pub struct World {
+    pub(crate) rng: Rng,
+    pub(crate) scenario: Scenario,
+    pub(crate) now: Now,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) shared: Arc<Shared>,
+    /// What is on its way to each shard from each other; the last queue is for what comes from outside.
+    pub(crate) mail: Vec<Vec<VecDeque<Letter>>>,
+    /// What the kernel took or did not take, not told yet.
+    pub(crate) reports: VecDeque<Report>,
+    pub(crate) recorder: Recorder,
+    pub(crate) network: Network,
+    pub(crate) clients: Vec<Client>,
+    /// The cookie of each browser, and how often it was set.
+    pub(crate) browsers: Vec<(Option<Id>, u32)>,
+    pub(crate) checker: Checker,
+    /// Nothing breaks any more: what was promised has to come.
+    pub(crate) healing: bool,
+    pub(crate) drained: bool,
+    pub(crate) sabotage: Sabotage,
+    pub(crate) sabotaged: u32,
+    /// Messages that clients have sent.
+    pub(crate) message_ids: u64,
+    /// A text that a sabotaged wire keeps back.
+    pub(crate) kept_back: Option<String>,
+    /// Bytes of frames that an empty shard holds.
+    empty_frame_bytes: u64,
+    history: Option<VecDeque<String>>,
+}
+
+/// Something for a shard from another.
+#[derive(Debug)]
+pub(crate) enum Letter {
+    Mail(Mail),
+    /// A WebSocket that moves: its number, the text that made it, and the session that text names.
+    Socket(usize, String, Option<usize>),
+}
+
+/// What became of a response that carries messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report {
+    pub(crate) exchange: ExchangeId,
+    pub(crate) home: usize,
+    pub(crate) taken: bool,
+}
+
+impl World {
+    /// The world of a seed.
+    pub fn new(seed: u64, options: &Options) -> World {
+        let mut rng = Rng::new(seed);
+        let scenario = Scenario::new(&mut rng);
+        let recorder = Recorder::default();
+        let shared = Arc::new(Shared::new(scenario.shards, Box::new(recorder.clone())));
+        let now = Now { ms: rng.between(0, 100_000), wall_ms: 1_700_000_000_000 };
+        let settings = Arc::new(scenario.settings[0].clone());
+        let mut shards: Vec<Shard> = (0..scenario.shards)
+            .map(|index| {
+                let mut bits = Rng::new(rng.next());
+                let entropy = Box::new(move |bytes: &mut [u8]| bits.fill(bytes));
+                Shard::new(index, shared.clone(), settings.clone(), entropy, now)
+            })
+            .collect();
+        shards[0].advance(now);
+        let empty_frame_bytes = shards[0].metrics().frame_bytes.get();
+        let count = scenario.clients.len();
+        recorder.with(|desk| desk.sessions = vec![None; count]);
+        let clients = scenario.clients.iter().map(|(transport, browser)| Client::new(*transport, *browser)).collect();
+        let network = Network::new(Rng::new(rng.next()), scenario.shards, count, scenario.short_writes);
+        let checker = Checker { returns_to_publisher: scenario.settings[0].broadcast_to_publisher, ..Checker::default() };
+        World {
+            mail: (0..scenario.shards).map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect()).collect(),
+            reports: VecDeque::new(),
+            browsers: vec![(None, 0); count],
+            healing: false,
+            drained: false,
+            sabotage: options.sabotage,
+            sabotaged: 0,
+            message_ids: 0,
+            kept_back: None,
+            history: options.trace.then(VecDeque::new),
+            rng,
+            scenario,
+            now,
+            shards,
+            shared,
+            recorder,
+            network,
+            clients,
+            checker,
+            empty_frame_bytes,
+        }
+    }
+
+    /// Runs it to its end, or until a promise is broken.
+    pub fn run(&mut self) -> Result<Tally, Broken> {
+        self.live();
+        self.heal();
+        self.leave();
+        self.checker.tally.dropped = self.shards.iter().map(|shard| shard.metrics().slow_dropped.get()).sum();
+        self.checker.tally.slow = self.shards.iter().map(|shard| shard.metrics().slow_disconnected.get()).sum();
+        self.checker.tally.expired = self.shards.iter().map(|shard| shard.metrics().expired.get()).sum();
+        self.checker.tally.kicked = self.shards.iter().map(|shard| shard.metrics().kicked.get()).sum();
+        self.checker.broken.clone().map_or(Ok(self.checker.tally), Err)
+    }
+
+    /// The last steps before a promise was broken.
+    pub fn history(&self) -> Vec<String> {
+        self.history.iter().flatten().cloned().collect()
+    }
+
+    /// Notes a step, if somebody wants to know.
+    pub(crate) fn note(&mut self, text: impl FnOnce(&World) -> String) {
+        if self.history.is_none() {
+            return;
+        }
+        let line = format!("{:>7} ms  {}", self.now.ms, text(self));
+        if let Some(history) = &mut self.history {
+            if history.len() == HISTORY_MAX {
+                history.pop_front();
+            }
+            history.push_back(line);
+        }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.checker.broken.is_some()
+    }
+
+    /// Everything happens, in any order.
+    fn live(&mut self) {
+        for step in 0..self.scenario.steps {
+            if self.is_broken() {
+                return;
+            }
+            if self.scenario.drained && step == self.scenario.steps * 9 / 10 {
+                self.drain();
+            }
+            match self.rng.below(100) {
+                0..22 => self.some_client(World::act),
+                22..42 => self.some_client(World::read),
+                42..56 => self.some_upload(),
+                56..68 => self.some_exchange(),
+                68..78 => self.some_mail(),
+                78..90 => self.some_turn(),
+                90..94 => self.some_report(),
+                94..99 => self.some_time(),
+                _ => self.some_control(),
+            }
+            if self.rng.chance(self.scenario.faults) {
+                self.some_fault();
+            }
+        }
+    }
+
+    /// Nothing breaks any more, everybody reads and connects: all that was promised has to arrive.
+    fn heal(&mut self) {
+        self.healing = true;
+        let begun_ms = self.now.ms;
+        for client in &mut self.clients {
+            client.reading = true;
+        }
+        for round in 0..HEALING_ROUNDS_MAX {
+            for client in 0..self.clients.len() {
+                self.act(client);
+            }
+            self.pump();
+            if self.is_broken() {
+                return;
+            }
+            self.connects_are_answered(begun_ms);
+            let settled = round >= 2 && self.checker.is_complete() && self.clients.iter().all(Client::is_settled);
+            if settled {
+                break;
+            }
+            let step_ms = self.rng.between(10, 120);
+            self.pass(step_ms);
+        }
+        if !self.is_broken() {
+            self.nothing_is_missing();
+        }
+    }
+
+    fn nothing_is_missing(&mut self) {
+        let dropped: u64 = self.shards.iter().map(|shard| shard.metrics().slow_dropped.get()).sum();
+        let missing: Vec<_> = self
+            .checker
+            .sessions
+            .iter()
+            .enumerate()
+            .flat_map(|(index, session)| session.expected.iter().map(move |number| (index, *number)))
+            .collect();
+        if missing.len() as u64 > dropped {
+            let detail = format!("these messages never came (session, message): {missing:?}; dropped by policy: {dropped}");
+            self.checker.fail(Invariant::NothingLost, detail);
+        }
+        for client in 0..self.clients.len() {
+            if let Some((id, what)) = self.clients[client].first_owed() {
+                let detail = format!("client {client} never got a reply to its message {id} ({what:?})");
+                self.checker.fail(Invariant::OneReply, detail);
+            }
+        }
+    }
+
+    /// A connect is answered by its timeout, if nothing breaks.
+    fn connects_are_answered(&mut self, begun_ms: u64) {
+        let longest_ms = self.scenario.settings.iter().map(|s| s.timeout_ms).max().unwrap_or(0);
+        for client in 0..self.clients.len() {
+            let Some(since_ms) = self.clients[client].connect_since_ms() else { continue };
+            let waited_ms = self.now.ms - since_ms.max(begun_ms);
+            if waited_ms > longest_ms + HEALING_SLACK_MS {
+                let detail = format!("the connect of client {client} waits for {waited_ms} ms");
+                self.checker.fail(Invariant::HeldInTime, detail);
+            }
+        }
+    }
+
+    /// All clients leave, by a goodbye or without a word. Then nothing may be left of them.
+    fn leave(&mut self) {
+        for client in 0..self.clients.len() {
+            if self.rng.chance(500) {
+                self.say_goodbye(client);
+            }
+        }
+        self.pump();
+        for client in 0..self.clients.len() {
+            self.vanish(client);
+        }
+        for _ in 0..LEAVING_ROUNDS {
+            self.pump();
+            self.pass(LEAVING_STEP_MS);
+        }
+        self.pump();
+        if !self.is_broken() {
+            self.nothing_is_left();
+        }
+    }
+
+    fn nothing_is_left(&mut self) {
+        let mut left = Vec::new();
+        for (index, shard) in self.shards.iter().enumerate() {
+            left.extend(shard.holdings().into_iter().filter(|(_, count)| *count > 0).map(|held| (index, held.0, held.1)));
+            let frame_bytes = shard.metrics().frame_bytes.get();
+            if frame_bytes != self.empty_frame_bytes {
+                left.push((index, "frame bytes", frame_bytes as usize));
+            }
+            let metrics = shard.metrics();
+            for (name, gauge) in [("held", &metrics.held), ("sockets", &metrics.sockets), ("sessions", &metrics.sessions)] {
+                if gauge.get() != 0 {
+                    left.push((index, name, gauge.get() as usize));
+                }
+            }
+        }
+        let sessions = self.shared.sessions.load(std::sync::atomic::Ordering::Relaxed);
+        if !left.is_empty() || sessions > 0 || !self.shared.interest.is_empty() {
+            let names = self.shared.interest.len();
+            let detail = format!("left behind: {left:?}; {sessions} sessions and {names} names of interest in all");
+            self.checker.fail(Invariant::NoLeak, detail);
+        }
+        let open = self.network.exchanges.iter().position(|exchange| exchange.is_open());
+        if let Some(exchange) = open {
+            let detail = format!("request {exchange} never got a response");
+            self.checker.fail(Invariant::OneResponse, detail);
+        }
+    }
+
+    /// Lets everything that is on its way arrive.
+    pub(crate) fn pump(&mut self) {
+        for _ in 0..PUMP_ROUNDS_MAX {
+            if self.is_broken() {
+                return;
+            }
+            let mut moved = false;
+            for conn in 0..self.network.conns.len() {
+                while self.upload(conn) {
+                    moved = true;
+                }
+            }
+            for exchange in 0..self.network.exchanges.len() {
+                moved |= self.progress(exchange);
+            }
+            for to in 0..self.shards.len() {
+                for from in 0..=self.shards.len() {
+                    while self.deliver_mail(to, from) {
+                        moved = true;
+                    }
+                }
+            }
+            while self.tell() {
+                moved = true;
+            }
+            for shard in 0..self.shards.len() {
+                moved |= self.turn(shard);
+            }
+            for client in 0..self.clients.len() {
+                while self.read_one(client) {
+                    moved = true;
+                }
+            }
+            for conn in 0..self.network.conns.len() {
+                moved |= self.writable(conn);
+            }
+            if !moved {
+                return;
+            }
+        }
+        if !self.healing {
+            return;
+        }
+        let detail = format!("after {PUMP_ROUNDS_MAX} rounds without any time passing there is still something to do");
+        self.checker.fail(Invariant::NumbersAgree, detail);
+    }
+
+    fn some_client(&mut self, act: fn(&mut World, usize)) {
+        let client = self.rng.below(self.clients.len());
+        act(self, client);
+    }
+
+    fn some_upload(&mut self) {
+        let busy: Vec<usize> =
+            (0..self.network.conns.len()).filter(|conn| !self.network.conns[*conn].up.is_empty()).collect();
+        if !busy.is_empty() {
+            let conn = self.rng.pick(&busy);
+            self.upload(conn);
+        }
+    }
+
+    fn some_exchange(&mut self) {
+        let busy: Vec<usize> =
+            (0..self.network.exchanges.len()).filter(|x| self.network.exchanges[*x].may_progress()).collect();
+        if !busy.is_empty() {
+            let exchange = self.rng.pick(&busy);
+            self.progress(exchange);
+        }
+    }
+
+    fn some_mail(&mut self) {
+        let (to, from) = (self.rng.below(self.shards.len()), self.rng.below(self.shards.len() + 1));
+        for _ in 0..=self.rng.below(3) {
+            self.deliver_mail(to, from);
+        }
+    }
+
+    fn some_turn(&mut self) {
+        let shard = self.rng.below(self.shards.len());
+        self.turn(shard);
+        for conn in 0..self.network.conns.len() {
+            if self.network.conns[conn].shard == shard && self.rng.chance(300) {
+                self.writable(conn);
+            }
+        }
+    }
+
+    fn some_report(&mut self) {
+        self.tell();
+    }
+
+    fn some_time(&mut self) {
+        let jump_ms = if self.rng.chance(30) { self.scenario.jump_ms } else { 60 };
+        let step_ms = self.rng.between(1, jump_ms.max(1));
+        self.pass(step_ms);
+    }
+
+    fn some_fault(&mut self) {
+        let alive: Vec<usize> = (0..self.network.conns.len()).filter(|conn| self.network.conns[*conn].is_up()).collect();
+        if alive.is_empty() || self.rng.chance(300) {
+            return self.some_client(World::break_exchange);
+        }
+        let conn = self.rng.pick(&alive);
+        self.checker.tally.breaks += 1;
+        self.note(|_| format!("connection {conn} breaks"));
+        let client = self.network.conns[conn].client;
+        for text in self.network.break_off(conn) {
+            self.checker.lost(client, &text);
+        }
+    }
+
+    /// Somebody outside wants something of the whole server.
+    fn some_control(&mut self) {
+        let outside = self.shards.len();
+        if self.rng.chance(500) {
+            let known: Vec<usize> = (0..self.checker.sessions.len()).filter(|s| self.checker.sessions[*s].alive).collect();
+            if known.is_empty() || self.scenario.faults == 0 {
+                return;
+            }
+            let session = self.rng.pick(&known);
+            self.note(|_| format!("session {session} is to be ended"));
+            let session = &mut self.checker.sessions[session];
+            session.kicked = true;
+            self.mail[session.id.shard()][outside].push_back(Letter::Mail(Mail::Disconnect(session.id)));
+        } else {
+            let which = self.rng.below(2);
+            let settings = Arc::new(self.scenario.settings[which].clone());
+            for to in 0..self.shards.len() {
+                self.mail[to][outside].push_back(Letter::Mail(Mail::Settings(settings.clone())));
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        self.drained = true;
+        self.note(|_| "the server drains".into());
+        let outside = self.shards.len();
+        for to in 0..self.shards.len() {
+            self.mail[to][outside].push_back(Letter::Mail(Mail::Drain));
+        }
+    }
+
+    /// A client that can do nothing any more: its connections end, and it waits for nothing.
+    fn vanish(&mut self, client: usize) {
+        self.clients[client].phase = Phase::Vanished;
+        for conn in 0..self.network.conns.len() {
+            if self.network.conns[conn].client == client && self.network.conns[conn].client_open {
+                self.network.leave(conn);
+            }
+        }
+        for exchange in self.network.exchanges.iter_mut().filter(|exchange| exchange.client == client) {
+            exchange.client_waits = false;
+        }
+        for session in 0..self.checker.sessions.len() {
+            if self.checker.sessions[session].client == client {
+                self.checker.leave(session);
+            }
+        }
+    }
+}
+
+/// Steps that are told of a broken promise.
+const HISTORY_MAX: usize = 60;
+/// Rounds of healing: with about 65 ms each more than all waits that the settings allow.
+const HEALING_ROUNDS_MAX: usize = 150;
+/// What a connect may take beyond its timeout: slots of the timer wheel, steps of time, and a pause that was advised.
+const HEALING_SLACK_MS: u64 = 1_000;
+/// Steps of time after all clients have left, and their length: far more than any session lives.
+const LEAVING_ROUNDS: usize = 12;
+const LEAVING_STEP_MS: u64 = 3_000;
+/// Rounds of letting things arrive; a large message through a small kernel buffer takes many.
+const PUMP_ROUNDS_MAX: usize = 400;
