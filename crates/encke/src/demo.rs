@@ -5,7 +5,7 @@
 //! | `/service/members` | `{user, room: "/chat/demo"}` | the names in the room are published on `/members/demo`, again when one leaves |
 //! | `/service/privatechat` | `{room, user, peer: "ann,bob", chat}` | each peer in the room and the sender get `{chat, user, scope: "private"}` on the room's channel |
 //! | `/service/echo` | anything | a remote call answered with the same data |
-//! | `/chat/**` | `{user, chat, …}` | markup is stripped, messages with the word "dang" are dropped |
+//! | `/chat/**` | `{user, chat, …}` | markup is escaped, messages with the word "dang" are dropped |
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -76,7 +76,7 @@ impl Demo {
             return actions.fail(r#""a room is a channel below /chat/, a user has 1 to 64 bytes""#);
         }
         let mut rooms = self.rooms();
-        if !rooms.join(session, &room, &strip_markup(&user)) {
+        if !rooms.join(session, &room, &escape_markup(&user)) {
             return actions.fail(r#""the room is full""#);
         }
         actions.publish(&members_channel(&room), &rooms.names(&room));
@@ -101,8 +101,8 @@ impl Demo {
         sessions.push(message.session);
         let data = format!(
             r#"{{"chat":{},"user":{},"scope":"private"}}"#,
-            quoted(&strip_markup(&chat)),
-            quoted(&strip_markup(&user))
+            quoted(&escape_markup(&chat)),
+            quoted(&escape_markup(&user))
         );
         for session in sessions {
             actions.deliver(session, &room, &data, message.id);
@@ -161,7 +161,7 @@ impl Rooms {
     }
 }
 
-/// What becomes of a chat message: its texts lose their markup, a bad word drops it, all else stays byte for byte.
+/// What becomes of a chat message: markup in its texts is escaped, a bad word drops it, all else stays byte for byte.
 fn filter(data: &str) -> Verdict {
     if data.starts_with('"') {
         return match filter_text(data) {
@@ -188,28 +188,20 @@ fn filter(data: &str) -> Verdict {
     if changed { Verdict::Replace(format!("{{{}}}", clean.join(","))) } else { Verdict::Forward }
 }
 
-/// A raw JSON string without markup; `None` if it holds the bad word, or half a surrogate pair, which is no text at all.
+/// A raw JSON string whose markup is escaped; `None` if it holds the bad word, or half a surrogate pair, which is no text at all.
 fn filter_text(raw: &str) -> Option<String> {
     let text = json::decode_string(raw)?;
     let mut words = text.split(|c: char| !c.is_alphanumeric());
     if words.any(|word| word.eq_ignore_ascii_case("dang")) {
         return None;
     }
-    let stripped = strip_markup(&text);
-    Some(if stripped == text { raw.to_string() } else { quoted(&stripped) })
+    let escaped = escape_markup(&text);
+    Some(if escaped == text { raw.to_string() } else { quoted(&escaped) })
 }
 
-/// Takes out everything from a `<` to the next `>`, as CometD's `NoMarkupFilter` does; a `<` alone stays.
-fn strip_markup(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(open) = rest.find('<') {
-        let Some(close) = rest[open..].find('>') else { break };
-        clean.push_str(&rest[..open]);
-        rest = &rest[open + close + 1..];
-    }
-    clean.push_str(rest);
-    clean
+/// Turns `<` and `>` into entities, as CometD's `NoMarkupFilter` does: a page that shows HTML shows them as text, and no text is lost.
+fn escape_markup(text: &str) -> String {
+    text.replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// A member of an object that is a text.
@@ -346,10 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn markup_is_stripped_from_chat_messages() {
+    fn markup_in_chat_messages_is_escaped() {
         let filtered = filter(r#"{"user":"ann","chat":"\u003cb>hi</b> 1 < 2","n":12345678901234567890}"#);
-        assert_eq!(filtered, Verdict::Replace(r#"{"user":"ann","chat":"hi 1 < 2","n":12345678901234567890}"#.into()));
-        assert_eq!(filter(r#""<i>x</i>""#), Verdict::Replace(r#""x""#.into()));
+        assert_eq!(
+            filtered,
+            Verdict::Replace(
+                r#"{"user":"ann","chat":"&lt;b&gt;hi&lt;/b&gt; 1 &lt; 2","n":12345678901234567890}"#.into()
+            )
+        );
+        assert_eq!(filter(r#""<i>x</i>""#), Verdict::Replace(r#""&lt;i&gt;x&lt;/i&gt;""#.into()));
     }
 
     #[test]
