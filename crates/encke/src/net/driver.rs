@@ -81,6 +81,7 @@ async fn flush(node: Rc<Node>) {
                 shard.flush(node.now(), &mut Streams(&streams), &mut || started.elapsed() > budget)
             };
             settle_quietly(&node);
+            node.set_behind(more);
             if !more {
                 break;
             }

@@ -89,6 +89,9 @@ pub(crate) struct Node {
     exchanges_made: Cell<u64>,
     /// Parcels that a full mailbox did not take; while there are any, sockets are not read.
     late: RefCell<VecDeque<(usize, Parcel)>>,
+    /// Writing takes longer than its budget; until it has caught up, sockets that cause much of it are not read.
+    behind: Cell<bool>,
+    /// Tasks of sockets that wait to be read.
     readers: RefCell<Vec<Waker>>,
 }
 
@@ -124,6 +127,7 @@ impl Node {
             exchanges: RefCell::default(),
             exchanges_made: Cell::new(0),
             late: RefCell::default(),
+            behind: Cell::new(false),
             readers: RefCell::default(),
         }
     }
@@ -200,13 +204,28 @@ impl Node {
         }
     }
 
-    /// Whether sockets may be read: not while other shards cannot take what reading causes. If not, the reader is woken when they may.
-    pub(crate) fn may_read(&self, reader: &Waker) -> bool {
-        let free = self.late.borrow().is_empty();
-        if !free {
+    /// Whether a socket may be read; if not, the reader is woken when it may. No socket may while other shards cannot take
+    /// what reading causes, and a `heavy` one, whose last messages went to many, may not while this shard is behind
+    /// with writing: the publisher waits, not the subscribers' outboxes.
+    pub(crate) fn may_read(&self, heavy: bool, reader: &Waker) -> bool {
+        let may = self.late.borrow().is_empty() && !(heavy && self.behind.get());
+        if !may {
             self.readers.borrow_mut().push(reader.clone());
         }
-        free
+        may
+    }
+
+    /// Notes whether writing has caught up.
+    pub(crate) fn set_behind(&self, behind: bool) {
+        if self.behind.replace(behind) && !behind {
+            self.wake_readers();
+        }
+    }
+
+    fn wake_readers(&self) {
+        for reader in self.readers.take() {
+            reader.wake();
+        }
     }
 
     /// Tries again to send what had to wait. True if some still has to.
@@ -219,9 +238,7 @@ impl Node {
                 return true;
             }
         }
-        for reader in self.readers.take() {
-            reader.wake();
-        }
+        self.wake_readers();
         false
     }
 

@@ -65,7 +65,7 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
     let stream =
         Rc::new(Stream { key, tcp, reader: Cell::default(), blocked: Cell::default(), closed: Cell::default() });
     node.add_stream(key, stream.clone());
-    let mut socket = Socket { node: node.clone(), stream, key, decoder, browser, counted };
+    let mut socket = Socket { node: node.clone(), stream, key, decoder, browser, counted, heavy: false };
     let mut first = None;
     if let Some(text) = text
         && let Received::Elsewhere(shard) = socket.text(&text)
@@ -93,6 +93,8 @@ struct Socket {
     decoder: Decoder,
     browser: Option<Id>,
     counted: Counted,
+    /// What it sent last went to many.
+    heavy: bool,
 }
 
 async fn run(mut socket: Socket, first: Option<End>, rest: Vec<u8>) {
@@ -144,7 +146,7 @@ impl Socket {
             self.node.shard.borrow_mut().socket_writable(self.node.now(), self.key);
             self.node.settle();
         }
-        if !self.node.may_read(cx.waker()) {
+        if !self.node.may_read(self.heavy, cx.waker()) {
             return Poll::Pending;
         }
         loop {
@@ -158,7 +160,9 @@ impl Socket {
             match self.stream.tcp.try_read(&mut buffer) {
                 Ok(0) => return Poll::Ready((End::Lost, Vec::new())),
                 Ok(count) => {
+                    let pushes = node.shard.borrow().pushes();
                     let (turn, taken) = self.feed(&mut buffer[..count]);
+                    self.heavy = node.shard.borrow().pushes() - pushes > HEAVY_PUSHES;
                     self.node.settle();
                     if let Turn::End(end) = turn {
                         return Poll::Ready((end, buffer[taken..count].to_vec()));
@@ -167,7 +171,7 @@ impl Socket {
                         return Poll::Ready((End::Closed, Vec::new()));
                     }
                     // There may be more; others go first.
-                    if count == buffer.len() {
+                    if count == buffer.len() || self.heavy {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
@@ -256,5 +260,7 @@ impl Socket {
     }
 }
 
+/// Messages put into outboxes by one read that make a socket a heavy one.
+const HEAVY_PUSHES: u64 = 512;
 /// How long a closed socket waits for its peer.
 const LINGER: Duration = Duration::from_secs(1);

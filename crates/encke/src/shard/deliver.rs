@@ -105,8 +105,9 @@ impl Shard {
         self.hub.route(channel, &mut lists);
         let mut full = Vec::new();
         let mut lazy = Vec::new();
-        let Shard { hub, sessions, dirty, capacity, .. } = self;
+        let Shard { hub, sessions, dirty, capacity, pushes, .. } = self;
         for list in &lists {
+            *pushes += hub.subscribers(*list).len() as u64;
             for subscriber in hub.subscribers(*list) {
                 let session = sessions.at(subscriber.session);
                 if session.stamp == manner.stamp || manner.except == Some(subscriber.session) {

@@ -105,6 +105,7 @@ pub struct Shard {
     dirty: VecDeque<Dirty>,
     effects: Vec<Effect>,
     publications: u64,
+    pushes: u64,
     lists: Vec<u32>,
     scratch: Vec<u8>,
     spelling: String,
@@ -150,6 +151,7 @@ impl Shard {
             dirty: VecDeque::new(),
             effects: Vec::new(),
             publications: 0,
+            pushes: 0,
             lists: Vec::new(),
             scratch: Vec::new(),
             spelling: String::new(),
@@ -170,6 +172,11 @@ impl Shard {
     /// What it counts.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// Messages put into outboxes since the start: what reading a socket has caused, seen by the difference.
+    pub fn pushes(&self) -> u64 {
+        self.pushes
     }
 
     /// The settings in force.
