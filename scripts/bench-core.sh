@@ -32,6 +32,8 @@ start_server() {
         encke) dialect=bayeux command=("$target_dir/release/encke" serve --port 0 --shards 1) ;;
         bun) dialect=floor command=("$bun" benches/bun/server.js) ;;
     esac
+    # The line of the server before must not be taken for this one's.
+    : >"$work/ready"
     taskset -c 0 "${prefix[@]}" "${command[@]}" >"$work/ready" 2>"$work/log" &
     server_pid=$!
     for _ in $(seq 100); do
@@ -90,7 +92,7 @@ for round in $(seq "$rounds"); do
     for lane in "${lanes[@]}"; do
         start_server "$lane"
         load "$lane" fanout --rate 100 --seconds 5
-        load "$lane" fanout --find-max --rate 1000
+        load "$lane" fanout --find-max --rate 2000
         stop_server
         [ "$lane" = bun ] || measure "$lane" open --sessions 8000
     done

@@ -105,9 +105,10 @@ impl Cost {
         self.per_session(|memory| memory.pss_bytes)
     }
 
-    /// What the resident set keeps, in bytes, after the last session has left.
-    pub fn kept_bytes(&self) -> u64 {
-        self.memory[2].rss_bytes.saturating_sub(self.memory[0].rss_bytes)
+    /// The share of the growth of the resident set that is still there after the last session has left.
+    pub fn kept_share(&self) -> f64 {
+        let [before, with_all, after] = self.memory.map(|memory| memory.rss_bytes as f64);
+        (after - before).max(0.0) / (with_all - before).max(1.0)
     }
 
     fn per_session(&self, kind: impl Fn(&Memory) -> u64) -> f64 {
