@@ -159,6 +159,7 @@ impl World {
                 }
             }
             Phase::On(session) => {
+                self.forget_overdue_connect(client);
                 let due = self.clients[client].connect.is_none() && self.now.ms >= self.clients[client].next_ms;
                 if due && (self.healing || self.rng.chance(700)) {
                     return self.connect(client);
@@ -167,6 +168,17 @@ impl World {
                     self.do_something(client, session);
                 }
             }
+        }
+    }
+
+    /// A connect that may have been overtaken gets no reply: clients give up waiting some time.
+    fn forget_overdue_connect(&mut self, client: usize) {
+        let state = &mut self.clients[client];
+        if let Some((id, since_ms)) = state.connect
+            && self.now.ms > since_ms + PATIENCE_MS
+            && state.awaited.get(&id).is_some_and(|awaited| !awaited.owed)
+        {
+            state.connect = None;
         }
     }
 
@@ -268,15 +280,16 @@ impl World {
         if self.rng.chance(200) {
             names.push(self.rng.pick(&SUBSCRIPTIONS).to_owned());
         }
-        if !self.may_send(client, false) {
+        let wishes = &mut self.checker.sessions[session].wishes;
+        // What a client is not sure of it leaves alone: an earlier request may still be on its way.
+        names.retain(|name| wishes.get(name) != Some(&Wish::Unsure));
+        if names.is_empty() || !self.may_send(client, false) {
             return;
         }
         let wishes = &mut self.checker.sessions[session].wishes;
         for name in &names {
-            // What a client is not sure of, it never will be: an earlier request may still be on its way.
-            match wishes.get(name) {
-                None | Some(Wish::Gone(_)) => drop(wishes.insert(name.clone(), Wish::Asked)),
-                Some(Wish::Asked | Wish::Granted(_) | Wish::Unsure) => {}
+            if matches!(wishes.get(name), None | Some(Wish::Gone(_))) {
+                wishes.insert(name.clone(), Wish::Asked);
             }
         }
         let raw = if names.len() == 1 { format!("\"{}\"", names[0]) } else { format!("[\"{}\"]", names.join("\",\"")) };
@@ -401,6 +414,8 @@ impl World {
     /// Sends a batch on what the client uses now. False if that cannot take it yet.
     pub(crate) fn send(&mut self, client: usize, messages: Vec<Outgoing>) -> bool {
         let connects = messages.iter().any(|message| message.what == What::Connect);
+        // What is wrong in itself is no sign of life.
+        let alive = messages.iter().any(|message| message.what != What::Odd);
         if !self.may_send(client, connects) {
             return false;
         }
@@ -412,10 +427,14 @@ impl World {
         let session = self.clients[client].session();
         match route {
             Route::Conn(conn) => {
-                self.network.conns[conn].session = session;
-                self.network.conns[conn].up.push_back(Up::Text(text, session));
+                let state = &mut self.network.conns[conn];
+                state.session = session.or(state.session);
+                self.network.conns[conn].up.push_back(Up::Text(text, session.filter(|_| alive)));
             }
-            Route::Exchange(_) => self.post(client, session, text, ids, connects),
+            Route::Exchange(number) => {
+                self.post(client, session, text, ids, connects);
+                self.network.exchanges[number].sign_of_life = alive;
+            }
         }
         true
     }
@@ -448,7 +467,19 @@ impl World {
             body: body.clone(),
         });
         let state = State::Sent(request);
-        self.network.request(Exchange { client, session, transport, ids, connects, body, state, client_waits: true, shard });
+        let (client_waits, sign_of_life) = (true, true);
+        self.network.request(Exchange {
+            client,
+            session,
+            transport,
+            ids,
+            connects,
+            sign_of_life,
+            body,
+            state,
+            client_waits,
+            shard,
+        });
         if !connects {
             self.clients[client].busy = Some(number);
         }
@@ -485,6 +516,8 @@ pub(crate) fn odd(channel: &str, fields: &str) -> Outgoing {
     Outgoing { channel: channel.into(), fields: fields.into(), what: What::Odd }
 }
 
+/// How long a client waits for the reply to a connect that may have been overtaken, in milliseconds.
+const PATIENCE_MS: u64 = 300;
 const HANDSHAKE_FIELDS: &str = ",\"version\":\"1.0\",\"supportedConnectionTypes\":[\"websocket\",\"long-polling\"]";
 /// What a publisher must not be able to say to subscribers, and one field that it may.
 const HOSTILE_FIELDS: &str = concat!(

@@ -28,11 +28,11 @@ fn main() -> ExitCode {
     let mut tally = Tally::default();
     let mut failures = 0;
     for seed in arguments.from..arguments.from + arguments.seeds {
-        match run(seed, &Options { trace: arguments.verbose && arguments.seeds == 1, ..Options::default() }) {
+        match run(seed, &Options::default()) {
             Ok(one) => tally.add(&one),
             Err(failure) => {
                 failures += 1;
-                report(&failure, arguments.verbose || failures == 1);
+                report(&failure, arguments.verbose || failures == 1, arguments.verbose);
                 if failures == FAILURES_MAX {
                     eprintln!("{FAILURES_MAX} seeds failed: the rest is left");
                     break;
@@ -45,7 +45,9 @@ fn main() -> ExitCode {
         }
     }
     println!("{} seeds from {}, {failures} failed, {:.1} s", arguments.seeds, arguments.from, begun.elapsed().as_secs_f64());
-    println!("{tally:#?}");
+    if failures == 0 {
+        println!("{tally:#?}");
+    }
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -68,11 +70,12 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
 }
 
 /// Tells of a failure; with its last steps if wanted, for which the seed is run again.
-fn report(failure: &Failure, with_history: bool) {
+fn report(failure: &Failure, with_history: bool, verbose: bool) {
     eprintln!("seed {} broke a promise. {}", failure.seed, failure.broken);
     eprintln!("  again: cargo run --release -p simulator -- --seed {} --verbose", failure.seed);
     if with_history && let Err(again) = run(failure.seed, &Options { trace: true, ..Options::default() }) {
-        for line in again.history {
+        let skipped = if verbose { 0 } else { again.history.len().saturating_sub(HISTORY_LINES) };
+        for line in &again.history[skipped..] {
             eprintln!("  {}", line.chars().take(LINE_CHARS_MAX).collect::<String>());
         }
     }
@@ -80,6 +83,8 @@ fn report(failure: &Failure, with_history: bool) {
 
 /// Failures after which no more seeds are run.
 const FAILURES_MAX: usize = 20;
+/// Steps that are shown of the first failure; all with `--verbose`.
+const HISTORY_LINES: usize = 40;
 /// Seeds between two lines of progress.
 const PROGRESS_EVERY: u64 = 1_000;
 /// Characters of a step that are shown.

@@ -104,6 +104,8 @@ pub struct Exchange {
     pub ids: Vec<u64>,
     /// Whether its messages hold a connect.
     pub connects: bool,
+    /// Whether it shows the server that the client of its session lives.
+    pub sign_of_life: bool,
     /// Its body, for those who send it again.
     pub body: String,
     /// How far it is.
@@ -188,6 +190,13 @@ impl Network {
             close_seen: false,
         });
         self.conns.len() - 1
+    }
+
+    /// Gives every connection a kernel buffer of so many bytes.
+    pub fn widen(&mut self, kernel_bytes: usize) {
+        for conn in &mut self.conns {
+            conn.kernel_bytes = kernel_bytes;
+        }
     }
 
     /// A shard calls the connection so.

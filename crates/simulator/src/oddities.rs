@@ -102,7 +102,19 @@ impl World {
                 Request { exchange, transport: HttpTransport::LongPolling, browser: None, body: body.clone() };
             let (session, ids, connects) = (None, Vec::new(), true);
             let (state, transport) = (State::Sent(Box::new(request)), Transport::LongPolling);
-            self.network.request(Exchange { client, session, transport, ids, connects, body, state, client_waits: true, shard });
+            let (client_waits, sign_of_life) = (true, false);
+            self.network.request(Exchange {
+                client,
+                session,
+                transport,
+                ids,
+                connects,
+                sign_of_life,
+                body,
+                state,
+                client_waits,
+                shard,
+            });
         }
     }
 

@@ -264,7 +264,8 @@ impl World {
             }
             return;
         };
-        let session = self.checker.open(&text, id, client, self.now.ms);
+        let session = self.checker.open(&text, id, client);
+        self.checker.sessions[session].strayed = self.browsers[self.clients[client].browser].1 > 1;
         self.checker.sessions[session].cookie = matches!(route, Route::Exchange(_));
         // It may have been ended while its reply was on the way.
         self.checker.sessions[session].alive = self.shards[id.shard()].waiting(&id).is_some();

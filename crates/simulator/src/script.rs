@@ -76,7 +76,7 @@ impl Scenario {
             jump_ms: if rng.chance(150) { first.max_interval_ms * 2 } else { first.max_interval_ms / 4 },
             settings: [first, second],
             clients,
-            steps: 300 + rng.below(500),
+            steps: 300 + rng.below(1_500),
             faults: if calm { 0 } else { rng.pick(&[3, 10, 30]) },
             oddities: if calm { 0 } else { rng.pick(&[0, 20, 80]) },
             short_writes: rng.pick(&[0, 100, 500]),

@@ -90,10 +90,11 @@ impl World {
         let state = &mut self.network.exchanges[exchange];
         match std::mem::replace(&mut state.state, State::Open) {
             State::Sent(request) if state.client_waits || self.network.rng.chance(500) => {
-                let session = state.session;
+                let session = state.session.filter(|_| state.sign_of_life);
                 self.note(|_| format!("shard {shard} gets request {exchange}: {request:?}"));
                 if self.shards[shard].request(self.now, *request) == Taken::Here {
                     self.heard(session);
+                    self.overtaken(exchange);
                 }
             }
             State::Sent(_) => self.network.exchanges[exchange].state = State::Lost,
@@ -119,7 +120,11 @@ impl World {
                     _ => None,
                 };
                 self.shards[to].mail(self.now, mail);
-                self.heard(request.and_then(|exchange| self.network.exchanges[exchange].session));
+                if let Some(exchange) = request {
+                    self.overtaken(exchange);
+                }
+                let exchange = request.map(|number| &self.network.exchanges[number]);
+                self.heard(exchange.filter(|exchange| exchange.sign_of_life).and_then(|exchange| exchange.session));
             }
             Letter::Socket(conn, text, session) => {
                 let key = self.shards[to].socket_opened(self.now, self.browsers[self.clients[self.network.conns[conn].client].browser].0);
@@ -261,7 +266,20 @@ impl World {
     fn heard(&mut self, session: Option<usize>) {
         let now_ms = self.now.ms;
         if let Some(session) = session.and_then(|session| self.checker.sessions.get_mut(session)) {
-            session.heard_ms = now_ms;
+            // Without its cookie the request is refused.
+            if !session.strayed {
+                session.heard_ms = now_ms;
+            }
+        }
+    }
+
+    /// A connect over HTTP has come. If its client has gone on to a WebSocket since, that is cut off from the session again:
+    /// the server cannot tell which of the two its client meant last.
+    fn overtaken(&mut self, exchange: usize) {
+        let Exchange { client, session, connects, .. } = self.network.exchanges[exchange];
+        let on_socket = self.clients[client].conn.is_some();
+        if connects && session.is_some() && on_socket && self.clients[client].session() == session {
+            self.lose_sight(client);
         }
     }
 
@@ -316,7 +334,7 @@ impl World {
             || (ends[3] > 0 && state.left);
         if !reason {
             let detail = format!(
-                "session {session} ended ({ends:?}: expired, ended, slow, left) without a reason; heard at {} ms, held since {:?}",
+                "session {session} ended ({ends:?}: expired, ended, slow, left) without a reason; heard at {} ms, held since {:?}, lives {least_ms} ms",
                 state.heard_ms, state.held_since_ms
             );
             self.checker.fail(Invariant::LivesOn, detail);

@@ -114,7 +114,9 @@ impl World {
     pub fn run(&mut self) -> Result<Tally, Broken> {
         self.live();
         self.heal();
-        self.leave();
+        if !self.is_broken() {
+            self.leave();
+        }
         self.checker.tally.dropped = self.shards.iter().map(|shard| shard.metrics().slow_dropped.get()).sum();
         self.checker.tally.slow = self.shards.iter().map(|shard| shard.metrics().slow_disconnected.get()).sum();
         self.checker.tally.expired = self.shards.iter().map(|shard| shard.metrics().expired.get()).sum();
@@ -129,7 +131,7 @@ impl World {
 
     /// Notes a step, if somebody wants to know.
     pub(crate) fn note(&mut self, text: impl FnOnce(&World) -> String) {
-        if self.history.is_none() {
+        if self.history.is_none() || self.is_broken() {
             return;
         }
         let line = format!("{:>7} ms  {}", self.now.ms, text(self));
@@ -178,6 +180,8 @@ impl World {
         for client in &mut self.clients {
             client.reading = true;
         }
+        self.scenario.kernel_bytes = HEALED_KERNEL_BYTES;
+        self.network.widen(HEALED_KERNEL_BYTES);
         for round in 0..HEALING_ROUNDS_MAX {
             for client in 0..self.clients.len() {
                 self.act(client);
@@ -443,8 +447,8 @@ impl World {
     }
 }
 
-/// Steps that are told of a broken promise.
-const HISTORY_MAX: usize = 60;
+/// Steps that are kept to be told.
+const HISTORY_MAX: usize = 4_000;
 /// Rounds of healing: with about 65 ms each more than all waits that the settings allow.
 const HEALING_ROUNDS_MAX: usize = 150;
 /// What a connect may take beyond its timeout: slots of the timer wheel, steps of time, and a pause that was advised.
@@ -452,5 +456,7 @@ const HEALING_SLACK_MS: u64 = 1_000;
 /// Steps of time after all clients have left, and their length: far more than any session lives.
 const LEAVING_ROUNDS: usize = 12;
 const LEAVING_STEP_MS: u64 = 3_000;
-/// Rounds of letting things arrive; a large message through a small kernel buffer takes many.
-const PUMP_ROUNDS_MAX: usize = 400;
+/// Bytes of the kernel's buffers while things are healed.
+const HEALED_KERNEL_BYTES: usize = 1 << 20;
+/// Rounds of letting things arrive.
+const PUMP_ROUNDS_MAX: usize = 200;

@@ -20,6 +20,8 @@ pub trait Wire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Empty,
+    /// The close frame is out.
+    Closed,
     Blocked,
     Lost,
 }
@@ -66,15 +68,15 @@ impl Shard {
     /// Writes the socket's own frames, then those of its session.
     fn flush_socket(&mut self, key: SocketKey, wire: &mut dyn Wire) {
         let Shard { sockets, sessions, scratch, metrics, .. } = self;
-        let Some(socket) = sockets.get_mut(key.index as usize) else { return };
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
         let mut session = socket.session.and_then(|session| sessions.get_mut(session));
-        if socket.blocked {
+        if socket.blocked || socket.phase == Phase::Closed {
             return;
         }
         let mut written = 0;
         let mut progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
         if progress == Progress::Empty
-            && let Some(session) = &mut session
+            && let Some(session) = session.as_mut().filter(|session| session.is_reachable())
         {
             progress = write_outbox(&mut session.outbox, key, wire, scratch, &mut written);
         }
@@ -91,7 +93,7 @@ impl Shard {
         }
         match progress {
             Progress::Lost => self.abort_socket(key),
-            Progress::Empty if matches!(socket.phase, Phase::Closing { .. }) => {
+            Progress::Closed => {
                 socket.phase = Phase::Closed;
                 self.effects.push(Effect::Close(key));
             }
@@ -100,7 +102,7 @@ impl Shard {
     }
 }
 
-/// Writes until the outbox is empty or the kernel takes no more. Adds the messages that are wholly gone to `messages`.
+/// Writes until the outbox is empty, the close frame is out, or the kernel takes no more. Adds the messages that are wholly gone to `messages`.
 fn write_outbox(
     outbox: &mut Outbox,
     socket: SocketKey,
@@ -116,7 +118,13 @@ fn write_outbox(
         };
         match result {
             Ok(0) => return Progress::Lost,
-            Ok(bytes) => *messages += outbox.wrote(bytes),
+            Ok(bytes) => {
+                let wrote = outbox.wrote(bytes);
+                *messages += wrote.messages;
+                if wrote.close {
+                    return Progress::Closed;
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Progress::Blocked,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return Progress::Lost,

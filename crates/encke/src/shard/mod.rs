@@ -311,10 +311,12 @@ impl Shard {
             self.drop_subscription(key, slot);
         }
         self.let_go_of_held(key);
-        let Some(session) = self.sessions.remove(key) else { return };
+        let Some(mut session) = self.sessions.remove(key) else { return };
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         if let Some(in_flight) = &session.in_flight {
             self.exchanges.remove(&in_flight.0);
+            // Older messages are on their way in a response: these would overtake them.
+            session.outbox.drop_messages();
         }
         match why {
             Ended::Disconnected => self.metrics.disconnected.add(1),

@@ -17,6 +17,8 @@ pub enum Kind {
     Messages,
     /// Replies and control frames: they belong to the carrier they were made for.
     Replies,
+    /// The close frame of the carrier: nothing goes out behind it (RFC 6455 §5.5.1).
+    Close,
 }
 
 /// Several whole frames, to be written in one piece.
@@ -44,6 +46,17 @@ pub struct Outbox {
     bytes: usize,
     /// Bytes of the first run that the kernel has already.
     written: u32,
+    /// Messages and bytes in a response on its way, which may come back.
+    lent: (usize, usize),
+}
+
+/// What the kernel has taken wholly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wrote {
+    /// Messages. Those of a run count when its last byte is gone.
+    pub messages: usize,
+    /// Whether the close frame is gone: what is left is for another carrier.
+    pub close: bool,
 }
 
 /// Messages handed to a response that the kernel has not taken yet.
@@ -58,19 +71,19 @@ impl Outbox {
         self.runs.is_empty()
     }
 
-    /// Messages that wait.
+    /// Messages that wait, with those in a response that may come back.
     pub fn messages(&self) -> usize {
-        self.messages
+        self.messages + self.lent.0
     }
 
-    /// Bytes that wait.
+    /// Bytes that wait, with those in a response that may come back.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.lent.1
     }
 
     /// Whether `bytes` more would pass the capacity.
     pub fn is_full(&self, bytes: usize, capacity: &Capacity) -> bool {
-        self.messages >= capacity.messages_max || self.bytes + bytes > capacity.bytes_max
+        self.messages() >= capacity.messages_max || self.bytes() + bytes > capacity.bytes_max
     }
 
     /// Whether the kernel has a part of a frame whose rest still waits.
@@ -108,13 +121,18 @@ impl Outbox {
         self.runs.push_back(Run { frames: frames.clone(), kind, messages });
     }
 
-    /// The unwritten part of each run, first to last.
+    /// The unwritten part of each run, first to last; none behind a close frame.
     pub fn unwritten(&self) -> impl Iterator<Item = Frames> + '_ {
         let mut written = self.written;
-        self.runs.iter().map(move |run| {
+        let mut closed = false;
+        self.runs.iter().map_while(move |run| {
+            if closed {
+                return None;
+            }
+            closed = run.kind == Kind::Close;
             let mut frames = run.frames.clone();
             frames.start += std::mem::take(&mut written);
-            frames
+            Some(frames)
         })
     }
 
@@ -123,10 +141,9 @@ impl Outbox {
         self.runs.len()
     }
 
-    /// The kernel has taken `bytes` more. Returns how many messages are wholly gone with them; those of a run
-    /// are counted when its last byte is.
-    pub fn wrote(&mut self, mut bytes: usize) -> usize {
-        let mut messages = 0;
+    /// The kernel has taken `bytes` more. Returns what is wholly gone with them.
+    pub fn wrote(&mut self, mut bytes: usize) -> Wrote {
+        let mut wrote = Wrote::default();
         self.bytes -= bytes;
         while bytes > 0 {
             let Some(first) = self.runs.front() else { break };
@@ -136,16 +153,19 @@ impl Outbox {
                 break;
             }
             bytes -= rest;
-            messages += first.messages as usize;
+            wrote.messages += first.messages as usize;
+            wrote.close |= first.kind == Kind::Close;
             self.messages -= first.messages as usize;
             self.written = 0;
             self.runs.pop_front();
         }
-        messages
+        wrote
     }
 
     /// The carrier is gone: replies made for it are dropped, and a message of which it had only a part waits whole again.
-    pub fn carrier_lost(&mut self) {
+    /// Returns how many messages it had whole that were not counted yet.
+    pub fn carrier_lost(&mut self) -> usize {
+        let mut taken = 0;
         if self.written > 0
             && let Some(first) = self.runs.front_mut()
         {
@@ -157,19 +177,30 @@ impl Outbox {
             first.messages -= gone.min(first.messages);
             self.messages -= gone as usize;
             self.written = 0;
+            taken = gone as usize;
         }
         let bytes = &mut self.bytes;
         self.runs.retain(|run| {
-            if run.kind == Kind::Replies {
+            if run.kind != Kind::Messages {
                 *bytes -= run.frames.bytes();
             }
             run.kind == Kind::Messages
         });
+        taken
+    }
+
+    /// Drops the messages and keeps the replies. Only where nothing is half written.
+    pub fn drop_messages(&mut self) {
+        debug_assert!(self.written == 0, "half a frame must be followed by its rest");
+        self.runs.retain(|run| run.kind != Kind::Messages);
+        self.bytes = self.runs.iter().map(|run| run.frames.bytes()).sum();
+        self.messages = 0;
     }
 
     /// Takes all messages out for a response body: the payload of each frame without its brackets goes to `each`.
     pub fn take_messages(&mut self, mut each: impl FnMut(&[u8])) -> InFlight {
         let runs = std::mem::take(&mut self.runs);
+        self.lent = (self.messages, self.bytes);
         self.messages = 0;
         self.bytes = 0;
         self.written = 0;
@@ -182,8 +213,14 @@ impl Outbox {
         InFlight { runs }
     }
 
+    /// The response with the messages that were taken out has arrived.
+    pub fn settle(&mut self) {
+        self.lent = (0, 0);
+    }
+
     /// The response with these messages failed: they wait again, before all others.
     pub fn restore(&mut self, in_flight: InFlight) {
+        self.lent = (0, 0);
         for run in in_flight.runs.into_iter().rev() {
             self.messages += run.messages as usize;
             self.bytes += run.frames.bytes();
@@ -193,8 +230,8 @@ impl Outbox {
 
     /// Drops the oldest messages until one of `bytes` fits. Frames that the kernel has a part of stay. Returns how many were dropped.
     pub fn drop_oldest(&mut self, bytes: usize, capacity: &Capacity) -> usize {
-        let mut wanted = (self.bytes + bytes).saturating_sub(capacity.bytes_max);
-        let mut surplus = (self.messages + 1).saturating_sub(capacity.messages_max);
+        let mut wanted = (self.bytes() + bytes).saturating_sub(capacity.bytes_max);
+        let mut surplus = (self.messages() + 1).saturating_sub(capacity.messages_max);
         self.filter(|frame_bytes, _| {
             let drop = wanted > 0 || surplus > 0;
             if drop {
@@ -234,7 +271,7 @@ impl Outbox {
 
     /// Keeps the messages that `keep` (given frame length and payload) wants. Replies and what is partly written stay.
     fn filter(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) -> usize {
-        let mut kept = Outbox { written: self.written, ..Outbox::default() };
+        let mut kept = Outbox { written: self.written, lent: self.lent, ..Outbox::default() };
         let mut dropped = 0;
         let mut written = self.written;
         for run in std::mem::take(&mut self.runs) {
@@ -362,7 +399,8 @@ mod tests {
         let mut bodies = Vec::new();
         let in_flight = outbox.take_messages(|object| bodies.push(object.to_vec()));
         assert_eq!(bodies[2], b"{\"channel\":\"/even\",\"data\":2}");
-        assert!(outbox.is_empty() && outbox.bytes() == 0);
+        // They may come back, so they count on.
+        assert!(outbox.is_empty() && outbox.messages() == 3);
         outbox.push(&message(&mut arena, "/odd", "3"), Kind::Messages);
         outbox.restore(in_flight);
         let numbers: Vec<bool> =

@@ -7,7 +7,7 @@ use super::batch::{Batch, Via, client_of};
 use super::effect::{Effect, ExchangeId, HttpTransport, Mail, Now, Request, Response, SessionKey};
 use super::ids::Id;
 use super::outbox::{InFlight, Outbox};
-use super::session::Ended;
+use super::session::{Carrier, Ended};
 use super::{Dirty, Shard, batch_error_body};
 
 /// What became of a request.
@@ -64,8 +64,11 @@ impl Shard {
             return;
         }
         let Some(key) = self.exchanges.get(&exchange).copied() else { return };
-        // What waits stays in the outbox: the response was never made (CometD loses it here).
-        self.take_held(key);
+        // A response that is on its way already is reported as not delivered: the connect held now is another.
+        if self.sessions.get(key).is_some_and(|session| session.is_held_on(exchange)) {
+            // What waits stays in the outbox: the response was never made (CometD loses it here).
+            self.take_held(key);
+        }
     }
 
     /// The kernel has taken a response with messages, or could not.
@@ -76,20 +79,22 @@ impl Shard {
         let Some(in_flight) = session.in_flight.take_if(|in_flight| in_flight.0 == exchange) else { return };
         if taken {
             self.metrics.deliveries.add(in_flight.1.messages());
+            session.outbox.settle();
         } else {
             tracing::debug!(session = ?session.id, "a response did not arrive: its messages wait again");
             session.outbox.restore(in_flight.1);
             session.urgent = true;
         }
-        if !session.outbox.is_empty() && session.urgent && session.is_reachable() && !session.dirty {
+        let wanted = session.urgent || matches!(session.carrier, Carrier::Socket(_));
+        if !session.outbox.is_empty() && wanted && session.is_reachable() && !session.dirty {
             session.dirty = true;
             self.dirty.push_back(Dirty::Session(key));
         }
     }
 
-    /// The session of an id, if a request with this cookie may use it: knowing a client id is not enough for a
+    /// The session of an id, if a request or WebSocket with this cookie may use it: knowing a client id is not enough for a
     /// session that was opened by a browser (CometD 9: `402::session_unknown`).
-    fn usable(&self, id: &Id, browser: Option<Id>) -> Option<SessionKey> {
+    pub(super) fn usable(&self, id: &Id, browser: Option<Id>) -> Option<SessionKey> {
         let key = self.sessions.find(id)?;
         let session = self.sessions.get(key)?;
         let own = session.browser.is_none() || session.browser == browser;
@@ -131,6 +136,8 @@ impl Shard {
         if deliver
             && let Some(key) = session
             && let Some(session) = self.sessions.get_mut(key)
+            // What a WebSocket carries may be half written: it goes on there.
+            && session.carrier == Carrier::Requests
             && session.in_flight.is_none()
             && !session.outbox.is_empty()
         {

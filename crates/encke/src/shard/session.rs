@@ -173,12 +173,16 @@ impl Session {
         SessionKey { index, generation: self.generation }
     }
 
-    /// Whether something could take messages right now.
+    /// Whether something could take messages right now. Nothing can while a response with older ones is on its way:
+    /// if that fails, they have to come first.
     pub fn is_reachable(&self) -> bool {
-        match self.carrier {
-            Carrier::Socket(_) => true,
-            Carrier::Requests => self.held.is_some() && self.in_flight.is_none(),
-        }
+        let carried = matches!(self.carrier, Carrier::Socket(_)) || self.held.is_some();
+        carried && self.in_flight.is_none()
+    }
+
+    /// Whether its held connect came as this request.
+    pub fn is_held_on(&self, exchange: ExchangeId) -> bool {
+        self.held.as_ref().is_some_and(|held| matches!(&held.via, HeldVia::Exchange(on, _) if *on == exchange))
     }
 
     /// When the shard has to look at it next, in milliseconds.

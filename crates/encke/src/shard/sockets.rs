@@ -3,12 +3,13 @@
 use bayeux::BayeuxError;
 use websocket::{Opcode, frame};
 
+use super::arena::Frames;
 use super::batch::{Batch, Via, client_of};
 use super::effect::{Closing, Effect, Now, SessionKey, SocketKey};
 use super::ids::Id;
 use super::outbox::{Kind, Outbox};
 use super::session::Ended;
-use super::{Carrier, Dirty, Shard, Timer, batch_error_body};
+use super::{Carrier, Dirty, Shard, batch_error_body};
 
 /// A WebSocket as its shard keeps it.
 #[derive(Debug)]
@@ -28,6 +29,15 @@ pub struct Socket {
     pub(super) heard_ms: u64,
     /// When it lost its session or was opened, in milliseconds.
     pub(super) alone_ms: u64,
+    /// When its entry in the timer wheel comes, in milliseconds; `u64::MAX` for none.
+    pub(super) armed_ms: u64,
+}
+
+impl Socket {
+    /// Whether it is the one that this key was made for.
+    pub(super) fn is(&self, key: SocketKey) -> bool {
+        self.generation == key.generation
+    }
 }
 
 /// How far a WebSocket is.
@@ -67,9 +77,10 @@ impl Shard {
             dirty: false,
             heard_ms: now.ms,
             alone_ms: now.ms,
+            armed_ms: u64::MAX,
         }) as u32;
         let key = SocketKey { index, generation };
-        self.wheel.set(Timer::Socket(key), now.ms + self.settings.handshake_timeout_ms);
+        self.arm_socket(key, now.ms + self.settings.handshake_timeout_ms);
         self.metrics.sockets.set(self.sockets.len());
         key
     }
@@ -81,6 +92,7 @@ impl Shard {
             return Received::Here;
         };
         socket.heard_ms = now.ms;
+        let browser = socket.browser;
         let limits = self.limits.clone();
         let messages = match bayeux::parse_batch(text, &limits) {
             Ok(messages) => messages,
@@ -95,9 +107,9 @@ impl Shard {
             && home != self.index
             && home < self.shared.shards
         {
-            return Received::Elsewhere(home);
+            return self.send_away(key, home);
         }
-        let session = client.and_then(|id| self.sessions.find(&id));
+        let session = client.and_then(|id| self.usable(&id, browser));
         if let Some(session) = session {
             self.carry(session, key, &messages);
         }
@@ -115,10 +127,22 @@ impl Shard {
         Received::Here
     }
 
+    /// Lets a socket go to the shard of the session it speaks for. One with bytes of its own still to write cannot: they
+    /// would be lost there, and half a frame would spoil all that follows. It is shut, and its client comes again.
+    fn send_away(&mut self, key: SocketKey, home: usize) -> Received {
+        let Some(socket) = self.socket(key) else { return Received::Here };
+        let session = socket.session.and_then(|session| self.sessions.get(session));
+        if socket.out.is_empty() && session.is_none_or(|session| session.outbox.is_empty()) {
+            return Received::Elsewhere(home);
+        }
+        self.abort_socket(key);
+        Received::Here
+    }
+
     /// A ping has come: it is answered with its payload (RFC 6455 §5.5.3).
     pub fn socket_ping(&mut self, now: Now, key: SocketKey, payload: &[u8]) {
         self.now = now;
-        if let Some(socket) = self.socket_mut(key) {
+        if let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) {
             socket.heard_ms = now.ms;
             self.write_frame(key, Opcode::Pong, payload);
         }
@@ -223,13 +247,13 @@ impl Shard {
         let Some(state) = self.sessions.get_mut(session) else { return };
         let Carrier::Socket(socket) = std::mem::replace(&mut state.carrier, Carrier::Requests) else { return };
         let torn = state.outbox.is_mid_frame();
-        state.outbox.carrier_lost();
+        self.metrics.deliveries.add(state.outbox.carrier_lost());
         state.urgent = !state.outbox.is_empty();
         state.dirty = false;
         if let Some(state) = self.socket_mut(socket) {
             state.session = None;
             state.alone_ms = now_ms;
-            self.wheel.set(Timer::Socket(socket), now_ms + self.settings.handshake_timeout_ms);
+            self.arm_socket(socket, now_ms + self.settings.handshake_timeout_ms);
         }
         if torn {
             self.abort_socket(socket);
@@ -243,7 +267,7 @@ impl Shard {
         socket.session = None;
         socket.alone_ms = now_ms;
         socket.out.append(outbox);
-        self.wheel.set(Timer::Socket(key), now_ms + self.settings.handshake_timeout_ms);
+        self.arm_socket(key, now_ms + self.settings.handshake_timeout_ms);
         self.make_socket_dirty(key);
     }
 
@@ -254,7 +278,7 @@ impl Shard {
             bytes.extend_from_slice(replies);
             bytes.push(b']');
         });
-        self.push_on_socket(key, &frames);
+        self.push_on_socket(key, &frames, Kind::Replies);
     }
 
     /// A reply on the session's own socket, if it has one.
@@ -276,11 +300,11 @@ impl Shard {
 
     fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) {
         let frames = self.arena.frame(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
-        self.push_on_socket(key, &frames);
+        self.push_on_socket(key, &frames, Kind::Replies);
     }
 
     /// Queues a frame that is for the socket and not for the session: behind the session's messages where there is one.
-    fn push_on_socket(&mut self, key: SocketKey, frames: &super::arena::Frames) {
+    fn push_on_socket(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
         let Some(socket) = self.sockets.get_mut(key.index as usize).filter(|s| s.generation == key.generation) else {
             return;
         };
@@ -290,14 +314,15 @@ impl Shard {
             None => &mut socket.out,
         };
         // A client that asks and never reads what it asked for.
-        if outbox.bytes() + frames.bytes() > self.capacity.bytes_max {
+        if kind == Kind::Replies && outbox.bytes() + frames.bytes() > self.capacity.bytes_max {
             tracing::info!(bytes = outbox.bytes(), "socket aborted: its client does not read the replies");
+            self.metrics.websocket_errors.add(1);
             if let Some(session) = session {
                 self.remove_session(session, Ended::Slow);
             }
             return self.abort_socket(key);
         }
-        outbox.push(frames, Kind::Replies);
+        outbox.push(frames, kind);
         self.make_socket_dirty(key);
     }
 
@@ -324,8 +349,8 @@ impl Shard {
         let mut bytes = Vec::with_capacity(64);
         frame::close(code, reason, &mut bytes);
         let frames = self.arena.encoded(&bytes);
-        self.push_on_socket(key, &frames);
-        self.wheel.set(Timer::Socket(key), until_ms);
+        self.push_on_socket(key, &frames, Kind::Close);
+        self.arm_socket(key, until_ms);
     }
 
     /// Shuts a socket at once, whatever waits.

@@ -30,16 +30,20 @@ impl Shard {
     /// Sees to it that the session is looked at when its next deadline comes. Later deadlines need no new entry: the earlier one comes, and arms again.
     pub(super) fn arm(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let at_ms = session.deadline_ms();
-        if at_ms < session.armed_ms {
-            session.armed_ms = at_ms;
-            self.wheel.set(Timer::Session(key), at_ms);
+        session.armed_ms = self.wheel.set(Timer::Session(key), session.deadline_ms(), session.armed_ms);
+    }
+
+    /// Sees to it that the socket is looked at by then.
+    pub(super) fn arm_socket(&mut self, key: SocketKey, at_ms: u64) {
+        let Shard { sockets, wheel, .. } = self;
+        if let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) {
+            socket.armed_ms = wheel.set(Timer::Socket(key), at_ms, socket.armed_ms);
         }
     }
 
     fn session_due(&mut self, key: SessionKey) {
         let now_ms = self.now.ms;
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(session) = self.sessions.get_mut(key).filter(|session| session.armed_ms <= now_ms) else { return };
         session.armed_ms = u64::MAX;
         if session.lazy_due_ms <= now_ms {
             session.lazy_due_ms = u64::MAX;
@@ -70,6 +74,8 @@ impl Shard {
 
     fn socket_due(&mut self, key: SocketKey) {
         let now_ms = self.now.ms;
+        let Some(socket) = self.socket_mut(key).filter(|socket| socket.armed_ms <= now_ms) else { return };
+        socket.armed_ms = u64::MAX;
         let Some(socket) = self.socket(key) else { return };
         let alone_until_ms = socket.alone_ms + self.settings.handshake_timeout_ms;
         let idle_ms = self.settings.websocket_idle_timeout_ms;
@@ -93,7 +99,7 @@ impl Shard {
             Phase::Open => idle_until_ms,
         };
         if next_ms != u64::MAX {
-            self.wheel.set(Timer::Socket(key), next_ms);
+            self.arm_socket(key, next_ms);
         }
     }
 }

@@ -28,11 +28,19 @@ impl<K> Wheel<K> {
         self.entries
     }
 
-    /// Lets `key` come at `at_ms` or a slot later, or earlier where that is beyond the wheel.
-    pub fn set(&mut self, key: K, at_ms: u64) {
+    /// Lets `key` come at `at_ms` or a slot later, or earlier where that is beyond the wheel; but not at all where it comes
+    /// by `armed_ms` already. Returns when it comes next.
+    ///
+    /// The owner keeps that time and ignores what comes before it: an entry that was overtaken by a sooner one. So each
+    /// entry ends when it comes, and their number does not grow with every change of a deadline.
+    pub fn set(&mut self, key: K, at_ms: u64, armed_ms: u64) -> u64 {
         let slot = at_ms.div_ceil(SLOT_MS).clamp(self.next, self.next + SLOTS as u64 - 1);
+        if armed_ms <= slot * SLOT_MS {
+            return armed_ms;
+        }
         self.slots[slot as usize % SLOTS].push(key);
         self.entries += 1;
+        slot * SLOT_MS
     }
 
     /// Moves all keys whose time has come to `due`.
@@ -73,8 +81,8 @@ mod tests {
     #[test]
     fn keys_come_at_their_time_and_not_before() {
         let mut wheel = Wheel::new(1_000);
-        wheel.set('a', 1_100);
-        wheel.set('b', 5_000);
+        wheel.set('a', 1_100, u64::MAX);
+        wheel.set('b', 5_000, u64::MAX);
         let mut due = Vec::new();
         wheel.advance(1_099, &mut due);
         assert!(due.is_empty());
@@ -84,9 +92,25 @@ mod tests {
     }
 
     #[test]
+    fn a_deadline_that_moves_to_and_fro_leaves_no_heap_of_entries() {
+        let mut wheel = Wheel::new(0);
+        let (mut armed_ms, mut due) = (u64::MAX, Vec::new());
+        for now_ms in (0..600_000).step_by(10) {
+            wheel.advance(now_ms, &mut due);
+            if !due.is_empty() && now_ms >= armed_ms {
+                armed_ms = u64::MAX;
+            }
+            due.clear();
+            let deadline_ms = now_ms + if now_ms % 20 == 0 { 20_000 } else { 10_000 };
+            armed_ms = wheel.set('a', deadline_ms, armed_ms);
+        }
+        assert!(wheel.len() <= 3, "{} entries", wheel.len());
+    }
+
+    #[test]
     fn a_time_beyond_the_wheel_comes_early_rather_than_never() {
         let mut wheel = Wheel::new(0);
-        wheel.set('z', 10_000_000);
+        wheel.set('z', 10_000_000, u64::MAX);
         let mut due = Vec::new();
         wheel.advance(SLOTS as u64 * SLOT_MS, &mut due);
         assert_eq!(due, ['z']);
@@ -96,7 +120,7 @@ mod tests {
     fn a_long_sleep_loses_no_key() {
         let mut wheel = Wheel::new(0);
         for at in (0..60_000).step_by(7) {
-            wheel.set(at, at);
+            wheel.set(at, at, u64::MAX);
         }
         let mut due = Vec::new();
         wheel.advance(100_000_000, &mut due);
