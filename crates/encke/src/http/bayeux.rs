@@ -15,7 +15,7 @@ use websocket::handshake;
 
 use super::connection::Connection;
 use super::origin::{self, Origin};
-use super::{Body, cookie, is_callback, text};
+use super::{Body, closing, cookie, is_callback, text, unread};
 use crate::settings::{Settings, TransportName};
 use crate::shard::{ExchangeId, HttpTransport, Request as Exchange};
 
@@ -32,11 +32,11 @@ pub(crate) async fn answer(
         let metrics = connection.node.shard.borrow().metrics().clone();
         metrics.origins_refused.add(1);
         tracing::debug!(origin = ?request.headers().get("origin"), "origin refused");
-        return text(StatusCode::FORBIDDEN, "this origin is not allowed\n");
+        return unread(text(StatusCode::FORBIDDEN, "this origin is not allowed\n"), &request);
     }
     let mut response = match *request.method() {
         Method::POST if !settings.offers(TransportName::LongPolling) => {
-            text(StatusCode::BAD_REQUEST, "long-polling is off\n")
+            unread(text(StatusCode::BAD_REQUEST, "long-polling is off\n"), &request)
         }
         Method::POST => long_polling(connection, settings, request).await,
         Method::GET if handshake::wants_upgrade(request.headers()) => upgrade(connection, settings, &request),
@@ -49,7 +49,7 @@ pub(crate) async fn answer(
             response
         }
         _ => {
-            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "POST, GET or OPTIONS\n");
+            let mut response = unread(text(StatusCode::METHOD_NOT_ALLOWED, "POST, GET or OPTIONS\n"), &request);
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, GET, OPTIONS"));
             response
         }
@@ -168,7 +168,7 @@ fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incom
     }
     // Bytes of a body would be read as frames.
     if !request.body().is_end_stream() {
-        return text(StatusCode::BAD_REQUEST, "an upgrade has no body\n");
+        return closing(text(StatusCode::BAD_REQUEST, "an upgrade has no body\n"));
     }
     let accept = match handshake::check(request.method(), request.version(), request.headers()) {
         Ok(accept) => accept,

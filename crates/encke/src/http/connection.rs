@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use tokio::net::TcpStream;
 
 use super::{Body, routes};
-use crate::net::io::{Health, Io, Patience};
+use crate::net::io::{Health, Io, Patience, linger};
 use crate::net::node::{Counted, Node};
 use crate::net::socket;
 use crate::shard::Id;
@@ -48,7 +48,7 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     let peer = tcp.peer_addr().ok().map(|address| address.ip());
     let connection =
         Rc::new(Connection { node: node.clone(), health: health.clone(), peer, upgrade: RefCell::default() });
-    let io = Io::new(tcp, health, patience);
+    let io = Io::new(tcp, health.clone(), patience);
     let service = service_fn(|request| {
         let connection = connection.clone();
         // Boxed: an idle connection holds no room for a request, and hyper gives the socket back only from an `Unpin` service.
@@ -62,20 +62,32 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     let mut served = http1::Builder::new()
         .max_buf_size(settings.header_bytes_max)
         .max_headers(HEADERS_MAX)
-        .pipeline_flush(true)
         .serve_connection(io, service);
-    if let Err(error) = poll_fn(|cx| served.poll_without_shutdown(cx)).await {
-        if error.is_timeout() || error.is_user() {
-            node.shard.borrow().metrics().timeouts.add(1);
-        }
-        return tracing::debug!(%error, "a connection ended");
-    }
+    let ended = poll_fn(|cx| served.poll_without_shutdown(cx)).await;
     let agreed = connection.upgrade.borrow_mut().take();
     let parts = served.into_parts();
-    match agreed {
-        Some(browser) => socket::open(&node, parts.io.into_tcp(), counted, browser, parts.read_buf.to_vec()),
-        // A response that said `connection: close` is written; the rest is the kernel's.
-        None => drop(parts),
+    match (ended, agreed) {
+        (Ok(()), Some(browser)) => {
+            socket::open(&node, parts.io.into_tcp(), counted, browser, parts.read_buf.to_vec());
+        }
+        (Ok(()), None) => part(parts.io.into_tcp()).await,
+        (Err(error), _) => {
+            tracing::debug!(%error, "a connection ended");
+            let metrics = node.shard.borrow().metrics().clone();
+            metrics.timeouts.add(usize::from(health.has_timed_out()));
+            if error.is_parse() {
+                // hyper has answered these by itself: 400, 414 or 431.
+                metrics.requests_refused.add(1);
+                part(parts.io.into_tcp()).await;
+            }
+        }
+    }
+}
+
+/// Ends a connection after its last response, which must not be lost over bytes that nobody reads any more.
+async fn part(tcp: TcpStream) {
+    if socket2::SockRef::from(&tcp).shutdown(std::net::Shutdown::Write).is_ok() {
+        Box::pin(linger(&tcp)).await;
     }
 }
 

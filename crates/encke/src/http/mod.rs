@@ -13,8 +13,8 @@ pub use assets::Asset;
 pub use callback::is_callback;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Response, StatusCode};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 
 /// The body of a response: whole and in memory.
@@ -26,4 +26,15 @@ pub(crate) fn text(status: StatusCode, text: &'static str) -> Response<Body> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
+}
+
+/// A response behind which nothing else can be read: the rest of a body is in the way.
+pub(crate) fn closing(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// A response to a request whose body, if it has one, nobody reads.
+pub(crate) fn unread<B: hyper::body::Body>(response: Response<Body>, request: &Request<B>) -> Response<Body> {
+    if request.body().is_end_stream() { response } else { closing(response) }
 }

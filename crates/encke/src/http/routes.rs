@@ -7,7 +7,7 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::connection::Connection;
-use super::{Body, assets, bayeux, metrics, text};
+use super::{Body, assets, bayeux, metrics, text, unread};
 use crate::settings::Settings;
 
 /// Answers one request.
@@ -26,7 +26,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
             "/metrics" => metrics::answer(connection, &settings),
             _ => assets::answer(connection.node.common.assets, &request),
         };
-        only_reading(request.method(), found)
+        unread(only_reading(request.method(), found), &request)
     };
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if response.status().as_u16() >= 400 {

@@ -22,11 +22,18 @@ pub(crate) struct Health {
     busy: AtomicBool,
     /// A request was taken since the connection looked last.
     served: AtomicBool,
+    /// The client took longer than it may.
+    timed_out: AtomicBool,
 }
 
 impl Health {
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
+    }
+
+    /// Whether the connection ended because its client took too long.
+    pub(crate) fn has_timed_out(&self) -> bool {
+        self.timed_out.load(Ordering::Relaxed)
     }
 
     /// A request is being answered from now on, or is not any more.
@@ -118,7 +125,10 @@ impl Read for Io {
             return self.note(result);
         }
         match self.poll_deadline(cx) {
-            Poll::Ready(error) => Poll::Ready(Err(error)),
+            Poll::Ready(error) => {
+                self.health.0.timed_out.store(true, Ordering::Relaxed);
+                Poll::Ready(Err(error))
+            }
             Poll::Pending => Poll::Pending,
         }
     }
@@ -152,3 +162,25 @@ impl Write for Io {
         self.note(result)
     }
 }
+
+/// Waits until the peer has closed, too, so that its last bytes do not reset the connection under what we
+/// said last (RFC 6455 §7.1.1, RFC 9112 §9.6).
+pub(crate) async fn linger(tcp: &TcpStream) {
+    let drain = async {
+        let mut bytes = [0; 512];
+        loop {
+            if tcp.readable().await.is_err() {
+                return;
+            }
+            match tcp.try_read(&mut bytes) {
+                Ok(0) => return,
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                _ => {}
+            }
+        }
+    };
+    let _late = tokio::time::timeout(LINGER, drain).await;
+}
+
+/// How long a closed connection waits for its peer.
+const LINGER: Duration = Duration::from_secs(1);

@@ -8,11 +8,11 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::net::TcpStream;
 use websocket::{Decoder, Event, Flow, Opcode, Role};
 
+use super::io::linger;
 use super::node::{Counted, Moving, Node, Parcel, Stream};
 use crate::shard::{Closing, Id, Received, SocketKey};
 
@@ -109,29 +109,11 @@ async fn run(mut socket: Socket, first: Option<End>, rest: Vec<u8>) {
         End::Move(shard, text) => socket.leave(shard, text, rest),
         End::Closed => {
             // Boxed: the wait for the peer's end of the close handshake is rare and large.
-            Box::pin(linger(&socket.stream)).await;
+            Box::pin(linger(&socket.stream.tcp)).await;
             socket.forget();
         }
         End::Lost => socket.forget(),
     }
-}
-
-/// Waits until the peer has closed, too, so that its last bytes do not reset the connection under our close frame (RFC 6455 §7.1.1).
-async fn linger(stream: &Stream) {
-    let drain = async {
-        let mut bytes = [0; 512];
-        loop {
-            if stream.tcp.readable().await.is_err() {
-                return;
-            }
-            match stream.tcp.try_read(&mut bytes) {
-                Ok(0) => return,
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
-                _ => {}
-            }
-        }
-    };
-    let _late = tokio::time::timeout(LINGER, drain).await;
 }
 
 impl Socket {
@@ -262,5 +244,3 @@ impl Socket {
 
 /// Messages put into outboxes by one read that make a socket a heavy one.
 const HEAVY_PUSHES: u64 = 512;
-/// How long a closed socket waits for its peer.
-const LINGER: Duration = Duration::from_secs(1);

@@ -1,0 +1,28 @@
+//! What the tests share: a server in this process, and clients made of nothing but sockets, so that they can misbehave.
+
+mod http;
+mod server;
+mod websocket;
+
+pub use self::http::{Http, Poller, Response, Tcp};
+pub use self::server::{Neighbour, TestServer, settings, wait_until};
+pub use self::websocket::{Frame, Ws, close_frame, frame, raw_frame};
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// How long anything may take before a test gives up. Generous: it only bounds tests that fail.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The reply to the message with this id.
+#[track_caller]
+pub fn reply(messages: &[Value], id: &str) -> Value {
+    let found = messages.iter().find(|message| message["id"] == id && message.get("successful").is_some());
+    found.unwrap_or_else(|| panic!("no reply to {id} in {messages:?}")).clone()
+}
+
+/// The messages that are publications, in order.
+pub fn publications(messages: &[Value]) -> Vec<Value> {
+    messages.iter().filter(|message| message.get("successful").is_none()).cloned().collect()
+}

@@ -1,0 +1,159 @@
+//! A server for one test, and a healthy session beside whatever the test does to it.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use encke::{Application, Handle, NoApplication, Running, Server, Settings};
+use serde_json::json;
+
+use super::{Http, PATIENCE, Poller, Tcp, Ws};
+
+/// A running server; it is stopped when it is dropped, and must not have panicked.
+pub struct TestServer {
+    running: Option<Running>,
+    pub handle: Handle,
+}
+
+/// A session that behaves, opened before the attack: it must get everything, before and after.
+pub struct Neighbour {
+    ws: Ws,
+    published: u64,
+}
+
+/// Settings for tests: a free port, one shard, and a drain that waits for nobody.
+pub fn settings() -> Settings {
+    Settings { listen: ([127, 0, 0, 1], 0).into(), shards: 1, drain_timeout_ms: 0, ..Settings::default() }
+}
+
+impl TestServer {
+    pub fn start(settings: Settings) -> TestServer {
+        TestServer::serving(settings, NoApplication)
+    }
+
+    pub fn serving(settings: Settings, application: impl Application + 'static) -> TestServer {
+        watch_panics();
+        let running = Server::new(settings).application(application).start().expect("the server starts");
+        let handle = running.handle();
+        TestServer { running: Some(running), handle }
+    }
+
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.running.as_ref().expect("running").address()
+    }
+
+    pub fn tcp(&self) -> Tcp {
+        Tcp::connect(self.address())
+    }
+
+    /// A connection for requests, with a cookie jar.
+    pub fn http(&self) -> Http {
+        Http::connect(self.address())
+    }
+
+    /// A long-polling session: shaken hands, first connect answered.
+    pub fn poller(&self) -> Poller {
+        Poller::open(self.http())
+    }
+
+    /// A WebSocket without a session.
+    pub fn websocket(&self) -> Ws {
+        Ws::connect(self.address(), &[])
+    }
+
+    /// A WebSocket with a session: shaken hands, connected.
+    pub fn session(&self) -> Ws {
+        let mut ws = self.websocket();
+        ws.handshake();
+        ws
+    }
+
+    /// A metric, summed over the shards. Counters go by their name without `_total`.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> u64 {
+        let page = self.http().get("/metrics").text();
+        let of = |line: &str| {
+            let (found, value) = line.split_once(' ')?;
+            (found.strip_suffix("_total").unwrap_or(found) == name).then(|| value.parse().expect("a number"))
+        };
+        page.lines().find_map(of).unwrap_or_else(|| panic!("no metric {name}"))
+    }
+
+    /// Waits until a metric is at least so high.
+    #[track_caller]
+    pub fn wait_for(&self, name: &str, least: u64) {
+        wait_until(&format!("{name} >= {least}"), || self.metric(name) >= least);
+    }
+
+    /// Waits until a gauge has this value.
+    #[track_caller]
+    pub fn wait_for_exactly(&self, name: &str, value: u64) {
+        wait_until(&format!("{name} == {value}"), || self.metric(name) == value);
+    }
+
+    pub fn neighbour(&self) -> Neighbour {
+        let mut ws = self.session();
+        ws.subscribe("/neighbour/**");
+        Neighbour { ws, published: 0 }
+    }
+
+    /// Stops the server and waits for its threads.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.handle.drain();
+            running.join();
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.end();
+        if !std::thread::panicking() {
+            assert_eq!(PANICS.load(Ordering::Relaxed), 0, "a shard panicked");
+        }
+    }
+}
+
+impl Neighbour {
+    /// The server still serves: a publication made now arrives, and it is the next one, so none before it was lost.
+    #[track_caller]
+    pub fn lives(&mut self, server: &TestServer) {
+        self.published += 1;
+        let data = self.published;
+        wait_until("the server takes a publication", || {
+            server.handle.publish("/neighbour/news", &data.to_string()).is_ok()
+        });
+        assert_eq!(self.ws.next_json(), json!([{"channel": "/neighbour/news", "data": data}]));
+    }
+}
+
+/// Waits until something holds that the server does in its own time.
+#[track_caller]
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Counts panics on the threads of servers: tokio catches those of a task, so that nothing else would tell.
+fn watch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name().is_some_and(|name| name.starts_with("shard-")) {
+                PANICS.fetch_add(1, Ordering::Relaxed);
+            }
+            before(info);
+        }));
+    });
+}
+
+static PANICS: AtomicUsize = AtomicUsize::new(0);

@@ -1,0 +1,177 @@
+//! Polls that are many, doubled, never read or torn away (rows 31 and 32 of `docs/bad-input.md`; what waits is lost to none of
+//! them, see `docs/bad-input.md`).
+
+use std::time::Duration;
+
+use encke::Settings;
+use serde_json::{Value, json};
+
+use crate::common::{Http, Poller, Tcp, TestServer, publications, settings};
+
+/// The numbers in publications.
+fn numbers(messages: &[Value]) -> Vec<u64> {
+    publications(messages).iter().filter_map(|message| message["data"].as_u64()).collect()
+}
+
+#[test]
+fn of_many_polls_of_one_session_only_the_last_is_held() {
+    let server = TestServer::start(settings());
+    let mut neighbour = server.neighbour();
+    let mut poller = server.poller();
+    poller.subscribe("/a");
+    let polls: Vec<Http> = (0..100)
+        .map(|number| {
+            let mut http = poller.http.again();
+            let body = poller.connect_message(&number.to_string(), json!({})).to_string();
+            http.send("POST", "/cometd", &[], body.as_bytes());
+            http
+        })
+        .collect();
+    server.wait_for("encke_requests_refused", 99);
+    assert_eq!(server.metric("encke_held_connects"), 1);
+    server.handle.publish("/a", "1").expect("taken");
+    let responses: Vec<_> = polls.into_iter().map(|mut http| http.receive()).collect();
+    assert_eq!(responses.iter().filter(|response| response.status == 409).count(), 99);
+    let answered: Vec<_> = responses.iter().filter(|response| response.status == 200).collect();
+    assert_eq!(answered.len(), 1);
+    assert_eq!(numbers(&answered[0].messages()), [1]);
+    neighbour.lives(&server);
+}
+
+#[test]
+fn many_parked_sessions_are_all_woken() {
+    let server = TestServer::start(Settings { shards: 2, ..settings() });
+    let mut parked: Vec<Poller> = (0..200)
+        .map(|_| {
+            let mut poller = server.poller();
+            poller.subscribe("/all");
+            poller.start_poll(json!({}));
+            poller
+        })
+        .collect();
+    server.wait_for_exactly("encke_held_connects", 200);
+    server.handle.publish("/all", "7").expect("taken");
+    for poller in &mut parked {
+        assert_eq!(numbers(&poller.end_poll()), [7]);
+    }
+    assert_eq!(server.metric("encke_held_connects"), 0);
+}
+
+/// Row 32: polls that overtake each other while messages come. Each message arrives exactly once, in order.
+#[test]
+fn doubled_polls_deliver_nothing_twice_and_lose_nothing() {
+    let server = TestServer::start(settings());
+    let mut poller = server.poller();
+    poller.subscribe("/a");
+    let handle = server.handle.clone();
+    let publisher = std::thread::spawn(move || {
+        for number in 0..500 {
+            while handle.publish("/a", &number.to_string()).is_err() {
+                std::thread::yield_now();
+            }
+            if number % 5 == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let mut heard = Vec::new();
+    let mut connections: Vec<Http> = (0..2).map(|_| poller.http.again()).collect();
+    while heard.len() < 500 {
+        let body = poller.connect_message("same", json!({})).to_string();
+        for http in &mut connections {
+            http.send("POST", "/cometd", &[], body.as_bytes());
+        }
+        for http in &mut connections {
+            let response = http.receive();
+            assert!(matches!(response.status, 200 | 409), "{}", response.status);
+            if response.status == 200 {
+                heard.extend(numbers(&response.messages()));
+            }
+        }
+        // The one that is held when nothing more comes would be waited for until its timeout.
+        if heard.len() >= 490 {
+            break;
+        }
+    }
+    publisher.join().expect("no surprise");
+    while heard.len() < 500 {
+        heard.extend(numbers(&poller.poll(json!({"advice": {"timeout": 100}}))));
+    }
+    heard.sort_unstable();
+    assert_eq!(heard, (0..500).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_poll_that_is_torn_away_takes_no_message_with_it() {
+    let server = TestServer::start(settings());
+    let mut neighbour = server.neighbour();
+    let mut poller = server.poller();
+    poller.subscribe("/a");
+    let mut heard = Vec::new();
+    for number in 0..50_u64 {
+        let mut torn = poller.http.again();
+        let body = poller.connect_message("torn", json!({})).to_string();
+        torn.send("POST", "/cometd", &[], body.as_bytes());
+        if number % 2 == 0 {
+            server.wait_for_exactly("encke_held_connects", 1);
+        }
+        torn.tcp.reset();
+        server.wait_for_exactly("encke_held_connects", 0);
+        server.handle.publish("/a", &number.to_string()).expect("taken");
+        heard.extend(numbers(&poller.poll(json!({}))));
+    }
+    assert_eq!(heard, (0..50).collect::<Vec<u64>>());
+    neighbour.lives(&server);
+}
+
+/// A response that its client never reads is given up after a while, and its messages wait for the next connect.
+#[test]
+fn a_response_that_is_not_read_is_not_delivered() {
+    let server = TestServer::start(Settings { keep_alive_timeout_ms: 500, max_interval_ms: 30_000, ..settings() });
+    let mut neighbour = server.neighbour();
+    let mut poller = server.poller();
+    poller.subscribe("/big");
+    // More than the kernel takes in for a client that reads nothing.
+    let text = "x".repeat(900_000);
+    for number in 0..15 {
+        server.handle.publish("/big", &json!({"number": number, "text": text}).to_string()).expect("taken");
+    }
+    let mut unread = poller.http.again();
+    unread.tcp = Tcp::narrow(server.address());
+    let body = poller.connect_message("unread", json!({})).to_string();
+    unread.send("POST", "/cometd", &[], body.as_bytes());
+    server.wait_for("encke_timeouts", 1);
+    neighbour.lives(&server);
+    let mut heard = Vec::new();
+    while heard.len() < 15 {
+        poller.polls = poller.http.again();
+        let messages = publications(&poller.poll(json!({"advice": {"timeout": 500}})));
+        heard.extend(messages.iter().filter_map(|message| message["data"]["number"].as_u64()));
+    }
+    assert_eq!(heard, (0..15).collect::<Vec<u64>>());
+    drop(unread);
+}
+
+#[test]
+fn requests_sent_behind_each_other_are_answered_in_order() {
+    let server = TestServer::start(Settings { timeout_ms: 300, ..settings() });
+    let mut poller = server.poller();
+    let connect = poller.connect_message("1", json!({})).to_string();
+    let publish = json!([{"id": "2", "channel": "/a", "clientId": poller.id, "data": 1}]).to_string();
+    for body in [&connect, &publish, &connect, &publish] {
+        poller.polls.send("POST", "/cometd", &[], body.as_bytes());
+    }
+    for id in ["1", "2", "1", "2"] {
+        assert_eq!(poller.polls.receive().messages()[0]["id"], id);
+    }
+}
+
+#[test]
+fn a_client_that_half_closes_its_connection_is_gone() {
+    let server = TestServer::start(settings());
+    let mut poller = server.poller();
+    poller.start_poll(json!({}));
+    server.wait_for_exactly("encke_held_connects", 1);
+    poller.polls.tcp.shutdown_write();
+    server.wait_for_exactly("encke_held_connects", 0);
+}

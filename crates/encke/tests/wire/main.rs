@@ -1,0 +1,15 @@
+//! The server over real sockets: what it promises its clients, and what it does with those who send rubbish.
+//!
+//! One binary, so that the tests run beside each other and are linked once. Each test starts a server of its own on a free
+//! port of loopback. `docs/bad-input.md` says which kind of bad input is tested where.
+
+mod bayeux_messages;
+mod channel_names;
+mod common;
+mod http_requests;
+mod jsonp;
+mod long_polling;
+mod origins;
+mod sessions;
+mod slow_consumers;
+mod websocket_frames;

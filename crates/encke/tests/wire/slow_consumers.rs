@@ -1,0 +1,169 @@
+//! Clients that read slowly or not at all, and publishers that never stop (rows 16 and 40 of `docs/bad-input.md`).
+
+use encke::{ChannelRule, Settings, SlowConsumer};
+use serde_json::{Value, json};
+
+use crate::common::{Frame, Tcp, TestServer, Ws, settings, wait_until};
+
+/// About 64 KB of data with a number.
+fn big(number: u64) -> String {
+    json!({"number": number, "text": "x".repeat(64_000)}).to_string()
+}
+
+fn number(message: &Value) -> u64 {
+    message[0]["data"]["number"].as_u64().expect("a number")
+}
+
+/// A session that hears a channel and whose kernel buffer takes a few kilobytes only.
+fn slow(server: &TestServer, channel: &str) -> Ws {
+    let mut ws = Ws::upgrade(Tcp::narrow(server.address()), server.address(), &[]);
+    ws.handshake();
+    ws.subscribe(channel);
+    ws
+}
+
+fn rule(slow_consumer: SlowConsumer) -> Vec<ChannelRule> {
+    let pattern = "/fire/**".into();
+    vec![ChannelRule { pattern, slow_consumer, lazy: false, lazy_timeout_ms: 0, broadcast_to_publisher: None }]
+}
+
+/// Publishes until a metric says that somebody's outbox is full; how many it took.
+fn flood(server: &TestServer, channel: &str, metric: &str) -> u64 {
+    let mut published = 0;
+    wait_until(metric, || {
+        for _ in 0..16 {
+            if server.handle.publish(channel, &big(published)).is_ok() {
+                published += 1;
+            }
+        }
+        server.metric(metric) > 0
+    });
+    published
+}
+
+#[test]
+fn a_client_that_never_reads_loses_its_session_and_nobody_else_anything() {
+    let server = TestServer::start(Settings { outbox_bytes_max: 1024 * 1024, ..settings() });
+    let mut neighbour = server.neighbour();
+    let mut slow = slow(&server, "/fire/hose");
+    let published = flood(&server, "/fire/hose", "encke_slow_consumers_disconnected");
+    neighbour.lives(&server);
+    server.wait_for_exactly("encke_websockets", 1);
+    assert_eq!(server.metric("encke_sessions"), 1);
+    // What the kernel had arrives in order and without a gap; then the connection ends.
+    let mut expected = 0;
+    while let Frame::Text(text) = slow.next_frame() {
+        assert_eq!(number(&serde_json::from_str(&text).expect("JSON")), expected);
+        expected += 1;
+    }
+    assert!(expected < published);
+    // Its client learns at its next word that it has to start anew.
+    let mut ws = server.websocket();
+    ws.id = slow.id.clone();
+    let reply = ws.call(json!({"id": "1", "channel": "/meta/connect"}));
+    assert_eq!((&reply["error"], &reply["advice"]["reconnect"]), (&json!("402::session_unknown"), &json!("handshake")));
+}
+
+#[test]
+fn where_the_oldest_is_dropped_the_newest_arrives() {
+    let channels = rule(SlowConsumer::DropOldest);
+    let server = TestServer::start(Settings { outbox_bytes_max: 1024 * 1024, channels, ..settings() });
+    let mut slow = slow(&server, "/fire/hose");
+    let published = flood(&server, "/fire/hose", "encke_slow_consumers_messages_dropped");
+    let mut last = None;
+    while last != Some(published - 1) {
+        let next = number(&slow.next_json());
+        assert!(last.is_none_or(|last| next > last), "in order, nothing twice");
+        last = Some(next);
+    }
+    assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
+    slow.subscribe("/the/session/lives");
+}
+
+#[test]
+fn where_the_latest_is_kept_each_channel_ends_with_its_latest() {
+    let channels = rule(SlowConsumer::KeepLatest);
+    let server = TestServer::start(Settings { outbox_bytes_max: 1024 * 1024, channels, ..settings() });
+    let mut slow = slow(&server, "/fire/**");
+    server.handle.publish("/fire/other", &big(4_711)).expect("taken");
+    let published = flood(&server, "/fire/hose", "encke_slow_consumers_messages_dropped");
+    let (mut last, mut other) = (None, None);
+    while last != Some(published - 1) {
+        let message = slow.next_json();
+        let slot = if message[0]["channel"] == "/fire/other" { &mut other } else { &mut last };
+        *slot = Some(number(&message));
+    }
+    assert_eq!(other, Some(4_711));
+    assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
+}
+
+#[test]
+fn many_slow_consumers_hold_one_copy_of_what_they_all_wait_for() {
+    let server = TestServer::start(Settings { outbox_bytes_max: 8 * 1024 * 1024, ..settings() });
+    let mut neighbour = server.neighbour();
+    let _slow: Vec<Ws> = (0..50).map(|_| slow(&server, "/fire/hose")).collect();
+    for number in 0..100 {
+        wait_until("taken", || server.handle.publish("/fire/hose", &big(number)).is_ok());
+    }
+    neighbour.lives(&server);
+    let frames = server.metric("encke_frame_bytes");
+    assert!(frames < 2 * 100 * 65_000, "{frames} bytes for 100 messages of 64 KB to 50 sessions");
+    assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
+}
+
+#[test]
+fn a_slow_client_that_reads_on_gets_everything_in_order() {
+    let server = TestServer::start(Settings { outbox_bytes_max: 64 * 1024 * 1024, ..settings() });
+    let mut slow = slow(&server, "/fire/hose");
+    for number in 0..300 {
+        wait_until("taken", || server.handle.publish("/fire/hose", &big(number)).is_ok());
+    }
+    for expected in 0..300 {
+        assert_eq!(number(&slow.next_json()), expected);
+    }
+}
+
+/// A publisher at line rate: its subscribers get all of it in order, and others are served meanwhile.
+#[test]
+fn a_publisher_that_never_stops_shuts_nobody_out() {
+    let server = TestServer::start(Settings { shards: 2, ..settings() });
+    let mut neighbour = server.neighbour();
+    let mut listener = server.session();
+    listener.subscribe("/line/rate");
+    let mut publisher = server.session();
+    let writer = std::thread::spawn(move || {
+        for batch in 0..100 {
+            let messages: Vec<_> = (0..500)
+                .map(|at| publisher.mine(json!({"id": "p", "channel": "/line/rate", "data": batch * 500 + at})))
+                .collect();
+            publisher.send_json(&json!(messages));
+        }
+        for _ in 0..100 {
+            assert_eq!(publisher.next_json().as_array().map(Vec::len), Some(500));
+        }
+    });
+    for expected in 0..50_000 {
+        assert_eq!(listener.next_json()[0]["data"], expected);
+        if expected % 10_000 == 0 {
+            neighbour.lives(&server);
+        }
+    }
+    writer.join().expect("every publication is answered");
+    assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
+}
+
+#[test]
+fn a_client_that_asks_and_never_reads_the_replies_is_cut_off() {
+    let server = TestServer::start(Settings { outbox_bytes_max: 256 * 1024, ..settings() });
+    let mut neighbour = server.neighbour();
+    let mut ws = Ws::upgrade(Tcp::narrow(server.address()), server.address(), &[]);
+    ws.handshake();
+    let name = format!("/{}", "n".repeat(200));
+    let ask = vec![ws.mine(json!({"id": "s", "channel": "/meta/subscribe", "subscription": name})); 500];
+    let batch = crate::common::frame(websocket::Opcode::Text, json!(ask).to_string().as_bytes());
+    let most = 100_000;
+    let sent = (0..most).take_while(|_| ws.tcp.try_send(&batch).is_ok()).count();
+    assert!(sent < most);
+    assert_eq!(server.metric("encke_slow_consumers_disconnected"), 1);
+    neighbour.lives(&server);
+}
