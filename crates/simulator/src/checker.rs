@@ -116,6 +116,8 @@ pub struct Session {
     last: BTreeMap<(usize, String), usize>,
     /// When the server heard of it last, in milliseconds.
     pub heard_ms: u64,
+    /// When something came in its name last, in milliseconds.
+    pub spoke_ms: u64,
     /// Since when a connect of it is held, in milliseconds.
     pub held_since_ms: Option<u64>,
 }
@@ -192,6 +194,7 @@ impl Checker {
             last: BTreeMap::new(),
             // When the handshake came nobody knows out here.
             heard_ms: 0,
+            spoke_ms: 0,
             held_since_ms: None,
         });
         self.sessions.len() - 1
