@@ -43,6 +43,7 @@ impl World {
         self.note(|_| format!("shard {shard} reads from connection {conn}: {up:?}"));
         let before = self.ends(shard);
         let now = self.now;
+        let taken = self.shards[shard].metrics().messages.get();
         match (up, key) {
             (Up::Open(browser), None) => {
                 let key = self.shards[shard].socket_opened(now, browser);
@@ -56,8 +57,10 @@ impl World {
                 self.network.conns[conn].up.clear();
             }
             (Up::Text(text, session), Some(key)) if !shut => match self.shards[shard].socket_text(now, key, &text) {
+                // A socket that is about to be closed takes no messages.
                 Received::Here => {
-                    self.heard(session);
+                    let heard = self.shards[shard].metrics().messages.get() > taken;
+                    self.heard(session.filter(|_| heard));
                     self.overtaken_on(conn, &text);
                 }
                 Received::Elsewhere(home) => {
