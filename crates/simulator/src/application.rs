@@ -59,11 +59,16 @@ impl Application for Recorder {
         }
     }
 
-    fn ended(&self, session: &str, _actions: &mut Actions) {
+    fn ended(&self, session: &str, actions: &mut Actions) {
+        actions.publish(OBITUARIES, OBITUARY);
         self.with(|desk| desk.notes.push(Note::Ended(session.to_owned())));
     }
 }
 
+/// Where the end of a session is made known to those who subscribe to all.
+pub const OBITUARIES: &str = "/obituaries/x";
+/// What is said there.
+pub const OBITUARY: &str = "{\"gone\":1}";
 /// A service that answers with what it was sent.
 pub const ECHO: &str = "/service/echo";
 /// Services that pass a message on to the client of this number.

@@ -4,6 +4,7 @@ use bayeux::json::{decode_string, elements, integer, member, members};
 use encke::shard::{Id, Response};
 
 use crate::Sabotage;
+use crate::application::{OBITUARIES, OBITUARY};
 use crate::checker::{Invariant, Wish, number_of};
 use crate::client::{Phase, Route, What};
 use crate::network::{Found, Item};
@@ -156,6 +157,8 @@ impl World {
             let data = member(raw, "data");
             match data.filter(|data| number_of(data).is_some()) {
                 Some(data) => self.message(client, route, raw, data),
+                // It counts as a message for the limits, and as nothing else.
+                None if data == Some(OBITUARY) && field(raw, "channel") == OBITUARIES => {}
                 None => self.reply(client, route, raw),
             }
         }

@@ -50,7 +50,7 @@ impl World {
                 self.network.register(conn, shard, key);
             }
             (Up::Gone, Some(key)) => {
-                if self.sabotage != Sabotage::ForgottenSocket {
+                if self.sabotage != Sabotage::ForgottenSocket || !self.healing {
                     self.shards[shard].socket_closed(now, key);
                 }
                 self.network.conns[conn].key = None;
@@ -125,6 +125,9 @@ impl World {
                     Mail::Request(request) => Some(request.exchange.number as usize),
                     _ => None,
                 };
+                if let Mail::Publish(_, data) = &mail {
+                    self.checker.published(data);
+                }
                 self.shards[to].mail(self.now, mail);
                 if let Some(exchange) = request {
                     self.overtaken(exchange);

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use encke::shard::{ExchangeId, Id, Mail, Now, Shard, Shared};
 
 use crate::application::Recorder;
-use crate::checker::{Broken, Checker, Invariant, Tally};
+use crate::checker::{Broken, Checker, Invariant, Publication, Tally};
 use crate::client::{Client, Phase};
 use crate::network::Network;
 use crate::rng::Rng;
-use crate::script::Scenario;
+use crate::script::{CHANNELS, Scenario};
 use crate::{Options, Sabotage};
 
 /// A run.
@@ -400,6 +400,9 @@ impl World {
     /// Somebody outside wants something of the whole server.
     fn some_control(&mut self) {
         let outside = self.shards.len();
+        if self.rng.chance(300) {
+            return self.publish_from_outside();
+        }
         if self.rng.chance(500) {
             let known: Vec<usize> = (0..self.checker.sessions.len()).filter(|s| self.checker.sessions[*s].alive).collect();
             if known.is_empty() || self.scenario.faults == 0 {
@@ -417,6 +420,19 @@ impl World {
                 self.mail[to][outside].push_back(Letter::Mail(Mail::Settings(settings.clone())));
             }
         }
+    }
+
+    /// A handle of the server publishes something.
+    fn publish_from_outside(&mut self) {
+        let (number, channel) = (self.checker.publications.len(), self.rng.pick(&CHANNELS));
+        let to = self.rng.below(self.shards.len());
+        let data = format!("{{\"k\":{number},\"big\":12345678901234567890.10,\"from\":\"outside\"}}");
+        // Mail to one shard stays in order.
+        let (from, stream) = (usize::MAX, usize::MAX - to);
+        let publication = Publication { from, stream, channel: channel.into(), data: data.clone(), repeated: false, copies: 0 };
+        self.checker.publications.push(publication);
+        let outside = self.shards.len();
+        self.mail[to][outside].push_back(Letter::Mail(Mail::Publish(channel.into(), data.into())));
     }
 
     fn drain(&mut self) {

@@ -27,6 +27,8 @@ mod requests;
 mod session;
 mod sockets;
 mod subscribe;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod wheel;
 
@@ -104,6 +106,8 @@ pub struct Shard {
     /// What has something to write, each once, in the order it got it.
     dirty: VecDeque<Dirty>,
     effects: Vec<Effect>,
+    /// What is to be done after the end of sessions; the first is being done.
+    wills: VecDeque<Actions>,
     publications: u64,
     pushes: u64,
     lists: Vec<u32>,
@@ -150,6 +154,7 @@ impl Shard {
             wheel: Wheel::new(now.ms),
             dirty: VecDeque::new(),
             effects: Vec::new(),
+            wills: VecDeque::new(),
             publications: 0,
             pushes: 0,
             lists: Vec::new(),
@@ -330,7 +335,20 @@ impl Shard {
         }
         let mut actions = Actions::default();
         self.shared.application.ended(session.id.as_str(), &mut actions);
-        self.act(actions, None);
+        self.execute_will(actions);
+    }
+
+    /// Runs what is to be done after the end of a session. That may end others, whose wills wait their turn: nested, they
+    /// would take the stack of as many sessions as are too slow for each other's farewells.
+    fn execute_will(&mut self, actions: Actions) {
+        self.wills.push_back(actions);
+        if self.wills.len() > 1 {
+            return;
+        }
+        while let Some(actions) = self.wills.front_mut().map(std::mem::take) {
+            self.act(actions, None);
+            self.wills.pop_front();
+        }
     }
 
     fn update_gauges(&self) {

@@ -1,0 +1,222 @@
+//! What the simulator found, as small as it can be told.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use super::*;
+use crate::{NoApplication, Service};
+
+const NOW: Now = Now { ms: 1_000, wall_ms: 1_700_000_000_000 };
+
+/// A shard, and a kernel that takes so many bytes of each socket.
+struct Rig {
+    shard: Shard,
+    kernel: FakeKernel,
+    exchanges: u64,
+}
+
+#[derive(Default)]
+struct FakeKernel {
+    taken: HashMap<SocketKey, Vec<u8>>,
+    room: usize,
+}
+
+impl Wire for FakeKernel {
+    fn write(&mut self, socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(self.room).collect();
+        self.room -= bytes.len();
+        self.taken.entry(socket).or_default().extend_from_slice(&bytes);
+        if bytes.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(bytes.len()) }
+    }
+}
+
+impl Rig {
+    fn new(shards: usize, settings: Settings, application: Box<dyn Application>) -> Rig {
+        let shared = Arc::new(Shared::new(shards, application));
+        let shard = Shard::new(0, shared, Arc::new(settings), kernel_entropy(), NOW);
+        Rig { shard, kernel: FakeKernel { room: usize::MAX / 2, ..FakeKernel::default() }, exchanges: 0 }
+    }
+
+    /// A socket with a session that subscribes to `/a`.
+    fn socket(&mut self) -> (SocketKey, String) {
+        let key = self.shard.socket_opened(NOW, None);
+        self.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
+        let client = member_of(&self.flushed(key), "clientId");
+        self.shard.socket_text(NOW, key, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+        self.subscribe(key, &client);
+        self.flushed(key);
+        (key, client)
+    }
+
+    fn subscribe(&mut self, key: SocketKey, client: &str) {
+        let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a"}}"#);
+        self.shard.socket_text(NOW, key, &text);
+    }
+
+    /// Flushes; the text of what the kernel took of this socket.
+    fn flushed(&mut self, key: SocketKey) -> String {
+        self.shard.flush(NOW, &mut self.kernel, &mut || false);
+        String::from_utf8_lossy(&self.kernel.taken.remove(&key).unwrap_or_default()).into_owned()
+    }
+
+    /// Sends a request; its number.
+    fn request(&mut self, body: String) -> ExchangeId {
+        self.exchanges += 1;
+        let exchange = ExchangeId { shard: 0, number: self.exchanges };
+        let transport = HttpTransport::LongPolling;
+        self.shard.request(NOW, Request { exchange, transport, browser: None, body });
+        exchange
+    }
+
+    /// The response to a request, if there is one.
+    fn response(&mut self, wanted: ExchangeId) -> Option<String> {
+        self.shard.flush(NOW, &mut self.kernel, &mut || false);
+        self.shard.take_effects().into_iter().find_map(|effect| match effect {
+            Effect::Respond(exchange, response) if exchange == wanted => {
+                Some(String::from_utf8_lossy(&response.body).into_owned())
+            }
+            _ => None,
+        })
+    }
+
+    fn publish(&mut self, data: usize) {
+        self.shard.mail(NOW, Mail::Publish("/a".into(), data.to_string().into()));
+    }
+
+    fn connect(&mut self, client: &str) -> ExchangeId {
+        self.request(format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#))
+    }
+}
+
+fn rig() -> Rig {
+    Rig::new(1, Settings::default(), Box::new(NoApplication))
+}
+
+fn member_of(text: &str, name: &str) -> String {
+    let (_, rest) = text.split_once(&format!("\"{name}\":\"")).expect("it has the member");
+    rest.split('"').next().unwrap_or_default().to_owned()
+}
+
+/// A session whose messages 1 are in a response that nobody has confirmed, on requests.
+fn with_a_response_on_its_way() -> (Rig, String, ExchangeId) {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    rig.shard.socket_closed(NOW, socket);
+    rig.publish(1);
+    let exchange = rig.connect(&client);
+    assert!(rig.response(exchange).expect("a response").contains("\"data\":1"));
+    (rig, client, exchange)
+}
+
+#[test]
+fn a_request_that_was_given_up_takes_no_newer_connect_with_it() {
+    let (mut rig, client, answered) = with_a_response_on_its_way();
+    rig.connect(&client);
+    let id = Id::parse(&client).expect("an id");
+    assert_eq!(rig.shard.holds(&id), Some(true));
+    rig.shard.abandoned(NOW, answered);
+    assert_eq!(rig.shard.holds(&id), Some(true));
+}
+
+#[test]
+fn messages_of_a_response_that_failed_come_before_newer_ones_on_a_websocket() {
+    let (mut rig, client, exchange) = with_a_response_on_its_way();
+    let socket = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+    rig.publish(2);
+    assert_eq!(rig.flushed(socket), "", "the older message may still come back");
+    rig.shard.delivered(NOW, exchange, false);
+    let text = rig.flushed(socket);
+    let (first, second) = (text.find("\"data\":1"), text.find("\"data\":2"));
+    assert!(first.is_some() && first < second, "{text:?}");
+}
+
+#[test]
+fn a_response_on_its_way_counts_for_the_limit_of_the_outbox() {
+    let (mut rig, client, _) = with_a_response_on_its_way();
+    rig.publish(2);
+    assert_eq!(rig.shard.waiting(&Id::parse(&client).expect("an id")).map(|waiting| waiting.0), Some(2));
+}
+
+#[test]
+fn a_response_takes_no_messages_that_a_websocket_carries() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    rig.publish(1);
+    rig.kernel.room = 5;
+    let begun = rig.flushed(socket);
+    let exchange = rig.request(format!(r#"{{"channel":"/b","clientId":"{client}","data":0}}"#));
+    let response = rig.response(exchange).expect("a response");
+    assert!(!response.contains("\"data\""), "{response}");
+    rig.kernel.room = 1_000;
+    rig.shard.socket_writable(NOW, socket);
+    let frame = begun + &rig.flushed(socket);
+    assert!(frame.ends_with(r#"[{"channel":"/a","data":1}]"#), "{frame:?}");
+}
+
+#[test]
+fn nothing_follows_a_close_frame_and_what_waits_goes_out_on_the_next_socket() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    rig.publish(1);
+    rig.shard.socket_close(NOW, socket, Closing { code: 1000, reason: "bye" });
+    rig.publish(2);
+    let text = rig.flushed(socket);
+    assert!(text.contains("\"data\":1") && text.ends_with("bye"), "{text:?}");
+    rig.publish(3);
+    assert_eq!(rig.flushed(socket), "");
+    let next = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, next, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+    let text = rig.flushed(next);
+    assert!(text.contains("\"data\":2") && text.contains("\"data\":3"), "{text:?}");
+}
+
+#[test]
+fn what_waited_for_a_socket_that_is_gone_does_not_touch_its_successor() {
+    let mut rig = rig();
+    let first = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, first, "garbage");
+    rig.shard.socket_closed(NOW, first);
+    let second = rig.shard.socket_opened(NOW, None);
+    assert_eq!(first.index, second.index);
+    rig.shard.socket_text(NOW, second, "garbage");
+    assert_eq!(rig.flushed(first), "");
+    assert!(rig.kernel.taken.contains_key(&second));
+}
+
+#[test]
+fn a_socket_with_bytes_left_to_write_is_shut_instead_of_moved() {
+    let mut rig = Rig::new(2, Settings::default(), Box::new(NoApplication));
+    let key = rig.shard.socket_opened(NOW, None);
+    let elsewhere = format!(r#"{{"channel":"/meta/connect","clientId":"{}"}}"#, Id::new(1, &mut kernel_entropy()));
+    assert_eq!(rig.shard.socket_text(NOW, key, &elsewhere), Received::Elsewhere(1));
+    rig.shard.socket_text(NOW, key, "garbage");
+    rig.kernel.room = 3;
+    rig.flushed(key);
+    assert_eq!(rig.shard.socket_text(NOW, key, &elsewhere), Received::Here);
+    assert!(matches!(rig.shard.take_effects()[..], [Effect::Close(closed)] if closed == key));
+}
+
+/// Tells everybody of each end, as chats do.
+struct Mourner;
+
+impl Application for Mourner {
+    fn ended(&self, _session: &str, actions: &mut Actions) {
+        actions.publish("/a", "\"gone\"");
+    }
+
+    fn service(&self, _message: &Service<'_>, _actions: &mut Actions) {}
+}
+
+#[test]
+fn sessions_that_are_too_slow_for_each_others_obituaries_do_not_pile_up_on_the_stack() {
+    let settings = Settings { outbox_messages_max: 1, ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(Mourner));
+    for _ in 0..20_000 {
+        rig.socket();
+    }
+    rig.publish(1);
+    rig.publish(2);
+    assert_eq!(rig.shard.sessions(), 0);
+}

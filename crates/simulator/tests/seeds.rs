@@ -1,0 +1,95 @@
+//! Seeds that must pass, and wrongs that must be found.
+
+use simulator::checker::{Invariant, Tally};
+use simulator::{Options, Sabotage, run};
+
+#[test]
+fn hundreds_of_seeds_keep_every_promise() {
+    let mut tally = Tally::default();
+    for seed in 1..=600 {
+        match run(seed, &Options::default()) {
+            Ok(one) => tally.add(&one),
+            Err(failure) => panic!("seed {}: {}", failure.seed, failure.broken),
+        }
+    }
+    // A simulation in which nothing happens would pass, too.
+    for (what, count) in [
+        ("messages that arrived", tally.arrived),
+        ("messages lost with a connection", tally.lost),
+        ("connections broken", tally.breaks),
+        ("changes of transport", tally.switches),
+        ("responses that were not taken", tally.refused_responses),
+        ("messages dropped by policy", tally.dropped),
+        ("slow sessions", tally.slow),
+        ("sessions expired", tally.expired),
+        ("sessions ended by the server", tally.kicked),
+        ("sockets moved", tally.moves),
+    ] {
+        assert!(count >= 50, "{what}: only {count}");
+    }
+}
+
+#[test]
+fn a_seed_runs_the_same_way_twice() {
+    for seed in [3, 14, 159] {
+        assert_eq!(run(seed, &Options::default()).ok(), run(seed, &Options { trace: true, ..Options::default() }).ok());
+    }
+}
+
+/// Whether a wrong is found, and by the check that is there for it.
+fn finds(sabotage: Sabotage, invariants: &[Invariant]) {
+    let failures: Vec<_> = (1..=150).filter_map(|seed| run(seed, &Options { sabotage, trace: false }).err()).collect();
+    let found = failures.iter().filter(|failure| invariants.contains(&failure.broken.invariant)).count();
+    let others: Vec<_> = failures.iter().filter(|failure| !invariants.contains(&failure.broken.invariant)).collect();
+    assert!(found >= 5, "{sabotage:?}: found in {found} seeds only; others: {others:?}");
+}
+
+#[test]
+fn a_message_that_comes_twice_is_found() {
+    finds(Sabotage::DoubledFrame, &[Invariant::NotTwice]);
+}
+
+#[test]
+fn a_message_that_never_comes_is_found() {
+    finds(Sabotage::DroppedFrame, &[Invariant::NothingLost]);
+}
+
+#[test]
+fn messages_the_wrong_way_round_are_found() {
+    finds(Sabotage::SwappedMessages, &[Invariant::InOrder]);
+}
+
+#[test]
+fn data_that_was_written_anew_is_found() {
+    finds(Sabotage::ChangedData, &[Invariant::ExactData]);
+}
+
+#[test]
+fn advice_in_a_message_is_found() {
+    finds(Sabotage::ForgedAdvice, &[Invariant::CleanMessages]);
+}
+
+#[test]
+fn the_client_id_of_another_is_found() {
+    finds(Sabotage::LeakedId, &[Invariant::SecretIds]);
+}
+
+#[test]
+fn a_request_without_a_response_is_found() {
+    finds(Sabotage::LostResponse, &[Invariant::OneResponse, Invariant::OneReply, Invariant::HeldInTime]);
+}
+
+#[test]
+fn a_response_reported_as_taken_that_was_not_is_found() {
+    finds(Sabotage::FalseReceipt, &[Invariant::NothingLost]);
+}
+
+#[test]
+fn a_socket_that_is_never_closed_is_found() {
+    finds(Sabotage::ForgottenSocket, &[Invariant::NoLeak]);
+}
+
+#[test]
+fn shards_that_do_not_see_the_time_are_found() {
+    finds(Sabotage::StoppedClock, &[Invariant::HeldInTime]);
+}
