@@ -286,7 +286,7 @@ mod tests {
         let deliver = |session: &str| Action::Deliver {
             session: session.into(),
             channel: "/chat/demo".into(),
-            data: r#"{"chat":"a \"word\"","user":"ann","scope":"private"}"#.into(),
+            data: r#"{"chat":"a \"&lt;b&gt;word&lt;/b&gt;\"","user":"ann","scope":"private"}"#.into(),
             id: Some("7".into()),
         };
         assert_eq!(got, [deliver("s2"), deliver("s3"), deliver("s1")]);

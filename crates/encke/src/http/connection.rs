@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -63,14 +62,19 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
         .max_buf_size(settings.header_bytes_max)
         .max_headers(HEADERS_MAX)
         .serve_connection(io, service);
-    let ended = poll_fn(|cx| served.poll_without_shutdown(cx)).await;
+    // Polled to its end and not merely to its last response: only then has hyper flushed what it holds.
+    let ended = (&mut served).await;
+    if ended.is_err() {
+        // Before hyper's buffers are dropped with what the client did not take.
+        health.set_broken();
+    }
     let agreed = connection.upgrade.borrow_mut().take();
     let parts = served.into_parts();
     match (ended, agreed) {
         (Ok(()), Some(browser)) => {
             socket::open(&node, parts.io.into_tcp(), counted, browser, parts.read_buf.to_vec());
         }
-        (Ok(()), None) => part(parts.io.into_tcp()).await,
+        (Ok(()), None) => Box::pin(linger(&parts.io.into_tcp())).await,
         (Err(error), _) => {
             tracing::debug!(%error, "a connection ended");
             let metrics = node.shard.borrow().metrics().clone();
@@ -78,16 +82,9 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
             if error.is_parse() {
                 // hyper has answered these by itself: 400, 414 or 431.
                 metrics.requests_refused.add(1);
-                part(parts.io.into_tcp()).await;
+                Box::pin(linger(&parts.io.into_tcp())).await;
             }
         }
-    }
-}
-
-/// Ends a connection after its last response, which must not be lost over bytes that nobody reads any more.
-async fn part(tcp: TcpStream) {
-    if socket2::SockRef::from(&tcp).shutdown(std::net::Shutdown::Write).is_ok() {
-        Box::pin(linger(&tcp)).await;
     }
 }
 

@@ -129,6 +129,7 @@ async fn accept(node: Rc<Node>, listener: std::net::TcpListener) {
             }
             Err(error) => {
                 // Out of files, mostly: waiting lets some be closed, spinning does not.
+                node.shard.borrow().metrics().accept_failures.add(1);
                 if !std::mem::replace(&mut troubled, true) {
                     tracing::error!(%error, "no connections can be accepted at the moment");
                 }

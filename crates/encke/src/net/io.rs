@@ -31,6 +31,11 @@ impl Health {
         self.broken.load(Ordering::Relaxed)
     }
 
+    /// What it has not taken by now is lost.
+    pub(crate) fn set_broken(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
     /// Whether the connection ended because its client took too long.
     pub(crate) fn has_timed_out(&self) -> bool {
         self.timed_out.load(Ordering::Relaxed)
@@ -67,7 +72,7 @@ struct BrokenOnDrop(Arc<Health>);
 
 impl Drop for BrokenOnDrop {
     fn drop(&mut self) {
-        self.0.broken.store(true, Ordering::Relaxed);
+        self.0.set_broken();
     }
 }
 
@@ -81,7 +86,7 @@ impl Io {
         self.tcp.into_inner()
     }
 
-    /// Ready when the client took too long.
+    /// Ready when the client took too long, with sending or with reading.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         self.look_again();
         if self.health.0.busy.load(Ordering::Relaxed) {
@@ -89,7 +94,11 @@ impl Io {
         }
         let wait = if self.begun { self.patience.head } else { self.patience.idle };
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
-        deadline.as_mut().poll(cx).map(|()| io::ErrorKind::TimedOut.into())
+        deadline.as_mut().poll(cx).map(|()| {
+            self.health.0.timed_out.store(true, Ordering::Relaxed);
+            self.health.0.set_broken();
+            io::ErrorKind::TimedOut.into()
+        })
     }
 
     /// The first bytes of a request are there: the rest has to follow soon.
@@ -109,9 +118,18 @@ impl Io {
         }
     }
 
+    /// A client that reads is waited for anew; one that does not is given up after a while.
+    fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if result.is_ready() {
+            self.deadline = None;
+            return self.note(result);
+        }
+        self.poll_deadline(cx).map(Err)
+    }
+
     fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(_)) = &result {
-            self.health.0.broken.store(true, Ordering::Relaxed);
+            self.health.0.set_broken();
         }
         result
     }
@@ -125,10 +143,7 @@ impl Read for Io {
             return self.note(result);
         }
         match self.poll_deadline(cx) {
-            Poll::Ready(error) => {
-                self.health.0.timed_out.store(true, Ordering::Relaxed);
-                Poll::Ready(Err(error))
-            }
+            Poll::Ready(error) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -137,7 +152,7 @@ impl Read for Io {
 impl Write for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.tcp).poll_write(cx, buf);
-        self.note(result)
+        self.wrote(cx, result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -159,7 +174,7 @@ impl Write for Io {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs);
-        self.note(result)
+        self.wrote(cx, result)
     }
 }
 

@@ -144,8 +144,8 @@ impl Socket {
                 Ok(count) => {
                     let pushes = node.shard.borrow().pushes();
                     let (turn, taken) = self.feed(&mut buffer[..count]);
-                    self.heavy = node.shard.borrow().pushes() - pushes > HEAVY_PUSHES;
                     self.node.settle();
+                    self.heavy = node.shard.borrow().pushes() - pushes > HEAVY_PUSHES;
                     if let Turn::End(end) = turn {
                         return Poll::Ready((end, buffer[taken..count].to_vec()));
                     }

@@ -52,6 +52,11 @@ impl Frames {
     pub fn bytes(&self) -> usize {
         (self.end - self.start) as usize
     }
+
+    /// Whether the others begin where these end.
+    pub fn is_followed_by(&self, next: &Frames) -> bool {
+        self.end == next.start && Rc::ptr_eq(&self.chunk, &next.chunk)
+    }
 }
 
 /// The open chunk and the account of those that still live.
@@ -68,9 +73,10 @@ impl Arena {
         Arena { open: new_chunk(CHUNK_BYTES, &live_bytes), live_bytes }
     }
 
-    /// Bytes of all chunks that an outbox still holds, and of the open one.
+    /// Bytes of all chunks that an outbox still holds.
     pub fn live_bytes(&self) -> usize {
-        self.live_bytes.get()
+        let unheld = if Rc::strong_count(&self.open) == 1 { self.open.bytes.borrow().capacity() } else { 0 };
+        self.live_bytes.get() - unheld
     }
 
     /// Appends `payload_bytes` bytes, which `write` must write exactly, as one frame.

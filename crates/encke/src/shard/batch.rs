@@ -92,6 +92,9 @@ impl Shard {
             Ok(channel) => channel,
             Err(error) => return self.refuse(batch, message, error.error()),
         };
+        if channel.kind() != ChannelKind::Broadcast {
+            self.spread();
+        }
         if channel.kind() == ChannelKind::Handshake {
             return self.handshake(batch, message);
         }

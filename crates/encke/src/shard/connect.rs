@@ -30,6 +30,7 @@ impl Shard {
             Verdict::Hold { .. } => match self.surplus(batch, key) {
                 None => return self.hold(batch, message, key),
                 Some(surplus) => {
+                    self.metrics.surplus_connects.add(1);
                     successful = surplus.interval_ms.is_some();
                     advice = Some(surplus);
                     self.release(key);
@@ -202,7 +203,7 @@ impl Shard {
     fn end_later(&mut self, key: SessionKey) {
         let (now_ms, terms) = (self.now.ms, self.terms);
         let payload: &[u8] = br#"[{"channel":"/meta/disconnect","successful":true}]"#;
-        let frames = self.arena.frame(websocket::Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload));
+        let frames = self.own.frame(websocket::Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload));
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.protocol.is_ending() {
             return;

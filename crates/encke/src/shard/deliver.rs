@@ -7,7 +7,7 @@ use websocket::Opcode;
 
 use super::arena::Frames;
 use super::effect::{Effect, Mail, Publication, SessionKey};
-use super::outbox::Kind;
+use super::outbox::{Kind, singly};
 use super::session::{Ended, Session};
 use super::{Carrier, Dirty, Shard};
 use crate::settings::{ChannelRule, SlowConsumer};
@@ -34,12 +34,26 @@ impl Shard {
             message.write(bytes);
             bytes.push(b']');
         });
-        let rule = rule_index(&self.settings.channels, channel);
-        let except = from.filter(|_| !self.returns_to_publisher(rule));
-        self.fan_out(channel, &frames, rule, except.map(|key| key.index));
-        if self.shared.shards > 1 {
-            self.send_to_others(channel, &frames, except);
+        if !self.burst.take(channel, &frames, from) {
+            self.spread();
+            self.burst.start(channel, frames, from);
         }
+    }
+
+    /// Hands the publications at hand to their subscribers. Whatever looks at outboxes or changes subscriptions does this first.
+    pub(super) fn spread(&mut self) {
+        let Some((frames, messages)) = self.burst.finish() else { return };
+        let burst = std::mem::take(&mut self.burst);
+        let limits = self.limits.clone();
+        if let Ok(channel) = ChannelName::parse(burst.channel(), &limits) {
+            let rule = rule_index(&self.settings.channels, channel);
+            let except = burst.from().filter(|_| !self.returns_to_publisher(rule));
+            self.fan_out(channel, &frames, messages, rule, except.map(|key| key.index));
+            if self.shared.shards > 1 {
+                self.send_to_others(channel, &frames, messages, except);
+            }
+        }
+        self.burst = burst;
     }
 
     /// Broadcasts for the application or a handle. A name that is no channel is none of its subscribers' business.
@@ -63,10 +77,10 @@ impl Shard {
     pub(super) fn publication_from_afar(&mut self, publication: &Publication) {
         let limits = self.limits.clone();
         if let Ok(channel) = ChannelName::parse(&publication.channel, &limits) {
-            let frames = self.arena.encoded(&publication.frame);
+            let frames = self.arena.encoded(&publication.frames);
             let rule = rule_index(&self.settings.channels, channel);
             let except = publication.except.and_then(|id| self.sessions.find(&id));
-            self.fan_out(channel, &frames, rule, except.map(|key| key.index));
+            self.fan_out(channel, &frames, publication.messages, rule, except.map(|key| key.index));
         }
     }
 
@@ -75,14 +89,15 @@ impl Shard {
         own.unwrap_or(self.settings.broadcast_to_publisher)
     }
 
-    fn send_to_others(&mut self, channel: ChannelName<'_>, frames: &Frames, except: Option<SessionKey>) {
+    fn send_to_others(&mut self, channel: ChannelName<'_>, frames: &Frames, messages: u32, except: Option<SessionKey>) {
         let mut others = self.shared.interest.of(channel, &mut self.spelling) & !(1 << self.index);
         if others == 0 {
             return;
         }
         let publication = Arc::new(Publication {
             channel: channel.as_str().into(),
-            frame: frames.chunk.slice(frames.start, frames.end)[..].into(),
+            frames: frames.chunk.slice(frames.start, frames.end)[..].into(),
+            messages,
             except: except.and_then(|key| self.sessions.get(key)).map(|session| session.id),
         });
         while others != 0 {
@@ -93,7 +108,14 @@ impl Shard {
     }
 
     /// The hot loop: a push for each subscriber.
-    fn fan_out(&mut self, channel: ChannelName<'_>, frames: &Frames, rule: Option<usize>, except: Option<u32>) {
+    fn fan_out(
+        &mut self,
+        channel: ChannelName<'_>,
+        frames: &Frames,
+        messages: u32,
+        rule: Option<usize>,
+        except: Option<u32>,
+    ) {
         self.publications += 1;
         let manner = Manner {
             stamp: self.publications,
@@ -114,11 +136,11 @@ impl Shard {
                     continue;
                 }
                 session.stamp = manner.stamp;
-                if session.outbox.is_full(frames.bytes(), capacity) {
+                if session.outbox.is_full(messages as usize, frames.bytes(), capacity) {
                     full.push(session.key(subscriber.session));
                     continue;
                 }
-                session.outbox.push(frames, Kind::Messages);
+                session.outbox.push_many(frames, Kind::Messages, messages);
                 session.active_ms = manner.active_ms.unwrap_or(session.active_ms);
                 if manner.lazy_due_ms.is_some() {
                     lazy.push(session.key(subscriber.session));
@@ -131,15 +153,15 @@ impl Shard {
         for key in lazy {
             self.wait_lazily(key, manner.lazy_due_ms);
         }
-        for key in full {
-            self.overflow(key, channel, frames, rule, &manner);
+        if !full.is_empty() {
+            self.overflow(&full, channel, frames, rule, &manner);
         }
     }
 
     /// A message for one session only.
     pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.outbox.is_full(frames.bytes(), &self.capacity) {
+        if session.outbox.is_full(1, frames.bytes(), &self.capacity) {
             let policy = rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default();
             return self.too_slow(key, policy, "", frames);
         }
@@ -164,30 +186,39 @@ impl Shard {
         }
     }
 
+    /// These sessions have no room for all of the messages: each message is looked at alone.
     fn overflow(
         &mut self,
-        key: SessionKey,
+        full: &[SessionKey],
         channel: ChannelName<'_>,
         frames: &Frames,
         rule: Option<usize>,
         manner: &Manner,
     ) {
         let policy = rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default();
-        self.too_slow(key, policy, channel.as_str(), frames);
-        self.wait_lazily(key, manner.lazy_due_ms);
+        let frames = singly(frames);
+        for key in full {
+            for frame in &frames {
+                self.too_slow(*key, policy, channel.as_str(), frame);
+            }
+            self.wait_lazily(*key, manner.lazy_due_ms);
+        }
     }
 
     /// The outbox of a session is full: makes room as the channel's policy says, or ends the session.
     fn too_slow(&mut self, key: SessionKey, policy: SlowConsumer, channel: &str, frames: &Frames) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let dropped = match policy {
+            _ if !session.outbox.is_full(1, frames.bytes(), &self.capacity) => 0,
             SlowConsumer::Disconnect => 0,
             SlowConsumer::DropOldest => session.outbox.drop_oldest(frames.bytes(), &self.capacity),
             SlowConsumer::KeepLatest => session.outbox.keep_latest(channel),
         };
         self.metrics.slow_dropped.add(dropped);
-        if !session.outbox.is_full(frames.bytes(), &self.capacity) {
-            tracing::debug!(session = ?session.id, channel, dropped, "slow consumer: messages dropped");
+        if !session.outbox.is_full(1, frames.bytes(), &self.capacity) {
+            if dropped > 0 {
+                tracing::debug!(session = ?session.id, channel, dropped, "slow consumer: messages dropped");
+            }
             session.outbox.push(frames, Kind::Messages);
             if make_urgent(session) {
                 self.dirty.push_back(Dirty::Session(key));

@@ -102,7 +102,7 @@ pub enum Effect {
 /// What one shard tells another.
 #[derive(Clone, Debug)]
 pub enum Mail {
-    /// A publication for local subscribers: the channel and the encoded frame, allocated once for all shards.
+    /// Publications for local subscribers: the channel and the encoded frames, allocated once for all shards.
     Publication(Arc<Publication>),
     /// A request for a session that lives there.
     Request(Box<Request>),
@@ -124,13 +124,15 @@ pub enum Mail {
     Drain,
 }
 
-/// A publication on its way to other shards.
+/// Publications of one channel on their way to other shards.
 #[derive(Debug)]
 pub struct Publication {
     /// Its channel.
     pub channel: Box<str>,
-    /// One WebSocket text frame with the message in an array.
-    pub frame: Box<[u8]>,
+    /// WebSocket text frames, each with one message in an array.
+    pub frames: Box<[u8]>,
+    /// How many.
+    pub messages: u32,
     /// The session that published it, where it must not get it back.
     pub except: Option<Id>,
 }

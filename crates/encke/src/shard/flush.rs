@@ -29,6 +29,8 @@ enum Progress {
 /// Outboxes of up to so many bytes in several runs are copied together: a segment of a gathered write costs the kernel
 /// several times the 10 ns that copying a small frame costs.
 const COPY_BYTES_MAX: usize = 64 * 1024;
+/// Runs that are longer than this on the average are gathered, not copied.
+const RUN_BYTES_MAX: usize = 2048;
 /// Segments of one gathered write.
 const SLICES_MAX: usize = 64;
 /// How often the time budget is looked at, in sessions.
@@ -38,6 +40,7 @@ impl Shard {
     /// Writes what waits. Stops early when `out_of_time` says so, so that reading and small channels go on; true if something is left.
     pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
         self.now = now;
+        self.spread();
         let mut flushed = 0;
         while let Some(next) = self.dirty.pop_front() {
             match next {
@@ -111,7 +114,7 @@ fn write_outbox(
     messages: &mut usize,
 ) -> Progress {
     while !outbox.is_empty() {
-        let result = if outbox.runs() > 1 && outbox.bytes() <= COPY_BYTES_MAX {
+        let result = if outbox.runs() > 1 && outbox.bytes() <= COPY_BYTES_MAX.min(outbox.runs() * RUN_BYTES_MAX) {
             write_copied(outbox, socket, wire, scratch)
         } else {
             write_gathered(outbox, socket, wire)

@@ -73,6 +73,8 @@ metrics! {
     Counter subscriptions_refused "encke_subscriptions_refused" "Subscriptions refused by a limit."
     Counter sessions_refused "encke_sessions_refused" "Handshakes refused by a limit, a drain or the application."
     Counter connections_refused "encke_connections_refused" "Connections refused because connections_max was reached."
+    Counter accept_failures "encke_accept_failures" "Times a connection could not be accepted, for want of files mostly."
+    Counter surplus_connects "encke_surplus_connects" "Connects not held because their browser holds browser_sessions_max."
     Counter websocket_errors "encke_websocket_errors" "WebSockets closed for breaking the protocol or its limits."
     Counter requests_refused "encke_requests_refused" "HTTP requests answered with a status of 400 or more."
     Counter origins_refused "encke_origins_refused" "Requests and WebSockets from origins that are not allowed."

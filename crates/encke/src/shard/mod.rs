@@ -13,6 +13,7 @@
 
 mod arena;
 mod batch;
+mod burst;
 mod connect;
 mod deliver;
 mod effect;
@@ -54,6 +55,7 @@ pub use wheel::SLOT_MS;
 use crate::application::{Action, Actions, Application};
 use crate::settings::Settings;
 use arena::Arena;
+use burst::Burst;
 use hub::Hub;
 use outbox::Capacity;
 use session::{Carrier, Ended, Held, HeldVia, Sessions};
@@ -91,7 +93,12 @@ pub struct Shard {
     entropy: Entropy,
     now: Now,
     draining: bool,
+    /// Frames of publications.
     arena: Arena,
+    /// Frames for one receiver: apart, so that they do not part publications that follow each other.
+    own: Arena,
+    /// Publications that wait to be handed to their subscribers.
+    burst: Burst,
     hub: Hub,
     sessions: Sessions,
     sockets: Slab<Socket>,
@@ -144,6 +151,8 @@ impl Shard {
             now,
             draining: false,
             arena: Arena::new(),
+            own: Arena::new(),
+            burst: Burst::default(),
             hub: Hub::default(),
             sessions: Sessions::default(),
             sockets: Slab::new(),
@@ -227,17 +236,19 @@ impl Shard {
 
     /// Hands over what others have to do, in order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
+        self.spread();
         std::mem::take(&mut self.effects)
     }
 
     /// Whether nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
-        self.dirty.is_empty() && self.effects.is_empty()
+        self.dirty.is_empty() && self.effects.is_empty() && self.burst.is_empty()
     }
 
     /// Mail from another shard, or from a handle of the server.
     pub fn mail(&mut self, now: Now, mail: Mail) {
         self.now = now;
+        self.spread();
         match mail {
             Mail::Publication(publication) => self.publication_from_afar(&publication),
             Mail::Request(request) => {
@@ -251,7 +262,7 @@ impl Shard {
             Mail::Delivered(exchange, taken) => self.delivered(now, exchange, taken),
             Mail::Deliver(session, frame) => {
                 if let Some(key) = self.sessions.find(&session) {
-                    let frames = self.arena.encoded(&frame);
+                    let frames = self.own.encoded(&frame);
                     self.deliver_to(key, &frames, None);
                 }
             }
@@ -269,6 +280,7 @@ impl Shard {
             }
             Mail::Drain => self.drain(),
         }
+        self.spread();
         self.update_gauges();
     }
 
@@ -288,7 +300,7 @@ impl Shard {
                 }
                 Action::Reply { data, successful } => {
                     if let Some((key, channel, id)) = call {
-                        let frames = self.arena.encoded(&message_frame(channel, &data, id, Some(successful)));
+                        let frames = self.own.encoded(&message_frame(channel, &data, id, Some(successful)));
                         self.deliver_to(key, &frames, None);
                     }
                 }
@@ -357,7 +369,7 @@ impl Shard {
         metrics.sockets.set(self.sockets.len());
         metrics.channels.set(self.hub.channels());
         metrics.subscriptions.set(self.hub.subscriptions());
-        metrics.frame_bytes.set(self.arena.live_bytes());
+        metrics.frame_bytes.set(self.arena.live_bytes() + self.own.live_bytes());
     }
 }
 

@@ -4,7 +4,6 @@
 //! side extend the last run instead of adding one, which is what makes a fan-out cheap: see [`super::arena`].
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 use websocket::frame;
 
@@ -59,6 +58,15 @@ pub struct Wrote {
     pub close: bool,
 }
 
+/// What stays with a carrier that is left.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// How many messages it had whole that were not counted yet.
+    pub messages: usize,
+    /// The replies made for it, and its close frame.
+    pub replies: Outbox,
+}
+
 /// Messages handed to a response that the kernel has not taken yet.
 #[derive(Debug, Default)]
 pub struct InFlight {
@@ -81,9 +89,9 @@ impl Outbox {
         self.bytes + self.lent.1
     }
 
-    /// Whether `bytes` more would pass the capacity.
-    pub fn is_full(&self, bytes: usize, capacity: &Capacity) -> bool {
-        self.messages() >= capacity.messages_max || self.bytes() + bytes > capacity.bytes_max
+    /// Whether so many messages of so many bytes more would pass the capacity.
+    pub fn is_full(&self, messages: usize, bytes: usize, capacity: &Capacity) -> bool {
+        self.messages() + messages > capacity.messages_max || self.bytes() + bytes > capacity.bytes_max
     }
 
     /// Whether the kernel has a part of a frame whose rest still waits.
@@ -106,13 +114,16 @@ impl Outbox {
 
     /// Adds one frame at the end.
     pub fn push(&mut self, frames: &Frames, kind: Kind) {
-        let messages = u32::from(kind == Kind::Messages);
+        self.push_many(frames, kind, u32::from(kind == Kind::Messages));
+    }
+
+    /// Adds several frames at the end, which hold so many messages.
+    pub fn push_many(&mut self, frames: &Frames, kind: Kind, messages: u32) {
         self.messages += messages as usize;
         self.bytes += frames.bytes();
         if let Some(last) = self.runs.back_mut()
-            && last.frames.end == frames.start
             && last.kind == kind
-            && Rc::ptr_eq(&last.frames.chunk, &frames.chunk)
+            && last.frames.is_followed_by(frames)
         {
             last.frames.end = frames.end;
             last.messages += messages;
@@ -162,10 +173,10 @@ impl Outbox {
         wrote
     }
 
-    /// The carrier is gone: replies made for it are dropped, and a message of which it had only a part waits whole again.
-    /// Returns how many messages it had whole that were not counted yet.
-    pub fn carrier_lost(&mut self) -> usize {
-        let mut taken = 0;
+    /// The carrier carries it no more: replies made for that are taken out, and a message of which it had only a part
+    /// waits whole again.
+    pub fn leave_carrier(&mut self) -> Left {
+        let mut left = Left::default();
         if self.written > 0
             && let Some(first) = self.runs.front_mut()
         {
@@ -177,16 +188,17 @@ impl Outbox {
             first.messages -= gone.min(first.messages);
             self.messages -= gone as usize;
             self.written = 0;
-            taken = gone as usize;
+            left.messages = gone as usize;
         }
         let bytes = &mut self.bytes;
         self.runs.retain(|run| {
             if run.kind != Kind::Messages {
                 *bytes -= run.frames.bytes();
+                left.replies.push(&run.frames, run.kind);
             }
             run.kind == Kind::Messages
         });
-        taken
+        left
     }
 
     /// Drops the messages and keeps the replies. Only where nothing is half written.
@@ -316,6 +328,18 @@ fn whole_frames(run: &Frames, written: u32) -> (u32, usize, u32) {
     (run.start + whole as u32, whole, count)
 }
 
+/// Several frames as one range each.
+pub fn singly(all: &Frames) -> Vec<Frames> {
+    let bytes = all.chunk.slice(all.start, all.end);
+    let mut end = all.start;
+    let mut next = |frame: &[u8]| {
+        let start = end;
+        end += frame.len() as u32;
+        Frames { chunk: all.chunk.clone(), start, end }
+    };
+    frames(&bytes).map(&mut next).collect()
+}
+
 /// The frames in a run, one by one.
 fn frames(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
@@ -387,7 +411,8 @@ mod tests {
         outbox.push(&message(&mut arena, "/meta/x", "1"), Kind::Replies);
         outbox.wrote(frame + 3);
         assert!(outbox.is_mid_frame());
-        outbox.carrier_lost();
+        let left = outbox.leave_carrier();
+        assert_eq!((left.messages, left.replies.runs()), (1, 1));
         assert_eq!(outbox.messages(), 3);
         assert_eq!(outbox.bytes(), total - frame);
         assert!(waiting(&mut outbox)[0].contains("\"data\":1"));

@@ -50,6 +50,7 @@ impl Shard {
             self.leave_socket(session);
         }
         self.process(&mut batch, &messages);
+        self.spread();
         if !batch.held {
             self.finish(batch, exchange, &transport);
         }
@@ -59,6 +60,7 @@ impl Shard {
     /// The client has gone before it got its response.
     pub fn abandoned(&mut self, now: Now, exchange: ExchangeId) {
         self.now = now;
+        self.spread();
         if let Some(home) = self.forwarded.remove(&exchange) {
             self.effects.push(Effect::Mail(home, Mail::Abandoned(exchange)));
             return;
@@ -74,6 +76,7 @@ impl Shard {
     /// The kernel has taken a response with messages, or could not.
     pub fn delivered(&mut self, now: Now, exchange: ExchangeId, taken: bool) {
         self.now = now;
+        self.spread();
         let Some(key) = self.exchanges.remove(&exchange) else { return };
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(in_flight) = session.in_flight.take_if(|in_flight| in_flight.0 == exchange) else { return };

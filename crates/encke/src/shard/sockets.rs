@@ -115,6 +115,11 @@ impl Shard {
         }
         let mut batch = Batch::new(Via::Socket(key), &messages, session);
         self.process(&mut batch, &messages);
+        // Its own messages come before the replies.
+        if batch.session.and_then(|key| self.sessions.get(key)).is_none_or(|session| !session.subscriptions.is_empty())
+        {
+            self.spread();
+        }
         if !batch.replies.is_empty() {
             self.reply_on_socket(key, &batch.replies);
         }
@@ -159,12 +164,14 @@ impl Shard {
     /// The socket is to be closed: with this code when all that waits is written.
     pub fn socket_close(&mut self, now: Now, key: SocketKey, closing: Closing) {
         self.now = now;
+        self.spread();
         self.close_socket(key, closing.code, closing.reason);
     }
 
     /// The socket is gone. Its session lives on: what waits, waits for the next carrier.
     pub fn socket_closed(&mut self, now: Now, key: SocketKey) {
         self.now = now;
+        self.spread();
         if let Some(session) = self.socket(key).and_then(|socket| socket.session) {
             self.take_held(session);
             self.detach(session);
@@ -247,7 +254,8 @@ impl Shard {
         let Some(state) = self.sessions.get_mut(session) else { return };
         let Carrier::Socket(socket) = std::mem::replace(&mut state.carrier, Carrier::Requests) else { return };
         let torn = state.outbox.is_mid_frame();
-        self.metrics.deliveries.add(state.outbox.carrier_lost());
+        let left = state.outbox.leave_carrier();
+        self.metrics.deliveries.add(left.messages);
         state.urgent = !state.outbox.is_empty();
         state.dirty = false;
         if let Some(state) = self.socket_mut(socket) {
@@ -257,6 +265,12 @@ impl Shard {
         }
         if torn {
             self.abort_socket(socket);
+        } else if !left.replies.is_empty()
+            && let Some(state) = self.socket_mut(socket)
+        {
+            // Who asked on this socket hears on it.
+            state.out.append(left.replies);
+            self.make_socket_dirty(socket);
         }
     }
 
@@ -273,7 +287,7 @@ impl Shard {
 
     /// Replies as one frame: after everything that waits already.
     pub(super) fn reply_on_socket(&mut self, key: SocketKey, replies: &[u8]) {
-        let frames = self.arena.frame(Opcode::Text, replies.len() + 2, |bytes| {
+        let frames = self.own.frame(Opcode::Text, replies.len() + 2, |bytes| {
             bytes.push(b'[');
             bytes.extend_from_slice(replies);
             bytes.push(b']');
@@ -299,7 +313,7 @@ impl Shard {
     }
 
     fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) {
-        let frames = self.arena.frame(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
+        let frames = self.own.frame(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
         self.push_on_socket(key, &frames, Kind::Replies);
     }
 
@@ -348,7 +362,7 @@ impl Shard {
         socket.phase = Phase::Closing { until_ms };
         let mut bytes = Vec::with_capacity(64);
         frame::close(code, reason, &mut bytes);
-        let frames = self.arena.encoded(&bytes);
+        let frames = self.own.encoded(&bytes);
         self.push_on_socket(key, &frames, Kind::Close);
         self.arm_socket(key, until_ms);
     }

@@ -220,3 +220,14 @@ fn sessions_that_are_too_slow_for_each_others_obituaries_do_not_pile_up_on_the_s
     rig.publish(2);
     assert_eq!(rig.shard.sessions(), 0);
 }
+
+#[test]
+fn replies_stay_with_the_socket_they_were_asked_on() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    let subscribe = format!(r#"{{"channel":"/meta/subscribe","id":"7","clientId":"{client}","subscription":"/b"}}"#);
+    rig.shard.socket_text(NOW, socket, &subscribe);
+    rig.shard.socket_text(NOW, socket, r#"{"channel":"/meta/handshake","id":"8","version":"1.0"}"#);
+    let text = rig.flushed(socket);
+    assert!(text.find("\"id\":\"7\"") < text.find("\"id\":\"8\"") && text.contains("\"id\":\"7\""), "{text:?}");
+}

@@ -11,6 +11,7 @@ impl Shard {
     /// Does what is due.
     pub fn advance(&mut self, now: Now) {
         self.now = now;
+        self.spread();
         let mut due = Vec::new();
         self.wheel.advance(now.ms, &mut due);
         for timer in due {

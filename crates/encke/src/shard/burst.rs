@@ -1,0 +1,63 @@
+//! Publications that follow each other on one channel are handed out together: a burst costs each subscriber one push,
+//! however long it is.
+//!
+//! They gather while one read of a socket is worked through, as long as they lie side by side in the arena, and are handed out
+//! by [`super::Shard::spread`] before anything that could tell the difference happens.
+
+use bayeux::ChannelName;
+
+use super::arena::Frames;
+use super::effect::SessionKey;
+
+/// The publications at hand; mostly none.
+#[derive(Debug, Default)]
+pub struct Burst {
+    channel: String,
+    frames: Option<Frames>,
+    messages: u32,
+    from: Option<SessionKey>,
+}
+
+impl Burst {
+    /// Whether nothing waits to be handed out.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_none()
+    }
+
+    /// Adds a publication, if it continues those at hand.
+    pub fn take(&mut self, channel: ChannelName<'_>, frames: &Frames, from: Option<SessionKey>) -> bool {
+        let continued = self.frames.as_mut().filter(|at_hand| at_hand.is_followed_by(frames));
+        match continued {
+            Some(at_hand) if self.from == from && self.channel == channel.as_str() => {
+                at_hand.end = frames.end;
+                self.messages += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Begins with this publication.
+    pub fn start(&mut self, channel: ChannelName<'_>, frames: Frames, from: Option<SessionKey>) {
+        self.channel.clear();
+        self.channel.push_str(channel.as_str());
+        self.frames = Some(frames);
+        self.messages = 1;
+        self.from = from;
+    }
+
+    /// What is at hand, and how many messages it is. The channel and the publisher stay to be asked for.
+    pub fn finish(&mut self) -> Option<(Frames, u32)> {
+        Some((self.frames.take()?, self.messages))
+    }
+
+    /// Where they were published.
+    pub fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// Who published them, if a session did.
+    pub fn from(&self) -> Option<SessionKey> {
+        self.from
+    }
+}
