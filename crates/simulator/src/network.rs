@@ -41,6 +41,8 @@ pub struct Conn {
     pub session: Option<usize>,
     /// The shard that has it, or will have it.
     pub shard: usize,
+    /// The cookie of its upgrade request.
+    pub browser: Option<Id>,
     /// Its name there; None on its way to another shard and after its end.
     pub key: Option<SocketKey>,
     /// What the client sent and the server has not read.
@@ -177,6 +179,7 @@ impl Network {
             client,
             session: None,
             shard,
+            browser,
             key: None,
             up: VecDeque::from([Up::Open(browser)]),
             fate: Fate::Healthy,

@@ -79,10 +79,8 @@ impl World {
         let known = self.rng.chance(500);
         // Whoever knows the id of a session that no browser opened may use it: then it is only guessed, and wrong.
         let protected = victim.cookie && !self.scenario.settings.iter().any(|settings| settings.trust_client_session);
-        let mut over_socket = self.rng.chance(500);
-        if known && protected {
-            over_socket = false;
-        } else {
+        let over_socket = self.rng.chance(500);
+        if !(known && protected) {
             let last = if id.ends_with('0') { '1' } else { '0' };
             id.pop();
             id.push(last);

@@ -136,7 +136,7 @@ impl World {
                 self.heard(exchange.filter(|exchange| exchange.sign_of_life).and_then(|exchange| exchange.session));
             }
             Letter::Socket(conn, text, session) => {
-                let key = self.shards[to].socket_opened(self.now, self.browsers[self.clients[self.network.conns[conn].client].browser].0);
+                let key = self.shards[to].socket_opened(self.now, self.network.conns[conn].browser);
                 self.network.register(conn, to, key);
                 self.network.conns[conn].moving = false;
                 if let Received::Elsewhere(shard) = self.shards[to].socket_text(self.now, key, &text) {
