@@ -70,6 +70,8 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     }
     let agreed = connection.upgrade.borrow_mut().take();
     let parts = served.into_parts();
+    let metrics = node.shard.borrow().metrics().clone();
+    metrics.timeouts.add(usize::from(health.has_timed_out()));
     match (ended, agreed) {
         (Ok(()), Some(browser)) => {
             socket::open(&node, parts.io.into_tcp(), counted, browser, parts.read_buf.to_vec());
@@ -77,8 +79,6 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
         (Ok(()), None) => Box::pin(linger(&parts.io.into_tcp())).await,
         (Err(error), _) => {
             tracing::debug!(%error, "a connection ended");
-            let metrics = node.shard.borrow().metrics().clone();
-            metrics.timeouts.add(usize::from(health.has_timed_out()));
             if error.is_parse() {
                 // hyper has answered these by itself: 400, 414 or 431.
                 metrics.requests_refused.add(1);

@@ -122,9 +122,12 @@ impl Io {
     fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if result.is_ready() {
             self.deadline = None;
-            return self.note(result);
         }
-        self.poll_deadline(cx).map(Err)
+        // hyper does not read again by itself behind a response: the wait for the next request starts here.
+        match self.poll_deadline(cx) {
+            Poll::Ready(error) if result.is_pending() => Poll::Ready(Err(error)),
+            _ => self.note(result),
+        }
     }
 
     fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {

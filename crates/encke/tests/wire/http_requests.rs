@@ -329,6 +329,8 @@ fn an_idle_connection_is_closed_and_a_held_connect_is_not_idle() {
     assert_eq!(kept.get("/healthz").status, 200);
     assert!(kept.tcp.ends(), "parked after a request");
     assert_eq!(poller.end_poll()[0]["successful"], true);
+    assert!(poller.polls.tcp.ends(), "parked after a connect that was held longer than the patience");
+    assert_eq!(server.metric("encke_timeouts"), 4, "the connection of the handshake, too");
 }
 
 /// Row 9: paths are compared as they come; no spelling of one reaches another.

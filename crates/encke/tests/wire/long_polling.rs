@@ -124,32 +124,58 @@ fn a_poll_that_is_torn_away_takes_no_message_with_it() {
     neighbour.lives(&server);
 }
 
-/// A response that its client never reads is given up after a while, and its messages wait for the next connect.
-#[test]
-fn a_response_that_is_not_read_is_not_delivered() {
-    let server = TestServer::start(Settings { keep_alive_timeout_ms: 500, max_interval_ms: 30_000, ..settings() });
-    let mut neighbour = server.neighbour();
-    let mut poller = server.poller();
-    poller.subscribe("/big");
-    // More than the kernel takes in for a client that reads nothing.
+/// More than the kernel takes in for a client that reads nothing: 15 messages of 900 KB on `/big`.
+fn publish_much(server: &TestServer) {
     let text = "x".repeat(900_000);
     for number in 0..15 {
         server.handle.publish("/big", &json!({"number": number, "text": text}).to_string()).expect("taken");
     }
-    let mut unread = poller.http.again();
-    unread.tcp = Tcp::narrow(server.address());
-    let body = poller.connect_message("unread", json!({})).to_string();
-    unread.send("POST", "/cometd", &[], body.as_bytes());
-    server.wait_for("encke_timeouts", 1);
-    neighbour.lives(&server);
-    let mut heard = Vec::new();
-    while heard.len() < 15 {
+    server.wait_for("encke_publications", 15);
+}
+
+fn heard_numbers(messages: &[Value]) -> Vec<u64> {
+    publications(messages).iter().filter_map(|message| message["data"]["number"].as_u64()).collect()
+}
+
+/// A response that its client never reads is given up after a while, and its messages wait for the next connect.
+#[test]
+fn a_response_that_is_not_read_is_not_delivered() {
+    for connection in ["keep-alive", "close"] {
+        let server = TestServer::start(Settings { keep_alive_timeout_ms: 500, max_interval_ms: 30_000, ..settings() });
+        let mut poller = server.poller();
+        poller.subscribe("/big");
+        publish_much(&server);
+        let mut unread = poller.http.again();
+        unread.tcp = Tcp::narrow(server.address());
+        let body = poller.connect_message("unread", json!({})).to_string();
+        unread.send("POST", "/cometd", &[("connection", connection)], body.as_bytes());
+        server.wait_for("encke_timeouts", 1);
         poller.polls = poller.http.again();
-        let messages = publications(&poller.poll(json!({"advice": {"timeout": 500}})));
-        heard.extend(messages.iter().filter_map(|message| message["data"]["number"].as_u64()));
+        let messages = poller.poll(json!({"advice": {"timeout": 500}}));
+        assert_eq!(heard_numbers(&messages), (0..15).collect::<Vec<u64>>(), "{connection}");
+        drop(unread);
     }
-    assert_eq!(heard, (0..15).collect::<Vec<u64>>());
-    drop(unread);
+}
+
+#[test]
+fn a_large_response_arrives_whole_however_slowly_it_is_read() {
+    for connection in ["keep-alive", "close"] {
+        let server = TestServer::start(Settings { keep_alive_timeout_ms: 700, max_interval_ms: 30_000, ..settings() });
+        let mut poller = server.poller();
+        poller.subscribe("/big");
+        publish_much(&server);
+        let mut slow = poller.http.again();
+        slow.tcp = Tcp::narrow(server.address());
+        let body = poller.connect_message("slow", json!({})).to_string();
+        slow.send("POST", "/cometd", &[("connection", connection)], body.as_bytes());
+        // Longer in all than the pause that ends a connection on which nothing moves.
+        for _ in 0..7 {
+            std::thread::sleep(Duration::from_millis(150));
+            slow.tcp.read_ahead(1_500_000);
+        }
+        assert_eq!(heard_numbers(&slow.receive().messages()), (0..15).collect::<Vec<u64>>(), "{connection}");
+        server.wait_for("encke_deliveries", 15);
+    }
 }
 
 #[test]

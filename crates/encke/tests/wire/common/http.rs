@@ -94,6 +94,13 @@ impl Tcp {
         self.buffer.drain(..count).collect()
     }
 
+    /// Reads so many bytes, and keeps them for the response.
+    pub fn read_ahead(&mut self, bytes: usize) {
+        let before = self.buffer.len();
+        self.buffer.resize(before + bytes, 0);
+        self.stream.read_exact(&mut self.buffer[before..]).expect("as much as that");
+    }
+
     /// Reads a response; None if the connection ends without one.
     #[track_caller]
     pub fn response(&mut self) -> Option<Response> {
@@ -141,6 +148,7 @@ impl Tcp {
                 self.buffer.extend_from_slice(&chunk[..count]);
                 true
             }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.fill(),
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => false,
             Err(error) => panic!("nothing came: {error}"),
         }
@@ -307,12 +315,6 @@ impl Poller {
     #[track_caller]
     pub fn subscribe(&mut self, channel: &str) {
         let reply = self.call(json!({"id": "s", "channel": "/meta/subscribe", "subscription": channel}));
-        assert_eq!(reply["successful"], true, "{reply}");
-    }
-
-    #[track_caller]
-    pub fn publish(&mut self, channel: &str, data: Value) {
-        let reply = self.call(json!({"id": "p", "channel": channel, "data": data}));
         assert_eq!(reply["successful"], true, "{reply}");
     }
 }

@@ -5,7 +5,7 @@ mod server;
 mod websocket;
 
 pub use self::http::{Http, Poller, Response, Tcp};
-pub use self::server::{Neighbour, TestServer, settings, wait_until};
+pub use self::server::{TestServer, settings, wait_until};
 pub use self::websocket::{Frame, Ws, close_frame, frame, raw_frame};
 
 use std::time::Duration;

@@ -21,9 +21,11 @@ pub struct Neighbour {
     published: u64,
 }
 
-/// Settings for tests: a free port, one shard, and a drain that waits for nobody.
+/// Settings for tests: a free port, one shard, a drain that waits for nobody, and connects that are held for longer than any test
+/// waits: what is answered was answered at once.
 pub fn settings() -> Settings {
-    Settings { listen: ([127, 0, 0, 1], 0).into(), shards: 1, drain_timeout_ms: 0, ..Settings::default() }
+    let listen = ([127, 0, 0, 1], 0).into();
+    Settings { listen, shards: 1, timeout_ms: 60_000, drain_timeout_ms: 0, ..Settings::default() }
 }
 
 impl TestServer {
