@@ -241,11 +241,13 @@ impl Checker {
             return self.fail(Invariant::ExactData, format!("session {session} got data that nobody sent: {data}"));
         };
         let Some(publication) = self.publications.get(number) else {
-            return self.fail(Invariant::ExactData, format!("session {session} got message {number}, which nobody sent"));
+            return self
+                .fail(Invariant::ExactData, format!("session {session} got message {number}, which nobody sent"));
         };
         self.tally.arrived += 1;
         if publication.data != data || publication.channel != channel {
-            let detail = format!("message {number} of {} came to session {session} as {channel} {data}", publication.channel);
+            let detail =
+                format!("message {number} of {} came to session {session} as {channel} {data}", publication.channel);
             return self.fail(Invariant::ExactData, detail);
         }
         let Some(state) = self.sessions.get_mut(session) else { return };
@@ -253,16 +255,21 @@ impl Checker {
         let seen = state.seen.entry(number).or_default();
         *seen += 1;
         if *seen > publication.copies {
-            let detail = format!("message {number} came {seen} times to session {session}, sent {} times", publication.copies);
+            let detail =
+                format!("message {number} came {seen} times to session {session}, sent {} times", publication.copies);
             return self.fail(Invariant::NotTwice, detail);
         }
         let own = session == publication.from && !self.returns_to_publisher;
         let service = channel.starts_with("/service/");
-        let invited = state.wishes.iter().any(|(name, wish)| {
-            covers(name, channel) && !matches!(wish, Wish::Gone(from) if *from <= number)
-        });
+        let invited = state
+            .wishes
+            .iter()
+            .any(|(name, wish)| covers(name, channel) && !matches!(wish, Wish::Gone(from) if *from <= number));
         if !service && (own || !invited) {
-            let detail = format!("message {number} on {channel} came to session {session}: own {own}, wishes {:?}", state.wishes);
+            let detail = format!(
+                "message {number} on {channel} came to session {session}: own {own}, wishes {:?}",
+                state.wishes
+            );
             return self.fail(Invariant::OnlySubscribers, detail);
         }
         if !publication.repeated {
@@ -293,7 +300,9 @@ impl Checker {
         let wishes = &session.wishes;
         session.expected.retain(|number| {
             let channel = &publications[*number].channel;
-            let other = |(other, wish): (&String, &Wish)| matches!(wish, Wish::Granted(from) if from <= number) && covers(other, channel);
+            let other = |(other, wish): (&String, &Wish)| {
+                matches!(wish, Wish::Granted(from) if from <= number) && covers(other, channel)
+            };
             !covers(name, channel) || wishes.iter().any(other)
         });
     }

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use encke::shard::{HttpTransport, Request};
-
 use crate::application::{ECHO, WHISPER, WHISPER_TO};
 use crate::checker::{Publication, Wish};
 use crate::network::{Exchange, State, Up};
@@ -96,10 +94,12 @@ pub enum What {
 /// A message before it has an id.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
-    channel: String,
+    /// Its channel.
+    pub channel: String,
     /// More fields, each with a comma before it.
-    fields: String,
-    what: What,
+    pub fields: String,
+    /// What it is about.
+    pub what: What,
 }
 
 impl Client {
@@ -188,8 +188,14 @@ impl World {
         }
         match self.rng.below(100) {
             0..50 => {
-                let count = if self.rng.chance(300) { 1 + self.rng.below(5) } else { 1 };
-                let messages = (0..count).map(|_| self.publication(client, session)).collect();
+                let count = if self.rng.chance(300) { 1 + self.rng.below(6) } else { 1 };
+                // Publications on one channel in a row are handed out together.
+                let only = self.rng.chance(500).then(|| self.rng.pick(&CHANNELS));
+                let mut messages = Vec::new();
+                for _ in 0..count {
+                    let channel = only.unwrap_or_else(|| self.rng.pick(&CHANNELS));
+                    messages.push(self.publication_on(client, session, channel));
+                }
                 self.send(client, messages);
             }
             50..74 => self.subscribe(client, session),
@@ -204,7 +210,8 @@ impl World {
             94 if self.rng.chance(300) => self.say_goodbye(client),
             95..97 => {
                 if let Some(conn) = self.clients[client].conn {
-                    let up = if self.rng.chance(500) { Up::Pong } else { Up::Ping(vec![7; self.network.rng.below(126)]) };
+                    let up =
+                        if self.rng.chance(500) { Up::Pong } else { Up::Ping(vec![7; self.network.rng.below(126)]) };
                     self.network.conns[conn].up.push_back(up);
                 }
             }
@@ -219,8 +226,11 @@ impl World {
     }
 
     fn shake_hands(&mut self, client: usize) {
-        let mut messages =
-            vec![Outgoing { channel: "/meta/handshake".into(), fields: HANDSHAKE_FIELDS.into(), what: What::Handshake }];
+        let mut messages = vec![Outgoing {
+            channel: "/meta/handshake".into(),
+            fields: HANDSHAKE_FIELDS.into(),
+            what: What::Handshake,
+        }];
         // "MUST ignore" anything else in the batch of a handshake (Bayeux 1.0 §4.1).
         if self.rng.chance(50) {
             messages.push(odd("/a", ",\"data\":1"));
@@ -247,6 +257,10 @@ impl World {
 
     pub(crate) fn publication(&mut self, client: usize, session: usize) -> Outgoing {
         let channel = self.rng.pick(&CHANNELS);
+        self.publication_on(client, session, channel)
+    }
+
+    fn publication_on(&mut self, client: usize, session: usize, channel: &str) -> Outgoing {
         let (number, data) = self.data(client, session, channel);
         let hostile = if self.rng.chance(100) { HOSTILE_FIELDS } else { "" };
         Outgoing { channel: channel.into(), fields: format!("{hostile},\"data\":{data}"), what: What::Publish(number) }
@@ -338,7 +352,13 @@ impl World {
     /// The client goes on over another transport, or another connection of the same kind.
     fn switch(&mut self, client: usize) {
         self.checker.tally.switches += 1;
-        let to = self.rng.pick(&[Transport::WebSocket, Transport::WebSocket, Transport::LongPolling, Transport::LongPolling, Transport::CallbackPolling]);
+        let to = self.rng.pick(&[
+            Transport::WebSocket,
+            Transport::WebSocket,
+            Transport::LongPolling,
+            Transport::LongPolling,
+            Transport::CallbackPolling,
+        ]);
         let careful = self.rng.chance(600);
         self.note(|_| format!("client {client} switches to {to:?}, carefully: {careful}"));
         self.lose_sight(client);
@@ -386,7 +406,8 @@ impl World {
 
     /// The client waits no longer for one of its requests.
     fn give_up_a_request(&mut self, client: usize) {
-        let open = |x: &Exchange| x.client == client && x.client_waits && matches!(x.state, State::Sent(_) | State::Open);
+        let open =
+            |x: &Exchange| x.client == client && x.client_waits && matches!(x.state, State::Sent(_) | State::Open);
         if let Some(exchange) = self.network.exchanges.iter().rposition(open) {
             self.note(|_| format!("client {client} gives up request {exchange}"));
             self.network.exchanges[exchange].client_waits = false;
@@ -396,118 +417,14 @@ impl World {
 
     /// The connection of a request breaks: the server notices, and its client, too.
     pub(crate) fn break_exchange(&mut self, client: usize) {
-        let open = |x: &Exchange| x.client == client && x.client_waits && matches!(x.state, State::Sent(_) | State::Open);
+        let open =
+            |x: &Exchange| x.client == client && x.client_waits && matches!(x.state, State::Sent(_) | State::Open);
         if let Some(exchange) = self.network.exchanges.iter().rposition(open) {
             self.checker.tally.breaks += 1;
             self.note(|_| format!("the connection of request {exchange} breaks"));
             self.network.exchanges[exchange].client_waits = false;
             self.network.inboxes[client].push_back(crate::network::Item::Failed(exchange));
         }
-    }
-
-    /// Whether the client's carrier takes messages now. Over HTTP one request is under way at a time, and one connect.
-    pub(crate) fn may_send(&self, client: usize, connects: bool) -> bool {
-        let state = &self.clients[client];
-        state.transport == Transport::WebSocket || connects || state.busy.is_none()
-    }
-
-    /// Sends a batch on what the client uses now. False if that cannot take it yet.
-    pub(crate) fn send(&mut self, client: usize, messages: Vec<Outgoing>) -> bool {
-        let connects = messages.iter().any(|message| message.what == What::Connect);
-        // What is wrong in itself is no sign of life.
-        let alive = messages.iter().any(|message| message.what != What::Odd);
-        if !self.may_send(client, connects) {
-            return false;
-        }
-        let route = match self.clients[client].transport {
-            Transport::WebSocket => Route::Conn(self.conn_of(client)),
-            _ => Route::Exchange(self.network.exchanges.len()),
-        };
-        let (text, ids) = self.write(client, route, messages);
-        let session = self.clients[client].session();
-        match route {
-            Route::Conn(conn) => {
-                let state = &mut self.network.conns[conn];
-                state.session = session.or(state.session);
-                self.network.conns[conn].up.push_back(Up::Text(text, session.filter(|_| alive)));
-            }
-            Route::Exchange(number) => {
-                self.post(client, session, text, ids, connects);
-                self.network.exchanges[number].sign_of_life = alive;
-            }
-        }
-        true
-    }
-
-    /// The client's WebSocket: a new one, where it has none.
-    fn conn_of(&mut self, client: usize) -> usize {
-        if let Some(conn) = self.clients[client].conn {
-            return conn;
-        }
-        let shard = self.rng.below(self.shards.len());
-        let browser = self.browsers[self.clients[client].browser].0;
-        let conn = self.network.open(client, shard, self.scenario.kernel_bytes, browser);
-        self.clients[client].conn = Some(conn);
-        conn
-    }
-
-    /// Sends a request.
-    pub(crate) fn post(&mut self, client: usize, session: Option<usize>, body: String, ids: Vec<u64>, connects: bool) {
-        let transport = self.clients[client].transport;
-        let shard = self.rng.below(self.shards.len());
-        let number = self.network.exchanges.len();
-        let spoken = match transport {
-            Transport::CallbackPolling => HttpTransport::CallbackPolling("cb".into()),
-            _ => HttpTransport::LongPolling,
-        };
-        let request = Box::new(Request {
-            exchange: encke::shard::ExchangeId { shard: shard as u16, number: number as u64 },
-            transport: spoken,
-            browser: self.browsers[self.clients[client].browser].0,
-            body: body.clone(),
-        });
-        let state = State::Sent(request);
-        let (client_waits, sign_of_life) = (true, true);
-        self.network.request(Exchange {
-            client,
-            session,
-            transport,
-            ids,
-            connects,
-            sign_of_life,
-            body,
-            state,
-            client_waits,
-            shard,
-        });
-        if !connects {
-            self.clients[client].busy = Some(number);
-        }
-    }
-
-    /// A batch as JSON, and the ids of its messages, whose replies are awaited from now on.
-    fn write(&mut self, client: usize, route: Route, messages: Vec<Outgoing>) -> (String, Vec<u64>) {
-        let session = self.clients[client].session().map(|session| self.checker.sessions[session].text.clone());
-        let mut ids = Vec::new();
-        let mut texts = Vec::new();
-        for Outgoing { channel, fields, what } in messages {
-            self.message_ids += 1;
-            let id = self.message_ids;
-            let client_id = match &session {
-                Some(session) if what != What::Handshake => format!(",\"clientId\":\"{session}\""),
-                _ => String::new(),
-            };
-            texts.push(format!("{{\"channel\":\"{channel}\",\"id\":\"{id}\"{client_id}{fields}}}"));
-            if what == What::Connect {
-                // The older connect may stay without an answer.
-                for awaited in self.clients[client].awaited.values_mut().filter(|awaited| awaited.what == What::Connect) {
-                    awaited.owed = false;
-                }
-            }
-            self.clients[client].awaited.insert(id, Awaited { route, owed: true, what });
-            ids.push(id);
-        }
-        (format!("[{}]", texts.join(",")), ids)
     }
 }
 

@@ -20,6 +20,7 @@ mod oddities;
 pub mod reading;
 pub mod rng;
 pub mod script;
+mod sending;
 pub mod server;
 pub mod world;
 

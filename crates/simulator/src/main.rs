@@ -44,7 +44,12 @@ fn main() -> ExitCode {
             eprintln!("{done} of {} seeds, {:.1} s", arguments.seeds, begun.elapsed().as_secs_f64());
         }
     }
-    println!("{} seeds from {}, {failures} failed, {:.1} s", arguments.seeds, arguments.from, begun.elapsed().as_secs_f64());
+    println!(
+        "{} seeds from {}, {failures} failed, {:.1} s",
+        arguments.seeds,
+        arguments.from,
+        begun.elapsed().as_secs_f64()
+    );
     if failures == 0 {
         println!("{tally:#?}");
     }

@@ -300,7 +300,9 @@ impl Network {
                 Event::Text(text) => (Found::Text(text.to_owned()), Flow::Continue),
                 Event::Pong(payload) => (Found::Pong(payload.to_vec()), Flow::Continue),
                 Event::Close(close) => (Found::Close(close.map_or(1005, |(code, _)| code)), Flow::Stop),
-                Event::Binary(_) | Event::Ping(_) => (Found::Breach("a frame that nobody sends".into()), Flow::Continue),
+                Event::Binary(_) | Event::Ping(_) => {
+                    (Found::Breach("a frame that nobody sends".into()), Flow::Continue)
+                }
             };
             found.push(what);
             flow

@@ -135,7 +135,9 @@ impl World {
 
     /// What carried messages is gone, as the client sees it.
     pub(crate) fn end_route(&mut self, client: usize, route: Route) {
-        if !self.clients[client].awaited.values().any(|awaited| awaited.route == route) && !self.is_in_use(client, route) {
+        if !self.clients[client].awaited.values().any(|awaited| awaited.route == route)
+            && !self.is_in_use(client, route)
+        {
             return;
         }
         self.lose_sight_of(client, route);

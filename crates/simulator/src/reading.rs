@@ -95,7 +95,9 @@ impl World {
                 let detail = format!("the response to request {exchange} ({ids:?}) answers not its message {id}");
                 self.checker.fail(Invariant::OneReply, detail);
             }
-        } else if !matches!((*status, connects), (400 | 413, _) | (409 | 503, true)) || (*status < 410 && ids.is_empty() && *status != 400) {
+        } else if !matches!((*status, connects), (400 | 413, _) | (409 | 503, true))
+            || (*status < 410 && ids.is_empty() && *status != 400)
+        {
             let detail = format!("request {exchange} got the status {status}, messages {ids:?}");
             self.checker.fail(Invariant::OneResponse, detail);
         }
@@ -203,7 +205,9 @@ impl World {
             return;
         };
         let Some(awaited) = self.clients[client].awaited.remove(&id) else {
-            return self.checker.fail(Invariant::OneReply, format!("client {client} got a reply it did not await: {raw}"));
+            return self
+                .checker
+                .fail(Invariant::OneReply, format!("client {client} got a reply it did not await: {raw}"));
         };
         if awaited.route != route {
             let detail = format!("client {client} got a reply on {route:?} instead of {:?}: {raw}", awaited.route);
@@ -298,7 +302,10 @@ impl World {
             Some("none") => {
                 let surplus = advice.is_some_and(|advice| member(advice, "multiple-clients").is_some());
                 let known = &self.checker.sessions[session];
-                let ends = surplus || known.kicked || known.left || self.scenario.settings.iter().any(|s| s.activity_timeout_ms > 0);
+                let ends = surplus
+                    || known.kicked
+                    || known.left
+                    || self.scenario.settings.iter().any(|s| s.activity_timeout_ms > 0);
                 if !ends {
                     self.checker.fail(Invariant::LivesOn, format!("client {client} was told to leave: {raw}"));
                 }

@@ -8,12 +8,12 @@ impl Rng {
     /// A generator for a seed.
     pub fn new(seed: u64) -> Rng {
         let mut rng = Rng(seed ^ 0x5851_f42d_4c95_7f2d);
-        rng.next();
+        rng.bits();
         rng
     }
 
     /// Sixty-four random bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,12 +23,12 @@ impl Rng {
 
     /// A number from 0 to below `end`; 0 where `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
-        if end == 0 { 0 } else { (self.next() % end as u64) as usize }
+        if end == 0 { 0 } else { (self.bits() % end as u64) as usize }
     }
 
     /// A number from `first` to `last`.
     pub fn between(&mut self, first: u64, last: u64) -> u64 {
-        first + self.next() % (last - first + 1)
+        first + self.bits() % (last - first + 1)
     }
 
     /// Yes in so many of a thousand cases.
@@ -44,7 +44,7 @@ impl Rng {
     /// Random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
-            let random = self.next().to_le_bytes();
+            let random = self.bits().to_le_bytes();
             chunk.copy_from_slice(&random[..chunk.len()]);
         }
     }

@@ -117,7 +117,12 @@ fn settings(rng: &mut Rng, shards: usize) -> Settings {
         channels: vec![
             rule("/drop/**", SlowConsumer::DropOldest, false, 0),
             rule("/keep/**", SlowConsumer::KeepLatest, false, 0),
-            rule("/lazy/**", rng.pick(&[SlowConsumer::Disconnect, SlowConsumer::DropOldest]), true, rng.pick(&[0, 20, 300])),
+            rule(
+                "/lazy/**",
+                rng.pick(&[SlowConsumer::Disconnect, SlowConsumer::DropOldest]),
+                true,
+                rng.pick(&[0, 20, 300]),
+            ),
         ],
         subscriptions_max: rng.pick(&[4, 1_000]),
         channels_max: rng.pick(&[4, 1_000, 1_000]),

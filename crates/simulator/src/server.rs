@@ -246,10 +246,14 @@ impl World {
         }
         let number = id.number as usize;
         let Some(exchange) = self.network.exchanges.get_mut(number).filter(|x| x.shard == shard) else {
-            return self.checker.fail(Invariant::OneResponse, format!("shard {shard} answers {id:?}, which nobody sent"));
+            return self
+                .checker
+                .fail(Invariant::OneResponse, format!("shard {shard} answers {id:?}, which nobody sent"));
         };
         if !matches!(exchange.state, State::Open | State::Abandoned) {
-            return self.checker.fail(Invariant::OneResponse, format!("request {number} is answered again: {response:?}"));
+            return self
+                .checker
+                .fail(Invariant::OneResponse, format!("request {number} is answered again: {response:?}"));
         }
         let abandoned = matches!(exchange.state, State::Abandoned);
         exchange.state = State::Answered;
@@ -365,7 +369,9 @@ impl World {
         let now_ms = self.now.ms;
         let settings = &self.scenario.settings;
         let state = &mut self.checker.sessions[session];
-        let (Some((messages, bytes)), Some(held)) = (self.shards[shard].waiting(&state.id), self.shards[shard].holds(&state.id)) else {
+        let (Some((messages, bytes)), Some(held)) =
+            (self.shards[shard].waiting(&state.id), self.shards[shard].holds(&state.id))
+        else {
             return self.checker.fail(Invariant::LivesOn, format!("session {session} is gone, and nobody was told"));
         };
         match (held, state.held_since_ms) {
@@ -379,7 +385,10 @@ impl World {
             (false, None) => {}
         }
         let longest_ms = settings.iter().map(|s| s.timeout_ms).max().unwrap_or(0) + 2 * SLOT_MS;
-        if time_passed && let Some(since_ms) = state.held_since_ms && since_ms + longest_ms < now_ms {
+        if time_passed
+            && let Some(since_ms) = state.held_since_ms
+            && since_ms + longest_ms < now_ms
+        {
             let detail = format!("a connect of session {session} is held since {since_ms} ms");
             return self.checker.fail(Invariant::HeldInTime, detail);
         }
@@ -388,7 +397,9 @@ impl World {
         let messages_max = settings[0].outbox_messages_max + 1;
         let bytes_max = settings[0].outbox_bytes_max + FAREWELL_BYTES + self.scenario.padding_bytes + FRAME_BYTES;
         if messages > messages_max || bytes > bytes_max {
-            let detail = format!("{messages} messages and {bytes} bytes wait for session {session}, at most {messages_max} and {bytes_max}");
+            let detail = format!(
+                "{messages} messages and {bytes} bytes wait for session {session}, at most {messages_max} and {bytes_max}"
+            );
             self.checker.fail(Invariant::OutboxBounded, detail);
         }
     }

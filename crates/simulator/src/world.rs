@@ -74,7 +74,7 @@ impl World {
         let settings = Arc::new(scenario.settings[0].clone());
         let mut shards: Vec<Shard> = (0..scenario.shards)
             .map(|index| {
-                let mut bits = Rng::new(rng.next());
+                let mut bits = Rng::new(rng.bits());
                 let entropy = Box::new(move |bytes: &mut [u8]| bits.fill(bytes));
                 Shard::new(index, shared.clone(), settings.clone(), entropy, now)
             })
@@ -84,8 +84,9 @@ impl World {
         let count = scenario.clients.len();
         recorder.with(|desk| desk.sessions = vec![None; count]);
         let clients = scenario.clients.iter().map(|(transport, browser)| Client::new(*transport, *browser)).collect();
-        let network = Network::new(Rng::new(rng.next()), scenario.shards, count, scenario.short_writes);
-        let checker = Checker { returns_to_publisher: scenario.settings[0].broadcast_to_publisher, ..Checker::default() };
+        let network = Network::new(Rng::new(rng.bits()), scenario.shards, count, scenario.short_writes);
+        let checker =
+            Checker { returns_to_publisher: scenario.settings[0].broadcast_to_publisher, ..Checker::default() };
         World {
             mail: (0..scenario.shards).map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect()).collect(),
             reports: VecDeque::new(),
@@ -213,7 +214,8 @@ impl World {
             .flat_map(|(index, session)| session.expected.iter().map(move |number| (index, *number)))
             .collect();
         if missing.len() as u64 > dropped {
-            let detail = format!("these messages never came (session, message): {missing:?}; dropped by policy: {dropped}");
+            let detail =
+                format!("these messages never came (session, message): {missing:?}; dropped by policy: {dropped}");
             self.checker.fail(Invariant::NothingLost, detail);
         }
         for client in 0..self.clients.len() {
@@ -261,13 +263,17 @@ impl World {
     fn nothing_is_left(&mut self) {
         let mut left = Vec::new();
         for (index, shard) in self.shards.iter().enumerate() {
-            left.extend(shard.holdings().into_iter().filter(|(_, count)| *count > 0).map(|held| (index, held.0, held.1)));
+            left.extend(
+                shard.holdings().into_iter().filter(|(_, count)| *count > 0).map(|held| (index, held.0, held.1)),
+            );
             let frame_bytes = shard.metrics().frame_bytes.get();
             if frame_bytes != self.empty_frame_bytes {
                 left.push((index, "frame bytes", frame_bytes as usize));
             }
             let metrics = shard.metrics();
-            for (name, gauge) in [("held", &metrics.held), ("sockets", &metrics.sockets), ("sessions", &metrics.sessions)] {
+            for (name, gauge) in
+                [("held", &metrics.held), ("sockets", &metrics.sockets), ("sessions", &metrics.sessions)]
+            {
                 if gauge.get() != 0 {
                     left.push((index, name, gauge.get() as usize));
                 }
@@ -384,7 +390,8 @@ impl World {
     }
 
     fn some_fault(&mut self) {
-        let alive: Vec<usize> = (0..self.network.conns.len()).filter(|conn| self.network.conns[*conn].is_up()).collect();
+        let alive: Vec<usize> =
+            (0..self.network.conns.len()).filter(|conn| self.network.conns[*conn].is_up()).collect();
         if alive.is_empty() || self.rng.chance(300) {
             return self.some_client(World::break_exchange);
         }
@@ -403,8 +410,9 @@ impl World {
         if self.rng.chance(300) {
             return self.publish_from_outside();
         }
-        if self.rng.chance(500) {
-            let known: Vec<usize> = (0..self.checker.sessions.len()).filter(|s| self.checker.sessions[*s].alive).collect();
+        if self.rng.chance(150) {
+            let known: Vec<usize> =
+                (0..self.checker.sessions.len()).filter(|s| self.checker.sessions[*s].alive).collect();
             if known.is_empty() || self.scenario.faults == 0 {
                 return;
             }
@@ -429,7 +437,8 @@ impl World {
         let data = format!("{{\"k\":{number},\"big\":12345678901234567890.10,\"from\":\"outside\"}}");
         // Mail to one shard stays in order.
         let (from, stream) = (usize::MAX, usize::MAX - to);
-        let publication = Publication { from, stream, channel: channel.into(), data: data.clone(), repeated: false, copies: 0 };
+        let publication =
+            Publication { from, stream, channel: channel.into(), data: data.clone(), repeated: false, copies: 0 };
         self.checker.publications.push(publication);
         let outside = self.shards.len();
         self.mail[to][outside].push_back(Letter::Mail(Mail::Publish(channel.into(), data.into())));

@@ -1,0 +1,116 @@
+//! How what a client says gets on its way: as a text on its WebSocket, or as a request.
+
+use encke::shard::{ExchangeId, HttpTransport, Request};
+
+use crate::client::{Awaited, Outgoing, Route, What};
+use crate::network::{Exchange, State, Up};
+use crate::script::Transport;
+use crate::world::World;
+
+impl World {
+    /// Whether the client's carrier takes messages now. Over HTTP one request is under way at a time, and one connect.
+    pub(crate) fn may_send(&self, client: usize, connects: bool) -> bool {
+        let state = &self.clients[client];
+        state.transport == Transport::WebSocket || connects || state.busy.is_none()
+    }
+
+    /// Sends a batch on what the client uses now. False if that cannot take it yet.
+    pub(crate) fn send(&mut self, client: usize, messages: Vec<Outgoing>) -> bool {
+        let connects = messages.iter().any(|message| message.what == What::Connect);
+        // What is wrong in itself is no sign of life.
+        let alive = messages.iter().any(|message| message.what != What::Odd);
+        if !self.may_send(client, connects) {
+            return false;
+        }
+        let route = match self.clients[client].transport {
+            Transport::WebSocket => Route::Conn(self.conn_of(client)),
+            _ => Route::Exchange(self.network.exchanges.len()),
+        };
+        let (text, ids) = self.write(client, route, messages);
+        let session = self.clients[client].session();
+        match route {
+            Route::Conn(conn) => {
+                let state = &mut self.network.conns[conn];
+                state.session = session.or(state.session);
+                self.network.conns[conn].up.push_back(Up::Text(text, session.filter(|_| alive)));
+            }
+            Route::Exchange(number) => {
+                self.post(client, session, text, ids, connects);
+                self.network.exchanges[number].sign_of_life = alive;
+            }
+        }
+        true
+    }
+
+    /// The client's WebSocket: a new one, where it has none.
+    fn conn_of(&mut self, client: usize) -> usize {
+        if let Some(conn) = self.clients[client].conn {
+            return conn;
+        }
+        let shard = self.rng.below(self.shards.len());
+        let browser = self.browsers[self.clients[client].browser].0;
+        let conn = self.network.open(client, shard, self.scenario.kernel_bytes, browser);
+        self.clients[client].conn = Some(conn);
+        conn
+    }
+
+    /// Sends a request.
+    pub(crate) fn post(&mut self, client: usize, session: Option<usize>, body: String, ids: Vec<u64>, connects: bool) {
+        let transport = self.clients[client].transport;
+        let shard = self.rng.below(self.shards.len());
+        let number = self.network.exchanges.len();
+        let spoken = match transport {
+            Transport::CallbackPolling => HttpTransport::CallbackPolling("cb".into()),
+            _ => HttpTransport::LongPolling,
+        };
+        let request = Box::new(Request {
+            exchange: ExchangeId { shard: shard as u16, number: number as u64 },
+            transport: spoken,
+            browser: self.browsers[self.clients[client].browser].0,
+            body: body.clone(),
+        });
+        let state = State::Sent(request);
+        let (client_waits, sign_of_life) = (true, true);
+        self.network.request(Exchange {
+            client,
+            session,
+            transport,
+            ids,
+            connects,
+            sign_of_life,
+            body,
+            state,
+            client_waits,
+            shard,
+        });
+        if !connects {
+            self.clients[client].busy = Some(number);
+        }
+    }
+
+    /// A batch as JSON, and the ids of its messages, whose replies are awaited from now on.
+    fn write(&mut self, client: usize, route: Route, messages: Vec<Outgoing>) -> (String, Vec<u64>) {
+        let session = self.clients[client].session().map(|session| self.checker.sessions[session].text.clone());
+        let mut ids = Vec::new();
+        let mut texts = Vec::new();
+        for Outgoing { channel, fields, what } in messages {
+            self.message_ids += 1;
+            let id = self.message_ids;
+            let client_id = match &session {
+                Some(session) if what != What::Handshake => format!(",\"clientId\":\"{session}\""),
+                _ => String::new(),
+            };
+            texts.push(format!("{{\"channel\":\"{channel}\",\"id\":\"{id}\"{client_id}{fields}}}"));
+            if what == What::Connect {
+                // The older connect may stay without an answer.
+                for awaited in self.clients[client].awaited.values_mut().filter(|awaited| awaited.what == What::Connect)
+                {
+                    awaited.owed = false;
+                }
+            }
+            self.clients[client].awaited.insert(id, Awaited { route, owed: true, what });
+            ids.push(id);
+        }
+        (format!("[{}]", texts.join(",")), ids)
+    }
+}
