@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT,
-    SEC_WEBSOCKET_VERSION, SET_COOKIE, UPGRADE,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN,
+    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_VERSION, SET_COOKIE, UPGRADE,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -15,7 +15,7 @@ use websocket::handshake;
 
 use super::connection::Connection;
 use super::origin::{self, Origin};
-use super::{Body, closing, cookie, is_callback, text, unread};
+use super::{Body, closing, cookie, form, is_callback, text, unread};
 use crate::settings::{Settings, TransportName};
 use crate::shard::{ExchangeId, HttpTransport, Request as Exchange};
 
@@ -31,7 +31,8 @@ pub(crate) async fn answer(
     if origin == Origin::Foreign {
         let metrics = connection.node.shard.borrow().metrics().clone();
         metrics.origins_refused.add(1);
-        tracing::debug!(origin = ?request.headers().get("origin"), "origin refused");
+        let named = request.headers().get(ORIGIN).map(|origin| origin.as_bytes().escape_ascii().to_string());
+        tracing::debug!(origin = named, "origin refused");
         return unread(text(StatusCode::FORBIDDEN, "this origin is not allowed\n"), &request);
     }
     let mut response = match *request.method() {
@@ -87,8 +88,11 @@ async fn callback_polling(
     let mut callbacks = Vec::new();
     let mut batch = Batch::default();
     let query = request.uri().query().unwrap_or_default();
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        if name == settings.callback_parameter.as_str() {
+    for field in form::fields(query.as_bytes()) {
+        let Some((name, value)) = field else {
+            return text(StatusCode::BAD_REQUEST, "the query is not UTF-8\n");
+        };
+        if name == settings.callback_parameter {
             callbacks.push(value);
         } else if name == "message" {
             batch.add(&value);
@@ -103,7 +107,7 @@ async fn callback_polling(
     let Some(batch) = batch.finish() else {
         return text(StatusCode::BAD_REQUEST, "there is no message\n");
     };
-    let transport = HttpTransport::CallbackPolling(callback.as_ref().into());
+    let transport = HttpTransport::CallbackPolling(callback.as_str().into());
     let browser = cookie::browser(request.headers(), settings);
     exchange(connection, settings, transport, browser, batch).await
 }
@@ -247,12 +251,13 @@ async fn collect(body: Incoming, settings: &Settings) -> Result<Bytes, Refusal> 
 /// The batch in a body: JSON, or the `message` fields of a form (Bayeux 1.0 §1.7). The first byte decides and not the
 /// declared type: Faye's cross-origin transport sends forms that do not say so, and tools like curl call JSON a form.
 fn batch_of(body: Bytes) -> Result<String, Refusal> {
+    let refusal = Refusal { status: StatusCode::BAD_REQUEST, text: "the body is not UTF-8\n", close: false };
     if !body.starts_with(b"message=") {
-        let refusal = Refusal { status: StatusCode::BAD_REQUEST, text: "the body is not UTF-8\n", close: false };
         return String::from_utf8(body.into()).map_err(|_| refusal);
     }
     let mut batch = Batch::default();
-    for (name, value) in form_urlencoded::parse(&body) {
+    for field in form::fields(&body) {
+        let Some((name, value)) = field else { return Err(refusal) };
         if name == "message" {
             batch.add(&value);
         }
@@ -293,6 +298,7 @@ mod tests {
         assert_eq!(batch_of(two).ok().as_deref(), Some(r#"[{"a":1},{"b":2}]"#));
         assert_eq!(batch_of(Bytes::from_static(b"[1]")).ok().as_deref(), Some("[1]"));
         assert!(batch_of(Bytes::from_static(b"[\"\xff\"]")).is_err());
+        assert!(batch_of(Bytes::from_static(b"message=%22%ff%22")).is_err());
     }
 
     #[test]

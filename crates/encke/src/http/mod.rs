@@ -5,6 +5,7 @@ pub(crate) mod bayeux;
 pub(crate) mod callback;
 pub(crate) mod connection;
 pub(crate) mod cookie;
+pub(crate) mod form;
 pub(crate) mod metrics;
 pub(crate) mod origin;
 pub(crate) mod routes;

@@ -120,6 +120,8 @@ fn requests_that_are_no_calls_get_400() {
         "/cometd?jsonp=cb&message=".into(),
         "/cometd?jsonp=cb&message=%5B".into(),
         "/cometd?jsonp=cb&message=%ff%fe".into(),
+        format!("/cometd?jsonp=cb&x=%ff&message={message}"),
+        format!("/cometd?jsonp=cb%ff&message={message}"),
     ] {
         let response = http.get(&target);
         assert_eq!(response.status, 400, "{target}");

@@ -298,7 +298,7 @@ fn mailbox_messages_max_makes_the_sender_wait() {
 fn browser_sessions_max_tells_further_windows_to_poll() {
     let server = TestServer::start(Settings { browser_sessions_max: 2, ..settings() });
     let first = server.poller();
-    let mut windows = vec![Poller::open(first.http.again()), Poller::open(first.http.again()), first];
+    let mut windows = [Poller::open(first.http.again()), Poller::open(first.http.again()), first];
     for (held, window) in windows.iter_mut().take(2).enumerate() {
         window.start_poll(json!({}));
         server.wait_for_exactly("encke_held_connects", held as u64 + 1);

@@ -275,6 +275,25 @@ fn a_client_that_left_without_a_word_misses_nothing_until_it_expires() {
     assert_eq!(data, [json!(0), json!(1), json!(2)]);
 }
 
+/// Lets nobody in.
+struct Closed;
+
+impl encke::Application for Closed {
+    fn handshake(&self, _ext: Option<&str>) -> encke::Decision {
+        encke::Decision::Deny("closed")
+    }
+}
+
+#[test]
+fn who_is_not_let_in_gets_no_session_and_is_told_not_to_try_again() {
+    let server = TestServer::serving(settings(), Closed);
+    let reply = server.http().call(json!({"id": "1", "channel": "/meta/handshake", "ext": {"token": "x"}}));
+    let expected = json!({"id": "1", "channel": "/meta/handshake", "successful": false, "error": "403::handshake_denied",
+        "advice": {"reconnect": "none"}});
+    assert_eq!(reply, expected);
+    assert_eq!((server.metric("encke_sessions"), server.metric("encke_sessions_refused")), (0, 1));
+}
+
 #[test]
 fn kicking_somebody_who_is_not_there_does_nothing() {
     let server = TestServer::start(settings());

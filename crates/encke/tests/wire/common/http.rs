@@ -183,7 +183,12 @@ impl Response {
 
 impl Http {
     pub fn connect(address: SocketAddr) -> Http {
-        Http { tcp: Tcp::connect(address), cookie: None, address }
+        Http::on(TcpStream::connect(address).expect("a connection"), address)
+    }
+
+    /// On a connection that is there already.
+    pub fn on(stream: TcpStream, address: SocketAddr) -> Http {
+        Http { tcp: Tcp::of(stream), cookie: None, address }
     }
 
     /// Another connection of the same browser.

@@ -1,0 +1,52 @@
+//! No more files (row 40 of `docs/bad-input.md`). In a process of its own: the limit is the process's.
+
+#[allow(dead_code, unused_imports)]
+#[path = "wire/common/mod.rs"]
+mod common;
+
+use std::fs::File;
+use std::time::Duration;
+
+use common::{Http, TestServer, settings, wait_until};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+fn metric(scraper: &mut Http, name: &str) -> u64 {
+    let page = scraper.get("/metrics").text();
+    let line = page.lines().find(|line| line.starts_with(name)).expect("the metric");
+    line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+}
+
+/// The accept loop waits instead of spinning, those who are connected are served, and those who waited are when there is room.
+#[test]
+fn without_a_free_file_nobody_is_accepted_and_nothing_else_suffers() {
+    let server = TestServer::start(settings());
+    let mut neighbour = server.neighbour();
+    let mut scraper = server.http();
+    assert_eq!(metric(&mut scraper, "encke_accept_failures_total"), 0);
+    let waiting: Vec<socket2::Socket> = (0..20)
+        .map(|_| socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket"))
+        .collect();
+
+    let before = getrlimit(Resource::Nofile);
+    let open = std::fs::read_dir("/proc/self/fd").expect("a list").flatten();
+    let highest = open.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok()).max();
+    let limit = Rlimit { current: highest.map(|highest| highest + 1), ..before };
+    setrlimit(Resource::Nofile, limit).expect("a lower limit");
+    let fill: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    for socket in &waiting {
+        socket.connect(&server.address().into()).expect("the kernel lets it wait");
+    }
+    wait_until("an accept fails", || metric(&mut scraper, "encke_accept_failures_total") > 0);
+    std::thread::sleep(Duration::from_millis(1_000));
+    let failures = metric(&mut scraper, "encke_accept_failures_total");
+    assert!(failures < 100, "{failures} tries in a second");
+    neighbour.lives(&server);
+
+    drop(fill);
+    setrlimit(Resource::Nofile, before).expect("the limit of before");
+    for socket in waiting {
+        let mut http = Http::on(std::net::TcpStream::from(socket), server.address());
+        assert_eq!(http.get("/healthz").status, 200);
+    }
+    neighbour.lives(&server);
+}

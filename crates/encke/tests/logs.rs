@@ -1,0 +1,67 @@
+//! What the logs say, at their most talkative (row 39 of `docs/bad-input.md`). In a process of its own: it has one log.
+
+#[allow(dead_code, unused_imports)]
+#[path = "wire/common/mod.rs"]
+mod common;
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use common::{TestServer, Ws, settings};
+use serde_json::json;
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whoever reads the logs can neither take a session over nor read what is published; whoever sends names cannot write into them.
+#[test]
+fn the_logs_hold_no_secrets_and_nobody_else_writes_lines_into_them() {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .init();
+    let server = TestServer::start(settings());
+
+    let mut poller = server.poller();
+    let cookie = poller.http.cookie.clone().expect("a cookie");
+    poller.call(json!({"id": "1", "channel": "/a\nFORGED one", "data": "SECRET-data"}));
+    poller.call(json!({"id": "2", "channel": "/meta/subscribe", "subscription": "/a\u{1b}[31m\r\nFORGED two"}));
+    poller.call(json!({"id": "3", "channel": "/fine", "data": "SECRET-data", "ext": {"token": "SECRET-token"}}));
+    let foreign = [("origin", "http://evil.example/\tFORGED"), ("authorization", "Bearer SECRET-header")];
+    server.http().request("POST", "/cometd?token=SECRET-query", &foreign, b"[]");
+    server.http().post_raw(r#"[{"channel":"/meta/handshake","ext":{"password":"SECRET-password"}}]"#);
+    let mut ws = Ws::connect(server.address(), &[]);
+    ws.handshake();
+    ws.send_raw(common::raw_frame(0x83, b"FORGED"));
+    ws.closed();
+    server.http().request("GET", "/cometd?jsonp=FORGED%0aFORGED()&message=x", &[], b"");
+    let (poller_id, ws_id) = (poller.id.clone(), ws.id.clone());
+    server.handle.disconnect(&poller_id);
+    poller.poll(json!({}));
+    server.stop();
+
+    let text = String::from_utf8(log.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).expect("text");
+    assert!(text.contains("session opened"), "the log is on:\n{text}");
+    for secret in [poller_id.as_str(), &ws_id, &cookie, "SECRET"] {
+        assert!(!text.contains(secret), "{secret} in:\n{text}");
+    }
+    for line in text.lines() {
+        assert!(line.starts_with("20"), "every line begins with its time: {line}");
+        assert!(!line.contains(['\u{1b}', '\r', '\t']), "{line:?}");
+    }
+}
