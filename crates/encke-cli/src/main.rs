@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 nobody answers there.
 
+mod allocator;
 mod args;
 mod assets;
 mod config;
@@ -16,11 +17,8 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 
-/// Less memory per idle session than glibc's.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
+    allocator::give_memory_back();
     let matches = match args::command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return args::complain(&error),
