@@ -1,5 +1,5 @@
-//! Polls that are many, doubled, never read or torn away (rows 31 and 32 of `docs/bad-input.md`; what waits is lost to none of
-//! them, see `docs/bad-input.md`).
+//! Polls that are many, doubled, never read or torn away: one is held, and none of them loses what waits
+//! (rows 31 and 32 of `docs/bad-input.md`).
 
 use std::time::Duration;
 

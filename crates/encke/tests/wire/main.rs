@@ -11,6 +11,7 @@ mod jsonp;
 mod limits;
 mod long_polling;
 mod origins;
+mod page;
 mod sessions;
 mod slow_consumers;
 mod transports;
