@@ -1,8 +1,8 @@
 //! What clients do that they should not: garbage, things that are refused, and the ids of others.
 
-use encke::shard::{HttpTransport, Request};
+use encke::shard::{ExchangeId, HttpTransport, Request};
 
-use crate::client::{Route, odd};
+use crate::client::{Awaited, Phase, Route, What, odd};
 use crate::network::{Exchange, State, Up};
 use crate::script::Transport;
 use crate::world::World;
@@ -68,61 +68,73 @@ impl World {
         }
     }
 
-    /// A stranger knows, or guesses, the client id of another.
+    /// A stranger knows, or guesses, the client ids of others.
     fn use_a_foreign_id(&mut self, client: usize) {
         if self.checker.sessions.is_empty() {
             return;
         }
+        let shard = self.rng.below(self.shards.len());
+        if self.rng.chance(500) {
+            let conn = self.network.open(client, shard, self.scenario.kernel_bytes, None);
+            self.clients[client].old_conns.push(conn);
+            // The socket is sent from shard to shard, with replies still to be written.
+            for _ in 0..=self.rng.below(4) {
+                let (text, _) = self.theft(client, Route::Conn(conn));
+                self.network.conns[conn].up.push_back(Up::Text(text, None));
+            }
+            return;
+        }
+        let number = self.network.exchanges.len();
+        let (body, id) = self.theft(client, Route::Exchange(number));
+        let exchange = ExchangeId { shard: shard as u16, number: number as u64 };
+        let request = Request { exchange, transport: HttpTransport::LongPolling, browser: None, body: body.clone() };
+        self.network.request(Exchange {
+            client,
+            session: None,
+            transport: Transport::LongPolling,
+            ids: vec![id],
+            connects: true,
+            sign_of_life: false,
+            body,
+            state: State::Sent(Box::new(request)),
+            client_waits: true,
+            shard,
+        });
+    }
+
+    /// A message with the id of some session that is not the sender's to use. It has to be refused.
+    fn theft(&mut self, client: usize, route: Route) -> (String, u64) {
         let session = self.rng.below(self.checker.sessions.len());
         let victim = &self.checker.sessions[session];
-        let mut id = victim.text.clone();
-        let known = self.rng.chance(500);
+        let mut stolen = victim.text.clone();
         // Whoever knows the id of a session that no browser opened may use it: then it is only guessed, and wrong.
         let protected = victim.cookie && !self.scenario.settings.iter().any(|settings| settings.trust_client_session);
-        let over_socket = self.rng.chance(500);
-        if !(known && protected) {
-            let last = if id.ends_with('0') { '1' } else { '0' };
-            id.pop();
-            id.push(last);
+        if !protected || self.rng.chance(500) {
+            let last = if stolen.ends_with('0') { '1' } else { '0' };
+            stolen.pop();
+            stolen.push(last);
         }
         let (channel, fields) = self.rng.pick(&THEFTS);
-        let body = format!("[{{\"channel\":\"{channel}\",\"clientId\":\"{id}\"{fields}}}]");
-        let shard = self.rng.below(self.shards.len());
-        self.clients[client].nameless += 1;
-        if over_socket {
-            let conn = self.network.open(client, shard, self.scenario.kernel_bytes, None);
-            self.network.conns[conn].up.push_back(Up::Text(body, None));
-            self.clients[client].old_conns.push(conn);
-        } else {
-            let number = self.network.exchanges.len();
-            let exchange = encke::shard::ExchangeId { shard: shard as u16, number: number as u64 };
-            let request =
-                Request { exchange, transport: HttpTransport::LongPolling, browser: None, body: body.clone() };
-            let (session, ids, connects) = (None, Vec::new(), true);
-            let (state, transport) = (State::Sent(Box::new(request)), Transport::LongPolling);
-            let (client_waits, sign_of_life) = (true, false);
-            self.network.request(Exchange {
-                client,
-                session,
-                transport,
-                ids,
-                connects,
-                sign_of_life,
-                body,
-                state,
-                client_waits,
-                shard,
-            });
-        }
+        self.message_ids += 1;
+        let id = self.message_ids;
+        self.clients[client].awaited.insert(id, Awaited { route, owed: true, what: What::Odd });
+        (format!("[{{\"channel\":\"{channel}\",\"id\":\"{id}\",\"clientId\":\"{stolen}\"{fields}}}]"), id)
     }
 
     /// A new session while the old one lives: the old one is left to expire.
     fn shake_hands_again(&mut self, client: usize) {
         let Some(session) = self.clients[client].session() else { return };
-        if self.may_send(client, false) {
-            self.lose_sight(client);
-            self.forsake(client, session);
-            self.clients[client].next_ms = self.now.ms;
+        if !self.may_send(client, false) {
+            return;
+        }
+        self.lose_sight(client);
+        self.forsake(client, session);
+        let state = &mut self.clients[client];
+        state.next_ms = self.now.ms;
+        // On a WebSocket that stays, what was asked in the old session is answered all the same.
+        for awaited in state.awaited.values_mut() {
+            let stays = state.conn.is_some_and(|conn| awaited.route == Route::Conn(conn));
+            awaited.owed |= stays && matches!(awaited.what, What::Publish(_));
         }
     }
 
@@ -160,10 +172,8 @@ impl World {
                 }
             }
         }
-        if state.phase == crate::client::Phase::Shaking
-            && !state.awaited.values().any(|awaited| awaited.what == crate::client::What::Handshake)
-        {
-            state.phase = crate::client::Phase::Away;
+        if state.phase == Phase::Shaking && !state.awaited.values().any(|awaited| awaited.what == What::Handshake) {
+            state.phase = Phase::Away;
         }
     }
 
@@ -177,7 +187,7 @@ impl World {
 
     fn lose_sight_of(&mut self, client: usize, route: Route) {
         // What is under way elsewhere is not in doubt, but the streams are.
-        let elsewhere: Vec<(u64, crate::client::Awaited)> = self.clients[client]
+        let elsewhere: Vec<(u64, Awaited)> = self.clients[client]
             .awaited
             .iter()
             .filter(|(_, awaited)| awaited.route != route)
