@@ -32,10 +32,6 @@ title_of() {
 }
 
 run_script() {
-    if [ ! -f "scripts/$1.sh" ]; then
-        echo "   skipped: there is no scripts/$1.sh"
-        return
-    fi
     bash "scripts/$1.sh"
 }
 
