@@ -115,7 +115,9 @@ impl World {
         let state = &mut self.network.exchanges[exchange];
         state.client_waits = false;
         let (session, body, ids, connects) = (state.session, state.body.clone(), state.ids.clone(), state.connects);
+        // Not what a stranger sent without a cookie: sent again it would have one.
         let again = awaited
+            && state.sign_of_life
             && self.clients[client].transport != Transport::WebSocket
             && self.clients[client].session() == session
             && self.clients[client].phase != Phase::Vanished;
