@@ -181,20 +181,21 @@ impl Write for Io {
     }
 }
 
-/// Waits until the peer has closed, too, so that its last bytes do not reset the connection under what we
-/// said last (RFC 6455 §7.1.1, RFC 9112 §9.6).
+/// Waits until the peer has closed, too, so that its last bytes do not reset the connection under what we said last
+/// (RFC 6455 §7.1.1, RFC 9112 §9.6): for a moment, and for so many bytes.
 pub(crate) async fn linger(tcp: &TcpStream) {
     let drain = async {
-        let mut bytes = [0; 512];
-        loop {
-            if tcp.readable().await.is_err() {
-                return;
-            }
+        let mut bytes = [0; 4096];
+        let mut drained = 0;
+        while drained < LINGER_BYTES_MAX && tcp.readable().await.is_ok() {
             match tcp.try_read(&mut bytes) {
                 Ok(0) => return,
+                Ok(count) => drained += count,
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
-                _ => {}
+                Err(_) => {}
             }
+            // A peer that floods must not keep the others of this thread waiting.
+            tokio::task::yield_now().await;
         }
     };
     let _late = tokio::time::timeout(LINGER, drain).await;
@@ -202,3 +203,5 @@ pub(crate) async fn linger(tcp: &TcpStream) {
 
 /// How long a closed connection waits for its peer.
 const LINGER: Duration = Duration::from_secs(1);
+/// Bytes that a closed connection still reads, and throws away: a few times what the kernel had taken already.
+const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;

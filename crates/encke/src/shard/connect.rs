@@ -22,7 +22,8 @@ impl Shard {
         let circumstances = Circumstances {
             advice: message.advice,
             may_hold: !self.draining && (socket || batch.len == 1),
-            queued: !socket && session.urgent,
+            // While a response is on its way nothing more can be delivered: the connect waits for its fate.
+            queued: !socket && session.urgent && session.in_flight.is_none(),
         };
         let mut advice = None;
         let mut successful = true;

@@ -141,7 +141,7 @@ fn heard_numbers(messages: &[Value]) -> Vec<u64> {
 #[test]
 fn a_response_that_is_not_read_is_not_delivered() {
     for connection in ["keep-alive", "close"] {
-        let server = TestServer::start(Settings { keep_alive_timeout_ms: 500, max_interval_ms: 30_000, ..settings() });
+        let server = TestServer::start(Settings { keep_alive_timeout_ms: 500, ..settings() });
         let mut poller = server.poller();
         poller.subscribe("/big");
         publish_much(&server);
@@ -157,10 +157,31 @@ fn a_response_that_is_not_read_is_not_delivered() {
     }
 }
 
+/// The client has given a response up and asks again on another connection: it gets no empty answers meanwhile.
+#[test]
+fn a_connect_waits_for_the_fate_of_the_response_before_it() {
+    let server = TestServer::start(settings());
+    let mut poller = server.poller();
+    poller.subscribe("/big");
+    publish_much(&server);
+    let mut unread = poller.http.again();
+    unread.tcp = Tcp::narrow(server.address());
+    let body = poller.connect_message("unread", json!({})).to_string();
+    unread.send("POST", "/cometd", &[], body.as_bytes());
+    // The first bytes are there: the response is on its way.
+    unread.tcp.read_ahead(1);
+    server.handle.publish("/big", r#"{"number":15}"#).expect("taken");
+    server.wait_for("encke_publications", 16);
+    poller.start_poll(json!({}));
+    server.wait_for_exactly("encke_held_connects", 1);
+    unread.tcp.reset();
+    assert_eq!(heard_numbers(&poller.end_poll()), (0..16).collect::<Vec<u64>>());
+}
+
 #[test]
 fn a_large_response_arrives_whole_however_slowly_it_is_read() {
     for connection in ["keep-alive", "close"] {
-        let server = TestServer::start(Settings { keep_alive_timeout_ms: 700, max_interval_ms: 30_000, ..settings() });
+        let server = TestServer::start(Settings { keep_alive_timeout_ms: 700, ..settings() });
         let mut poller = server.poller();
         poller.subscribe("/big");
         publish_much(&server);

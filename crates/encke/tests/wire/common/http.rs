@@ -69,6 +69,17 @@ impl Tcp {
         self.stream.write_all(bytes.as_ref())
     }
 
+    /// Sends the same over and over until the server ends the connection. It may read on for a moment, so that its last words are
+    /// not lost to a reset, but not for long.
+    #[track_caller]
+    pub fn flood(&mut self, bytes: &[u8]) {
+        let mut sent = 0;
+        while self.try_send(bytes).is_ok() {
+            sent += bytes.len();
+            assert!(sent < 64 * 1024 * 1024, "the server reads and reads");
+        }
+    }
+
     /// Ends the connection with a reset instead of an end.
     pub fn reset(self) {
         let socket = socket2::SockRef::from(&self.stream);

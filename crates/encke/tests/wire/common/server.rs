@@ -21,11 +21,12 @@ pub struct Neighbour {
     published: u64,
 }
 
-/// Settings for tests: a free port, one shard, a drain that waits for nobody, and connects that are held for longer than any test
-/// waits: what is answered was answered at once.
+/// Settings for tests: a free port, one shard, a drain that waits for nobody, and times that are longer than any test takes: what is
+/// answered was answered at once, and no session expires because the machine is busy.
 pub fn settings() -> Settings {
     let listen = ([127, 0, 0, 1], 0).into();
-    Settings { listen, shards: 1, timeout_ms: 60_000, drain_timeout_ms: 0, ..Settings::default() }
+    let (timeout_ms, max_interval_ms) = (60_000, 60_000);
+    Settings { listen, shards: 1, timeout_ms, max_interval_ms, drain_timeout_ms: 0, ..Settings::default() }
 }
 
 impl TestServer {
