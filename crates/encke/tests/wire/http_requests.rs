@@ -316,8 +316,8 @@ fn a_body_that_does_not_come_gets_408() {
 #[test]
 fn an_idle_connection_is_closed_and_a_held_connect_is_not_idle() {
     let server = TestServer::start(Settings {
-        keep_alive_timeout_ms: 200,
-        request_timeout_ms: 200,
+        keep_alive_timeout_ms: 500,
+        request_timeout_ms: 500,
         timeout_ms: 1_000,
         ..settings()
     });

@@ -319,7 +319,7 @@ fn client_interval_max_ms_bounds_what_a_client_asks_for() {
 
 #[test]
 fn max_interval_ms_is_how_long_a_silent_session_lives() {
-    let server = TestServer::start(Settings { max_interval_ms: 200, ..settings() });
+    let server = TestServer::start(Settings { max_interval_ms: 1_000, ..settings() });
     let mut silent = server.poller();
     let mut held = server.poller();
     held.subscribe("/a");

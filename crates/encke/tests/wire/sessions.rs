@@ -209,7 +209,7 @@ fn nobody_is_held_longer_than_the_limit_whatever_they_ask_for() {
 
 #[test]
 fn an_interval_lengthens_a_session_only_up_to_the_limit() {
-    let server = TestServer::start(Settings { client_interval_max_ms: 200, max_interval_ms: 200, ..settings() });
+    let server = TestServer::start(Settings { client_interval_max_ms: 200, max_interval_ms: 1_000, ..settings() });
     let mut poller = server.poller();
     let messages = poller.poll(json!({"advice": {"timeout": 0, "interval": 1e15}}));
     assert_eq!(messages[0]["advice"]["interval"], 200);
@@ -240,7 +240,7 @@ fn a_storm_of_connects_is_answered_one_by_one() {
 
 #[test]
 fn a_session_that_falls_silent_ends_and_its_messages_with_it() {
-    let server = TestServer::start(Settings { max_interval_ms: 300, ..settings() });
+    let server = TestServer::start(Settings { max_interval_ms: 1_500, ..settings() });
     let mut never_connected = server.http();
     let forgotten = never_connected.handshake();
     let mut poller = server.poller();

@@ -124,7 +124,7 @@ fn a_flood_of_pings_that_reads_no_pong_is_cut_off() {
 #[test]
 fn a_socket_without_a_word_is_closed() {
     let server =
-        TestServer::start(Settings { handshake_timeout_ms: 300, websocket_idle_timeout_ms: 600, ..settings() });
+        TestServer::start(Settings { handshake_timeout_ms: 1_000, websocket_idle_timeout_ms: 2_000, ..settings() });
     let mut without = server.websocket();
     let mut with = server.session();
     assert_eq!(without.closed(), (1008, "no session".into()));
@@ -137,10 +137,10 @@ fn a_socket_without_a_word_is_closed() {
 
 #[test]
 fn pings_and_pongs_of_the_client_are_signs_of_life() {
-    let server = TestServer::start(Settings { websocket_idle_timeout_ms: 500, ..settings() });
+    let server = TestServer::start(Settings { websocket_idle_timeout_ms: 2_000, ..settings() });
     let mut ws = server.session();
     for round in 0..8 {
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(std::time::Duration::from_millis(300));
         if round % 2 == 0 {
             ws.send_raw(frame(Opcode::Pong, b"unasked"));
         } else {
