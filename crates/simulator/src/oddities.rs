@@ -107,8 +107,11 @@ impl World {
         let session = self.rng.below(self.checker.sessions.len());
         let victim = &self.checker.sessions[session];
         let mut stolen = victim.text.clone();
-        // Whoever knows the id of a session that no browser opened may use it: then it is only guessed, and wrong.
-        let protected = victim.cookie && !self.scenario.settings.iter().any(|settings| settings.trust_client_session);
+        // Whoever knows the id of a session that no browser opened may use it, and so may a program's WebSocket without a
+        // cookie: then it is only guessed, and wrong.
+        let bare = matches!(route, Route::Conn(conn) if self.network.conns[conn].browser.is_none());
+        let protected =
+            victim.cookie && !bare && !self.scenario.settings.iter().any(|settings| settings.trust_client_session);
         if !protected || self.rng.chance(500) {
             let last = if stolen.ends_with('0') { '1' } else { '0' };
             stolen.pop();

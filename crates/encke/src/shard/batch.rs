@@ -120,7 +120,8 @@ impl Shard {
         (message.client_id.as_deref() == Some(session.id.as_str())).then_some(key)
     }
 
-    fn refuse_unknown(&mut self, batch: &mut Batch, message: &Message<'_>, kind: ChannelKind) {
+    /// Answers a message of a session that is not known, or not to whoever sent it.
+    pub(super) fn refuse_unknown(&mut self, batch: &mut Batch, message: &Message<'_>, kind: ChannelKind) {
         self.metrics.sessions_unknown.add(1);
         // Clients recover by this very pair of error and advice (CometD 9).
         let advice = (kind == ChannelKind::Connect).then(|| bayeux::advice::Advice::handshake().to_json());

@@ -2,7 +2,7 @@
 
 use bayeux::advice::Advice;
 use bayeux::session::{Circumstances, Verdict};
-use bayeux::{Message, Reply};
+use bayeux::{ChannelKind, Message, Reply};
 
 use super::batch::{Batch, Via};
 use super::effect::{Response, SessionKey};
@@ -12,13 +12,19 @@ use super::{Carrier, Held, HeldVia, Shard};
 
 impl Shard {
     pub(super) fn connect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        let socket = matches!(batch.via, Via::Socket(_));
+        if !socket {
+            self.leave_socket(key);
+        }
         self.supersede(key);
         if self.is_inactive(key) {
             self.end_later(key);
         }
-        let socket = matches!(batch.via, Via::Socket(_));
         let (now_ms, terms) = (self.now.ms, self.terms);
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(session) = self.sessions.get_mut(key) else {
+            // Its own last reply did not fit any more.
+            return self.refuse_unknown(batch, message, ChannelKind::Connect);
+        };
         let circumstances = Circumstances {
             advice: message.advice,
             may_hold: !self.draining && (socket || batch.len == 1),
@@ -99,6 +105,14 @@ impl Shard {
         session.held = Some(Box::new(Held { via, id: message.id.clone().map(bayeux::Id::into_owned), ext }));
         self.metrics.held.set(self.metrics.held.get() as usize + 1);
         self.arm(key);
+    }
+
+    /// The session goes on over requests: its WebSocket carries it no more, and a connect that is held there is answered there.
+    fn leave_socket(&mut self, key: SessionKey) {
+        if self.sessions.get(key).is_some_and(|session| matches!(session.carrier, Carrier::Socket(_))) {
+            self.answer_held(key, None);
+            self.detach(key);
+        }
     }
 
     /// A newer connect has come. The older one ends: its request with an error status, on a WebSocket without a word (CometD 9).

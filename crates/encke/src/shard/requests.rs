@@ -42,13 +42,10 @@ impl Shard {
             self.effects.push(Effect::Mail(home, Mail::Request(Box::new(request))));
             return Taken::Elsewhere(home);
         }
-        let session = client.and_then(|id| self.usable(&id, request.browser));
+        let session = client.and_then(|id| self.usable(&id, request.browser, false));
         let Request { exchange, transport, browser, .. } = request;
         let via = Via::Http { exchange, transport: transport.clone(), browser };
         let mut batch = Batch::new(via, &messages, session);
-        if session.is_some() && messages.iter().any(is_connect) {
-            self.leave_socket(session);
-        }
         self.process(&mut batch, &messages);
         self.spread();
         if !batch.held {
@@ -95,20 +92,14 @@ impl Shard {
         }
     }
 
-    /// The session of an id, if a request or WebSocket with this cookie may use it: knowing a client id is not enough for a
-    /// session that was opened by a browser (CometD 9: `402::session_unknown`).
-    pub(super) fn usable(&self, id: &Id, browser: Option<Id>) -> Option<SessionKey> {
+    /// The session of an id, if whoever came with this cookie may use it: knowing a client id is not enough for a session
+    /// that was opened by a browser (CometD 9: `402::session_unknown`). Only `programs`, on a WebSocket without any cookie, need no
+    /// more: browsers always send theirs, and Faye's client shakes hands over HTTP and takes no cookie along to its WebSocket.
+    pub(super) fn usable(&self, id: &Id, browser: Option<Id>, programs: bool) -> Option<SessionKey> {
         let key = self.sessions.find(id)?;
         let session = self.sessions.get(key)?;
-        let own = session.browser.is_none() || session.browser == browser;
+        let own = session.browser.is_none() || session.browser == browser || (programs && browser.is_none());
         (own || self.settings.trust_client_session).then_some(key)
-    }
-
-    /// The session goes on over requests: its WebSocket carries it no more.
-    fn leave_socket(&mut self, session: Option<SessionKey>) {
-        if let Some(key) = session {
-            self.detach(key);
-        }
     }
 
     /// Answers a request whose batch has been worked through.
@@ -172,10 +163,6 @@ impl Shard {
             Effect::Mail(shard, Mail::Response(exchange, response))
         });
     }
-}
-
-fn is_connect(message: &bayeux::Message<'_>) -> bool {
-    message.fault.is_none() && message.channel.as_deref() == Some(bayeux::channel::META_CONNECT)
 }
 
 fn take_all(outbox: &mut Outbox, body: &mut Vec<u8>) -> InFlight {

@@ -109,7 +109,7 @@ impl Shard {
         {
             return self.send_away(key, home);
         }
-        let session = client.and_then(|id| self.usable(&id, browser));
+        let session = client.and_then(|id| self.usable(&id, browser, true));
         if let Some(session) = session {
             self.carry(session, key, &messages);
         }
