@@ -3,8 +3,9 @@
 # `scripts/test.sh STEP…` runs only the steps named; `scripts/test.sh --list` names them.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-steps=(format lints tests docs simulator fuzz interop browser autobahn instructions)
+steps=(tidy format lints tests docs simulator fuzz interop browser autobahn instructions)
 
+step_tidy() { run_script tidy; }
 step_format() { cargo fmt --all --check; }
 step_lints() { cargo clippy --quiet --workspace --all-targets --locked -- -D warnings; }
 step_tests() { cargo test --quiet --workspace --locked; }
@@ -18,6 +19,7 @@ step_instructions() { run_script instructions; }
 
 title_of() {
     case $1 in
+        tidy) echo 'rules of the house' ;;
         format) echo 'formatting' ;;
         lints) echo 'lints, warnings are errors' ;;
         tests) echo 'unit and integration tests' ;;
