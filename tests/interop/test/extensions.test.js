@@ -1,0 +1,89 @@
+// The official client's extensions: what the server answers, and what it has to leave alone.
+
+import assert from "node:assert/strict";
+import {test} from "node:test";
+
+import {AckExtension} from "cometd/AckExtension.js";
+import {BinaryExtension} from "cometd/BinaryExtension.js";
+import {ReloadExtension} from "cometd/ReloadExtension.js";
+import {TimeStampExtension} from "cometd/TimeStampExtension.js";
+import {TimeSyncExtension} from "cometd/TimeSyncExtension.js";
+import {WebSocketTransport} from "cometd";
+import {adapt} from "cometd-nodejs-client";
+
+import {Inbox, connect, disconnect, newClient, nextMeta, subscribe} from "../src/client.js";
+import {Server} from "../src/server.js";
+
+adapt();
+
+/** Declares a test with a server and a way to make clients of it. */
+function testWithServer(name, run) {
+    test(name, async context => {
+        const server = new Server({timestamps: "true", timeout_ms: "1000"});
+        await server.start();
+        context.after(() => server.dispose());
+        await run(extensions => {
+            const client = newClient(server.origin + "/cometd", "websocket", new WebSocketTransport());
+            Object.entries(extensions).forEach(([key, extension]) => client.registerExtension(key, extension));
+            return client;
+        }, server);
+    });
+}
+
+testWithServer("binary: bytes arrive as they were sent", async newClient => {
+    const client = newClient({binary: new BinaryExtension()});
+    await connect(client);
+    const inbox = new Inbox();
+    await subscribe(client, "/binary", inbox);
+    const bytes = Uint8Array.from({length: 259}, (_, index) => index % 256);
+    client.publishBinary("/binary", bytes, true, {name: "all"});
+    const {data} = await inbox.next();
+    assert.deepEqual(new Uint8Array(data.data), bytes);
+    assert.deepEqual([data.last, data.meta], [true, {name: "all"}]);
+    await disconnect(client);
+});
+
+testWithServer("reload: a new page goes on with the session, and hears what came meanwhile", async (newClient, server) => {
+    const stored = new Map();
+    globalThis.window.sessionStorage = {
+        getItem: key => stored.get(key) ?? null,
+        setItem: (key, value) => stored.set(key, value),
+        removeItem: key => stored.delete(key)
+    };
+    const before = newClient({reload: new ReloadExtension()});
+    await connect(before);
+    await subscribe(before, "/news", new Inbox());
+    const id = before.getClientId();
+    before.reload();
+    await server.control("publish", "/news", "1");
+
+    const after = newClient({reload: new ReloadExtension()});
+    const inbox = new Inbox();
+    after.addListener("/meta/handshake", () => after.subscribe("/news", message => inbox.push(message)));
+    const {handshake} = await connect(after);
+    assert.deepEqual([handshake.ext.reload, after.getClientId()], [true, id]);
+    assert.equal((await inbox.next()).data, 1);
+    assert.equal(await server.control("sessions"), "sessions 1");
+    await disconnect(after);
+});
+
+testWithServer("timesync and timestamp: the clocks agree, as both run on this machine", async newClient => {
+    const timesync = new TimeSyncExtension();
+    const client = newClient({timesync, timestamp: new TimeStampExtension()});
+    const {connect: reply} = await connect(client);
+    assert.ok(Number.isFinite(Date.parse(reply.timestamp)), reply.timestamp);
+    assert.ok(Math.abs(timesync.getTimeOffset()) < 60_000, String(timesync.getTimeOffset()));
+    await disconnect(client);
+});
+
+testWithServer("ack: a client that offers it goes on without", async newClient => {
+    const client = newClient({ack: new AckExtension()});
+    const {handshake} = await connect(client);
+    assert.equal(handshake.ext?.ack, undefined);
+    const inbox = new Inbox();
+    await subscribe(client, "/a", inbox);
+    client.publish("/a", "hello");
+    assert.equal((await inbox.next()).data, "hello");
+    await nextMeta(client, "/meta/connect");
+    await disconnect(client);
+});
