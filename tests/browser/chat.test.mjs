@@ -60,10 +60,11 @@ test("a private message to no one stays in its field", { timeout: TEST_LIMIT_MS 
 
 test("markup is text", { timeout: TEST_LIMIT_MS }, async (t) => {
     const [johanna, caroline, browser] = await twoChatters(t);
-    await johanna.say("<b>bold</b> <img src=x onerror=\"document.title='owned'\"> & co");
+    const markup = "<b>bold</b> <img src=x onerror=\"document.title='owned'\"> & co";
+    await johanna.say(markup);
     await johanna.say("after the markup");
     await caroline.hears("after the markup");
-    assert.match((await caroline.heard())[0], /bold.* & co$/);
+    assert.equal((await caroline.heard())[0], markup);
     assert.equal(await caroline.page.locator("#log b, #log img").count(), 0);
     assert.equal(await caroline.page.title(), "Chat · Encke");
     browser.assertNoComplaints();
