@@ -342,7 +342,7 @@ impl Default for Settings {
             outbox_messages_max: 100_000,
             outbox_bytes_max: 16 * 1024 * 1024,
             callback_bytes_max: 64,
-            mailbox_messages_max: 16_384,
+            mailbox_messages_max: 1_024,
             fairness_budget_us: 2_000,
         }
     }

@@ -54,8 +54,12 @@ async fn receive(node: &Rc<Node>, mut mailbox: mpsc::Receiver<Parcel>) {
             }
         }
         node.settle();
-        // A full mailbox must not starve the sockets.
+        // A full mailbox must not starve the sockets; and while writing is behind, what others publish waits in it, so that
+        // they wait, too, once it is full.
         tokio::task::yield_now().await;
+        while node.is_behind() {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -80,7 +84,7 @@ async fn flush(node: Rc<Node>) {
                 let streams = node.streams.borrow();
                 shard.flush(node.now(), &mut Streams(&streams), &mut || started.elapsed() > budget)
             };
-            settle_quietly(&node);
+            node.settle();
             node.set_behind(more);
             if !more {
                 break;
@@ -91,13 +95,6 @@ async fn flush(node: Rc<Node>) {
             tokio::time::sleep(LATE_RETRY).await;
             node.confirmations.wake.notify_one();
         }
-    }
-}
-
-/// Carries out the effects of a flush.
-fn settle_quietly(node: &Node) {
-    if !node.shard.borrow().is_settled() {
-        node.settle();
     }
 }
 
@@ -172,8 +169,9 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Parcels taken from a mailbox before others go on.
-const PARCELS_AT_ONCE: usize = 256;
+/// Parcels taken from a mailbox before others go on: each may hold a burst of some hundred publications, and all of them
+/// together must not fill an outbox.
+const PARCELS_AT_ONCE: usize = 32;
 /// How often time passes for a shard: deadlines are kept to about this.
 const TICK: Duration = Duration::from_millis(32);
 /// Pause before a full mailbox is tried again.

@@ -215,6 +215,11 @@ impl Node {
         may
     }
 
+    /// Whether writing takes longer than its budget.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind.get()
+    }
+
     /// Notes whether writing has caught up.
     pub(crate) fn set_behind(&self, behind: bool) {
         if self.behind.replace(behind) && !behind {
