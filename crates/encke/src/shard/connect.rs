@@ -116,7 +116,7 @@ impl Shard {
     }
 
     /// A newer connect has come. The older one ends: its request with an error status, on a WebSocket without a word (CometD 9).
-    fn supersede(&mut self, key: SessionKey) {
+    pub(super) fn supersede(&mut self, key: SessionKey) {
         if let Some(held) = self.take_held(key)
             && let HeldVia::Exchange(exchange, _) = held.via
         {

@@ -200,11 +200,11 @@ impl Shard {
     }
 
     pub(super) fn socket(&self, key: SocketKey) -> Option<&Socket> {
-        self.sockets.get(key.index as usize).filter(|socket| socket.generation == key.generation)
+        self.sockets.get(key.index as usize).filter(|socket| socket.is(key))
     }
 
     pub(super) fn socket_mut(&mut self, key: SocketKey) -> Option<&mut Socket> {
-        self.sockets.get_mut(key.index as usize).filter(|socket| socket.generation == key.generation)
+        self.sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))
     }
 
     pub(super) fn socket_keys(&self) -> Vec<SocketKey> {
@@ -231,11 +231,7 @@ impl Shard {
             self.take_held(before);
             self.detach(before);
         }
-        if let Some(held) = self.take_held(session)
-            && let super::HeldVia::Exchange(exchange, _) = held.via
-        {
-            self.respond(exchange, super::Response::empty(self.settings.duplicate_connect_status));
-        }
+        self.supersede(session);
         self.detach(session);
         let Some(state) = self.sessions.get_mut(session) else { return };
         state.carrier = Carrier::Socket(socket);
@@ -319,7 +315,7 @@ impl Shard {
 
     /// Queues a frame that is for the socket and not for the session: behind the session's messages where there is one.
     fn push_on_socket(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
-        let Some(socket) = self.sockets.get_mut(key.index as usize).filter(|s| s.generation == key.generation) else {
+        let Some(socket) = self.sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else {
             return;
         };
         let session = socket.session;
