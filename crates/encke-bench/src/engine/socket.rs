@@ -1,0 +1,257 @@
+//! A TCP connection that never waits.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+
+use crate::engine::poll::{Interest, Poll};
+use crate::problem::Problem;
+
+/// A connection with what waits to be sent, and the beginning of a message whose end has not come yet. While nothing
+/// waits it has no heap.
+#[derive(Debug)]
+pub struct Socket {
+    stream: TcpStream,
+    connecting: bool,
+    watched: Option<Interest>,
+    unsent: Vec<u8>,
+    /// So much of `unsent` is sent already.
+    sent: usize,
+    kept: Vec<u8>,
+}
+
+/// What all sockets of a thread read into.
+#[derive(Debug)]
+pub struct Scratch(Vec<u8>);
+
+impl Socket {
+    /// Begins a connection; [`Socket::connected`] is to be called when it becomes writable.
+    ///
+    /// # Errors
+    /// The system refused at once.
+    pub fn connect(address: &SocketAddr) -> io::Result<Socket> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        match connect(&socket, address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let stream = TcpStream::from(socket);
+        Ok(Socket { stream, connecting: true, watched: None, unsent: Vec::new(), sent: 0, kept: Vec::new() })
+    }
+
+    /// Ends the connecting.
+    ///
+    /// # Errors
+    /// Nobody answers there.
+    pub fn connected(&mut self) -> io::Result<()> {
+        self.connecting = false;
+        self.stream.take_error()?.map_or(Ok(()), Err)
+    }
+
+    /// Whether the connection is still to be made.
+    pub fn is_connecting(&self) -> bool {
+        self.connecting
+    }
+
+    /// Bytes to send are appended here; [`Socket::flush`] sends them.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.unsent
+    }
+
+    /// How many bytes wait to be sent.
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent.len() - self.sent
+    }
+
+    /// Sends what the system takes. Nothing happens while connecting.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.connecting {
+            return Ok(());
+        }
+        while self.sent < self.unsent.len() {
+            match (&self.stream).write(&self.unsent[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => self.sent += sent,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.forget_sent();
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.sent = 0;
+        self.unsent.clear();
+        // Thousands wait here for long: they should not hold buffers. Small ones are taken again and again by a publisher.
+        if self.unsent.capacity() > UNSENT_BYTES_KEPT {
+            self.unsent = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Reads once. The bytes begin with what was kept; `None` if there is nothing to read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnexpectedEof`] where the peer closed, otherwise the connection is broken.
+    pub fn receive<'a>(&mut self, scratch: &'a mut Scratch) -> io::Result<Option<&'a mut [u8]>> {
+        let kept = self.kept.len();
+        let read = loop {
+            match (&self.stream).read(&mut scratch.0[kept..kept + READ_BYTES]) {
+                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed the connection")),
+                Ok(read) => break read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        };
+        if kept > 0 {
+            scratch.0[..kept].copy_from_slice(&self.kept);
+        }
+        Ok(Some(&mut scratch.0[..kept + read]))
+    }
+
+    /// Keeps what could not be used yet; the next [`Socket::receive`] begins with it.
+    ///
+    /// # Errors
+    /// It is longer than [`MESSAGE_BYTES_MAX`].
+    pub fn keep(&mut self, rest: &[u8]) -> io::Result<()> {
+        if rest.len() > MESSAGE_BYTES_MAX {
+            return Err(io::Error::other(format!("sent a message over {MESSAGE_BYTES_MAX} bytes")));
+        }
+        self.kept.clear();
+        if rest.is_empty() && self.kept.capacity() > 0 {
+            self.kept = Vec::new();
+        }
+        self.kept.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Tells `poll` what this socket waits for now; the first time, adds it there.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn watch(&mut self, poll: &Poll, token: u64) -> Result<(), Problem> {
+        let waits = self.connecting || self.sent < self.unsent.len();
+        let interest = if waits { Interest::ReadAndWrite } else { Interest::Read };
+        match self.watched.replace(interest) {
+            None => poll.add(&self.stream, token, interest),
+            Some(before) if before != interest => poll.change(&self.stream, token, interest),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The connection itself.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Not on every write: it would move megabytes for each few kilobytes sent.
+    fn forget_sent(&mut self) {
+        if self.sent > self.unsent.len() / 2 {
+            self.unsent.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}
+
+impl Scratch {
+    /// One for a thread. Its pages come to be when they are written to.
+    pub fn new() -> Scratch {
+        Scratch(vec![0; MESSAGE_BYTES_MAX + READ_BYTES])
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Scratch::new()
+    }
+}
+
+/// How much is read from one socket at once, in bytes: large enough that system calls do not count, small enough for the
+/// core's cache.
+pub const READ_BYTES: usize = 128 * 1024;
+/// The longest message or HTTP response that is accepted, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A buffer of at most so many bytes stays when all of it is sent.
+const UNSENT_BYTES_KEPT: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn wait(poll: &mut Poll, socket: &mut Socket) {
+        let mut ready = Vec::new();
+        socket.watch(poll, 1).expect("watched");
+        while ready.is_empty() {
+            poll.wait(Duration::from_secs(1), &mut ready).expect("waited");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_comes_again_with_more_behind_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+        let mut poll = Poll::new().expect("epoll");
+        let mut socket = Socket::connect(&listener.local_addr().expect("address")).expect("begun");
+        let (mut peer, _) = listener.accept().expect("accepted");
+        wait(&mut poll, &mut socket);
+        socket.connected().expect("connected");
+        let mut scratch = Scratch::new();
+        assert!(socket.receive(&mut scratch).expect("open").is_none());
+        for (sent, came) in [("one tw", &b"one tw"[..]), ("o", b"two")] {
+            peer.write_all(sent.as_bytes()).expect("sent");
+            wait(&mut poll, &mut socket);
+            let bytes = socket.receive(&mut scratch).expect("open").expect("bytes");
+            assert_eq!(bytes, came);
+            let rest = bytes[came.len() - came.len() / 3..].to_vec();
+            socket.keep(&rest).expect("short");
+        }
+        drop(peer);
+        wait(&mut poll, &mut socket);
+        let error = socket.receive(&mut scratch).expect_err("closed");
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_the_system_does_not_take_waits_and_is_sent_in_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+        let mut poll = Poll::new().expect("epoll");
+        let mut socket = Socket::connect(&listener.local_addr().expect("address")).expect("begun");
+        let (mut peer, _) = listener.accept().expect("accepted");
+        wait(&mut poll, &mut socket);
+        socket.connected().expect("connected");
+        let all: Vec<u8> = (0..8_000_000_u32).map(|number| (number / 7) as u8).collect();
+        socket.out().extend_from_slice(&all);
+        socket.flush().expect("open");
+        assert!(socket.unsent_bytes() > 0, "more than the system's buffers hold");
+        let reading = std::thread::spawn(move || {
+            let mut came = vec![0; 8_000_000];
+            peer.read_exact(&mut came).map(|()| came)
+        });
+        while socket.unsent_bytes() > 0 {
+            wait(&mut poll, &mut socket);
+            socket.flush().expect("open");
+        }
+        assert!(reading.join().expect("no panic").expect("all read") == all);
+    }
+
+    #[test]
+    fn a_closed_port_is_told_when_the_connect_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+        let address = listener.local_addr().expect("address");
+        drop(listener);
+        let mut poll = Poll::new().expect("epoll");
+        let Ok(mut socket) = Socket::connect(&address) else { return };
+        wait(&mut poll, &mut socket);
+        assert_eq!(socket.connected().expect_err("closed").kind(), ErrorKind::ConnectionRefused);
+    }
+}
