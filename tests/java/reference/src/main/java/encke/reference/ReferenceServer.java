@@ -39,6 +39,9 @@ import org.eclipse.jetty.websocket.server.WebSocketUpgradeHandler;
  * of input stops the server.
  */
 public final class ReferenceServer {
+    private static final int ACCEPT_QUEUE_CONNECTIONS = 4096;
+    private static final long CONNECTION_IDLE_MS = 120_000;
+
     private final Server server = new Server();
     private final ServerConnector connector = new ServerConnector(server);
     private final BayeuxServerImpl bayeux = new BayeuxServerImpl();
@@ -61,6 +64,9 @@ public final class ReferenceServer {
     private ReferenceServer(Arguments arguments) {
         connector.setHost("127.0.0.1");
         connector.setPort(arguments.port);
+        // A crowd comes all at once, and its connections may be quiet between two polls of 20 s.
+        connector.setAcceptQueueSize(ACCEPT_QUEUE_CONNECTIONS);
+        connector.setIdleTimeout(CONNECTION_IDLE_MS);
         server.addConnector(connector);
 
         ServletContextHandler context = new ServletContextHandler("/");
