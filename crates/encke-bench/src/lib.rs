@@ -7,9 +7,65 @@
 //! Load is *open*: every message has a planned time and is sent then, whether or not the server keeps up; its latency is
 //! counted from the planned time. So a server that stalls is charged for all that waited meanwhile (there is no
 //! "coordinated omission").
+//!
+//! The program `encke` has it as `encke bench`: [`command`] is the command line, [`run()`] does what it says.
 
 pub mod engine;
+pub mod machine;
 pub mod problem;
 pub mod report;
 pub mod run;
 pub mod scenario;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Arg, ArgMatches, Args, Command, value_parser};
+
+use crate::problem::Problem;
+use crate::run::{Interrupt, ReportOptions};
+
+/// The command `bench` with all scenarios, and `report`.
+pub fn command() -> Command {
+    let files = Arg::new("files").value_name("FILE").num_args(1..).required(true);
+    let report = Command::new("report")
+        .about("Lay reports side by side that --json has written")
+        .arg(files.value_parser(value_parser!(PathBuf)).help("Reports; ratios are to the first"));
+    Command::new("bench")
+        .about("Put load on a Bayeux server and report what arrived, and how late")
+        .after_help(
+            "encke bench SCENARIO -h shows the common options of a scenario, --help all. Exit codes: 0 done and holds, \
+             1 does not hold or failed, 2 wrong use, 3 unreachable or no Bayeux server.",
+        )
+        .arg_required_else_help(true)
+        .subcommand_required(true)
+        .subcommand_value_name("SCENARIO")
+        .subcommand_help_heading("Scenarios")
+        .subcommands(scenario::ALL.iter().map(|entry| entry.command()))
+        .subcommand(ReportOptions::augment_args(report))
+}
+
+/// Does what the matches of [`command`] say; what goes wrong is one line on stderr.
+///
+/// The exit code is 0 when the run holds, 1 when it does not or failed on the way, 2 for wrong use, 3 when the target
+/// cannot be reached or is no Bayeux server.
+pub fn run(matches: &ArgMatches) -> ExitCode {
+    match dispatch(matches) {
+        Ok(code) => code,
+        Err(problem) => {
+            eprintln!("encke: {problem}");
+            ExitCode::from(problem.exit_code())
+        }
+    }
+}
+
+fn dispatch(matches: &ArgMatches) -> Result<ExitCode, Problem> {
+    let (name, matches) = matches.subcommand().ok_or_else(|| Problem::Usage("name a scenario".into()))?;
+    let entry = scenario::ALL.iter().find(|entry| entry.name == name);
+    let entry = entry.ok_or_else(|| Problem::Usage(format!("there is no scenario {name}")))?;
+    let (report, common) = entry.run(matches, &Interrupt::on_signals()?)?;
+    if !common.outputs.quiet {
+        println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
+    }
+    Ok(if report.holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -32,6 +32,17 @@ pub enum Problem {
     Machine(String),
 }
 
+impl Problem {
+    /// The program's exit code: 2 for wrong use, 3 where no Bayeux server is, otherwise 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Problem::Usage(_) => 2,
+            Problem::Unreachable { .. } | Problem::NotBayeux { .. } => 3,
+            Problem::Server(_) | Problem::Machine(_) => 1,
+        }
+    }
+}
+
 impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Self {
         Problem::Machine(error.to_string())

@@ -63,6 +63,7 @@ pub(crate) fn command() -> Command {
                 .arg(Arg::new("count").long("count").value_name("N").value_parser(value_parser!(u64).range(1..)).help("Stop after so many messages"))
                 .arg(url),
         )
+        .subcommand(encke_bench::command())
 }
 
 /// Adds `--config`, `--set` and a flag for each option.
@@ -169,10 +170,18 @@ pub(crate) fn complain(error: &clap::Error) -> ExitCode {
 }
 
 fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
         && let Some(name) = given.strip_prefix("--")
     {
+        // The names of settings are for the server's commands only.
+        if !["encke serve", "encke config"].iter().any(|command| text.contains(&format!("Usage: {command}"))) {
+            return match error.get(ContextKind::SuggestedArg) {
+                Some(ContextValue::String(near)) => format!("{given}: there is no such flag; did you mean {near}?"),
+                _ => format!("{given}: there is no such flag; see --help"),
+            };
+        }
         return match options::find(&name.replace('-', "_")).or_else(|_| options::find(name)) {
             Err(NotFound::Refused(why)) => format!("{given}: CometD's option has no equivalent: {why}"),
             Err(NotFound::Unknown { nearest: Some(nearest) }) => match options::find(nearest) {
@@ -187,13 +196,12 @@ fn one_line(error: &clap::Error) -> String {
             Ok(found) => format!("{given}: the flag is --{}", options::flag(found.option.name)),
         };
     }
-    let text = error.to_string();
     let paragraph: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
     paragraph.join(" ").trim_start_matches("error: ").to_string()
 }
 
 /// The settings that `-h` shows.
-const COMMON: &[&str] = &["listen", "port", "shards", "transports", "demo", "log", "log_format"];
+const COMMON: &[&str] = &["listen", "port", "shards", "files", "transports", "demo", "log", "log_format"];
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! The program `encke`: the server, its configuration, and two small clients.
+//! The program `encke`: the server, its configuration, two small clients, and the load that measures servers.
 //!
 //! Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 nobody answers there.
 
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Some(("config", matches)) => config(matches),
         Some(("publish", matches)) => talk::publish(matches),
         Some(("subscribe", matches)) => talk::subscribe(matches),
+        Some(("bench", matches)) => encke_bench::run(matches),
         _ => ExitCode::from(USAGE),
     }
 }

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
     /// Bayeux over WebSocket.
+    #[value(alias = "jakarta_websocket", alias = "jetty_websocket")]
     Websocket,
     /// Bayeux over HTTP: each client has one connection for its held connect, publications share a few others.
+    #[value(alias = "long_polling")]
     LongPolling,
     /// No Bayeux: lines over WebSocket, for bare servers to compare with.
     ///

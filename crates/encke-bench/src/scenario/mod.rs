@@ -1,1 +1,95 @@
 //! What can be measured: one file a scenario.
+//!
+//! A scenario is its own command line options and what it does with a [`Bench`]; [`ALL`] has them in the order of the help.
+
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+
+use crate::problem::Problem;
+use crate::report::{Report, Setting};
+use crate::run::{Bench, Common, Interrupt};
+
+/// Something that can be measured. Its fields are its options on the command line.
+pub trait Scenario: Args {
+    /// Its name on the command line.
+    const NAME: &'static str;
+    /// One sentence: what it measures.
+    const TITLE: &'static str;
+    /// Which benchmark it stands for, by title and year, in a sentence or two.
+    const STANDS_FOR: &'static str;
+
+    /// Measures.
+    ///
+    /// # Errors
+    /// The options contradict each other, there is no server, or something failed before anything was measured.
+    /// A measurement that does not hold is no error but a report that says so.
+    fn run(&self, bench: &mut Bench) -> Result<Report, Problem>;
+}
+
+/// A scenario as the command line sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    command: fn() -> Command,
+    run: Run,
+}
+
+/// What runs a scenario: from the options as given to the report, and what it was asked along with it.
+type Run = fn(&ArgMatches, &Interrupt) -> Result<(Report, Common), Problem>;
+
+impl Entry {
+    /// Its subcommand.
+    pub fn command(&self) -> Command {
+        (self.command)()
+    }
+
+    /// Runs it with the options in `matches`.
+    ///
+    /// # Errors
+    /// As [`Scenario::run`].
+    pub fn run(&self, matches: &ArgMatches, interrupt: &Interrupt) -> Result<(Report, Common), Problem> {
+        (self.run)(matches, interrupt)
+    }
+}
+
+/// The scenarios, in the order of the help.
+pub const ALL: &[Entry] = &[];
+
+/// The entry of a scenario.
+#[allow(dead_code)]
+const fn entry<S: Scenario>() -> Entry {
+    Entry { name: S::NAME, command: command_of::<S>, run: run_of::<S> }
+}
+
+fn command_of<S: Scenario>() -> Command {
+    let own = S::augment_args(Command::new(S::NAME).next_help_heading("Scenario"));
+    let command = Common::augment_args(own.next_help_heading("Run"));
+    command.about(S::TITLE).after_help(S::STANDS_FOR).mut_arg("target", |arg| arg.display_order(0))
+}
+
+fn run_of<S: Scenario>(matches: &ArgMatches, interrupt: &Interrupt) -> Result<(Report, Common), Problem> {
+    let usage = |error: clap::Error| Problem::Usage(error.to_string());
+    let common = Common::from_arg_matches(matches).map_err(usage)?;
+    let scenario = S::from_arg_matches(matches).map_err(usage)?;
+    let settings = settings(&command_of::<S>(), matches);
+    let mut bench = Bench::new(common.clone(), settings, interrupt.clone())?;
+    let report = scenario.run(&mut bench)?;
+    Ok((bench.finish(report), common))
+}
+
+/// What was asked, in the order of the help; what only says where the report goes is left out.
+fn settings(command: &Command, matches: &ArgMatches) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for arg in command.get_arguments() {
+        let (id, Some(name)) = (arg.get_id().as_str(), arg.get_long()) else { continue };
+        if NOT_SETTINGS.contains(&id) {
+            continue;
+        }
+        let Ok(Some(values)) = matches.try_get_raw(id) else { continue };
+        let values: Vec<String> = values.map(|value| value.to_string_lossy().into_owned()).collect();
+        settings.push(Setting { name: name.into(), value: values.join(",") });
+    }
+    settings
+}
+
+const NOT_SETTINGS: &[&str] = &["help", "target", "label", "json", "csv", "html", "quiet", "pid"];

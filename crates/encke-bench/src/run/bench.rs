@@ -1,0 +1,95 @@
+//! One run of a scenario: what was asked, what it is asked of, and the report it begins with.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use super::interrupt::Interrupt;
+use super::options::Common;
+use super::progress::Progress;
+use super::target::Target;
+use crate::machine::{self, Process};
+use crate::problem::Problem;
+use crate::report::{FORMAT_VERSION, Report, Setting};
+use crate::scenario::Scenario;
+
+/// What a scenario is carried out with.
+#[derive(Debug)]
+pub struct Bench {
+    /// What all scenarios share.
+    pub common: Common,
+    /// The server's address.
+    pub target: Target,
+    /// Set by Ctrl-C: to be looked at some times a second.
+    pub interrupt: Interrupt,
+    /// To tell what goes on.
+    pub progress: Progress,
+    /// The server's process, where it can be watched.
+    pub server: Option<Process>,
+    settings: Vec<Setting>,
+    began: Instant,
+    began_unix_ms: u64,
+}
+
+impl Bench {
+    /// Begins a run: checks the target's URL, pins this process, finds the server's process.
+    ///
+    /// # Errors
+    /// The URL is none, there is no such process or core.
+    pub fn new(common: Common, settings: Vec<Setting>, interrupt: Interrupt) -> Result<Self, Problem> {
+        let target = Target::parse(&common.target)?;
+        let server = match common.pid {
+            Some(pid) => Some(Process::watch(pid)?),
+            None if machine::is_loopback(&target.host) => Process::listening_on(target.port),
+            None => None,
+        };
+        if let [core] = common.core[..] {
+            machine::pin(core)?;
+        }
+        let began_unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        let progress = Progress::new(common.outputs.quiet);
+        Ok(Bench { common, target, interrupt, progress, server, settings, began: Instant::now(), began_unix_ms })
+    }
+
+    /// The server's process.
+    ///
+    /// # Errors
+    /// It is not known.
+    pub fn watched(&self) -> Result<Process, Problem> {
+        let text = "the server's memory is measured here: give its process with --pid";
+        self.server.ok_or_else(|| Problem::Usage(text.into()))
+    }
+
+    /// The report of scenario `S` without what was measured, for [`Bench::finish`] to complete.
+    pub fn report<S: Scenario>(&self) -> Report {
+        Report {
+            format: FORMAT_VERSION,
+            scenario: S::NAME.into(),
+            title: S::TITLE.into(),
+            stands_for: S::STANDS_FOR.into(),
+            label: self.common.outputs.label.clone().unwrap_or_else(|| self.common.target.clone()),
+            target: self.common.target.clone(),
+            began_unix_ms: self.began_unix_ms,
+            machine: machine::facts(),
+            settings: self.settings.clone(),
+            holds: true,
+            ..Report::default()
+        }
+    }
+
+    /// Completes a report: how long it took, whether it was interrupted, and whether it holds, which it does when
+    /// nothing spoke against it so far and its result does, or all its trials where it has no single result.
+    pub fn finish(&self, mut report: Report) -> Report {
+        report.took_ms = self.began.elapsed().as_millis() as u64;
+        report.interrupted = self.interrupt.is_set();
+        let judged: Vec<usize> = match report.result {
+            Some(result) => vec![result],
+            None => (0..report.trials.len()).collect(),
+        };
+        let names_needed = judged.len() > 1;
+        for trial in judged.into_iter().filter_map(|index| report.trials.get(index)).filter(|trial| !trial.holds) {
+            report.holds = false;
+            let name = if names_needed { format!("{}: ", trial.name) } else { String::new() };
+            report.reasons.extend(trial.reasons.iter().map(|reason| format!("{name}{reason}")));
+        }
+        report
+    }
+}

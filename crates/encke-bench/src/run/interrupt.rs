@@ -1,0 +1,74 @@
+//! Ctrl-C: the first ends the measurement and gives the report so far, the second ends at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::problem::Problem;
+
+/// Whether the run is to end before its time. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// An interrupt that SIGINT and SIGTERM set; when one comes again, the process ends with code 130.
+    ///
+    /// # Errors
+    /// The system gives no thread, or takes no handler.
+    pub fn on_signals() -> Result<Interrupt, Problem> {
+        let interrupt = Interrupt::default();
+        let set = interrupt.clone();
+        on_each_signal(move || {
+            if set.is_set() {
+                std::process::exit(ENDED_BY_SIGNAL);
+            }
+            set.set();
+        })?;
+        Ok(interrupt)
+    }
+
+    /// Lets SIGINT pass, which a terminal sends to workers, too: who began them tells them when to end.
+    ///
+    /// # Errors
+    /// As [`Interrupt::on_signals`].
+    pub fn ignore_signals() -> Result<(), Problem> {
+        on_each_signal(|| {})
+    }
+
+    /// Whether the run is to end.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Ends the run.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `act` for each SIGINT and SIGTERM, on a thread of its own that ends with the process.
+fn on_each_signal(act: impl Fn() + Send + 'static) -> Result<(), Problem> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let listen = |kind: SignalKind| -> Result<Signal, Problem> {
+        let _inside = runtime.enter();
+        Ok(signal(kind)?)
+    };
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    let listening = move || {
+        runtime.block_on(async move {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => act(),
+                    _ = terminate.recv() => act(),
+                }
+            }
+        });
+    };
+    thread::Builder::new().name("signals".into()).spawn(listening)?;
+    Ok(())
+}
+
+/// 128 and the number of SIGINT, as shells say it.
+const ENDED_BY_SIGNAL: i32 = 130;

@@ -1,0 +1,105 @@
+//! What can be said of any run on the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::order::Transport;
+use super::parse;
+
+/// What all scenarios share.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// The server, http:// or ws://; /cometd where the URL has no path
+    #[arg(long, env = "ENCKE_URL", hide_env = true, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    pub target: String,
+    /// How long to measure, such as 500ms, 10s, 2m or 1h
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration)]
+    pub duration: Duration,
+    /// How long to run before measuring
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::duration)]
+    pub warm_up: Duration,
+    /// The server's process, to read its processor time and memory [default: whoever listens there on this machine]
+    #[arg(long, value_name = "PID", hide_short_help = true)]
+    pub pid: Option<u32>,
+    /// The core to stay on; with --workers one each, such as 1,2
+    #[arg(long, value_name = "N", value_delimiter = ',', hide_short_help = true)]
+    pub core: Vec<usize>,
+    /// What becomes of the report.
+    #[command(flatten)]
+    pub outputs: ReportOptions,
+}
+
+/// Where the report goes.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Report")]
+pub struct ReportOptions {
+    /// What the run is called in reports [default: the target]
+    #[arg(long, value_name = "NAME")]
+    pub label: Option<String>,
+    /// Write the report as JSON, to stdout in place of the text where no file is named
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+    /// Write the figures as CSV, to stdout in place of the text where no file is named
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub csv: Option<PathBuf>,
+    /// Write the report as a page with charts
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Say nothing on stderr while it runs
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// How Bayeux clients are carried.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Clients")]
+pub struct Carriage {
+    /// How clients are carried
+    #[arg(long, value_enum, default_value = "websocket", ignore_case = true)]
+    pub transport: Transport,
+    /// Clients that are being opened at the same time, per process
+    #[arg(long, value_name = "N", default_value = "64", value_parser = parse::count, hide_short_help = true)]
+    pub opening: u32,
+}
+
+/// At which rates to measure.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Rate")]
+pub struct Rates {
+    /// Messages per second, or several rates, one after another; where a search begins
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse::rate)]
+    pub rate: Vec<f64>,
+    /// Search the highest rate that loses nothing and stays under --p99
+    #[arg(long)]
+    pub find_max: bool,
+    /// The highest p99 latency that --find-max lets pass
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse::some_duration)]
+    pub p99: Duration,
+    /// Time for the whole search
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse::some_duration, hide_short_help = true)]
+    pub search_time: Duration,
+}
+
+/// How messages are sent and judged.
+#[derive(Clone, Debug, Args)]
+pub struct Sending {
+    /// Processes that share the clients
+    #[arg(long, value_name = "N", default_value = "1", value_parser = workers, hide_short_help = true)]
+    pub workers: u32,
+    /// Count messages that take longer as late, which no run may have
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration, hide_short_help = true)]
+    pub late_after: Duration,
+}
+
+/// As `count`, but no more than a machine has use for.
+fn workers(text: &str) -> Result<u32, String> {
+    parse::count(text)
+        .ok()
+        .filter(|count| *count <= WORKERS_MAX)
+        .ok_or(format!("a whole number from 1 to {WORKERS_MAX}"))
+}
+
+/// More processes than this share no load better.
+const WORKERS_MAX: u32 = 256;
