@@ -115,6 +115,7 @@ fn a_wrong_value_is_told_with_what_would_be_right() {
         ("listen = \"localhost\"", "FILE:1: listen = \"localhost\": an address and a port such as 127.0.0.1:8080"),
         ("port = 70000", "FILE:1: port = 70000: a whole number from 0 to 65535"),
         ("mounts = 7", "FILE:1: mounts = 7: a list"),
+        ("files = \"/nowhere\"", "FILE:1: files = /nowhere: a directory that is there and can be read"),
         ("cookie_name = 7", "FILE:1: cookie_name = 7: a text"),
     ];
     for (file, expected) in cases {

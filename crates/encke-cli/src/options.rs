@@ -124,6 +124,11 @@ pub(crate) const GROUPS: &[Group] = &[
             option("listen", &[], "Address and port to listen on. Port 0 takes a free one."),
             option("port", &[], "The port of `listen` alone. 0 takes a free one."),
             option("shards", &[], "How many shards (threads with their own sessions) to run. 0: one per core."),
+            option(
+                "files",
+                &[],
+                "A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.",
+            ),
         ],
     },
     Group {

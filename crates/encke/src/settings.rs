@@ -17,6 +17,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// How many shards (threads with their own sessions) to run. 0: one per core.
     pub shards: usize,
+    /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.
+    pub files: String,
 
     // ---- Bayeux timing
     /// How long a `/meta/connect` is held, in milliseconds.
@@ -220,6 +222,9 @@ impl Settings {
         if self.shards > SHARDS_MAX {
             return fail("shards", &self.shards, "0 (one per core) to 64");
         }
+        if !self.files.is_empty() && std::fs::read_dir(&self.files).is_err() {
+            return fail("files", &self.files, "a directory that is there and can be read");
+        }
         if !["", "Lax", "Strict", "None"].contains(&self.cookie_same_site.as_str()) {
             return fail("cookie_same_site", &self.cookie_same_site, "Lax, Strict, None or empty");
         }
@@ -293,6 +298,7 @@ impl Default for Settings {
         Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             shards: 0,
+            files: String::new(),
             timeout_ms: 20_000,
             interval_ms: 0,
             max_interval_ms: 10_000,

@@ -3,7 +3,7 @@
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Request, Response, StatusCode};
 
-use super::{Body, text};
+use super::{Body, whole};
 
 /// A file that is served as it is.
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +18,12 @@ pub struct Asset {
     pub etag: &'static str,
 }
 
-/// Answers with the asset of the request's path.
-pub(crate) fn answer<B>(assets: &'static [Asset], request: &Request<B>) -> Response<Body> {
+/// Answers with the asset of the request's path, if there is one.
+pub(crate) fn answer<B>(assets: &'static [Asset], request: &Request<B>) -> Option<Response<Body>> {
     let path = request.uri().path();
-    let Some(asset) = assets.iter().find(|asset| asset.path == path) else {
-        return text(StatusCode::NOT_FOUND, "there is nothing here\n");
-    };
+    let asset = assets.iter().find(|asset| asset.path == path)?;
     let known = request.headers().get(IF_NONE_MATCH).is_some_and(|tags| matches(tags, asset.etag));
-    let mut response = Response::new(if known { Body::default() } else { Body::from(asset.body) });
+    let mut response = Response::new(whole(if known { b"" } else { asset.body }));
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
@@ -38,7 +36,7 @@ pub(crate) fn answer<B>(assets: &'static [Asset], request: &Request<B>) -> Respo
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    response
+    Some(response)
 }
 
 /// RFC 9110 §13.1.2, weak comparison.

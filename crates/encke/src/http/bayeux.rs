@@ -15,7 +15,7 @@ use websocket::handshake;
 
 use super::connection::Connection;
 use super::origin::{self, Origin};
-use super::{Body, closing, cookie, form, is_callback, text, unread};
+use super::{Body, closing, cookie, form, is_callback, text, unread, whole};
 use crate::settings::{Settings, TransportName};
 use crate::shard::{ExchangeId, HttpTransport, Request as Exchange};
 
@@ -134,7 +134,7 @@ async fn exchange(
         Some(receipt) => receipt.attach(connection.health.clone(), answer.body),
         None => answer.body,
     };
-    let mut response = Response::new(Body::from(bytes));
+    let mut response = Response::new(whole(bytes));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
     let kind = if script && answer.status == 200 { "text/javascript; charset=utf-8" } else { "application/json" };
     let headers = response.headers_mut();
@@ -188,7 +188,7 @@ fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incom
         return text(StatusCode::BAD_REQUEST, "this is no WebSocket handshake\n");
     };
     *connection.upgrade.borrow_mut() = Some(cookie::browser(request.headers(), settings));
-    let mut response = Response::new(Body::default());
+    let mut response = Response::new(whole(""));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::connection::Connection;
-use super::{Body, text};
+use super::{Body, text, whole};
 use crate::net::node::Common;
 use crate::settings::Settings;
 use crate::shard::Meaning;
@@ -28,7 +28,7 @@ pub(crate) fn answer(connection: &Connection, settings: &Settings) -> Response<B
     if encode(&mut page, &registry).is_err() {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the metrics could not be written\n");
     }
-    let mut response = Response::new(Body::from(page));
+    let mut response = Response::new(whole(page));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response

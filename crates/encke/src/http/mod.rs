@@ -5,6 +5,7 @@ pub(crate) mod bayeux;
 pub(crate) mod callback;
 pub(crate) mod connection;
 pub(crate) mod cookie;
+pub(crate) mod files;
 pub(crate) mod form;
 pub(crate) mod metrics;
 pub(crate) mod origin;
@@ -16,14 +17,20 @@ pub use callback::is_callback;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
+use tower_http::services::fs::ServeFileSystemResponseBody;
 
-/// The body of a response: whole and in memory.
-pub(crate) type Body = Full<Bytes>;
+/// The body of a response: whole and in memory, or a file that is read while it is sent.
+pub(crate) type Body = Either<Full<Bytes>, ServeFileSystemResponseBody>;
+
+/// A body in memory.
+pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
+    Either::Left(Full::new(bytes.into()))
+}
 
 /// A response of plain text: a status and a short neutral sentence.
 pub(crate) fn text(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
+    let mut response = Response::new(whole(text));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response

@@ -62,7 +62,7 @@ fn judge(text: &str, origin: &HeaderValue, headers: &HeaderMap, uri: &Uri, setti
     if settings.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(text)) {
         return Origin::Allowed(origin.clone());
     }
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.authority().map(|a| a.as_str()));
+    let host = host_of(headers, uri);
     let same = text.split_once("://").is_some_and(|(scheme, rest)| {
         matches!(scheme, "http" | "https") && host.is_some_and(|host| same_host(scheme, rest, host))
     });
@@ -70,6 +70,15 @@ fn judge(text: &str, origin: &HeaderValue, headers: &HeaderMap, uri: &Uri, setti
         return Origin::Own;
     }
     if settings.allowed_origins.iter().any(|allowed| allowed == "*") { Origin::Anybody } else { Origin::Foreign }
+}
+
+/// Whether a request came by a name that is ours: for what only our own pages may read.
+pub(crate) fn came_by_our_name(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> bool {
+    host_of(headers, uri).is_none_or(|host| is_our_name(host, settings))
+}
+
+fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
+    headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.authority().map(|authority| authority.as_str()))
 }
 
 /// Whether an origin's host and port are those of the request, default ports understood.

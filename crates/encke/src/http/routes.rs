@@ -7,7 +7,7 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::connection::Connection;
-use super::{Body, assets, bayeux, metrics, text, unread};
+use super::{Body, assets, bayeux, files, metrics, text, unread};
 use crate::settings::Settings;
 
 /// Answers one request.
@@ -24,7 +24,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
             "/metrics" => metrics::answer(connection, &settings),
-            _ => assets::answer(connection.node.common.assets, &request),
+            _ => page(connection, &settings, &request).await,
         };
         unread(only_reading(request.method(), found), &request)
     };
@@ -33,6 +33,19 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
         connection.node.shard.borrow().metrics().requests_refused.add(1);
     }
     response
+}
+
+/// A page of the program or a file of its user. The program's own come first, except for the start page.
+async fn page(connection: &Connection, settings: &Settings, request: &Request<Incoming>) -> Response<Body> {
+    let is_start = request.uri().path() == "/";
+    if is_start && let Some(found) = files::answer(settings, request).await {
+        return found;
+    }
+    if let Some(found) = assets::answer(connection.node.common.assets, request) {
+        return found;
+    }
+    let found = if is_start { None } else { files::answer(settings, request).await };
+    found.unwrap_or_else(|| text(StatusCode::NOT_FOUND, "there is nothing here\n"))
 }
 
 /// Pages and figures are read, not written to.

@@ -22,7 +22,8 @@ pub(crate) fn run(
     mailbox: mpsc::Receiver<Parcel>,
     listener: Option<std::net::TcpListener>,
 ) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = match builder.enable_all().max_blocking_threads(FILE_THREADS_MAX).build_local(Default::default()) {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "a shard could not start"),
     };
@@ -168,6 +169,9 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
+
+/// Threads of one shard that read files; what more is asked for meanwhile waits, at most one file per connection.
+const FILE_THREADS_MAX: usize = 8;
 
 /// Parcels taken from a mailbox before others go on: each may hold a burst of some hundred publications, and all of them
 /// together must not fill an outbox.

@@ -6,6 +6,7 @@
 mod bayeux_messages;
 mod channel_names;
 mod common;
+mod files;
 mod http_requests;
 mod jsonp;
 mod limits;

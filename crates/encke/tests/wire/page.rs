@@ -2,10 +2,11 @@
 
 /// The page, and where its tests are.
 const PAGE: &str = include_str!("../../../../docs/bad-input.md");
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 14] = [
     ("bayeux_messages", include_str!("bayeux_messages.rs")),
     ("channel_names", include_str!("channel_names.rs")),
     ("file_descriptors", include_str!("../file_descriptors.rs")),
+    ("files", include_str!("files.rs")),
     ("http_requests", include_str!("http_requests.rs")),
     ("jsonp", include_str!("jsonp.rs")),
     ("limits", include_str!("limits.rs")),

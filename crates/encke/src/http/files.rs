@@ -1,0 +1,230 @@
+//! Files of a directory of the user's own (setting `files`), served by tower-http: media types, `ETag` and `Last-Modified`
+//! (RFC 9110 §13), ranges (RFC 9110 §14).
+//!
+//! What it opens is decided here: files below the directory, by their names, without following links. Everything that touches
+//! the disk runs on the runtime's threads for such calls, never on the shard's own.
+
+use std::future::{Ready, ready};
+use std::io::{self, Cursor, Read, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, IF_RANGE, RANGE};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Either;
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
+use tokio::task::spawn_blocking;
+use tower_http::services::fs::{Backend, File, Metadata, ServeDir};
+
+use super::{Body, origin, text};
+use crate::settings::Settings;
+
+/// Answers with the file of the request's path, if the settings name a directory and it is in there.
+pub(crate) async fn answer<B>(settings: &Settings, request: &Request<B>) -> Option<Response<Body>> {
+    let path = request.uri().path();
+    // An empty segment would make the redirection to a folder's `//name/` one to another server.
+    if settings.files.is_empty() || !matches!(*request.method(), Method::GET | Method::HEAD) || path.contains("//") {
+        return None;
+    }
+    if !origin::came_by_our_name(request.headers(), request.uri(), settings) {
+        return Some(text(StatusCode::MISDIRECTED_REQUEST, "this server has another name\n"));
+    }
+    let mut asked = Request::new(());
+    *asked.method_mut() = request.method().clone();
+    *asked.uri_mut() = request.uri().clone();
+    *asked.headers_mut() = request.headers().clone();
+    // Whether the range is one of the same file is not compared; the whole file is always a right answer (RFC 9110 §13.1.5).
+    if asked.headers().contains_key(IF_RANGE) {
+        asked.headers_mut().remove(RANGE);
+    }
+    let tree = Tree { root: Path::new(&settings.files).into(), found: Arc::default() };
+    let served = ServeDir::with_backend("", tree).ignore_multi_range_requests(true).try_call(asked).await;
+    let mut response = match served {
+        Ok(response) if response.status() == StatusCode::NOT_FOUND => return None,
+        Ok(response) => response.map(Either::Right),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            tracing::warn!(%error, path, "a file cannot be read");
+            return Some(text(StatusCode::SERVICE_UNAVAILABLE, "this cannot be read at the moment\n"));
+        }
+    };
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Some(kind) = headers.get(CONTENT_TYPE).and_then(in_utf_8) {
+        headers.insert(CONTENT_TYPE, kind);
+    }
+    Some(response)
+}
+
+/// A text's media type with its character set, which browsers would guess otherwise.
+fn in_utf_8(kind: &HeaderValue) -> Option<HeaderValue> {
+    let kind = kind.to_str().ok().filter(|kind| kind.starts_with("text/") && !kind.contains(';'))?;
+    HeaderValue::try_from(format!("{kind}; charset=utf-8")).ok()
+}
+
+/// The directory, for one request: what was found is kept from the first look at it until it is read.
+#[derive(Clone)]
+struct Tree {
+    root: Arc<Path>,
+    found: Arc<Mutex<Option<(PathBuf, Found)>>>,
+}
+
+/// A file or a folder that may be served.
+struct Found {
+    about: About,
+    content: Content,
+}
+
+#[derive(Clone, Copy)]
+struct About {
+    is_dir: bool,
+    bytes: u64,
+    modified: Option<SystemTime>,
+}
+
+enum Content {
+    Small(Cursor<Vec<u8>>),
+    Large(tokio::fs::File),
+}
+
+impl Tree {
+    async fn find(self, path: PathBuf) -> io::Result<Found> {
+        spawn_blocking(move || find(&self.root, &path)).await?
+    }
+
+    async fn open(self, path: PathBuf) -> io::Result<Found> {
+        let kept = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match kept {
+            Some((kept, found)) if kept == path => Ok(found),
+            _ => self.find(path).await,
+        }
+    }
+
+    async fn look(self, path: PathBuf) -> io::Result<About> {
+        let found = self.clone().find(path.clone()).await?;
+        let about = found.about;
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some((path, found));
+        Ok(about)
+    }
+}
+
+impl Backend for Tree {
+    type File = Found;
+    type Metadata = About;
+    type OpenFuture = Pin<Box<dyn Future<Output = io::Result<Found>> + Send>>;
+    type MetadataFuture = Pin<Box<dyn Future<Output = io::Result<About>> + Send>>;
+
+    fn open(&self, path: PathBuf) -> Self::OpenFuture {
+        Box::pin(self.clone().open(path))
+    }
+
+    fn metadata(&self, path: PathBuf) -> Self::MetadataFuture {
+        Box::pin(self.clone().look(path))
+    }
+}
+
+impl File for Found {
+    type Metadata = About;
+    type MetadataFuture<'a> = Ready<io::Result<About>>;
+
+    fn metadata(&self) -> Self::MetadataFuture<'_> {
+        ready(Ok(self.about))
+    }
+}
+
+impl Metadata for About {
+    fn is_dir(&self) -> bool {
+        self.is_dir
+    }
+
+    fn modified(&self) -> io::Result<SystemTime> {
+        self.modified.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl AsyncRead for Found {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.content {
+            Content::Small(bytes) => Pin::new(bytes).poll_read(cx, buf),
+            Content::Large(file) => Pin::new(file).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncSeek for Found {
+    fn start_seek(mut self: Pin<&mut Self>, position: SeekFrom) -> io::Result<()> {
+        match &mut self.content {
+            Content::Small(bytes) => Pin::new(bytes).start_seek(position),
+            Content::Large(file) => Pin::new(file).start_seek(position),
+        }
+    }
+
+    fn poll_complete(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        match &mut self.content {
+            Content::Small(bytes) => Pin::new(bytes).poll_complete(cx),
+            Content::Large(file) => Pin::new(file).poll_complete(cx),
+        }
+    }
+}
+
+/// Opens what is at `path` below `root`, name by name.
+fn find(root: &Path, path: &Path) -> io::Result<Found> {
+    let mut at = step(rustix::fs::CWD, root, OFlags::DIRECTORY)?;
+    for component in path.components() {
+        let name = match component {
+            Component::Normal(name) => name,
+            Component::CurDir => continue,
+            _ => return Err(io::ErrorKind::NotFound.into()),
+        };
+        // Names with a dot are for the machine's owner (`.git`, `.htpasswd`); browsers take a backslash for a slash.
+        let bytes = name.as_encoded_bytes();
+        if bytes.starts_with(b".") || bytes.contains(&b'\\') {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        // Not waiting: opening a named pipe would.
+        at = step(&at, Path::new(name), OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
+    }
+    opened(at.into())
+}
+
+fn step(from: impl rustix::fd::AsFd, name: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    openat(from, name, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | flags, Mode::empty()).map_err(|error| {
+        match error {
+            // For these the machine is to blame; all others mean that there is no such file to be served.
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO => error.into(),
+            _ => io::ErrorKind::NotFound.into(),
+        }
+    })
+}
+
+fn opened(mut file: std::fs::File) -> io::Result<Found> {
+    let metadata = file.metadata()?;
+    let mut about = About { is_dir: metadata.is_dir(), bytes: metadata.len(), modified: metadata.modified().ok() };
+    if metadata.is_dir() {
+        return Ok(Found { about, content: Content::Small(Cursor::default()) });
+    }
+    if !metadata.is_file() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    if about.bytes > SMALL_FILE_BYTES_MAX {
+        return Ok(Found { about, content: Content::Large(file.into()) });
+    }
+    let mut bytes = Vec::with_capacity(metadata.len() as usize);
+    Read::take(&mut file, SMALL_FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    about.bytes = bytes.len() as u64;
+    Ok(Found { about, content: Content::Small(Cursor::new(bytes)) })
+}
+
+/// Files up to this size are read when they are opened: one trip to another thread instead of two. Larger ones
+/// are read piece by piece as the client takes them, so that a request holds no more than this of memory.
+const SMALL_FILE_BYTES_MAX: u64 = 64 * 1024;

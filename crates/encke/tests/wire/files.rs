@@ -1,0 +1,314 @@
+//! Files of the user's own directory (setting `files`): what is served, with which headers, and what is not
+//! (RFC 9110 §13 and §14; row 9 of `docs/bad-input.md`).
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use encke::{Asset, Server, Settings};
+
+use crate::common::{Response, TestServer, settings};
+
+/// A directory that goes away with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("encke-files-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(path.join("site/sub")).expect("a folder");
+        Folder(path)
+    }
+
+    /// What is served; beside it there is room for what is not.
+    fn site(&self) -> PathBuf {
+        self.0.join("site")
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.site().join(name), bytes).expect("a file");
+    }
+
+    fn serve(&self) -> TestServer {
+        TestServer::start(serving(&self.site()))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn serving(folder: &Path) -> Settings {
+    Settings { files: folder.to_str().expect("a path in UTF-8").into(), ..settings() }
+}
+
+fn get(server: &TestServer, path: &str, headers: &[(&str, &str)]) -> Response {
+    server.http().request("GET", path, headers, b"")
+}
+
+/// Bytes that are different everywhere.
+fn bytes(count: usize) -> Vec<u8> {
+    (0..count).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
+}
+
+#[test]
+fn a_file_comes_whole_with_its_type() {
+    let folder = Folder::new();
+    let cases = [
+        ("page.html", "text/html; charset=utf-8"),
+        ("style.css", "text/css; charset=utf-8"),
+        ("code.js", "text/javascript; charset=utf-8"),
+        ("data.json", "application/json"),
+        ("picture.svg", "image/svg+xml"),
+        ("sub/what is it", "application/octet-stream"),
+    ];
+    for (name, _) in cases {
+        folder.write(name, name);
+    }
+    let server = folder.serve();
+    let mut http = server.http();
+    for (name, kind) in cases {
+        let response = http.get(&format!("/{}", name.replace(' ', "%20")));
+        assert_eq!((response.status, response.text().as_str()), (200, name));
+        assert_eq!(response.header("content-type"), Some(kind), "{name}");
+        assert_eq!(response.header("cache-control"), Some("no-cache"));
+        assert_eq!(response.header("x-content-type-options"), Some("nosniff"));
+    }
+}
+
+/// Files of up to 64 KiB are read at once, others piece by piece: both sides of the limit, and far beyond it.
+#[test]
+fn files_of_any_size_arrive_as_they_are() {
+    let folder = Folder::new();
+    let sizes = [0, 1, 2_000, 65_535, 65_536, 65_537, 131_072, 954_000, 5_000_000];
+    for size in sizes {
+        folder.write(&format!("{size}.bin"), bytes(size));
+    }
+    let server = folder.serve();
+    let mut neighbour = server.neighbour();
+    let mut http = server.http();
+    for size in sizes {
+        let response = http.get(&format!("/{size}.bin"));
+        assert_eq!(response.status, 200);
+        assert!(response.body == bytes(size), "{size} bytes");
+    }
+    // Several at a time, read only when all have been asked for.
+    let mut clients: Vec<_> = (0..20).map(|_| server.http()).collect();
+    for client in &mut clients {
+        client.send("GET", "/954000.bin", &[], b"");
+    }
+    neighbour.lives(&server);
+    for client in &mut clients {
+        assert!(client.receive().body == bytes(954_000));
+    }
+}
+
+#[test]
+fn a_head_request_has_the_same_headers_and_no_body() {
+    let folder = Folder::new();
+    folder.write("large.bin", bytes(100_000));
+    let server = folder.serve();
+    let mut tcp = server.tcp();
+    let request = format!("HEAD /large.bin HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", server.address());
+    tcp.send(request);
+    let mut answer = Vec::new();
+    loop {
+        let more = tcp.read_some(65_536);
+        if more.is_empty() {
+            break;
+        }
+        answer.extend(more);
+    }
+    let answer = String::from_utf8(answer).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
+    assert!(answer.contains("\r\ncontent-length: 100000\r\n"), "{answer}");
+    assert_eq!(answer.matches("\r\n\r\n").count(), 1);
+}
+
+/// RFC 9110 §13.1.2 and §13.1.3.
+#[test]
+fn what_the_client_has_already_is_not_sent_again() {
+    let folder = Folder::new();
+    folder.write("a.txt", "one");
+    let server = folder.serve();
+    let first = get(&server, "/a.txt", &[]);
+    let tag = first.header("etag").expect("a tag").to_owned();
+    let date = first.header("last-modified").expect("a date").to_owned();
+    for (name, value) in [("if-none-match", &tag), ("if-modified-since", &date)] {
+        let again = get(&server, "/a.txt", &[(name, value)]);
+        assert_eq!((again.status, again.body.len()), (304, 0), "{name}");
+        assert_eq!(again.header("etag"), Some(tag.as_str()));
+    }
+    folder.write("a.txt", "two and three");
+    let changed = get(&server, "/a.txt", &[("if-none-match", &tag)]);
+    assert_eq!((changed.status, changed.text().as_str()), (200, "two and three"));
+}
+
+/// RFC 9110 §14; `If-Range` always gets the whole file (§13.1.5).
+#[test]
+fn a_part_of_a_file_can_be_asked_for() {
+    let folder = Folder::new();
+    for (name, size) in [("/small.bin", 1_000), ("/large.bin", 300_000)] {
+        folder.write(&name[1..], bytes(size));
+        let server = folder.serve();
+        let part = get(&server, name, &[("range", "bytes=100-199")]);
+        assert_eq!(part.status, 206);
+        assert_eq!(part.header("content-range"), Some(format!("bytes 100-199/{size}").as_str()));
+        assert!(part.body == bytes(size)[100..200]);
+        let end = get(&server, name, &[("range", "bytes=-10")]);
+        assert!(end.body == bytes(size)[size - 10..]);
+        assert_eq!(get(&server, name, &[("range", "bytes=9999999-")]).status, 416);
+        let many = get(&server, name, &[("range", "bytes=0-1,5-6,8-9")]);
+        assert_eq!((many.status, many.body.len()), (200, size));
+        let whole = get(&server, name, &[("range", "bytes=0-1"), ("if-range", "\"another\"")]);
+        assert_eq!((whole.status, whole.body.len()), (200, size));
+    }
+}
+
+#[test]
+fn what_is_built_in_comes_before_files_except_for_the_start_page() {
+    const ASSETS: &[Asset] = &[
+        Asset { path: "/", content_type: "text/html", body: b"the program's start", etag: "\"1\"" },
+        Asset { path: "/own.css", content_type: "text/css", body: b"the program's style", etag: "\"2\"" },
+    ];
+    let folder = Folder::new();
+    for name in ["healthz", "own.css", "cometd", "metrics"] {
+        folder.write(name, "the user's");
+    }
+    let running = Server::new(serving(&folder.site())).assets(ASSETS).start().expect("the server starts");
+    let mut http = crate::common::Http::connect(running.address());
+    assert_eq!(http.get("/").text(), "the program's start");
+    folder.write("index.html", "the user's start");
+    assert_eq!(http.get("/").text(), "the user's start");
+    assert_eq!(http.get("/own.css").text(), "the program's style");
+    assert_eq!(http.get("/healthz").text(), "ok\n");
+    assert!(http.get("/metrics").text().contains("encke_connections"));
+    assert_eq!(http.get("/cometd").status, 400);
+    running.handle().drain();
+    running.join();
+}
+
+#[test]
+fn a_folder_shows_its_index_and_nothing_else() {
+    let folder = Folder::new();
+    folder.write("sub/there.txt", "there");
+    let server = folder.serve();
+    let mut http = server.http();
+    assert_eq!(http.get("/sub/").status, 404);
+    assert_eq!(http.get("/").status, 404);
+    folder.write("sub/index.html", "index");
+    assert_eq!(http.get("/sub/").text(), "index");
+    let redirect = http.get("/sub?a=b");
+    assert_eq!((redirect.status, redirect.header("location")), (307, Some("/sub/?a=b")));
+    assert_eq!(http.get("/sub/there.txt/").status, 404);
+    assert_eq!(http.request("POST", "/sub/there.txt", &[], b"x").status, 404);
+}
+
+#[test]
+fn nothing_outside_of_the_directory_and_nothing_hidden_is_served() {
+    let folder = Folder::new();
+    let site = folder.site();
+    fs::write(folder.0.join("secret"), "secret").expect("a file");
+    fs::create_dir(site.join(".git")).expect("a folder");
+    for name in [".htpasswd", ".git/config", "a\\b", "plain"] {
+        folder.write(name, "secret");
+    }
+    symlink("../secret", site.join("link")).expect("a link");
+    symlink("..", site.join("up")).expect("a link");
+    symlink("plain", site.join("inside")).expect("a link");
+    symlink("loop", site.join("loop")).expect("a link");
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, site.join("pipe"), fifo, 0o600.into(), 0).expect("a pipe");
+    let server = folder.serve();
+    let mut neighbour = server.neighbour();
+    let mut http = server.http();
+    assert_eq!(http.get("/plain").status, 200);
+    let long = format!("/{}", "a".repeat(300));
+    let deep = "/sub".repeat(2_000);
+    let outside = folder.0.join("secret");
+    for path in [
+        "/../secret",
+        "/sub/../../secret",
+        "/%2e%2e/secret",
+        "/..%2fsecret",
+        "/sub%2f..%2f..%2fsecret",
+        "/..%5csecret",
+        "/%2e%2e%5csecret",
+        "//secret",
+        "//plain",
+        "/sub//index.html",
+        &format!("/%2f{}", outside.display()),
+        &outside.display().to_string(),
+        "/plain%00",
+        "/%00",
+        "/%ff",
+        "/plain/",
+        "/plain/x",
+        "/.htpasswd",
+        "/%2ehtpasswd",
+        "/.git/config",
+        "/a%5cb",
+        "/link",
+        "/up/secret",
+        "/up/site/plain",
+        "/inside",
+        "/loop",
+        "/pipe",
+        &long,
+        &deep,
+    ] {
+        let response = http.get(path);
+        assert_eq!((response.status, response.text().as_str()), (404, "there is nothing here\n"), "{path}");
+    }
+    neighbour.lives(&server);
+}
+
+/// As for sessions: a name that was made to point to loopback (DNS rebinding) opens nothing.
+#[test]
+fn a_page_of_a_foreign_name_reads_no_files() {
+    let folder = Folder::new();
+    folder.write("a.txt", "a");
+    let server = folder.serve();
+    assert_eq!(get(&server, "/a.txt", &[("host", "evil.example")]).status, 421);
+    assert_eq!(get(&server, "/a.txt", &[("host", "localhost:1")]).status, 200);
+    let named = Settings { allowed_hosts: vec!["push.example".into()], ..serving(&folder.site()) };
+    let server = TestServer::start(named);
+    assert_eq!(get(&server, "/a.txt", &[("host", "push.example")]).status, 200);
+    assert_eq!(get(&server, "/a.txt", &[("host", "evil.example")]).status, 421);
+}
+
+#[test]
+fn a_directory_must_be_there_at_the_start_and_may_go_later() {
+    let folder = Folder::new();
+    folder.write("a.txt", "a");
+    let missing = Server::new(serving(&folder.0.join("missing"))).start().err().expect("no such directory");
+    let name = folder.0.join("missing");
+    assert_eq!(missing.to_string(), format!("files = {}: a directory that is there and can be read", name.display()));
+    assert!(Server::new(serving(&folder.site().join("a.txt"))).start().is_err(), "a file is no directory");
+    let server = folder.serve();
+    let mut neighbour = server.neighbour();
+    fs::remove_dir_all(folder.site()).expect("removed");
+    assert_eq!(get(&server, "/a.txt", &[]).status, 404);
+    neighbour.lives(&server);
+}
+
+/// A client that goes away in the middle of a file takes nothing with it.
+#[test]
+fn a_file_that_nobody_reads_to_its_end_is_let_go() {
+    let folder = Folder::new();
+    folder.write("large.bin", bytes(20_000_000));
+    let server = folder.serve();
+    let mut neighbour = server.neighbour();
+    for _ in 0..20 {
+        let mut tcp = crate::common::Tcp::narrow(server.address());
+        tcp.send(format!("GET /large.bin HTTP/1.1\r\nhost: {}\r\n\r\n", server.address()));
+        tcp.read_ahead(1_000);
+        tcp.reset();
+    }
+    server.wait_for_exactly("encke_connections", 2);
+    neighbour.lives(&server);
+}
