@@ -7,9 +7,10 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::Error;
+use crate::Message;
 use crate::carrier::Carrier;
 use crate::endpoint::Endpoint;
-use crate::message::{Advice, AdviceRequest, Incoming, Message, Outgoing, Reconnect};
+use crate::wire::{Advice, AdviceRequest, Incoming, Outgoing, Reconnect};
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -393,7 +394,7 @@ impl Client {
 
     /// The pause after so many failures, with up to a step of chance so that clients do not come back in one wave.
     fn backoff(&self, failures: u32) -> Duration {
-        let chance = self.options.backoff_step.mul_f64(f64::from(crate::socket::random::<1>()[0]) / 256.0);
+        let chance = self.options.backoff_step.mul_f64(f64::from(crate::random::<1>()[0]) / 256.0);
         (self.options.backoff_step * failures).min(self.options.backoff_max) + chance
     }
 

@@ -22,12 +22,25 @@
 
 mod carrier;
 mod client;
+pub mod dialog;
 mod endpoint;
 mod error;
+mod extension;
 mod message;
 mod socket;
+mod wire;
 
 pub use client::{Client, Options};
 pub use error::Error;
-pub use message::Message;
+pub use extension::{Extension, Outgoing, Verdict};
+pub use message::{Incoming, Message};
+pub use serde_json::Value;
 pub use serde_json::value::RawValue;
+
+/// Random bytes for keys and masks. Predictable ones would only matter to a proxy that a hostile server tricks (RFC 6455
+/// §10.3), so a kernel without randomness is no reason to stop.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let _ = getrandom::fill(&mut bytes);
+    bytes
+}

@@ -1,7 +1,10 @@
 //! Bayeux messages as this client reads and writes them.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 /// A message of a channel that the session subscribed to, or one sent to the session alone.
 #[derive(Clone, Debug)]
@@ -10,23 +13,33 @@ pub struct Message {
     pub channel: String,
     /// Its data, byte for byte as the server sent it; `null` if it has none.
     pub data: Box<RawValue>,
+    /// The id of the message it answers, if it is the answer of a service (Bayeux 1.0 §2.2.2).
+    pub id: Option<u64>,
 }
 
-/// Any message from the server: a reply or a delivery.
+/// Any message from the server, a reply or a delivery, borrowed from the text that brought it.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Incoming {
-    pub(crate) channel: String,
-    #[serde(default)]
-    id: Option<Box<RawValue>>,
-    pub(crate) successful: Option<bool>,
-    pub(crate) data: Option<Box<RawValue>>,
-    pub(crate) error: Option<String>,
+pub struct Incoming<'a> {
+    /// The channel.
+    #[serde(borrow)]
+    pub channel: Cow<'a, str>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    /// Whether the server did what was asked; in replies only.
+    pub successful: Option<bool>,
+    /// What was published, as raw JSON; in deliveries.
+    #[serde(borrow, default)]
+    pub data: Option<&'a RawValue>,
+    /// What the server's extensions added, as raw JSON; see [`Incoming::ext_field`].
+    #[serde(borrow, default)]
+    pub ext: Option<&'a RawValue>,
+    error: Option<String>,
     #[serde(rename = "clientId")]
-    pub(crate) client_id: Option<String>,
+    pub(crate) client_id: Option<Box<str>>,
     pub(crate) advice: Option<Advice>,
 }
 
-/// How the server wants to be called again (Bayeux 1.0 §3.6). What is missing stays as it was.
+/// How the server wants to be called again (Bayeux 1.0 §3.6).
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct Advice {
     pub(crate) reconnect: Option<Reconnect>,
@@ -51,7 +64,7 @@ pub(crate) enum Reconnect {
 /// Any message to the server.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Outgoing<'a> {
+pub(crate) struct Envelope<'a> {
     pub(crate) channel: &'a str,
     pub(crate) id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,7 +72,7 @@ pub(crate) struct Outgoing<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) supported_connection_types: Option<&'a [&'a str]>,
+    pub(crate) supported_connection_types: Option<[&'a str; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) connection_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,18 +81,20 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) data: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) advice: Option<AdviceRequest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ext: Option<Map<String, Value>>,
 }
 
 /// What a client asks for with a connect.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct AdviceRequest {
-    /// 0 asks for a reply at once.
+    /// In milliseconds; 0 asks for a reply at once.
     pub(crate) timeout: u64,
 }
 
-impl Incoming {
+impl<'a> Incoming<'a> {
     /// The messages of one carrier message: an array, or a message alone.
-    pub(crate) fn parse(text: &str) -> Result<Vec<Incoming>, serde_json::Error> {
+    pub(crate) fn parse(text: &'a str) -> Result<Vec<Incoming<'a>>, serde_json::Error> {
         if text.trim_start().starts_with('[') {
             serde_json::from_str(text)
         } else {
@@ -87,35 +102,47 @@ impl Incoming {
         }
     }
 
-    /// Whether it answers the message with this id. Servers may echo ids as strings or numbers.
-    pub(crate) fn answers(&self, id: &str) -> bool {
-        self.id.as_ref().is_some_and(|raw| raw.get().trim_matches('"') == id)
+    /// The id of the message it answers. Servers may echo ids as strings or as numbers; ids that are none of ours are none.
+    pub fn id(&self) -> Option<u64> {
+        self.id?.get().trim_matches('"').parse().ok()
+    }
+
+    /// One field of its `ext`.
+    pub fn ext_field(&self, name: &str) -> Option<Value> {
+        let mut ext: Map<String, Value> = serde_json::from_str(self.ext?.get()).ok()?;
+        ext.remove(name)
     }
 
     /// Whether it is a reply of the protocol. A message with data is a delivery, also the answer of a service.
-    pub(crate) fn is_reply(&self) -> bool {
-        self.channel.starts_with("/meta/") || (self.successful.is_some() && self.data.is_none())
+    pub fn is_reply(&self) -> bool {
+        self.is_meta() || (self.successful.is_some() && self.data.is_none())
     }
 
-    /// The Bayeux error of a reply that is not successful.
-    pub(crate) fn failure(&self) -> Option<String> {
-        let error = || self.error.clone().unwrap_or_else(|| "without a reason".into());
-        (self.successful != Some(true)).then(error)
+    pub(crate) fn is_meta(&self) -> bool {
+        self.channel.starts_with("/meta/")
+    }
+
+    /// What a reply says: the Bayeux error if it is not successful.
+    pub(crate) fn outcome(&mut self) -> Result<(), String> {
+        match self.successful {
+            Some(true) => Ok(()),
+            _ => Err(self.error.take().unwrap_or_else(|| "without a reason".into())),
+        }
+    }
+
+    /// What the server wants to be done now; without advice, a code for an unknown session (402, Faye's 401) asks for a
+    /// handshake.
+    pub(crate) fn reconnect(&self) -> Option<Reconnect> {
+        let code = self.error.as_deref().and_then(|error| error.get(..3));
+        let unknown = matches!(code, Some("401" | "402")) && self.successful != Some(true);
+        self.advice.and_then(|advice| advice.reconnect).or(unknown.then_some(Reconnect::Handshake))
     }
 
     /// What remains of a delivery.
     pub(crate) fn into_message(self) -> Message {
-        let data = self.data.unwrap_or_else(|| RawValue::NULL.to_owned());
-        Message { channel: self.channel, data }
-    }
-}
-
-impl Advice {
-    /// Takes over what the newer advice says.
-    pub(crate) fn update(&mut self, newer: Advice) {
-        self.reconnect = newer.reconnect.or(self.reconnect);
-        self.interval = newer.interval.or(self.interval);
-        self.timeout = newer.timeout.or(self.timeout);
+        let id = self.id();
+        let data = self.data.unwrap_or(RawValue::NULL).to_owned();
+        Message { channel: self.channel.into_owned(), data, id }
     }
 }
 
@@ -140,7 +167,15 @@ mod tests {
 
     #[test]
     fn an_id_may_come_back_as_a_number() {
-        let messages = Incoming::parse(r#"{"channel":"/meta/connect","id":7}"#).expect("valid");
-        assert!(messages[0].answers("7") && !messages[0].answers("8"));
+        let text = r#"[{"channel":"/a","id":7},{"channel":"/a","id":"7"},{"channel":"/a","id":"7x"},{"channel":"/a"}]"#;
+        let ids: Vec<Option<u64>> = Incoming::parse(text).expect("valid").iter().map(Incoming::id).collect();
+        assert_eq!(ids, [Some(7), Some(7), None, None]);
+    }
+
+    #[test]
+    fn a_field_of_ext_is_found() {
+        let messages = Incoming::parse(r#"{"channel":"/meta/connect","ext":{"ack":3}}"#).expect("valid");
+        assert_eq!(messages[0].ext_field("ack"), Some(Value::from(3)));
+        assert_eq!(messages[0].ext_field("replay"), None);
     }
 }

@@ -11,6 +11,7 @@ use websocket::{Decoder, Event, Flow, Opcode, ProtocolError, Role, frame, handsh
 
 use crate::Error;
 use crate::endpoint::Endpoint;
+use crate::random;
 
 /// An open WebSocket. Holds no buffers while nothing is on its way.
 #[derive(Debug)]
@@ -186,14 +187,6 @@ fn parse_head(head: &[u8]) -> Option<(StatusCode, HeaderMap)> {
 
 fn not_bayeux(endpoint: &Endpoint, reason: String) -> Error {
     Error::NotBayeux { address: format!("{}{}", endpoint.authority, endpoint.path), reason }
-}
-
-/// Random bytes for keys and masks. Predictable ones would only matter to a proxy that a hostile server tricks (RFC 6455
-/// §10.3), so a kernel without randomness is no reason to stop.
-pub(crate) fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    let _ = getrandom::fill(&mut bytes);
-    bytes
 }
 
 /// The longest head of an HTTP answer, in bytes.
