@@ -9,9 +9,13 @@ pub mod clients;
 pub mod clock;
 mod crowd;
 mod files;
+mod flow;
+mod members;
 pub mod poll;
 pub mod socket;
 pub mod stamp;
+mod reader;
+mod tally;
 mod target;
 
 pub use crowd::{Counts, Crowd, Publication, Published};

@@ -1,0 +1,278 @@
+//! What one session has received of one worker's publications in one room.
+//!
+//! Mostly each publication is the one that comes next, and a flow is a number. When one comes that is not, a window is
+//! opened that remembers which have come; it closes when the holes are filled. Publications of several publishers may
+//! well come in another order than they were numbered in: servers keep the order of each publisher only.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+use foldhash::fast::FixedState;
+
+/// A flow.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    /// The sequence number that comes next; [`ODD`] while there are holes.
+    next: u32,
+    window: Option<Box<Window>>,
+}
+
+/// What became of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The next of its publisher that this session had not had.
+    Good,
+    /// After a later one of the same publisher.
+    Reordered,
+    /// Not for the first time.
+    Doubled,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    /// The sequence number of the lowest bit of the first word.
+    first: u32,
+    /// One above the highest that has come.
+    top: u32,
+    /// A bit is set for what has come.
+    words: VecDeque<u64>,
+    /// How many between `first` and `top` have not come.
+    holes: u32,
+    /// The highest of each publisher that has come since the window was opened.
+    latest: HashMap<u32, u32, FixedState>,
+    /// Holes that were too far back to wait for.
+    given_up: VecDeque<Range<u32>>,
+    /// How many they are, also those forgotten.
+    given_up_count: u64,
+}
+
+impl Flow {
+    /// A flow whose first publication is `next`.
+    pub(super) fn new(next: u32) -> Flow {
+        Flow { next, window: None }
+    }
+
+    /// Takes one; `publisher` is asked only if the order is unclear.
+    #[inline]
+    pub(super) fn take(&mut self, sequence: u32, publisher: impl FnOnce() -> u32) -> Verdict {
+        if sequence == self.next && sequence != ODD {
+            self.next += 1;
+            return Verdict::Good;
+        }
+        self.take_odd(sequence, publisher())
+    }
+
+    /// How many are missing if `end` would come next and nothing more comes.
+    pub(super) fn lost(&self, end: u32) -> u64 {
+        let (next, holes) = match &self.window {
+            None => (self.next, 0),
+            Some(window) if self.next == ODD => (window.top, u64::from(window.holes) + window.given_up_count),
+            Some(window) => (self.next, window.given_up_count),
+        };
+        holes + u64::from(end.saturating_sub(next))
+    }
+
+    #[cold]
+    fn take_odd(&mut self, sequence: u32, publisher: u32) -> Verdict {
+        if sequence == ODD {
+            return Verdict::Doubled;
+        }
+        let window = self.window.get_or_insert_default();
+        if self.next != ODD {
+            if sequence < self.next {
+                // There is no knowing who came meanwhile; so long after, somebody of the same publisher did.
+                return if window.take_given_up(sequence) { Verdict::Reordered } else { Verdict::Doubled };
+            }
+            (window.first, window.top) = (self.next, self.next);
+            self.next = ODD;
+        }
+        let verdict = window.take(sequence, publisher);
+        if window.holes == 0 {
+            self.next = window.top;
+            window.close();
+        }
+        verdict
+    }
+}
+
+impl Window {
+    fn take(&mut self, sequence: u32, publisher: u32) -> Verdict {
+        if sequence < self.first {
+            return if self.take_given_up(sequence) { self.order(sequence, publisher) } else { Verdict::Doubled };
+        }
+        self.slide_to_hold(sequence);
+        let offset = (sequence - self.first) as usize;
+        let (word, bit) = (offset / 64, 1 << (offset % 64));
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        if self.words[word] & bit != 0 {
+            return Verdict::Doubled;
+        }
+        self.words[word] |= bit;
+        if sequence >= self.top {
+            self.holes += sequence - self.top;
+            self.top = sequence + 1;
+        } else {
+            self.holes -= 1;
+        }
+        while self.words.front() == Some(&u64::MAX) {
+            self.words.pop_front();
+            self.first += 64;
+        }
+        self.order(sequence, publisher)
+    }
+
+    fn order(&mut self, sequence: u32, publisher: u32) -> Verdict {
+        if self.latest.len() >= PUBLISHERS_REMEMBERED_MAX {
+            self.latest.clear();
+        }
+        let latest = self.latest.entry(publisher).or_insert(sequence);
+        if *latest > sequence {
+            return Verdict::Reordered;
+        }
+        *latest = sequence;
+        Verdict::Good
+    }
+
+    /// Gives up the oldest holes if `sequence` would be too far from them.
+    fn slide_to_hold(&mut self, sequence: u32) {
+        let far = (sequence - self.first).saturating_sub(WINDOW_MAX - 1).div_ceil(64) * 64;
+        if far == 0 {
+            return;
+        }
+        let first = self.first + far;
+        while self.first < first
+            && let Some(word) = self.words.pop_front()
+        {
+            let first = self.first;
+            let missing = (0..64).filter(|bit| word >> bit & 1 == 0).map(|bit| first + bit);
+            for sequence in missing.filter(|&sequence| sequence < self.top).collect::<Vec<_>>() {
+                self.give_up(sequence..sequence + 1);
+                self.holes -= 1;
+            }
+            self.first += 64;
+        }
+        self.first = first;
+        if self.top < first {
+            self.give_up(self.top..first);
+            self.top = first;
+        }
+    }
+
+    fn give_up(&mut self, range: Range<u32>) {
+        self.given_up_count += u64::from(range.end - range.start);
+        match self.given_up.back_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => self.given_up.push_back(range),
+        }
+        if self.given_up.len() > GIVEN_UP_REMEMBERED_MAX {
+            self.given_up.pop_front();
+        }
+    }
+
+    fn take_given_up(&mut self, sequence: u32) -> bool {
+        let Some(index) = self.given_up.iter().position(|range| range.contains(&sequence)) else { return false };
+        let range = self.given_up[index].clone();
+        self.given_up[index] = range.start..sequence;
+        self.given_up.insert(index + 1, sequence + 1..range.end);
+        self.given_up.retain(|range| !range.is_empty());
+        self.given_up_count -= 1;
+        true
+    }
+
+    fn close(&mut self) {
+        self.words.clear();
+        self.latest.clear();
+    }
+}
+
+/// Stands for the next number while there are holes; no publication has it.
+const ODD: u32 = u32::MAX;
+/// How far apart the oldest hole and the newest delivery may be: 8 KiB of bits.
+const WINDOW_MAX: u32 = 1 << 16;
+const GIVEN_UP_REMEMBERED_MAX: usize = 1024;
+/// With more at once, who came meanwhile is forgotten, and some that are out of order are not seen.
+const PUBLISHERS_REMEMBERED_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(sequences: impl IntoIterator<Item = (u32, u32)>) -> (Flow, u64, u64) {
+        let (mut flow, mut doubled, mut reordered) = (Flow::new(0), 0, 0);
+        for (sequence, publisher) in sequences {
+            match flow.take(sequence, || publisher) {
+                Verdict::Good => {}
+                Verdict::Doubled => doubled += 1,
+                Verdict::Reordered => reordered += 1,
+            }
+        }
+        (flow, doubled, reordered)
+    }
+
+    fn of_one(sequences: impl IntoIterator<Item = u32>) -> (Flow, u64, u64) {
+        taken(sequences.into_iter().map(|sequence| (sequence, 1)))
+    }
+
+    #[test]
+    fn what_is_lost_doubled_and_reordered_is_told_apart() {
+        let (flow, doubled, reordered) = of_one([0, 1, 4, 2, 5, 5, 1, 7]);
+        // 3 and 6 are missing, 8 and 9 never came; 5 and 1 came twice; 2 came late.
+        assert_eq!((flow.lost(10), doubled, reordered), (4, 2, 1));
+    }
+
+    #[test]
+    fn several_publishers_may_overtake_each_other_but_not_themselves() {
+        let (flow, doubled, reordered) = taken([(1, 8), (0, 7), (3, 7), (2, 8)]);
+        assert_eq!((flow.lost(4), doubled, reordered), (0, 0, 0));
+        let (flow, doubled, reordered) = taken([(1, 8), (3, 7), (0, 8), (2, 7)]);
+        assert_eq!((flow.lost(4), doubled, reordered), (0, 0, 2));
+    }
+
+    #[test]
+    fn a_block_that_comes_late_counts_whole() {
+        let (flow, _, reordered) = of_one((10..20).chain(0..10));
+        assert_eq!((flow.lost(20), reordered), (0, 10));
+    }
+
+    #[test]
+    fn a_flow_is_a_number_again_when_its_holes_are_filled() {
+        let (mut flow, ..) = of_one([2, 1, 0]);
+        assert_eq!(flow.next, 3);
+        assert_eq!(flow.take(3, || panic!("nobody asks in order")), Verdict::Good);
+        assert_eq!(flow.take(1, || 1), Verdict::Doubled);
+    }
+
+    #[test]
+    fn everything_backwards_comes_whole() {
+        let (flow, doubled, reordered) = of_one((0..60_000).rev());
+        assert_eq!((flow.lost(60_000), doubled, reordered), (0, 0, 59_999));
+    }
+
+    #[test]
+    fn holes_far_back_are_lost_and_found_again() {
+        let (mut flow, doubled, reordered) = of_one((0..200_000).filter(|sequence| ![5, 6, 70_000].contains(sequence)));
+        assert_eq!((flow.lost(200_000), doubled, reordered), (3, 0, 0));
+        assert_eq!(flow.take(6, || 1), Verdict::Reordered);
+        assert_eq!(flow.take(6, || 1), Verdict::Doubled);
+        assert_eq!(flow.lost(200_000), 2);
+        assert_eq!(flow.next, 200_000, "no window is kept open for what does not come");
+    }
+
+    #[test]
+    fn a_leap_over_more_than_a_window_is_all_loss() {
+        for leap in [65_535, 65_536, 65_600, 100_000, 1_000_000, 4_000_000_000] {
+            for before in [0, 1, 63, 64, 65, 1000] {
+                let (mut flow, ..) = of_one((0..before).chain([before + 2, before + leap]));
+                let end = before + leap + 1;
+                assert_eq!(flow.lost(end), u64::from(leap) - 1, "{before} {leap}");
+                assert_eq!(flow.take(end, || 1), Verdict::Good);
+                assert_eq!(flow.take(before + 2, || 1), Verdict::Doubled);
+                assert_eq!(flow.take(before + leap - 1, || 1), Verdict::Reordered);
+                assert_eq!(flow.take(before, || 1), Verdict::Reordered);
+                assert_eq!(flow.lost(end + 1), u64::from(leap) - 3, "{before} {leap}");
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Who is in which room, computed alike in every process.
+
+use std::collections::BTreeSet;
+
+use crate::run::Membership;
+
+/// The rooms of client `client` of the whole run, rising.
+pub(crate) fn rooms_of(membership: &Membership, client: u32) -> Vec<u32> {
+    let Membership { rooms, per_client, seed, .. } = *membership;
+    match per_client {
+        0 => Vec::new(),
+        1 => vec![client % rooms.max(1)],
+        all if all >= rooms => (0..rooms).collect(),
+        some => {
+            let mut state = seed ^ (u64::from(client) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut chosen = BTreeSet::new();
+            while chosen.len() < some as usize {
+                // The high half of a product is a number below `rooms`, each as likely as the others.
+                chosen.insert(((u128::from(mix(&mut state)) * u128::from(rooms)) >> 64) as u32);
+            }
+            chosen.into_iter().collect()
+        }
+    }
+}
+
+/// The channel of a room.
+pub(crate) fn channel_of(membership: &Membership, room: u32) -> String {
+    format!("{}/{room:05}", membership.channel)
+}
+
+/// SplitMix64: a small generator whose every seed is a good one.
+fn mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut word = *state;
+    word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ word >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn membership(rooms: u32, per_client: u32) -> Membership {
+        Membership { channel: "/bench/a".into(), rooms, per_client, seed: 7 }
+    }
+
+    #[test]
+    fn one_room_each_goes_round() {
+        let rooms: Vec<_> = (0..5).flat_map(|client| rooms_of(&membership(3, 1), client)).collect();
+        assert_eq!(rooms, [0, 1, 2, 0, 1]);
+        assert_eq!(channel_of(&membership(3, 1), 2), "/bench/a/00002");
+    }
+
+    #[test]
+    fn several_rooms_are_different_and_spread_alike() {
+        let membership = membership(100, 10);
+        let mut members = [0; 100];
+        for client in 0..10_000 {
+            let rooms = rooms_of(&membership, client);
+            assert_eq!(rooms.len(), 10);
+            assert!(rooms.is_sorted_by(|one, other| one < other));
+            assert_eq!(rooms, rooms_of(&membership, client), "repeatable");
+            rooms.iter().for_each(|room| members[*room as usize] += 1);
+        }
+        assert!(members.iter().all(|count| (800..1200).contains(count)), "{members:?}");
+    }
+
+    #[test]
+    fn nobody_is_in_more_rooms_than_there_are() {
+        assert_eq!(rooms_of(&membership(3, 5), 9), [0, 1, 2]);
+        assert!(rooms_of(&membership(3, 0), 9).is_empty());
+    }
+}

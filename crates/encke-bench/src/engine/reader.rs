@@ -1,0 +1,431 @@
+//! Counts, checks and times deliveries, cheaply enough for more than ten million a second on one core.
+//!
+//! A Bayeux server writes the deliveries of a run in a few shapes, which differ only in the characters of room and data.
+//! A shape is learnt from a delivery that was parsed as JSON; later ones are read at fixed places. What fits no shape goes
+//! to the JSON parser again.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use hdrhistogram::Histogram;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::engine::clock::now_us;
+use crate::engine::stamp::{DATA_BYTES_MIN, Stamped};
+use crate::engine::tally::Tally;
+
+/// Reads deliveries for all sessions of a crowd.
+#[derive(Debug)]
+pub(super) struct Reader {
+    /// What came, against what was published.
+    pub(super) tally: Tally,
+    /// Deliveries that count, see [`Tally::take`].
+    pub(super) received: u64,
+    /// WebSocket messages or responses with at least one delivery.
+    pub(super) carriers: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// Publications that were refused, and why the first was.
+    pub(super) refused: Option<String>,
+    shapes: [Shape; SHAPES_MAX],
+    /// The next place to put one that is learnt.
+    next_shape: usize,
+    now_us: u64,
+    timing: Timing,
+}
+
+/// Where the data lies in a delivery, in bytes; all zero for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Shape {
+    data_at: usize,
+    data_bytes: usize,
+    bytes: usize,
+}
+
+/// Latencies.
+#[derive(Debug)]
+struct Timing {
+    from_us: u64,
+    sample_mask: u32,
+    late_after_us: u64,
+    late: u64,
+    max_us: u64,
+    histogram: Histogram<u64>,
+}
+
+/// What is looked at in a message that fits no shape.
+#[derive(Deserialize)]
+struct Any<'a> {
+    #[serde(borrow)]
+    channel: Cow<'a, str>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    successful: Option<bool>,
+    #[serde(borrow)]
+    error: Option<Cow<'a, str>>,
+}
+
+impl Reader {
+    /// A reader that has received nothing.
+    pub(super) fn new(tally: Tally) -> Reader {
+        Reader {
+            tally,
+            received: 0,
+            carriers: 0,
+            bytes: 0,
+            refused: None,
+            shapes: [Shape::default(); SHAPES_MAX],
+            next_shape: 0,
+            now_us: now_us(),
+            timing: Timing::new(u64::MAX, 1, u64::MAX),
+        }
+    }
+
+    /// To be called after bytes were read: they arrived now.
+    pub(super) fn arrived(&mut self) {
+        self.now_us = now_us();
+    }
+
+    /// See [`Crowd::time_from`](crate::engine::Crowd::time_from).
+    pub(super) fn time_from(&mut self, from_us: u64, sample: u32, late_after_us: u64) {
+        self.timing = Timing::new(from_us, sample, late_after_us);
+    }
+
+    /// See [`Crowd::latencies_us`](crate::engine::Crowd::latencies_us).
+    pub(super) fn latencies_us(&self) -> Vec<(u64, u64)> {
+        let recorded = self.timing.histogram.iter_recorded();
+        recorded.map(|step| (step.value_iterated_to(), step.count_since_last_iteration())).collect()
+    }
+
+    /// The highest latency since [`Reader::time_from`], in microseconds.
+    pub(super) fn latency_max_us(&self) -> u64 {
+        self.timing.max_us
+    }
+
+    /// How many took longer than [`Reader::time_from`] allows.
+    pub(super) fn late(&self) -> u64 {
+        self.timing.late
+    }
+
+    /// Takes a message that is data and nothing else; says whether it was.
+    #[inline]
+    pub(super) fn take_bare(&mut self, payload: &[u8], session: usize) -> bool {
+        let Some(stamped) = Stamped::find(payload) else { return false };
+        self.count(stamped, session);
+        self.carriers += 1;
+        self.bytes += payload.len() as u64;
+        true
+    }
+
+    /// Takes the Bayeux messages of one WebSocket message or response: counts deliveries and answers to publications, and
+    /// puts the places of what remains, which is for the session, into `rest`.
+    ///
+    /// # Errors
+    /// What is wrong with it, if it is not Bayeux.
+    #[inline]
+    pub(super) fn take_bayeux(
+        &mut self,
+        payload: &[u8],
+        session: usize,
+        rest: &mut Vec<Range<usize>>,
+    ) -> Result<(), String> {
+        let mut at = match payload.first() {
+            Some(b'[') => 1,
+            _ => start_of_array(payload)?,
+        };
+        let mut shape = self.shapes[0];
+        let mut deliveries = 0_u64;
+        loop {
+            match shape.find(&payload[at..]) {
+                Some(stamped) => {
+                    self.count(stamped, session);
+                    deliveries += 1;
+                    at += shape.bytes;
+                }
+                None => {
+                    let (end, delivery) = self.take_odd(payload, at, session, &mut shape, rest)?;
+                    deliveries += u64::from(delivery);
+                    at = end;
+                }
+            }
+            match payload.get(at) {
+                Some(b',') => at += 1,
+                Some(b']') if at + 1 == payload.len() => break,
+                _ => match next_element(payload, at)? {
+                    Some(next) => at = next,
+                    None => break,
+                },
+            }
+        }
+        if deliveries > 0 {
+            self.carriers += 1;
+            self.bytes += payload.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Takes the message at `at`, which does not fit the shape at hand. Returns where it ends, and whether it was a delivery.
+    #[inline(never)]
+    fn take_odd(
+        &mut self,
+        payload: &[u8],
+        at: usize,
+        session: usize,
+        shape: &mut Shape,
+        rest: &mut Vec<Range<usize>>,
+    ) -> Result<(usize, bool), String> {
+        for other in self.shapes {
+            if let Some(stamped) = other.find(&payload[at..]) {
+                *shape = other;
+                self.count(stamped, session);
+                return Ok((at + other.bytes, true));
+            }
+        }
+        let mut elements = serde_json::Deserializer::from_slice(&payload[at..]).into_iter::<&RawValue>();
+        let raw = match elements.next() {
+            Some(Ok(raw)) => raw.get(),
+            // An empty array.
+            _ if payload[at..].trim_ascii() == b"]" => return Ok((at, false)),
+            Some(Err(error)) => return Err(not_bayeux(payload, &error.to_string())),
+            None => return Err(not_bayeux(payload, "it ends early")),
+        };
+        let end = at + elements.byte_offset();
+        let message: Any<'_> = serde_json::from_str(raw).map_err(|error| not_bayeux(payload, &error.to_string()))?;
+        Ok((end, self.take_parsed(raw, &message, end, session, shape, rest)))
+    }
+
+    fn take_parsed(
+        &mut self,
+        raw: &str,
+        message: &Any<'_>,
+        end: usize,
+        session: usize,
+        shape: &mut Shape,
+        rest: &mut Vec<Range<usize>>,
+    ) -> bool {
+        let data = message.data.map(|data| data.get().trim_matches('"'));
+        if let Some((data, stamped)) = data.and_then(|data| Some((data, Stamped::find(data.as_bytes())?))) {
+            self.count(stamped, session);
+            // The data lies in the raw text itself.
+            let data_at = data.as_ptr() as usize - raw.as_ptr() as usize;
+            *shape = Shape { data_at, data_bytes: data.len(), bytes: raw.len() };
+            if !self.shapes.contains(shape) {
+                self.shapes[self.next_shape] = *shape;
+                self.next_shape = (self.next_shape + 1) % SHAPES_MAX;
+            }
+            return true;
+        }
+        match message.successful {
+            _ if message.channel.starts_with("/meta/") => rest.push(end - raw.len()..end),
+            Some(true) => {}
+            Some(false) => {
+                let error = message.error.as_deref().unwrap_or("without a reason");
+                self.refused.get_or_insert_with(|| format!("{} refused: {error}", message.channel));
+            }
+            None => self.tally.note_misdelivered(),
+        }
+        false
+    }
+
+    #[inline]
+    fn count(&mut self, stamped: Stamped<'_>, session: usize) {
+        if !self.tally.take(session, stamped) {
+            return;
+        }
+        self.received += 1;
+        let planned_us = stamped.planned_us(self.now_us);
+        if planned_us >= self.timing.from_us {
+            let turn = stamped.sequence().wrapping_add(session as u32);
+            self.timing.take(self.now_us.saturating_sub(planned_us), turn);
+        }
+    }
+}
+
+impl Shape {
+    /// The stamp of the delivery at the start of `bytes`, if it has this shape.
+    #[inline]
+    fn find<'a>(&self, bytes: &'a [u8]) -> Option<Stamped<'a>> {
+        // With a comma or bracket behind it.
+        let bytes = bytes.get(..=self.bytes)?;
+        let data_end = self.data_at + self.data_bytes;
+        let fits = self.bytes > 0
+            && bytes[0] == b'{'
+            && bytes[self.data_at - 1] == b'"'
+            && bytes[data_end] == b'"'
+            && bytes[self.bytes - 1] == b'}'
+            && matches!(bytes[self.bytes], b',' | b']');
+        if fits { Stamped::find(&bytes[self.data_at..self.data_at + DATA_BYTES_MIN]) } else { None }
+    }
+}
+
+impl Timing {
+    fn new(from_us: u64, sample: u32, late_after_us: u64) -> Timing {
+        // Microseconds up to two minutes, three digits.
+        let histogram = Histogram::new_with_bounds(1, 120_000_000, 3);
+        Timing {
+            from_us,
+            sample_mask: sample.max(1).next_power_of_two() - 1,
+            late_after_us,
+            late: 0,
+            max_us: 0,
+            histogram: histogram.unwrap_or_else(|_| unreachable!("fixed bounds are valid")),
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, latency_us: u64, turn: u32) {
+        self.max_us = self.max_us.max(latency_us);
+        self.late += u64::from(latency_us > self.late_after_us);
+        if turn & self.sample_mask == 0 {
+            self.histogram.saturating_record(latency_us);
+        }
+    }
+}
+
+/// Where the first message of an array begins, or a message that stands alone.
+#[cold]
+fn start_of_array(payload: &[u8]) -> Result<usize, String> {
+    let spaces = payload.len() - payload.trim_ascii_start().len();
+    match payload.get(spaces) {
+        Some(b'[') => Ok(spaces + 1),
+        Some(b'{') => Ok(spaces),
+        _ => Err(not_bayeux(payload, "it is no array")),
+    }
+}
+
+/// Where the next message begins, with space around commas; none at the end of the array, or of a message alone.
+#[cold]
+fn next_element(payload: &[u8], at: usize) -> Result<Option<usize>, String> {
+    let array = payload.trim_ascii_start().starts_with(b"[");
+    let rest = payload[at..].trim_ascii_start();
+    match rest.split_first() {
+        Some((b',', next)) if array => Ok(Some(payload.len() - next.trim_ascii_start().len())),
+        Some((b']', end)) if array && end.trim_ascii().is_empty() => Ok(None),
+        None if !array => Ok(None),
+        None => Err(not_bayeux(payload, "it ends early")),
+        Some(_) => Err(not_bayeux(payload, "messages are not parted by commas")),
+    }
+}
+
+fn not_bayeux(payload: &[u8], why: &str) -> String {
+    let text = String::from_utf8_lossy(&payload[..payload.len().min(SHOWN_BYTES_MAX)]);
+    format!("sent no Bayeux messages: {text:?}: {why}")
+}
+
+/// A room's name may have one digit more than another's, an answer to a call another channel than a broadcast.
+const SHAPES_MAX: usize = 4;
+const SHOWN_BYTES_MAX: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::stamp::Stamp;
+
+    fn reader() -> Reader {
+        Reader::new(Tally::new(0, 1, 200_000, [vec![0, 7, 100_000]].into_iter()))
+    }
+
+    fn delivery(room: u32, sequence: u32) -> String {
+        delivery_of(Stamp { sequence, room, worker: 0, publisher: 0, planned_us: 0 })
+    }
+
+    fn delivery_of(stamp: Stamp) -> String {
+        let mut data = Vec::new();
+        stamp.write(50, &mut data);
+        let data = String::from_utf8(data).expect("text");
+        format!(r#"{{"channel":"/bench/a/{:05}","data":"{data}"}}"#, stamp.room)
+    }
+
+    fn take(reader: &mut Reader, payload: &str) -> Vec<String> {
+        let mut rest = Vec::new();
+        reader.take_bayeux(payload.as_bytes(), 0, &mut rest).expect("Bayeux");
+        rest.into_iter().map(|range| payload[range].to_owned()).collect()
+    }
+
+    #[test]
+    fn deliveries_of_several_shapes_are_counted_however_they_are_gathered() {
+        let mut reader = reader();
+        let (mut next, mut sent) = ([0; 3], 0);
+        for (round, sizes) in [[1, 0, 2], [3, 1, 0], [2, 2, 2], [0, 1, 1]].into_iter().enumerate() {
+            let mut messages = Vec::new();
+            for (place, room) in [0, 7, 100_000].into_iter().enumerate() {
+                for _ in 0..sizes[place] {
+                    messages.push(delivery(room, next[place]));
+                    next[place] += 1;
+                }
+            }
+            sent += messages.len() as u64;
+            let between = if round == 2 { " ,\n " } else { "," };
+            assert!(take(&mut reader, &format!("[{}]", messages.join(between))).is_empty());
+        }
+        assert_eq!((reader.received, reader.carriers), (sent, 4));
+        assert_eq!(reader.shapes.iter().filter(|shape| shape.bytes > 0).count(), 2);
+        assert!(reader.tally.faults(&[]).none());
+    }
+
+    #[test]
+    fn replies_among_deliveries_are_left_to_the_session() {
+        let mut reader = reader();
+        take(&mut reader, &format!("[{}]", delivery(7, 0)));
+        let reply = r#"{"channel":"/meta/connect","data":{"x":["}]",1]},"successful":true}"#;
+        let payload = format!(
+            r#"[{},{reply},{},{{"channel":"/bench/a/00007","id":"5","successful":true}},{}]"#,
+            delivery(7, 1),
+            delivery(7, 2),
+            delivery(7, 3)
+        );
+        assert_eq!(take(&mut reader, &payload), [reply]);
+        assert_eq!(take(&mut reader, reply), [reply], "a message alone");
+        assert_eq!(reader.received, 4);
+        assert_eq!(reader.refused, None);
+        assert!(take(&mut reader, "[]").is_empty() && take(&mut reader, " [ ] ").is_empty());
+    }
+
+    #[test]
+    fn a_refused_publication_and_foreign_data_are_told() {
+        let mut reader = reader();
+        take(&mut reader, r#"[{"channel":"/bench/a/00007","successful":false,"error":"403::no"}]"#);
+        assert_eq!(reader.refused.as_deref(), Some("/bench/a/00007 refused: 403::no"));
+        take(&mut reader, r#"[{"channel":"/bench/a/00007","data":{"user":"somebody"}}]"#);
+        assert_eq!(reader.tally.faults(&[]).misdelivered, 1);
+    }
+
+    #[test]
+    fn what_is_not_bayeux_is_shown() {
+        for payload in ["hello", "", "[1]", "[{}]", r#"[{"channel":"/a"}"#, r#"[{"channel":"/a"} {"channel":"/a"}]"#] {
+            let mut reader = reader();
+            let taken = reader.take_bayeux(payload.as_bytes(), 0, &mut Vec::new());
+            assert!(taken.expect_err(payload).starts_with("sent no Bayeux messages"), "{payload}");
+        }
+    }
+
+    #[test]
+    fn latency_is_counted_from_the_planned_time() {
+        let mut reader = reader();
+        reader.now_us = 10_000_000_000;
+        reader.time_from(9_999_000_000, 1, 500_000);
+        for (sequence, ago_us) in [(0, 2_000_000), (1, 900_000), (2, 100), (3, 0)] {
+            let planned_us = reader.now_us - ago_us;
+            let stamp = Stamp { sequence, room: 7, worker: 0, publisher: 0, planned_us };
+            take(&mut reader, &format!("[{}]", delivery_of(stamp)));
+        }
+        assert_eq!((reader.late(), reader.latency_max_us()), (1, 900_000));
+        let counts: Vec<_> = reader.latencies_us().into_iter().map(|(us, count)| (us / 1000, count)).collect();
+        assert_eq!(counts, [(0, 1), (0, 1), (900, 1)]);
+    }
+
+    #[test]
+    fn one_of_so_many_is_recorded_but_all_are_looked_at() {
+        let mut reader = reader();
+        reader.time_from(0, 8, 0);
+        for sequence in 0..80 {
+            let planned_us = reader.now_us - u64::from(sequence % 40) - 1;
+            let mut data = Vec::new();
+            Stamp { sequence, room: 7, worker: 0, publisher: 0, planned_us }.write(32, &mut data);
+            assert!(reader.take_bare(&data, 0));
+        }
+        assert_eq!(reader.latencies_us().iter().map(|(_, count)| count).sum::<u64>(), 10);
+        assert_eq!((reader.late(), reader.latency_max_us(), reader.received), (80, 40, 80));
+    }
+}
