@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test bench-core fmt web
+.PHONY: help serve test bench-core bench-json compare fmt web
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -14,6 +14,12 @@ test: ## Run everything that must hold before a change goes in
 
 bench-core: ## Measure speed and memory against the floor
 	@bash scripts/bench-core.sh
+
+bench-json: ## Measure JSON engines at what a server does with messages
+	@bash scripts/bench-json.sh
+
+compare: ## Measure Encke beside CometD, Faye and Bun
+	@bash scripts/compare.sh
 
 fmt: ## Format the code
 	cargo fmt --all

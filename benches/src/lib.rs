@@ -3,6 +3,7 @@
 //! - `floor` (program): the least a server can do, a fan-out over epoll without a protocol.
 //! - `load` (program): opens sessions, publishes at planned times, checks and times what arrives.
 //! - `report` (program): turns the result lines of many runs into a table and a chart.
+//! - `json` (program): times JSON engines at what a server does with messages; its parts are in [`json`].
 //! - `instructions` (program): small fixed work, to be counted by callgrind.
 //!
 //! The modules here are the load's parts. One thread drives everything: [`load::Load`] owns the sockets, a
@@ -14,6 +15,7 @@ pub mod ceiling;
 pub mod dialect;
 pub mod fanout;
 pub mod idle;
+pub mod json;
 pub mod load;
 pub mod machine;
 pub mod open;
