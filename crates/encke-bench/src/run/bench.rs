@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use super::interrupt::Interrupt;
 use super::options::Common;
 use super::progress::Progress;
-use super::target::Target;
+use crate::engine::Target;
 use crate::machine::{self, Process};
 use crate::problem::Problem;
 use crate::report::{FORMAT_VERSION, Report, Setting};
@@ -33,12 +33,12 @@ impl Bench {
     /// Begins a run: checks the target's URL, pins this process, finds the server's process.
     ///
     /// # Errors
-    /// The URL is none, there is no such process or core.
+    /// The URL is none, its host has no address, there is no such process or core.
     pub fn new(common: Common, settings: Vec<Setting>, interrupt: Interrupt) -> Result<Self, Problem> {
-        let target = Target::parse(&common.target)?;
+        let target = Target::resolve(&common.target, BAYEUX_PATH)?;
         let server = match common.pid {
             Some(pid) => Some(Process::watch(pid)?),
-            None if machine::is_loopback(&target.host) => Process::listening_on(target.port),
+            None if target.address.ip().is_loopback() => Process::listening_on(target.address.port()),
             None => None,
         };
         if let [core] = common.core[..] {
@@ -93,3 +93,6 @@ impl Bench {
         report
     }
 }
+
+/// Where Bayeux servers are unless the URL says otherwise.
+const BAYEUX_PATH: &str = "/cometd";

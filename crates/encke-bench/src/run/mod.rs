@@ -1,16 +1,26 @@
 //! From an order to an outcome: trials, searches for the highest rate, workers, progress.
 
 mod bench;
+mod carry;
+mod chance;
+mod force;
 mod interrupt;
+mod latency;
 mod options;
 mod order;
 pub mod parse;
+mod plan;
 mod progress;
-mod target;
+pub mod search;
+mod wire;
+mod worker;
+mod workers;
 
 pub use bench::Bench;
+pub use carry::{Event, Look};
+pub use force::{Force, Local};
 pub use interrupt::Interrupt;
 pub use options::{Carriage, Common, Rates, ReportOptions, Sending};
-pub use order::{CrowdSpec, From, Membership, Order, Outcome, Size, To, Traffic, Transport, Usage};
+pub use order::{CrowdSpec, CutShort, From, Membership, Order, Outcome, Size, To, Traffic, Transport, Usage};
 pub use progress::Progress;
-pub use target::Target;
+pub use worker::work;

@@ -61,6 +61,8 @@ pub enum From {
     Publishers,
     /// Any subscriber by chance.
     AnyClient,
+    /// Each subscriber by itself, again and again after a random time between the two, in microseconds.
+    EachClient([u64; 2]),
 }
 
 /// Where to.
@@ -75,16 +77,17 @@ pub enum To {
 /// How much in all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Size {
-    /// So many batches.
+    /// So many batches, of all workers together; the measured window ends with the last arrival.
     Batches(u64),
-    /// So long, in milliseconds: warm-up and measured window.
+    /// So long, in milliseconds, after the warm-up.
     Ms(u64),
 }
 
 /// What is sent, and when.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Planned batches per second, of all workers together; none for all at once.
+    /// Planned batches per second, of all workers together; none for as fast as they can be sent, where what is sent counts
+    /// as planned for that moment. Has no meaning for [`From::EachClient`].
     pub batches_per_s: Option<f64>,
     /// Publications in a batch.
     pub batch_size: u32,
@@ -126,6 +129,10 @@ pub struct Outcome {
     pub outgoing: crate::report::Flow,
     /// Everything received in the measured window.
     pub incoming: crate::report::Flow,
+    /// Everything sent, warm-up included.
+    pub sent: u64,
+    /// Everything received, warm-up and stragglers included.
+    pub received: u64,
     /// Latencies of deliveries in the measured window: `(microseconds, how many)`, rising.
     pub latencies_us: Vec<(u64, u64)>,
     /// The highest latency, in microseconds.
@@ -134,8 +141,21 @@ pub struct Outcome {
     pub elapsed_ms: u64,
     /// What the generator itself used of processors, in the measured window.
     pub usage: Usage,
-    /// Whether it was ended before its time, by a signal or because it was hopeless.
-    pub cut_short: bool,
+    /// Publications that could not be handed to a session any more; they are not expected.
+    pub refused: u64,
+    /// The first thing that went wrong with a session.
+    pub first_trouble: Option<String>,
+    /// Whether it was ended before its time, and why.
+    pub cut_short: Option<CutShort>,
+}
+
+/// Why a trial ended before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CutShort {
+    /// Somebody wanted it.
+    Asked,
+    /// A latency over [`Order::give_up_us`]; what was still under way does not count as lost.
+    Hopeless,
 }
 
 /// Processor time of a window.

@@ -1,0 +1,365 @@
+//! One worker's share of an order, carried out with its crowd.
+//!
+//! ```text
+//! sending (warm-up, measured window) ─→ all said how much they published ─→ waiting for what is under way ─→ outcome
+//! ```
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::chance::Chance;
+use super::latency::{self, Counted};
+use super::order::{CrowdSpec, CutShort, From, Order, Outcome, Size, To, Usage};
+use super::plan::{Due, Plan, Share};
+use crate::engine::{Counts, Crowd, Publication, Published};
+use crate::machine::own_cpu;
+use crate::problem::Problem;
+use crate::report::Flow;
+
+/// What the worker that carries out an order tells while it does, and is told.
+pub trait Link {
+    /// The measured window begins or ends now, or a second is over.
+    fn event(&mut self, event: Event<'_>);
+
+    /// Whether to go on; asked each turn.
+    fn go_on(&mut self) -> bool;
+
+    /// What all workers have published, in their order, as soon as each has said it; asked each turn once this one has
+    /// published `own` and publishes no more.
+    ///
+    /// # Errors
+    /// Another worker is gone.
+    fn totals(&mut self, own: &Published) -> Result<Option<Vec<Published>>, Problem>;
+}
+
+/// What happens while an order is carried out.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// The warm-up is over.
+    WindowBegins,
+    /// What is sent from now on does not count for rates.
+    WindowEnds,
+    /// About a second is over.
+    Look(&'a Look),
+}
+
+/// What one worker, or all together, came to since the trial began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Look {
+    /// Sessions that are open.
+    pub connected: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Latencies since the look before.
+    pub timed: Counted,
+}
+
+/// Carries out one worker's share of an order from `begin_us` on. `before` is what all workers have published before.
+/// Returns what came of it, and what all workers have published now.
+///
+/// # Errors
+/// The machine's, and those of the link.
+pub fn carry_out(
+    crowd: &mut Crowd,
+    (spec, share): (&CrowdSpec, Share),
+    order: &Order,
+    (begin_us, before): (u64, &[Published]),
+    link: &mut dyn Link,
+) -> Result<(Outcome, Vec<Published>), Problem> {
+    crowd.begin(before);
+    crowd.time_from(begin_us + order.warm_up_ms * 1000, sample(spec, order), order.late_after_us);
+    let mut carrying = Carrying::new(crowd, spec, share, order, begin_us);
+    carrying.send(link)?;
+    let all = carrying.totals(link)?;
+    carrying.wait(&all, link)?;
+    let outcome = carrying.conclude(&all);
+    Ok((outcome, all))
+}
+
+struct Carrying<'a> {
+    crowd: &'a mut Crowd,
+    order: &'a Order,
+    plan: Plan,
+    chance: Chance,
+    rooms: u64,
+    begin_us: u64,
+    base: Counts,
+    sender: Option<u64>,
+    batch: Vec<Publication>,
+    marks: Vec<Mark>,
+    looked: (u64, Counted),
+    arrival: Arrival,
+    refused: u64,
+    trouble: Option<String>,
+    cut_short: Option<CutShort>,
+}
+
+/// What is read at both ends of the measured window.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at_us: u64,
+    counts: Counts,
+    cpu: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    received: u64,
+    at_us: u64,
+}
+
+impl<'a> Carrying<'a> {
+    fn new(crowd: &'a mut Crowd, spec: &CrowdSpec, share: Share, order: &'a Order, begin_us: u64) -> Self {
+        let base = crowd.counts();
+        Carrying {
+            crowd,
+            order,
+            plan: Plan::new(spec, order, share, begin_us),
+            // Rooms are chosen by other numbers than senders.
+            chance: Chance::new(!order.traffic.seed, share.worker),
+            rooms: spec.membership.rooms.into(),
+            begin_us,
+            base,
+            sender: None,
+            batch: Vec::new(),
+            marks: Vec::new(),
+            looked: (begin_us, Counted::new()),
+            arrival: Arrival { received: base.received, at_us: begin_us },
+            refused: 0,
+            trouble: None,
+            cut_short: None,
+        }
+    }
+
+    /// Sends until the plan is done, or somebody wants an end.
+    fn send(&mut self, link: &mut dyn Link) -> Result<(), Problem> {
+        while self.cut_short.is_none() {
+            let now_us = Crowd::clock_us();
+            self.send_due(now_us);
+            let next_us = self.plan.next_us(now_us);
+            self.turn(next_us.unwrap_or(u64::MAX), link)?;
+            let window_is_over = self.window_end_us().is_none_or(|end_us| Crowd::clock_us() >= end_us);
+            if next_us.is_none() && window_is_over {
+                break;
+            }
+            if self.refused > REFUSED_MAX {
+                self.cut_short = Some(CutShort::Hopeless);
+            }
+        }
+        if self.window_end_us().is_some() || self.cut_short.is_some() {
+            self.mark_up_to(2, link);
+        }
+        Ok(())
+    }
+
+    /// Says how much this worker has published, and waits until all have.
+    fn totals(&mut self, link: &mut dyn Link) -> Result<Vec<Published>, Problem> {
+        loop {
+            if let Some(all) = link.totals(self.crowd.published())? {
+                return Ok(all);
+            }
+            self.turn(u64::MAX, link)?;
+        }
+    }
+
+    /// Waits for what is under way: until all is there, nothing came for too long, or it does not matter any more.
+    fn wait(&mut self, all: &[Published], link: &mut dyn Link) -> Result<(), Problem> {
+        let expected = self.crowd.expected(all);
+        let mut patience_us = self.order.patience_ms * 1000;
+        let began_us = Crowd::clock_us();
+        while self.arrival.received - self.base.received < expected && self.cut_short != Some(CutShort::Hopeless) {
+            if self.cut_short == Some(CutShort::Asked) {
+                patience_us = patience_us.min(PATIENCE_WHEN_ASKED_US);
+            }
+            if Crowd::clock_us() > self.arrival.at_us.max(began_us) + patience_us {
+                break;
+            }
+            self.turn(u64::MAX, link)?;
+        }
+        // What comes twice comes soon after.
+        let end_us = Crowd::clock_us() + LINGER_US;
+        while Crowd::clock_us() < end_us {
+            self.turn(end_us, link)?;
+        }
+        self.mark_up_to(2, link);
+        Ok(())
+    }
+
+    /// Publishes what is due, up to a limit, so that reading is never put off for long.
+    fn send_due(&mut self, now_us: u64) {
+        let limit = if self.plan.is_timed() { PUBLICATIONS_PER_TURN } else { BATCH_PUBLICATIONS_MAX };
+        let size = self.order.traffic.batch_size as usize;
+        let mut count = 0;
+        while count < limit {
+            let Some(due) = self.plan.take(now_us) else { break };
+            if self.sender != Some(due.sender) || self.batch.len() + size > BATCH_PUBLICATIONS_MAX {
+                self.publish();
+            }
+            self.gather(due, size);
+            count += size;
+        }
+        self.publish();
+    }
+
+    fn gather(&mut self, due: Due, size: usize) {
+        self.sender = Some(due.sender);
+        for _ in 0..size {
+            let room = self.chance.below(self.rooms) as u32;
+            self.batch.push(Publication { room, planned_us: due.planned_us });
+        }
+    }
+
+    /// Sends what was gathered for one sender.
+    fn publish(&mut self) {
+        let Some(sender) = self.sender.take() else { return };
+        let bytes = self.order.traffic.data_bytes as usize;
+        let senders = match self.order.traffic.from {
+            From::Publishers => self.crowd.publishers(),
+            From::AnyClient | From::EachClient(_) => self.crowd.clients(),
+        };
+        let session = senders.start + sender as usize;
+        let done = match &self.order.traffic.to {
+            To::AnyRoom => self.crowd.publish(session, &self.batch, bytes),
+            To::Service(channel) => {
+                let mut calls = self.batch.iter();
+                calls.try_for_each(|call| self.crowd.call(session, channel, call.planned_us, bytes))
+            }
+        };
+        if let Err(problem) = done {
+            self.refused += self.batch.len() as u64;
+            self.trouble.get_or_insert_with(|| problem.to_string());
+        }
+        self.batch.clear();
+    }
+
+    /// Serves the sockets until `until_us` at the latest, and does what is due meanwhile.
+    fn turn(&mut self, until_us: u64, link: &mut dyn Link) -> Result<(), Problem> {
+        let now_us = Crowd::clock_us();
+        let next_mark_us = self.next_mark_us().unwrap_or(u64::MAX);
+        let patience_us = until_us.min(next_mark_us).saturating_sub(now_us).min(TURN_US_MAX);
+        self.crowd.turn(Duration::from_micros(patience_us))?;
+        let now_us = Crowd::clock_us();
+        let received = self.crowd.counts().received;
+        if received > self.arrival.received {
+            self.arrival = Arrival { received, at_us: now_us };
+        }
+        if now_us >= next_mark_us {
+            self.mark_up_to(self.marks.len() + 1, link);
+        }
+        if now_us >= self.looked.0 + LOOK_EVERY_US {
+            self.look(now_us, link);
+        }
+        if self.cut_short.is_none() {
+            let hopeless = self.order.give_up_us.is_some_and(|give_up_us| self.crowd.latency_max_us() > give_up_us);
+            self.cut_short = if !link.go_on() { Some(CutShort::Asked) } else { hopeless.then_some(CutShort::Hopeless) };
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, now_us: u64, link: &mut dyn Link) {
+        let (counts, timed) = (self.crowd.counts(), self.crowd.latencies_us().0);
+        let look = Look {
+            connected: counts.connected,
+            sent: counts.sent - self.base.sent,
+            received: counts.received - self.base.received,
+            timed: latency::since(&timed, &self.looked.1),
+        };
+        self.looked = (now_us, timed);
+        link.event(Event::Look(&look));
+    }
+
+    fn window_end_us(&self) -> Option<u64> {
+        match self.order.size {
+            Size::Ms(ms) => Some(self.begin_us + (self.order.warm_up_ms + ms) * 1000),
+            Size::Batches(_) => None,
+        }
+    }
+
+    fn next_mark_us(&self) -> Option<u64> {
+        match self.marks.len() {
+            0 => Some(self.begin_us + self.order.warm_up_ms * 1000),
+            1 => self.window_end_us(),
+            _ => None,
+        }
+    }
+
+    fn mark_up_to(&mut self, count: usize, link: &mut dyn Link) {
+        while self.marks.len() < count {
+            let mark = Mark { at_us: Crowd::clock_us(), counts: self.crowd.counts(), cpu: own_cpu() };
+            link.event(if self.marks.is_empty() { Event::WindowBegins } else { Event::WindowEnds });
+            self.marks.push(mark);
+        }
+    }
+
+    fn conclude(self, all: &[Published]) -> Outcome {
+        let (first, last) = (self.marks[0], self.marks[1]);
+        let window_us = match self.order.size {
+            Size::Ms(_) => last.at_us.saturating_sub(first.at_us),
+            Size::Batches(_) => self.arrival.at_us.saturating_sub(first.at_us),
+        };
+        let flow = |messages: u64, carriers, bytes| Flow { messages, carriers, bytes, window_ms: whole_ms(window_us) };
+        let (from, to) = (first.counts, last.counts);
+        let mut faults = self.crowd.faults(all);
+        if self.cut_short == Some(CutShort::Hopeless) {
+            faults.lost = 0;
+        }
+        let (latencies_us, _) = self.crowd.latencies_us();
+        Outcome {
+            expected: self.crowd.expected(all),
+            faults,
+            outgoing: flow(to.sent - from.sent, to.sent_carriers - from.sent_carriers, to.sent_bytes - from.sent_bytes),
+            incoming: flow(
+                to.received - from.received,
+                to.received_carriers - from.received_carriers,
+                to.received_bytes - from.received_bytes,
+            ),
+            sent: self.crowd.counts().sent - self.base.sent,
+            received: self.arrival.received - self.base.received,
+            latencies_us,
+            latency_max_us: self.crowd.latency_max_us(),
+            elapsed_ms: whole_ms(self.arrival.at_us.saturating_sub(self.begin_us)),
+            usage: Usage {
+                window_s: last.at_us.saturating_sub(first.at_us) as f64 / 1e6,
+                cpu_s: last.cpu.saturating_sub(first.cpu).as_secs_f64(),
+            },
+            refused: self.refused,
+            first_trouble: self.trouble.or_else(|| self.crowd.first_loss().map(str::to_owned)),
+            cut_short: self.cut_short,
+        }
+    }
+}
+
+/// One delivery in how many is timed, so that timing costs next to nothing at any rate.
+fn sample(spec: &CrowdSpec, order: &Order) -> u32 {
+    let members = f64::from(spec.clients) * f64::from(spec.membership.per_client);
+    let fan_out = match order.traffic.to {
+        To::AnyRoom => members / f64::from(spec.membership.rooms.max(1)),
+        To::Service(_) => 1.0,
+    };
+    let per_s = order.traffic.messages_per_s(spec.clients).map_or(UNKNOWN_DELIVERIES_PER_S, |rate| rate * fan_out);
+    let sample = (per_s / TIMED_PER_S).max(1.0) as u32;
+    1 << sample.ilog2()
+}
+
+/// Rounded, but never zero: a window that is over in less than half a millisecond has a rate, too.
+fn whole_ms(us: u64) -> u64 {
+    if us == 0 { 0 } else { ((us + 500) / 1000).max(1) }
+}
+
+/// Publications that may share one carrier.
+const BATCH_PUBLICATIONS_MAX: usize = 64;
+/// Between two looks at the sockets.
+const PUBLICATIONS_PER_TURN: usize = 4096;
+/// Publications that no session takes before the trial is hopeless.
+const REFUSED_MAX: u64 = 100_000;
+const TURN_US_MAX: u64 = 10_000;
+const LOOK_EVERY_US: u64 = 1_000_000;
+const LINGER_US: u64 = 20_000;
+const PATIENCE_WHEN_ASKED_US: u64 = 1_000_000;
+/// Enough for a p99.9 each second.
+const TIMED_PER_S: f64 = 200_000.0;
+/// What one core of a fast server gives, where no rate is asked for.
+const UNKNOWN_DELIVERIES_PER_S: f64 = 2e6;

@@ -1,0 +1,164 @@
+//! Who makes the load: this process, or several workers.
+
+use super::carry::{self, Event, Link};
+use super::order::{CrowdSpec, CutShort, Order, Outcome};
+use super::plan::Share;
+use super::{latency, workers::Workers};
+use crate::engine::{Crowd, Published};
+use crate::problem::Problem;
+use crate::report::Flow;
+
+/// An open crowd, ready for orders.
+#[derive(Debug)]
+pub enum Force {
+    /// In this process.
+    Local(Box<Local>),
+    /// In processes of their own.
+    Workers(Workers),
+}
+
+/// A crowd in this process.
+#[derive(Debug)]
+pub struct Local {
+    /// Its sessions.
+    pub crowd: Crowd,
+    spec: CrowdSpec,
+    published: Vec<Published>,
+}
+
+/// What is asked while an order is carried out: an event to take notice of, and whether to go on.
+pub type Watch<'a> = dyn FnMut(Option<Event<'_>>) -> bool + 'a;
+
+impl Force {
+    /// Opens all sessions of a crowd, in this process or, if `workers` is above one, in so many others; each of those stays
+    /// on the core that is its turn in `cores`. `progress` is told how many are open; `false` stops it.
+    ///
+    /// # Errors
+    /// As [`Crowd::open`]; a worker cannot be started or dies.
+    pub fn open(
+        spec: &CrowdSpec,
+        workers: u32,
+        cores: &[usize],
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Force, Problem> {
+        if workers > 1 {
+            return Workers::open(spec, workers, cores, progress).map(Force::Workers);
+        }
+        let crowd = Crowd::open(spec, 0, 1, progress)?;
+        let published = vec![crowd.published().clone()];
+        Ok(Force::Local(Box::new(Local { crowd, spec: spec.clone(), published })))
+    }
+
+    /// Carries out an order.
+    ///
+    /// # Errors
+    /// The machine's; a worker died.
+    pub fn carry_out(&mut self, order: &Order, watch: &mut Watch<'_>) -> Result<Outcome, Problem> {
+        match self {
+            Force::Local(local) => {
+                let begin_us = Crowd::clock_us() + LOCAL_LEAD_US;
+                let who = (&local.spec, Share { worker: 0, workers: 1 });
+                let mut link = Alone(watch);
+                let (outcome, published) =
+                    carry::carry_out(&mut local.crowd, who, order, (begin_us, &local.published), &mut link)?;
+                local.published = published;
+                Ok(outcome)
+            }
+            Force::Workers(workers) => workers.carry_out(order, watch),
+        }
+    }
+
+    /// Says goodbye on all sessions, and closes them.
+    pub fn leave(self) {
+        match self {
+            Force::Local(mut local) => local.crowd.leave(),
+            Force::Workers(workers) => workers.leave(),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Outcome {
+    /// Adds another worker's outcome of the same order.
+    fn add_assign(&mut self, other: Self) {
+        self.expected += other.expected;
+        self.faults += other.faults;
+        self.outgoing = both(self.outgoing, other.outgoing);
+        self.incoming = both(self.incoming, other.incoming);
+        self.sent += other.sent;
+        self.received += other.received;
+        latency::merge(&mut self.latencies_us, &other.latencies_us);
+        self.latency_max_us = self.latency_max_us.max(other.latency_max_us);
+        self.elapsed_ms = self.elapsed_ms.max(other.elapsed_ms);
+        self.usage.window_s = self.usage.window_s.max(other.usage.window_s);
+        self.usage.cpu_s += other.usage.cpu_s;
+        self.refused += other.refused;
+        self.first_trouble = self.first_trouble.take().or(other.first_trouble);
+        self.cut_short = match (self.cut_short, other.cut_short) {
+            (Some(CutShort::Hopeless), _) | (_, Some(CutShort::Hopeless)) => Some(CutShort::Hopeless),
+            (mine, other) => mine.or(other),
+        };
+        if self.cut_short == Some(CutShort::Hopeless) {
+            self.faults.lost = 0;
+        }
+    }
+}
+
+/// What two workers sent or received in the same window.
+fn both(one: Flow, other: Flow) -> Flow {
+    Flow {
+        messages: one.messages + other.messages,
+        carriers: one.carriers + other.carriers,
+        bytes: one.bytes + other.bytes,
+        window_ms: one.window_ms.max(other.window_ms),
+    }
+}
+
+/// The link of a worker that is alone: there is nobody to wait for.
+struct Alone<'a, 'b>(&'a mut Watch<'b>);
+
+impl Link for Alone<'_, '_> {
+    fn event(&mut self, event: Event<'_>) {
+        (self.0)(Some(event));
+    }
+
+    fn go_on(&mut self) -> bool {
+        (self.0)(None)
+    }
+
+    fn totals(&mut self, own: &Published) -> Result<Option<Vec<Published>>, Problem> {
+        Ok(Some(vec![own.clone()]))
+    }
+}
+
+/// Before the first planned time, so that it is not late from the start.
+const LOCAL_LEAD_US: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Faults;
+
+    #[test]
+    fn outcomes_of_workers_add_up() {
+        let flow = |messages| Flow { messages, carriers: messages, bytes: messages * 10, window_ms: 1000 };
+        let outcome = |messages, max| Outcome {
+            expected: messages,
+            incoming: flow(messages),
+            latencies_us: vec![(5, messages)],
+            latency_max_us: max,
+            ..Outcome::default()
+        };
+        let mut sum = outcome(10, 7);
+        sum += outcome(20, 3);
+        assert_eq!((sum.expected, sum.incoming, sum.latency_max_us), (30, flow(30), 7));
+        assert_eq!(sum.latencies_us, [(5, 30)]);
+    }
+
+    #[test]
+    fn one_hopeless_worker_makes_the_trial_hopeless_and_nothing_counts_as_lost() {
+        let lost = Faults { lost: 3, doubled: 1, ..Faults::default() };
+        let mut sum = Outcome { cut_short: Some(CutShort::Asked), faults: lost, ..Outcome::default() };
+        sum += Outcome { cut_short: Some(CutShort::Hopeless), ..Outcome::default() };
+        assert_eq!((sum.cut_short, sum.faults.lost, sum.faults.doubled), (Some(CutShort::Hopeless), 0, 1));
+    }
+}

@@ -1,0 +1,185 @@
+//! The search for the highest rate that holds.
+
+use crate::problem::Problem;
+
+/// How long a trial of the search is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// To come near quickly.
+    Short,
+    /// To be believed.
+    Long,
+}
+
+/// What came of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The rate holds.
+    Holds,
+    /// It does not.
+    Fails,
+    /// The search is to end now: the trial says nothing.
+    Stop,
+}
+
+/// What the search came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Found {
+    /// The highest rate that held in a long trial.
+    Rate(f64),
+    /// The time ended before a long trial held; the highest rate that held in a short one, if any did.
+    TooShort(Option<f64>),
+    /// Not even this rate holds.
+    NothingHolds(f64),
+    /// It was stopped; the highest rate that held in a long trial so far.
+    Stopped(Option<f64>),
+}
+
+/// Searches from `start`: ramps up by [`RAMP`] with short trials until one fails, then halves the gap with long ones until
+/// what holds and what does not are within [`PRECISION`], or `is_over` says that the time is. Where `start` itself does not
+/// hold it ramps down instead.
+///
+/// # Errors
+/// Those of `trial`.
+pub fn find_max(
+    start: f64,
+    is_over: impl Fn() -> bool,
+    trial: &mut dyn FnMut(f64, Length) -> Result<Verdict, Problem>,
+) -> Result<Found, Problem> {
+    let (mut low, mut high) = match ramp(start, &is_over, trial)? {
+        Ramp::Between(low, high) => (low, high),
+        Ramp::Ended(found) => return Ok(found),
+    };
+    let mut best = None;
+    let mut rate = (low * high).sqrt();
+    while best.is_none() || high / low > PRECISION {
+        if is_over() {
+            return Ok(best.map_or(Found::TooShort(Some(low)), Found::Rate));
+        }
+        match trial(rate, Length::Long)? {
+            Verdict::Stop => return Ok(Found::Stopped(best)),
+            Verdict::Holds => {
+                low = rate;
+                best = Some(rate);
+            }
+            Verdict::Fails => {
+                high = rate;
+                // A short trial of the ramp may have flattered.
+                if best.is_none() {
+                    low = low.min(high / RAMP);
+                }
+            }
+        }
+        if high < start * LEAST {
+            return Ok(Found::NothingHolds(high));
+        }
+        rate = (low * high).sqrt();
+    }
+    Ok(best.map_or(Found::NothingHolds(high), Found::Rate))
+}
+
+enum Ramp {
+    /// The first holds, the second does not.
+    Between(f64, f64),
+    Ended(Found),
+}
+
+fn ramp(
+    start: f64,
+    is_over: &impl Fn() -> bool,
+    trial: &mut dyn FnMut(f64, Length) -> Result<Verdict, Problem>,
+) -> Result<Ramp, Problem> {
+    let (mut low, mut high, mut rate) = (None, None, start);
+    loop {
+        match trial(rate, Length::Short)? {
+            Verdict::Stop => return Ok(Ramp::Ended(Found::Stopped(None))),
+            Verdict::Holds => low = Some(rate),
+            Verdict::Fails => high = Some(rate),
+        }
+        rate = match (low, high) {
+            (Some(low), Some(high)) => return Ok(Ramp::Between(low, high)),
+            (None, Some(high)) if high < start * LEAST => return Ok(Ramp::Ended(Found::NothingHolds(high))),
+            (Some(_), _) => rate * RAMP,
+            // Where the start was far off, it is found sooner by larger steps.
+            (None, _) => rate / (RAMP * RAMP),
+        };
+        if is_over() {
+            return Ok(Ramp::Ended(Found::TooShort(low)));
+        }
+    }
+}
+
+/// The step of the ramp.
+pub const RAMP: f64 = 1.6;
+/// The search ends when what holds and what does not are this near.
+pub const PRECISION: f64 = 1.04;
+/// A thousandth of the start is no rate that anybody meant.
+const LEAST: f64 = 1e-3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A server that holds rates up to `limit`.
+    fn search(start: f64, limit: f64, trials_max: u32) -> (Found, u32) {
+        let count = Cell::new(0);
+        let found = find_max(start, || count.get() >= trials_max, &mut |rate, _| {
+            count.set(count.get() + 1);
+            Ok(if rate <= limit { Verdict::Holds } else { Verdict::Fails })
+        });
+        (found.expect("no trial fails by itself"), count.get())
+    }
+
+    #[test]
+    fn the_limit_is_found_within_four_percent_from_above_and_below() {
+        for start in [1.0, 50.0, 900.0, 1100.0, 40_000.0, 900_000.0] {
+            let (found, trials) = search(start, 1000.0, 1000);
+            let Found::Rate(rate) = found else { panic!("from {start}: {found:?}") };
+            assert!(rate <= 1000.0 && rate * PRECISION >= 1000.0, "from {start}: {rate}");
+            assert!(trials < 30, "from {start}: {trials} trials");
+        }
+    }
+
+    #[test]
+    fn a_server_that_holds_nothing_is_told() {
+        assert!(matches!(search(1000.0, 0.0, 1000).0, Found::NothingHolds(rate) if rate < 1000.0));
+    }
+
+    #[test]
+    fn a_search_whose_time_ends_in_the_ramp_is_too_short() {
+        assert_eq!(search(1.0, 1e9, 3).0, Found::TooShort(Some(RAMP * RAMP)));
+        assert_eq!(search(1e9, 1.0, 2).0, Found::TooShort(None));
+    }
+
+    #[test]
+    fn a_search_whose_time_ends_later_keeps_its_best() {
+        let (found, _) = search(900.0, 1000.0, 4);
+        assert!(matches!(found, Found::Rate(rate) if rate <= 1000.0), "{found:?}");
+    }
+
+    #[test]
+    fn only_long_trials_make_a_result() {
+        // Short trials flatter: they hold up to twice the rate.
+        let found = find_max(100.0, || false, &mut |rate, length| {
+            let limit = if length == Length::Short { 2000.0 } else { 1000.0 };
+            Ok(if rate <= limit { Verdict::Holds } else { Verdict::Fails })
+        });
+        let Ok(Found::Rate(rate)) = found else { panic!("{found:?}") };
+        assert!(rate <= 1000.0 && rate > 900.0, "{rate}");
+    }
+
+    #[test]
+    fn a_stop_ends_it_with_what_was_found_so_far() {
+        let mut count = 0;
+        let found = find_max(900.0, || false, &mut |rate, _| {
+            count += 1;
+            Ok(match (count, rate <= 1000.0) {
+                (5.., _) => Verdict::Stop,
+                (_, true) => Verdict::Holds,
+                _ => Verdict::Fails,
+            })
+        });
+        assert!(matches!(found, Ok(Found::Stopped(Some(rate))) if rate <= 1000.0), "{found:?}");
+    }
+}
