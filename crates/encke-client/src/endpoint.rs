@@ -44,6 +44,11 @@ impl Endpoint {
         };
         Ok(Endpoint { host: host.into(), authority: authority.into(), port, path })
     }
+
+    /// As errors name it.
+    pub(crate) fn place(&self) -> String {
+        format!("{}{}", self.authority, self.path)
+    }
 }
 
 /// Splits `host:port`, `[::1]:port` or a host alone.

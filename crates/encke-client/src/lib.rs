@@ -22,18 +22,23 @@
 
 mod carrier;
 mod client;
+mod cookies;
 pub mod dialog;
+mod drive;
 mod endpoint;
 mod error;
 mod extension;
+mod http;
 mod message;
+mod options;
+mod polling;
 mod socket;
-mod wire;
 
-pub use client::{Client, Options};
+pub use client::{Batch, Client};
 pub use error::Error;
 pub use extension::{Extension, Outgoing, Verdict};
 pub use message::{Incoming, Message};
+pub use options::{Options, Transport};
 pub use serde_json::Value;
 pub use serde_json::value::RawValue;
 

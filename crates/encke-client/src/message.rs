@@ -15,6 +15,8 @@ pub struct Message {
     pub data: Box<RawValue>,
     /// The id of the message it answers, if it is the answer of a service (Bayeux 1.0 §2.2.2).
     pub id: Option<u64>,
+    /// Whether a service answers that it failed.
+    pub failed: bool,
 }
 
 /// Any message from the server, a reply or a delivery, borrowed from the text that brought it.
@@ -140,9 +142,9 @@ impl<'a> Incoming<'a> {
 
     /// What remains of a delivery.
     pub(crate) fn into_message(self) -> Message {
-        let id = self.id();
+        let (id, failed) = (self.id(), self.successful == Some(false));
         let data = self.data.unwrap_or(RawValue::NULL).to_owned();
-        Message { channel: self.channel.into_owned(), data, id }
+        Message { channel: self.channel.into_owned(), data, id, failed }
     }
 }
 

@@ -3,14 +3,16 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use tokio::io::AsyncReadExt;
+use ::http::header::{CONNECTION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
+use http_body_util::Full;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use websocket::{Decoder, Event, Flow, Opcode, ProtocolError, Role, frame, handshake};
 
 use crate::Error;
+use crate::cookies::Cookies;
 use crate::endpoint::Endpoint;
+use crate::http::{self, Link};
 use crate::random;
 
 /// An open WebSocket. Holds no buffers while nothing is on its way.
@@ -28,14 +30,28 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Connects and shakes hands (RFC 6455 §4.1).
-    pub(crate) async fn open(endpoint: &Endpoint, message_bytes_max: usize) -> Result<Socket, Error> {
-        let unreachable = |error: std::io::Error| Error::Unreachable {
-            address: endpoint.authority.clone(),
-            reason: error.to_string(),
-        };
-        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.map_err(unreachable)?;
-        stream.set_nodelay(true).map_err(unreachable)?;
+    /// Shakes hands (RFC 6455 §4.1).
+    pub(crate) async fn open(
+        link: Link,
+        endpoint: &Endpoint,
+        cookies: &mut Cookies,
+        message_bytes_max: usize,
+    ) -> Result<Socket, Error> {
+        let refused = |reason: String| Error::NotBayeux { address: endpoint.place(), reason };
+        let key = handshake::client_key(random());
+        let request = http::head(endpoint, cookies)
+            .header(UPGRADE, "websocket")
+            .header(CONNECTION, "Upgrade")
+            .header(SEC_WEBSOCKET_KEY, &key)
+            .header(SEC_WEBSOCKET_VERSION, "13")
+            .body(Full::default())
+            .map_err(|error| refused(error.to_string()))?;
+        let (response, stream, input) = link.upgrade(endpoint, request).await?;
+        handshake::check_response(response.status(), response.headers(), &key).map_err(|error| match error {
+            handshake::ResponseError::Status(status) => refused(format!("it answered HTTP status {status}")),
+            error => refused(error.to_string()),
+        })?;
+        cookies.take(response.headers());
         let mut socket = Socket {
             stream,
             decoder: Decoder::new(Role::Client, message_bytes_max),
@@ -44,41 +60,13 @@ impl Socket {
             texts: VecDeque::new(),
             ended: None,
         };
-        socket.upgrade(endpoint).await?;
+        socket.take_in(&mut input.to_vec());
         Ok(socket)
     }
 
-    async fn upgrade(&mut self, endpoint: &Endpoint) -> Result<(), Error> {
-        let broken = |error: std::io::Error| not_bayeux(endpoint, error.to_string());
-        let key = handshake::client_key(random());
-        let head = format!(
-            "GET {} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n",
-            endpoint.path, endpoint.authority
-        );
-        self.stream.write_all(head.as_bytes()).await.map_err(broken)?;
-        let mut input = Vec::with_capacity(512);
-        let head_bytes = loop {
-            if let Some(at) = input.windows(4).position(|window| window == b"\r\n\r\n") {
-                break at + 4;
-            }
-            if input.len() > HEAD_BYTES_MAX {
-                return Err(not_bayeux(endpoint, "its answer is not HTTP".into()));
-            }
-            if self.stream.read_buf(&mut input).await.map_err(broken)? == 0 {
-                return Err(not_bayeux(endpoint, "it closed the connection".into()));
-            }
-        };
-        let (status, headers) =
-            parse_head(&input[..head_bytes]).ok_or_else(|| not_bayeux(endpoint, "its answer is not HTTP".into()))?;
-        handshake::check_response(status, &headers, &key).map_err(|error| match error {
-            handshake::ResponseError::Status(status) => {
-                not_bayeux(endpoint, format!("it answered HTTP status {status}"))
-            }
-            error => not_bayeux(endpoint, error.to_string()),
-        })?;
-        self.take_in(&mut input[head_bytes..]);
-        Ok(())
+    /// How many bytes wait to be written.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.out.len() - self.written
     }
 
     /// Takes a text to be sent by [`Socket::receive`] or [`Socket::close`].
@@ -91,6 +79,9 @@ impl Socket {
         loop {
             self.write_ready();
             if let Some(text) = self.texts.pop_front() {
+                if self.texts.is_empty() {
+                    self.texts = VecDeque::new();
+                }
                 return Ok(text);
             }
             if let Some(reason) = &self.ended {
@@ -171,41 +162,5 @@ impl Socket {
     }
 }
 
-/// Reads the status and the headers of an HTTP answer.
-fn parse_head(head: &[u8]) -> Option<(StatusCode, HeaderMap)> {
-    let mut lines = std::str::from_utf8(head).ok()?.split("\r\n").take_while(|line| !line.is_empty());
-    let status_line = lines.next()?.strip_prefix("HTTP/1.")?;
-    let status = StatusCode::from_bytes(status_line.split(' ').nth(1)?.as_bytes()).ok()?;
-    let mut headers = HeaderMap::new();
-    for line in lines {
-        let (name, value) = line.split_once(':')?;
-        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        headers.append(name, HeaderValue::from_str(value.trim()).ok()?);
-    }
-    Some((status, headers))
-}
-
-fn not_bayeux(endpoint: &Endpoint, reason: String) -> Error {
-    Error::NotBayeux { address: format!("{}{}", endpoint.authority, endpoint.path), reason }
-}
-
-/// The longest head of an HTTP answer, in bytes.
-const HEAD_BYTES_MAX: usize = 16 * 1024;
-
 /// How much is read at once, in bytes.
 const READ_BYTES: usize = 16 * 1024;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_head_of_an_answer_is_read() {
-        let head = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nX: a: b\r\n\r\n";
-        let (status, headers) = parse_head(head).expect("valid");
-        assert_eq!(status, StatusCode::SWITCHING_PROTOCOLS);
-        assert_eq!(headers["x"], "a: b");
-        assert!(parse_head(b"SSH-2.0-OpenSSH\r\n\r\n").is_none());
-        assert!(parse_head(b"HTTP/1.1\r\n\r\n").is_none());
-    }
-}
