@@ -1,5 +1,5 @@
-//! What extensions put on the wire: timesync and timestamp. The others (activity, reload, binary) need nothing here: the
-//! server forwards `ext` and `data` as they are.
+//! What extensions put on the wire: acknowledgement, timesync and timestamp. The others (activity, reload, binary) need
+//! nothing here: the server forwards `ext` and `data` as they are.
 
 use crate::json;
 
@@ -45,6 +45,17 @@ impl<'a> Timesync<'a> {
         let answer = lag_ms == 0 || error_ms.unsigned_abs() >= ACCURACY_MS;
         answer.then(|| format!(r#"{{"tc":{tc},"ts":{received_ms},"p":{spent_ms},"a":{error_ms}}}"#))
     }
+}
+
+/// Whether the raw `ext` of a handshake offers the acknowledgement extension: `"ext":{"ack":true}`.
+pub fn offers_ack(raw_ext: &str) -> bool {
+    member(raw_ext, "ack") == Some("true")
+}
+
+/// The number of the last batch that a client has received, in the raw `ext` of its connect: `"ext":{"ack":7}`. Old clients
+/// begin with -1, newer ones with 0; `None` where there is no integer.
+pub fn acknowledged(raw_ext: &str) -> Option<i64> {
+    member(raw_ext, "ack").and_then(json::integer)
 }
 
 /// The text of a `timestamp` field: ISO 8601 in GMT, as in `2009-02-13T23:31:30.123Z`, without quotes.
@@ -126,6 +137,19 @@ mod tests {
     fn what_is_no_request_is_not_answered() {
         for ext in ["{}", r#"{"timesync":1}"#, r#"{"timesync":{}}"#, r#"{"timesync":{"tc":"1"}}"#, "[]"] {
             assert_eq!(Timesync::read(ext), None);
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_is_offered_with_true_and_given_as_an_integer() {
+        assert!(offers_ack(r#"{"ack": true}"#));
+        for ext in [r#"{"ack":false}"#, r#"{"ack":1}"#, r#"{"ack":{}}"#, "{}", "[]"] {
+            assert!(!offers_ack(ext), "{ext}");
+        }
+        assert_eq!(acknowledged(r#"{"ack":7}"#), Some(7));
+        assert_eq!(acknowledged(r#"{"ack":-1}"#), Some(-1));
+        for ext in [r#"{"ack":true}"#, r#"{"ack":"7"}"#, r#"{"ack":7.5}"#, "{}"] {
+            assert_eq!(acknowledged(ext), None, "{ext}");
         }
     }
 

@@ -104,6 +104,8 @@ pub struct Session {
     pub kicked: bool,
     /// It was opened over HTTP, so that it can be used only with the cookie of its browser.
     pub cookie: bool,
+    /// Its client acknowledges what it gets: nothing is lost with a connection.
+    pub acknowledges: bool,
     /// Its client has lost the cookie it was opened with.
     pub strayed: bool,
     /// Its subscriptions.
@@ -187,6 +189,7 @@ impl Checker {
             left: false,
             kicked: false,
             cookie: false,
+            acknowledges: false,
             strayed: false,
             wishes: BTreeMap::new(),
             expected: BTreeSet::new(),
@@ -286,7 +289,8 @@ impl Checker {
         for raw in bayeux::json::elements(text) {
             let Some(number) = bayeux::json::member(raw, "data").and_then(number_of) else { continue };
             self.tally.lost += 1;
-            for session in self.sessions.iter_mut().filter(|session| session.client == client) {
+            let own = |session: &&mut Session| session.client == client && !session.acknowledges;
+            for session in self.sessions.iter_mut().filter(own) {
                 session.expected.remove(&number);
             }
         }

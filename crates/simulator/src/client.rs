@@ -35,6 +35,8 @@ pub struct Client {
     pub stream: usize,
     /// Whether it reads.
     pub reading: bool,
+    /// The last batch it has received, if its session acknowledges.
+    pub acknowledged: Option<i64>,
     /// Error replies without an id that it has to expect, for garbage.
     pub nameless: usize,
 }
@@ -118,6 +120,7 @@ impl Client {
             interval_ms: 0,
             stream: 0,
             reading: true,
+            acknowledged: None,
             nameless: 0,
         }
     }
@@ -228,7 +231,7 @@ impl World {
     fn shake_hands(&mut self, client: usize) {
         let mut messages = vec![Outgoing {
             channel: "/meta/handshake".into(),
-            fields: HANDSHAKE_FIELDS.into(),
+            fields: format!("{HANDSHAKE_FIELDS}{}", if self.rng.chance(400) { ",\"ext\":{\"ack\":true}" } else { "" }),
             what: What::Handshake,
         }];
         // "MUST ignore" anything else in the batch of a handshake (Bayeux 1.0 §4.1).
@@ -246,7 +249,12 @@ impl World {
             1 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":150,\"interval\":20}",
             _ => ",\"connectionType\":\"x\"",
         };
-        let connect = Outgoing { channel: "/meta/connect".into(), fields: fields.into(), what: What::Connect };
+        if self.clients[client].acknowledged.is_some() {
+            self.abandon_connects(client);
+        }
+        let ext = self.clients[client].acknowledged.map(|batch| format!(",\"ext\":{{\"ack\":{batch}}}"));
+        let fields = format!("{fields}{}", ext.unwrap_or_default());
+        let connect = Outgoing { channel: "/meta/connect".into(), fields, what: What::Connect };
         let id = self.clients[client].awaited.keys().last().copied();
         if self.send(client, vec![connect]) {
             let sent = self.clients[client].awaited.keys().last().copied();
@@ -359,7 +367,8 @@ impl World {
             Transport::LongPolling,
             Transport::CallbackPolling,
         ]);
-        let careful = self.rng.chance(600);
+        // Who has said which batch came last must not read on where later ones may come.
+        let careful = self.clients[client].acknowledged.is_none() && self.rng.chance(600);
         self.note(|_| format!("client {client} switches to {to:?}, carefully: {careful}"));
         self.lose_sight(client);
         let state = &mut self.clients[client];
@@ -401,6 +410,18 @@ impl World {
                 self.checker.lost(client, &text);
             }
             self.clients[client].awaited.retain(|_, awaited| awaited.route != Route::Conn(conn));
+        }
+    }
+
+    /// The client reads no more where an older connect might be answered: it is about to say which batch came last.
+    fn abandon_connects(&mut self, client: usize) {
+        self.drop_old_conns(client);
+        for exchange in 0..self.network.exchanges.len() {
+            let state = &mut self.network.exchanges[exchange];
+            if state.client == client && state.connects && state.client_waits {
+                state.client_waits = false;
+                self.end_route(client, Route::Exchange(exchange));
+            }
         }
     }
 

@@ -115,8 +115,14 @@ impl World {
         let state = &mut self.network.exchanges[exchange];
         state.client_waits = false;
         let (session, body, ids, connects) = (state.session, state.body.clone(), state.ids.clone(), state.connects);
+        // Whoever has said which batch came last does not say an older number later.
+        let overtaken = self.clients[client].acknowledged.is_some()
+            && connects
+            && self.clients[client].connect.is_none_or(|(current, _)| !ids.contains(&current));
+        let state = &mut self.network.exchanges[exchange];
         // Not what a stranger sent without a cookie: sent again it would have one.
         let again = awaited
+            && !overtaken
             && state.sign_of_life
             && self.clients[client].transport != Transport::WebSocket
             && self.clients[client].session() == session
@@ -233,6 +239,9 @@ impl World {
     fn answered(&mut self, client: usize, route: Route, id: u64, what: &What, owed: bool, raw: &str) {
         let successful = member(raw, "successful") == Some("true");
         let session = self.clients[client].session();
+        if *what == What::Connect {
+            self.note_batch(client, raw);
+        }
         match (what, session) {
             (What::Handshake, _) => self.welcomed(client, route, raw, successful),
             (What::Connect, Some(session)) if self.clients[client].connect.is_some_and(|(sent, _)| sent == id) => {
@@ -274,6 +283,9 @@ impl World {
             return;
         };
         let session = self.checker.open(&text, id, client);
+        let acknowledges = member(raw, "ext").and_then(|ext| member(ext, "ack")) == Some("true");
+        self.checker.sessions[session].acknowledges = acknowledges;
+        self.clients[client].acknowledged = acknowledges.then_some(0);
         self.checker.sessions[session].strayed = self.browsers[self.clients[client].browser].1 > 1;
         self.checker.sessions[session].cookie = matches!(route, Route::Exchange(_));
         // It may have been ended while its reply was on the way.
@@ -288,6 +300,14 @@ impl World {
         state.interval_ms = 0;
         state.stream += 1;
         self.recorder.with(|desk| desk.sessions[client] = Some(text));
+    }
+
+    /// Notes the number of the batch that a connect reply closes.
+    fn note_batch(&mut self, client: usize, raw: &str) {
+        let batch = member(raw, "ext").and_then(|ext| member(ext, "ack")).and_then(integer);
+        if let Some(acknowledged) = &mut self.clients[client].acknowledged {
+            *acknowledged = batch.unwrap_or(*acknowledged);
+        }
     }
 
     /// The reply to the connect that the client waits for.

@@ -8,13 +8,16 @@ import {BinaryExtension} from "cometd/BinaryExtension.js";
 import {ReloadExtension} from "cometd/ReloadExtension.js";
 import {TimeStampExtension} from "cometd/TimeStampExtension.js";
 import {TimeSyncExtension} from "cometd/TimeSyncExtension.js";
-import {WebSocketTransport} from "cometd";
+import {LongPollingTransport, WebSocketTransport} from "cometd";
 import {adapt} from "cometd-nodejs-client";
 
+import {Proxy} from "../src/proxy.js";
 import {Inbox, connect, disconnect, newClient, nextMeta, subscribe} from "../src/client.js";
 import {Server} from "../src/server.js";
 
 adapt();
+
+const TRANSPORTS = {websocket: WebSocketTransport, "long-polling": LongPollingTransport};
 
 /** Declares a test with a server and a way to make clients of it. */
 function testWithServer(name, run) {
@@ -22,8 +25,8 @@ function testWithServer(name, run) {
         const server = new Server({timestamps: "true", timeout_ms: "1000"});
         await server.start();
         context.after(() => server.dispose());
-        await run(extensions => {
-            const client = newClient(server.origin + "/cometd", "websocket", new WebSocketTransport());
+        await run((extensions, transport = "websocket", origin = server.origin) => {
+            const client = newClient(origin + "/cometd", transport, new TRANSPORTS[transport]());
             Object.entries(extensions).forEach(([key, extension]) => client.registerExtension(key, extension));
             return client;
         }, server);
@@ -76,14 +79,32 @@ testWithServer("timesync and timestamp: the clocks agree, as both run on this ma
     await disconnect(client);
 });
 
-testWithServer("ack: a client that offers it goes on without", async newClient => {
-    const client = newClient({ack: new AckExtension()});
-    const {handshake} = await connect(client);
-    assert.equal(handshake.ext?.ack, undefined);
-    const inbox = new Inbox();
-    await subscribe(client, "/a", inbox);
-    client.publish("/a", "hello");
-    assert.equal((await inbox.next()).data, "hello");
-    await nextMeta(client, "/meta/connect");
-    await disconnect(client);
-});
+for (const transport of ["websocket", "long-polling"]) {
+    testWithServer(`ack over ${transport}: what a broken connection took along comes again, once and in order`, async (newClient, server) => {
+        const proxy = new Proxy(Number(new URL(server.origin).port));
+        await proxy.start();
+        try {
+            const client = newClient({ack: new AckExtension()}, transport, `http://127.0.0.1:${proxy.port}`);
+            const {handshake} = await connect(client);
+            assert.equal(handshake.ext.ack, true);
+            const inbox = new Inbox();
+            await subscribe(client, "/a", inbox);
+            for (let number = 0; number < 40; ++number) {
+                const lost = number % 10 === 5 ? proxy.swallow() : undefined;
+                await server.control("publish", "/a", String(number));
+                await lost;
+                if (number % 10 === 7) {
+                    proxy.cut();
+                }
+            }
+            const heard = [];
+            while (heard.length < 40) {
+                heard.push((await inbox.next()).data);
+            }
+            assert.deepEqual(heard, Array.from({length: 40}, (_, number) => number));
+            await disconnect(client);
+        } finally {
+            proxy.stop();
+        }
+    });
+}

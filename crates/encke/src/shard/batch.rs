@@ -68,6 +68,14 @@ pub(super) fn client_of(messages: &[Message<'_>]) -> Option<Id> {
     Id::parse(messages.iter().find_map(|message| message.client_id.as_deref())?)
 }
 
+/// An `ext` of these members; none without any.
+pub(super) fn ext_of(first: Option<String>, second: Option<String>) -> Option<String> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(format!("{{{first},{second}}}")),
+        (first, second) => first.or(second).map(|member| format!("{{{member}}}")),
+    }
+}
+
 pub(super) fn is_handshake(message: &Message<'_>) -> bool {
     message.fault.is_none() && message.channel.as_deref() == Some(bayeux::channel::META_HANDSHAKE)
 }
@@ -159,9 +167,14 @@ impl Shard {
 
     /// The `ext` of a meta reply: the answer of the timesync extension.
     pub(super) fn reply_ext(&self, message: &Message<'_>) -> Option<String> {
+        Some(format!("{{{}}}", self.timesync(message)?))
+    }
+
+    /// The member `timesync` of a reply's `ext`.
+    pub(super) fn timesync(&self, message: &Message<'_>) -> Option<String> {
         let wall_ms = self.now.wall_ms as i64;
         let timesync = ext::Timesync::read(message.ext?)?.reply(wall_ms, wall_ms)?;
-        Some(format!("{{\"timesync\":{timesync}}}"))
+        Some(format!("\"timesync\":{timesync}"))
     }
 
     /// The time of day, where settings want timestamps.

@@ -4,7 +4,7 @@ use bayeux::advice::Advice;
 use bayeux::session::{Circumstances, Verdict};
 use bayeux::{ChannelKind, Message, Reply};
 
-use super::batch::{Batch, Via};
+use super::batch::{Batch, Via, ext_of};
 use super::effect::{Response, SessionKey};
 use super::outbox::Kind;
 use super::session::{Ended, Session};
@@ -12,7 +12,12 @@ use super::{Carrier, Held, HeldVia, Shard};
 
 impl Shard {
     pub(super) fn connect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
-        let socket = matches!(batch.via, Via::Socket(_));
+        let on = match batch.via {
+            Via::Socket(socket) => Some(socket),
+            Via::Http { .. } => None,
+        };
+        let socket = on.is_some();
+        self.confirm(key, message.ext);
         if !socket {
             self.leave_socket(key);
         }
@@ -29,7 +34,10 @@ impl Shard {
             advice: message.advice,
             may_hold: !self.draining && (socket || batch.len == 1),
             // While a response is on its way nothing more can be delivered: the connect waits for its fate.
-            queued: !socket && session.urgent && session.in_flight.is_none(),
+            queued: match &session.ledger {
+                Some(ledger) => session.urgent || ledger.is_owing(on),
+                None => !socket && session.urgent && session.in_flight.is_none(),
+            },
         };
         let mut advice = None;
         let mut successful = true;
@@ -52,7 +60,7 @@ impl Shard {
         self.arm(key);
         batch.connected = true;
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
-        let (ext, timestamp) = (self.reply_ext(message), self.timestamp());
+        let (ext, timestamp) = (ext_of(self.close_batch(key), self.timesync(message)), self.timestamp());
         batch.reply(&Reply {
             id: message.id.as_ref(),
             successful: Some(successful),
@@ -89,7 +97,7 @@ impl Shard {
     }
 
     fn hold(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
-        let ext = self.reply_ext(message);
+        let timesync = self.timesync(message);
         let via = match &batch.via {
             Via::Socket(_) => HeldVia::Socket,
             Via::Http { exchange, transport, .. } => HeldVia::Exchange(*exchange, transport.clone()),
@@ -102,7 +110,7 @@ impl Shard {
             }
             batch.held = true;
         }
-        session.held = Some(Box::new(Held { via, id: message.id.clone().map(bayeux::Id::into_owned), ext }));
+        session.held = Some(Box::new(Held { via, id: message.id.clone().map(bayeux::Id::into_owned), timesync }));
         self.metrics.held.set(self.metrics.held.get() as usize + 1);
         self.arm(key);
     }
@@ -110,6 +118,10 @@ impl Shard {
     /// The session goes on over requests: its WebSocket carries it no more, and a connect that is held there is answered there.
     fn leave_socket(&mut self, key: SessionKey) {
         if self.sessions.get(key).is_some_and(|session| matches!(session.carrier, Carrier::Socket(_))) {
+            if self.acknowledges(key) {
+                // Its messages go out with the newer connect; a batch number here would overtake that one's.
+                self.take_held(key);
+            }
             self.answer_held(key, None);
             self.detach(key);
         }
@@ -157,13 +169,13 @@ impl Shard {
     pub(super) fn answer_held(&mut self, key: SessionKey, advice: Option<Advice>) {
         let Some(held) = self.take_held(key) else { return };
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
-        let timestamp = self.timestamp();
+        let (ext, timestamp) = (ext_of(self.close_batch(key), held.timesync), self.timestamp());
         let mut reply = Vec::with_capacity(128);
         Reply {
             id: held.id.as_ref(),
             successful: Some(true),
             advice: advice.as_deref(),
-            ext: held.ext.as_deref(),
+            ext: ext.as_deref(),
             timestamp: timestamp.as_deref(),
             ..Reply::new(bayeux::channel::META_CONNECT)
         }

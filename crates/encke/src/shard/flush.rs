@@ -58,11 +58,14 @@ impl Shard {
     fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         match session.carrier {
-            Carrier::Socket(socket) => self.flush_socket(socket, wire),
-            Carrier::Requests => {
+            Carrier::Socket(socket) if session.ledger.is_none() => self.flush_socket(socket, wire),
+            carrier => {
                 session.dirty = false;
                 if session.is_reachable() && !session.outbox.is_empty() {
                     self.answer_held(key, None);
+                }
+                if let Carrier::Socket(socket) = carrier {
+                    self.flush_socket(socket, wire);
                 }
             }
         }
@@ -79,7 +82,7 @@ impl Shard {
         let mut written = 0;
         let mut progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
         if progress == Progress::Empty
-            && let Some(session) = session.as_mut().filter(|session| session.is_reachable())
+            && let Some(session) = session.as_mut().filter(|session| session.ledger.is_none() && session.is_reachable())
         {
             progress = write_outbox(&mut session.outbox, key, wire, scratch, &mut written);
         }
@@ -87,7 +90,8 @@ impl Shard {
         // A blocked socket stays marked, so that nothing lists it until it is writable again.
         socket.blocked = progress == Progress::Blocked;
         socket.dirty = socket.blocked;
-        if let Some(session) = session {
+        // One that acknowledges gets its messages with connects: it is listed when one is held.
+        if let Some(session) = session.filter(|session| session.ledger.is_none()) {
             session.dirty = socket.blocked;
             if session.outbox.is_empty() {
                 session.urgent = false;

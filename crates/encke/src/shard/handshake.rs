@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bayeux::advice::{Advice, Reconnect};
 use bayeux::{BayeuxError, Message, Reply};
 
-use super::batch::{Batch, Via};
+use super::batch::{Batch, Via, ext_of};
 use super::effect::SessionKey;
 use super::ids::Id;
 use super::session::Ended;
@@ -33,6 +33,10 @@ impl Shard {
         let browser = self.browser_of(batch);
         let protocol = bayeux::Session::new(self.now.ms, &self.terms);
         let key = self.sessions.insert(id, browser, protocol, self.now.ms);
+        let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
+        if let Some(session) = self.sessions.get_mut(key).filter(|_| acknowledges) {
+            session.ledger = Some(Box::default());
+        }
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.handshakes.add(1);
         batch.session = Some(key);
@@ -42,7 +46,8 @@ impl Shard {
         self.arm(key);
         tracing::debug!(session = ?id, "session opened");
         let advice = Advice::retry(self.terms.timeout_ms, self.terms.interval_ms).to_json();
-        let (ext, timestamp, types) = (self.reply_ext(message), self.timestamp(), offered(&self.settings));
+        let ack = acknowledges.then(|| "\"ack\":true".to_string());
+        let (ext, timestamp, types) = (ext_of(ack, self.timesync(message)), self.timestamp(), offered(&self.settings));
         batch.reply(&Reply {
             id: message.id.as_ref(),
             client_id: Some(id.as_str()),

@@ -65,6 +65,7 @@ metrics! {
     Counter messages "encke_messages" "Messages received."
     Counter publications "encke_publications" "Messages broadcast, from clients and applications."
     Counter deliveries "encke_deliveries" "Messages that the kernel took for a session."
+    Counter resent "encke_messages_resent" "Messages sent again because their client did not acknowledge them."
     Counter errors "encke_error_replies" "Messages answered with an error."
     Counter batches_refused "encke_batches_refused" "Batches that were no JSON, too deep, too long or empty."
     Counter sessions_unknown "encke_sessions_unknown" "Messages of sessions that are unknown."

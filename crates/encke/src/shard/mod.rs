@@ -11,6 +11,7 @@
 //! what waits to a [`Wire`], and [`Shard::take_effects`] hands over the rest. Nothing calls back, nothing blocks, no clock
 //! is read, so a simulation can drive many shards with made-up time, sockets and faults.
 
+mod ack;
 mod arena;
 mod batch;
 mod burst;

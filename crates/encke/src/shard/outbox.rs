@@ -209,30 +209,55 @@ impl Outbox {
         self.messages = 0;
     }
 
-    /// Takes all messages out for a response body: the payload of each frame without its brackets goes to `each`.
-    pub fn take_messages(&mut self, mut each: impl FnMut(&[u8])) -> InFlight {
-        let runs = std::mem::take(&mut self.runs);
-        self.lent = (self.messages, self.bytes);
-        self.messages = 0;
-        self.bytes = 0;
+    /// Takes all messages out for a response. They count as waiting until they are settled or restored.
+    pub fn take_messages(&mut self) -> InFlight {
         self.written = 0;
-        for run in &runs {
-            let bytes = run.frames.chunk.slice(run.frames.start, run.frames.end);
-            for payload in payloads(&bytes) {
-                each(&payload[1..payload.len() - 1]);
-            }
-        }
-        InFlight { runs }
+        let runs = std::mem::take(&mut self.runs);
+        self.lend(runs)
     }
 
-    /// The response with the messages that were taken out has arrived.
-    pub fn settle(&mut self) {
-        self.lent = (0, 0);
+    /// Takes the oldest messages out, as [`Outbox::take_messages`] does: not more than `bytes_max` of frames, but at least
+    /// one message if there is any. Only of an outbox without replies, of which nothing is written.
+    pub fn take_oldest(&mut self, bytes_max: usize) -> InFlight {
+        let (mut runs, mut left) = (VecDeque::new(), bytes_max);
+        while let Some(mut run) = self.runs.pop_front() {
+            if run.frames.bytes() > left {
+                let (cut, _, count) = whole_frames(&run.frames, left as u32);
+                let (cut, count) = if count == 0 && runs.is_empty() { first_frame(&run.frames) } else { (cut, count) };
+                let mut head = run.clone();
+                (head.frames.end, head.messages) = (cut, count);
+                (run.frames.start, run.messages) = (cut, run.messages - count);
+                if count > 0 {
+                    runs.push_back(head);
+                }
+                if run.messages > 0 {
+                    self.runs.push_front(run);
+                }
+                break;
+            }
+            left -= run.frames.bytes();
+            runs.push_back(run);
+        }
+        self.lend(runs)
+    }
+
+    fn lend(&mut self, runs: VecDeque<Run>) -> InFlight {
+        let lent = InFlight { runs };
+        let (messages, bytes) = (lent.messages(), lent.bytes());
+        self.messages -= messages;
+        self.bytes -= bytes;
+        self.lent = (self.lent.0 + messages, self.lent.1 + bytes);
+        lent
+    }
+
+    /// These messages, which were taken out, have arrived.
+    pub fn settle(&mut self, arrived: &InFlight) {
+        self.lent = (self.lent.0 - arrived.messages(), self.lent.1 - arrived.bytes());
     }
 
     /// The response with these messages failed: they wait again, before all others.
     pub fn restore(&mut self, in_flight: InFlight) {
-        self.lent = (0, 0);
+        self.settle(&in_flight);
         for run in in_flight.runs.into_iter().rev() {
             self.messages += run.messages as usize;
             self.bytes += run.frames.bytes();
@@ -312,6 +337,31 @@ impl InFlight {
     pub fn messages(&self) -> usize {
         self.runs.iter().map(|run| run.messages as usize).sum()
     }
+
+    /// Their bytes, as encoded frames.
+    pub fn bytes(&self) -> usize {
+        self.runs.iter().map(|run| run.frames.bytes()).sum()
+    }
+
+    /// Appends them to a JSON array that is being written, each with a comma before it where one is needed.
+    pub fn write(&self, body: &mut Vec<u8>) {
+        body.reserve(self.bytes());
+        for run in &self.runs {
+            let bytes = run.frames.chunk.slice(run.frames.start, run.frames.end);
+            for payload in payloads(&bytes) {
+                if body.last() != Some(&b'[') {
+                    body.push(b',');
+                }
+                body.extend_from_slice(&payload[1..payload.len() - 1]);
+            }
+        }
+    }
+}
+
+/// Where the first frame ends, and that it is one.
+fn first_frame(run: &Frames) -> (u32, u32) {
+    let bytes = run.chunk.slice(run.start, run.end);
+    (run.start + frames(&bytes).next().map_or(0, <[u8]>::len) as u32, 1)
 }
 
 /// Where the first frame starts that `written` bytes do not wholly cover, how many bytes of whole frames lie before it, and how many frames.
@@ -368,88 +418,4 @@ fn channel_of(payload: &[u8]) -> &[u8] {
 }
 
 #[cfg(test)]
-mod tests {
-    use websocket::Opcode;
-
-    use super::*;
-    use crate::shard::arena::Arena;
-
-    fn message(arena: &mut Arena, channel: &str, data: &str) -> Frames {
-        let payload = format!("[{{\"channel\":\"{channel}\",\"data\":{data}}}]");
-        arena.frame(Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload.as_bytes()))
-    }
-
-    fn waiting(outbox: &mut Outbox) -> Vec<String> {
-        let mut all = Vec::new();
-        outbox.each_message(|payload| all.push(String::from_utf8_lossy(payload).into_owned()));
-        all
-    }
-
-    fn filled(count: usize) -> (Arena, Outbox, usize) {
-        let mut arena = Arena::new();
-        let mut outbox = Outbox::default();
-        let mut bytes = 0;
-        for n in 0..count {
-            let frames = message(&mut arena, if n % 2 == 0 { "/even" } else { "/odd" }, &n.to_string());
-            bytes = frames.bytes();
-            outbox.push(&frames, Kind::Messages);
-        }
-        (arena, outbox, bytes)
-    }
-
-    #[test]
-    fn neighbours_share_a_run() {
-        let (_arena, outbox, _) = filled(8);
-        assert_eq!((outbox.runs(), outbox.messages()), (1, 8));
-    }
-
-    #[test]
-    fn a_lost_carrier_leaves_every_message_it_did_not_get_whole() {
-        let (mut arena, mut outbox, _) = filled(4);
-        let total = outbox.bytes();
-        let frame = message(&mut arena, "/even", "0").bytes();
-        outbox.push(&message(&mut arena, "/meta/x", "1"), Kind::Replies);
-        outbox.wrote(frame + 3);
-        assert!(outbox.is_mid_frame());
-        let left = outbox.leave_carrier();
-        assert_eq!((left.messages, left.replies.runs()), (1, 1));
-        assert_eq!(outbox.messages(), 3);
-        assert_eq!(outbox.bytes(), total - frame);
-        assert!(waiting(&mut outbox)[0].contains("\"data\":1"));
-    }
-
-    #[test]
-    fn what_a_failed_response_carried_waits_again_in_order() {
-        let (mut arena, mut outbox, _) = filled(3);
-        let mut bodies = Vec::new();
-        let in_flight = outbox.take_messages(|object| bodies.push(object.to_vec()));
-        assert_eq!(bodies[2], b"{\"channel\":\"/even\",\"data\":2}");
-        // They may come back, so they count on.
-        assert!(outbox.is_empty() && outbox.messages() == 3);
-        outbox.push(&message(&mut arena, "/odd", "3"), Kind::Messages);
-        outbox.restore(in_flight);
-        let numbers: Vec<bool> =
-            waiting(&mut outbox).iter().enumerate().map(|(n, m)| m.contains(&format!(":{n}}}"))).collect();
-        assert_eq!(numbers, [true; 4]);
-    }
-
-    #[test]
-    fn drop_oldest_makes_room_and_spares_a_frame_that_is_half_out() {
-        let (_arena, mut outbox, _) = filled(4);
-        outbox.wrote(2);
-        let capacity = Capacity { messages_max: 3, bytes_max: usize::MAX };
-        assert_eq!(outbox.drop_oldest(10, &capacity), 2);
-        assert_eq!(outbox.messages(), 2);
-        let left: usize = outbox.unwritten().map(|frames| frames.bytes()).sum();
-        assert_eq!(left, outbox.bytes());
-    }
-
-    #[test]
-    fn keep_latest_leaves_one_message_a_channel() {
-        let (_arena, mut outbox, _) = filled(9);
-        assert_eq!(outbox.keep_latest("/other"), 7);
-        let left = waiting(&mut outbox);
-        assert!(left[0].contains(":7}") && left[1].contains(":8}"), "{left:?}");
-        assert_eq!(outbox.keep_latest("/odd"), 1);
-    }
-}
+mod tests;

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use super::batch::{Batch, Via, client_of};
 use super::effect::{Effect, ExchangeId, HttpTransport, Mail, Now, Request, Response, SessionKey};
 use super::ids::Id;
-use super::outbox::{InFlight, Outbox};
 use super::session::{Carrier, Ended};
 use super::{Dirty, Shard, batch_error_body};
 
@@ -79,7 +78,7 @@ impl Shard {
         let Some(in_flight) = session.in_flight.take_if(|in_flight| in_flight.0 == exchange) else { return };
         if taken {
             self.metrics.deliveries.add(in_flight.1.messages());
-            session.outbox.settle();
+            session.outbox.settle(&in_flight.1);
         } else {
             tracing::debug!(session = ?session.id, "a response did not arrive: its messages wait again");
             session.outbox.restore(in_flight.1);
@@ -105,8 +104,9 @@ impl Shard {
     /// Answers a request whose batch has been worked through.
     fn finish(&mut self, batch: Batch, exchange: ExchangeId, transport: &HttpTransport) {
         // Callback-polling delivers with connects only; long-polling with every response, unless settings say otherwise.
-        let deliver = batch.connected
-            || (*transport == HttpTransport::LongPolling && !self.settings.connect_deliver_only && !batch.handshake);
+        let anytime = *transport == HttpTransport::LongPolling && !self.settings.connect_deliver_only;
+        let acknowledges = batch.session.is_some_and(|key| self.acknowledges(key));
+        let deliver = batch.connected || (anytime && !batch.handshake && !acknowledges);
         self.respond_with(exchange, transport, batch.session, deliver, &batch.replies, batch.set_browser);
         if batch.farewell
             && let Some(key) = batch.session
@@ -127,7 +127,9 @@ impl Shard {
     ) {
         let mut body = vec![b'['];
         let mut confirm = None;
-        if deliver
+        if let Some(key) = session.filter(|key| deliver && self.acknowledges(*key)) {
+            self.write_batch(key, None, &mut body);
+        } else if deliver
             && let Some(key) = session
             && let Some(session) = self.sessions.get_mut(key)
             // What a WebSocket carries may be half written: it goes on there.
@@ -135,7 +137,8 @@ impl Shard {
             && session.in_flight.is_none()
             && !session.outbox.is_empty()
         {
-            let in_flight = take_all(&mut session.outbox, &mut body);
+            let in_flight = session.outbox.take_messages();
+            in_flight.write(&mut body);
             session.urgent = false;
             session.lazy_due_ms = u64::MAX;
             session.in_flight = Some(Box::new((exchange, in_flight)));
@@ -163,16 +166,6 @@ impl Shard {
             Effect::Mail(shard, Mail::Response(exchange, response))
         });
     }
-}
-
-fn take_all(outbox: &mut Outbox, body: &mut Vec<u8>) -> InFlight {
-    body.reserve(outbox.bytes() + 128);
-    outbox.take_messages(|message| {
-        if body.len() > 1 {
-            body.push(b',');
-        }
-        body.extend_from_slice(message);
-    })
 }
 
 /// JSON as a call of a function. The comment before it keeps it from being read as anything but a script; `<` and the line separators

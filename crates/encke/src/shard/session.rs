@@ -7,6 +7,7 @@ use hashbrown::HashTable;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::ack::Ledger;
 use super::effect::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use super::hub::Subscription;
 use super::ids::Id;
@@ -29,6 +30,8 @@ pub struct Session {
     pub held: Option<Box<Held>>,
     /// Messages in a response that the kernel has not taken yet; while there are any, no other response takes more.
     pub in_flight: Option<Box<(ExchangeId, InFlight)>>,
+    /// What it was sent and has not confirmed, if it acknowledges: then it gets messages with connect replies only.
+    pub ledger: Option<Box<Ledger>>,
     /// The protocol's state.
     pub protocol: bayeux::Session,
     /// Its public key to itself.
@@ -63,8 +66,8 @@ pub struct Held {
     pub via: HeldVia,
     /// Its message id.
     pub id: Option<bayeux::Id<'static>>,
-    /// The `ext` of its reply, raw JSON.
-    pub ext: Option<String>,
+    /// The member `timesync` of its reply's `ext`.
+    pub timesync: Option<String>,
 }
 
 /// How the reply of a held connect travels.
@@ -115,6 +118,7 @@ impl Sessions {
             carrier: Carrier::Requests,
             held: None,
             in_flight: None,
+            ledger: None,
             protocol,
             id,
             browser,
@@ -176,8 +180,8 @@ impl Session {
     /// Whether something could take messages right now. Nothing can while a response with older ones is on its way:
     /// if that fails, they have to come first.
     pub fn is_reachable(&self) -> bool {
-        let carried = matches!(self.carrier, Carrier::Socket(_)) || self.held.is_some();
-        carried && self.in_flight.is_none()
+        let pushed = matches!(self.carrier, Carrier::Socket(_)) && self.ledger.is_none();
+        (pushed || self.held.is_some()) && self.in_flight.is_none()
     }
 
     /// Whether its held connect came as this request.

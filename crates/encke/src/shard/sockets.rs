@@ -121,7 +121,7 @@ impl Shard {
             self.spread();
         }
         if !batch.replies.is_empty() {
-            self.reply_on_socket(key, &batch.replies);
+            self.reply_on_socket(key, batch.session.filter(|_| batch.connected), &batch.replies);
         }
         if batch.farewell
             && let Some(session) = batch.session
@@ -281,20 +281,30 @@ impl Shard {
         self.make_socket_dirty(key);
     }
 
-    /// Replies as one frame: after everything that waits already.
-    pub(super) fn reply_on_socket(&mut self, key: SocketKey, replies: &[u8]) {
-        let frames = self.own.frame(Opcode::Text, replies.len() + 2, |bytes| {
-            bytes.push(b'[');
-            bytes.extend_from_slice(replies);
-            bytes.push(b']');
+    /// Replies as one frame: after everything that waits already. With the messages of an acknowledging session, if they
+    /// hold the reply to its `connect`.
+    fn reply_on_socket(&mut self, key: SocketKey, connect: Option<SessionKey>, replies: &[u8]) {
+        let mut body = vec![b'['];
+        let batch = connect.filter(|session| self.acknowledges(*session));
+        if let Some(session) = batch {
+            self.write_batch(session, Some(key), &mut body);
+        }
+        let comma = if body.len() > 1 { &b","[..] } else { b"" };
+        let bytes = body.len() + comma.len() + replies.len() + 1;
+        let frames = self.own.frame(Opcode::Text, bytes, |out| {
+            [&body, comma, replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
         });
-        self.push_on_socket(key, &frames, Kind::Replies);
+        match batch {
+            // It was bounded when it came into the outbox.
+            Some(_) => self.push_frames(key, &frames, Kind::Replies),
+            None => self.push_on_socket(key, &frames, Kind::Replies),
+        }
     }
 
-    /// A reply on the session's own socket, if it has one.
+    /// The reply to a held connect on the session's own socket, if it has one.
     pub(super) fn reply_on_carrier(&mut self, session: SessionKey, reply: &[u8]) {
         if let Some(Carrier::Socket(socket)) = self.sessions.get(session).map(|session| session.carrier) {
-            self.reply_on_socket(socket, reply);
+            self.reply_on_socket(socket, Some(session), reply);
         }
     }
 
@@ -313,27 +323,37 @@ impl Shard {
         self.push_on_socket(key, &frames, Kind::Replies);
     }
 
-    /// Queues a frame that is for the socket and not for the session: behind the session's messages where there is one.
+    /// Queues a frame that is for the socket and not for the session, unless too much waits already.
     fn push_on_socket(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
-        let Some(socket) = self.sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else {
-            return;
-        };
-        let session = socket.session;
-        let outbox = match session.and_then(|session| self.sessions.get_mut(session)) {
-            Some(session) => &mut session.outbox,
-            None => &mut socket.out,
-        };
+        let bytes_max = self.capacity.bytes_max;
+        let Some(outbox) = self.outbox_of_socket(key) else { return };
         // A client that asks and never reads what it asked for.
-        if kind == Kind::Replies && outbox.bytes() + frames.bytes() > self.capacity.bytes_max {
+        if kind == Kind::Replies && outbox.bytes() + frames.bytes() > bytes_max {
             tracing::info!(bytes = outbox.bytes(), "socket aborted: its client does not read the replies");
             self.metrics.websocket_errors.add(1);
-            if let Some(session) = session {
+            if let Some(session) = self.socket(key).and_then(|socket| socket.session) {
                 self.remove_session(session, Ended::Slow);
             }
             return self.abort_socket(key);
         }
-        outbox.push(frames, kind);
-        self.make_socket_dirty(key);
+        self.push_frames(key, frames, kind);
+    }
+
+    fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
+        if let Some(outbox) = self.outbox_of_socket(key) {
+            outbox.push(frames, kind);
+            self.make_socket_dirty(key);
+        }
+    }
+
+    /// Where a socket's own frames wait: behind the session's messages where there is one that gets them as they come.
+    fn outbox_of_socket(&mut self, key: SocketKey) -> Option<&mut Outbox> {
+        let Shard { sockets, sessions, .. } = self;
+        let socket = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))?;
+        match socket.session.and_then(|session| sessions.get_mut(session)) {
+            Some(session) if session.ledger.is_none() => Some(&mut session.outbox),
+            _ => Some(&mut socket.out),
+        }
     }
 
     fn make_socket_dirty(&mut self, key: SocketKey) {

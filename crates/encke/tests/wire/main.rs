@@ -3,6 +3,7 @@
 //! One binary, so that the tests run beside each other and are linked once. Each test starts a server of its own on a free
 //! port of loopback. `docs/bad-input.md` says which kind of bad input is tested where.
 
+mod ack;
 mod bayeux_messages;
 mod channel_names;
 mod common;

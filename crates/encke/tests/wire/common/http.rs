@@ -281,10 +281,15 @@ impl Poller {
     #[track_caller]
     pub fn open(mut http: Http) -> Poller {
         let id = http.handshake();
-        let polls = http.again();
-        let mut poller = Poller { id, http, polls, connects: 0 };
+        let mut poller = Poller::of(id, http);
         assert_eq!(poller.poll(json!({}))[0]["successful"], true);
         poller
+    }
+
+    /// A session that was opened otherwise.
+    pub fn of(id: String, http: Http) -> Poller {
+        let polls = http.again();
+        Poller { id, http, polls, connects: 0 }
     }
 
     /// Sends a connect with further fields, without waiting for its response; its id.
