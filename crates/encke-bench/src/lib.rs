@@ -11,6 +11,7 @@
 //! The program `encke` has it as `encke bench`: [`command`] is the command line, [`run()`] does what it says.
 
 pub mod engine;
+pub mod flood_target;
 pub mod machine;
 pub mod problem;
 pub mod report;

@@ -64,6 +64,7 @@ pub(crate) fn command() -> Command {
                 .arg(url),
         )
         .subcommand(encke_bench::command())
+        .subcommand(encke_bench::flood_target::command())
 }
 
 /// Adds `--config`, `--set` and a flag for each option.

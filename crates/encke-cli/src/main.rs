@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Some(("publish", matches)) => talk::publish(matches),
         Some(("subscribe", matches)) => talk::subscribe(matches),
         Some(("bench", matches)) => encke_bench::run(matches),
+        Some(("flood-target", matches)) => encke_bench::flood_target::run(matches),
         _ => ExitCode::from(USAGE),
     }
 }

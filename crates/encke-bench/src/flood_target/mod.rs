@@ -1,0 +1,219 @@
+//! `encke flood-target`: the server of "Comet & Java: Threaded Vs Nonblocking I/O" (2008), to be flooded by the scenario `flood`.
+//!
+//! `GET /comet?id=7` is answered by a response that never ends: `Welcome! Your Id: 7`, and with every tick of one
+//! timer for all, `Chunk N for Id: 7`. It is served either way that the post compares: by one thread that waits for all
+//! connections at once, or by a thread for each connection.
+
+mod nonblocking;
+mod request;
+mod threads;
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+
+use crate::engine::clients::words;
+use crate::machine;
+use crate::problem::Problem;
+use crate::run::parse;
+
+/// How connections are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Io {
+    /// One thread for all, which is told by epoll what it can do.
+    Async,
+    /// A thread for each, which waits in its own reads and writes.
+    Threads,
+}
+
+/// What to serve, and how.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// One nonblocking thread for all connections, or a blocking thread for each
+    #[arg(long, value_enum, default_value = "async")]
+    pub io: Io,
+    /// The port on 127.0.0.1; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value = "0")]
+    pub port: u16,
+    /// The time between chunks
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration)]
+    pub chunk_every: Duration,
+    /// Connections at a time; more are answered with 503
+    #[arg(long, value_name = "N", default_value = "100k", value_parser = parse::count)]
+    pub connections_max: u32,
+    /// The stack of each thread of --io threads
+    #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = stack)]
+    pub stack: u32,
+}
+
+/// A target that runs, until its process ends.
+#[derive(Debug)]
+pub struct FloodTarget {
+    /// Where it listens.
+    pub address: SocketAddr,
+    state: Arc<State>,
+}
+
+/// What all connections have in common.
+#[derive(Debug)]
+struct State {
+    chunk_every: Duration,
+    connections_max: usize,
+    stack_bytes: usize,
+    /// Connections that are open.
+    connections: AtomicUsize,
+    /// Something is short, and that has been said.
+    troubled: AtomicBool,
+    say: Say,
+}
+
+/// Where lines go that are for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Say {
+    /// What goes on to stdout, what is short to stderr.
+    Aloud,
+    /// Nowhere.
+    Nothing,
+}
+
+/// The command `flood-target`.
+pub fn command() -> Command {
+    Options::augment_args(Command::new("flood-target"))
+        .about("Serve streaming responses to be measured by encke bench flood, one thread for all or one for each")
+        .after_help("GET /comet?id=7 is answered with a welcome and then a chunk with every tick. Ctrl-C ends it.")
+}
+
+/// Serves until Ctrl-C. What goes wrong before is one line on stderr; the exit code then is that of the problem.
+pub fn run(matches: &ArgMatches) -> ExitCode {
+    let options = Options::from_arg_matches(matches).map_err(|error| Problem::Usage(error.to_string()));
+    match options.and_then(|options| FloodTarget::start(&options, Say::Aloud)) {
+        // Its threads serve; this one has nothing to do.
+        Ok(_target) => loop {
+            std::thread::park();
+        },
+        Err(problem) => {
+            eprintln!("encke: {problem}");
+            ExitCode::from(problem.exit_code())
+        }
+    }
+}
+
+impl FloodTarget {
+    /// Listens and serves on threads of its own.
+    ///
+    /// # Errors
+    /// The port is taken, or there are no more threads.
+    pub fn start(options: &Options, say: Say) -> Result<FloodTarget, Problem> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).map_err(|error| {
+            Problem::Machine(format!("cannot listen on 127.0.0.1:{}: {}", options.port, words(&error)))
+        })?;
+        let address = listener.local_addr()?;
+        let wanted = u64::from(options.connections_max) + OTHER_FILES;
+        let files = machine::files_max().min(wanted);
+        machine::allow_files(files)?;
+        let state = Arc::new(State {
+            chunk_every: options.chunk_every,
+            connections_max: files.saturating_sub(OTHER_FILES) as usize,
+            stack_bytes: options.stack as usize,
+            connections: AtomicUsize::new(0),
+            troubled: AtomicBool::new(false),
+            say,
+        });
+        match options.io {
+            Io::Async => nonblocking::start(listener, state.clone())?,
+            Io::Threads => threads::start(listener, state.clone())?,
+        }
+        state.tell(&format!("listening on http://{address}"));
+        if files < wanted {
+            let room = state.connections_max;
+            state.complain(&format!("the system's limit of open files allows {room} connections (ulimit -Hn)"));
+        }
+        Ok(FloodTarget { address, state })
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl State {
+    /// Says what goes on. Nobody may be reading; it is served all the same.
+    fn tell(&self, line: &str) {
+        if self.say == Say::Aloud {
+            let mut out = io::stdout().lock();
+            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        }
+    }
+
+    fn complain(&self, line: &str) {
+        if self.say == Say::Aloud {
+            let _ = writeln!(io::stderr(), "encke: {line}");
+        }
+    }
+
+    /// Says what is short, once until it is better again.
+    fn short_of(&self, line: impl FnOnce(usize) -> String) {
+        if !self.troubled.swap(true, Ordering::Relaxed) {
+            self.complain(&line(self.connections.load(Ordering::Relaxed)));
+        }
+    }
+
+    /// After a failed accept.
+    fn accept_failed(&self, error: &io::Error) {
+        self.short_of(|open| format!("no connection can be accepted: {}; {open} are open", words(error)));
+    }
+
+    /// Counts a connection, unless there are too many.
+    fn enter(self: &Arc<Self>) -> Option<Entered> {
+        let open = self.connections.fetch_add(1, Ordering::Relaxed);
+        let entered = Entered(self.clone());
+        if open >= self.connections_max {
+            self.short_of(|_| {
+                format!("connections are refused: {} are open (--connections-max)", self.connections_max)
+            });
+            return None;
+        }
+        Some(entered)
+    }
+}
+
+/// A connection that is counted until it ends.
+#[derive(Debug)]
+struct Entered(Arc<State>);
+
+impl Entered {
+    /// It is served: nothing is short.
+    fn is_served(&self) {
+        self.0.troubled.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn stack(text: &str) -> Result<u32, String> {
+    parse::size(text)
+        .ok()
+        .filter(|bytes| (STACK_BYTES_MIN..=STACK_BYTES_MAX).contains(bytes))
+        .ok_or_else(|| "a size from 32KiB to 8MiB".into())
+}
+
+/// Less is not enough for what a thread does here.
+const STACK_BYTES_MIN: u32 = 32 * 1024;
+/// The largest that makes sense: what a program's first thread has.
+const STACK_BYTES_MAX: u32 = 8 * 1024 * 1024;
+/// Files that are no connections.
+const OTHER_FILES: u64 = 32;
+/// The pause after a failed accept.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How long a request may take to come.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,100 @@
+//! What is asked and answered: the little HTTP that a streaming response needs (RFC 9112).
+
+/// What a request begins with is not all there yet, or is too long, or asks for this.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// More is to come.
+    Partial,
+    /// A stream for this id.
+    Stream(String),
+    /// Anything else; the whole response.
+    Refused(&'static str),
+}
+
+/// Reads the head of a request.
+pub(super) fn read(bytes: &[u8]) -> Request {
+    let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+        return if bytes.len() < HEAD_BYTES_MAX { Request::Partial } else { Request::Refused(TOO_LONG) };
+    };
+    let Ok(head) = std::str::from_utf8(&bytes[..end]) else { return Request::Refused(BAD) };
+    let mut words = head.lines().next().unwrap_or_default().split(' ');
+    match (words.next(), words.next(), words.next()) {
+        (Some("GET"), Some(target), Some(_)) => stream(target),
+        (Some(_), Some(_), Some(_)) => Request::Refused(NOT_GET),
+        _ => Request::Refused(BAD),
+    }
+}
+
+fn stream(target: &str) -> Request {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    if path != "/comet" {
+        return Request::Refused(NOT_FOUND);
+    }
+    let id = query.split('&').find_map(|field| field.strip_prefix("id="));
+    let is_plain = |id: &&str| {
+        (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    id.filter(is_plain).map_or(Request::Refused(NO_ID), |id| Request::Stream(id.into()))
+}
+
+/// The head of a stream and its first chunk.
+pub(super) fn welcome(id: &str) -> String {
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncache-control: no-store\r\ntransfer-encoding: chunked\r\n\r\n";
+    format!("{head}{}", chunk(&format!("Welcome! Your Id: {id}\n")))
+}
+
+/// A chunk of a stream.
+pub(super) fn line(number: u64, id: &str) -> String {
+    chunk(&format!("Chunk {number} for Id: {id}\n"))
+}
+
+fn chunk(text: &str) -> String {
+    format!("{:x}\r\n{text}\r\n", text.len())
+}
+
+/// The response where there is no room for one more.
+pub(super) const FULL: &str =
+    "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 10\r\nconnection: close\r\n\r\n";
+
+const BAD: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+const NO_ID: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 35\r\n\
+                     connection: close\r\n\r\nan id is letters, digits and dashes";
+const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+const NOT_GET: &str = "HTTP/1.1 405 Method Not Allowed\r\nallow: GET\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+const TOO_LONG: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+/// Length of a request's head, in bytes.
+pub(super) const HEAD_BYTES_MAX: usize = 8 * 1024;
+/// Length of an id, in bytes.
+const ID_BYTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_asked_for_by_its_id() {
+        let request = |line: &str| read(format!("{line}\r\nhost: a\r\n\r\n").as_bytes());
+        assert_eq!(request("GET /comet?id=7 HTTP/1.1"), Request::Stream("7".into()));
+        assert_eq!(request("GET /comet?a=b&id=x-1 HTTP/1.1"), Request::Stream("x-1".into()));
+        assert_eq!(request("GET /comet HTTP/1.1"), Request::Refused(NO_ID));
+        assert_eq!(request("GET /comet?id=a%0d%0ab HTTP/1.1"), Request::Refused(NO_ID));
+        assert_eq!(request("GET /comets?id=7 HTTP/1.1"), Request::Refused(NOT_FOUND));
+        assert_eq!(request("POST /comet?id=7 HTTP/1.1"), Request::Refused(NOT_GET));
+        assert_eq!(request("nonsense"), Request::Refused(BAD));
+    }
+
+    #[test]
+    fn a_head_in_pieces_is_waited_for_up_to_its_limit() {
+        assert_eq!(read(b"GET /comet?id=7 HTTP/1.1\r\n"), Request::Partial);
+        assert_eq!(read(&vec![b'a'; HEAD_BYTES_MAX]), Request::Refused(TOO_LONG));
+    }
+
+    #[test]
+    fn texts_are_those_of_the_post() {
+        assert!(welcome("7").ends_with("\r\n\r\n14\r\nWelcome! Your Id: 7\n\r\n"), "{}", welcome("7"));
+        assert_eq!(line(5, "7"), "14\r\nChunk 5 for Id: 7\n\r\n".replace("14", "12"));
+        assert_eq!(NO_ID.split("\r\n\r\n").nth(1).map(str::len), Some(35));
+    }
+}
