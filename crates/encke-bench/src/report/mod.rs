@@ -1,7 +1,20 @@
 //! What came of a run, and how people and programs read it.
+//!
+//! [`Report`] is the data. [`write()`] shows it on the terminal and writes it as JSON, CSV and a page; [`compare()`] lays
+//! several side by side. [`chart`] draws, for the page and for documents.
 
+pub mod chart;
+mod columns;
+pub mod comparison;
+pub mod csv;
+pub mod html;
+pub mod json;
 mod model;
+pub mod text;
+pub mod units;
+mod write;
 
 pub use model::{
-    Curve, Faults, Figure, Flow, Latency, Machine, Report, Sample, Server, Setting, Table, Trial, FORMAT_VERSION,
+    Curve, FORMAT_VERSION, Faults, Figure, Flow, Latency, Machine, Report, Sample, Server, Setting, Table, Trial,
 };
+pub use write::{Destination, Outputs, compare, write};

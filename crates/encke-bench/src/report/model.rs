@@ -1,6 +1,8 @@
 //! The report as data; `--json` writes exactly this, and `encke bench report` reads it.
+//!
+//! JSON knows no NaN and no infinity: both are written as `null` and read back as NaN, or as none.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Version of the format, in the field `format`.
 pub const FORMAT_VERSION: u32 = 1;
@@ -90,6 +92,7 @@ pub struct Trial {
     /// What the server used, where its process could be watched.
     pub server: Option<Server>,
     /// Cores that the load used in the measured window.
+    #[serde(deserialize_with = "null_as_nan")]
     pub load_cores: f64,
     /// Cores that others used meanwhile, where known; the nearer to 0, the better the figures.
     pub others_cores: Option<f64>,
@@ -141,6 +144,7 @@ pub struct Latency {
     /// Lowest.
     pub min_us: u64,
     /// Mean.
+    #[serde(deserialize_with = "null_as_nan")]
     pub mean_us: f64,
     /// Half were faster.
     pub p50_us: u64,
@@ -153,6 +157,7 @@ pub struct Latency {
     /// Highest.
     pub max_us: u64,
     /// The whole curve, rising, at most a hundred points.
+    #[serde(deserialize_with = "known_shares")]
     pub curve: Curve,
 }
 
@@ -163,8 +168,10 @@ pub type Curve = Vec<(f64, u64)>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// Cores, on average.
+    #[serde(deserialize_with = "null_as_nan")]
     pub cores: f64,
     /// Processor time per delivery in nanoseconds.
+    #[serde(deserialize_with = "null_as_nan")]
     pub ns_per_delivery: f64,
     /// Resident memory before the crowd came, in bytes, if known.
     pub rss_before_bytes: u64,
@@ -199,6 +206,7 @@ pub struct Figure {
     /// What it is, such as `sessions opened per second`.
     pub name: String,
     /// The figure.
+    #[serde(deserialize_with = "null_as_nan")]
     pub value: f64,
     /// Its unit, such as `ms`; may be empty.
     pub unit: String,
@@ -211,6 +219,16 @@ pub struct Table {
     pub columns: Vec<String>,
     /// Cells, as many a row as there are columns.
     pub rows: Vec<Vec<String>>,
+}
+
+impl Report {
+    /// The trial that speaks for the run: its result, otherwise the one that holds and received the most per second,
+    /// otherwise the last.
+    pub fn headline(&self) -> Option<&Trial> {
+        let rate = |trial: &&Trial| trial.incoming.messages_per_s();
+        let best = || self.trials.iter().filter(|trial| trial.holds).max_by(|a, b| rate(a).total_cmp(&rate(b)));
+        self.result.and_then(|at| self.trials.get(at)).or_else(best).or(self.trials.last())
+    }
 }
 
 impl Faults {
@@ -246,6 +264,15 @@ impl Flow {
     pub fn bits_per_s(self) -> f64 {
         per_s(self.bytes * 8, self.window_ms)
     }
+}
+
+fn null_as_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+fn known_shares<'de, D: Deserializer<'de>>(from: D) -> Result<Curve, D::Error> {
+    let points: Vec<(Option<f64>, u64)> = Deserialize::deserialize(from)?;
+    Ok(points.into_iter().filter_map(|(share, us)| Some((share?, us))).collect())
 }
 
 fn per_s(count: u64, window_ms: u64) -> f64 {

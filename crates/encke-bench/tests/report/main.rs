@@ -1,0 +1,5 @@
+//! Reports in all their forms.
+
+mod formats;
+mod pages;
+mod samples;
