@@ -3,6 +3,7 @@
 //! - `floor` (program): the least a server can do, a fan-out over epoll without a protocol.
 //! - `load` (program): opens sessions, publishes at planned times, checks and times what arrives.
 //! - `report` (program): turns the result lines of many runs into a table and a chart.
+//! - `compare_report` (program): the page of `make compare`; its parts are in [`compare`].
 //! - `json` (program): times JSON engines at what a server does with messages; its parts are in [`json`].
 //! - `instructions` (program): small fixed work, to be counted by callgrind.
 //!
@@ -12,6 +13,7 @@
 //! [`ceiling`]) say what is opened, sent and reported.
 
 pub mod ceiling;
+pub mod compare;
 pub mod dialect;
 pub mod fanout;
 pub mod idle;

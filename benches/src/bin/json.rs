@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use benches::json::{check, engines, measure, page, shapes};
 use clap::{Parser, Subcommand};
+use encke_bench::machine;
 
 /// Times JSON engines with Bayeux messages.
 #[derive(Debug, Parser)]
@@ -75,6 +76,8 @@ fn write_page(results: &Path, into: &Path) -> Result<(), String> {
     let iterations: Result<Vec<_>, _> = text.lines().map(serde_json::from_str).collect();
     let iterations = iterations.map_err(|error| format!("{}: {error}", results.display()))?;
     let probed: Vec<_> = engines::all().iter_mut().map(|engine| check::probe(engine.as_mut())).collect();
-    let page = page::page(&iterations, &shapes::all(), &probed);
+    let facts = machine::facts();
+    let machine = format!("Measured on one core of {}, {}.", facts.processor, facts.system);
+    let page = page::page(&iterations, &shapes::all(), &probed, &machine);
     fs::write(into, page).map_err(|error| format!("{}: {error}", into.display()))
 }

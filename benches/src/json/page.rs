@@ -8,7 +8,9 @@ use super::shapes::Shape;
 
 /// The page in Markdown, from all iterations of all builds and what was found out about each engine. The first of `probed`
 /// is what the others are compared with.
-pub fn page(iterations: &[Iteration], shapes: &[Shape], probed: &[Probed]) -> String {
+///
+/// `machine` is a sentence about where it was measured.
+pub fn page(iterations: &[Iteration], shapes: &[Shape], probed: &[Probed], machine: &str) -> String {
     let figures = Figures { iterations, shapes, probed };
     let mut text = String::from("# Does another JSON engine earn its place?\n\n");
     text += &figures.verdict();
@@ -22,7 +24,7 @@ pub fn page(iterations: &[Iteration], shapes: &[Shape], probed: &[Probed]) -> St
             text += &figures.table(build, work);
         }
     }
-    text + &passages(probed) + HOW_TO_REPEAT
+    text + &passages(probed) + HOW_TO_REPEAT + machine + "\n"
 }
 
 struct Figures<'a> {
@@ -202,7 +204,7 @@ mod tests {
     #[test]
     fn a_fast_engine_that_loses_digits_earns_nothing() {
         let (iterations, shapes) = figures(90.0);
-        let page = page(&iterations, &shapes, &probed());
+        let page = page(&iterations, &shapes, &probed(), "");
         assert!(page.contains("**No.**"), "{page}");
         assert!(
             page.contains("serde_json raw, built as shipped: 0.90 × the envelope's time; faster with small (0.90)")
@@ -216,6 +218,6 @@ mod tests {
         let mut probed = probed();
         probed[1].passages.fill(Passage::Unchanged);
         probed[1].refused.fill(true);
-        assert!(page(&iterations, &shapes, &probed).contains("**Yes:** serde_json raw (built as shipped)."));
+        assert!(page(&iterations, &shapes, &probed, "").contains("**Yes:** serde_json raw (built as shipped)."));
     }
 }

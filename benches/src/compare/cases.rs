@@ -1,0 +1,142 @@
+//! What is measured, which figures are shown of it, and what is demanded.
+
+use super::runs::Run;
+
+/// One measurement that all servers go through.
+#[derive(Debug)]
+pub struct Case {
+    /// Its name in files.
+    pub name: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// What is done, in a few sentences.
+    pub what: &'static str,
+    /// The figures that are shown; the first is the one that the case is about.
+    pub rows: &'static [Row],
+    /// What the first figure must at least be, as a multiple of a rival's.
+    pub demanded: &'static [(&'static str, f64)],
+}
+
+/// A figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// What it is.
+    pub what: &'static str,
+    /// Its unit, as [`encke_bench::report::units::figure`] knows them.
+    pub unit: &'static str,
+    /// Where it comes from.
+    pub figure: fn(&Run) -> Option<f64>,
+    /// Whether its ratio to a rival's says something.
+    pub compared: bool,
+}
+
+/// All cases, in the order of the page.
+pub const CASES: &[Case] = &[
+    Case {
+        name: "broadcast",
+        title: "Broadcast: most deliveries per second",
+        what: "`encke bench chat --find-max`: 1,000 clients in one room over WebSocket; any of them speaks, all hear it. \
+               The highest rate is searched at which nothing is lost, deliveries keep up with the plan, and p99 is \
+               under the bound.",
+        rows: &[DELIVERIES, P50, P99, CPU, CORES, MEMORY, LOAD],
+        demanded: &[("cometd", 20.0), ("faye", 30.0)],
+    },
+    Case {
+        name: "burst",
+        title: "Burst: 10,000 messages to 1,000 clients at once",
+        what: "`encke bench chat`: the flood of the chat example, ten million deliveries, as fast as the server takes \
+               them. What it cannot deliver at once, it keeps: the memory shows how much.",
+        rows: &[DELIVERIES, ELAPSED, LOST, CPU, CORES, MEMORY, LOAD],
+        demanded: &[],
+    },
+    Case {
+        name: "rooms-max",
+        title: "Rooms over WebSocket: most deliveries per second",
+        what: "`encke bench rooms --find-max`: CometD's own load test, 1,000 clients, each in 10 of 100 rooms, messages \
+               of 50 bytes in batches of 10.",
+        rows: &[DELIVERIES, P50, P99, CPU, CORES, MEMORY, LOAD],
+        demanded: &[],
+    },
+    Case {
+        name: "rooms-rate",
+        title: "Rooms over WebSocket: the same load for all",
+        what: "`encke bench rooms --rate`: the same rooms at a rate that every server can bear, so that latency and \
+               processor time can be compared.",
+        rows: &[CPU, DELIVERIES, P50, P99, LATEST, CORES, MEMORY],
+        demanded: &[],
+    },
+    Case {
+        name: "polling-max",
+        title: "Rooms over long-polling: most deliveries per second",
+        what: "`encke bench rooms --transport long-polling --find-max`: the same rooms, each client with one connection \
+               for its held connect. Bun has no long-polling.",
+        rows: &[DELIVERIES, P50, P99, CPU, CORES, MEMORY, LOAD],
+        demanded: &[("cometd", 8.0)],
+    },
+    Case {
+        name: "random-channel",
+        title: "Random channels",
+        what: "`encke bench random-channel`: each client has a channel of its own; messages go to any of them, one \
+               receiver each. It is the framework comparison's test.",
+        rows: &[DELIVERIES, P50, P99, CPU, CORES, MEMORY, LOST],
+        demanded: &[],
+    },
+    Case {
+        name: "idle",
+        title: "Idle sessions",
+        what: "Sessions over WebSocket, each with a channel of its own, that say nothing: how much the server's resident \
+               memory grew for each of them. CometD runs this one with a heap that collects often and gives back what \
+               is not needed, as a fixed heap would show nothing.",
+        rows: &[PER_SESSION, CLIENTS, MEMORY],
+        demanded: &[],
+    },
+];
+
+const DELIVERIES: Row =
+    Row { what: "deliveries/s", unit: "", figure: |run| Some(run.trial()?.incoming.messages_per_s()), compared: true };
+const CPU: Row = Row {
+    what: "server's processor time a delivery",
+    unit: "ns",
+    figure: |run| Some(run.trial()?.server?.ns_per_delivery).filter(|ns| *ns > 0.0),
+    compared: true,
+};
+const P50: Row = Row {
+    what: "p50 latency",
+    unit: "µs",
+    figure: |run| Some(run.trial()?.latency.as_ref()?.p50_us as f64),
+    compared: true,
+};
+const P99: Row = Row { what: "p99 latency", figure: |run| Some(run.trial()?.latency.as_ref()?.p99_us as f64), ..P50 };
+const LATEST: Row =
+    Row { what: "highest latency", figure: |run| Some(run.trial()?.latency.as_ref()?.max_us as f64), ..P50 };
+const CORES: Row =
+    Row { what: "server, cores", unit: "", figure: |run| Some(run.trial()?.server?.cores), compared: false };
+const LOAD: Row = Row { what: "load, cores", figure: |run| Some(run.trial()?.load_cores), ..CORES };
+const MEMORY: Row = Row {
+    what: "server's highest memory",
+    unit: "B",
+    figure: |run| {
+        run.report.trials.iter().filter_map(|trial| Some(trial.server?.rss_peak_bytes as f64)).reduce(f64::max)
+    },
+    compared: true,
+};
+const ELAPSED: Row = Row {
+    what: "until all had arrived",
+    unit: "ms",
+    figure: |run| Some(run.trial()?.incoming.window_ms as f64),
+    compared: true,
+};
+const LOST: Row = Row { what: "lost", unit: "", figure: |run| Some(run.trial()?.faults.lost as f64), compared: false };
+const PER_SESSION: Row = Row {
+    what: "memory a session",
+    unit: "B",
+    figure: |run| {
+        let trial = run.trial()?;
+        let server = trial.server?;
+        let grown = server.rss_peak_bytes.saturating_sub(server.rss_before_bytes);
+        (trial.clients > 0 && server.rss_before_bytes > 0).then(|| grown as f64 / trial.clients as f64)
+    },
+    compared: true,
+};
+const CLIENTS: Row =
+    Row { what: "sessions", unit: "", figure: |run| Some(run.trial()?.clients as f64), compared: false };

@@ -1,0 +1,111 @@
+//! The images of the page.
+
+use encke_bench::report::chart::{Axis, Bar, Bars, Chart, Group, Plot, Scale, Series, Unit};
+
+use super::cases::{CASES, Case};
+use super::runs::Runs;
+
+/// An image: its file's name and what is in it.
+#[derive(Debug)]
+pub struct Image {
+    /// Without a folder.
+    pub file: &'static str,
+    /// What it shows.
+    pub chart: Chart,
+}
+
+/// All images that there are figures for.
+pub fn all(runs: &Runs) -> Vec<Image> {
+    let charts = [
+        ("compare-deliveries.svg", deliveries(runs)),
+        ("compare-latency.svg", percentiles(runs)),
+        ("compare-cpu.svg", bars(runs, "rooms-rate", "Processor time for a delivery", Unit::Micros, 1e-3)),
+        ("compare-burst.svg", memory(runs)),
+        ("compare-idle.svg", bars(runs, "idle", "Memory of an idle session", Unit::Bytes, 1.0)),
+    ];
+    charts.into_iter().filter_map(|(file, chart)| Some(Image { file, chart: chart? })).collect()
+}
+
+/// The most deliveries per second of each search.
+fn deliveries(runs: &Runs) -> Option<Chart> {
+    let lanes = runs.lanes();
+    let group = |case: &Case| {
+        let figures = lanes.iter().map(|(label, _)| runs.median(case.name, label, case.rows[0].figure));
+        let bars: Vec<Bar> = figures.map(|value| Bar { value, ..Bar::default() }).collect();
+        let name = case.title.split(':').next().unwrap_or(case.title).to_owned();
+        bars.iter().any(|bar| bar.value.is_some()).then_some(Group { name, bars })
+    };
+    let groups: Vec<Group> =
+        CASES.iter().filter(|case| case.title.contains("most deliveries")).filter_map(group).collect();
+    (!groups.is_empty()).then(|| {
+        Chart::Bars(Bars {
+            title: "Most deliveries per second from one core".into(),
+            note: "Nothing lost, nothing late; longer is better.".into(),
+            axis: Axis::new("deliveries/s", Unit::Count, Scale::Linear),
+            series: lanes.iter().map(|(_, name)| (*name).to_owned()).collect(),
+            groups,
+        })
+    })
+}
+
+/// A bar for each server with the figure that a case is about, times `factor`.
+fn bars(runs: &Runs, case: &str, title: &str, unit: Unit, factor: f64) -> Option<Chart> {
+    let case = CASES.iter().find(|known| known.name == case)?;
+    let lanes = runs.lanes();
+    let figures =
+        lanes.iter().filter_map(|(label, name)| Some((name, runs.median(case.name, label, case.rows[0].figure)?)));
+    let group = |(name, value): (&&str, f64)| Group { name: (*name).to_owned(), bars: vec![Bar::of(value * factor)] };
+    let groups: Vec<Group> = figures.map(group).collect();
+    (!groups.is_empty()).then(|| {
+        Chart::Bars(Bars {
+            title: title.into(),
+            note: format!("{}; shorter is better.", case.title),
+            axis: Axis::new(case.rows[0].what, unit, Scale::Linear),
+            series: vec![case.rows[0].what.to_owned()],
+            groups,
+        })
+    })
+}
+
+/// Latency by percentile at the rate that is the same for all.
+fn percentiles(runs: &Runs) -> Option<Chart> {
+    let case = CASES.iter().find(|known| known.name == "rooms-rate")?;
+    let series = |(label, name): &(&'static str, &'static str)| {
+        let trial = runs.middle(case.name, label, case.rows[0].figure)?.trial()?;
+        let latency = trial.latency.as_ref().filter(|latency| latency.count > 1)?;
+        // The highest of n lies at 1 - 1/n at most: beyond, nothing is known.
+        let last = 1.0 - 1.0 / latency.count as f64;
+        Some(Series::line(name, latency.curve.iter().map(|(share, us)| (share.min(last), *us as f64))))
+    };
+    plot(Plot {
+        title: "Latency under the same load".into(),
+        note: format!("{}; lower is better.", case.title),
+        x: Axis::new("share of deliveries", Unit::Count, Scale::Tail),
+        y: Axis::new("latency", Unit::Micros, Scale::Auto),
+        series: runs.lanes().iter().filter_map(series).collect(),
+    })
+}
+
+/// The servers' memory in the burst.
+fn memory(runs: &Runs) -> Option<Chart> {
+    let case = CASES.iter().find(|known| known.name == "burst")?;
+    let series = |(label, name): &(&'static str, &'static str)| {
+        let trial = runs.middle(case.name, label, case.rows[0].figure)?.trial()?;
+        let points = trial
+            .samples
+            .iter()
+            .filter_map(|sample| Some((sample.at_ms as f64 / 1e3, sample.server_rss_bytes? as f64)));
+        Some(Series::line(name, points)).filter(|series| series.points.len() > 1)
+    };
+    plot(Plot {
+        title: "Memory in the burst".into(),
+        note: "What cannot be delivered at once is kept; a line ends when all has arrived.".into(),
+        x: Axis::new("time", Unit::Seconds, Scale::Auto),
+        y: Axis::new("resident memory", Unit::Bytes, Scale::Linear),
+        series: runs.lanes().iter().filter_map(series).collect(),
+    })
+}
+
+fn plot(plot: Plot) -> Option<Chart> {
+    (!plot.is_empty()).then_some(Chart::Plot(plot))
+}

@@ -1,0 +1,270 @@
+//! The text of the page.
+
+use std::fmt::Write as _;
+
+use encke_bench::report::units::{bytes, figure};
+
+use super::cases::{CASES, Case, Row};
+use super::charts::Image;
+use super::runs::{LANES, Run, Runs, median};
+
+/// A demand and what became of it.
+#[derive(Debug)]
+pub struct Demand {
+    /// What was measured.
+    pub case: &'static Case,
+    /// The rival's name.
+    pub rival: &'static str,
+    /// What the ratio must at least be.
+    pub wanted: f64,
+    /// What it is; none if it was not measured.
+    pub ratio: Option<f64>,
+}
+
+impl Demand {
+    /// Whether it was measured and holds.
+    pub fn holds(&self) -> bool {
+        self.ratio.is_some_and(|ratio| ratio >= self.wanted)
+    }
+}
+
+/// What is demanded and what became of it.
+pub fn demands(runs: &Runs) -> Vec<Demand> {
+    let mut demands = Vec::new();
+    for case in CASES {
+        for (label, wanted) in case.demanded {
+            let rival = LANES.iter().find(|lane| lane.0 == *label).map_or(*label, |lane| lane.1);
+            demands.push(Demand { case, rival, wanted: *wanted, ratio: ratio(runs, case, case.rows[0], label) });
+        }
+    }
+    demands
+}
+
+/// The page in Markdown; images are expected in the folder `benchmarks` beside it.
+pub fn page(runs: &Runs, images: &[Image]) -> String {
+    let mut text = format!("# Encke beside others\n\n{INTRODUCTION}\n");
+    text += &image(images, "compare-deliveries.svg");
+    text += &demands_table(runs);
+    for case in CASES.iter().filter(|case| runs.runs.iter().any(|run| run.case == case.name)) {
+        let _ = write!(text, "\n## {}\n\n{}\n\n", case.title, case.what);
+        text += &table(runs, case);
+        text += &doubts(runs, case);
+        for file in images_of(case) {
+            text += &image(images, file);
+        }
+    }
+    text + &integers(runs) + &settings(runs) + FAIRNESS + &repeat(runs)
+}
+
+fn images_of(case: &Case) -> &'static [&'static str] {
+    match case.name {
+        "rooms-rate" => &["compare-latency.svg", "compare-cpu.svg"],
+        "burst" => &["compare-burst.svg"],
+        "idle" => &["compare-idle.svg"],
+        _ => &[],
+    }
+}
+
+fn image(images: &[Image], file: &str) -> String {
+    let found = images.iter().find(|image| image.file == file);
+    found.map_or_else(String::new, |image| format!("\n![{}](benchmarks/{file})\n", image.chart.title()))
+}
+
+fn demands_table(runs: &Runs) -> String {
+    let mut text = String::from("\n| what | beside | wanted | measured | holds |\n| --- | --- | ---: | ---: | --- |\n");
+    for demand in demands(runs) {
+        let (measured, holds) = match demand.ratio {
+            None => ("–".to_owned(), "not measured"),
+            Some(ratio) => (times(ratio), if demand.holds() { "yes" } else { "**no**" }),
+        };
+        let title = demand.case.title;
+        let _ = writeln!(text, "| {title} | {} | ≥ {} × | {measured} | {holds} |", demand.rival, demand.wanted);
+    }
+    for case in CASES.iter().filter(|case| case.demanded.iter().any(|(label, _)| *label == "cometd")) {
+        if let Some(ratio) = ratio(runs, case, case.rows[0], "bun") {
+            let _ = writeln!(text, "| {} | Bun | | {} | |", case.title, times(ratio));
+        }
+    }
+    text
+}
+
+fn table(runs: &Runs, case: &Case) -> String {
+    let lanes = runs.lanes();
+    let rivals = lanes.iter().skip(1);
+    let names: Vec<String> =
+        lanes.iter().map(|lane| lane.1.to_owned()).chain(rivals.map(|lane| format!("÷ {}", lane.1))).collect();
+    let mut text = format!("| | {} |\n| --- |{}\n", names.join(" | "), " ---: |".repeat(names.len()));
+    for row in case.rows {
+        let figures = lanes.iter().map(|(label, _)| {
+            runs.median(case.name, label, row.figure).map_or_else(|| "–".to_owned(), |value| figure(value, row.unit))
+        });
+        let ratios = lanes.iter().skip(1).map(|(label, _)| match ratio(runs, case, *row, label) {
+            Some(ratio) if row.compared => times(ratio),
+            _ => String::new(),
+        });
+        let cells: Vec<String> = figures.chain(ratios).collect();
+        let _ = writeln!(text, "| {} | {} |", row.what, cells.join(" | "));
+    }
+    text
+}
+
+/// Encke's figure over a rival's.
+fn ratio(runs: &Runs, case: &Case, row: Row, rival: &str) -> Option<f64> {
+    let figure = |lane| runs.median(case.name, lane, row.figure);
+    Some(figure(LANES[0].0)? / figure(rival)?).filter(|ratio| ratio.is_finite())
+}
+
+fn times(ratio: f64) -> String {
+    match ratio {
+        0.0 => "0 ×".to_owned(),
+        ratio if ratio >= 10.0 => format!("{ratio:.0} ×"),
+        ratio if ratio >= 1.0 => format!("{ratio:.1} ×"),
+        ratio if ratio >= 0.1 => format!("{ratio:.2} ×"),
+        ratio => format!("{ratio:.3} ×"),
+    }
+}
+
+/// What the runs of a case say against themselves.
+fn doubts(runs: &Runs, case: &Case) -> String {
+    let mut text = String::new();
+    for (label, name) in runs.lanes() {
+        for Run { round, report, .. } in runs.of(case.name, label).filter(|run| !run.report.holds) {
+            let _ = writeln!(text, "- {name}, round {round}, does not hold: {}", report.reasons.join("; "));
+        }
+    }
+    if text.is_empty() { text } else { format!("\n{text}") }
+}
+
+fn integers(runs: &Runs) -> String {
+    let Some(sent) = runs.note("sent.integers") else { return String::new() };
+    let mut text = format!(
+        "\n## Large integers\n\nPublished as data: `{sent}`.\n\n| | a subscriber got | |\n| --- | --- | --- |\n"
+    );
+    for (label, name) in LANES {
+        if let Some(came) = runs.note(&format!("{label}.integers")) {
+            let verdict = if came == sent { "unchanged" } else { "**changed**" };
+            let _ = writeln!(text, "| {name} | `{came}` | {verdict} |");
+        }
+    }
+    text
+}
+
+fn settings(runs: &Runs) -> String {
+    let mut text = String::from("\n## Settings\n");
+    for (label, name) in runs.lanes() {
+        let note = runs.note(&format!("{label}.settings")).unwrap_or("not noted");
+        let _ = write!(text, "\n**{name}**\n\n{note}\n");
+    }
+    text
+}
+
+fn repeat(runs: &Runs) -> String {
+    let mut text = format!("\n{HOW_TO_REPEAT}\n");
+    let Some(run) = runs.runs.first() else { return text };
+    let machine = &run.report.machine;
+    let _ = write!(
+        text,
+        "Measured in {} round(s) on {}, {}, {} cores, {} of memory, over loopback.",
+        runs.rounds(),
+        machine.system,
+        machine.processor,
+        machine.cores,
+        bytes(machine.memory_bytes as f64)
+    );
+    let others = runs.runs.iter().filter_map(|run| run.trial()?.others_cores).collect();
+    if let Some(cores) = median(others) {
+        let _ = write!(text, " Other processes used {cores:.2} cores meanwhile (median); the nearer to 0, the better.");
+    }
+    text + "\n"
+}
+
+const INTRODUCTION: &str = "\
+The same load on Encke, on CometD, whose protocol it speaks, on Faye, which speaks it too, and on Bun's native publish and
+subscribe, which is no Bayeux server but the fastest fan-out that can be had ready-made. Each server has one core, the load
+another. Figures are medians over the rounds; in each round the servers take turns. A ratio is Encke's figure over the
+other's: above 1 is good for deliveries, below 1 for time and memory.
+";
+
+const FAIRNESS: &str = "
+## Fairness
+
+- One core each: the server, with all its threads, is pinned to core 0, the load to core 1. A JVM compiles and collects
+  garbage on that core, too; Encke runs with one shard.
+- Latency is counted from the time at which a message should have left, not from when it did. A server that stalls is
+  charged for all that waited.
+- Every delivery is counted, checked for loss, doubling and order, and only then believed. Bun drops silently what goes
+  beyond its backlog limit, unless it is told to close the connection, as it is here; a rate that loses anything does not
+  count.
+- CometD and Faye keep what a client does not take without any bound. So a burst does not fail on them, it grows: that is
+  why the memory is shown. Encke has bounds and slows the publisher down.
+- CometD is the newest complete set of packages, with Jackson for JSON, its WebSocket through Jetty's own transport, HTTP
+  through the servlet. It is warmed up with the same kind of load before anything is measured, until its compiler has
+  done its work. The collector is the one of Serial, Parallel and G1 with which it delivered most on one core.
+- CometD ties a session over HTTP to a cookie; the load sends back the cookies it is given, to every server.
+- No server compresses. Limits on message size and idle connections are far above what is used.
+- Bun gets the same 50 bytes of data in lines instead of Bayeux messages: it has less to parse and to send.
+- Encke's deliveries are whole Bayeux messages, one WebSocket message each, as the others' are.
+";
+
+const HOW_TO_REPEAT: &str = "\
+## How to repeat
+
+`make compare` installs what is missing (Node, a JDK, Maven; root on Debian), builds all, measures and writes this page;
+`COMPARE_QUICK=yes make compare` does the same with small numbers, to see whether it works. `ROUNDS`, `COMPARE_ONLY` and
+`COMPARE_CASES` choose; see `scripts/compare.sh`.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use encke_bench::report::{Flow, Report, Server, Trial};
+
+    fn run(case: &str, lane: &str, round: u32, deliveries_per_s: u64) -> Run {
+        let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
+        let trial = Trial { incoming, server: Some(Server::default()), ..Trial::default() };
+        let report = Report { trials: vec![trial], result: Some(0), holds: true, ..Report::default() };
+        Run { case: case.into(), lane: lane.into(), round, report }
+    }
+
+    fn runs(encke: [u64; 3], cometd: u64) -> Runs {
+        let mut runs = Runs::default();
+        for (round, rate) in encke.into_iter().enumerate() {
+            runs.runs.push(run("broadcast", "encke", round as u32 + 1, rate));
+        }
+        runs.runs.push(run("broadcast", "cometd", 1, cometd));
+        runs
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_judged() {
+        let held = runs([9_000_000, 4_000_000, 1_000_000], 200_000);
+        assert!(page(&held, &[]).contains("| Broadcast: most deliveries per second | CometD | ≥ 20 × | 20 × | yes |"));
+        assert!(page(&held, &[]).contains("| deliveries/s | 4,000,000 | 200,000 | 20 × |"));
+        let missed = runs([9_000_000, 3_980_000, 1_000_000], 200_000);
+        assert!(!demands(&missed)[0].holds());
+        assert!(page(&missed, &[]).contains("| 20 × | **no** |"), "rounding does not make it hold");
+    }
+
+    #[test]
+    fn what_was_not_measured_does_not_hold() {
+        let page = page(&Runs::default(), &[]);
+        assert!(page.contains("| Faye | ≥ 30 × | – | not measured |"), "{page}");
+        assert!(!demands(&Runs::default()).iter().any(Demand::holds));
+    }
+
+    #[test]
+    fn a_run_that_does_not_hold_is_told_with_its_reasons() {
+        let mut runs = runs([1, 1, 1], 1);
+        runs.runs[3].report.holds = false;
+        runs.runs[3].report.reasons = vec!["3 deliveries lost".into()];
+        assert!(page(&runs, &[]).contains("- CometD, round 1, does not hold: 3 deliveries lost"));
+    }
+
+    #[test]
+    fn a_search_without_a_result_has_no_figure() {
+        let mut runs = runs([1, 1, 1], 1);
+        runs.runs[3].report.result = None;
+        runs.runs[3].report.trials.push(Trial::default());
+        assert!(demands(&runs)[0].ratio.is_none());
+    }
+}
