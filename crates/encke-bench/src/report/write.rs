@@ -28,13 +28,10 @@ pub struct Outputs {
     pub html: Option<Destination>,
 }
 
-impl From<Option<PathBuf>> for Destination {
-    /// A flag's value: a file, or the standard output for none and for `-`.
-    fn from(path: Option<PathBuf>) -> Self {
-        match path {
-            Some(path) if path.as_os_str() != "-" => Destination::File(path),
-            _ => Destination::Stdout,
-        }
+impl From<PathBuf> for Destination {
+    /// A flag's value: a file, or the standard output for `-`.
+    fn from(path: PathBuf) -> Self {
+        if path.as_os_str() == "-" { Destination::Stdout } else { Destination::File(path) }
     }
 }
 
@@ -168,9 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_without_a_file_means_the_standard_output() {
-        assert_eq!(Destination::from(None), Destination::Stdout);
-        assert_eq!(Destination::from(Some("-".into())), Destination::Stdout);
-        assert_eq!(Destination::from(Some("a.json".into())), Destination::File("a.json".into()));
+    fn a_hyphen_means_the_standard_output() {
+        assert_eq!(Destination::from(PathBuf::from("-")), Destination::Stdout);
+        assert_eq!(Destination::from(PathBuf::from("a.json")), Destination::File("a.json".into()));
     }
 }

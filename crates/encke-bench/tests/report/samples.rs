@@ -76,6 +76,7 @@ pub fn flood(io: &str, most: u64) -> Report {
     let per_second = 20.0;
     let mut random = Random(most);
     let mut connected = 0.0;
+    let pages = if io == "async" { 42_000.0 } else { 71_000.0 };
     let sample = |second: u64| {
         let full = connected / most as f64;
         let pace = if full < 0.45 { 1.0 } else { 1.0 - 0.75 * ((full - 0.45) / 0.55) };
@@ -87,7 +88,7 @@ pub fn flood(io: &str, most: u64) -> Report {
             received: (connected * second as f64 / 20.0) as u64,
             p99_us: (900.0 + 40_000.0 * full.powi(6) * random.next()) as u64,
             server_cores: Some(0.05 + 0.9 * full.powi(3) + 0.02 * random.next()),
-            server_rss_bytes: Some(24 << 20 | (connected * 42_000.0) as u64),
+            server_rss_bytes: Some((24 << 20) + (connected * pages) as u64),
             ..Sample::default()
         }
     };
@@ -98,13 +99,13 @@ pub fn flood(io: &str, most: u64) -> Report {
         figures: vec![figure("connections at the end", most as f64, ""), figure("expected per interval", 2_000.0, "")],
         samples,
         server: Some(Server {
-            cores: 0.42,
+            cores: pages / 100_000.0,
             rss_before_bytes: 24 << 20,
-            rss_peak_bytes: 470 << 20,
+            rss_peak_bytes: (24 << 20) + (most as f64 * pages) as u64,
             rss_after_bytes: 460 << 20,
             ..Server::default()
         }),
-        latency: Some(latency(1_300.0, 2.1, most)),
+        latency: Some(latency(pages / 30.0, 2.1, most)),
         holds: false,
         reasons: vec![format!("The target refused connection {most}: too many open files.")],
         ..Trial::default()
@@ -167,7 +168,7 @@ pub fn soak(samples: u64) -> Report {
         received: at * 50_000 + (random.next() * 900.0) as u64,
         p99_us: (2_100.0 + 600.0 * random.next() + if at % 1_800 == 900 { 30_000.0 } else { 0.0 }) as u64,
         server_cores: Some(0.31 + 0.03 * random.next()),
-        server_rss_bytes: Some(88 << 20 | ((at as f64).ln_1p() * 1.2e6 + 4e5 * random.next()) as u64),
+        server_rss_bytes: Some((88 << 20) + ((at as f64).ln_1p() * 1.2e6 + 4e5 * random.next()) as u64),
     };
     let mut trial = rooms_trial(2_000, 50_000.0, 900_000.0);
     trial.samples = (1..=samples).map(sample).collect();

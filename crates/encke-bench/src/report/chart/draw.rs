@@ -4,6 +4,8 @@
 pub(super) struct Svg {
     out: String,
     width: f64,
+    /// Attributes of the whole element, for scripts.
+    data: String,
     /// Space left and right.
     pub(super) edge: f64,
     /// How far down it has come.
@@ -12,7 +14,7 @@ pub(super) struct Svg {
 
 impl Svg {
     pub(super) fn new(width: f64, edge: f64) -> Self {
-        Svg { out: String::new(), width, edge, y: edge }
+        Svg { out: String::new(), width, data: String::new(), edge, y: edge }
     }
 
     /// Width between the edges.
@@ -40,8 +42,13 @@ impl Svg {
         self.out += &format!(r#"<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{class}"/>"#);
     }
 
-    /// A line through points; it breaks where there is none.
-    pub(super) fn path(&mut self, points: &[Option<(f64, f64)>], class: &str, dash: &str) {
+    /// Tells a page's script something about the drawing.
+    pub(super) fn tell(&mut self, name: &str, value: &str) {
+        self.data += &format!(r#" data-{name}="{value}""#);
+    }
+
+    /// A line through points; it breaks where there is none. A name is for a page's script.
+    pub(super) fn path(&mut self, points: &[Option<(f64, f64)>], class: &str, dash: &str, name: Option<&str>) {
         let mut steps = String::new();
         let mut drawing = false;
         for point in points {
@@ -56,7 +63,8 @@ impl Svg {
         }
         if !steps.is_empty() {
             let dash = if dash.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dash}""#) };
-            self.out += &format!(r#"<path d="{steps}" class="{class}"{dash}/>"#);
+            let name = name.map(|name| format!(r#" data-name="{}""#, escape(name))).unwrap_or_default();
+            self.out += &format!(r#"<path d="{steps}" class="{class}"{dash}{name}/>"#);
         }
     }
 
@@ -108,9 +116,10 @@ impl Svg {
             let back = format!(r#"<rect x=".5" y=".5" width="{right}" height="{bottom}" rx="10" class="back"/>"#);
             format!("<title>{name}</title><style>{style}</style>{back}")
         });
+        let data = &self.data;
         let space = if style.is_some() { r#" xmlns="http://www.w3.org/2000/svg""# } else { "" };
         format!(
-            r#"<svg{space} class="chart" role="img" aria-label="{name}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">{ground}{}</svg>"#,
+            r#"<svg{space} class="chart"{data} role="img" aria-label="{name}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">{ground}{}</svg>"#,
             self.out
         )
     }

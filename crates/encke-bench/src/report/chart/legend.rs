@@ -53,7 +53,7 @@ fn swatch(swatch: Swatch, x: f64, svg: &mut Svg) {
     match swatch {
         Swatch::Line(slot, marked) => {
             svg.open(&class(slot));
-            svg.path(&ends, "line", DASHES[slot % SLOTS]);
+            svg.path(&ends, "line", DASHES[slot % SLOTS], None);
             if marked {
                 svg.mark(centre, slot, "mark", "");
             }
@@ -68,7 +68,7 @@ fn swatch(swatch: Swatch, x: f64, svg: &mut Svg) {
         }
         Swatch::Reference => {
             svg.open("reference");
-            svg.path(&ends, "line", REFERENCE_DASH);
+            svg.path(&ends, "line", REFERENCE_DASH, None);
         }
         Swatch::Bar(slot) => {
             svg.open(&class(slot));

@@ -95,6 +95,8 @@ pub(super) fn draw(plot: &Plot, svg: &mut Svg) {
     }
     let ground = ground(plot, svg);
     axes(plot, &ground, svg);
+    svg.tell("x", &ground.x.told(plot.x.unit));
+    svg.tell("y", &ground.y.told(plot.y.unit));
     let mut slot = 0;
     let mut labels = Labels::default();
     for series in &plot.series {
@@ -177,8 +179,12 @@ fn named(axis: &Axis, ruler: &Ruler) -> String {
 fn line(series: &Series, slot: usize, plot: &Plot, ground: &Ground, svg: &mut Svg) {
     let places: Vec<Option<(f64, f64)>> = series.points.iter().map(|point| ground.at(point)).collect();
     match series.style {
-        Style::Reference => svg.path(&thinned(&places), "line", REFERENCE_DASH),
-        Style::Line => svg.path(&thinned(&places), "line", DASHES[slot % SLOTS]),
+        Style::Reference => svg.path(&thinned(&places), "line", REFERENCE_DASH, None),
+        Style::Line => {
+            // A few marks tell their figures themselves.
+            let name = Some(series.name.as_str()).filter(|_| !series.marked());
+            svg.path(&thinned(&places), "line", DASHES[slot % SLOTS], name);
+        }
         Style::Dots | Style::Bubbles => {}
     }
     if !series.marked() {

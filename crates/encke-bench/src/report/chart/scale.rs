@@ -120,6 +120,13 @@ impl Ruler {
         Some(self.pixels.0 + share * (self.pixels.1 - self.pixels.0))
     }
 
+    /// The ruler for a page's script: kind, unit, ends as transformed, ends in pixels.
+    pub(super) fn told(&self, unit: Unit) -> String {
+        let (kind, unit) = (format!("{:?}", self.kind), format!("{unit:?}"));
+        let Ruler { low, high, pixels: (from, to), .. } = self;
+        format!("{kind} {unit} {low} {high} {from:.1} {to:.1}").to_lowercase()
+    }
+
     /// Whether it is the scale of ratios.
     pub(super) fn is_log(&self) -> bool {
         self.kind == Kind::Log

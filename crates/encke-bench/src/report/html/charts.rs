@@ -1,8 +1,9 @@
 //! Which charts a run's trials make.
 
 use super::super::chart::{Axis, Chart, Plot, Point, Scale, Series, Unit};
-use super::super::model::{Latency, Report, Sample, Trial};
-use super::super::units::{count, figure, number, span};
+use super::super::model::{Latency, Report, Trial};
+use super::super::units::{count, figure, number};
+use super::time::over_time;
 
 /// A trial and its name among the others of a chart.
 pub(super) struct Line<'a> {
@@ -36,14 +37,40 @@ pub(super) fn throughput(courses: &[Course]) -> Vec<Chart> {
             let series = LATENCIES.iter().map(|(name, part)| series(name, course, *part)).collect();
             vec![throughput_chart("Latency against throughput", "latency", &courses, series)]
         }
-        courses => {
-            let chart = |(name, part): &(&str, fn(&Latency) -> u64)| {
-                let series = courses.iter().map(|course| series(&course.name, course, *part)).collect();
-                throughput_chart(&format!("{name} latency against throughput"), name, courses, series)
-            };
-            LATENCIES[..2].iter().map(chart).collect()
-        }
+        courses => LATENCIES[..2].iter().map(|latency| compared(*latency, courses, "")).collect(),
     }
+}
+
+/// Throughput against latency of several runs, a line each; a chart for each number of clients.
+pub(super) fn throughput_of_runs<'a>(runs: &[(String, &'a Report)]) -> Vec<Chart> {
+    let mut crowds: Vec<u64> = runs.iter().flat_map(|(_, run)| &run.trials).map(|trial| trial.clients).collect();
+    crowds.sort_unstable();
+    crowds.dedup();
+    let courses = |clients: u64| {
+        let of_run = |(label, run): &(String, &'a Report)| {
+            let trials = run.trials.iter().filter(|trial| trial.clients == clients).collect();
+            Course { name: label.clone(), trials }
+        };
+        runs.iter().map(of_run).collect::<Vec<_>>()
+    };
+    let several = |courses: &Vec<Course>| courses.iter().any(|course| timed(course).count() > 1);
+    let crowds: Vec<(u64, Vec<Course>)> =
+        crowds.into_iter().map(|clients| (clients, courses(clients))).filter(|(_, courses)| several(courses)).collect();
+    let one = crowds.len() == 1;
+    let charts = |(clients, courses): (u64, Vec<Course>)| {
+        let courses: Vec<&Course> = courses.iter().collect();
+        let which = if one { String::new() } else { format!(", {} clients", count(clients)) };
+        // Many charts of the same kind: the tail alone tells enough.
+        let latencies = if one { &LATENCIES[..2] } else { &LATENCIES[1..2] };
+        latencies.iter().map(|latency| compared(*latency, &courses, &which)).collect::<Vec<_>>()
+    };
+    crowds.into_iter().take(CROWDS_MAX).flat_map(charts).collect()
+}
+
+/// One latency of several courses.
+fn compared((name, part): (&str, fn(&Latency) -> u64), courses: &[&Course], which: &str) -> Chart {
+    let series = courses.iter().map(|course| series(&course.name, course, part)).collect();
+    throughput_chart(&format!("{name} latency against throughput{which}"), name, courses, series)
 }
 
 /// The percentiles of each line.
@@ -64,93 +91,7 @@ pub(super) fn percentiles(lines: &[Line]) -> Option<Chart> {
     })
 }
 
-/// What went on while the trials ran.
-pub(super) fn over_time(lines: &[Line]) -> Vec<Chart> {
-    let received = |samples: &[Sample]| rates(samples, 150.0, |sample| sample.received);
-    let part = |part: fn(&Sample) -> f64| move |samples: &[Sample]| points(samples, part);
-    let charts = [
-        opened_per_interval(lines),
-        timed_chart(lines, "Connected over time", "open connections", Unit::Count, |samples| {
-            let steady = samples.iter().all(|sample| sample.connected == samples[0].connected);
-            if steady { Vec::new() } else { points(samples, |sample| sample.connected as f64) }
-        }),
-        timed_chart(lines, "Received over time", "received/s", Unit::Count, received),
-        timed_chart(lines, "99th percentile over time", "p99 of each interval", Unit::Micros, |samples| {
-            points(samples, |sample| if sample.p99_us > 0 { sample.p99_us as f64 } else { f64::NAN })
-        }),
-        timed_chart(
-            lines,
-            "Server memory over time",
-            "resident memory",
-            Unit::Bytes,
-            part(|sample| sample.server_rss_bytes.map_or(f64::NAN, |bytes| bytes as f64)),
-        ),
-        timed_chart(
-            lines,
-            "Server processor over time",
-            "cores",
-            Unit::Count,
-            part(|sample| sample.server_cores.unwrap_or(f64::NAN)),
-        ),
-    ];
-    charts.into_iter().flatten().collect()
-}
-
-/// Connections opened in each interval, the chart of the flood.
-fn opened_per_interval(lines: &[Line]) -> Option<Chart> {
-    let longest = lines.iter().filter_map(|line| line.trial.samples.last()).map(|sample| sample.at_ms).max()?;
-    let step_ms = interval(longest as f64 / INTERVALS);
-    let series = |line: &Line| {
-        let samples = &line.trial.samples;
-        let mut opened = 0;
-        let mut before = samples.first()?.connected;
-        let courses: Vec<(f64, f64)> = samples
-            .iter()
-            .map(|sample| {
-                opened += sample.connected.saturating_sub(before);
-                before = sample.connected;
-                (sample.at_ms as f64, opened as f64)
-            })
-            .collect();
-        let grown = opened as f64 > 0.01 * samples.iter().map(|sample| sample.connected).max()? as f64;
-        let points = steps(&courses, step_ms).into_iter().map(|(at, grown)| (at / 1e3, grown));
-        grown.then(|| Series::line(&line.name, points))
-    };
-    let every = span(step_ms as u64);
-    chart(Plot {
-        title: "Connection rate".into(),
-        note: format!("Connections opened in each interval of {every}."),
-        x: Axis::new("time", Unit::Seconds, Scale::Linear),
-        y: Axis::new(&format!("connections per {every}"), Unit::Count, Scale::Linear),
-        series: lines.iter().filter_map(series).collect(),
-    })
-}
-
-fn timed_chart(
-    lines: &[Line],
-    title: &str,
-    label: &str,
-    unit: Unit,
-    course: impl Fn(&[Sample]) -> Vec<(f64, f64)>,
-) -> Option<Chart> {
-    let worth = |points: &Vec<(f64, f64)>| points.iter().filter(|point| point.1.is_finite()).count() > 1;
-    let series = |line: &Line| {
-        let points = Some(line.trial.samples.as_slice()).filter(|samples| samples.len() > 1).map(&course)?;
-        Some(points).filter(worth).map(|points| Series::line(&line.name, points))
-    };
-    let scale = if unit == Unit::Micros { Scale::Auto } else { Scale::Linear };
-    let series: Vec<Series> = lines.iter().filter_map(series).collect();
-    let moves = series.iter().flat_map(|series| &series.points).any(|point| point.y > 0.0);
-    let note = match lines {
-        [line] if !line.name.is_empty() => format!("Trial: {}", line.name),
-        _ => String::new(),
-    };
-    let x = Axis::new("time", Unit::Seconds, Scale::Linear);
-    let y = Axis::new(label, unit, scale);
-    chart(Plot { title: title.into(), note, x, y, series }).filter(|_| moves)
-}
-
-fn chart(plot: Plot) -> Option<Chart> {
+pub(super) fn chart(plot: Plot) -> Option<Chart> {
     (!plot.is_empty()).then_some(Chart::Plot(plot))
 }
 
@@ -160,7 +101,7 @@ fn throughput_chart(title: &str, label: &str, courses: &[&Course], series: Vec<S
     Chart::Plot(Plot {
         title: title.into(),
         note: note.into(),
-        x: Axis::new("received/s", Unit::Count, Scale::Linear),
+        x: Axis::new("received/s", Unit::Count, Scale::Auto),
         y: Axis::new(label, Unit::Micros, Scale::Auto),
         series,
     })
@@ -230,84 +171,19 @@ fn speaking<'a>(report: &'a Report, has: impl Fn(&Trial) -> bool) -> Vec<Line<'a
     chosen.into_iter().map(line).collect()
 }
 
-/// Seconds and figures of each sample.
-fn points(samples: &[Sample], part: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
-    samples.iter().map(|sample| (sample.at_ms as f64 / 1e3, part(sample))).collect()
-}
-
-/// What a count grew by per second, in about as many intervals as there are samples, and not many more than wanted.
-fn rates(samples: &[Sample], wanted: f64, part: impl Fn(&Sample) -> u64) -> Vec<(f64, f64)> {
-    let mut courses: Vec<(f64, f64)> =
-        samples.iter().map(|sample| (sample.at_ms as f64, part(sample) as f64)).collect();
-    if courses.first().is_some_and(|first| first.0 > 0.0) {
-        courses.insert(0, (0.0, 0.0));
-    }
-    let longest = courses.last().map_or(0.0, |last| last.0);
-    let step_ms = interval((longest / wanted).max(longest / courses.len().max(1) as f64));
-    steps(&courses, step_ms).into_iter().map(|(at, grown)| (at / 1e3, grown * 1e3 / step_ms)).collect()
-}
-
-/// By how much a course of `(milliseconds, count)` grew in each whole interval, with its middle; between samples it grows
-/// evenly.
-fn steps(courses: &[(f64, f64)], step_ms: f64) -> Vec<(f64, f64)> {
-    let (Some(first), Some(last)) = (courses.first(), courses.last()) else { return Vec::new() };
-    let mut at = 0;
-    let mut count_at = |ms: f64| {
-        while at + 2 < courses.len() && courses[at + 1].0 < ms {
-            at += 1;
-        }
-        match courses.get(at + 1) {
-            Some(next) if next.0 > courses[at].0 => {
-                let share = ((ms - courses[at].0) / (next.0 - courses[at].0)).clamp(0.0, 1.0);
-                courses[at].1 + share * (next.1 - courses[at].1)
-            }
-            _ => courses[at].1,
-        }
-    };
-    let whole = ((last.0 - first.0) / step_ms + 0.05).floor() as usize;
-    let edges: Vec<f64> = (0..=whole).map(|step| first.0 + step as f64 * step_ms).collect();
-    let counts: Vec<f64> = edges.iter().map(|edge| count_at(*edge)).collect();
-    let pairs = edges.windows(2).zip(counts.windows(2));
-    pairs.map(|(edge, count)| ((edge[0] + edge[1]) / 2.0, (count[1] - count[0]).max(0.0))).collect()
-}
-
-/// The next length of time, in milliseconds, that people count in.
-fn interval(at_least_ms: f64) -> f64 {
-    let lengths = INTERVALS_S.iter().map(|seconds| seconds * 1e3);
-    lengths.into_iter().find(|length| *length >= at_least_ms * 0.95).unwrap_or(at_least_ms)
-}
-
 /// Latencies drawn against throughput.
 const LATENCIES: [(&str, fn(&Latency) -> u64); 3] =
     [("p50", |latency| latency.p50_us), ("p99", |latency| latency.p99_us), ("max", |latency| latency.max_us)];
 
+/// Charts of more crowds than this nobody looks at.
+const CROWDS_MAX: usize = 4;
+
 /// More lines than this hide each other.
 const LINES_MAX: usize = 5;
-
-/// Into how many intervals the connection rate is divided, at most.
-const INTERVALS: f64 = 60.0;
-
-/// Lengths of intervals in seconds.
-const INTERVALS_S: [f64; 17] =
-    [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 100.0, 200.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_steady_count_has_a_steady_rate_however_uneven_the_samples_come() {
-        let at = [1003, 1998, 3011, 4000, 5020, 6001];
-        let samples: Vec<Sample> =
-            at.iter().map(|at| Sample { at_ms: *at, received: at * 7, ..Sample::default() }).collect();
-        let rates = rates(&samples, 150.0, |sample| sample.received);
-        assert!(rates.len() >= 5 && rates.iter().all(|(_, rate)| (rate - 7_000.0).abs() < 1.0), "{rates:?}");
-    }
-
-    #[test]
-    fn intervals_are_those_that_people_count_in() {
-        assert_eq!([1_000.0, 1_010.0, 1_700.0, 83_000.0, 1e9].map(interval), [1e3, 1e3, 2e3, 1e5, 1e9]);
-    }
 
     #[test]
     fn a_course_turns_back_where_the_server_collapses() {

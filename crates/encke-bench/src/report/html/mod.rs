@@ -4,6 +4,7 @@ mod charts;
 
 mod parts;
 mod side_by_side;
+mod time;
 
 use super::chart::{Chart, STYLE, escape};
 use super::columns::Grid;
@@ -58,6 +59,8 @@ fn page(title: &str, body: &str, version: &str) -> String {
 <main>
 {body}</main>
 <footer>Made by encke bench {version}. Load is open: each message has a planned time, and its latency counts from then, so a server that stalls is charged for all that waited.</footer>
+<script>//<![CDATA[
+{SCRIPT}//]]></script>
 </body>
 </html>
 "#
@@ -140,6 +143,9 @@ fn settings(report: &Report) -> String {
     let both = [section("Settings", &definitions("list", &given)), section("Machine", &definitions("list", &machine))];
     format!("<div class=\"halves\">\n{}</div>\n", both.concat())
 }
+
+/// Tells the figures under the pointer; without it the page lacks nothing else.
+const SCRIPT: &str = include_str!("page.js");
 
 const PAGE_STYLE: &str = include_str!("page.css");
 

@@ -35,7 +35,7 @@ pub(super) fn machine(machine: &Machine) -> Vec<(&'static str, String)> {
         ("Processor", machine.processor.clone()),
         ("Cores", some(machine.cores > 0, count(machine.cores.into()))),
         ("Memory", some(machine.memory_bytes > 0, bytes(machine.memory_bytes as f64))),
-        ("Load by", some(!machine.version.is_empty(), format!("encke bench {}", machine.version))),
+        ("Version of the load", some(!machine.version.is_empty(), format!("encke bench {}", machine.version))),
     ]
 }
 
@@ -43,10 +43,12 @@ pub(super) fn machine(machine: &Machine) -> Vec<(&'static str, String)> {
 pub(super) fn cards(trial: Option<&Trial>, trials: usize) -> String {
     let Some(trial) = trial else { return String::new() };
     let mut cards = String::new();
+    let mut shown = 0;
     let mut card = |name: &str, value: &str, note: &str, bad: bool| {
         let note = if note.is_empty() { String::new() } else { format!("<dd>{}</dd>", escape(note)) };
         let class = if bad { "card bad" } else { "card" };
         let (name, value) = (escape(name), escape(value));
+        shown += 1;
         cards += &format!("<dl class=\"{class}\"><dt>{name}</dt><dd>{value}</dd>{note}</dl>\n");
     };
     if trial.incoming.messages > 0 {
@@ -88,7 +90,16 @@ pub(super) fn cards(trial: Option<&Trial>, trials: usize) -> String {
         0..=1 => String::new(),
         _ => format!("<p>Key figures of the trial <strong>{}</strong></p>\n", escape(&trial.name)),
     };
-    if cards.is_empty() { cards } else { format!("<div class=\"cards\">\n{which}{cards}</div>\n") }
+    if cards.is_empty() {
+        cards
+    } else {
+        format!("<div class=\"cards\" style=\"--columns: {}\">\n{which}{cards}</div>\n", columns(shown))
+    }
+}
+
+/// Into how many columns cards are laid: of four to seven, the most that leave the last row fullest.
+fn columns(cards: usize) -> usize {
+    (4..=7).min_by_key(|columns| (cards.div_ceil(*columns) * columns - cards, 7 - columns)).unwrap_or(4)
 }
 
 /// What went wrong in words, such as `12 lost, 3 late`; empty if nothing did.
@@ -114,8 +125,8 @@ pub(super) fn trials(trials: &[Trial]) -> String {
             _ => String::new(),
         };
         vec![
-            trial.name.clone(),
-            if trial.clients > 0 { count(trial.clients) } else { String::new() },
+            named(trial),
+            if trial.holds { "yes".into() } else { "no".into() },
             trial.planned_per_s.map(positive).unwrap_or_default(),
             positive(trial.outgoing.messages_per_s()),
             positive(trial.incoming.messages_per_s()),
@@ -130,7 +141,6 @@ pub(super) fn trials(trials: &[Trial]) -> String {
             server(|server| server.rss_peak_bytes as f64, bytes),
             positive(trial.load_cores),
             trial.others_cores.map(number).unwrap_or_default(),
-            holds(trial),
         ]
     };
     let grid = Grid { words: false, head: HEAD.map(Into::into).into(), rows: trials.iter().map(row).collect() };
@@ -149,7 +159,9 @@ impl Table {
         let begins = |cell: &str| cell.starts_with(|char: char| char.is_ascii_digit() || "-–−∞.".contains(char));
         let is_figure = |column: usize| {
             let mut cells = grid.rows.iter().filter_map(|row| row.get(column)).filter(|cell| !cell.is_empty());
-            column > 0 && cells.clone().next().is_some() && cells.all(|cell| begins(cell) && !cell.contains(", "))
+            column > 0
+                && cells.clone().next().is_some()
+                && cells.all(|cell| begins(cell) && !cell.contains(", ") && !cell.contains(':'))
         };
         let figures = (0..grid.head.len()).map(is_figure).collect();
         Table { grid, figures }
@@ -161,8 +173,8 @@ pub(super) fn table(table: &Table) -> String {
     let class = |column: usize| if table.figures.get(column) == Some(&true) { " class=\"n\"" } else { "" };
     let head = |(column, name): (usize, &String)| format!("<th scope=\"col\"{}>{}</th>", class(column), escape(name));
     let cell = |(column, cell): (usize, &String)| match column {
-        0 => format!("<th scope=\"row\">{}</th>", escape(cell)),
-        _ => format!("<td{}>{}</td>", class(column), marked(cell)),
+        0 => format!("<th scope=\"row\">{}</th>", marked(cell)),
+        _ => format!("<td{}>{}</td>", class(column), escape(cell)),
     };
     let head: String = table.grid.head.iter().enumerate().map(head).collect();
     let row = |row: &Vec<String>| format!("<tr>{}</tr>\n", row.iter().enumerate().map(cell).collect::<String>());
@@ -172,30 +184,27 @@ pub(super) fn table(table: &Table) -> String {
     )
 }
 
-/// Whether a trial holds, as a cell: [`marked`] makes a small line of the reasons.
-fn holds(trial: &Trial) -> String {
-    match (trial.holds, trial.reasons.as_slice()) {
-        (true, _) => "yes".into(),
-        (false, []) => "no".into(),
-        (false, reasons) => format!("no{REASONS}{}", reasons.join(" ")),
+/// A trial's name, as a cell; [`marked`] makes a small line of why it does not hold.
+fn named(trial: &Trial) -> String {
+    match trial.reasons.as_slice() {
+        reasons if trial.holds || reasons.is_empty() => trial.name.clone(),
+        reasons => format!("{}{REASONS}{}", trial.name, reasons.join(" ")),
     }
 }
 
 fn marked(cell: &str) -> String {
     match cell.split_once(REASONS) {
-        Some((word, reasons)) => {
-            format!("<span class=\"bad\">{}</span><small>{}</small>", escape(word), escape(reasons))
-        }
+        Some((name, reasons)) => format!("{}<small>{}</small>", escape(name), escape(reasons)),
         None => escape(cell),
     }
 }
 
-/// Parts a verdict from its reasons within a cell; a character that no text from outside keeps.
+/// Parts a name from reasons within a cell: a character that nobody writes in a name.
 const REASONS: char = '\u{1f}';
 
-const HEAD: [&str; 17] = [
+const HEAD: [&str; 16] = [
     "Trial",
-    "Clients",
+    "Holds",
     "Planned/s",
     "Sent/s",
     "Received/s",
@@ -210,5 +219,4 @@ const HEAD: [&str; 17] = [
     "Peak memory",
     "Load cores",
     "Others’ cores",
-    "Holds",
 ];

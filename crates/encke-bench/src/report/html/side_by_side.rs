@@ -5,8 +5,9 @@ use super::super::columns::Grid;
 use super::super::comparison::{Comparison, RESULT, Row, Section, heading, in_short, ratio};
 use super::super::model::Report;
 use super::super::units::{date, figure};
-use super::charts::{self, Course, Line};
-use super::parts::{Table, table};
+use super::charts::{self, Line};
+use super::parts::{Table, definitions, machine, table};
+use super::time::over_time;
 use super::{figures_of, header, section};
 
 pub(super) fn body(comparison: &Comparison, reports: &[Report]) -> String {
@@ -21,7 +22,21 @@ pub(super) fn body(comparison: &Comparison, reports: &[Report]) -> String {
         body += &section(&heading(&one), &figures(comparison, &one));
     }
     body += &section("Not the same for all", &differences(comparison));
+    body += &section("The same for all", &shared(comparison, reports));
     body
+}
+
+/// Settings and properties of the machine that are the same for all runs.
+fn shared(comparison: &Comparison, reports: &[Report]) -> String {
+    let Some(first) = reports.first() else { return String::new() };
+    let differs = |name: &str| comparison.differences.iter().any(|difference| difference.name == name);
+    let settings = first.settings.iter().map(|setting| (format!("--{}", setting.name), setting.value.clone()));
+    let settings = settings.filter(|(name, _)| !["--target", "--label"].contains(&name.as_str()));
+    let machine = machine(&first.machine).into_iter().map(|(name, value)| (name.to_owned(), value));
+    let same: Vec<(String, String)> =
+        settings.chain(machine).filter(|(name, _)| !differs(name) && !differs(&name.to_lowercase())).collect();
+    let same: Vec<(&str, &str)> = same.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    definitions("list", &same)
 }
 
 fn runs(comparison: &Comparison) -> String {
@@ -38,26 +53,12 @@ fn runs(comparison: &Comparison) -> String {
 fn all_charts(comparison: &Comparison, reports: &[Report]) -> Vec<Chart> {
     let mut charts = bars(comparison);
     let named = || comparison.runs.iter().map(|run| run.label.clone()).zip(reports);
-    charts.extend(charts::throughput(&courses(&named().collect::<Vec<_>>())));
+    charts.extend(charts::throughput_of_runs(&named().collect::<Vec<_>>()));
     let lines: Vec<Line> =
         named().filter_map(|(name, report)| Some(Line { name, trial: report.headline()? })).collect();
     charts.extend(charts::percentiles(&lines));
-    charts.extend(charts::over_time(&lines));
+    charts.extend(over_time(&lines));
     charts
-}
-
-/// A line per run; per run and number of clients where runs have several.
-fn courses<'a>(runs: &[(String, &'a Report)]) -> Vec<Course<'a>> {
-    let of_run = |(label, report): &(String, &'a Report)| {
-        let courses = charts::by_clients(&report.trials);
-        let several = courses.len() > 1;
-        let rename = |course: Course<'a>| {
-            let name = if several { format!("{label}, {}", course.name) } else { label.clone() };
-            Course { name, ..course }
-        };
-        courses.into_iter().map(rename).collect::<Vec<_>>()
-    };
-    runs.iter().flat_map(of_run).collect()
 }
 
 /// The results' main figures, a bar per run.
