@@ -1,0 +1,204 @@
+#!/usr/bin/env bash
+# Measures Encke beside CometD, Faye and Bun, one core each for server and load, and writes docs/benchmarks.md.
+# Installs what is missing: Node, a JDK and Maven (root on Debian). About 25 minutes.
+#
+#   ROUNDS=2               how often the servers take turns; the burst and the idle sessions come in the first only
+#   COMPARE_ONLY="…"       only these servers, of: encke cometd faye bun
+#   COMPARE_CASES="…"      only these cases, of: broadcast rooms-max rooms-rate random-channel polling-max burst idle
+#   BENCH_PREFIX=…         put before the server and the load, such as "chrt -f 5" on a machine that has other work
+#   COMPARE_QUICK=yes      small numbers, to see whether it works; the page goes to the folder of the reports
+#   COMPARE_RUNS=…         the folder of the reports, for `encke bench report`; emptied first
+#   COMPARE_INTO=docs      the folder that benchmarks.md is written to
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+rounds=${ROUNDS:-2}
+quick=${COMPARE_QUICK:-no}
+read -ra prefix <<<"${BENCH_PREFIX:-}"
+read -ra lanes <<<"${COMPARE_ONLY:-encke cometd faye bun}"
+read -ra cases <<<"${COMPARE_CASES:-broadcast rooms-max rooms-rate random-channel polling-max burst idle}"
+runs=${COMPARE_RUNS:-$target_dir/compare}
+into=${COMPARE_INTO:-docs}
+work=$(mktemp -d)
+server_pid=
+integers='{"n":12345678901234567890,"m":9007199254740993}'
+
+stop_server() {
+    if [ -n "$server_pid" ]; then
+        kill "$server_pid" 2>/dev/null || true
+        wait "$server_pid" 2>/dev/null || true
+        server_pid=
+    fi
+}
+trap 'stop_server; rm -rf "$work"' EXIT
+
+say() { echo "$(date +%T)  $*"; }
+
+# start_server LANE: on core 0; sets server_pid and address.
+start_server() {
+    local command
+    case $1 in
+        encke) command=("$encke" serve --port 0 --shards 1) ;;
+        cometd) command=(benches/rivals/cometd/run.sh) ;;
+        faye) command=(node --max-old-space-size=8192 benches/rivals/faye/server.js) ;;
+        bun) command=("$bun" benches/rivals/bun/server.js) ;;
+    esac
+    # The line of the server before must not be taken for this one's; the rivals end when their input does.
+    : >"$work/ready"
+    taskset -c 0 "${prefix[@]}" "${command[@]}" <&9 >"$work/ready" 2>"$work/log" &
+    server_pid=$!
+    for _ in $(seq 200); do
+        address=$(sed -n 's/.*listening on \(http:\/\/\)\?\(127\.0\.0\.1:[0-9]*\).*/\2/p' "$work/ready")
+        [ -n "$address" ] && return
+        kill -0 "$server_pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    echo "$1 did not get ready:" >&2
+    cat "$work/log" >&2
+    return 1
+}
+
+# bench SCENARIO OPTION…: from core 1, against the server that runs.
+bench() {
+    taskset -c 1 "${prefix[@]}" "$encke" bench "$@" --target "http://$address" --pid "$server_pid" --quiet
+}
+
+# scenario CASE: sets `scenario` to the words after `encke bench`.
+scenario() {
+    local duration=10s search=30s
+    [ "$quick" = yes ] && duration=1s search=3s
+    local find=(--find-max --p99 500ms --search-time "$search" --duration "$duration")
+    case $1 in
+        broadcast) scenario=(chat --rate 50 "${find[@]}") ;;
+        burst) scenario=(chat) ;;
+        rooms-max) scenario=(rooms --rate 200 "${find[@]}") ;;
+        rooms-rate) scenario=(rooms --rate 200 --duration "$duration") ;;
+        polling-max) scenario=(rooms --rate 200 --transport long-polling "${find[@]}") ;;
+        random-channel) scenario=(random-channel --rate 2000 --duration "$duration") ;;
+        idle) scenario=(idle) ;;
+    esac
+}
+
+# measure LANE CASE ROUND: one run against a server of its own, warmed up before; one that fails is said and passed over.
+measure() {
+    local lane=$1 case=$2 report=$runs/$2.$1.$3.json transport=()
+    [ "$lane" = bun ] && transport=(--transport raw)
+    [ "$lane.$case" = cometd.idle ] && export COMETD_JVM=$cometd_idle_jvm
+    start_server "$lane"
+    unset COMETD_JVM
+    note_settings "$lane"
+    scenario "$case"
+    [ "$case" = idle ] || warm_up "$lane" "${transport[@]}"
+    local began=$SECONDS
+    bench "${scenario[@]}" "${transport[@]}" --label "$lane" --json "$report" >"$work/out" 2>&1 || true
+    if [ -s "$report" ]; then
+        say "$lane: $case, $((SECONDS - began)) s"
+    else
+        say "$lane: $case gave nothing: $(tail -n 1 "$work/out")"
+    fi
+    stop_server
+}
+
+# warm_up LANE OPTION…: the same kind of load as will be measured; a JVM compiles meanwhile.
+warm_up() {
+    local seconds=3
+    [ "$1" = cometd ] && seconds=20
+    [ "$quick" = yes ] && seconds=1
+    [[ " ${scenario[*]} " == *" long-polling "* ]] && set -- "$@" --transport long-polling
+    bench rooms --rate 500 --duration "${seconds}s" "${@:2}" >/dev/null 2>&1 || true
+}
+
+# note_settings LANE: versions as the programs tell them, and the command line of the running server.
+note_settings() {
+    [ -e "$runs/$1.settings" ] && return
+    {
+        case $1 in
+            encke) echo "- $("$encke" --version), one shard, every setting as it comes" ;;
+            cometd)
+                for jar in cometd-java-server-common jetty-server jetty-websocket-core-server jackson-databind; do
+                    find tests/java/reference/target/lib -name "$jar-[0-9]*.jar" -printf '- %f\n' | sed 's/\.jar$//'
+                done
+                echo "- $(java -version 2>&1 | sed -n 2p)"
+                [[ " ${cases[*]} " != *" idle "* ]] || echo "- for idle sessions instead: \`$cometd_idle_jvm\`"
+                ;;
+            faye)
+                for package in faye faye-websocket websocket-driver; do
+                    echo "- $package $(node -p "require('./benches/rivals/faye/node_modules/$package/package.json').version")"
+                done
+                echo "- Node $(node --version)"
+                ;;
+            bun) echo "- Bun $("$bun" --version)" ;;
+        esac
+        echo "- \`$(tr '\0' ' ' <"/proc/$server_pid/cmdline" | sed "s|$PWD/||g; s|-cp [^ ]*|-cp …|; s| *$||")\`"
+    } >"$runs/$1.settings"
+}
+
+# check_integers LANE: what a subscriber gets of data with large integers.
+check_integers() {
+    start_server "$1"
+    if [ "$1" = bun ]; then
+        timeout 10 "$bun" benches/rivals/bun/relay.js "ws://$address" "$integers" >"$runs/$1.integers" || true
+    else
+        timeout 10 "$encke" subscribe --url "http://$address" --count 1 /bench/integers >"$work/came" &
+        local subscriber=$!
+        sleep 2
+        timeout 10 "$encke" publish --url "http://$address" /bench/integers "$integers" || true
+        wait "$subscriber" || true
+        sed 's/.*"data"://; s/}$//' "$work/came" >"$runs/$1.integers"
+    fi
+    stop_server
+}
+
+# need_rivals: what the chosen servers are made of; sets `bun`.
+need_rivals() {
+    local lane folder
+    for lane in "${lanes[@]}"; do
+        folder=benches/rivals/$lane
+        case $lane in
+            cometd)
+                command -v javac >/dev/null || need_debian openjdk-17-jdk-headless
+                command -v mvn >/dev/null || need_debian maven
+                (cd tests/java/reference && mvn -q -B -ntp process-classes)
+                ;;
+            faye | bun)
+                command -v npm >/dev/null || need_debian nodejs npm
+                npm --prefix "$folder" ci --no-audit --no-fund --loglevel=error
+                ;;
+        esac
+    done
+    bun=benches/rivals/bun/node_modules/.bin/bun
+}
+
+# A heap that shows what sessions hold: collected every second, and given back.
+cometd_idle_jvm='-Xms32m -Xmx2g -XX:+UseG1GC -XX:G1PeriodicGCInterval=1000 -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=15'
+
+if [ "$(nproc)" -lt 2 ]; then
+    echo "two cores are needed: one for the server, one for the load" >&2
+    exit 1
+fi
+ulimit -n "$(ulimit -Hn)"
+command -v taskset >/dev/null || need_debian util-linux
+need_encke
+cargo build --quiet --release --locked -p benches --bin compare_report
+need_rivals
+mkfifo "$work/held_open"
+exec 9<>"$work/held_open"
+mkdir -p "$runs"
+rm -f "$runs"/*.json "$runs"/*.settings "$runs"/*.integers
+if [ "$quick" = yes ]; then
+    rounds=1 into=$runs
+fi
+
+echo "$integers" >"$runs/sent.integers"
+for lane in "${lanes[@]}"; do
+    check_integers "$lane"
+done
+for round in $(seq "$rounds"); do
+    say "round $round of $rounds"
+    for case in "${cases[@]}"; do
+        case $case in burst | idle) [ "$round" = 1 ] || continue ;; esac
+        for lane in "${lanes[@]}"; do
+            [ "$lane.$case" = bun.polling-max ] || measure "$lane" "$case" "$round"
+        done
+    done
+done
+"$target_dir/release/compare_report" "$runs" --into "$into" || [ "$quick" = yes ]
