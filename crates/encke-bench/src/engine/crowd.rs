@@ -1,15 +1,70 @@
 //! A crowd of sessions.
 
+use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::net::sockopt;
+
+use crate::engine::clock;
+use crate::engine::poll::Ready;
+use crate::engine::pool::Pool;
+use crate::engine::session::{Life, Session};
+use crate::engine::shared::Shared;
+use crate::engine::trouble::Trouble;
+use crate::engine::wakes::Wakes;
 use crate::problem::Problem;
 use crate::report::Faults;
-use crate::run::CrowdSpec;
+use crate::run::{CrowdSpec, Membership};
 
 /// Sessions of one process: its share of the subscribers, and of those that only publish.
 #[derive(Debug)]
-pub struct Crowd {}
+pub struct Crowd {
+    pub(super) shared: Shared,
+    pub(super) sessions: Vec<Session>,
+    /// How many sessions there will be; connections of the pool have their tokens behind them.
+    pub(super) total: usize,
+    pub(super) client_count: usize,
+    pub(super) pool: Pool,
+    pub(super) wakes: Wakes,
+    pub(super) ready: Vec<Ready>,
+    pub(super) membership: Membership,
+    pub(super) worker: u32,
+    pub(super) reconnect: bool,
+    pub(super) opening_at_once: usize,
+    /// Sessions whose pause is over.
+    pub(super) to_reopen: VecDeque<usize>,
+    pub(super) stage: Stage,
+    /// Why the opening failed.
+    pub(super) failure: Option<Trouble>,
+    pub(super) first_loss: Option<String>,
+    /// Sessions that are [`Life::Open`].
+    pub(super) connected: u64,
+    /// Sessions that are [`Life::Opening`].
+    pub(super) on_their_way: usize,
+    /// Sessions that are [`Life::Leaving`].
+    pub(super) leaving: usize,
+    pub(super) dropped: u64,
+    /// How many of them before the trial began.
+    pub(super) dropped_before: u64,
+    pub(super) published: Published,
+    pub(super) sent: u64,
+    pub(super) sent_carriers: u64,
+    pub(super) sent_bytes: u64,
+    /// Of the next publication.
+    pub(super) next_id: u64,
+    /// What is sent next, reused.
+    pub(super) payload: Vec<u8>,
+}
+
+/// What a crowd is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Any trouble ends the opening.
+    Opening,
+    /// Sessions come back, or are lost.
+    Running,
+}
 
 /// One publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,104 +105,180 @@ pub struct Published {
 
 impl Crowd {
     /// Opens this worker's share of the crowd: worker `worker` of `workers` has the clients whose number modulo `workers` is
-    /// `worker`, likewise publishers. `progress` is told from time to time how many are open; `false` stops the opening.
+    /// `worker`, likewise publishers. `progress` is told from time to time how many are open; `false` stops the opening, and
+    /// what is open by then is the crowd.
     ///
     /// # Errors
     /// Nobody answers at the target, what answers is no Bayeux server, it refuses, or the machine has too few files.
     pub fn open(
-        _spec: &CrowdSpec,
-        _worker: u32,
-        _workers: u32,
-        _progress: &mut dyn FnMut(u64) -> bool,
+        spec: &CrowdSpec,
+        worker: u32,
+        workers: u32,
+        progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Crowd, Problem> {
-        Ok(Crowd {})
+        let mut crowd = Crowd::prepare(spec, worker, workers)?;
+        let opens_per_s = spec.opens_per_s.map(|rate| rate / f64::from(workers.max(1)));
+        crowd.open_all(opens_per_s, progress)?;
+        Ok(crowd)
     }
 
     /// The crowd's clock in microseconds: the machine's monotonic clock, the same in all processes.
     pub fn clock_us() -> u64 {
-        0
+        clock::now_us()
     }
 
     /// Numbers of this worker's subscribers: `0..n` locally.
     pub fn clients(&self) -> Range<usize> {
-        0..0
+        0..self.client_count
     }
 
     /// Numbers of this worker's publishing sessions: they follow the subscribers.
     pub fn publishers(&self) -> Range<usize> {
-        0..0
+        self.client_count..self.total
     }
 
     /// Publishes in one carrier; numbers the publications of each room. Never waits.
     ///
     /// # Errors
-    /// The session is gone, or takes nothing any more.
-    pub fn publish(&mut self, _session: usize, _batch: &[Publication], _data_bytes: usize) -> Result<(), Problem> {
-        Ok(())
+    /// The session is gone or away, or takes nothing any more; nothing was published.
+    pub fn publish(&mut self, session: usize, batch: &[Publication], data_bytes: usize) -> Result<(), Problem> {
+        self.check_sending(session)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.write_batch(session, batch, data_bytes);
+        self.send_payload(session, batch.len())
     }
 
-    /// Sends to a service channel, whose answer with the same data is awaited by this session.
+    /// Sends to a service channel, whose answer with the same data is awaited by this session. Answers count as deliveries.
     ///
     /// # Errors
     /// As [`Crowd::publish`].
-    pub fn call(&mut self, _session: usize, _channel: &str, _planned_us: u64, _data_bytes: usize) -> Result<(), Problem> {
-        Ok(())
+    pub fn call(&mut self, session: usize, channel: &str, planned_us: u64, data_bytes: usize) -> Result<(), Problem> {
+        self.check_sending(session)?;
+        self.write_call(session, channel, planned_us, data_bytes);
+        self.send_payload(session, 1)
     }
 
     /// Waits for sockets for at most `patience` and serves those that are ready; timers of sessions run here, too.
     ///
     /// # Errors
     /// The machine's, never a single session's.
-    pub fn turn(&mut self, _patience: Duration) -> Result<(), Problem> {
-        Ok(())
+    pub fn turn(&mut self, patience: Duration) -> Result<(), Problem> {
+        let patience = self.wakes.next_us().map_or(patience, |next_us| patience.min(clock::until(next_us)));
+        let mut ready = std::mem::take(&mut self.ready);
+        let waited = self.shared.poll.wait(patience, &mut ready);
+        ready.iter().for_each(|ready| self.serve(ready));
+        self.ready = ready;
+        self.wake();
+        waited
     }
 
-    /// Counters so far.
+    /// Counters so far. A delivery counts as received if it was asked for, the first time, and if it was published since
+    /// [`Crowd::begin`]: when `received` has grown by [`Crowd::expected`] since then, everything has arrived.
     pub fn counts(&self) -> Counts {
-        Counts::default()
+        Counts {
+            connected: self.connected,
+            dropped: self.dropped,
+            sent: self.sent,
+            sent_carriers: self.sent_carriers,
+            sent_bytes: self.sent_bytes,
+            received: self.shared.reader.received,
+            received_carriers: self.shared.reader.carriers,
+            received_bytes: self.shared.reader.bytes,
+        }
     }
 
     /// From now on, deliveries planned at or after `from_us` are timed, one in `sample` (a power of two), and those that took
-    /// longer than `late_after_us` are counted as late. Clears what was timed before.
-    pub fn time_from(&mut self, _from_us: u64, _sample: u32, _late_after_us: u64) {}
+    /// longer than `late_after_us` are counted as late, whether sampled or not. Clears what was timed before.
+    pub fn time_from(&mut self, from_us: u64, sample: u32, late_after_us: u64) {
+        self.shared.reader.time_from(from_us, sample, late_after_us);
+    }
 
     /// What was timed: `(microseconds, how many)`, rising, and the highest.
     pub fn latencies_us(&self) -> (Vec<(u64, u64)>, u64) {
-        (Vec::new(), 0)
+        (self.shared.reader.latencies_us(), self.latency_max_us())
     }
 
-    /// The highest latency seen since [`Crowd::time_from`].
+    /// The highest latency seen since [`Crowd::time_from`], sampled or not.
     pub fn latency_max_us(&self) -> u64 {
-        0
+        self.shared.reader.latency_max_us()
     }
 
     /// What this worker has published so far.
     pub fn published(&self) -> &Published {
-        unreachable!("skeleton")
+        &self.published
     }
 
     /// How many deliveries this worker's sessions should have had since the crowd or [`Crowd::begin`] began, by what all
     /// workers have published, this one's own included, in the order of workers; and the answers of its own calls.
-    pub fn expected(&self, _all: &[Published]) -> u64 {
-        0
+    pub fn expected(&self, all: &[Published]) -> u64 {
+        self.shared.reader.tally.expected(all)
     }
 
     /// What is wrong if nothing more comes.
-    pub fn faults(&self, _all: &[Published]) -> Faults {
-        Faults::default()
+    pub fn faults(&self, all: &[Published]) -> Faults {
+        Faults {
+            late: self.shared.reader.late(),
+            dropped_sessions: self.dropped - self.dropped_before,
+            ..self.shared.reader.tally.faults(all)
+        }
     }
 
-    /// Begins a new trial: what was published before neither counts nor is expected any more.
-    pub fn begin(&mut self, _all: &[Published]) {}
+    /// Begins a new trial: what was published before neither counts nor is expected any more. All workers are to begin before
+    /// any of them publishes.
+    pub fn begin(&mut self, all: &[Published]) {
+        self.shared.reader.tally.begin(all);
+        self.shared.reader.time_from(u64::MAX, 1, u64::MAX);
+        self.dropped_before = self.dropped;
+    }
 
-    /// Why the first lost session was lost.
+    /// Why the first lost session was lost, or what else went wrong first, such as a refused publication.
     pub fn first_loss(&self) -> Option<&str> {
-        None
+        self.first_loss.as_deref().or(self.shared.reader.refused.as_deref())
     }
 
     /// Breaks every connection at once, without a goodbye; with [`CrowdSpec::reconnect`] the sessions come back.
-    pub fn cut(&mut self) {}
+    pub fn cut(&mut self) {
+        self.reset_all();
+        for index in 0..self.sessions.len() {
+            if self.sessions[index].socket().is_some() {
+                self.trouble(index, Trouble::Lost("was cut off".into()));
+            }
+        }
+        self.pool.close();
+    }
 
     /// Says goodbye on all sessions, as far as that goes without waiting long, and closes the sockets.
-    pub fn leave(&mut self) {}
+    pub fn leave(&mut self) {
+        for index in 0..self.sessions.len() {
+            if self.sessions[index].life == Life::Open && self.sessions[index].talk.disconnect() {
+                self.set_life(index, Life::Leaving);
+                self.settle(index);
+            }
+        }
+        let begin = Instant::now();
+        while self.leaving > 0 && begin.elapsed() < LEAVE_PATIENCE {
+            if self.turn(Duration::from_millis(20)).is_err() {
+                break;
+            }
+        }
+        self.reset_all();
+        for index in 0..self.sessions.len() {
+            self.sessions[index].close();
+            self.set_life(index, Life::Gone);
+        }
+        self.pool.close();
+    }
+
+    /// Lets the sockets end with a reset: no port of ours waits for stragglers, and the next crowd can have it.
+    fn reset_all(&mut self) {
+        for socket in self.sessions.iter().filter_map(Session::socket) {
+            // Without it, the socket is closed all the same.
+            let _ = sockopt::set_socket_linger(socket.stream(), Some(Duration::ZERO));
+        }
+    }
 }
+
+/// How long to wait for the replies to goodbyes.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);

@@ -7,16 +7,29 @@
 
 pub mod clients;
 pub mod clock;
+mod course;
 mod crowd;
 mod files;
 mod flow;
+mod http;
+mod http_link;
 mod members;
+mod opening;
 pub mod poll;
+mod pool;
+mod publishing;
+mod raw;
+mod reader;
+mod session;
+mod shared;
 pub mod socket;
 pub mod stamp;
-mod reader;
+mod talk;
 mod tally;
 mod target;
+mod trouble;
+mod wakes;
+mod websocket_link;
 
 pub use crowd::{Counts, Crowd, Publication, Published};
 pub use files::allow_sockets;

@@ -22,8 +22,8 @@ pub struct Socket {
     kept: Vec<u8>,
 }
 
-/// What all sockets of a thread read into.
-#[derive(Debug)]
+/// What all sockets of a thread read into. The default one is empty, and stands in for one that is lent.
+#[derive(Debug, Default)]
 pub struct Scratch(Vec<u8>);
 
 impl Socket {
@@ -165,12 +165,6 @@ impl Scratch {
     /// One for a thread. Its pages come to be when they are written to.
     pub fn new() -> Scratch {
         Scratch(vec![0; MESSAGE_BYTES_MAX + READ_BYTES])
-    }
-}
-
-impl Default for Scratch {
-    fn default() -> Self {
-        Scratch::new()
     }
 }
 

@@ -1,0 +1,142 @@
+//! One connection to a server over which requests go, one after the other.
+
+use std::collections::VecDeque;
+
+use crate::engine::http::{self, Response};
+use crate::engine::poll::Ready;
+use crate::engine::shared::Shared;
+use crate::engine::socket::Socket;
+use crate::engine::trouble::Trouble;
+
+/// A keep-alive connection, or where one will be when there is something to send.
+#[derive(Debug, Default)]
+pub(super) struct HttpLink {
+    socket: Option<Socket>,
+    /// What the request on its way is for.
+    errand: Option<Errand>,
+    waiting: VecDeque<Request>,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Errand {
+    /// Whose messages it carries.
+    pub(super) session: usize,
+    /// Whether the session's own course hangs on it; otherwise it publishes.
+    pub(super) vital: bool,
+}
+
+/// A request as it is sent.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) errand: Errand,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What came of a step.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// Nothing that anybody waits for.
+    None,
+    /// The connection is made.
+    Connected,
+    /// The response to an errand is there, its body in [`Shared::body`].
+    Answered(Errand, Response),
+    /// The server closed the idle connection, as it may.
+    Closed,
+}
+
+impl HttpLink {
+    /// Begins the connection, if there is none.
+    pub(super) fn open(&mut self, token: u64, shared: &Shared) -> Result<(), Trouble> {
+        if self.socket.is_none() {
+            let socket = Socket::connect(&shared.target.address).map_err(|error| Trouble::connecting(&error))?;
+            self.socket.insert(socket).watch(&shared.poll, token)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a request is on its way or waits.
+    pub(super) fn is_busy(&self) -> bool {
+        self.errand.is_some() || !self.waiting.is_empty()
+    }
+
+    /// Sends a request when those before it are answered.
+    pub(super) fn send(&mut self, request: Request, token: u64, shared: &Shared) -> Result<(), Trouble> {
+        self.waiting.push_back(request);
+        self.pump(token, shared)
+    }
+
+    /// Does what `ready` allows.
+    pub(super) fn step(&mut self, ready: &Ready, shared: &mut Shared) -> Result<Progress, Trouble> {
+        let Some(socket) = &mut self.socket else { return Ok(Progress::None) };
+        if socket.is_connecting() {
+            if !ready.writable {
+                return Ok(Progress::None);
+            }
+            socket.connected().map_err(|error| Trouble::connecting(&error))?;
+            return Ok(Progress::Connected);
+        }
+        if ready.writable {
+            socket.flush().map_err(|error| Trouble::broken(&error))?;
+        }
+        if !ready.readable {
+            return Ok(Progress::None);
+        }
+        let bytes = match socket.receive(&mut shared.scratch) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(Progress::None),
+            Err(_) if self.errand.is_none() => {
+                self.socket = None;
+                return Ok(Progress::Closed);
+            }
+            Err(error) => return Err(Trouble::broken(&error)),
+        };
+        shared.reader.arrived();
+        let response = http::response(bytes, &mut shared.body).map_err(Trouble::NotSpoken)?;
+        let used = response.as_ref().map_or(0, |response| response.bytes);
+        socket.keep(&bytes[used..]).map_err(|error| Trouble::Lost(error.to_string()))?;
+        let Some(response) = response else { return Ok(Progress::None) };
+        if response.close {
+            self.socket = None;
+        }
+        match self.errand.take() {
+            Some(errand) => Ok(Progress::Answered(errand, response)),
+            // Some servers say a last word, such as 408, when a connection was idle for long.
+            None => {
+                self.socket = None;
+                Ok(Progress::Closed)
+            }
+        }
+    }
+
+    /// Sends the next request if there is one and none on its way, and tells epoll what to wait for.
+    pub(super) fn pump(&mut self, token: u64, shared: &Shared) -> Result<(), Trouble> {
+        if self.errand.is_none() && !self.waiting.is_empty() {
+            self.open(token, shared)?;
+            if let Some(socket) = self.socket.as_mut().filter(|socket| !socket.is_connecting())
+                && let Some(Request { errand, bytes }) = self.waiting.pop_front()
+            {
+                socket.out().extend_from_slice(&bytes);
+                self.errand = Some(errand);
+            }
+            if self.waiting.is_empty() {
+                self.waiting = VecDeque::new();
+            }
+        }
+        let Some(socket) = &mut self.socket else { return Ok(()) };
+        socket.flush().map_err(|error| Trouble::broken(&error))?;
+        Ok(socket.watch(&shared.poll, token)?)
+    }
+
+    /// Closes it. Returns the errands that were on their way or waited.
+    pub(super) fn close(&mut self) -> Vec<Errand> {
+        let HttpLink { errand, waiting, .. } = std::mem::take(self);
+        errand.into_iter().chain(waiting.into_iter().map(|request| request.errand)).collect()
+    }
+
+    /// The connection, if there is one.
+    pub(super) fn socket(&self) -> Option<&Socket> {
+        self.socket.as_ref()
+    }
+}

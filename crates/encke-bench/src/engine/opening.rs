@@ -1,0 +1,154 @@
+//! Opening a crowd: paced, bounded, and told apart when it fails.
+
+use std::time::{Duration, Instant};
+
+use crate::engine::clock::now_us;
+use crate::engine::crowd::{Crowd, Published, Stage};
+use crate::engine::files::allow_sockets;
+use crate::engine::members::{channel_of, rooms_of};
+use crate::engine::poll::Poll;
+use crate::engine::pool::Pool;
+use crate::engine::reader::Reader;
+use crate::engine::session::{Life, Session};
+use crate::engine::shared::Shared;
+use crate::engine::stamp::{CALL_ROOM, PUBLISHERS_MAX, WORKERS_MAX};
+use crate::engine::tally::Tally;
+use crate::engine::target::Target;
+use crate::engine::trouble::Trouble;
+use crate::engine::wakes::Wakes;
+use crate::problem::Problem;
+use crate::run::{CrowdSpec, Transport};
+
+impl Crowd {
+    /// A crowd none of whose sessions has begun.
+    pub(super) fn prepare(spec: &CrowdSpec, worker: u32, workers: u32) -> Result<Crowd, Problem> {
+        let share = |count: u32| count.saturating_sub(worker).div_ceil(workers.max(1)) as usize;
+        let (clients, publishers) = (share(spec.clients), share(spec.publishers));
+        let total = clients + publishers;
+        check_numbers(spec, workers, total)?;
+        let default_path = if spec.transport == Transport::Raw { "/" } else { "/cometd" };
+        let target = Target::resolve(&spec.target, default_path)?;
+        let pool = if spec.transport == Transport::LongPolling { Pool::connections_max() } else { 0 };
+        allow_sockets((total + pool) as u64)?;
+        let members = (0..clients as u32).map(|client| rooms_of(&spec.membership, worker + client * workers.max(1)));
+        let nobody = (0..publishers).map(|_| Vec::new());
+        let tally = Tally::new(worker, workers, spec.membership.rooms, members.chain(nobody));
+        Ok(Crowd {
+            shared: Shared::new(target, spec.transport, Poll::new()?, Reader::new(tally)),
+            sessions: Vec::with_capacity(total),
+            total,
+            client_count: clients,
+            pool: Pool::new(total as u64),
+            wakes: Wakes::default(),
+            ready: Vec::new(),
+            membership: spec.membership.clone(),
+            worker,
+            reconnect: spec.reconnect,
+            opening_at_once: spec.opening_at_once.max(1) as usize,
+            to_reopen: std::collections::VecDeque::new(),
+            stage: Stage::Opening,
+            failure: None,
+            first_loss: None,
+            connected: 0,
+            on_their_way: 0,
+            leaving: 0,
+            dropped: 0,
+            dropped_before: 0,
+            published: Published { next: vec![0; spec.membership.rooms as usize] },
+            sent: 0,
+            sent_carriers: 0,
+            sent_bytes: 0,
+            next_id: 0,
+            payload: Vec::new(),
+        })
+    }
+
+    /// Opens all sessions, or as many as `progress` wants.
+    pub(super) fn open_all(
+        &mut self,
+        opens_per_s: Option<f64>,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), Problem> {
+        let begin_us = now_us();
+        let mut told = Instant::now();
+        let mut moved = ((0, 0), Instant::now());
+        while (self.connected as usize) < self.total {
+            let due = opens_per_s.map_or(self.total, |rate| ((now_us() - begin_us) as f64 / 1e6 * rate) as usize + 1);
+            while self.sessions.len() < self.total.min(due) && self.on_their_way < self.opening_at_once {
+                self.begin_session();
+            }
+            let paced = self.sessions.len() < self.total && opens_per_s.is_some();
+            self.turn(if paced { PACE_STEP } else { PROGRESS_STEP })?;
+            if let Some(trouble) = self.failure.take() {
+                return Err(self.not_opened(&trouble));
+            }
+            let now = (self.connected, self.sessions.len());
+            if now != moved.0 || self.on_their_way == 0 {
+                moved = (now, Instant::now());
+            } else if moved.1.elapsed() > OPEN_PATIENCE {
+                let connecting = self.sessions.iter().filter_map(Session::socket).any(|socket| socket.is_connecting());
+                let reason = format!("said nothing for {} s", OPEN_PATIENCE.as_secs());
+                let trouble = if connecting { Trouble::Unreachable(reason) } else { Trouble::NotSpoken(reason) };
+                return Err(self.not_opened(&trouble));
+            }
+            if told.elapsed() >= PROGRESS_STEP {
+                told = Instant::now();
+                if !progress(self.connected) {
+                    break;
+                }
+            }
+        }
+        progress(self.connected);
+        self.stage = Stage::Running;
+        Ok(())
+    }
+
+    fn begin_session(&mut self) {
+        let index = self.sessions.len();
+        let rooms = self.shared.reader.tally.rooms_of(index);
+        let channels: Vec<_> = rooms.iter().map(|room| channel_of(&self.membership, *room)).collect();
+        self.sessions.push(Session::new(self.shared.transport, rooms, &channels));
+        self.on_their_way += 1;
+        debug_assert_eq!(self.sessions[index].life, Life::Opening);
+        self.open_carrier(index);
+    }
+
+    /// Why the crowd could not be opened: what one session met stands for all if none got further.
+    fn not_opened(&self, trouble: &Trouble) -> Problem {
+        let target = &self.shared.target;
+        let reason = trouble.reason();
+        match trouble {
+            Trouble::Machine(reason) => Problem::Machine(format!("after {} sessions: {reason}", self.connected)),
+            _ if self.connected > 0 => {
+                Problem::Server(format!("{reason}, when {} of {} sessions were open", self.connected, self.total))
+            }
+            Trouble::Unreachable(reason) => {
+                Problem::Unreachable { address: target.authority.clone(), reason: reason.clone() }
+            }
+            Trouble::Refused(reason) => Problem::Server(reason.clone()),
+            Trouble::NotSpoken(_) | Trouble::Lost(_) => Problem::NotBayeux {
+                address: format!("{}{}", target.authority, target.path),
+                reason: format!("it {reason}"),
+            },
+        }
+    }
+}
+
+/// What is asked for must have numbers that fit into a stamp.
+fn check_numbers(spec: &CrowdSpec, workers: u32, sessions: usize) -> Result<(), Problem> {
+    for (what, count, max) in [
+        ("rooms", u64::from(spec.membership.rooms), CALL_ROOM),
+        ("workers", u64::from(workers), WORKERS_MAX),
+        ("sessions in a worker", sessions as u64, PUBLISHERS_MAX),
+    ] {
+        if count > u64::from(max) {
+            return Err(Problem::Usage(format!("{count} {what} are too many: at most {max}")));
+        }
+    }
+    Ok(())
+}
+
+const PACE_STEP: Duration = Duration::from_millis(1);
+const PROGRESS_STEP: Duration = Duration::from_millis(100);
+/// How long nothing may move while sessions are on their way.
+const OPEN_PATIENCE: Duration = Duration::from_secs(15);

@@ -1,0 +1,150 @@
+//! How publications are written.
+
+use std::fmt::Write as _;
+
+use bayeux::escape_into;
+
+use crate::engine::crowd::{Crowd, Publication};
+use crate::engine::http_link::Errand;
+use crate::engine::session::{Carrier, Life};
+use crate::engine::stamp::{CALL_ROOM, Stamp};
+use crate::problem::Problem;
+use crate::run::Transport;
+
+impl Crowd {
+    /// Writes a batch into `payload` and numbers it.
+    pub(super) fn write_batch(&mut self, session: usize, batch: &[Publication], data_bytes: usize) {
+        let mut out = std::mem::take(&mut self.payload);
+        out.clear();
+        for (index, publication) in batch.iter().enumerate() {
+            let Publication { room, planned_us } = *publication;
+            let next = &mut self.published.next[room as usize];
+            let stamp = Stamp { sequence: *next, room, worker: self.worker, publisher: session as u32, planned_us };
+            *next += 1;
+            let first = index == 0;
+            match self.shared.transport {
+                Transport::Raw => {
+                    out.extend_from_slice(if first { b"=" } else { b"\n=" });
+                    write_room(room, &mut out);
+                    out.push(b' ');
+                    stamp.write(data_bytes, &mut out);
+                }
+                Transport::Websocket | Transport::LongPolling => {
+                    out.extend_from_slice(if first { b"[{\"channel\":" } else { b",{\"channel\":" });
+                    let channel = out.len();
+                    escape_into(&self.membership.channel, &mut out);
+                    // The room belongs inside the quotes.
+                    out.pop();
+                    debug_assert!(out.len() > channel);
+                    out.push(b'/');
+                    write_room(room, &mut out);
+                    out.push(b'"');
+                    self.write_rest(session, stamp, data_bytes, &mut out);
+                }
+            }
+        }
+        if self.shared.transport != Transport::Raw {
+            out.push(b']');
+        }
+        self.payload = out;
+    }
+
+    /// Writes a call into `payload` and numbers it.
+    pub(super) fn write_call(&mut self, session: usize, channel: &str, planned_us: u64, data_bytes: usize) {
+        let sequence = self.shared.reader.tally.next_call(session);
+        let stamp = Stamp { sequence, room: CALL_ROOM, worker: self.worker, publisher: session as u32, planned_us };
+        let mut out = std::mem::take(&mut self.payload);
+        out.clear();
+        if self.shared.transport == Transport::Raw {
+            out.push(b'?');
+            stamp.write(data_bytes, &mut out);
+        } else {
+            out.extend_from_slice(b"[{\"channel\":");
+            escape_into(channel, &mut out);
+            self.write_rest(session, stamp, data_bytes, &mut out);
+            out.push(b']');
+        }
+        self.payload = out;
+    }
+
+    /// Sends `payload`, which holds `count` publications.
+    pub(super) fn send_payload(&mut self, session: usize, count: usize) -> Result<(), Problem> {
+        let payload = std::mem::take(&mut self.payload);
+        self.sent += count as u64;
+        self.sent_carriers += 1;
+        self.sent_bytes += payload.len() as u64;
+        let mut sent = Ok(());
+        if let Carrier::WebSocket(link) = &mut self.sessions[session].carrier {
+            sent = link.send(&payload);
+        } else {
+            self.send_pooled(Errand { session, vital: false }, &payload);
+        }
+        self.payload = payload;
+        match sent {
+            Ok(()) => {
+                self.watch(session);
+                Ok(())
+            }
+            Err(trouble) => {
+                let problem = Problem::Server(trouble.reason().to_owned());
+                self.trouble(session, trouble);
+                Err(problem)
+            }
+        }
+    }
+
+    /// Whether a session can take a publication.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check_sending(&self, session: usize) -> Result<(), Problem> {
+        let open = self.sessions.get(session).filter(|session| session.life == Life::Open);
+        let Some(session) = open else { return Err(Problem::Server("has not got this session, or not now".into())) };
+        let takes = match &session.carrier {
+            Carrier::WebSocket(_) => session.socket().is_some_and(|socket| socket.unsent_bytes() <= UNSENT_BYTES_MAX),
+            Carrier::Http { .. } => self.pool.has_room(),
+        };
+        if takes { Ok(()) } else { Err(Problem::Server("takes no publications: too many wait for it".into())) }
+    }
+
+    fn write_rest(&mut self, session: usize, stamp: Stamp, data_bytes: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(b",\"clientId\":");
+        escape_into(self.sessions[session].talk.client_id(), out);
+        // Always of the same length: some servers send the id along, and deliveries are read at fixed places.
+        let mut id = String::new();
+        let _ = write!(id, ",\"id\":\"p{:010}\",\"data\":\"", self.next_id);
+        self.next_id += 1;
+        out.extend_from_slice(id.as_bytes());
+        stamp.write(data_bytes, out);
+        out.extend_from_slice(b"\"}");
+    }
+}
+
+/// A room's number with five digits, or more if it has more.
+fn write_room(room: u32, out: &mut Vec<u8>) {
+    let mut digits = [b'0'; 10];
+    let (mut rest, mut from) = (room, digits.len());
+    while rest > 0 || from > digits.len() - 5 {
+        from -= 1;
+        digits[from] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    out.extend_from_slice(&digits[from..]);
+}
+
+/// What may wait for a session's WebSocket, in bytes.
+const UNSENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_are_written_as_in_their_channels() {
+        for room in [0, 7, 99_999, 100_000, 1_048_574] {
+            let mut out = Vec::new();
+            write_room(room, &mut out);
+            assert_eq!(String::from_utf8(out).expect("digits"), format!("{room:05}"));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! One session of a crowd.
+
+use crate::engine::http_link::HttpLink;
+use crate::engine::socket::Socket;
+use crate::engine::talk::Talk;
+use crate::engine::wakes::Alarm;
+use crate::engine::websocket_link::WebSocketLink;
+use crate::run::Transport;
+
+/// A session with its connection. Small while idle: there may be tens of thousands.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) talk: Talk,
+    pub(super) carrier: Carrier,
+    pub(super) life: Life,
+    /// The id of the subscription that was not answered yet.
+    pub(super) subscribing: Option<u64>,
+    /// Whether the session knows that there is a connection.
+    pub(super) announced: bool,
+    /// Whether the session can be used, apart from `subscribing`.
+    pub(super) usable: bool,
+    pub(super) alarm: Alarm,
+    /// When the connection is to be opened again, in microseconds.
+    pub(super) reopen_us: Option<u64>,
+}
+
+/// What carries a session.
+#[derive(Debug)]
+pub(super) enum Carrier {
+    WebSocket(WebSocketLink),
+    /// The connection for its connects, and what is sent in `Cookie`.
+    Http {
+        link: HttpLink,
+        cookies: String,
+    },
+}
+
+/// Where a session stands.
+///
+/// ```text
+/// Opening ──▶ Open ──▶ Leaving ──▶ Gone
+///    ▲         │                    ▲
+///    └─ Away ◀─┴───── for good ─────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// On its way to being open.
+    Opening,
+    /// It can publish and receives.
+    Open,
+    /// Its connection is lost; it comes back.
+    Away,
+    /// It says goodbye.
+    Leaving,
+    /// It is over.
+    Gone,
+}
+
+impl Session {
+    /// A session that opens now; its connection is to be begun.
+    pub(super) fn new(transport: Transport, rooms: &[u32], channels: &[String]) -> Session {
+        let (talk, subscribing) = Talk::new(transport, rooms, channels);
+        let carrier = match transport {
+            Transport::LongPolling => Carrier::Http { link: HttpLink::default(), cookies: String::new() },
+            Transport::Websocket | Transport::Raw => Carrier::WebSocket(WebSocketLink::default()),
+        };
+        Session {
+            talk,
+            carrier,
+            life: Life::Opening,
+            subscribing,
+            announced: false,
+            usable: false,
+            alarm: Alarm::default(),
+            reopen_us: None,
+        }
+    }
+
+    /// Its connection, if there is one.
+    pub(super) fn socket(&self) -> Option<&Socket> {
+        match &self.carrier {
+            Carrier::WebSocket(link) => link.socket.as_ref(),
+            Carrier::Http { link, .. } => link.socket(),
+        }
+    }
+
+    /// Closes its connection.
+    pub(super) fn close(&mut self) {
+        match &mut self.carrier {
+            Carrier::WebSocket(link) => *link = WebSocketLink::default(),
+            Carrier::Http { link, .. } => drop(link.close()),
+        }
+        (self.announced, self.usable) = (false, false);
+    }
+}

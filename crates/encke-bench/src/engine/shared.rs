@@ -1,0 +1,46 @@
+//! What the connections of a crowd share.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use crate::engine::poll::Poll;
+use crate::engine::reader::Reader;
+use crate::engine::socket::Scratch;
+use crate::engine::talk::Talk;
+use crate::engine::target::Target;
+use crate::engine::trouble::Trouble;
+use crate::run::Transport;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) target: Target,
+    pub(super) transport: Transport,
+    pub(super) poll: Poll,
+    pub(super) scratch: Scratch,
+    pub(super) reader: Reader,
+    /// The body of the response at hand.
+    pub(super) body: Vec<u8>,
+    rest: Vec<Range<usize>>,
+}
+
+impl Shared {
+    pub(super) fn new(target: Target, transport: Transport, poll: Poll, reader: Reader) -> Shared {
+        let (body, rest) = (Vec::new(), Vec::new());
+        Shared { target, transport, poll, scratch: Scratch::new(), reader, body, rest }
+    }
+
+    /// Takes a Bayeux text: deliveries are counted, the session hears the rest. Returns whether there was a rest.
+    #[inline]
+    pub(super) fn take_bayeux(&mut self, text: &[u8], session: usize, talk: &mut Talk) -> Result<bool, Trouble> {
+        self.reader.take_bayeux(text, session, &mut self.rest).map_err(Trouble::NotSpoken)?;
+        if self.rest.is_empty() {
+            return Ok(false);
+        }
+        let now = Instant::now();
+        for range in self.rest.drain(..) {
+            talk.received(&text[range], now).map_err(Trouble::NotSpoken)?;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,117 @@
+//! What a session says and hears, whatever it speaks.
+
+use std::time::Instant;
+
+use encke_client::dialog::{ConnectionType, Dialog, DialogOptions, Event, Transmission};
+
+use crate::engine::raw::Raw;
+use crate::run::Transport;
+
+/// A session without its connection.
+#[derive(Debug)]
+pub(super) enum Talk {
+    /// Bayeux.
+    Bayeux(Box<Dialog>),
+    /// Bare lines.
+    Raw(Raw),
+}
+
+impl Talk {
+    /// A session that is to be in `rooms`, whose channels are `channels`. Also the id of the subscription, if there is one.
+    pub(super) fn new(transport: Transport, rooms: &[u32], channels: &[String]) -> (Talk, Option<u64>) {
+        let connection_type = match transport {
+            Transport::Raw => return (Talk::Raw(Raw::new(rooms.to_vec())), None),
+            Transport::Websocket => ConnectionType::WebSocket,
+            Transport::LongPolling => ConnectionType::LongPolling,
+        };
+        let mut dialog = Dialog::new(DialogOptions { connection_type, ..DialogOptions::default() });
+        let subscription = (!channels.is_empty()).then(|| dialog.subscribe(channels));
+        (Talk::Bayeux(Box::new(dialog)), subscription)
+    }
+
+    /// See [`Dialog::carrier_opened`].
+    pub(super) fn carrier_opened(&mut self, now: Instant) {
+        match self {
+            Talk::Bayeux(dialog) => dialog.carrier_opened(now),
+            Talk::Raw(raw) => raw.carrier_opened(),
+        }
+    }
+
+    /// See [`Dialog::carrier_lost`].
+    pub(super) fn carrier_lost(&mut self, reason: &str, now: Instant) {
+        match self {
+            Talk::Bayeux(dialog) => dialog.carrier_lost(reason, now),
+            Talk::Raw(raw) => raw.carrier_lost(reason),
+        }
+    }
+
+    /// See [`Dialog::carrier_failed`].
+    pub(super) fn carrier_failed(&mut self, reason: &str, now: Instant) {
+        match self {
+            Talk::Bayeux(dialog) => dialog.carrier_failed(reason, now),
+            Talk::Raw(raw) => raw.carrier_lost(reason),
+        }
+    }
+
+    /// Takes a text without deliveries.
+    ///
+    /// # Errors
+    /// It is not in the session's language.
+    pub(super) fn received(&mut self, text: &[u8], now: Instant) -> Result<(), String> {
+        let text = std::str::from_utf8(text).map_err(|_| "sent text that is not UTF-8".to_owned())?;
+        match self {
+            Talk::Bayeux(dialog) => dialog.received(text, now).map_err(|error| format!("sent no Bayeux: {error}")),
+            Talk::Raw(raw) => raw.received(text),
+        }
+    }
+
+    /// See [`Dialog::transmit`].
+    pub(super) fn transmit(&mut self) -> Option<Transmission> {
+        match self {
+            Talk::Bayeux(dialog) => dialog.transmit(),
+            Talk::Raw(raw) => raw.transmit(),
+        }
+    }
+
+    /// See [`Dialog::event`].
+    pub(super) fn event(&mut self) -> Option<Event> {
+        match self {
+            Talk::Bayeux(dialog) => dialog.event(),
+            Talk::Raw(raw) => raw.event(),
+        }
+    }
+
+    /// See [`Dialog::wake_at`].
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        match self {
+            Talk::Bayeux(dialog) => dialog.wake_at(),
+            Talk::Raw(_) => None,
+        }
+    }
+
+    /// See [`Dialog::wake`].
+    pub(super) fn wake(&mut self, now: Instant) {
+        if let Talk::Bayeux(dialog) = self {
+            dialog.wake(now);
+        }
+    }
+
+    /// Says goodbye; whether there is anything to say.
+    pub(super) fn disconnect(&mut self) -> bool {
+        match self {
+            Talk::Bayeux(dialog) => {
+                dialog.disconnect();
+                true
+            }
+            Talk::Raw(_) => false,
+        }
+    }
+
+    /// The session's id in publications; empty where it has none.
+    pub(super) fn client_id(&self) -> &str {
+        match self {
+            Talk::Bayeux(dialog) => dialog.client_id().unwrap_or_default(),
+            Talk::Raw(_) => "",
+        }
+    }
+}

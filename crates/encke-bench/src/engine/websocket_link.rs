@@ -1,0 +1,214 @@
+//! The WebSocket of one session.
+
+use std::time::Instant;
+
+use websocket::{Opcode, frame, handshake};
+
+use crate::engine::http;
+use crate::engine::poll::Ready;
+use crate::engine::shared::Shared;
+use crate::engine::socket::{MESSAGE_BYTES_MAX, Socket};
+use crate::engine::talk::Talk;
+use crate::engine::trouble::Trouble;
+use crate::run::Transport;
+
+/// A WebSocket, or where one will be.
+///
+/// ```text
+/// None ── open ──▶ connecting ──▶ upgrading ──▶ upgraded
+/// ```
+#[derive(Debug, Default)]
+pub(super) struct WebSocketLink {
+    pub(super) socket: Option<Socket>,
+    upgraded: bool,
+    /// The beginning of a message that comes in several frames.
+    fragments: Vec<u8>,
+}
+
+impl WebSocketLink {
+    /// Begins the connection.
+    pub(super) fn open(&mut self, shared: &Shared) -> Result<(), Trouble> {
+        let socket = Socket::connect(&shared.target.address).map_err(|error| Trouble::connecting(&error))?;
+        *self = WebSocketLink { socket: Some(socket), ..WebSocketLink::default() };
+        Ok(())
+    }
+
+    /// Does what `ready` allows. Returns whether the session heard something that it may have to answer.
+    pub(super) fn step(
+        &mut self,
+        ready: &Ready,
+        session: usize,
+        talk: &mut Talk,
+        shared: &mut Shared,
+    ) -> Result<bool, Trouble> {
+        let Some(socket) = &mut self.socket else { return Ok(false) };
+        if socket.is_connecting() {
+            if ready.writable {
+                socket.connected().map_err(|error| Trouble::connecting(&error))?;
+                request_upgrade(session, shared, socket.out());
+                socket.flush().map_err(|error| Trouble::broken(&error))?;
+            }
+            return Ok(false);
+        }
+        let mut scratch = std::mem::take(&mut shared.scratch);
+        let heard = match ready.readable.then(|| socket.receive(&mut scratch)) {
+            None | Some(Ok(None)) => Ok(false),
+            Some(Ok(Some(bytes))) => self.take(bytes, session, talk, shared),
+            Some(Err(error)) => Err(Trouble::broken(&error)),
+        };
+        shared.scratch = scratch;
+        let heard = heard?;
+        if ready.writable {
+            self.flush()?;
+        }
+        Ok(heard)
+    }
+
+    /// Sends a text message.
+    pub(super) fn send(&mut self, text: &[u8]) -> Result<(), Trouble> {
+        let Some(socket) = &mut self.socket else { return Err(Trouble::Lost("is not connected".into())) };
+        frame::masked(Opcode::Text, text, MASK_KEY, socket.out());
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), Trouble> {
+        let flushed = self.socket.as_mut().map_or(Ok(()), Socket::flush);
+        flushed.map_err(|error| Trouble::broken(&error))
+    }
+
+    fn take(&mut self, bytes: &[u8], session: usize, talk: &mut Talk, shared: &mut Shared) -> Result<bool, Trouble> {
+        shared.reader.arrived();
+        let (mut used, mut heard) = (0, false);
+        if !self.upgraded {
+            let end = http::head_end(bytes).map_err(Trouble::NotSpoken)?;
+            if let Some(end) = end {
+                check_upgrade(&bytes[..end], session)?;
+                self.upgraded = true;
+                talk.carrier_opened(Instant::now());
+                (used, heard) = (end + 4, true);
+            }
+        }
+        if self.upgraded {
+            used += self.frames(&bytes[used..], session, talk, shared, &mut heard)?;
+        }
+        let Some(socket) = &mut self.socket else { return Ok(heard) };
+        socket.keep(&bytes[used..]).map_err(|error| Trouble::Lost(error.to_string()))?;
+        Ok(heard)
+    }
+
+    /// Takes all whole frames and says how many bytes they are.
+    fn frames(
+        &mut self,
+        bytes: &[u8],
+        session: usize,
+        talk: &mut Talk,
+        shared: &mut Shared,
+        heard: &mut bool,
+    ) -> Result<usize, Trouble> {
+        let mut at = 0;
+        while let Some((head, length)) = frame::split(&bytes[at..]) {
+            let payload = &bytes[at + head..at + head + length];
+            if bytes[at] == WHOLE_TEXT {
+                *heard |= take_text(payload, session, talk, shared)?;
+            } else {
+                *heard |= self.take_other(bytes[at], payload, session, talk, shared)?;
+            }
+            at += head + length;
+        }
+        match bytes.get(at + 1) {
+            Some(masked) if masked & 0x80 != 0 => Err(Trouble::NotSpoken("sent a masked frame".into())),
+            _ => Ok(at),
+        }
+    }
+
+    #[cold]
+    fn take_other(
+        &mut self,
+        first: u8,
+        payload: &[u8],
+        session: usize,
+        talk: &mut Talk,
+        shared: &mut Shared,
+    ) -> Result<bool, Trouble> {
+        match first {
+            FIRST_OF_TEXT | FURTHER | LAST => {
+                self.fragments.extend_from_slice(payload);
+                if self.fragments.len() > MESSAGE_BYTES_MAX {
+                    return Err(Trouble::Lost(format!("sent a message over {MESSAGE_BYTES_MAX} bytes")));
+                }
+                if first == LAST {
+                    let whole = std::mem::take(&mut self.fragments);
+                    return take_text(&whole, session, talk, shared);
+                }
+            }
+            WHOLE_PING => {
+                if let Some(socket) = &mut self.socket {
+                    frame::masked(Opcode::Pong, payload, MASK_KEY, socket.out());
+                    self.flush()?;
+                }
+            }
+            WHOLE_PONG => {}
+            WHOLE_CLOSE => {
+                let reason = String::from_utf8_lossy(payload.get(2..).unwrap_or_default()).into_owned();
+                let code = payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code));
+                return Err(Trouble::Lost(format!("closed the WebSocket: {code} {reason}").trim_end().to_owned()));
+            }
+            other => return Err(Trouble::NotSpoken(format!("sent a frame that begins with {other:#04x}"))),
+        }
+        Ok(false)
+    }
+}
+
+/// Takes the text of one message. Returns whether the session heard any of it.
+#[inline]
+fn take_text(payload: &[u8], session: usize, talk: &mut Talk, shared: &mut Shared) -> Result<bool, Trouble> {
+    if shared.transport != Transport::Raw {
+        return shared.take_bayeux(payload, session, talk);
+    }
+    if shared.reader.take_bare(payload, session) {
+        return Ok(false);
+    }
+    talk.received(payload, Instant::now()).map_err(Trouble::NotSpoken)?;
+    Ok(true)
+}
+
+fn request_upgrade(session: usize, shared: &Shared, out: &mut Vec<u8>) {
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {}\r\n\
+         Sec-WebSocket-Version: 13\r\n\r\n",
+        shared.target.path,
+        shared.target.authority,
+        key(session)
+    );
+    out.extend_from_slice(request.as_bytes());
+}
+
+/// Checks status and digest of the server's answer (RFC 6455 §4.1).
+fn check_upgrade(head: &[u8], session: usize) -> Result<(), Trouble> {
+    let head = String::from_utf8_lossy(head);
+    let (line, status) = http::status_of(&head).map_err(Trouble::NotSpoken)?;
+    if status != 101 {
+        return Err(Trouble::NotSpoken(format!("did not switch to WebSocket but answered {line}")));
+    }
+    if http::values(&head, "sec-websocket-accept").next() != Some(handshake::accept(&key(session)).as_str()) {
+        return Err(Trouble::NotSpoken("answered the WebSocket upgrade with a wrong digest".into()));
+    }
+    Ok(())
+}
+
+/// The `Sec-WebSocket-Key`: each session has its own.
+fn key(session: usize) -> String {
+    handshake::client_key((session as u128 + 1).wrapping_mul(KEY_SEED).to_be_bytes())
+}
+
+const WHOLE_TEXT: u8 = 0x81;
+const FIRST_OF_TEXT: u8 = 0x01;
+const FURTHER: u8 = 0x00;
+const LAST: u8 = 0x80;
+const WHOLE_CLOSE: u8 = 0x88;
+const WHOLE_PING: u8 = 0x89;
+const WHOLE_PONG: u8 = 0x8A;
+/// Any key but zero, so that the server has to unmask; a load has nothing to hide from proxies (RFC 6455 §10.3).
+const MASK_KEY: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
+/// Odd and large, so that keys look like chance.
+const KEY_SEED: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
