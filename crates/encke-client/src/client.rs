@@ -204,7 +204,7 @@ impl Client {
     /// # Errors
     /// The connection breaks before the server answered; the session then ends by itself a little later.
     pub async fn disconnect(mut self) -> Result<(), Error> {
-        if !self.dialog.is_open() {
+        if !self.dialog.is_open() || matches!(self.way, Way::Over) {
             return Ok(());
         }
         self.options.reconnect = false;
@@ -221,6 +221,11 @@ impl Client {
             let _ = timeout(delay, carrier.close()).await;
         }
         Ok(())
+    }
+
+    /// The session's id, as long as there is one. It is a secret: who knows it can speak for the session.
+    pub fn client_id(&self) -> Option<&str> {
+        self.dialog.client_id()
     }
 
     /// What carries the session.

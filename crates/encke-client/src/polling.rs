@@ -6,6 +6,9 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep};
 
 use crate::Error;
 use crate::cookies::Cookies;
@@ -35,7 +38,8 @@ struct Line {
 enum LineState {
     #[default]
     Closed,
-    Idle(Box<Link>),
+    /// Kept for the next request, until the pause is over: a connection costs some 16 KiB here, and more at the server.
+    Idle(Box<Link>, Pin<Box<Sleep>>),
     Busy(Pin<Box<dyn Future<Output = Outcome> + Send>>),
 }
 
@@ -45,7 +49,7 @@ type Outcome = (Option<Box<Link>>, Result<Answer, Error>);
 impl Polling {
     /// Begins with one connection; the second one is opened with the first connect.
     pub(crate) fn new(link: Link, endpoint: Arc<Endpoint>, cookies: Cookies, message_bytes_max: usize) -> Polling {
-        let other = Line { waiting: VecDeque::new(), state: LineState::Idle(Box::new(link)) };
+        let other = Line { waiting: VecDeque::new(), state: LineState::idle(Some(Box::new(link))) };
         Polling { endpoint, cookies, message_bytes_max, connect: Line::default(), other }
     }
 
@@ -85,12 +89,12 @@ impl Polling {
             LineState::Busy(busy) => busy,
             state => match line.next_text() {
                 Some(text) => {
-                    let link = if let LineState::Idle(link) = state { Some(link) } else { None };
+                    let link = if let LineState::Idle(link, _) = state { Some(link) } else { None };
                     let (endpoint, cookies) = (self.endpoint.clone(), self.cookies.clone());
                     Box::pin(request(link, endpoint, cookies, text, self.message_bytes_max))
                 }
                 None => {
-                    line.state = state;
+                    line.state = state.rested(context);
                     return Poll::Pending;
                 }
             },
@@ -101,7 +105,7 @@ impl Polling {
                 Poll::Pending
             }
             Poll::Ready((link, outcome)) => {
-                line.state = link.map_or(LineState::Closed, LineState::Idle);
+                line.state = LineState::idle(link);
                 Poll::Ready(outcome.map(|answer| {
                     self.cookies.take(&answer.headers);
                     answer.text
@@ -133,11 +137,26 @@ impl Line {
     }
 }
 
+impl LineState {
+    fn idle(link: Option<Box<Link>>) -> LineState {
+        link.map_or(LineState::Closed, |link| LineState::Idle(link, Box::pin(sleep(IDLE_MAX))))
+    }
+
+    /// Closed if it was idle for long enough.
+    fn rested(self, context: &mut Context<'_>) -> LineState {
+        let LineState::Idle(link, mut pause) = self else { return LineState::Closed };
+        if pause.as_mut().poll(context).is_ready() {
+            return LineState::Closed;
+        }
+        LineState::Idle(link, pause)
+    }
+}
+
 impl fmt::Debug for LineState {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             LineState::Closed => "Closed",
-            LineState::Idle(_) => "Idle",
+            LineState::Idle(..) => "Idle",
             LineState::Busy(_) => "Busy",
         })
     }
@@ -174,6 +193,9 @@ async fn request(
 fn is_handshake(text: &str) -> bool {
     text.starts_with(r#"[{"channel":"/meta/handshake""#)
 }
+
+/// How long a connection is kept without a request.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// Up to here texts share a request, in bytes: well below what servers take in messages (1,000) and bytes (1 MiB) at once.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
