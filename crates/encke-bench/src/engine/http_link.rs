@@ -15,6 +15,7 @@ pub(super) struct HttpLink {
     /// What the request on its way is for.
     errand: Option<Errand>,
     waiting: VecDeque<Request>,
+    waiting_bytes: usize,
 }
 
 /// What a request is for.
@@ -63,6 +64,7 @@ impl HttpLink {
 
     /// Sends a request when those before it are answered.
     pub(super) fn send(&mut self, request: Request, token: u64, shared: &Shared) -> Result<(), Trouble> {
+        self.waiting_bytes += request.bytes.len();
         self.waiting.push_back(request);
         self.pump(token, shared)
     }
@@ -117,6 +119,7 @@ impl HttpLink {
             if let Some(socket) = self.socket.as_mut().filter(|socket| !socket.is_connecting())
                 && let Some(Request { errand, bytes }) = self.waiting.pop_front()
             {
+                self.waiting_bytes -= bytes.len();
                 socket.out().extend_from_slice(&bytes);
                 self.errand = Some(errand);
             }
@@ -127,6 +130,17 @@ impl HttpLink {
         let Some(socket) = &mut self.socket else { return Ok(()) };
         socket.flush().map_err(|error| Trouble::broken(&error))?;
         Ok(socket.watch(&shared.poll, token)?)
+    }
+
+    /// How much waits for the requests before it, in bytes.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    /// Closes it, but lets what waits wait for the next connection. Returns the errand that was on its way.
+    pub(super) fn disconnect(&mut self) -> Option<Errand> {
+        self.socket = None;
+        self.errand.take()
     }
 
     /// Closes it. Returns the errands that were on their way or waited.

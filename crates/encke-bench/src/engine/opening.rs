@@ -7,7 +7,7 @@ use crate::engine::crowd::{Crowd, Published, Stage};
 use crate::engine::files::allow_sockets;
 use crate::engine::members::{channel_of, rooms_of};
 use crate::engine::poll::Poll;
-use crate::engine::pool::Pool;
+use crate::engine::pool::{POOL_CONNECTIONS, Pool};
 use crate::engine::reader::Reader;
 use crate::engine::session::{Life, Session};
 use crate::engine::shared::Shared;
@@ -28,7 +28,7 @@ impl Crowd {
         check_numbers(spec, workers, total)?;
         let default_path = if spec.transport == Transport::Raw { "/" } else { "/cometd" };
         let target = Target::resolve(&spec.target, default_path)?;
-        let pool = if spec.transport == Transport::LongPolling { Pool::connections_max() } else { 0 };
+        let pool = if spec.transport == Transport::LongPolling { POOL_CONNECTIONS } else { 0 };
         allow_sockets((total + pool) as u64)?;
         let members = (0..clients as u32).map(|client| rooms_of(&spec.membership, worker + client * workers.max(1)));
         let nobody = (0..publishers).map(|_| Vec::new());
@@ -38,7 +38,7 @@ impl Crowd {
             sessions: Vec::with_capacity(total),
             total,
             client_count: clients,
-            pool: Pool::new(total as u64),
+            pool: Pool::new(pool, total as u64),
             wakes: Wakes::default(),
             ready: Vec::new(),
             membership: spec.membership.clone(),

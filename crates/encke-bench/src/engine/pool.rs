@@ -1,7 +1,8 @@
 //! The connections that long-polling sessions share for what does not wait: publications, mostly, while each session's
 //! own connection holds its connect.
-
-use std::collections::VecDeque;
+//!
+//! All of one session goes over the same connection, one request at a time. Otherwise its publications could overtake each
+//! other on the way, and the server would be blamed for it.
 
 use crate::engine::http::Response;
 use crate::engine::http_link::{Errand, HttpLink, Progress, Request};
@@ -9,13 +10,10 @@ use crate::engine::poll::Ready;
 use crate::engine::shared::Shared;
 use crate::engine::trouble::Trouble;
 
-/// The connections and what waits for one of them to be free.
-#[derive(Debug, Default)]
+/// The connections; each is opened when there is something to send over it.
+#[derive(Debug)]
 pub(super) struct Pool {
     links: Vec<HttpLink>,
-    idle: Vec<usize>,
-    waiting: VecDeque<Request>,
-    waiting_bytes: usize,
     /// Where tokens begin: that of link `n` is `first_token + n`.
     first_token: u64,
 }
@@ -32,27 +30,24 @@ pub(super) struct Outcome {
 }
 
 impl Pool {
-    /// A pool without connections.
-    pub(super) fn new(first_token: u64) -> Pool {
-        Pool { first_token, ..Pool::default() }
+    /// A pool of `size` connections.
+    pub(super) fn new(size: usize, first_token: u64) -> Pool {
+        Pool { links: (0..size).map(|_| HttpLink::default()).collect(), first_token }
     }
 
-    /// Whether [`Pool::send`] takes anything.
-    pub(super) fn has_room(&self) -> bool {
-        self.waiting_bytes <= POOL_WAITING_BYTES_MAX
+    /// Whether [`Pool::send`] takes anything of this session.
+    pub(super) fn has_room(&self, session: usize) -> bool {
+        !self.links.is_empty() && self.links[session % self.links.len()].waiting_bytes() <= WAITING_BYTES_MAX
     }
 
-    /// Sends a request over a connection that is idle, or a further one, or when one becomes idle.
+    /// Sends a request when those before it on its session's connection are answered.
     pub(super) fn send(&mut self, request: Request, shared: &Shared) -> Outcome {
-        self.waiting_bytes += request.bytes.len();
-        self.waiting.push_back(request);
-        if self.idle.is_empty() && self.links.len() < POOL_CONNECTIONS_MAX {
-            self.idle.push(self.links.len());
-            self.links.push(HttpLink::default());
-        }
         let mut outcome = Outcome::default();
-        if let Some(index) = self.idle.pop() {
-            self.feed(index, shared, &mut outcome);
+        let index = request.errand.session % self.links.len().max(1);
+        if let Some(link) = self.links.get_mut(index)
+            && let Err(trouble) = link.send(request, self.first_token + index as u64, shared)
+        {
+            outcome.lose(link, trouble);
         }
         outcome
     }
@@ -61,58 +56,35 @@ impl Pool {
     pub(super) fn step(&mut self, index: usize, ready: &Ready, shared: &mut Shared) -> Outcome {
         let mut outcome = Outcome::default();
         let Some(link) = self.links.get_mut(index) else { return outcome };
-        let progress = link.step(ready, shared);
-        let served = match progress {
-            Ok(Progress::None | Progress::Connected) => link.pump(ready.token, shared),
-            Ok(Progress::Closed) => Ok(()),
-            Ok(Progress::Answered(errand, response)) => {
-                outcome.answered = Some((errand, response));
-                self.feed(index, shared, &mut outcome);
-                Ok(())
-            }
-            Err(trouble) => Err(trouble),
-        };
-        if let Err(trouble) = served {
-            self.close_link(index, trouble, &mut outcome);
-            self.feed(index, shared, &mut outcome);
+        match link.step(ready, shared) {
+            Ok(Progress::None | Progress::Connected | Progress::Closed) => {}
+            Ok(Progress::Answered(errand, response)) => outcome.answered = Some((errand, response)),
+            Err(trouble) => outcome.lose(link, trouble),
+        }
+        if let Err(trouble) = link.pump(ready.token, shared) {
+            outcome.lose(link, trouble);
         }
         outcome
     }
 
     /// Closes all connections and forgets what waits.
-    pub(super) fn close(&mut self) -> Vec<Errand> {
-        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|request| request.errand);
-        let mut errands: Vec<_> = waiting.collect();
-        self.links.iter_mut().for_each(|link| errands.extend(link.close()));
-        self.idle = (0..self.links.len()).collect();
-        self.waiting_bytes = 0;
-        errands
-    }
-
-    /// How many connections it may open.
-    pub(super) const fn connections_max() -> usize {
-        POOL_CONNECTIONS_MAX
-    }
-
-    /// Gives a free link the next request; one that cannot be sent is lost, and the next is tried.
-    fn feed(&mut self, index: usize, shared: &Shared, outcome: &mut Outcome) {
-        while let Some(request) = self.waiting.pop_front() {
-            self.waiting_bytes -= request.bytes.len();
-            match self.links[index].send(request, self.first_token + index as u64, shared) {
-                Ok(()) => return,
-                Err(trouble) => self.close_link(index, trouble, outcome),
-            }
-        }
-        self.idle.push(index);
-    }
-
-    fn close_link(&mut self, index: usize, trouble: Trouble, outcome: &mut Outcome) {
-        outcome.lost.extend(self.links[index].close());
-        outcome.trouble.get_or_insert(trouble);
+    pub(super) fn close(&mut self) {
+        self.links.iter_mut().for_each(|link| drop(link.close()));
     }
 }
 
-/// Enough to keep a server busy, few enough not to be a load of their own.
-const POOL_CONNECTIONS_MAX: usize = 64;
-/// What may wait for a connection, in bytes.
-const POOL_WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+impl Outcome {
+    fn lose(&mut self, link: &mut HttpLink, trouble: Trouble) {
+        self.lost.extend(match trouble {
+            // What waits would only meet the same.
+            Trouble::Unreachable(_) | Trouble::Machine(_) => link.close(),
+            _ => link.disconnect().into_iter().collect(),
+        });
+        self.trouble.get_or_insert(trouble);
+    }
+}
+
+/// Enough connections to keep a server busy, few enough not to be a load of their own.
+pub(super) const POOL_CONNECTIONS: usize = 64;
+/// What may wait for one of them, in bytes.
+const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -99,10 +99,10 @@ impl Crowd {
     /// Why not.
     pub(super) fn check_sending(&self, session: usize) -> Result<(), Problem> {
         let open = self.sessions.get(session).filter(|session| session.life == Life::Open);
-        let Some(session) = open else { return Err(Problem::Server("has not got this session, or not now".into())) };
-        let takes = match &session.carrier {
-            Carrier::WebSocket(_) => session.socket().is_some_and(|socket| socket.unsent_bytes() <= UNSENT_BYTES_MAX),
-            Carrier::Http { .. } => self.pool.has_room(),
+        let Some(place) = open else { return Err(Problem::Server("has not got this session, or not now".into())) };
+        let takes = match &place.carrier {
+            Carrier::WebSocket(_) => place.socket().is_some_and(|socket| socket.unsent_bytes() <= UNSENT_BYTES_MAX),
+            Carrier::Http { .. } => self.pool.has_room(session),
         };
         if takes { Ok(()) } else { Err(Problem::Server("takes no publications: too many wait for it".into())) }
     }

@@ -48,7 +48,7 @@ fn answers_to_calls_come_to_the_caller() {
         }
         assert_eq!(crowd.expected(&[]), 70);
         let faults = arrived(&mut crowd, 0);
-        assert!(faults.none() || transport == Transport::LongPolling && faults.lost == 0, "{faults:?}");
+        assert!(faults.none(), "{faults:?} {transport:?}");
         let (latencies, max_us) = crowd.latencies_us();
         assert_eq!(latencies.iter().map(|(_, count)| count).sum::<u64>(), 70);
         assert!(max_us > 0);
@@ -152,8 +152,6 @@ fn rooms_and_publishers(transport: Transport) {
     let counts = crowd.counts();
     // 30 rounds of 2 publishers and 2 publications to 3 members each.
     assert_eq!((counts.sent, counts.sent_carriers, counts.received), (120, 60, 360));
-    assert!(faults.lost == 0 && faults.doubled == 0 && faults.misdelivered == 0, "{faults:?}");
-    // Over several connections even one publisher's requests may overtake each other.
-    assert!(faults.none() || transport == Transport::LongPolling, "{faults:?}");
+    assert!(faults.none(), "{faults:?}");
     assert_eq!(crowd.latencies_us().0.iter().map(|(_, count)| count).sum::<u64>(), 360);
 }
