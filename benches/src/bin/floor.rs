@@ -1,18 +1,19 @@
-//! The floor: a single-threaded fan-out over epoll, with no protocol above WebSocket frames.
+//! The floor: a single-threaded fan-out over epoll, with no protocol above lines in WebSocket messages.
 //!
-//! What a publisher (path `/pub`) sends goes to every subscriber (path `/sub`): each line of a text message is framed
-//! once, the frame is copied into one buffer per socket, and each buffer is sent once per turn of the loop. It has no
-//! sessions, no channels, no subscriptions, no timers: the best that a server on one core could do here. Its one limit is
-//! the bytes that may wait for a socket; over it the socket is dropped.
+//! `+ROOM` joins a room and is answered with the same line; `=ROOM DATA` sends DATA to all in the room; `?DATA` is answered
+//! with DATA. Each DATA is framed once, the frame is copied into one buffer per socket, and each buffer is sent once per
+//! turn of the loop. It has no sessions, no channel hierarchy, no timers: the best that a server on one core could do here.
+//! Its one limit is the bytes that may wait for a socket; over it the socket is dropped.
 
+use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
-use benches::machine::allow_files;
-use benches::problem::Problem;
 use clap::Parser;
+use encke_bench::engine::allow_sockets;
+use encke_bench::problem::Problem;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use websocket::{Decoder, Event, Flow, Opcode, Role, frame, handshake};
@@ -41,35 +42,40 @@ struct Floor {
     /// A free place is taken again.
     sockets: Vec<Option<Socket>>,
     free: Vec<usize>,
+    /// Who is in which room.
+    rooms: HashMap<String, Vec<usize>>,
+    /// Sockets with something to send at the end of this turn.
+    unsent: Vec<usize>,
     input: Vec<u8>,
 }
 
 struct Socket {
     stream: TcpStream,
-    role: Part,
+    state: State,
+    /// The rooms it is in.
+    rooms: Vec<String>,
     /// Waits to be sent.
     output: Vec<u8>,
     /// Waits for the socket to take more.
     blocked: bool,
 }
 
-enum Part {
+enum State {
     /// The upgrade request as far as it has come.
     Upgrading(Vec<u8>),
-    Subscriber,
-    Publisher(Box<Decoder>),
+    Open(Decoder),
 }
 
 /// What reading from a socket led to.
 enum Outcome {
     Nothing,
-    Publications(Vec<u8>),
+    Lines(Vec<String>),
     Over,
 }
 
 impl Floor {
     fn listen(port: u16) -> Result<Self, Problem> {
-        allow_files(FILES_WANTED)?;
+        allow_sockets(SOCKETS_WANTED)?;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
@@ -78,7 +84,8 @@ impl Floor {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         println!("listening on {}", listener.local_addr()?);
-        Ok(Floor { listener, epoll, sockets: Vec::new(), free: Vec::new(), input: vec![0; READ_BYTES] })
+        let (sockets, free, rooms, unsent) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
+        Ok(Floor { listener, epoll, sockets, free, rooms, unsent, input: vec![0; READ_BYTES] })
     }
 
     fn run(mut self) -> Result<(), Problem> {
@@ -89,15 +96,14 @@ impl Floor {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let mut published = false;
             for &epoll::Event { flags, data } in &events {
                 match data.u64() {
                     LISTENER => self.accept()?,
-                    index => published |= self.serve(index as usize, flags)?,
+                    index => self.serve(index as usize, flags)?,
                 }
             }
-            if published {
-                self.send_all()?;
+            for index in std::mem::take(&mut self.unsent) {
+                self.send(index)?;
             }
         }
     }
@@ -116,56 +122,56 @@ impl Floor {
                 self.sockets.len() - 1
             });
             epoll::add(&self.epoll, &stream, EventData::new_u64(index as u64), EventFlags::IN)?;
-            let role = Part::Upgrading(Vec::new());
-            self.sockets[index] = Some(Socket { stream, role, output: Vec::new(), blocked: false });
+            let (state, rooms, output) = (State::Upgrading(Vec::new()), Vec::new(), Vec::new());
+            self.sockets[index] = Some(Socket { stream, state, rooms, output, blocked: false });
         }
     }
 
-    /// Serves one socket and says whether something was published.
-    fn serve(&mut self, index: usize, flags: EventFlags) -> Result<bool, Problem> {
+    fn serve(&mut self, index: usize, flags: EventFlags) -> Result<(), Problem> {
         if flags.contains(EventFlags::OUT) && !self.send(index)? {
-            return Ok(false);
+            return Ok(());
         }
         if !flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-            return Ok(false);
+            return Ok(());
         }
-        let Some(socket) = self.sockets[index].as_mut() else { return Ok(false) };
+        let Some(socket) = self.sockets[index].as_mut() else { return Ok(()) };
         match socket.receive(&mut self.input) {
-            Outcome::Nothing => {
-                self.send(index)?;
-                Ok(false)
-            }
-            Outcome::Publications(frames) => {
-                self.copy_to_all(&frames);
-                Ok(true)
-            }
-            Outcome::Over => {
-                self.drop_socket(index);
-                Ok(false)
-            }
-        }
-    }
-
-    /// Copies each frame into each subscriber's buffer.
-    fn copy_to_all(&mut self, mut frames: &[u8]) {
-        while let Some((head, length)) = frame::split(frames) {
-            let (one, rest) = frames.split_at(head + length);
-            for socket in self.sockets.iter_mut().flatten() {
-                if matches!(socket.role, Part::Subscriber) {
-                    socket.output.extend_from_slice(one);
-                }
-            }
-            frames = rest;
-        }
-    }
-
-    fn send_all(&mut self) -> Result<(), Problem> {
-        for index in 0..self.sockets.len() {
-            if self.sockets[index].as_ref().is_some_and(|socket| !socket.blocked && !socket.output.is_empty()) {
-                self.send(index)?;
-            }
+            Outcome::Nothing => drop(self.send(index)?),
+            Outcome::Lines(lines) => lines.iter().for_each(|line| self.obey(index, line)),
+            Outcome::Over => self.drop_socket(index),
         }
         Ok(())
+    }
+
+    fn obey(&mut self, index: usize, line: &str) {
+        match line.split_at_checked(1) {
+            Some(("=", rest)) => {
+                let Some((room, data)) = rest.split_once(' ') else { return };
+                let Some(members) = self.rooms.get(room) else { return };
+                let mut one = Vec::with_capacity(data.len() + 4);
+                frame::message(Opcode::Text, data.as_bytes(), &mut one);
+                for member in members {
+                    put(&mut self.sockets, &mut self.unsent, *member, &one);
+                }
+            }
+            Some(("+", room)) => {
+                if let Some(socket) = &mut self.sockets[index]
+                    && !socket.rooms.iter().any(|joined| joined == room)
+                {
+                    socket.rooms.push(room.to_owned());
+                    self.rooms.entry(room.to_owned()).or_default().push(index);
+                }
+                self.answer(index, line);
+            }
+            Some(("?", data)) => self.answer(index, data),
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, index: usize, text: &str) {
+        let mut one = Vec::new();
+        frame::message(Opcode::Text, text.as_bytes(), &mut one);
+        put(&mut self.sockets, &mut self.unsent, index, &one);
     }
 
     /// Sends what waits; says whether the socket is still there.
@@ -193,9 +199,23 @@ impl Floor {
     }
 
     fn drop_socket(&mut self, index: usize) {
-        self.sockets[index] = None;
+        let Some(socket) = self.sockets[index].take() else { return };
+        for room in socket.rooms {
+            if let Some(members) = self.rooms.get_mut(&room) {
+                members.retain(|member| *member != index);
+            }
+        }
         self.free.push(index);
     }
+}
+
+/// Puts a frame behind what waits for a socket.
+fn put(sockets: &mut [Option<Socket>], unsent: &mut Vec<usize>, index: usize, frame: &[u8]) {
+    let Some(socket) = &mut sockets[index] else { return };
+    if socket.output.is_empty() {
+        unsent.push(index);
+    }
+    socket.output.extend_from_slice(frame);
 }
 
 impl Socket {
@@ -206,8 +226,8 @@ impl Socket {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Outcome::Nothing,
             Err(_) => return Outcome::Over,
         };
-        match &mut self.role {
-            Part::Upgrading(head) => {
+        match &mut self.state {
+            State::Upgrading(head) => {
                 head.extend_from_slice(&input[..read]);
                 if head.ends_with(b"\r\n\r\n") {
                     let head = std::mem::take(head);
@@ -215,40 +235,32 @@ impl Socket {
                 }
                 if head.len() > HEAD_BYTES_MAX { Outcome::Over } else { Outcome::Nothing }
             }
-            // The load's subscribers say nothing but goodbye.
-            Part::Subscriber => Outcome::Nothing,
-            Part::Publisher(decoder) => publications(decoder, &mut input[..read]),
+            State::Open(decoder) => lines(decoder, &mut input[..read]),
         }
     }
 
     fn upgrade(&mut self, head: &[u8]) -> Outcome {
         let head = String::from_utf8_lossy(head);
-        let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "));
-        let role = match head.split(' ').nth(1) {
-            Some("/sub") => Part::Subscriber,
-            Some("/pub") => Part::Publisher(Box::new(Decoder::new(Role::Server, READ_BYTES))),
-            _ => return Outcome::Over,
+        let Some(key) = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")) else {
+            return Outcome::Over;
         };
-        let Some(key) = key else { return Outcome::Over };
         let accept = handshake::accept(key.trim());
         let answer = format!(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
         );
         self.output.extend_from_slice(answer.as_bytes());
-        self.role = role;
+        self.state = State::Open(Decoder::new(Role::Server, MESSAGE_BYTES_MAX));
         Outcome::Nothing
     }
 }
 
-/// Frames each line of each text message.
-fn publications(decoder: &mut Decoder, input: &mut [u8]) -> Outcome {
-    let mut frames = Vec::new();
+/// The lines of all text messages that are whole.
+fn lines(decoder: &mut Decoder, input: &mut [u8]) -> Outcome {
+    let mut lines = Vec::new();
     let mut closed = false;
     let fed = decoder.feed(input, &mut |event| {
         match event {
-            Event::Text(text) => {
-                text.split('\n').for_each(|line| frame::message(Opcode::Text, line.as_bytes(), &mut frames));
-            }
+            Event::Text(text) => lines.extend(text.lines().map(str::to_owned)),
             Event::Close(_) => closed = true,
             _ => {}
         }
@@ -257,7 +269,7 @@ fn publications(decoder: &mut Decoder, input: &mut [u8]) -> Outcome {
     if closed || fed.is_err() {
         return Outcome::Over;
     }
-    if frames.is_empty() { Outcome::Nothing } else { Outcome::Publications(frames) }
+    if lines.is_empty() { Outcome::Nothing } else { Outcome::Lines(lines) }
 }
 
 const LISTENER: u64 = u64::MAX;
@@ -265,7 +277,8 @@ const BACKLOG: i32 = 4096;
 const EVENTS_PER_TURN: usize = 1024;
 const READ_BYTES: usize = 64 * 1024;
 const HEAD_BYTES_MAX: usize = 8192;
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 /// The sessions of the largest run and some.
-const FILES_WANTED: u64 = 10_000;
+const SOCKETS_WANTED: u64 = 10_000;
 /// About two seconds of the highest rate.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
