@@ -78,6 +78,12 @@ pub fn date(unix_ms: u64) -> String {
 
 /// A figure with its unit; times and bytes get the unit that fits.
 pub fn figure(value: f64, unit: &str) -> String {
+    if !value.is_finite() {
+        return number(value);
+    }
+    if let Some(per) = unit.strip_prefix("bytes/") {
+        return format!("{}/{}", bytes(value), if per == "hour" { "h" } else { per });
+    }
     match unit {
         "ns" if value.abs() < 999.5 => format!("{} ns", number(value)),
         "ns" => micros(value / 1e3),
@@ -142,6 +148,7 @@ mod tests {
         assert_eq!([f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(number), ["–", "∞", "−∞"]);
         assert_eq!(micros(f64::NAN), "–");
         assert_eq!(figure(f64::INFINITY, "s"), "∞");
+        assert_eq!(figure(f64::NAN, "KiB/h"), "–");
         assert_eq!([f64::MAX, f64::MIN_POSITIVE].map(number), ["1.80e308", "2.2e-308"]);
     }
 
@@ -155,6 +162,7 @@ mod tests {
         assert_eq!([850, 12_400, 125_000, 11_400_000].map(span), ["850 ms", "12.4 s", "2 min 5 s", "3 h 10 min"]);
         assert_eq!(figure(1592.0, "bytes"), "1.55 KiB");
         assert_eq!(figure(15_568.0, "/s"), "15,568/s");
+        assert_eq!(figure(-2048.0, "bytes/hour"), "-2 KiB/h");
     }
 
     #[test]

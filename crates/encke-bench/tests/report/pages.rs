@@ -62,7 +62,20 @@ fn charts_come_as_they_apply() {
     let flood = titles(&samples::flood("async", 10_820));
     assert_eq!(flood[..3], ["Latency by percentile", "Connection rate", "Connected over time"]);
     assert!(!titles(&samples::reconnect()).contains(&"Server memory over time".into()), "it was not watched");
+    assert_eq!(titles(&samples::random_channel())[0], "Latency against clients");
     assert!(titles(&Report::default()).is_empty());
+}
+
+#[test]
+fn a_long_table_is_cut_in_the_middle() {
+    let mut report = samples::random_channel();
+    let row = |number: u32| vec![format!("row {number}"); 8];
+    report.table.as_mut().expect("a table").rows = (0..20_000).map(row).collect();
+    let page = html::of(&report);
+    check("long-table", &page);
+    for shown in ["row 0<", "row 19999<", "19,880 rows more"] {
+        assert!(page.contains(shown), "{shown}");
+    }
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn lengths(bars: &Bars, name: f64, svg: &Svg) -> Lengths {
 
 fn draw_group(bars: &Bars, group: &Group, beside: bool, lengths: &Lengths, svg: &mut Svg) {
     if beside {
-        svg.text(svg.edge, svg.y + BAR - 4.0, "start", "name", &group.name);
+        svg.text(svg.edge, svg.y + BAR - 7.0, "start", "name", &group.name);
     } else {
         svg.skip(14.0);
         svg.text(svg.edge, svg.y, "start", "name", &cut_to(&group.name, svg.inner()));
@@ -127,7 +127,7 @@ fn draw_group(bars: &Bars, group: &Group, beside: bool, lengths: &Lengths, svg: 
             svg.close();
         }
         let told = cut_to(&bar.told(bars), lengths.told.max(20.0));
-        svg.text(end.max(lengths.left) + 6.0, svg.y + BAR - 5.0, "start", "value", &told);
+        svg.text(end.max(lengths.left) + 6.0, svg.y + BAR - 7.0, "start", "value", &told);
         svg.skip(BAR);
     }
     svg.skip(if beside { 6.0 } else { 8.0 });

@@ -23,19 +23,30 @@ pub(super) enum Swatch {
     Bar(usize),
 }
 
+impl Swatch {
+    /// Its width with the space after it.
+    fn width(self) -> f64 {
+        match self {
+            Swatch::Line(..) | Swatch::Reference => 34.0,
+            Swatch::Mark(_) | Swatch::Bubble(_) | Swatch::Bar(_) => 19.0,
+        }
+    }
+}
+
 /// Draws the entries, as many a row as fit; no entry is wider than a row.
 pub(super) fn draw(entries: &[Entry], svg: &mut Svg) {
     let mut x = svg.edge;
     svg.skip(12.0);
     for entry in entries {
-        let name = cut_to(entry.name, svg.inner() - SWATCH - 4.0);
-        let width = SWATCH + text_width(&name);
+        let swatch_width = entry.swatch.width();
+        let name = cut_to(entry.name, svg.inner() - swatch_width - 4.0);
+        let width = swatch_width + text_width(&name);
         if x > svg.edge && x + width > svg.right() {
             x = svg.edge;
             svg.skip(ROW);
         }
         swatch(entry.swatch, x, svg);
-        svg.text(x + SWATCH, svg.y, "start", "name", &name);
+        svg.text(x + swatch_width, svg.y, "start", "name", &name);
         x += width + GAP;
     }
     svg.skip(10.0);
@@ -48,8 +59,9 @@ pub(super) fn class(slot: usize) -> String {
 
 fn swatch(swatch: Swatch, x: f64, svg: &mut Svg) {
     let middle = svg.y - 4.0;
-    let ends = [Some((x + 1.0, middle)), Some((x + SWATCH - 7.0, middle))];
-    let centre = (x + (SWATCH - 6.0) / 2.0, middle);
+    let width = swatch.width();
+    let ends = [Some((x + 1.0, middle)), Some((x + width - 7.0, middle))];
+    let centre = (x + (width - 6.0) / 2.0, middle);
     match swatch {
         Swatch::Line(slot, marked) => {
             svg.open(&class(slot));
@@ -72,7 +84,7 @@ fn swatch(swatch: Swatch, x: f64, svg: &mut Svg) {
         }
         Swatch::Bar(slot) => {
             svg.open(&class(slot));
-            svg.bar(x + 8.0, middle - 6.0, 12.0, 12.0, "bar");
+            svg.bar(x, middle - 6.0, 12.0, 12.0, "bar");
         }
     }
     svg.close();
@@ -80,9 +92,6 @@ fn swatch(swatch: Swatch, x: f64, svg: &mut Svg) {
 
 /// Dash of the line to compare with.
 pub(super) const REFERENCE_DASH: &str = "3 3";
-
-/// Room for the swatch.
-const SWATCH: f64 = 34.0;
 
 /// Between entries.
 const GAP: f64 = 16.0;

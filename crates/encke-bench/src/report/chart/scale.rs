@@ -263,8 +263,11 @@ fn plain(value: f64, step: f64) -> String {
         let scaled = step * 10f64.powi(*decimals);
         (scaled - scaled.round()).abs() < 1e-6 * scaled
     };
+    if value.abs() < step * 1e-6 {
+        return "0".into();
+    }
     let decimals = (0..9).find(whole).unwrap_or(9) as usize;
-    format!("{:.decimals$}", value + 0.0)
+    format!("{value:.decimals$}")
 }
 
 /// A tick's figure in thousands, millions or billions where it is that large.

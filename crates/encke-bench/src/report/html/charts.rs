@@ -19,7 +19,11 @@ pub(super) struct Course<'a> {
 
 /// All charts that the report has figures for.
 pub(super) fn of(report: &Report) -> Vec<Chart> {
-    let mut charts = throughput(&by_clients(&report.trials));
+    let courses = by_clients(&report.trials);
+    let mut charts = throughput(&courses);
+    if charts.is_empty() && courses.len() > 1 {
+        charts.extend(latency_by_clients(&report.trials));
+    }
     charts.extend(percentiles(&speaking(report, |trial| {
         trial.latency.as_ref().is_some_and(|latency| latency.curve.len() > 1)
     })));
@@ -39,6 +43,30 @@ pub(super) fn throughput(courses: &[Course]) -> Vec<Chart> {
         }
         courses => LATENCIES[..2].iter().map(|latency| compared(*latency, courses, "")).collect(),
     }
+}
+
+/// Latency against the number of clients, where each number was measured once.
+fn latency_by_clients(trials: &[Trial]) -> Option<Chart> {
+    let course = Course { name: String::new(), trials: trials.iter().collect() };
+    let series = |(name, part): &(&str, Part)| Series {
+        points: timed(&course)
+            .map(|(trial, latency)| Point {
+                x: trial.clients as f64,
+                y: part(latency) as f64,
+                note: format!("{}: {name} {}", trial.name, figure(part(latency) as f64, "µs")),
+                hollow: !trial.holds,
+                ..Point::default()
+            })
+            .collect(),
+        ..Series::line(name, [])
+    };
+    chart(Plot {
+        title: "Latency against clients".into(),
+        note: hollow(trials.iter().all(|trial| trial.holds)),
+        x: Axis::new("clients", Unit::Count, Scale::Linear),
+        y: Axis::new("latency", Unit::Micros, Scale::Auto),
+        series: LATENCIES.iter().map(series).collect(),
+    })
 }
 
 /// Throughput against latency of several runs, a line each; a chart for each number of clients.
@@ -68,7 +96,7 @@ pub(super) fn throughput_of_runs<'a>(runs: &[(String, &'a Report)]) -> Vec<Chart
 }
 
 /// One latency of several courses.
-fn compared((name, part): (&str, fn(&Latency) -> u64), courses: &[&Course], which: &str) -> Chart {
+fn compared((name, part): (&str, Part), courses: &[&Course], which: &str) -> Chart {
     let series = courses.iter().map(|course| series(&course.name, course, part)).collect();
     throughput_chart(&format!("{name} latency against throughput{which}"), name, courses, series)
 }
@@ -96,15 +124,18 @@ pub(super) fn chart(plot: Plot) -> Option<Chart> {
 }
 
 fn throughput_chart(title: &str, label: &str, courses: &[&Course], series: Vec<Series>) -> Chart {
-    let failed = courses.iter().flat_map(|course| &course.trials).any(|trial| !trial.holds);
-    let note = if failed { "Hollow marks: what was asked for did not hold there." } else { "" };
+    let all_hold = courses.iter().flat_map(|course| &course.trials).all(|trial| trial.holds);
     Chart::Plot(Plot {
         title: title.into(),
-        note: note.into(),
+        note: hollow(all_hold),
         x: Axis::new("received/s", Unit::Count, Scale::Auto),
         y: Axis::new(label, Unit::Micros, Scale::Auto),
         series,
     })
+}
+
+fn hollow(all_hold: bool) -> String {
+    if all_hold { String::new() } else { "Hollow marks: what was asked for did not hold there.".into() }
 }
 
 fn timed<'a>(course: &'a Course) -> impl Iterator<Item = (&'a Trial, &'a Latency)> {
@@ -116,7 +147,7 @@ fn timed<'a>(course: &'a Course) -> impl Iterator<Item = (&'a Trial, &'a Latency
 }
 
 /// A line through a course's trials in the order of what was planned: where a server collapses, it turns back.
-fn series(name: &str, course: &Course, part: fn(&Latency) -> u64) -> Series {
+fn series(name: &str, course: &Course, part: Part) -> Series {
     let mut trials: Vec<_> = timed(course).collect();
     let planned = |trial: &Trial| trial.planned_per_s.unwrap_or_else(|| trial.outgoing.messages_per_s());
     trials.sort_by(|a, b| planned(a.0).total_cmp(&planned(b.0)));
@@ -148,31 +179,43 @@ pub(super) fn by_clients(trials: &[Trial]) -> Vec<Course<'_>> {
     courses
 }
 
-/// Trials to draw as lines: all that have something, unless they are too many; then the run's own, and for each number of
+/// Trials to draw as lines: all that have something, unless they are too many; then the run's own, and for some numbers of
 /// clients the best that holds.
 fn speaking<'a>(report: &'a Report, has: impl Fn(&Trial) -> bool) -> Vec<Line<'a>> {
-    let line = |trial: &'a Trial| Line { name: trial.name.clone(), trial };
     let all: Vec<&Trial> = report.trials.iter().filter(|trial| has(trial)).collect();
-    if all.len() <= LINES_MAX {
-        return all.into_iter().map(line).collect();
-    }
-    let rate = |trial: &&&Trial| trial.incoming.messages_per_s();
-    let best = |course: &Course<'a>| {
-        let fit = course.trials.iter().copied().filter(|trial| has(trial) && trial.holds).collect::<Vec<_>>();
-        fit.iter().max_by(|a, b| rate(a).total_cmp(&rate(b))).copied()
-    };
-    let mut chosen: Vec<&Trial> = by_clients(&report.trials).iter().filter_map(best).take(LINES_MAX).collect();
-    if let Some(own) =
-        report.headline().filter(|own| has(own) && !chosen.iter().any(|trial| std::ptr::eq(*trial, *own)))
-    {
-        chosen.truncate(LINES_MAX - 1);
-        chosen.insert(0, own);
-    }
-    chosen.into_iter().map(line).collect()
+    let chosen = if all.len() > LINES_MAX { chosen(report, &all) } else { all };
+    chosen.into_iter().map(|trial| Line { name: trial.name.clone(), trial }).collect()
 }
 
+fn chosen<'a>(report: &'a Report, all: &[&'a Trial]) -> Vec<&'a Trial> {
+    let own = report.headline();
+    let is_own = |trial: &Trial| own.is_some_and(|own| std::ptr::eq(own, trial));
+    let rate = |trial: &&&Trial| trial.incoming.messages_per_s();
+    let mut crowds: Vec<u64> = all.iter().map(|trial| trial.clients).collect();
+    crowds.dedup();
+    let best = |clients: &u64| {
+        let fit = || all.iter().filter(|trial| trial.clients == *clients && trial.holds);
+        let own = fit().find(|trial| is_own(trial));
+        own.or_else(|| fit().max_by(|a, b| rate(a).total_cmp(&rate(b)))).copied()
+    };
+    let best: Vec<&Trial> = crowds.iter().filter_map(best).collect();
+    // Evenly spread, the last among them.
+    let last = best.len().saturating_sub(1);
+    let spread = |line: usize| best.get(line * last / (LINES_MAX - 1)).copied();
+    let mut chosen: Vec<&Trial> =
+        if best.len() > LINES_MAX { (0..LINES_MAX).filter_map(spread).collect() } else { best.clone() };
+    if !chosen.iter().any(|trial| is_own(trial)) {
+        chosen.truncate(LINES_MAX - 1);
+        chosen.extend(all.iter().filter(|trial| is_own(trial)));
+    }
+    chosen
+}
+
+/// One of the latencies, in microseconds.
+type Part = fn(&Latency) -> u64;
+
 /// Latencies drawn against throughput.
-const LATENCIES: [(&str, fn(&Latency) -> u64); 3] =
+const LATENCIES: [(&str, Part); 3] =
     [("p50", |latency| latency.p50_us), ("p99", |latency| latency.p99_us), ("max", |latency| latency.max_us)];
 
 /// Charts of more crowds than this nobody looks at.

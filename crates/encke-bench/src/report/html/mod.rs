@@ -25,7 +25,7 @@ pub fn of(report: &Report) -> String {
     body += &section("Figures", &figures(report));
     if let Some(rows) = &report.table {
         let grid = Grid { words: false, head: rows.columns.clone(), rows: rows.rows.clone() };
-        body += &section("Table", &table(&Table::guessed(grid)));
+        body += &section("The scenario’s table", &table(&Table::guessed(grid)));
     }
     if !report.transcript.is_empty() {
         let text = escape(&report.transcript.join("\n"));

@@ -99,6 +99,9 @@ pub(super) fn cards(trial: Option<&Trial>, trials: usize) -> String {
 
 /// Into how many columns cards are laid: of four to seven, the most that leave the last row fullest.
 fn columns(cards: usize) -> usize {
+    if cards == 3 {
+        return 3;
+    }
     (4..=7).min_by_key(|columns| (cards.div_ceil(*columns) * columns - cards, 7 - columns)).unwrap_or(4)
 }
 
@@ -144,7 +147,9 @@ pub(super) fn trials(trials: &[Trial]) -> String {
         ]
     };
     let grid = Grid { words: false, head: HEAD.map(Into::into).into(), rows: trials.iter().map(row).collect() };
-    table(&Table::guessed(grid.without_empty()))
+    let grid = grid.without_empty();
+    // One trial that only says whether it holds says nothing that the page does not say already.
+    if grid.rows.len() == 1 && grid.head.len() <= 2 { String::new() } else { table(&Table::guessed(grid)) }
 }
 
 /// A table and which of its columns hold figures.
@@ -174,11 +179,23 @@ pub(super) fn table(table: &Table) -> String {
     let head = |(column, name): (usize, &String)| format!("<th scope=\"col\"{}>{}</th>", class(column), escape(name));
     let cell = |(column, cell): (usize, &String)| match column {
         0 => format!("<th scope=\"row\">{}</th>", marked(cell)),
+        _ if cell.contains(' ') && class(column).is_empty() => format!("<td class=\"says\">{}</td>", escape(cell)),
         _ => format!("<td{}>{}</td>", class(column), escape(cell)),
     };
     let head: String = table.grid.head.iter().enumerate().map(head).collect();
     let row = |row: &Vec<String>| format!("<tr>{}</tr>\n", row.iter().enumerate().map(cell).collect::<String>());
-    let rows: String = table.grid.rows.iter().map(row).collect();
+    let all = table.grid.rows.as_slice();
+    let (first, left_out, last) = match all.len() {
+        0..=ROWS_MAX => (all, String::new(), &all[..0]),
+        rows => {
+            let text = format!("… {} rows more, which are in the CSV …", count((rows - ROWS_MAX) as u64));
+            let columns = table.grid.head.len();
+            let left_out = format!("<tr><th colspan=\"{columns}\">{text}</th></tr>\n");
+            (&all[..ROWS_MAX / 2], left_out, &all[rows - ROWS_MAX / 2..])
+        }
+    };
+    let rows = |rows: &[Vec<String>]| rows.iter().map(row).collect::<String>();
+    let rows = rows(first) + &left_out + &rows(last);
     format!(
         "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>"
     )
@@ -198,6 +215,9 @@ fn marked(cell: &str) -> String {
         None => escape(cell),
     }
 }
+
+/// Longer tables are cut in the middle.
+const ROWS_MAX: usize = 120;
 
 /// Parts a name from reasons within a cell: a character that nobody writes in a name.
 const REASONS: char = '\u{1f}';

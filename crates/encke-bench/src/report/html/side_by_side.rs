@@ -64,6 +64,8 @@ fn all_charts(comparison: &Comparison, reports: &[Report]) -> Vec<Chart> {
 /// The results' main figures, a bar per run.
 fn bars(comparison: &Comparison) -> Vec<Chart> {
     let Some(result) = comparison.sections.iter().find(|section| section.name == RESULT) else { return Vec::new() };
+    let differ = result.trials.iter().any(|name| *name != result.trials[0]);
+    let note = if differ { "Each run at its own result; the table tells which trial that is." } else { "" };
     let chart = |(name, title, unit): &(&str, &str, Unit)| {
         let row = result.rows.iter().find(|row| row.name == *name)?;
         let scale = if *unit == Unit::Micros || *name == "received/s" { Scale::Auto } else { Scale::Linear };
@@ -73,7 +75,7 @@ fn bars(comparison: &Comparison) -> Vec<Chart> {
         };
         let groups = comparison.runs.iter().zip(row.values.iter().zip(&row.ratios)).map(group).collect();
         let axis = Axis::new(title, *unit, scale);
-        Some(Chart::Bars(Bars { title: (*title).into(), note: String::new(), axis, series: Vec::new(), groups }))
+        Some(Chart::Bars(Bars { title: (*title).into(), note: note.into(), axis, series: Vec::new(), groups }))
     };
     BARS.iter().filter_map(chart).collect()
 }
@@ -125,6 +127,6 @@ fn differences(comparison: &Comparison) -> String {
 const BARS: [(&str, &str, Unit); 4] = [
     ("received/s", "Received per second", Unit::Count),
     ("p99", "99 % of deliveries were faster than", Unit::Micros),
-    ("server CPU per delivery", "Server processor time per delivery, ns", Unit::Count),
+    ("server CPU per delivery", "Server processor time per delivery", Unit::Count),
     ("server memory, peak", "Server memory, peak", Unit::Bytes),
 ];
