@@ -21,7 +21,7 @@ pub mod scenario;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Arg, ArgMatches, Args, Command, value_parser};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
 use crate::problem::Problem;
 use crate::run::{Interrupt, ReportOptions};
@@ -29,21 +29,28 @@ use crate::run::{Interrupt, ReportOptions};
 /// The command `bench` with all scenarios, and `report`.
 pub fn command() -> Command {
     let files = Arg::new("files").value_name("FILE").num_args(1..).required(true);
-    let report = Command::new("report")
-        .about("Lay reports side by side that --json has written")
-        .arg(files.value_parser(value_parser!(PathBuf)).help("Reports; ratios are to the first"));
+    let files = files.value_parser(value_parser!(PathBuf)).help("Reports; ratios are to the first");
+    // Reports follow here, and must not be taken for a file to write.
+    let report = ReportOptions::augment_args(Command::new("report").arg(files))
+        .mut_arg("json", |arg| arg.require_equals(true))
+        .mut_arg("csv", |arg| arg.require_equals(true))
+        .mut_arg("label", |arg| arg.hide(true))
+        .mut_arg("quiet", |arg| arg.hide(true));
     Command::new("bench")
         .about("Put load on a Bayeux server and report what arrived, and how late")
         .after_help(
-            "encke bench SCENARIO -h shows the common options of a scenario, --help all. Exit codes: 0 done and holds, \
-             1 does not hold or failed, 2 wrong use, 3 unreachable or no Bayeux server.",
+            "encke bench SCENARIO -h shows the common options of a scenario, --help all.\n\
+             Exit codes: 0 done and holds, 1 does not hold or failed, 2 wrong use, 3 unreachable or no Bayeux server.",
         )
         .arg_required_else_help(true)
         .subcommand_required(true)
         .subcommand_value_name("SCENARIO")
         .subcommand_help_heading("Scenarios")
         .subcommands(scenario::ALL.iter().map(|entry| entry.command()))
-        .subcommand(ReportOptions::augment_args(report))
+        .subcommand(report.about("Lay reports side by side that --json has written"))
+        .subcommand(
+            Command::new("worker").about("One of several processes of a run, told what to do on stdin").hide(true),
+        )
 }
 
 /// Does what the matches of [`command`] say; what goes wrong is one line on stderr.
@@ -62,11 +69,18 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
 
 fn dispatch(matches: &ArgMatches) -> Result<ExitCode, Problem> {
     let (name, matches) = matches.subcommand().ok_or_else(|| Problem::Usage("name a scenario".into()))?;
+    if name == "worker" {
+        return Ok(run::work().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS));
+    }
+    if name == "report" {
+        let files: Vec<PathBuf> = matches.get_many("files").into_iter().flatten().cloned().collect();
+        let options = ReportOptions::from_arg_matches(matches).map_err(|error| Problem::Usage(error.to_string()))?;
+        report::compare(&files, &options.destinations())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let entry = scenario::ALL.iter().find(|entry| entry.name == name);
     let entry = entry.ok_or_else(|| Problem::Usage(format!("there is no scenario {name}")))?;
     let (report, common) = entry.run(matches, &Interrupt::on_signals()?)?;
-    if !common.outputs.quiet {
-        println!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());
-    }
+    report::write(&report, &common.outputs.destinations())?;
     Ok(if report.holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

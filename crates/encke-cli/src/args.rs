@@ -20,6 +20,12 @@ pub(crate) fn command() -> Command {
         .hide_env(true)
         .default_value("http://127.0.0.1:8080")
         .help("The server, http:// or ws://; /cometd where the URL has no path [env: ENCKE_URL]");
+    let transport = Arg::new("transport")
+        .long("transport")
+        .value_name("NAME")
+        .value_parser(["auto", "websocket", "long-polling"])
+        .default_value("auto")
+        .help("What carries the messages; auto: a WebSocket, or long-polling where none gets through");
     let file = Arg::new("file").value_name("FILE").value_parser(value_parser!(PathBuf));
     let config = Command::new("config")
         .about("Write, check or show a configuration")
@@ -54,14 +60,16 @@ pub(crate) fn command() -> Command {
                 .about("Publish one message")
                 .arg(Arg::new("channel").value_name("CHANNEL").required(true).help("Such as /chat/demo"))
                 .arg(Arg::new("data").value_name("JSON").required(true).allow_hyphen_values(true).help("The data"))
-                .arg(url.clone()),
+                .arg(url.clone())
+                .arg(transport.clone()),
         )
         .subcommand(
             Command::new("subscribe")
                 .about("Print messages, one line of JSON each")
                 .arg(Arg::new("channel").value_name("CHANNEL").required(true).num_args(1..).help("Such as /chat/demo or /chat/**"))
                 .arg(Arg::new("count").long("count").value_name("N").value_parser(value_parser!(u64).range(1..)).help("Stop after so many messages"))
-                .arg(url),
+                .arg(url)
+                .arg(transport),
         )
         .subcommand(encke_bench::command())
         .subcommand(encke_bench::flood_target::command())

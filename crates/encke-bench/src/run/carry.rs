@@ -92,6 +92,7 @@ struct Carrying<'a> {
     marks: Vec<Mark>,
     looked: (u64, Counted),
     arrival: Arrival,
+    sent_us: u64,
     refused: u64,
     trouble: Option<String>,
     cut_short: Option<CutShort>,
@@ -128,6 +129,7 @@ impl<'a> Carrying<'a> {
             marks: Vec::new(),
             looked: (begin_us, Counted::new()),
             arrival: Arrival { received: base.received, at_us: begin_us },
+            sent_us: begin_us,
             refused: 0,
             trouble: None,
             cut_short: None,
@@ -149,6 +151,7 @@ impl<'a> Carrying<'a> {
                 self.cut_short = Some(CutShort::Hopeless);
             }
         }
+        self.sent_us = Crowd::clock_us();
         if self.window_end_us().is_some() || self.cut_short.is_some() {
             self.mark_up_to(2, link);
         }
@@ -185,6 +188,7 @@ impl<'a> Carrying<'a> {
             self.turn(end_us, link)?;
         }
         self.mark_up_to(2, link);
+        self.look(Crowd::clock_us(), link);
         Ok(())
     }
 
@@ -296,11 +300,12 @@ impl<'a> Carrying<'a> {
 
     fn conclude(self, all: &[Published]) -> Outcome {
         let (first, last) = (self.marks[0], self.marks[1]);
-        let window_us = match self.order.size {
-            Size::Ms(_) => last.at_us.saturating_sub(first.at_us),
-            Size::Batches(_) => self.arrival.at_us.saturating_sub(first.at_us),
+        // Without a fixed length, the window ends with the last that was sent, or arrived.
+        let ends_us = match self.order.size {
+            Size::Ms(_) => [last.at_us, last.at_us],
+            Size::Batches(_) => [self.sent_us, self.arrival.at_us],
         };
-        let flow = |messages: u64, carriers, bytes| Flow { messages, carriers, bytes, window_ms: whole_ms(window_us) };
+        let [sent_ms, received_ms] = ends_us.map(|end_us| whole_ms(end_us.saturating_sub(first.at_us)));
         let (from, to) = (first.counts, last.counts);
         let mut faults = self.crowd.faults(all);
         if self.cut_short == Some(CutShort::Hopeless) {
@@ -310,12 +315,18 @@ impl<'a> Carrying<'a> {
         Outcome {
             expected: self.crowd.expected(all),
             faults,
-            outgoing: flow(to.sent - from.sent, to.sent_carriers - from.sent_carriers, to.sent_bytes - from.sent_bytes),
-            incoming: flow(
-                to.received - from.received,
-                to.received_carriers - from.received_carriers,
-                to.received_bytes - from.received_bytes,
-            ),
+            outgoing: Flow {
+                messages: to.sent - from.sent,
+                carriers: to.sent_carriers - from.sent_carriers,
+                bytes: to.sent_bytes - from.sent_bytes,
+                window_ms: sent_ms,
+            },
+            incoming: Flow {
+                messages: to.received - from.received,
+                carriers: to.received_carriers - from.received_carriers,
+                bytes: to.received_bytes - from.received_bytes,
+                window_ms: received_ms,
+            },
             sent: self.crowd.counts().sent - self.base.sent,
             received: self.arrival.received - self.base.received,
             latencies_us,

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::order::Transport;
 use super::parse;
+use crate::report::{Destination, Outputs};
 
 /// What all scenarios share.
 #[derive(Clone, Debug, Args)]
@@ -84,6 +85,7 @@ pub struct Rates {
 
 /// How messages are sent and judged.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Clients")]
 pub struct Sending {
     /// Processes that share the clients
     #[arg(long, value_name = "N", default_value = "1", value_parser = workers, hide_short_help = true)]
@@ -91,6 +93,14 @@ pub struct Sending {
     /// Count messages that take longer as late, which no run may have
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration, hide_short_help = true)]
     pub late_after: Duration,
+}
+
+impl ReportOptions {
+    /// Where the report's forms go.
+    pub fn destinations(&self) -> Outputs {
+        let to = |path: &Option<PathBuf>| path.clone().map(Destination::from);
+        Outputs { json: to(&self.json), csv: to(&self.csv), html: to(&self.html) }
+    }
 }
 
 /// As `count`, but no more than a machine has use for.

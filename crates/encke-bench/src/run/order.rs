@@ -77,7 +77,7 @@ pub enum To {
 /// How much in all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Size {
-    /// So many batches, of all workers together; the measured window ends with the last arrival.
+    /// So many batches, of all workers together; the measured window ends with the last that is sent, and the last that arrives.
     Batches(u64),
     /// So long, in milliseconds, after the warm-up.
     Ms(u64),

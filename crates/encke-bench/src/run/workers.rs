@@ -74,10 +74,10 @@ impl Workers {
         let mut clock = Clock::new(order, begin_us);
         let mut stopped = false;
         while sum.done < self.all.len() {
-            if let Some((worker, message)) = self.next(clock.patience())? {
-                if sum.take(worker, message) {
-                    self.tell_all(&ToWorker::Totals(std::mem::take(&mut sum.published)))?;
-                }
+            if let Some((worker, message)) = self.next(clock.patience())?
+                && sum.take(worker, message)
+            {
+                self.tell_all(&ToWorker::Totals(std::mem::take(&mut sum.published)))?;
             }
             while let Some(event) = clock.due(&mut sum) {
                 match event {
@@ -95,6 +95,7 @@ impl Workers {
         if clock.marks < 2 {
             watch(Some(Event::WindowEnds));
         }
+        watch(Some(Event::Look(&sum.look())));
         Ok(sum.outcome)
     }
 

@@ -2,11 +2,26 @@
 //!
 //! A scenario is its own command line options and what it does with a [`Bench`]; [`ALL`] has them in the order of the help.
 
+mod broadcast;
+mod chat;
+mod idle;
+mod open;
+mod parts;
+mod random_channel;
+mod reconnect;
+mod request_reply;
+mod rooms;
+mod rooms_transcript;
+mod soak;
+mod throughput;
+
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 
+use crate::engine::Crowd;
 use crate::problem::Problem;
+use crate::report::units::count;
 use crate::report::{Report, Setting};
-use crate::run::{Bench, Common, Interrupt};
+use crate::run::{Bench, Common, CrowdSpec, Force, Interrupt};
 
 /// Something that can be measured. Its fields are its options on the command line.
 pub trait Scenario: Args {
@@ -53,10 +68,20 @@ impl Entry {
 }
 
 /// The scenarios, in the order of the help.
-pub const ALL: &[Entry] = &[];
+pub const ALL: &[Entry] = &[
+    entry::<chat::Chat>(),
+    entry::<rooms::Rooms>(),
+    entry::<throughput::Throughput>(),
+    entry::<random_channel::RandomChannel>(),
+    entry::<request_reply::RequestReply>(),
+    entry::<reconnect::Reconnect>(),
+    entry::<soak::Soak>(),
+    entry::<broadcast::Broadcast>(),
+    entry::<idle::Idle>(),
+    entry::<open::Open>(),
+];
 
 /// The entry of a scenario.
-#[allow(dead_code)]
 const fn entry<S: Scenario>() -> Entry {
     Entry { name: S::NAME, command: command_of::<S>, run: run_of::<S> }
 }
@@ -64,17 +89,54 @@ const fn entry<S: Scenario>() -> Entry {
 fn command_of<S: Scenario>() -> Command {
     let own = S::augment_args(Command::new(S::NAME).next_help_heading("Scenario"));
     let command = Common::augment_args(own.next_help_heading("Run"));
-    command.about(S::TITLE).after_help(S::STANDS_FOR).mut_arg("target", |arg| arg.display_order(0))
+    command.about(S::TITLE).after_help(wrapped(S::STANDS_FOR)).mut_arg("target", |arg| arg.display_order(0))
 }
 
 fn run_of<S: Scenario>(matches: &ArgMatches, interrupt: &Interrupt) -> Result<(Report, Common), Problem> {
     let usage = |error: clap::Error| Problem::Usage(error.to_string());
     let common = Common::from_arg_matches(matches).map_err(usage)?;
     let scenario = S::from_arg_matches(matches).map_err(usage)?;
+    common.outputs.destinations().check()?;
     let settings = settings(&command_of::<S>(), matches);
     let mut bench = Bench::new(common.clone(), settings, interrupt.clone())?;
     let report = scenario.run(&mut bench)?;
     Ok((bench.finish(report), common))
+}
+
+/// A text in lines that fit a terminal.
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut length) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let letters = word.chars().count();
+        if length > 0 && length + 1 + letters > LINE_LETTERS_MAX {
+            lines.push('\n');
+            length = 0;
+        } else if length > 0 {
+            lines.push(' ');
+            length += 1;
+        }
+        lines += word;
+        length += letters;
+    }
+    lines
+}
+
+/// Opens a crowd in this process; none if the run is to end.
+fn opened(bench: &mut Bench, spec: &CrowdSpec) -> Result<Option<Force>, Problem> {
+    let (progress, interrupt) = (&mut bench.progress, &bench.interrupt);
+    let opened = Force::open(spec, 1, &[], &mut |open| {
+        progress.tick(|| format!("opening  {} of {}", count(open), count(spec.clients.into())));
+        !interrupt.is_set()
+    });
+    if interrupt.is_set() { Ok(None) } else { opened.map(Some) }
+}
+
+/// The crowd of a force in this process.
+fn crowd_of(force: &mut Force) -> Option<&mut Crowd> {
+    match force {
+        Force::Local(local) => Some(&mut local.crowd),
+        Force::Workers(_) => None,
+    }
 }
 
 /// What was asked, in the order of the help; what only says where the report goes is left out.
@@ -92,4 +154,5 @@ fn settings(command: &Command, matches: &ArgMatches) -> Vec<Setting> {
     settings
 }
 
+const LINE_LETTERS_MAX: usize = 100;
 const NOT_SETTINGS: &[&str] = &["help", "target", "label", "json", "csv", "html", "quiet", "pid"];

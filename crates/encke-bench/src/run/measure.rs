@@ -1,0 +1,128 @@
+//! Trials with one crowd after another: each has its report, and a crowd that failed is not used again.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::bench::Bench;
+use super::force::Force;
+use super::order::{CrowdSpec, Order, Outcome};
+use super::verdict::{self, Limits};
+use super::watch::Watcher;
+use super::{latency, options::Sending};
+use crate::problem::Problem;
+use crate::report::Trial;
+use crate::report::units::count;
+
+/// Carries out orders with crowds of one kind.
+#[derive(Debug)]
+pub struct Measure<'a> {
+    /// The run that it is for.
+    pub bench: &'a mut Bench,
+    /// What the crowds are.
+    pub spec: CrowdSpec,
+    /// How long the last crowd took to open.
+    pub opening: Duration,
+    workers: u32,
+    force: Option<Force>,
+    rss_before_bytes: u64,
+}
+
+impl<'a> Measure<'a> {
+    /// Prepares; nothing is opened yet.
+    pub fn new(bench: &'a mut Bench, spec: CrowdSpec, sending: &Sending) -> Self {
+        let rss_before_bytes = bench.server.and_then(|server| server.rss_bytes().ok()).unwrap_or(0);
+        Measure { bench, spec, opening: Duration::ZERO, workers: sending.workers, force: None, rss_before_bytes }
+    }
+
+    /// Opens a crowd unless one is open; `false` if the run is to end.
+    ///
+    /// # Errors
+    /// As [`Force::open`].
+    pub fn open(&mut self) -> Result<bool, Problem> {
+        if self.force.is_some() {
+            return Ok(!self.bench.interrupt.is_set());
+        }
+        let began = Instant::now();
+        let Bench { progress, interrupt, common, .. } = &mut *self.bench;
+        let all = u64::from(self.spec.clients) + u64::from(self.spec.publishers);
+        let opened = Force::open(&self.spec, self.workers, &common.core, &mut |open| {
+            progress.tick(|| format!("{:>4} s  opening  {} of {}", began.elapsed().as_secs(), count(open), count(all)));
+            !interrupt.is_set()
+        });
+        self.opening = began.elapsed();
+        if self.bench.interrupt.is_set() {
+            if let Ok(force) = opened {
+                force.leave();
+            }
+            return Ok(false);
+        }
+        self.force = Some(opened?);
+        Ok(true)
+    }
+
+    /// Carries out an order and judges it; none if the run was ended before.
+    ///
+    /// # Errors
+    /// No crowd can be opened, a worker died, or the machine's.
+    pub fn trial(&mut self, name: &str, order: &Order, limits: Limits) -> Result<Option<Trial>, Problem> {
+        Ok(self.trial_with_outcome(name, order, limits)?.map(|(trial, _)| trial))
+    }
+
+    /// As [`Measure::trial`], with the figures that the trial was made from.
+    ///
+    /// # Errors
+    /// As [`Measure::trial`].
+    pub fn trial_with_outcome(
+        &mut self,
+        name: &str,
+        order: &Order,
+        limits: Limits,
+    ) -> Result<Option<(Trial, Outcome)>, Problem> {
+        if !self.open()? {
+            return Ok(None);
+        }
+        let Some(mut force) = self.force.take() else { return Ok(None) };
+        let bench = &mut *self.bench;
+        let mut watcher = Watcher::new(name, bench.server, &mut bench.progress, &bench.interrupt);
+        let outcome = force.carry_out(order, &mut |event| watcher.take(event))?;
+        let seen = watcher.conclude(&outcome);
+        let latency = latency::summary(&outcome.latencies_us, outcome.latency_max_us);
+        let mut trial = verdict::judged(&self.spec, order, outcome.clone(), latency, limits);
+        trial.name = name.into();
+        trial.samples = seen.samples;
+        trial.others_cores = seen.others_cores;
+        trial.server =
+            seen.server.map(|server| crate::report::Server { rss_before_bytes: self.rss_before_bytes, ..server });
+        // What failed has backlogs everywhere: the next trial starts over with new sockets. A session whose socket only
+        // breaks waits for its client to come back, and is delivered to until then; so it is said goodbye to.
+        if trial.holds {
+            self.force = Some(force);
+        } else {
+            force.leave();
+            thread::sleep(RECOVER);
+        }
+        Ok(Some((trial, outcome)))
+    }
+
+    /// The open crowd, if there is one.
+    pub fn force(&mut self) -> Option<&mut Force> {
+        self.force.as_mut()
+    }
+
+    /// Says goodbye on all sessions; how long that took.
+    pub fn close(&mut self) -> Duration {
+        let began = Instant::now();
+        if let Some(force) = self.force.take() {
+            force.leave();
+        }
+        began.elapsed()
+    }
+}
+
+impl Drop for Measure<'_> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+const RECOVER: Duration = Duration::from_millis(500);

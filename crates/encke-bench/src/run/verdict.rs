@@ -1,0 +1,213 @@
+//! Whether a trial holds, and why not.
+
+use std::time::Duration;
+
+use super::order::{CrowdSpec, CutShort, Order, Outcome, Size, To};
+use crate::report::units::{count, micros, number};
+use crate::report::{Latency, Trial};
+
+/// What has to be so besides that everything arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The highest p99 that a search lets pass.
+    pub p99_max: Option<Duration>,
+}
+
+/// Fills a trial with what came of its order, and judges it.
+pub fn judged(spec: &CrowdSpec, order: &Order, outcome: Outcome, latency: Option<Latency>, limits: Limits) -> Trial {
+    let reasons = reasons(spec, order, &outcome, latency.as_ref(), limits);
+    let mut faults = outcome.faults;
+    faults.lost += outcome.refused;
+    Trial {
+        clients: u64::from(spec.clients),
+        planned_per_s: order.traffic.messages_per_s(spec.clients),
+        expected: outcome.expected,
+        faults,
+        outgoing: outcome.outgoing,
+        incoming: outcome.incoming,
+        latency,
+        load_cores: outcome.usage.cpu_s / outcome.usage.window_s.max(1e-6),
+        holds: reasons.is_empty(),
+        reasons,
+        ..Trial::default()
+    }
+}
+
+fn reasons(
+    spec: &CrowdSpec,
+    order: &Order,
+    outcome: &Outcome,
+    latency: Option<&Latency>,
+    limits: Limits,
+) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let faults = outcome.faults;
+    let told = outcome.first_trouble.as_ref().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
+    for (number, what) in [
+        (faults.lost, "never arrived".to_string()),
+        (faults.doubled, "arrived more than once".into()),
+        (faults.reordered, "arrived out of order".into()),
+        (faults.misdelivered, "arrived where nobody had asked for them".into()),
+        (faults.late, format!("took longer than {}", micros(order.late_after_us as f64))),
+    ] {
+        if number > 0 {
+            reasons.push(format!("{} of {} messages {what}", count(number), count(outcome.expected)));
+        }
+    }
+    if outcome.refused > 0 {
+        reasons.push(format!("{} messages could not be sent{told}", count(outcome.refused)));
+    }
+    if faults.dropped_sessions > 0 {
+        reasons.push(format!("{} sessions were dropped{told}", count(faults.dropped_sessions)));
+    }
+    match outcome.cut_short {
+        Some(CutShort::Hopeless) => {
+            reasons.push(format!("given up at a latency of {}", micros(outcome.latency_max_us as f64)));
+        }
+        Some(CutShort::Asked) => return reasons,
+        None => reasons.extend(behind(spec, order, outcome)),
+    }
+    if let (Some(max), Some(latency)) = (limits.p99_max, latency) {
+        let max_us = max.as_micros() as u64;
+        if latency.p99_us > max_us {
+            reasons.push(format!("p99 is {}, over {}", micros(latency.p99_us as f64), micros(max_us as f64)));
+        }
+    }
+    reasons
+}
+
+/// Whether the load or the server stayed behind the plan in the measured window.
+fn behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<String> {
+    let (planned, Size::Ms(_)) = (order.traffic.messages_per_s(spec.clients)?, order.size) else { return None };
+    let window_s = outcome.outgoing.window_ms as f64 / 1000.0;
+    let sent = outcome.outgoing.messages as f64;
+    // A window's edges cut through batches.
+    let edges = 2.0 * f64::from(order.traffic.batch_size);
+    // Pauses by chance add up to a rate by chance.
+    let by_chance = if order.traffic.batches_per_s.is_none() { (planned * window_s).sqrt() * 3.0 } else { 0.0 };
+    if sent + edges + by_chance < planned * window_s * KEPT_UP {
+        let text = "the load itself stayed behind: it sent";
+        return Some(format!("{text} {}/s of {}/s", number(sent / window_s.max(1e-9)), number(planned)));
+    }
+    let fan_out = outcome.expected as f64 / outcome.sent.max(1) as f64;
+    // Rooms are of different size, so what is sent by chance to some of them fans out more or less.
+    let chosen_by_chance = order.traffic.to == To::AnyRoom && spec.membership.rooms > 1;
+    let spread = if chosen_by_chance { sent.sqrt() * ROOM_SPREAD } else { 0.0 };
+    let received = outcome.incoming.messages as f64;
+    if received + (edges + spread) * fan_out < sent * fan_out * KEPT_UP {
+        let (received, due) = (received / window_s.max(1e-9), sent * fan_out / window_s.max(1e-9));
+        return Some(format!("did not keep up: {}/s arrived of {}/s", number(received), number(due)));
+    }
+    None
+}
+
+/// What is under way at the window's edges varies, hence not 1.
+const KEPT_UP: f64 = 0.98;
+/// Three times the spread of a room's size in a share of it, for rooms of a hundred and more.
+const ROOM_SPREAD: f64 = 0.3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Faults, Flow};
+    use crate::run::{From, Membership, Traffic, Transport};
+
+    fn spec() -> CrowdSpec {
+        CrowdSpec {
+            target: String::new(),
+            transport: Transport::Websocket,
+            clients: 100,
+            membership: Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0 },
+            publishers: 1,
+            opening_at_once: 1,
+            opens_per_s: None,
+            reconnect: false,
+        }
+    }
+
+    fn order() -> Order {
+        let traffic = Traffic {
+            batches_per_s: Some(1000.0),
+            batch_size: 1,
+            from: From::Publishers,
+            to: To::AnyRoom,
+            data_bytes: 50,
+            seed: 1,
+        };
+        Order { traffic, warm_up_ms: 0, size: Size::Ms(1000), patience_ms: 1, late_after_us: 1000, give_up_us: None }
+    }
+
+    fn outcome(sent: u64, received: u64) -> Outcome {
+        let flow = |messages| Flow { messages, carriers: 1, bytes: 1, window_ms: 1000 };
+        Outcome {
+            expected: sent * 100,
+            outgoing: flow(sent),
+            incoming: flow(received),
+            sent,
+            received,
+            ..Outcome::default()
+        }
+    }
+
+    fn reasons_of(outcome: Outcome, p99_us: u64, limits: Limits) -> Vec<String> {
+        let latency = Latency { count: 1, p99_us, ..Latency::default() };
+        let trial = judged(&spec(), &order(), outcome, Some(latency), limits);
+        assert_eq!(trial.holds, trial.reasons.is_empty());
+        trial.reasons
+    }
+
+    #[test]
+    fn what_arrives_at_the_planned_rate_holds() {
+        assert!(reasons_of(outcome(1000, 100_000), 5, Limits::default()).is_empty());
+        assert!(reasons_of(outcome(1000, 98_000), 5, Limits::default()).is_empty());
+    }
+
+    #[test]
+    fn each_fault_is_a_reason() {
+        let faults = Faults { lost: 1, doubled: 2, reordered: 3, misdelivered: 4, late: 5, dropped_sessions: 6 };
+        let trouble = Some("closed the connection".to_string());
+        let reasons =
+            reasons_of(Outcome { faults, first_trouble: trouble, ..outcome(1000, 100_000) }, 5, Limits::default());
+        assert_eq!(
+            reasons,
+            [
+                "1 of 100,000 messages never arrived",
+                "2 of 100,000 messages arrived more than once",
+                "3 of 100,000 messages arrived out of order",
+                "4 of 100,000 messages arrived where nobody had asked for them",
+                "5 of 100,000 messages took longer than 1 ms",
+                "6 sessions were dropped (closed the connection)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_server_that_stays_behind_and_a_load_that_does_are_told_apart() {
+        let server = reasons_of(outcome(1000, 90_000), 5, Limits::default());
+        assert_eq!(server, ["did not keep up: 90,000/s arrived of 100,000/s"]);
+        let load = reasons_of(outcome(900, 90_000), 5, Limits::default());
+        assert_eq!(load, ["the load itself stayed behind: it sent 900/s of 1,000/s"]);
+    }
+
+    #[test]
+    fn a_search_has_a_bound_for_the_latency() {
+        let limits = Limits { p99_max: Some(Duration::from_millis(100)) };
+        assert!(reasons_of(outcome(1000, 100_000), 100_000, limits).is_empty());
+        assert_eq!(reasons_of(outcome(1000, 100_000), 101_000, limits), ["p99 is 101 ms, over 100 ms"]);
+    }
+
+    #[test]
+    fn an_interrupted_trial_is_judged_by_its_faults_only() {
+        let cut = Outcome { cut_short: Some(CutShort::Asked), ..outcome(10, 500) };
+        assert!(reasons_of(cut, 5, Limits::default()).is_empty());
+        let faults = Faults { doubled: 1, ..Faults::default() };
+        let cut = Outcome { cut_short: Some(CutShort::Asked), faults, ..outcome(10, 500) };
+        assert_eq!(reasons_of(cut, 5, Limits::default()).len(), 1);
+    }
+
+    #[test]
+    fn messages_that_nobody_took_count_as_lost() {
+        let refused = Outcome { refused: 7, ..outcome(1000, 100_000) };
+        assert_eq!(judged(&spec(), &order(), refused, None, Limits::default()).faults.lost, 7);
+    }
+}

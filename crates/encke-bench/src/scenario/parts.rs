@@ -1,0 +1,98 @@
+//! What several scenarios are made of.
+
+use std::time::Duration;
+
+use crate::problem::Problem;
+use crate::run::{
+    Bench, Carriage, CrowdSpec, From, Limits, Measure, Membership, Order, Sending, Size, To, Traffic, parse,
+};
+
+/// A crowd for `clients` subscribers and `publishers` besides.
+pub(super) fn crowd(
+    bench: &Bench,
+    carriage: &Carriage,
+    clients: u32,
+    publishers: u32,
+    membership: Membership,
+) -> CrowdSpec {
+    CrowdSpec {
+        target: bench.common.target.clone(),
+        transport: carriage.transport,
+        clients,
+        membership,
+        publishers,
+        opening_at_once: carriage.opening,
+        opens_per_s: None,
+        reconnect: false,
+    }
+}
+
+/// Rooms below `channel`, each client in `per_client` of them.
+pub(super) fn membership(channel: &str, rooms: u32, per_client: u32) -> Membership {
+    Membership { channel: channel.trim_end_matches('/').into(), rooms, per_client, seed: SEED }
+}
+
+/// Deliveries that a message to a room leads to, on average.
+pub(super) fn fan_out(spec: &CrowdSpec) -> f64 {
+    let members = f64::from(spec.clients) * f64::from(spec.membership.per_client);
+    members / f64::from(spec.membership.rooms.max(1))
+}
+
+/// Single messages of `data_bytes` to rooms.
+pub(super) fn traffic(from: From, batches_per_s: Option<f64>, data_bytes: u32) -> Traffic {
+    Traffic { batches_per_s, batch_size: 1, from, to: To::AnyRoom, data_bytes, seed: SEED }
+}
+
+/// An order for this traffic; a [`Series`](crate::run::Series) sets its length anew.
+pub(super) fn order(bench: &Bench, sending: &Sending, traffic: Traffic, size: Size) -> Order {
+    Order {
+        traffic,
+        warm_up_ms: bench.common.warm_up.as_millis() as u64,
+        size,
+        // What is later than late may still come; then it is told as late and not as lost.
+        patience_ms: (sending.late_after + PATIENCE_AFTER_LATE).as_millis() as u64,
+        late_after_us: sending.late_after.as_micros() as u64,
+        give_up_us: None,
+    }
+}
+
+/// `--duration`.
+pub(super) fn duration(bench: &Bench) -> Size {
+    Size::Ms(bench.common.duration.as_millis() as u64)
+}
+
+/// Sends what `order` says for the time of the warm-up, and forgets what came of it; `false` if the run is to end.
+pub(super) fn warm_up(measure: &mut Measure<'_>, order: &Order) -> Result<bool, Problem> {
+    let warm_up_ms = measure.bench.common.warm_up.as_millis() as u64;
+    if warm_up_ms == 0 {
+        return measure.open();
+    }
+    let order = Order { warm_up_ms, size: Size::Ms(0), ..order.clone() };
+    let warmed = measure.trial("warm-up", &order, Limits::default())?;
+    Ok(warmed.is_some() && !measure.bench.interrupt.is_set())
+}
+
+/// A size of data that a stamp fits into.
+pub(super) fn data_size(text: &str) -> Result<u32, String> {
+    let least = crate::engine::stamp::DATA_BYTES_MIN;
+    match parse::size(text)? {
+        size if (size as usize) < least => Err(format!("a message has at least {least} bytes, to be known again")),
+        size => Ok(size),
+    }
+}
+
+/// The name of a channel that rooms are below.
+pub(super) fn channel(text: &str) -> Result<String, String> {
+    if !text.starts_with('/')
+        || text.starts_with("/meta/")
+        || text.contains(['*', ' ', '"', '\\'])
+        || text.contains("//")
+    {
+        return Err("a channel such as /bench/a, without wildcards".into());
+    }
+    Ok(text.into())
+}
+
+/// The number that makes choices repeatable: the same rooms and senders in each run.
+const SEED: u64 = 2010;
+const PATIENCE_AFTER_LATE: Duration = Duration::from_secs(2);

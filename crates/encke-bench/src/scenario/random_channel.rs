@@ -1,0 +1,126 @@
+//! Subscribers on channels of their own, and messages to random ones of them.
+
+use clap::Args;
+
+use super::{Scenario, parts};
+use crate::problem::Problem;
+use crate::report::{Report, Table, Trial};
+use crate::run::{Bench, Carriage, From, Measure, Order, Rates, Sending, Series, parse};
+
+/// `encke bench random-channel`.
+#[derive(Clone, Debug, Args)]
+pub struct RandomChannel {
+    /// Subscribers, number n on channel n
+    #[arg(long, value_name = "N", default_value = "500", value_parser = parse::count)]
+    pub clients: u32,
+    /// Measure again with so many more subscribers, until --up-to
+    #[arg(long, value_name = "N", value_parser = parse::count, requires = "up_to")]
+    pub ramp: Option<u32>,
+    /// Subscribers at the end of --ramp
+    #[arg(long, value_name = "N", value_parser = parse::count, requires = "ramp")]
+    pub up_to: Option<u32>,
+    /// Length of a message's data
+    #[arg(long, value_name = "SIZE", default_value = "172", value_parser = parts::data_size)]
+    pub message_size: u32,
+    /// How clients are carried.
+    #[command(flatten)]
+    pub carriage: Carriage,
+    /// At which rates.
+    #[command(flatten)]
+    pub rates: Rates,
+    /// How messages are sent and judged.
+    #[command(flatten)]
+    pub sending: Sending,
+}
+
+impl Scenario for RandomChannel {
+    const NAME: &'static str = "random-channel";
+    const TITLE: &'static str = "Subscribers on channels 1…N of their own, and messages to random ones";
+    const STANDS_FOR: &'static str = "Stands for the comparison of Netty, Atmosphere, Vert.x and Node.js with WebSockets (2012), where the server sent \
+         about 940 messages per second to random channels, with 500 clients more each time; here one publisher does. The \
+         CSV has the comparison's columns. --rate counts messages per second [default: 1000].";
+
+    fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
+        let mut report = bench.report::<Self>();
+        let mut table = Table { columns: COLUMNS.map(String::from).to_vec(), rows: Vec::new() };
+        let mut results = Vec::new();
+        let steps = self.steps();
+        for &clients in &steps {
+            let before = report.trials.len();
+            self.step(bench, clients, steps.len() > 1, &mut report)?;
+            let shown = report.result.take().or_else(|| report.trials.len().checked_sub(1)).filter(|at| *at >= before);
+            results.extend(shown);
+            table.rows.extend(shown.map(|at| row(clients, self.message_size, &report.trials[at])));
+            if bench.interrupt.is_set() {
+                break;
+            }
+        }
+        report.result = results.last().copied().filter(|_| self.rates.find_max);
+        report.table = Some(table);
+        Ok(report)
+    }
+}
+
+impl RandomChannel {
+    fn steps(&self) -> Vec<u32> {
+        match (self.ramp, self.up_to) {
+            (Some(ramp), Some(up_to)) => (self.clients..=up_to.max(self.clients)).step_by(ramp as usize).collect(),
+            _ => vec![self.clients],
+        }
+    }
+
+    fn step(&self, bench: &mut Bench, clients: u32, has_more: bool, report: &mut Report) -> Result<(), Problem> {
+        let spec = parts::crowd(bench, &self.carriage, clients, 1, parts::membership("/bench/channel", clients, 1));
+        let at_rate = |rate| parts::traffic(From::Publishers, Some(rate), self.message_size);
+        let blank = parts::order(bench, &self.sending, at_rate(DEFAULT_PER_S), parts::duration(bench));
+        let order = |rate| Order { traffic: at_rate(rate), ..blank.clone() };
+        let mut rates = self.rates.clone();
+        if rates.rate.is_empty() {
+            rates.rate = vec![DEFAULT_PER_S];
+        }
+        let prefix = if has_more { format!("{clients} clients, ") } else { String::new() };
+        let mut measure = Measure::new(bench, spec, &self.sending);
+        let series = Series { unit: "messages/s", prefix: &prefix, start: DEFAULT_PER_S, order: &order };
+        series.run(&mut measure, &rates, report)
+    }
+}
+
+/// The comparison's row of a trial.
+fn row(clients: u32, message_size: u32, trial: &Trial) -> Vec<String> {
+    let connected = trial.samples.last().map_or(u64::from(clients), |sample| sample.connected);
+    let mean_ms = trial.latency.as_ref().map_or(0.0, |latency| latency.mean_us / 1000.0);
+    let (messages, window_ms) = (trial.incoming.messages, trial.incoming.window_ms);
+    vec![
+        clients.to_string(),
+        // The publisher is a session, too, but no subscriber.
+        connected.min(clients.into()).to_string(),
+        format!("{mean_ms:.3}"),
+        format!("{message_size}"),
+        messages.to_string(),
+        format!("{:.3}", trial.incoming.messages_per_s()),
+        format!("{:.3}", window_ms as f64 / 1000.0),
+    ]
+}
+
+/// The comparison's columns.
+const COLUMNS: [&str; 7] =
+    ["connections", "connected", "average response (ms)", "average size", "messages", "msg/sec", "walltime(secs)"];
+const DEFAULT_PER_S: f64 = 1000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Flow, Latency, Sample};
+
+    #[test]
+    fn a_trial_is_a_row_of_the_comparison() {
+        let trial = Trial {
+            incoming: Flow { messages: 2000, carriers: 2000, bytes: 400_000, window_ms: 4000 },
+            latency: Some(Latency { mean_us: 1500.0, ..Latency::default() }),
+            samples: vec![Sample { connected: 500, ..Sample::default() }],
+            ..Trial::default()
+        };
+        assert_eq!(row(500, 172, &trial), ["500", "500", "1.500", "172", "2000", "500.000", "4.000"]);
+        assert_eq!(row(500, 172, &trial).len(), COLUMNS.len());
+    }
+}
