@@ -30,7 +30,7 @@ start_server() {
     case $1 in
         floor) dialect=floor command=("$target_dir/release/floor") ;;
         encke) dialect=bayeux command=("$target_dir/release/encke" serve --port 0 --shards 1) ;;
-        bun) dialect=floor command=("$bun" benches/bun/server.js) ;;
+        bun) dialect=floor command=("$bun" benches/rivals/bun/server.js) ;;
     esac
     # The line of the server before must not be taken for this one's.
     : >"$work/ready"
@@ -64,11 +64,9 @@ measure() {
 
 # need_bun: sets `bun` to the program, or takes it out of the lanes.
 need_bun() {
-    bun=$target_dir/bun/node_modules/.bin/bun
-    mkdir -p "$target_dir/bun"
-    cp benches/bun/package.json "$target_dir/bun/"
+    bun=benches/rivals/bun/node_modules/.bin/bun
     if [ "${BENCH_BUN:-yes}" = yes ] && command -v npm >/dev/null &&
-        npm --prefix "$target_dir/bun" install --silent --no-audit --no-fund >/dev/null 2>&1 && "$bun" --version >/dev/null 2>&1; then
+        npm --prefix benches/rivals/bun ci --silent --no-audit --no-fund >/dev/null 2>&1 && "$bun" --version >/dev/null 2>&1; then
         return
     fi
     echo "without Bun: npm could not install it, or it was left out" >&2

@@ -128,7 +128,7 @@ note_settings() {
                 ;;
             bun) echo "- Bun $("$bun" --version)" ;;
         esac
-        echo "- \`$(tr '\0' ' ' <"/proc/$server_pid/cmdline" | sed "s|$PWD/||g; s|-cp [^ ]*|-cp …|; s| *$||")\`"
+        echo "- \`$(tr '\0' ' ' <"/proc/$server_pid/cmdline" | sed "s|$PWD/||g; s|$target_dir/release/||; s|-cp [^ ]*|-cp …|; s| *$||")\`"
     } >"$runs/$1.settings"
 }
 

@@ -72,7 +72,7 @@ fn machine() -> String {
 const EXPLANATION: &str = "\
 Repeat with `make bench-core`. The server runs on core 0, the load on core 1; servers take turns, each figure is the
 median of its runs. The floor (`benches/src/bin/floor.rs`) is a fan-out over epoll without any protocol above WebSocket
-frames; Bun is its native publish and subscribe (`benches/bun/server.js`). Both get the same 50 bytes of data as
+frames; Bun is its native publish and subscribe (`benches/rivals/bun/server.js`). Both get the same 50 bytes of data as
 Encke's subscribers, who get them in a Bayeux message. The load (`benches/src/bin/load.rs`) publishes at planned times
 and checks that every subscriber receives every message once and in order; latency is counted from the planned time.
 The highest rate is the one where nothing is lost, deliveries keep up with the plan and p99 is under one second.
