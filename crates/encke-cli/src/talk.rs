@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use encke_client::{Client, Error, Message, Options, RawValue};
+use encke_client::{Client, Error, Message, Options, RawValue, Transport};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Program;
@@ -23,7 +23,7 @@ pub(crate) fn publish(matches: &ArgMatches) -> ExitCode {
         }
     };
     run(async {
-        let options = Options { reconnect: false, ..Options::default() };
+        let options = Options { reconnect: false, transport: transport(matches), ..Options::default() };
         let mut client = Client::connect_with(&url, options).await?;
         client.publish(&channel, &data).await?;
         // The message has arrived; a goodbye that gets lost changes nothing.
@@ -39,7 +39,8 @@ pub(crate) fn subscribe(matches: &ArgMatches) -> ExitCode {
     let count: u64 = matches.get_one("count").copied().unwrap_or(u64::MAX);
     LogLevel::start(&Program { log: "warn".into(), ..Program::default() });
     run(async {
-        let mut client = Client::connect(&url).await?;
+        let options = Options { transport: transport(matches), ..Options::default() };
+        let mut client = Client::connect_with(&url, options).await?;
         for channel in channels {
             client.subscribe(channel).await?;
         }
@@ -91,6 +92,14 @@ fn run(work: impl Future<Output = Result<(), Error>>) -> ExitCode {
         Error::Unreachable { .. } => UNREACHABLE,
         _ => FAILED,
     })
+}
+
+fn transport(matches: &ArgMatches) -> Transport {
+    match text(matches, "transport").as_str() {
+        "websocket" => Transport::WebSocket,
+        "long-polling" => Transport::LongPolling,
+        _ => Transport::Auto,
+    }
 }
 
 fn text(matches: &ArgMatches, id: &str) -> String {

@@ -130,7 +130,8 @@ fn what_is_published_is_printed_by_a_subscriber_byte_for_byte() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_heard.load(Ordering::Relaxed) {
-                assert_eq!(run(&["publish", "/chat/demo", data, "--url", &server.url]).status.code(), Some(0));
+                let args = ["publish", "/chat/demo", data, "--url", &server.url, "--transport", "long-polling"];
+                assert_eq!(run(&args).status.code(), Some(0));
             }
         });
         out.read_line(&mut line).expect("a line");
@@ -196,6 +197,7 @@ fn what_goes_wrong_has_one_line_and_an_exit_code() {
         (&["publish", "/a", "1", "--url", "ftp://a"], 2, "encke: ftp://a is not a URL for a Bayeux server: "),
         (&["publish", "/a", "hello"], 2, "encke: the data is not JSON: "),
         (&["publish", "/a"], 2, "encke: "),
+        (&["publish", "/a", "1", "--transport", "pigeon"], 2, "encke: "),
         (&["serve", "--timout-ms", "5"], 2, "encke: --timout-ms: there is no such flag; did you mean --timeout-ms?"),
         (&["serve", "--timeout-ms", "soon"], 2, "encke: --timeout-ms: timeout_ms = \"soon\": a whole number"),
         (&["serve", "--set", "maxQueue=7"], 2, "encke: --set maxQueue: CometD's option has no equivalent: "),

@@ -143,11 +143,7 @@ impl Client {
             Moved::Received(Ok(text)) => {
                 if let Err(error) = self.dialog.received(&text, Instant::now().into_std()) {
                     self.hear()?;
-                    let reason = error.to_string();
-                    return self.fail(match error {
-                        Error::NotBayeux { reason, .. } => Error::NotBayeux { address: self.endpoint.place(), reason },
-                        _ => Error::Lost(reason),
-                    });
+                    return self.fail(self.in_place(error));
                 }
             }
             Moved::Opened(Err(error)) | Moved::Received(Err(error)) => return self.fail(error),
@@ -164,7 +160,7 @@ impl Client {
                 self.connection_type == ConnectionType::WebSocket && !matches!(error, Error::Unreachable { .. });
             if self.options.transport != Transport::Auto || !blocked {
                 self.way = Way::Over;
-                return Err(error);
+                return Err(self.in_place(error));
             }
             tracing::debug!(reason = %error, "no WebSocket, long-polling instead");
             self.connection_type = ConnectionType::LongPolling;
@@ -186,6 +182,15 @@ impl Client {
             self.dialog.carrier_failed(&reason, now.into_std());
         }
         self.hear()
+    }
+
+    /// With the address, which the dialog does not know. Who never spoke Bayeux cannot be lost.
+    fn in_place(&self, error: Error) -> Error {
+        match error {
+            Error::NotBayeux { reason, .. } => Error::NotBayeux { address: self.endpoint.place(), reason },
+            Error::Lost(reason) if !self.was_open => Error::NotBayeux { address: self.endpoint.place(), reason },
+            error => error,
+        }
     }
 
     /// Hands what the dialog wants to say to the carrier.
@@ -256,7 +261,7 @@ impl Client {
         }
         if !self.was_open || !self.options.reconnect {
             self.way = Way::Over;
-            return Err(Error::Lost(reason));
+            return Err(self.in_place(Error::Lost(reason)));
         }
         tracing::warn!(reason, ?reopen_in, "connection lost");
         self.way = Way::Closed { until: Instant::now() + reopen_in };

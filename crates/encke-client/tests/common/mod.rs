@@ -23,7 +23,7 @@ pub fn start(settings: Settings) -> Running {
 }
 
 pub fn any_port() -> Settings {
-    Settings { listen: ([127, 0, 0, 1], 0).into(), drain_timeout_ms: 100, ..Settings::default() }
+    Settings { listen: ([127, 0, 0, 1], 0).into(), drain_timeout_ms: 100, drain_spread_ms: 20, ..Settings::default() }
 }
 
 pub fn end(running: Running) {
