@@ -1,7 +1,4 @@
-//! A Bayeux client for programs.
-//!
-//! One [`Client`] is one session over one WebSocket. It has no task of its own: its methods do the reading, the writing and
-//! the heartbeat, so whoever holds it must keep calling [`Client::next`], and thousands fit into one thread.
+//! A Bayeux client for programs, for any server that speaks Bayeux 1.0: Encke, CometD, Faye.
 //!
 //! ```no_run
 //! use encke_client::{Client, Error, RawValue};
@@ -17,8 +14,85 @@
 //! # }
 //! ```
 //!
-//! When the connection breaks, [`Client::next`] comes back by itself, waiting longer after each failure: with the same
-//! session if the server still knows it, otherwise with a new one and the same subscriptions.
+//! # Who drives it
+//!
+//! One [`Client`] is one session. It has no task of its own: its methods do the reading, the writing and the heartbeat, so
+//! whoever holds it must keep calling [`Client::next`], and thousands fit into one thread (`examples/crowd.rs`: 15,000, at
+//! some 3 KiB each). All of them may be dropped half-way, so two things at once are a `select!`:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use encke_client::{Client, Error, RawValue};
+//! # async fn example(mut client: Client, beat: &RawValue) -> Result<(), Error> {
+//! let mut every_second = tokio::time::interval(Duration::from_secs(1));
+//! loop {
+//!     tokio::select! {
+//!         message = client.next() => println!("{}", message?.data),
+//!         _ = every_second.tick() => client.publish_soon("/beat", beat).await?,
+//!     }
+//! }
+//! # }
+//! ```
+//!
+//! # Publishing much
+//!
+//! [`Client::publish`] waits for the server's word each time. [`Client::publish_soon`] does not, and tells later what was
+//! refused; [`Client::batch`] sends several messages in one frame or request:
+//!
+//! ```no_run
+//! # use encke_client::{Client, Error, RawValue};
+//! # async fn example(mut client: Client, price: &RawValue) -> Result<(), Error> {
+//! client.batch(|batch| {
+//!     batch.subscribe("/stock/*");
+//!     batch.publish("/stock/GOOG", price);
+//! }).await?;
+//! for _ in 0..1000 {
+//!     client.publish_soon("/stock/GOOG", price).await?;
+//! }
+//! client.flush().await
+//! # }
+//! ```
+//!
+//! # Transports
+//!
+//! By default a WebSocket, and where something on the way does not let it through, long-polling ([`Options::transport`]): two
+//! connections then, one for the request that the server holds, one for everything else, which is closed after 5 s
+//! without use. Cookies go back to the server that set them. There is no TLS yet.
+//!
+//! # Breaks
+//!
+//! When the connection breaks, the client comes back by itself, waiting longer after each failure and a little by chance: with
+//! the same session if the server still knows it, otherwise with a new one and the same subscriptions. A publication that
+//! was on its way is told as [`Error::Lost`]: it may have arrived or not, and is not sent again. A subscription is asked for again
+//! until the server has answered.
+//!
+//! # Extensions
+//!
+//! An [`Extension`] sees all messages and writes into the `ext` of those that go out: logins, acknowledgement, replay.
+//!
+//! ```no_run
+//! use encke_client::{Client, Error, Extension, Options, Outgoing, Value};
+//!
+//! struct Login(String);
+//!
+//! impl Extension for Login {
+//!     fn outgoing(&mut self, message: &mut Outgoing<'_>) {
+//!         if message.channel == "/meta/handshake" {
+//!             message.ext.insert("token".into(), Value::from(self.0.as_str()));
+//!         }
+//!     }
+//! }
+//!
+//! # async fn example() -> Result<Client, Error> {
+//! let login = Box::new(Login("secret".into()));
+//! Client::connect_extended("http://127.0.0.1:8080", Options::default(), vec![login]).await
+//! # }
+//! ```
+//!
+//! # Without I/O
+//!
+//! What a client says and hears is decided by a [`dialog::Dialog`], which knows neither sockets nor clocks. Programs with
+//! sockets of their own may use it directly.
 
 mod carrier;
 mod client;
