@@ -60,7 +60,7 @@ fn charts_come_as_they_apply() {
     assert!(throughput.contains(&"Latency by percentile".into()));
     assert!(!throughput.contains(&"Connection rate".into()), "nothing connects while it is measured");
     let flood = titles(&samples::flood("async", 10_820));
-    assert_eq!(flood[..3], ["Latency by percentile", "Connection rate", "Connected over time"]);
+    assert_eq!(flood[..3], ["Connection rate", "Connected over time", "Latency by percentile"]);
     assert!(!titles(&samples::reconnect()).contains(&"Server memory over time".into()), "it was not watched");
     assert_eq!(titles(&samples::random_channel())[0], "Latency against clients");
     assert!(titles(&Report::default()).is_empty());

@@ -3,7 +3,7 @@
 use super::super::chart::{Axis, Chart, Plot, Point, Scale, Series, Unit};
 use super::super::model::{Latency, Report, Trial};
 use super::super::units::{count, figure, number};
-use super::time::over_time;
+use super::time::{connections, over_time};
 
 /// A trial and its name among the others of a chart.
 pub(super) struct Line<'a> {
@@ -24,10 +24,12 @@ pub(super) fn of(report: &Report) -> Vec<Chart> {
     if charts.is_empty() && courses.len() > 1 {
         charts.extend(latency_by_clients(&report.trials));
     }
+    let watched = speaking(report, |trial| trial.samples.len() > 1);
+    charts.extend(connections(&watched));
     charts.extend(percentiles(&speaking(report, |trial| {
         trial.latency.as_ref().is_some_and(|latency| latency.curve.len() > 1)
     })));
-    charts.extend(over_time(&speaking(report, |trial| trial.samples.len() > 1)));
+    charts.extend(over_time(&watched));
     charts
 }
 

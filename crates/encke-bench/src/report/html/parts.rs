@@ -179,7 +179,7 @@ pub(super) fn table(table: &Table) -> String {
     let head = |(column, name): (usize, &String)| format!("<th scope=\"col\"{}>{}</th>", class(column), escape(name));
     let cell = |(column, cell): (usize, &String)| match column {
         0 => format!("<th scope=\"row\">{}</th>", marked(cell)),
-        _ if cell.contains(' ') && class(column).is_empty() => format!("<td class=\"says\">{}</td>", escape(cell)),
+        _ if is_sentence(cell) && class(column).is_empty() => format!("<td class=\"says\">{}</td>", escape(cell)),
         _ => format!("<td{}>{}</td>", class(column), escape(cell)),
     };
     let head: String = table.grid.head.iter().enumerate().map(head).collect();
@@ -199,6 +199,11 @@ pub(super) fn table(table: &Table) -> String {
     format!(
         "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>"
     )
+}
+
+/// Whether a cell may be broken into lines, which a date or a number with its unit must not.
+fn is_sentence(cell: &str) -> bool {
+    cell.contains(' ') && cell.len() > 24
 }
 
 /// A trial's name, as a cell; [`marked`] makes a small line of why it does not hold.

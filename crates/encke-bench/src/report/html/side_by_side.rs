@@ -7,7 +7,7 @@ use super::super::model::Report;
 use super::super::units::{date, figure};
 use super::charts::{self, Line};
 use super::parts::{Table, definitions, machine, table};
-use super::time::over_time;
+use super::time::{connections, over_time};
 use super::{figures_of, header, section};
 
 pub(super) fn body(comparison: &Comparison, reports: &[Report]) -> String {
@@ -56,6 +56,7 @@ fn all_charts(comparison: &Comparison, reports: &[Report]) -> Vec<Chart> {
     charts.extend(charts::throughput_of_runs(&named().collect::<Vec<_>>()));
     let lines: Vec<Line> =
         named().filter_map(|(name, report)| Some(Line { name, trial: report.headline()? })).collect();
+    charts.extend(connections(&lines));
     charts.extend(charts::percentiles(&lines));
     charts.extend(over_time(&lines));
     charts

@@ -5,12 +5,15 @@ use super::super::model::Sample;
 use super::super::units::span;
 use super::charts::{Line, chart};
 
-/// All charts that the samples have figures for.
+/// How connections came and went, where they did.
+pub(super) fn connections(lines: &[Line]) -> Vec<Chart> {
+    let charts = [opened_per_interval(lines), of_course(&CONNECTED, lines, step(lines))];
+    charts.into_iter().flatten().collect()
+}
+
+/// All other charts that the samples have figures for.
 pub(super) fn over_time(lines: &[Line]) -> Vec<Chart> {
-    let longest = lines.iter().filter_map(|line| line.trial.samples.last()).map(|sample| sample.at_ms).max();
-    let step_ms = interval(longest.unwrap_or(0) as f64 / POINTS);
-    let charts = COURSES.iter().map(|course| of_course(course, lines, step_ms));
-    std::iter::once(opened_per_interval(lines)).chain(charts).flatten().collect()
+    COURSES.iter().filter_map(|course| of_course(course, lines, step(lines))).collect()
 }
 
 /// What is drawn over time.
@@ -53,6 +56,12 @@ fn of_course(course: &Course, lines: &[Line], step_ms: f64) -> Option<Chart> {
     let x = Axis::new("time", Unit::Seconds, Scale::Linear);
     let y = Axis::new(course.label, course.unit, scale);
     chart(Plot { title: course.title.into(), note, x, y, series }).filter(|_| moves)
+}
+
+/// The interval, in milliseconds, at which lines do not have too many points.
+fn step(lines: &[Line]) -> f64 {
+    let longest = lines.iter().filter_map(|line| line.trial.samples.last()).map(|sample| sample.at_ms).max();
+    interval(longest.unwrap_or(0) as f64 / POINTS)
 }
 
 /// Connections opened in each interval, the chart of the flood.
@@ -153,14 +162,15 @@ fn interval(at_least_ms: f64) -> f64 {
     lengths.into_iter().find(|length| *length >= at_least_ms * 0.95).unwrap_or(at_least_ms)
 }
 
+const CONNECTED: Course = Course {
+    title: "Connected over time",
+    label: "open connections",
+    unit: Unit::Count,
+    figure: Figure::Moving(|sample| sample.connected as f64),
+};
+
 /// Charts over time, in their order.
-const COURSES: [Course; 5] = [
-    Course {
-        title: "Connected over time",
-        label: "open connections",
-        unit: Unit::Count,
-        figure: Figure::Moving(|sample| sample.connected as f64),
-    },
+const COURSES: [Course; 4] = [
     Course {
         title: "Received over time",
         label: "received/s",
@@ -220,7 +230,7 @@ mod tests {
         let p99 = |at: u64| if at == 5_000 { 90_000 } else { 2_000 };
         let samples: Vec<Sample> =
             (0..10_000).map(|at| Sample { at_ms: at * 1000, p99_us: p99(at), ..Sample::default() }).collect();
-        let points = points(&samples, COURSES[2].figure, interval(9_999e3 / POINTS));
+        let points = points(&samples, COURSES[1].figure, interval(9_999e3 / POINTS));
         assert!(points.len() <= 200, "{}", points.len());
         assert_eq!(points.iter().map(|point| point.1).fold(0.0, f64::max), 90_000.0);
     }
