@@ -1,0 +1,117 @@
+//! What a journal needs of a disk, and the real one.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// One directory of files. Calls may fail, write less than asked for, or be interrupted; the journal copes.
+pub trait Disk {
+    /// An open file.
+    type File;
+    /// Keeps other writers out while it lives.
+    type Lock;
+
+    /// Takes the directory for this writer; `None` if another one has it. Makes the file [`LOCK`] if it needs one.
+    fn lock(&self) -> io::Result<Option<Self::Lock>>;
+    /// The names of all files in the directory.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Makes a file, or empties the one of that name. It is there for sure after [`Disk::sync`] and [`Disk::sync_directory`].
+    fn create(&self, name: &str) -> io::Result<Self::File>;
+    /// Opens a file that exists, for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Self::File>;
+    /// Reads at most `buffer.len()` bytes from `offset`; 0 is the end of the file.
+    fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes at `offset`; says how many bytes were taken, which may be fewer.
+    fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    /// Puts what was written, and the length, where it survives a loss of power (`fdatasync`).
+    fn sync(&self, file: &Self::File) -> io::Result<()>;
+    /// Makes the file `bytes` long, and syncs that.
+    fn truncate(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
+    /// Deletes a file; for sure after [`Disk::sync_directory`].
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Puts the list of files where it survives a loss of power.
+    fn sync_directory(&self) -> io::Result<()>;
+    /// What to call a file in messages to people.
+    fn path(&self, name: &str) -> PathBuf;
+}
+
+/// The file that a writer holds locked. It is empty and stays when the writer is gone.
+pub const LOCK: &str = "lock";
+
+/// A directory of the file system.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// To sync the list of files.
+    handle: File,
+}
+
+impl Directory {
+    /// Opens a directory; makes it, and those above it, if it is not there.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Directory> {
+        let path = path.as_ref().to_path_buf();
+        if !path.is_dir() {
+            fs::create_dir_all(&path)?;
+            if let Some(above) = path.canonicalize()?.parent() {
+                File::open(above)?.sync_all()?;
+            }
+        }
+        Ok(Directory { handle: File::open(&path)?, path })
+    }
+}
+
+impl Disk for Directory {
+    type File = File;
+    type Lock = File;
+
+    fn lock(&self) -> io::Result<Option<File>> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path(LOCK))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().create(true).truncate(true).read(true).write(true).open(self.path(name))
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).open(self.path(name))
+    }
+
+    fn read_at(&self, file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        file.write_at(bytes, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn truncate(&self, file: &File, bytes: u64) -> io::Result<()> {
+        file.set_len(bytes)?;
+        file.sync_all()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name))
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.handle.sync_all()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}

@@ -1,0 +1,131 @@
+//! The bytes of headers and records; the layout is told in the crate's documentation.
+
+/// Bytes of a segment's header.
+pub(crate) const HEADER_BYTES: usize = 40;
+/// Bytes in front of each record's payload.
+pub(crate) const FRAME_BYTES: usize = 20;
+/// The version of the format that is written and read.
+pub(crate) const VERSION: u32 = 1;
+/// No record is longer, whatever the options say: a length above it is no length.
+pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
+
+/// What a segment says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The version of the format; [`VERSION`] is the only one so far.
+    pub version: u32,
+    pub number: u64,
+    /// The sequence of its first record.
+    pub first: u64,
+    pub salt: u64,
+}
+
+impl Header {
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
+        bytes[12..20].copy_from_slice(&self.number.to_le_bytes());
+        bytes[20..28].copy_from_slice(&self.first.to_le_bytes());
+        bytes[28..36].copy_from_slice(&self.salt.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..36]);
+        bytes[36..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header; if it is none, says what is there instead.
+    pub fn decode(bytes: &[u8]) -> Result<Header, String> {
+        if bytes.len() < HEADER_BYTES {
+            return Err(format!("{} bytes", bytes.len()));
+        }
+        if &bytes[..8] != MAGIC {
+            return Err("other first bytes".into());
+        }
+        if crc32c::crc32c(&bytes[..36]) != u32_at(bytes, 36) {
+            return Err("another checksum".into());
+        }
+        Ok(Header {
+            version: u32_at(bytes, 8),
+            number: u64_at(bytes, 12),
+            first: u64_at(bytes, 20),
+            salt: u64_at(bytes, 28),
+        })
+    }
+}
+
+/// What stands in front of a record's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub checksum: u32,
+    /// Bytes of the payload.
+    pub length: usize,
+    /// How many records before this one were not known to be synced when it was appended.
+    pub unsynced: u32,
+    pub sequence: u64,
+}
+
+impl Frame {
+    /// Reads a frame; whether it is one, only [`Frame::fits`] can tell.
+    pub fn decode(bytes: &[u8], salt: u64) -> Frame {
+        Frame {
+            checksum: u32_at(bytes, 0),
+            length: u32_at(bytes, 4) as usize,
+            unsynced: u32_at(bytes, 8),
+            sequence: u64_at(bytes, 12) ^ salt,
+        }
+    }
+
+    /// Whether `bytes`, the frame and its payload, are what was written.
+    pub fn fits(&self, bytes: &[u8], salt: u64) -> bool {
+        bytes.len() == FRAME_BYTES + self.length && checksum(&bytes[4..], salt) == self.checksum
+    }
+
+    /// The last sequence that was known to be synced when this record was appended.
+    pub fn synced_before(&self) -> u64 {
+        (self.sequence - 1).saturating_sub(u64::from(self.unsynced))
+    }
+}
+
+/// Appends a record to `out`: frame, then payload.
+pub(crate) fn encode_record(out: &mut Vec<u8>, parts: &[&[u8]], sequence: u64, synced: u64, salt: u64) {
+    let start = out.len();
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let unsynced = u32::try_from(sequence - 1 - synced).unwrap_or(u32::MAX);
+    let mut frame = [0; FRAME_BYTES];
+    frame[4..8].copy_from_slice(&(length as u32).to_le_bytes());
+    frame[8..12].copy_from_slice(&unsynced.to_le_bytes());
+    frame[12..].copy_from_slice(&(sequence ^ salt).to_le_bytes());
+    out.extend_from_slice(&frame);
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+    let checksum = checksum(&out[start + 4..], salt);
+    out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// The file name of a segment: its number in 20 digits, so that names sort as numbers do.
+pub(crate) fn file_name(number: u64) -> String {
+    format!("{number:020}{SUFFIX}")
+}
+
+/// The number of the segment with this file name; none if it is not ours.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let number = name.strip_suffix(SUFFIX)?.parse().ok()?;
+    (file_name(number) == name).then_some(number)
+}
+
+/// The salt begins the checksum, so a payload cannot hold what looks like a record of this journal.
+fn checksum(bytes: &[u8], salt: u64) -> u32 {
+    crc32c::crc32c_append(salt as u32, bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+const MAGIC: &[u8; 8] = b"enckejnl";
+const SUFFIX: &str = ".journal";

@@ -1,0 +1,325 @@
+//! The journal while it is written.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::format::{FRAME_BYTES, HEADER_BYTES, Header, RECORD_BYTES_MAX, VERSION, encode_record, file_name};
+
+/// Where a record stands: 1 for the first one ever appended, then 2, … without gaps. 0 stands before all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// The position of the record that follows.
+    pub fn next(self) -> Position {
+        Position(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The limits of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The longest record, in bytes; never above 16 MiB. Default 1 MiB.
+    pub record_bytes: usize,
+    /// The most that records not yet synced may take in memory, in bytes; at least four of the longest records.
+    /// [`Journal::write`] syncs by itself when half of it is full. Default 32 MiB: half a second of 150,000 records of 200 bytes.
+    pub memory_bytes: usize,
+    /// A segment that has reached this length, in bytes, is followed by the next one. Default 64 MiB.
+    pub segment_bytes: u64,
+    /// Random bits, used if the journal is new. They keep a payload from holding what looks like a record.
+    pub salt: u64,
+}
+
+impl Options {
+    /// The defaults. The salt should come from the kernel's random bytes; a fixed one is good enough for tests.
+    pub fn new(salt: u64) -> Options {
+        Options { record_bytes: 1 << 20, memory_bytes: 32 << 20, segment_bytes: 64 << 20, salt }
+    }
+
+    pub(crate) fn within_bounds(mut self) -> Options {
+        self.record_bytes = self.record_bytes.min(RECORD_BYTES_MAX);
+        self.memory_bytes = self.memory_bytes.max(4 * (self.record_bytes + FRAME_BYTES));
+        self
+    }
+}
+
+/// What there is to know about a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its number, which is its file name too.
+    pub number: u64,
+    /// Its first record. It ends where the next segment begins.
+    pub first: Position,
+    /// Its length, in bytes.
+    pub bytes: u64,
+}
+
+/// An open journal: the only writer of its directory. See the [crate's documentation](crate).
+///
+/// ```text
+/// append ──▶ memory ──write──▶ the system's cache ──sync──▶ the disk
+///          appended()          written()                  synced()
+/// ```
+///
+/// Records stay in memory until they are synced. Dropping the journal writes nothing: call [`Journal::sync`] before.
+pub struct Journal<D: Disk> {
+    disk: D,
+    _lock: D::Lock,
+    options: Options,
+    segments: VecDeque<Segment>,
+    tail: Tail<D::File>,
+    salt: u64,
+    /// All records behind `synced`, framed.
+    unsynced: Vec<u8>,
+    /// How many bytes of `unsynced` the tail holds, at its end.
+    written_bytes: usize,
+    synced: Position,
+    written: Position,
+    appended: Position,
+    given_up: u64,
+}
+
+/// Where the next write goes.
+pub(crate) enum Tail<F> {
+    /// To the end of the last segment.
+    Open(F),
+    /// To a new segment: there is none yet, the last one is long enough, or it is not to be trusted.
+    Closed,
+}
+
+impl<D: Disk> Journal<D> {
+    pub(crate) fn start(
+        disk: D,
+        lock: D::Lock,
+        options: Options,
+        segments: VecDeque<Segment>,
+        tail: Tail<D::File>,
+        (salt, last): (u64, Position),
+    ) -> Journal<D> {
+        Journal {
+            disk,
+            _lock: lock,
+            options,
+            segments,
+            tail,
+            salt,
+            unsynced: Vec::new(),
+            written_bytes: 0,
+            synced: last,
+            written: last,
+            appended: last,
+            given_up: 0,
+        }
+    }
+
+    /// Takes a record into memory. A record that is refused uses up no position.
+    pub fn append(&mut self, record: &[u8]) -> Result<Position, Error> {
+        self.append_parts(&[record])
+    }
+
+    /// The same for a record that lies in parts.
+    pub fn append_parts(&mut self, parts: &[&[u8]]) -> Result<Position, Error> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if bytes > self.options.record_bytes {
+            return Err(Error::TooLong { bytes, limit_bytes: self.options.record_bytes });
+        }
+        if self.unsynced.len() + FRAME_BYTES + bytes > self.options.memory_bytes {
+            return Err(Error::Full { limit_bytes: self.options.memory_bytes });
+        }
+        self.appended = self.appended.next();
+        encode_record(&mut self.unsynced, parts, self.appended.0, self.synced.0, self.salt);
+        Ok(self.appended)
+    }
+
+    /// Gives what was appended to the system, in one write (group commit). That survives the end of this process, not of the machine.
+    ///
+    /// After an error the records wait in memory: call it again, now and then, until the disk takes them.
+    pub fn write(&mut self) -> Result<Position, Error> {
+        self.hand_over()?;
+        if self.unsynced.len() > self.options.memory_bytes / 2 {
+            self.sync()?;
+        }
+        Ok(self.written)
+    }
+
+    /// Writes what was appended and waits until it is on the disk.
+    ///
+    /// If the system says that it could not, what it did with the bytes is unknown, and asking again proves nothing: Linux marks the pages
+    /// as clean ("fsyncgate", 2018). So that segment is given up from its last synced record on, a new one begins there, the records are
+    /// written again from memory and synced. Only if that fails too, the error is returned; the next call tries the same anew.
+    pub fn sync(&mut self) -> Result<Position, Error> {
+        if self.synced < self.appended {
+            self.hand_over()?;
+            if self.flush().is_err() {
+                self.hand_over()?;
+                self.flush()?;
+            }
+        }
+        Ok(self.synced)
+    }
+
+    /// Deletes the segments whose records all stand before `position`, oldest first. The last segment always stays. Returns how many went.
+    pub fn remove_before(&mut self, position: Position) -> Result<usize, Error> {
+        let mut removed = 0;
+        while self.segments.len() > 1 && self.segments[1].first <= position {
+            let name = file_name(self.segments[0].number);
+            match self.disk.remove(&name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(self.failed("remove", &name, error));
+                }
+                _ => {}
+            }
+            // One by one, so that a crash cannot leave a gap.
+            self.disk.sync_directory().map_err(|error| self.failed("sync the directory of", &name, error))?;
+            self.segments.pop_front();
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    /// The last record that was appended.
+    pub fn appended(&self) -> Position {
+        self.appended
+    }
+
+    /// The last record the system has. Goes back to [`Journal::synced`] while a segment that was given up waits to be replaced.
+    pub fn written(&self) -> Position {
+        self.written
+    }
+
+    /// The last record that survives a loss of power. Never goes back.
+    pub fn synced(&self) -> Position {
+        self.synced
+    }
+
+    /// The segments, oldest first.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = Segment> + '_ {
+        self.segments.iter().copied()
+    }
+
+    /// Bytes in memory that are not synced.
+    pub fn unsynced_bytes(&self) -> usize {
+        self.unsynced.len()
+    }
+
+    /// How many segments were given up because they could not be synced, since the journal was opened. Above 0, look at the disk.
+    pub fn given_up_segments(&self) -> u64 {
+        self.given_up
+    }
+
+    fn hand_over(&mut self) -> Result<(), Error> {
+        if self.written == self.appended {
+            return Ok(());
+        }
+        self.close_full_segment();
+        if let Tail::Closed = self.tail {
+            self.begin_segment()?;
+        }
+        self.write_out()
+    }
+
+    fn close_full_segment(&mut self) {
+        if self.segments.back().is_some_and(|last| last.bytes >= self.options.segment_bytes) {
+            // Synced first: damage in a segment that is not the last one is never taken for a torn tail. If it fails, the segment is
+            // given up, and the next one holds what it should have held.
+            if self.flush().is_ok() {
+                self.tail = Tail::Closed;
+            }
+        }
+    }
+
+    /// Makes the file of the next segment, with a header that is on the disk before the first record is written.
+    fn begin_segment(&mut self) -> Result<(), Error> {
+        let first = self.synced.next();
+        if let Some(given_up) = self.segments.pop_back_if(|last| last.first == first) {
+            // Nothing in it was ever synced. A disk that keeps refusing must not be filled with its remains.
+            let _ = self.disk.remove(&file_name(given_up.number));
+        }
+        let number = self.segments.back().map_or(1, |last| last.number + 1);
+        let name = file_name(number);
+        let file = self.disk.create(&name).map_err(|error| self.failed("create", &name, error))?;
+        let header = Header { version: VERSION, number, first: first.0, salt: self.salt }.encode();
+        let made = write_all(&self.disk, &file, &header, 0)
+            .and_then(|()| self.disk.sync(&file))
+            .and_then(|()| self.disk.sync_directory());
+        if let Err(error) = made {
+            // If it stays, the next attempt empties it, or the next start finds a segment without records.
+            let _ = self.disk.remove(&name);
+            return Err(self.failed("begin", &name, error));
+        }
+        self.segments.push_back(Segment { number, first, bytes: HEADER_BYTES as u64 });
+        self.tail = Tail::Open(file);
+        Ok(())
+    }
+
+    /// Writes what memory holds beyond `written` to the end of the tail; what was half written is cut off again.
+    fn write_out(&mut self) -> Result<(), Error> {
+        let (Tail::Open(file), Some(last)) = (&self.tail, self.segments.back_mut()) else { return Ok(()) };
+        let (offset, bytes) = (last.bytes, &self.unsynced[self.written_bytes..]);
+        match write_all(&self.disk, file, bytes, offset) {
+            Ok(()) => {
+                last.bytes += bytes.len() as u64;
+                self.written_bytes = self.unsynced.len();
+                self.written = self.appended;
+                Ok(())
+            }
+            Err(error) => {
+                let name = file_name(last.number);
+                if self.disk.truncate(file, offset).is_err() {
+                    self.give_up();
+                }
+                Err(self.failed("write", &name, error))
+            }
+        }
+    }
+
+    /// Syncs what was written. On failure the segment is given up.
+    fn flush(&mut self) -> Result<(), Error> {
+        let (Tail::Open(file), Some(last)) = (&self.tail, self.segments.back()) else { return Ok(()) };
+        if let Err(error) = self.disk.sync(file) {
+            let name = file_name(last.number);
+            self.give_up();
+            return Err(self.failed("sync", &name, error));
+        }
+        self.unsynced.drain(..self.written_bytes);
+        self.written_bytes = 0;
+        self.synced = self.written;
+        Ok(())
+    }
+
+    /// Leaves the last segment as it is, for good: the next one replaces all of it that was not synced.
+    fn give_up(&mut self) {
+        self.tail = Tail::Closed;
+        self.written_bytes = 0;
+        self.written = self.synced;
+        self.given_up += 1;
+    }
+
+    fn failed(&self, doing: &'static str, name: &str, source: io::Error) -> Error {
+        Error::Io { doing, path: self.disk.path(name), source }
+    }
+}
+
+fn write_all<D: Disk>(disk: &D, file: &D::File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match disk.write_at(file, bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(taken) => {
+                bytes = &bytes[taken..];
+                offset += taken as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

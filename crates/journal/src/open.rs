@@ -1,0 +1,191 @@
+//! Opening a journal: reading all of it, cutting what was torn, refusing what is damaged.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::disk::{Disk, LOCK};
+use crate::error::Error;
+use crate::format::{HEADER_BYTES, Header, VERSION, file_name, number_of};
+use crate::journal::{Journal, Options, Position, Segment, Tail};
+use crate::read::{Found, Reader};
+
+/// What was found when a journal was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// How many records were read.
+    pub records: u64,
+    /// The first record that is there; if there is none, the next to be appended.
+    pub first: Position,
+    /// The last record that is there; if there is none, the one before `first`.
+    pub last: Position,
+    /// What was cut because it was never whole: the end of the last segment, or a segment that was just being made.
+    pub cut: Vec<Cut>,
+    /// Files in the directory that are not the journal's. They were left alone.
+    pub strangers: Vec<PathBuf>,
+}
+
+/// A torn tail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The segment.
+    pub file: PathBuf,
+    /// Where the last whole record ended. 0: the whole file was removed.
+    pub offset: u64,
+    /// How many bytes stood behind it.
+    pub bytes: u64,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cut a torn tail of {} bytes off {} at offset {}", self.bytes, self.file.display(), self.offset)
+    }
+}
+
+impl<D: Disk> Journal<D> {
+    /// Opens the journal in `disk`, or begins one. Each record that is there goes to `on_record`, in order, with its position.
+    ///
+    /// A torn tail of the last segment is cut, damage anywhere else is an error; [the crate's documentation](crate#opening) says where the
+    /// border is. What was read is synced before this returns.
+    pub fn open(
+        disk: D,
+        options: Options,
+        on_record: &mut dyn FnMut(Position, &[u8]),
+    ) -> Result<(Journal<D>, Opened), Error> {
+        let options = options.within_bounds();
+        let Some(lock) = disk.lock().map_err(|error| failed(&disk, "lock", LOCK, error))? else {
+            return Err(Error::Locked { path: disk.path(LOCK) });
+        };
+        let mut opened = Opened::default();
+        let headers = read_headers(&disk, &mut opened)?;
+        // A process that was killed may have made the last file without syncing the list.
+        disk.sync_directory().map_err(|error| failed(&disk, "sync the directory of", LOCK, error))?;
+
+        let mut segments = VecDeque::new();
+        let mut tail = Tail::Closed;
+        let mut next = headers.first().map_or(1, |header| header.first);
+        opened.first = Position(next);
+        for (index, header) in headers.iter().enumerate() {
+            let until = headers.get(index + 1).map(|following| following.first);
+            let (bytes, file) = read_segment(&disk, header, until, &mut next, &mut opened.cut, on_record)?;
+            segments.push_back(Segment { number: header.number, first: Position(header.first), bytes });
+            tail = Tail::Open(file);
+        }
+        opened.last = Position(next - 1);
+        opened.records = next - opened.first.0;
+        let salt = headers.last().map_or(options.salt, |header| header.salt);
+        Ok((Journal::start(disk, lock, options, segments, tail, (salt, opened.last)), opened))
+    }
+}
+
+/// Reads the headers of all segments, in order. A last one that was never finished is removed.
+fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<Vec<Header>, Error> {
+    let mut numbers = Vec::new();
+    for name in disk.list().map_err(|error| failed(disk, "list the directory of", LOCK, error))? {
+        match number_of(&name) {
+            Some(number) => numbers.push(number),
+            None if name == LOCK => {}
+            None => opened.strangers.push(disk.path(&name)),
+        }
+    }
+    numbers.sort_unstable();
+    opened.strangers.sort_unstable();
+
+    let mut headers: Vec<Header> = Vec::new();
+    for (index, &number) in numbers.iter().enumerate() {
+        let name = file_name(number);
+        if index > 0 && numbers[index - 1] + 1 != number {
+            let missing = file_name(numbers[index - 1] + 1);
+            return Err(damaged(disk, &missing, 0, "this segment", "no such file"));
+        }
+        match read_header(disk, &name)? {
+            Ok(header) if header.version != VERSION => {
+                let expected = format!("version {VERSION} of the format");
+                return Err(damaged(disk, &name, 0, &expected, format!("version {}", header.version)));
+            }
+            Ok(header) if header.number != number => {
+                let found = format!("the one of segment {}", header.number);
+                return Err(damaged(disk, &name, 0, "the header of this segment", found));
+            }
+            Ok(header) => headers.push(header),
+            // The header is on the disk before the first record is written: without more bytes, there was none.
+            Err((_, bytes)) if index + 1 == numbers.len() && bytes <= HEADER_BYTES as u64 => {
+                disk.remove(&name).map_err(|error| failed(disk, "remove", &name, error))?;
+                opened.cut.push(Cut { file: disk.path(&name), offset: 0, bytes });
+            }
+            Err((found, _)) => return Err(damaged(disk, &name, 0, "the header of a segment", found)),
+        }
+    }
+    if let Some(pair) = headers.windows(2).find(|pair| pair[0].first > pair[1].first) {
+        let expected = format!("a first record not before {}", pair[0].first);
+        return Err(damaged(disk, &file_name(pair[1].number), 0, &expected, pair[1].first.to_string()));
+    }
+    Ok(headers)
+}
+
+/// The header; or what is there instead and how many bytes the file has, counted a little beyond a header.
+fn read_header<D: Disk>(disk: &D, name: &str) -> Result<Result<Header, (String, u64)>, Error> {
+    let file = disk.open(name).map_err(|error| failed(disk, "open", name, error))?;
+    let mut reader = Reader::new(disk, &file);
+    let header = reader.header().map_err(|error| failed(disk, "read", name, error))?;
+    let more = !matches!(reader.record(0).map_err(|error| failed(disk, "read", name, error))?, Found::End);
+    Ok(header.map_err(|found| (found, reader.offset() + u64::from(more))))
+}
+
+/// Reads the records of a segment, from `next` on, which it moves. Returns how long it is now, and the file.
+///
+/// `until` is where the next segment begins. What this one holds from there on was given up, and stays unread.
+fn read_segment<D: Disk>(
+    disk: &D,
+    header: &Header,
+    until: Option<u64>,
+    next: &mut u64,
+    cut: &mut Vec<Cut>,
+    on_record: &mut dyn FnMut(Position, &[u8]),
+) -> Result<(u64, D::File), Error> {
+    let name = file_name(header.number);
+    let unread = |error| failed(disk, "read", &name, error);
+    let file = disk.open(&name).map_err(|error| failed(disk, "open", &name, error))?;
+    let mut reader = Reader::new(disk, &file);
+    // The header was checked before; this steps over it.
+    let _ = reader.header().map_err(unread)?;
+    while until != Some(*next) {
+        let found = match reader.record(header.salt).map_err(unread)? {
+            Found::Record(frame) if frame.sequence == *next => {
+                on_record(Position(*next), reader.take(&frame));
+                *next += 1;
+                continue;
+            }
+            Found::Record(frame) => format!("record {}", frame.sequence),
+            Found::End => "the end of the file".into(),
+            Found::Rubbish => "bytes that are no whole record".into(),
+        };
+        let offset = reader.offset();
+        if until.is_some() {
+            return Err(damaged(disk, &name, offset, &format!("record {next}"), found));
+        }
+        if reader.proves_synced(*next, header.salt).map_err(unread)? {
+            let expected = format!("record {next}, which was synced before a later one was appended");
+            return Err(damaged(disk, &name, offset, &expected, found));
+        }
+        let end = reader.offset();
+        if end > offset {
+            disk.truncate(&file, offset).map_err(|error| failed(disk, "cut", &name, error))?;
+            cut.push(Cut { file: disk.path(&name), offset, bytes: end - offset });
+        } else {
+            // The process before may have been killed without a sync.
+            disk.sync(&file).map_err(|error| failed(disk, "sync", &name, error))?;
+        }
+        return Ok((offset, file));
+    }
+    Ok((reader.offset(), file))
+}
+
+fn failed<D: Disk>(disk: &D, doing: &'static str, name: &str, source: io::Error) -> Error {
+    Error::Io { doing, path: disk.path(name), source }
+}
+
+fn damaged<D: Disk>(disk: &D, name: &str, offset: u64, expected: &str, found: impl Into<String>) -> Error {
+    Error::Damaged { file: disk.path(name), offset, expected: expected.into(), found: found.into() }
+}
