@@ -88,3 +88,64 @@ impl Outcome {
 pub(super) const POOL_CONNECTIONS: usize = 64;
 /// What may wait for one of them, in bytes.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::engine::poll::Poll;
+    use crate::engine::reader::Reader;
+    use crate::engine::tally::Tally;
+    use crate::engine::target::Target;
+    use crate::run::Transport;
+
+    fn request(session: usize, bytes: usize) -> Request {
+        Request { errand: Errand { session, vital: session == 0 }, bytes: vec![b'x'; bytes] }
+    }
+
+    fn shared(listener: &TcpListener) -> Shared {
+        let url = format!("http://{}", listener.local_addr().expect("address"));
+        let reader = Reader::new(Tally::new(0, 1, 1, std::iter::empty()));
+        let target = Target::resolve(&url, "/cometd").expect("a URL");
+        Shared::new(target, Transport::LongPolling, Poll::new().expect("epoll"), reader)
+    }
+
+    #[test]
+    fn what_waits_for_a_connection_has_a_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+        let shared = shared(&listener);
+        let mut pool = Pool::new(2, 100);
+        assert!(!Pool::new(0, 0).has_room(0), "nothing goes through a pool without connections");
+        assert!(pool.has_room(1));
+        for _ in 0..17 {
+            pool.send(request(1, 1024 * 1024), &shared);
+        }
+        assert!(!pool.has_room(1) && !pool.has_room(3), "the same connection");
+        assert!(pool.has_room(0) && pool.has_room(2), "another one");
+        pool.close();
+        assert!(pool.has_room(1));
+    }
+
+    #[test]
+    fn errands_of_a_server_that_is_not_there_come_back() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+        let mut shared = shared(&listener);
+        drop(listener);
+        let mut pool = Pool::new(1, 100);
+        let mut lost = Vec::new();
+        for session in 0..3 {
+            lost.extend(pool.send(request(session, 10), &shared).lost);
+        }
+        let mut ready = Vec::new();
+        while lost.len() < 3 {
+            shared.poll.wait(std::time::Duration::from_secs(1), &mut ready).expect("waited");
+            for ready in &ready {
+                let outcome = pool.step((ready.token - 100) as usize, ready, &mut shared);
+                assert!(matches!(outcome.trouble, Some(Trouble::Unreachable(_))), "{outcome:?}");
+                lost.extend(outcome.lost);
+            }
+        }
+        assert_eq!(lost.iter().map(|errand| errand.session).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+}

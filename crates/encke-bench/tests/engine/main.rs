@@ -2,6 +2,7 @@
 
 mod crowds;
 mod failures;
+mod odd_servers;
 mod reconnect;
 
 use std::time::{Duration, Instant};

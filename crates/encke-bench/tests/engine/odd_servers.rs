@@ -1,0 +1,114 @@
+//! Servers that do what real ones seldom do; limits.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use encke_bench::engine::{Crowd, Publication};
+use encke_bench::problem::Problem;
+use encke_bench::run::{CrowdSpec, Transport};
+use websocket::{Opcode, frame, handshake};
+
+use crate::{open, spec, turn_until};
+
+/// A server that upgrades its one client and then does as it is told.
+fn upgrading(then: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+    let address = listener.local_addr().expect("address");
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("accepted");
+        let lines = BufReader::new(stream.try_clone().expect("cloned")).lines();
+        let head: Vec<_> = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+        let key = head.iter().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).expect("a key");
+        let accept = handshake::accept(key);
+        let answer = format!("HTTP/1.1 101 Switching Protocols\r\nsec-websocket-accept:{accept}\r\n\r\n");
+        (&stream).write_all(answer.as_bytes()).expect("upgraded");
+        then(stream);
+    });
+    address
+}
+
+/// To close with something unread would be a reset, which overtakes what was sent.
+fn wait_for_end(stream: TcpStream) {
+    let _ = BufReader::new(stream).lines().count();
+}
+
+fn one_raw_client(address: SocketAddr) -> Result<Crowd, Problem> {
+    open(&CrowdSpec { publishers: 0, ..spec(&format!("ws://{address}"), Transport::Raw, 1, 1) })
+}
+
+/// The one session is lost for this reason, be it while the crowd is still opening.
+fn assert_lost(address: SocketAddr, reason: &str) {
+    match one_raw_client(address) {
+        Ok(mut crowd) => {
+            turn_until(&mut crowd, |crowd| crowd.counts().dropped == 1);
+            assert_eq!(crowd.first_loss(), Some(reason));
+        }
+        Err(problem) => assert!(problem.to_string().contains(reason), "{problem}"),
+    }
+}
+
+fn joined() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::message(Opcode::Text, b"+00000", &mut bytes);
+    bytes
+}
+
+#[test]
+fn a_message_in_several_frames_with_a_ping_between_is_put_together() {
+    let address = upgrading(|mut stream| {
+        let mut bytes = vec![0x01, 3];
+        bytes.extend_from_slice(b"+00");
+        frame::message(Opcode::Ping, b"?", &mut bytes);
+        bytes.extend_from_slice(&[0x00, 1, b'0', 0x80, 2, b'0', b'0']);
+        // One by one, as slow networks may bring them.
+        for byte in bytes {
+            stream.write_all(&[byte]).expect("sent");
+        }
+        let mut close = Vec::new();
+        frame::close(1001, "bye", &mut close);
+        stream.write_all(&close).expect("sent");
+        wait_for_end(stream);
+    });
+    assert_lost(address, "closed the WebSocket: 1001 bye");
+}
+
+#[test]
+fn a_message_without_end_is_not_kept() {
+    let address = upgrading(|mut stream| {
+        stream.write_all(&joined()).expect("sent");
+        let _ = stream.write_all(&[0x81, 127, 0, 0, 0, 1, 0, 0, 0, 0]);
+        while stream.write_all(&[b'x'; 65_536]).is_ok() {}
+    });
+    assert_lost(address, "sent a message over 16777216 bytes");
+}
+
+#[test]
+fn what_a_server_does_not_read_is_not_kept_without_limit() {
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let address = upgrading(move |mut stream| {
+        stream.write_all(&joined()).expect("sent");
+        let _ = wait.recv();
+    });
+    let mut crowd = one_raw_client(address).expect("open");
+    let batch = [Publication { room: 0, planned_us: 0 }; 100];
+    let refused = (0..10_000).find_map(|_| crowd.publish(0, &batch, 1000).err());
+    assert!(matches!(&refused, Some(Problem::Server(text)) if text.contains("too many wait")), "{refused:?}");
+    assert_eq!(crowd.counts().connected, 1);
+    drop(done);
+}
+
+#[test]
+fn a_masked_frame_and_strange_text_end_the_session() {
+    for (bytes, reason) in [
+        (&[0x81, 0x80 | 2, 1, 2, 3, 4, 0, 0][..], "sent a masked frame"),
+        (&[0x82, 1, 0], "sent a frame that begins with 0x82"),
+        (b"\x81\x05hello", "sent neither data nor what was joined: \"hello\""),
+    ] {
+        let address = upgrading(move |mut stream| {
+            stream.write_all(&joined()).expect("sent");
+            stream.write_all(bytes).expect("sent");
+            wait_for_end(stream);
+        });
+        assert_lost(address, reason);
+    }
+}
