@@ -22,6 +22,8 @@ pub enum BayeuxError {
     ChannelMissing,
     /// The `ext` field is no object.
     ExtInvalid,
+    /// A subscribe wants to begin at what is no position.
+    ReplayInvalid,
     /// No session has this client id, or none is known to whoever sent it. Clients recover by a new handshake.
     SessionUnknown,
     /// The policy lets this client have no session.
@@ -56,6 +58,8 @@ pub enum BayeuxError {
     CustomFieldsMax,
     /// One subscribe names more channels than allowed.
     SubscriptionNamesMax,
+    /// A subscribe names positions of more channels, or replays more channels, than allowed.
+    ReplayChannelsMax,
     /// The session has as many subscriptions as allowed.
     SubscriptionsMax,
     /// The server has as many sessions as allowed.
@@ -76,6 +80,7 @@ impl BayeuxError {
             BayeuxError::MessageNotObject => "400::message_not_object",
             BayeuxError::ChannelMissing => "400::channel_missing",
             BayeuxError::ExtInvalid => "400::ext_invalid",
+            BayeuxError::ReplayInvalid => "400::replay_invalid",
             BayeuxError::SessionUnknown => "402::session_unknown",
             BayeuxError::HandshakeDenied => "403::handshake_denied",
             BayeuxError::SubscribeDenied => "403:denied_by_security_policy:subscribe_denied",
@@ -93,6 +98,7 @@ impl BayeuxError {
             BayeuxError::ChannelTooDeep => "413::channel_too_deep",
             BayeuxError::CustomFieldsMax => "413::custom_fields_max",
             BayeuxError::SubscriptionNamesMax => "413::subscription_names_max",
+            BayeuxError::ReplayChannelsMax => "413::replay_channels_max",
             BayeuxError::SubscriptionsMax => "413::subscriptions_max",
             BayeuxError::SessionsMax => "413::sessions_max",
             BayeuxError::ChannelsMax => "413::channels_max",

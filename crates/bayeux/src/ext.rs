@@ -1,9 +1,12 @@
-//! What extensions put on the wire: acknowledgement, timesync and timestamp. The others (activity, reload, binary) need
+//! What extensions put on the wire: acknowledgement, replay, timesync and timestamp. The others (activity, reload, binary) need
 //! nothing here: the server forwards `ext` and `data` as they are.
+
+mod replay;
 
 use crate::json;
 
 pub use crate::json::member;
+pub use replay::{Place, Position, Positions, offers_replay};
 
 /// A timesync request: `"ext":{"timesync":{"tc":…,"l":…,"o":…}}`, in milliseconds.
 ///
@@ -55,7 +58,7 @@ pub fn offers_ack(raw_ext: &str) -> bool {
 /// The number of the last batch that a client has received, in the raw `ext` of its connect: `"ext":{"ack":7}`. Old clients
 /// begin with -1, newer ones with 0; `None` where there is no integer.
 pub fn acknowledged(raw_ext: &str) -> Option<i64> {
-    member(raw_ext, "ack").and_then(json::integer)
+    member(raw_ext, "ack")?.parse().ok()
 }
 
 /// The text of a `timestamp` field: ISO 8601 in GMT, as in `2009-02-13T23:31:30.123Z`, without quotes.

@@ -1,0 +1,349 @@
+//! The replay extension, as Salesforce's clients speak it, with an epoch and a word about what is lost.
+//!
+//! A client that offers it at its handshake (`"ext":{"replay":true}`) may say with each subscription from where on it wants a
+//! channel's messages: `"ext":{"replay":{"/a":-1}}`. Every message of a channel with a history then says where it stands:
+//! `"data":{"event":{"replayId":7},…}`, and the same in `ext.replay` with the epoch.
+
+use std::borrow::Cow;
+
+use crate::error::BayeuxError;
+use crate::json::{decode_string, member, members};
+
+/// From where on a client wants the messages of a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Position<'a> {
+    /// From now on: -1.
+    Now,
+    /// All that is kept: -2.
+    Kept,
+    /// What comes after this message.
+    After {
+        /// Its number.
+        id: u64,
+        /// The epoch it was heard in, if the client has kept that, too.
+        epoch: Option<Cow<'a, str>>,
+    },
+}
+
+/// The positions in the `ext` of a subscribe.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Positions<'a> {
+    lone: Option<Position<'a>>,
+    named: Vec<(Cow<'a, str>, Position<'a>)>,
+}
+
+/// Where a message stands in the history of its channel.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The epoch, of characters that need no escapes.
+    pub epoch: &'a str,
+    /// Its number.
+    pub id: u64,
+    /// When it was published, as [`timestamp`](super::timestamp) writes it.
+    pub created: &'a str,
+    /// The first and the last of the messages before it that the client wanted and that are gone.
+    pub lost: Option<(u64, u64)>,
+}
+
+/// Whether the raw `ext` of a handshake offers the replay extension.
+pub fn offers_replay(raw_ext: &str) -> bool {
+    member(raw_ext, "replay") == Some("true")
+}
+
+impl<'a> Positions<'a> {
+    /// The positions in a raw `ext`; none where it has no `replay`, or only says that the client can do it.
+    ///
+    /// # Errors
+    /// [`BayeuxError::ReplayInvalid`] for what is no position, [`BayeuxError::ReplayChannelsMax`] for more than `max`.
+    pub fn read(raw_ext: Option<&'a str>, max: usize) -> Result<Positions<'a>, BayeuxError> {
+        let mut positions = Positions::default();
+        let Some(raw) = raw_ext.and_then(|ext| member(ext, "replay")) else { return Ok(positions) };
+        if matches!(raw, "true" | "false" | "null") {
+            return Ok(positions);
+        }
+        if !raw.starts_with('{') {
+            positions.lone = Some(position(raw).ok_or(BayeuxError::ReplayInvalid)?);
+            return Ok(positions);
+        }
+        for (name, raw) in members(raw) {
+            if positions.named.len() == max {
+                return Err(BayeuxError::ReplayChannelsMax);
+            }
+            let name = name.decode().ok_or(BayeuxError::ReplayInvalid)?;
+            positions.named.push((name, position(raw).ok_or(BayeuxError::ReplayInvalid)?));
+        }
+        Ok(positions)
+    }
+
+    /// The position for a subscription to this channel or pattern.
+    pub fn of(&self, name: &str) -> &Position<'a> {
+        self.named(name).or(self.lone.as_ref()).unwrap_or(&Position::Now)
+    }
+
+    /// The position that stands by this name; of several the last.
+    pub fn named(&self, name: &str) -> Option<&Position<'a>> {
+        self.named.iter().rev().find(|(of, _)| of == name).map(|(_, position)| position)
+    }
+
+    /// The names that positions stand by.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.named.iter().map(|(name, _)| name.as_ref())
+    }
+}
+
+/// A number, a number as a string, or `{"id":…,"epoch":…}`.
+fn position(raw: &str) -> Option<Position<'_>> {
+    if raw.starts_with('{') {
+        let number = numbered(member(raw, "id")?)?;
+        let epoch = match member(raw, "epoch") {
+            None | Some("null") => None,
+            Some(epoch) => Some(decode_string(epoch)?),
+        };
+        return Some(match number {
+            Position::After { id, .. } => Position::After { id, epoch },
+            special => special,
+        });
+    }
+    numbered(raw)
+}
+
+fn numbered(raw: &str) -> Option<Position<'static>> {
+    let text = if raw.starts_with('"') { decode_string(raw)? } else { Cow::Borrowed(raw) };
+    match text.parse::<i64>().ok()? {
+        -1 => Some(Position::Now),
+        -2 => Some(Position::Kept),
+        id => Some(Position::After { id: u64::try_from(id).ok()?, epoch: None }),
+    }
+}
+
+impl Place<'_> {
+    /// Appends `message`, a delivered message as [`Publication`](crate::Publication) writes it, with this place told in its
+    /// `data` and `ext`. All else stays as it is, to the last byte.
+    pub fn write(&self, message: &str, out: &mut Vec<u8>) {
+        out.push(b'{');
+        let (mut has_data, mut has_ext) = (false, false);
+        for (key, value) in members(message) {
+            comma(out);
+            put(out, &[key.raw(), ":"]);
+            match key.raw() {
+                "\"data\"" => {
+                    has_data = true;
+                    self.write_data(value, out);
+                }
+                "\"ext\"" => {
+                    has_ext = true;
+                    self.write_ext(value, out);
+                }
+                _ => put(out, &[value]),
+            }
+        }
+        if !has_data {
+            put(out, &[",\"data\":{\"event\":"]);
+            self.write_event(out);
+            out.push(b'}');
+        }
+        if !has_ext {
+            put(out, &[",\"ext\":"]);
+            self.write_ext("{}", out);
+        }
+        out.push(b'}');
+    }
+
+    fn write_data(&self, data: &str, out: &mut Vec<u8>) {
+        let is_object = data.starts_with('{');
+        let event = if is_object { member(data, "event") } else { None };
+        match event {
+            None if is_object => {
+                put(out, &["{\"event\":"]);
+                self.write_event(out);
+                put(out, &[separator(data), &data[1..]]);
+            }
+            Some(event) if event.starts_with('{') && member(event, "replayId").is_none() => {
+                // Both are slices of one text.
+                let inside = event.as_ptr().addr() - data.as_ptr().addr() + 1;
+                let id = self.id.to_string();
+                put(out, &[&data[..inside], "\"replayId\":", &id, separator(event), &data[inside..]]);
+            }
+            _ => {
+                put(out, &["{\"event\":"]);
+                self.write_event(out);
+                put(out, &[",\"payload\":", data, "}"]);
+            }
+        }
+    }
+
+    fn write_event(&self, out: &mut Vec<u8>) {
+        put(out, &["{\"replayId\":", &self.id.to_string(), ",\"createdDate\":\"", self.created, "\"}"]);
+    }
+
+    fn write_ext(&self, ext: &str, out: &mut Vec<u8>) {
+        if member(ext, "replay").is_none() {
+            let inside = ext.trim_end().strip_suffix('}').unwrap_or("{");
+            put(out, &[inside, separator(ext)]);
+        } else {
+            // A publisher must not speak of places: what is here is the server's word.
+            out.push(b'{');
+            for (key, value) in members(ext).filter(|(key, _)| !key.is("replay")) {
+                comma(out);
+                put(out, &[key.raw(), ":", value]);
+            }
+            comma(out);
+        }
+        put(out, &["\"replay\":{\"epoch\":\"", self.epoch, "\",\"id\":", &self.id.to_string()]);
+        if let Some((from, to)) = self.lost {
+            put(out, &[",\"lost\":{\"from\":", &from.to_string(), ",\"to\":", &to.to_string(), "}"]);
+        }
+        put(out, &["}}"]);
+    }
+}
+
+/// A comma, unless something has just begun.
+fn comma(out: &mut Vec<u8>) {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+}
+
+/// What stands between a new member and those of this object.
+fn separator(object: &str) -> &'static str {
+    if members(object).next().is_some() { "," } else { "" }
+}
+
+fn put(out: &mut Vec<u8>, parts: &[&str]) {
+    for part in parts {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(message: &str) -> String {
+        let mut out = Vec::new();
+        Place { epoch: "e", id: 7, created: "T", lost: None }.write(message, &mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn a_place_is_told_in_data_and_ext_and_nothing_else_changes() {
+        let event = r#""event":{"replayId":7,"createdDate":"T"}"#;
+        let ext = r#""replay":{"epoch":"e","id":7}"#;
+        for (message, data, ext) in [
+            (
+                r#"{"channel":"/a","data":{"n":12345678901234567890}}"#,
+                format!("{{{event},\"n\":12345678901234567890}}"),
+                format!("{{{ext}}}"),
+            ),
+            (r#"{"channel":"/a","data":{}}"#, format!("{{{event}}}"), format!("{{{ext}}}")),
+            (r#"{"channel":"/a","data":{ }}"#, format!("{{{event} }}"), format!("{{{ext}}}")),
+            (r#"{"channel":"/a","data":null}"#, format!("{{{event},\"payload\":null}}"), format!("{{{ext}}}")),
+            (r#"{"channel":"/a","data":[1]}"#, format!("{{{event},\"payload\":[1]}}"), format!("{{{ext}}}")),
+            (r#"{"channel":"/a"}"#, format!("{{{event}}}"), format!("{{{ext}}}")),
+            (
+                r#"{"channel":"/a","data":{"event":{"x":1},"y":2}}"#,
+                r#"{"event":{"replayId":7,"x":1},"y":2}"#.into(),
+                format!("{{{ext}}}"),
+            ),
+            (r#"{"channel":"/a","data":{"event":{}}}"#, r#"{"event":{"replayId":7}}"#.into(), format!("{{{ext}}}")),
+            (
+                r#"{"channel":"/a","data":{"\u0065vent":{}}}"#,
+                r#"{"\u0065vent":{"replayId":7}}"#.into(),
+                format!("{{{ext}}}"),
+            ),
+            (
+                r#"{"channel":"/a","data":{"event":3}}"#,
+                format!("{{{event},\"payload\":{{\"event\":3}}}}"),
+                format!("{{{ext}}}"),
+            ),
+            (
+                r#"{"channel":"/a","data":{"event":{"replayId":1}}}"#,
+                format!("{{{event},\"payload\":{{\"event\":{{\"replayId\":1}}}}}}"),
+                format!("{{{ext}}}"),
+            ),
+            (
+                r#"{"channel":"/a","data":{},"ext":{"b":[1.50] }}"#,
+                format!("{{{event}}}"),
+                format!("{{\"b\":[1.50] ,{ext}}}"),
+            ),
+            (
+                r#"{"channel":"/a","data":{},"ext":{"replay":9,"b":1}}"#,
+                format!("{{{event}}}"),
+                format!("{{\"b\":1,{ext}}}"),
+            ),
+            (r#"{"channel":"/a","data":{},"ext":{"replay":9}}"#, format!("{{{event}}}"), format!("{{{ext}}}")),
+        ] {
+            assert_eq!(placed(message), format!("{{\"channel\":\"/a\",\"data\":{data},\"ext\":{ext}}}"));
+        }
+        let custom = r#"{"channel":"/a","data":{},"timestamp":"t","id":"4","x":1e400}"#;
+        assert_eq!(
+            placed(custom),
+            format!(
+                "{{\"channel\":\"/a\",\"data\":{{{event}}},\"timestamp\":\"t\",\"id\":\"4\",\"x\":1e400,\"ext\":{{{ext}}}}}"
+            )
+        );
+    }
+
+    #[test]
+    fn what_is_lost_is_said_with_the_next_message() {
+        let mut out = Vec::new();
+        Place { epoch: "e", id: 7, created: "T", lost: Some((3, 6)) }.write(r#"{"channel":"/a","data":1}"#, &mut out);
+        assert!(
+            String::from_utf8_lossy(&out)
+                .ends_with(r#""ext":{"replay":{"epoch":"e","id":7,"lost":{"from":3,"to":6}}}}"#)
+        );
+    }
+
+    #[test]
+    fn positions_are_numbers_strings_or_objects() {
+        let after = |id, epoch: Option<&'static str>| Position::After { id, epoch: epoch.map(Cow::Borrowed) };
+        for (raw, position) in [
+            ("-1", Position::Now),
+            ("\"-2\"", Position::Kept),
+            ("0", after(0, None)),
+            ("\"17\"", after(17, None)),
+            (r#"{"id":17,"epoch":"e"}"#, after(17, Some("e"))),
+            (r#"{"id":"17"}"#, after(17, None)),
+            (r#"{"id":-1,"epoch":null}"#, Position::Now),
+        ] {
+            let ext = format!("{{\"replay\":{{\"/a\":{raw},\"/b\":-1}}}}");
+            assert_eq!(Positions::read(Some(&ext), 2).map(|p| p.of("/a").clone()), Ok(position), "{raw}");
+        }
+        let lone = Positions::read(Some(r#"{"replay":"5"}"#), 2).expect("a position");
+        assert_eq!((lone.of("/x"), lone.named("/x")), (&after(5, None), None));
+        for ext in [None, Some("{}"), Some(r#"{"replay":true}"#), Some(r#"{"replay":{}}"#), Some(r#"{"replay":null}"#)]
+        {
+            assert_eq!(Positions::read(ext, 2).map(|p| p.of("/a").clone()), Ok(Position::Now));
+        }
+    }
+
+    #[test]
+    fn what_is_no_position_is_refused() {
+        for raw in [
+            "-3",
+            "1.5",
+            "1e3",
+            "99999999999999999999",
+            "\"\"",
+            "\"x\"",
+            "[]",
+            "true",
+            "null",
+            "{}",
+            r#"{"id":1,"epoch":2}"#,
+            "\"\\ud800\"",
+        ] {
+            let ext = format!("{{\"replay\":{{\"/a\":{raw}}}}}");
+            assert_eq!(Positions::read(Some(&ext), 2), Err(BayeuxError::ReplayInvalid), "{raw}");
+        }
+        for raw in ["-3", "[]", "\"x\"", "0.5"] {
+            assert_eq!(
+                Positions::read(Some(&format!("{{\"replay\":{raw}}}")), 2),
+                Err(BayeuxError::ReplayInvalid),
+                "{raw}"
+            );
+        }
+        let many = r#"{"replay":{"/a":1,"/b":1,"/c":1}}"#;
+        assert_eq!(Positions::read(Some(many), 2), Err(BayeuxError::ReplayChannelsMax));
+    }
+}
