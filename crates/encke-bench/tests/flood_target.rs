@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn start(io: Io, connections_max: u32) -> FloodTarget {
     let chunk_every = Duration::from_millis(50);
-    let options = Options { io, port: 0, chunk_every, connections_max, stack: 64 * 1024 };
+    let options = Options { io, port: 0, chunk_every, connections_max: Some(connections_max), stack: 64 * 1024 };
     FloodTarget::start(&options, Say::Nothing).expect("a target")
 }
 

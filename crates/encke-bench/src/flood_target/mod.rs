@@ -43,9 +43,9 @@ pub struct Options {
     /// The time between chunks
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration)]
     pub chunk_every: Duration,
-    /// Connections at a time; more are answered with 503
-    #[arg(long, value_name = "N", default_value = "100k", value_parser = parse::count)]
-    pub connections_max: u32,
+    /// Connections at a time; more are answered with 503 [default: what the limit of open files allows]
+    #[arg(long, value_name = "N", value_parser = parse::count)]
+    pub connections_max: Option<u32>,
     /// The stack of each thread of --io threads
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = stack)]
     pub stack: u32,
@@ -113,12 +113,13 @@ impl FloodTarget {
             Problem::Machine(format!("cannot listen on 127.0.0.1:{}: {}", options.port, words(&error)))
         })?;
         let address = listener.local_addr()?;
-        let wanted = u64::from(options.connections_max) + OTHER_FILES;
-        let files = machine::files_max().min(wanted);
-        machine::allow_files(files)?;
+        let files = machine::files_max();
+        let room = files.saturating_sub(OTHER_FILES);
+        let wanted = options.connections_max.map_or(room, u64::from);
+        machine::allow_files(files.min(wanted.saturating_add(OTHER_FILES)))?;
         let state = Arc::new(State {
             chunk_every: options.chunk_every,
-            connections_max: files.saturating_sub(OTHER_FILES) as usize,
+            connections_max: usize::try_from(wanted.min(room)).unwrap_or(usize::MAX),
             stack_bytes: options.stack as usize,
             connections: AtomicUsize::new(0),
             troubled: AtomicBool::new(false),
@@ -129,8 +130,7 @@ impl FloodTarget {
             Io::Threads => threads::start(listener, state.clone())?,
         }
         state.tell(&format!("listening on http://{address}"));
-        if files < wanted {
-            let room = state.connections_max;
+        if wanted > room {
             state.complain(&format!("the system's limit of open files allows {room} connections (ulimit -Hn)"));
         }
         Ok(FloodTarget { address, state })

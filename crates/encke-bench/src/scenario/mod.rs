@@ -4,6 +4,8 @@
 
 mod broadcast;
 mod chat;
+mod flood;
+mod http;
 mod idle;
 mod open;
 mod parts;
@@ -74,6 +76,8 @@ pub const ALL: &[Entry] = &[
     entry::<throughput::Throughput>(),
     entry::<random_channel::RandomChannel>(),
     entry::<request_reply::RequestReply>(),
+    entry::<flood::Flood>(),
+    entry::<http::Http>(),
     entry::<reconnect::Reconnect>(),
     entry::<soak::Soak>(),
     entry::<broadcast::Broadcast>(),

@@ -1,0 +1,103 @@
+//! `flood`: streaming responses opened at a fixed rate, each with a welcome and then a chunk every few seconds.
+
+mod drive;
+mod figures;
+mod listener;
+mod session;
+mod stream;
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use self::drive::Plan;
+use super::Scenario;
+use super::http::probe;
+use crate::engine::{Target, allow_sockets};
+use crate::problem::Problem;
+use crate::report::Report;
+use crate::report::units::{count, number};
+use crate::run::{Bench, parse};
+
+/// Connections that stay open.
+#[derive(Clone, Debug, Args)]
+pub struct Flood {
+    /// Connections to open
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = parse::count)]
+    connections: u32,
+    /// Connections to open per second
+    #[arg(long, value_name = "N", default_value = "100", value_parser = parse::rate)]
+    rate: f64,
+    /// The time between chunks; over long-polling it is kept by one more session, which publishes them
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration)]
+    chunk_every: Duration,
+    /// How chunks come [default: stream where GET /comet?id=0 is answered in chunks, otherwise long-polling]
+    #[arg(long, value_enum)]
+    over: Option<Over>,
+    /// Count chunks that come later than this as late, which no run may have
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::some_duration, hide_short_help = true)]
+    late_after: Duration,
+    /// How long an interval of the table of connection rates is
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::some_duration, hide_short_help = true)]
+    interval: Duration,
+}
+
+/// How chunks come to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Over {
+    /// As a response without an end, as `encke flood-target` has it.
+    Stream,
+    /// As publications that answer a held connect: one Bayeux session on one connection each.
+    LongPolling,
+}
+
+impl Scenario for Flood {
+    const NAME: &'static str = "flood";
+    const TITLE: &'static str = "Open connections at a fixed rate that stay open and get a chunk every few seconds";
+    const STANDS_FOR: &'static str = "Stands for \"Comet & Java: Threaded Vs Nonblocking I/O\" (2008): thousands of streaming \
+                                      responses, opened at a fixed rate, a welcome line and a chunk every 10 s, and how many \
+                                      were opened in each interval. encke flood-target --io async|threads serves them either \
+                                      way. --duration is how long all stay open, at least until each has had a chunk.";
+
+    fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
+        let over = self.over(bench)?;
+        // Ids go to /comet, sessions to the Bayeux endpoint.
+        let target = Target::resolve(&bench.common.target, "/cometd")?;
+        let publishers = u64::from(over == Over::LongPolling);
+        allow_sockets(u64::from(self.connections) + publishers)?;
+        let name = format!("{} connections, {}/s", count(self.connections.into()), number(self.rate));
+        let plan = Plan {
+            name,
+            over,
+            connections: self.connections,
+            per_s: self.rate,
+            chunk_every: self.chunk_every,
+            late_after: self.late_after,
+            hold: bench.common.duration.max(self.chunk_every + self.late_after),
+        };
+        let done = drive::drive(&target, &plan, bench)?;
+        let mut report = bench.report::<Flood>();
+        report.table = Some(figures::rates(&done, self.interval));
+        report.trials.push(figures::trial(&plan, done, bench.interrupt.is_set()));
+        report.transcript.push(match over {
+            Over::Stream => "streaming responses of GET /comet".into(),
+            Over::LongPolling => "long-polling: each connection is a session with a held connect".into(),
+        });
+        Ok(report)
+    }
+}
+
+impl Flood {
+    fn over(&self, bench: &Bench) -> Result<Over, Problem> {
+        if let Some(over) = self.over {
+            return Ok(over);
+        }
+        let target = Target::resolve(&bench.common.target, "/")?;
+        match probe::get(&target, &stream::path(0), |answer| answer.body_bytes > 0) {
+            Ok(answer) if answer.head.status == 200 && answer.head.chunked => Ok(Over::Stream),
+            Err(unreachable @ Problem::Unreachable { .. }) => Err(unreachable),
+            // What it is then turns out with the first session.
+            Ok(_) | Err(_) => Ok(Over::LongPolling),
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! When which connection asks for which page, and what is looked at meanwhile.
+//!
+//! A *place* is what asks: a connection that is used again, or a user. It keeps its connection as long as the server does.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use super::timing::Timing;
+use super::visitor::{Asked, Counts, News, Page, Shared, Visitor};
+use crate::engine::Target;
+use crate::engine::clients::Clients;
+use crate::engine::clock::now_us;
+use crate::machine::own_cpu;
+use crate::problem::Problem;
+use crate::report::Flow;
+use crate::run::{Bench, Chance, CutShort, Event, Look, Outcome, Seen, Usage, Watcher};
+
+/// What is asked for, by how many, and how fast.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) name: String,
+    pub(super) pages: Vec<Page>,
+    /// Connections or users.
+    pub(super) places: u32,
+    pub(super) pace: Pace,
+    pub(super) warm_up: Duration,
+    pub(super) duration: Duration,
+    /// Ends it earlier.
+    pub(super) requests_max: Option<u64>,
+}
+
+/// When requests leave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pace {
+    /// A place's next when its last is answered: a closed loop, as ApacheBench has it.
+    WhenAnswered,
+    /// So many per second, by whichever place is free; those without a free one wait, and their time counts.
+    PerSecond(f64),
+    /// A place's next after a pause by chance, exponential with this mean, as Faban has it.
+    AfterThinking(Duration),
+}
+
+/// What came of a plan.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) counts: Counts,
+    pub(super) outcome: Outcome,
+    pub(super) seen: Seen,
+}
+
+/// Carries out a plan.
+///
+/// # Errors
+/// The machine's.
+pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<Done, Problem> {
+    let begin_us = now_us();
+    let from_us = begin_us + plan.warm_up.as_micros() as u64;
+    let shared = Shared {
+        pages: plan.pages.clone(),
+        from_us,
+        timing: Timing::new()?,
+        counts: Counts::default(),
+        news: Vec::new(),
+    };
+    let mut driver = Driver {
+        target,
+        plan,
+        clients: Clients::new(shared)?,
+        places: vec![None; plan.places as usize],
+        chance: Chance::new(SEED, 0),
+        due: BinaryHeap::new(),
+        free: Vec::new(),
+        awaited: 0,
+        planned: 0,
+        begin_us,
+        from_us,
+        end_us: from_us + plan.duration.as_micros() as u64,
+    };
+    driver.start();
+    let watcher = Watcher::new(&plan.name, bench.server, &mut bench.progress, &bench.interrupt);
+    driver.run(watcher)
+}
+
+struct Driver<'a> {
+    target: &'a Target,
+    plan: &'a Plan,
+    clients: Clients<Visitor>,
+    /// The connection of each place.
+    places: Vec<Option<usize>>,
+    chance: Chance,
+    /// When places ask next: `(planned time, place)`; not used where requests come per second.
+    due: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Places that can ask, where requests come per second.
+    free: Vec<usize>,
+    /// Requests without an answer so far.
+    awaited: u64,
+    /// Requests that have left, or wait for a connection.
+    planned: u64,
+    begin_us: u64,
+    from_us: u64,
+    end_us: u64,
+}
+
+impl Driver<'_> {
+    fn start(&mut self) {
+        for place in 0..self.places.len() {
+            match self.plan.pace {
+                Pace::WhenAnswered => self.due.push(Reverse((self.begin_us, place))),
+                Pace::PerSecond(_) => self.free.push(place),
+                // As if it had been going on: not all at once.
+                Pace::AfterThinking(mean) => {
+                    let first_us = self.chance.below(mean.as_micros() as u64 + 1);
+                    self.due.push(Reverse((self.begin_us + first_us, place)));
+                }
+            }
+        }
+    }
+
+    fn run(mut self, mut watcher: Watcher<'_>) -> Result<Done, Problem> {
+        let (mut first, mut last, mut cut_short) = (None, None, None);
+        let mut look_us = self.begin_us + LOOK_EVERY_US;
+        let mut give_up_us = u64::MAX;
+        loop {
+            let now = now_us();
+            if now >= self.from_us && first.is_none() {
+                first = Some((now, own_cpu()));
+                watcher.take(Some(Event::WindowBegins));
+            }
+            let is_over = now >= self.end_us || self.has_all_planned() || cut_short.is_some();
+            if !is_over {
+                self.ask_due(now)?;
+            } else if last.is_none() && (self.awaited == 0 || now >= self.end_us || cut_short.is_some()) {
+                last = Some((now, own_cpu(), self.clients.shared.counts.clone()));
+                watcher.take(Some(Event::WindowEnds));
+                give_up_us = now + if cut_short.is_some() { 0 } else { PATIENCE_US };
+            }
+            if last.is_some() && (self.awaited == 0 || now >= give_up_us) {
+                break;
+            }
+            self.turn(now, look_us)?;
+            if now >= look_us {
+                look_us += LOOK_EVERY_US;
+                let look = self.look();
+                watcher.take(Some(Event::Look(&look)));
+            }
+            if !watcher.take(None) {
+                cut_short = Some(CutShort::Asked);
+            }
+        }
+        let (first_us, first_cpu) = first.unwrap_or((self.begin_us, Duration::ZERO));
+        let (last_us, last_cpu, counts) = last.unwrap_or((first_us, first_cpu, Counts::default()));
+        let usage = Usage {
+            window_s: last_us.saturating_sub(first_us) as f64 / 1e6,
+            cpu_s: last_cpu.saturating_sub(first_cpu).as_secs_f64(),
+        };
+        Ok(self.conclude(watcher, usage, &counts, cut_short))
+    }
+
+    fn conclude(self, watcher: Watcher<'_>, usage: Usage, at_end: &Counts, cut_short: Option<CutShort>) -> Done {
+        let counts = self.clients.shared.counts.clone();
+        let window_ms = ((usage.window_s * 1000.0).round() as u64).max(1);
+        let flow = |messages, bytes| Flow { messages, carriers: messages, bytes, window_ms };
+        let sent_bytes = at_end.asked * self.plan.pages.first().map_or(0, |page| page.request.len() as u64);
+        let outcome = Outcome {
+            expected: counts.asked,
+            outgoing: flow(at_end.asked, sent_bytes),
+            incoming: flow(at_end.answered, at_end.bytes),
+            sent: counts.sent,
+            received: counts.received,
+            latencies_us: self.clients.shared.timing.counted(),
+            latency_max_us: self.clients.shared.timing.max_us(),
+            elapsed_ms: now_us().saturating_sub(self.begin_us) / 1000,
+            usage,
+            cut_short,
+            ..Outcome::default()
+        };
+        let seen = watcher.conclude(&outcome);
+        Done { counts, outcome, seen }
+    }
+
+    fn has_all_planned(&self) -> bool {
+        self.plan.requests_max.is_some_and(|max| self.planned >= max)
+    }
+
+    /// Sends what is due.
+    fn ask_due(&mut self, now: u64) -> Result<(), Problem> {
+        for _ in 0..ASKED_PER_TURN {
+            if self.has_all_planned() {
+                break;
+            }
+            let Some((planned_us, place)) = self.take_due(now) else { break };
+            self.ask(place, planned_us)?;
+        }
+        Ok(())
+    }
+
+    fn take_due(&mut self, now: u64) -> Option<(u64, usize)> {
+        match self.plan.pace {
+            Pace::PerSecond(_) => {
+                let planned_us = self.next_us()?;
+                if planned_us > now {
+                    return None;
+                }
+                Some((planned_us, self.free.pop()?))
+            }
+            Pace::WhenAnswered | Pace::AfterThinking(_) => {
+                let Reverse((planned_us, _)) = *self.due.peek()?;
+                if planned_us > now {
+                    return None;
+                }
+                self.due.pop().map(|Reverse(due)| due)
+            }
+        }
+    }
+
+    /// When the next request is due.
+    fn next_us(&self) -> Option<u64> {
+        match self.plan.pace {
+            Pace::PerSecond(rate) => {
+                let next_us = self.begin_us + (self.planned as f64 * 1e6 / rate).round() as u64;
+                // A window's length times a rate is no whole number.
+                (next_us < self.end_us).then_some(next_us)
+            }
+            Pace::WhenAnswered | Pace::AfterThinking(_) => self.due.peek().map(|Reverse((at_us, _))| *at_us),
+        }
+    }
+
+    fn ask(&mut self, place: usize, planned_us: u64) -> Result<(), Problem> {
+        let page = self.chance.below(self.plan.pages.len() as u64) as usize;
+        let asked = Asked { planned_us, page };
+        self.planned += 1;
+        self.awaited += 1;
+        if planned_us >= self.from_us {
+            self.clients.shared.counts.asked += 1;
+        }
+        if let Some(connection) = self.places[place]
+            && self.clients.with(connection, |visitor, out, shared| visitor.ask(asked, out, shared))?.is_some()
+        {
+            return Ok(());
+        }
+        self.places[place] = Some(self.clients.open(&self.target.address, Visitor::new(place, asked))?);
+        Ok(())
+    }
+
+    /// Serves the sockets until something is due, and takes notice of what came.
+    fn turn(&mut self, now: u64, look_us: u64) -> Result<(), Problem> {
+        let is_blocked = matches!(self.plan.pace, Pace::PerSecond(_)) && self.free.is_empty();
+        let next_us = if is_blocked { look_us } else { self.next_us().unwrap_or(look_us) };
+        let patience_us = next_us.min(look_us).saturating_sub(now).min(TURN_US_MAX);
+        self.clients.turn(Duration::from_micros(patience_us))?;
+        let mut news = std::mem::take(&mut self.clients.shared.news);
+        let now = now_us();
+        for news in news.drain(..) {
+            let (place, is_failed) = match news {
+                News::Answered(place) => (place, false),
+                News::AnsweredAtLast(place) => (self.leave(place), false),
+                News::Failed(place) => (self.leave(place), true),
+                News::Left(place) => {
+                    self.leave(place);
+                    continue;
+                }
+            };
+            self.awaited -= 1;
+            self.schedule(place, now, is_failed);
+        }
+        self.clients.shared.news = news;
+        Ok(())
+    }
+
+    fn leave(&mut self, place: usize) -> usize {
+        if let Some(connection) = self.places[place].take() {
+            self.clients.close(connection);
+        }
+        place
+    }
+
+    fn schedule(&mut self, place: usize, now: u64, is_failed: bool) {
+        match self.plan.pace {
+            Pace::PerSecond(_) => self.free.push(place),
+            // A server that is not there would be asked a million times a second.
+            Pace::WhenAnswered => {
+                let pause_us = if is_failed { RETRY_US } else { 0 };
+                self.due.push(Reverse((now + pause_us, place)));
+            }
+            Pace::AfterThinking(mean) => {
+                let share = (self.chance.below(1 << 32) as f64 + 1.0) / (1u64 << 32) as f64;
+                let pause_us = -share.ln() * mean.as_micros() as f64;
+                self.due.push(Reverse((now + pause_us as u64, place)));
+            }
+        }
+    }
+
+    fn look(&mut self) -> Look {
+        let connected = self.clients.alive() as u64;
+        let Shared { counts, timing, .. } = &mut self.clients.shared;
+        Look { connected, sent: counts.sent, received: counts.received, timed: timing.look() }
+    }
+}
+
+/// Makes pages and pauses the same in each run.
+const SEED: u64 = 2006;
+/// Requests between two looks at the sockets.
+const ASKED_PER_TURN: usize = 256;
+const TURN_US_MAX: u64 = 10_000;
+const LOOK_EVERY_US: u64 = 1_000_000;
+/// The pause before a place tries again whose connection failed.
+const RETRY_US: u64 = 100_000;
+/// How long answers may stay away at the end.
+const PATIENCE_US: u64 = 10_000_000;

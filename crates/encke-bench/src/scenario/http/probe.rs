@@ -1,0 +1,75 @@
+//! One request before the measurement: whether somebody answers, and with what.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::response::{Head, Piece, Responses};
+use crate::engine::Target;
+use crate::engine::clients::words;
+use crate::problem::Problem;
+
+/// What came.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) head: Head,
+    /// How long the body was as far as it was read.
+    pub(crate) body_bytes: u64,
+    /// Its beginning.
+    pub(crate) begin: Vec<u8>,
+}
+
+/// A GET request.
+pub(crate) fn request(target: &Target, path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: keep-alive\r\n\r\n", target.authority).into_bytes()
+}
+
+/// Asks for `path` and reads the response to its end, or until `is_enough` says that it is.
+///
+/// # Errors
+/// Nobody answers, nobody in time, or what comes is not HTTP.
+pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bool) -> Result<Answer, Problem> {
+    let unreachable = |reason: String| Problem::Unreachable { address: target.authority.clone(), reason };
+    let mut tcp = TcpStream::connect_timeout(&target.address, PATIENCE).map_err(|error| unreachable(words(&error)))?;
+    tcp.set_read_timeout(Some(PATIENCE))?;
+    tcp.write_all(&request(target, path)).map_err(|error| unreachable(words(&error)))?;
+    let (mut responses, mut kept, mut answer) = (Responses::default(), Vec::new(), Answer::default());
+    let end = Instant::now() + PATIENCE;
+    let mut bytes = vec![0; READ_BYTES];
+    loop {
+        let read = match tcp.read(&mut bytes) {
+            Ok(0) if responses.ends_with_connection() => return Ok(answer),
+            Ok(0) => return Err(Problem::Server(format!("closed the connection within its answer to GET {path}"))),
+            Ok(read) => read,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(Problem::Server(format!("does not answer GET {path} within {} s", PATIENCE.as_secs())));
+            }
+            Err(error) => return Err(Problem::Server(format!("broke the connection: {}", words(&error)))),
+        };
+        kept.extend_from_slice(&bytes[..read]);
+        while let Some((piece, used)) = responses.next(&kept).map_err(Problem::Server)? {
+            match piece {
+                Piece::Head(head) => answer.head = head,
+                Piece::Body(body) => {
+                    let room = BEGIN_BYTES_MAX.saturating_sub(answer.begin.len()).min(body.len());
+                    answer.begin.extend_from_slice(&body[..room]);
+                    answer.body_bytes += body.len() as u64;
+                }
+                Piece::End if answer.head.status >= 200 => return Ok(answer),
+                Piece::End => {}
+            }
+            kept.drain(..used);
+            if is_enough(&answer) {
+                return Ok(answer);
+            }
+        }
+        if Instant::now() > end {
+            return Err(Problem::Server(format!("does not end its answer to GET {path}")));
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const READ_BYTES: usize = 64 * 1024;
+/// How much of a body is kept.
+const BEGIN_BYTES_MAX: usize = 1024;

@@ -1,0 +1,71 @@
+//! Latencies of a trial, and those since the last look.
+
+use hdrhistogram::Histogram;
+
+use crate::problem::Problem;
+use crate::run::latency::{Counted, since};
+
+/// Counts latencies, to three digits.
+#[derive(Debug)]
+pub(crate) struct Timing {
+    counts: Histogram<u64>,
+    max_us: u64,
+    looked: Counted,
+}
+
+impl Timing {
+    /// Nothing counted.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub(crate) fn new() -> Result<Timing, Problem> {
+        let counts = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).map_err(|e| Problem::Machine(e.to_string()))?;
+        Ok(Timing { counts, max_us: 0, looked: Counted::new() })
+    }
+
+    /// Counts one.
+    pub(crate) fn add(&mut self, us: u64) {
+        self.max_us = self.max_us.max(us);
+        self.counts.saturating_record(us.max(1));
+    }
+
+    /// All that was counted.
+    pub(crate) fn counted(&self) -> Counted {
+        self.counts.iter_recorded().map(|step| (step.value_iterated_to(), step.count_since_last_iteration())).collect()
+    }
+
+    /// The highest, in microseconds.
+    pub(crate) fn max_us(&self) -> u64 {
+        self.max_us
+    }
+
+    /// What was counted since the last look.
+    pub(crate) fn look(&mut self) -> Counted {
+        let now = self.counted();
+        let new = since(&now, &self.looked);
+        self.looked = now;
+        new
+    }
+}
+
+/// Longer latencies count as this, except for the highest: ten minutes.
+const LATENCY_US_MAX: u64 = 600_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_look_has_what_came_since_the_one_before() {
+        let mut timing = Timing::new().expect("memory");
+        timing.add(10);
+        timing.add(20);
+        assert_eq!(timing.look(), [(10, 1), (20, 1)]);
+        timing.add(20);
+        timing.add(u64::MAX);
+        let new = timing.look();
+        assert_eq!((new.len(), new[0]), (2, (20, 1)));
+        assert_eq!(timing.max_us(), u64::MAX);
+        assert_eq!(timing.counted().iter().map(|(_, count)| count).sum::<u64>(), 4);
+    }
+}

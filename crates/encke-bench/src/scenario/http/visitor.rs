@@ -1,0 +1,186 @@
+//! One connection that asks for pages, one after another.
+
+use std::collections::BTreeMap;
+
+use super::response::{Head, Piece, Responses};
+use super::timing::Timing;
+use crate::engine::clients::{Client, End};
+use crate::engine::clock::now_us;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Visitor {
+    /// Whose connection it is: a number of the driver's.
+    place: usize,
+    responses: Responses,
+    head: Head,
+    body_bytes: u64,
+    asked: Option<Asked>,
+}
+
+/// A request whose answer is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// When it should have left, in microseconds of [`now_us`].
+    pub(super) planned_us: u64,
+    /// Which page.
+    pub(super) page: usize,
+}
+
+/// A page that is asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Page {
+    pub(super) path: String,
+    pub(super) request: Vec<u8>,
+    /// The length of its body.
+    pub(super) bytes: u64,
+}
+
+/// What all connections have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) pages: Vec<Page>,
+    /// What is planned from then on counts.
+    pub(super) from_us: u64,
+    pub(super) timing: Timing,
+    pub(super) counts: Counts,
+    /// What became of places since the driver last looked.
+    pub(super) news: Vec<News>,
+}
+
+/// Counters; those of the measured window count what was planned in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    /// Requests sent, in all.
+    pub(super) sent: u64,
+    /// Responses that were right, in all.
+    pub(super) received: u64,
+    /// Requests planned in the window.
+    pub(super) asked: u64,
+    /// Those that were answered as they should be.
+    pub(super) answered: u64,
+    /// The bytes of their bodies.
+    pub(super) bytes: u64,
+    /// Those after which the connection could be used again.
+    pub(super) kept: u64,
+    /// Connections that could not be made or were broken while an answer was awaited.
+    pub(super) broken: u64,
+    /// What was wrong, and how often.
+    pub(super) errors: BTreeMap<String, u64>,
+}
+
+/// What became of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// It was answered; the connection can be used again.
+    Answered(usize),
+    /// It was answered; the connection cannot be used again.
+    AnsweredAtLast(usize),
+    /// Its connection ended before an answer.
+    Failed(usize),
+    /// Its connection ended while nothing was awaited, as servers do with idle ones.
+    Left(usize),
+}
+
+impl Visitor {
+    /// One whose first request leaves when it is connected.
+    pub(super) fn new(place: usize, asked: Asked) -> Visitor {
+        let (responses, head) = (Responses::default(), Head::default());
+        Visitor { place, responses, head, body_bytes: 0, asked: Some(asked) }
+    }
+
+    /// Sends another request.
+    pub(super) fn ask(&mut self, asked: Asked, out: &mut Vec<u8>, shared: &mut Shared) {
+        self.asked = Some(asked);
+        out.extend_from_slice(&shared.pages[asked.page].request);
+        shared.counts.sent += 1;
+    }
+
+    /// A response is whole.
+    fn answered(&mut self, shared: &mut Shared) {
+        let Some(asked) = self.asked.take() else { return };
+        let wanted = shared.pages[asked.page].bytes;
+        let wrong = match (self.head.status, self.body_bytes) {
+            (200, bytes) if bytes == wanted => None,
+            (200, bytes) => Some(format!("{bytes} bytes in place of {wanted}")),
+            _ => Some(self.head.words.clone()),
+        };
+        shared.take(asked, wrong, self.body_bytes, self.head.keep_alive);
+        self.body_bytes = 0;
+        shared.news.push(if self.head.keep_alive {
+            News::Answered(self.place)
+        } else {
+            News::AnsweredAtLast(self.place)
+        });
+    }
+}
+
+impl Client for Visitor {
+    type Shared = Shared;
+
+    fn connected(&mut self, out: &mut Vec<u8>, shared: &mut Shared) -> Result<(), String> {
+        if let Some(asked) = self.asked {
+            self.ask(asked, out, shared);
+        }
+        Ok(())
+    }
+
+    fn received(&mut self, bytes: &[u8], _: &mut Vec<u8>, shared: &mut Shared) -> Result<usize, String> {
+        let mut at = 0;
+        while let Some((piece, used)) = self.responses.next(&bytes[at..])? {
+            at += used;
+            match piece {
+                Piece::Head(_) if self.asked.is_none() => return Err("answered without a request".into()),
+                Piece::Head(head) => self.head = head,
+                Piece::Body(body) => self.body_bytes += body.len() as u64,
+                Piece::End if self.head.status >= 200 => self.answered(shared),
+                Piece::End => {}
+            }
+        }
+        Ok(at)
+    }
+
+    fn ended(&mut self, end: End, shared: &mut Shared) {
+        if end == End::Closed && self.responses.ends_with_connection() {
+            return self.answered(shared);
+        }
+        let Some(asked) = self.asked.take() else { return shared.news.push(News::Left(self.place)) };
+        let why = match end {
+            End::Unreachable(why) | End::Broken(why) => why,
+            End::Closed => "closed before the answer".into(),
+        };
+        shared.counts.broken += 1;
+        shared.take(asked, Some(why), 0, false);
+        shared.news.push(News::Failed(self.place));
+    }
+}
+
+impl Shared {
+    /// Counts an answer, or what came in its place.
+    fn take(&mut self, asked: Asked, wrong: Option<String>, bytes: u64, kept: bool) {
+        let is_right = wrong.is_none();
+        self.counts.received += u64::from(is_right);
+        if asked.planned_us < self.from_us {
+            return;
+        }
+        if let Some(wrong) = wrong {
+            // Servers may put anything into a status line.
+            let known = self.counts.errors.len() < ERRORS_TOLD_APART_MAX || self.counts.errors.contains_key(&wrong);
+            *self.counts.errors.entry(if known { wrong } else { "other errors".into() }).or_default() += 1;
+            return;
+        }
+        self.counts.answered += 1;
+        self.counts.bytes += bytes;
+        self.counts.kept += u64::from(kept);
+        self.timing.add(now_us().saturating_sub(asked.planned_us));
+    }
+}
+
+impl Counts {
+    /// Everything that went wrong in the window.
+    pub(super) fn failed(&self) -> u64 {
+        self.errors.values().sum()
+    }
+}
+
+const ERRORS_TOLD_APART_MAX: usize = 16;
