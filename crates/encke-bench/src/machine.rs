@@ -32,7 +32,7 @@ impl Process {
     /// There is no such process.
     pub fn watch(pid: u32) -> Result<Self, Problem> {
         let process = Process { pid };
-        process.memory()?;
+        process.rss_bytes().map_err(|_| Problem::Usage(format!("there is no process {pid} to watch")))?;
         Ok(process)
     }
 
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_said_so() {
-        assert!(matches!(Process::watch(u32::MAX), Err(Problem::Machine(_))));
+        assert!(matches!(Process::watch(u32::MAX), Err(Problem::Usage(_))));
     }
 
     #[test]

@@ -80,6 +80,10 @@ impl Bench {
     pub fn finish(&self, mut report: Report) -> Report {
         report.took_ms = self.began.elapsed().as_millis() as u64;
         report.interrupted = self.interrupt.is_set();
+        if report.interrupted && report.trials.is_empty() {
+            report.holds = false;
+            report.reasons.push("It was interrupted before anything was measured.".into());
+        }
         let judged: Vec<usize> = match report.result {
             Some(result) => vec![result],
             None => (0..report.trials.len()).collect(),

@@ -182,12 +182,12 @@ impl<'a> Carrying<'a> {
             }
             self.turn(u64::MAX, link)?;
         }
+        self.mark_up_to(2, link);
         // What comes twice comes soon after.
         let end_us = Crowd::clock_us() + LINGER_US;
         while Crowd::clock_us() < end_us {
             self.turn(end_us, link)?;
         }
-        self.mark_up_to(2, link);
         self.look(Crowd::clock_us(), link);
         Ok(())
     }

@@ -37,7 +37,7 @@ pub enum Found {
 
 /// Searches from `start`: ramps up by [`RAMP`] with short trials until one fails, then halves the gap with long ones until
 /// what holds and what does not are within [`PRECISION`], or `is_over` says that the time is. Where `start` itself does not
-/// hold it ramps down instead.
+/// hold it ramps down instead. A rate fails only when it fails twice: machines that do other things, too, halt now and then.
 ///
 /// # Errors
 /// Those of `trial`.
@@ -46,6 +46,10 @@ pub fn find_max(
     is_over: impl Fn() -> bool,
     trial: &mut dyn FnMut(f64, Length) -> Result<Verdict, Problem>,
 ) -> Result<Found, Problem> {
+    let trial = &mut |rate, length| match trial(rate, length)? {
+        Verdict::Fails if !is_over() => trial(rate, length),
+        verdict => Ok(verdict),
+    };
     let (mut low, mut high) = match ramp(start, &is_over, trial)? {
         Ramp::Between(low, high) => (low, high),
         Ramp::Ended(found) => return Ok(found),
@@ -137,8 +141,22 @@ mod tests {
             let (found, trials) = search(start, 1000.0, 1000);
             let Found::Rate(rate) = found else { panic!("from {start}: {found:?}") };
             assert!(rate <= 1000.0 && rate * PRECISION >= 1000.0, "from {start}: {rate}");
-            assert!(trials < 30, "from {start}: {trials} trials");
+            assert!(trials < 50, "from {start}: {trials} trials");
         }
+    }
+
+    #[test]
+    fn a_single_slip_does_not_end_the_ramp() {
+        let mut slips = 0;
+        let found = find_max(100.0, || false, &mut |rate, _| {
+            if (200.0..300.0).contains(&rate) && slips == 0 {
+                slips += 1;
+                return Ok(Verdict::Fails);
+            }
+            Ok(if rate <= 1000.0 { Verdict::Holds } else { Verdict::Fails })
+        });
+        assert!(matches!(found, Ok(Found::Rate(rate)) if rate > 900.0), "{found:?}");
+        assert_eq!(slips, 1);
     }
 
     #[test]
@@ -154,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_search_whose_time_ends_later_keeps_its_best() {
-        let (found, _) = search(900.0, 1000.0, 4);
+        let (found, _) = search(900.0, 1000.0, 7);
         assert!(matches!(found, Found::Rate(rate) if rate <= 1000.0), "{found:?}");
     }
 
@@ -175,7 +193,7 @@ mod tests {
         let found = find_max(900.0, || false, &mut |rate, _| {
             count += 1;
             Ok(match (count, rate <= 1000.0) {
-                (5.., _) => Verdict::Stop,
+                (8.., _) => Verdict::Stop,
                 (_, true) => Verdict::Holds,
                 _ => Verdict::Fails,
             })

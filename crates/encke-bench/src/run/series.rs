@@ -90,13 +90,13 @@ impl Series<'_> {
         let rate = |rate| format!("{} {}", number(rate), self.unit);
         match found {
             Found::Rate(_) | Found::Stopped(_) => None,
-            Found::NothingHolds(lowest) => Some(format!("not even {} hold", rate(lowest))),
+            Found::NothingHolds(lowest) => Some(format!("not even {} hold.", rate(lowest))),
             Found::TooShort(Some(low)) => Some(format!(
-                "the search's time ended above {}; give it more --search-time, or begin it there with --rate",
+                "the search's time ended above {}; give it more --search-time, or begin it there with --rate.",
                 rate(low)
             )),
             Found::TooShort(None) => {
-                Some("the search's time ended before any rate held; begin it with a lower --rate".into())
+                Some("the search's time ended before any rate held; begin it with a lower --rate.".into())
             }
         }
     }
@@ -110,7 +110,7 @@ impl Series<'_> {
 fn told(trial: &Trial) -> String {
     let p99 = trial.latency.as_ref().map_or(0, |latency| latency.p99_us);
     let (received, p99) = (number(trial.incoming.messages_per_s()), crate::report::units::micros(p99 as f64));
-    let verdict = if trial.holds { "holds".to_string() } else { trial.reasons.join("; ") };
+    let verdict = if trial.holds { "holds".to_string() } else { trial.reasons.join(" ") };
     format!("{}: {received} received/s, p99 {p99}: {verdict}", trial.name)
 }
 

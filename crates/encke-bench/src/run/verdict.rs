@@ -16,6 +16,7 @@ pub struct Limits {
 /// Fills a trial with what came of its order, and judges it.
 pub fn judged(spec: &CrowdSpec, order: &Order, outcome: Outcome, latency: Option<Latency>, limits: Limits) -> Trial {
     let reasons = reasons(spec, order, &outcome, latency.as_ref(), limits);
+    let reasons: Vec<String> = reasons.into_iter().map(|reason| reason + ".").collect();
     let mut faults = outcome.faults;
     faults.lost += outcome.refused;
     Trial {
@@ -65,6 +66,8 @@ fn reasons(
             reasons.push(format!("given up at a latency of {}", micros(outcome.latency_max_us as f64)));
         }
         Some(CutShort::Asked) => return reasons,
+        // What is lost cannot keep up.
+        None if faults.lost > 0 => {}
         None => reasons.extend(behind(spec, order, outcome)),
     }
     if let (Some(max), Some(latency)) = (limits.p99_max, latency) {
@@ -171,12 +174,12 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                "1 of 100,000 messages never arrived",
-                "2 of 100,000 messages arrived more than once",
-                "3 of 100,000 messages arrived out of order",
-                "4 of 100,000 messages arrived where nobody had asked for them",
-                "5 of 100,000 messages took longer than 1 ms",
-                "6 sessions were dropped (closed the connection)",
+                "1 of 100,000 messages never arrived.",
+                "2 of 100,000 messages arrived more than once.",
+                "3 of 100,000 messages arrived out of order.",
+                "4 of 100,000 messages arrived where nobody had asked for them.",
+                "5 of 100,000 messages took longer than 1 ms.",
+                "6 sessions were dropped (closed the connection).",
             ]
         );
     }
@@ -184,16 +187,16 @@ mod tests {
     #[test]
     fn a_server_that_stays_behind_and_a_load_that_does_are_told_apart() {
         let server = reasons_of(outcome(1000, 90_000), 5, Limits::default());
-        assert_eq!(server, ["did not keep up: 90,000/s arrived of 100,000/s"]);
+        assert_eq!(server, ["did not keep up: 90,000/s arrived of 100,000/s."]);
         let load = reasons_of(outcome(900, 90_000), 5, Limits::default());
-        assert_eq!(load, ["the load itself stayed behind: it sent 900/s of 1,000/s"]);
+        assert_eq!(load, ["the load itself stayed behind: it sent 900/s of 1,000/s."]);
     }
 
     #[test]
     fn a_search_has_a_bound_for_the_latency() {
         let limits = Limits { p99_max: Some(Duration::from_millis(100)) };
         assert!(reasons_of(outcome(1000, 100_000), 100_000, limits).is_empty());
-        assert_eq!(reasons_of(outcome(1000, 100_000), 101_000, limits), ["p99 is 101 ms, over 100 ms"]);
+        assert_eq!(reasons_of(outcome(1000, 100_000), 101_000, limits), ["p99 is 101 ms, over 100 ms."]);
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Idle {
         };
         trial.faults.dropped_sessions = dropped;
         if dropped > 0 {
-            trial.reasons.push(format!("{dropped} idle sessions were dropped"));
+            trial.reasons.push(format!("{dropped} idle sessions were dropped."));
         }
         trial
     }

@@ -79,7 +79,7 @@ impl Reconnect {
             trial.faults = Faults { dropped_sessions: missing, ..Faults::default() };
             let why = crowd.first_loss().map(|why| format!(" ({why})")).unwrap_or_default();
             trial.reasons.push(format!(
-                "{} of {} clients did not come back{why}",
+                "{} of {} clients did not come back{why}.",
                 count(missing),
                 count(trial.clients)
             ));
@@ -142,7 +142,7 @@ impl Reconnect {
             trial.holds = true;
         } else {
             let (lost, expected) = (outcome.faults.lost + outcome.refused, outcome.expected);
-            let text = format!("after all were back, {} of {} messages did not arrive as they should", lost, expected);
+            let text = format!("after all were back, {} of {} messages did not arrive as they should.", lost, expected);
             trial.reasons.push(text);
         }
         Ok(())

@@ -67,6 +67,9 @@ impl Scenario for RequestReply {
             figure("average outlier high response", row.high_ms),
             figure("average outlier low response", row.low_ms),
         ];
+        if outcome.received == 0 && outcome.sent > 0 {
+            trial.reasons.push(format!("nothing was answered: the server needs a service {}.", self.channel));
+        }
         report.trials.push(trial);
         report.table = Some(Table { columns: COLUMNS.map(String::from).to_vec(), rows: vec![row.cells()] });
         Ok(report)
