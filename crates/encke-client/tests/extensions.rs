@@ -127,13 +127,22 @@ fn extensions_are_seen_on_the_wire_and_see_what_comes() {
 }
 
 #[test]
-fn without_extensions_there_is_no_ext() {
+fn without_extensions_there_is_no_ext_and_cookies_go_back() {
     let running = start(any_port());
     run(async {
         let proxy = Proxy::open(running.address(), Upgrades::Pass).await;
         let mut client = connected(proxy.address, quick(Transport::LongPolling)).await;
         client.publish("/news", &json("1")).await.expect("publishes");
-        assert!(!proxy.heard.lock().expect("whole").contains("ext"));
+        let heard = proxy.heard.lock().expect("whole").clone();
+        assert!(!heard.contains("ext"), "{heard}");
+        assert_eq!(heard.matches("BAYEUX_BROWSER=").count(), 2, "with all but the handshake: {heard}");
+        // A new connection has them, too.
+        proxy.cut.send(()).expect("a connection");
+        client.subscribe("/news").await.expect("subscribes");
+        let heard = proxy.heard.lock().expect("whole").clone();
+        let requests = heard.matches("POST /cometd").count();
+        assert_eq!(heard.matches("BAYEUX_BROWSER=").count(), requests - 1, "{heard}");
+        assert_eq!(heard.matches("/meta/handshake").count(), 1, "so the session goes on: {heard}");
     });
     end(running);
 }

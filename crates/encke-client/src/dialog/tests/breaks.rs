@@ -57,6 +57,18 @@ fn a_session_forgotten_while_connected_is_replaced_on_the_same_carrier() {
 }
 
 #[test]
+fn a_new_handshake_waits_as_long_as_the_server_advises() {
+    let mut rig = Rig::open(json!({}));
+    let id = rig.sent_one("/meta/connect")["id"].clone();
+    let advice = json!({"reconnect": "handshake", "interval": 3000});
+    rig.answer_connect(&id, json!({"successful": false, "error": "402::session_unknown", "advice": advice}));
+    assert!(rig.sent().is_empty());
+    assert_eq!(rig.dialog.wake_at(), Some(rig.now + SECOND * 3));
+    rig.pass(SECOND * 3);
+    rig.shake_hands("c2");
+}
+
+#[test]
 fn a_reply_that_advises_a_handshake_is_obeyed_whatever_it_answers() {
     // Faye advises so on any message of a session that it does not know.
     let mut rig = Rig::open(json!({}));
