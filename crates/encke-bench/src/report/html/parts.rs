@@ -83,6 +83,10 @@ pub(super) fn cards(trial: Option<&Trial>, trials: usize) -> String {
             card("Server memory, peak", &bytes(server.rss_peak_bytes as f64), &before, false);
         }
     }
+    // A quiet machine needs no card.
+    if let Some(others) = trial.others_cores.filter(|others| *others > OTHERS_CORES_MAX) {
+        card("Cores others used meanwhile", &number(others), "the nearer to 0, the better all figures", true);
+    }
     for one in &trial.figures {
         card(&one.name, &figure(one.value, &one.unit), "", false);
     }
@@ -148,8 +152,9 @@ pub(super) fn trials(trials: &[Trial]) -> String {
     };
     let grid = Grid { words: false, head: HEAD.map(Into::into).into(), rows: trials.iter().map(row).collect() };
     let grid = grid.without_empty();
-    // One trial that only says whether it holds says nothing that the page does not say already.
-    if grid.rows.len() == 1 && grid.head.len() <= 2 { String::new() } else { table(&Table::guessed(grid)) }
+    // Trials that only say that they hold say nothing that the page does not say already.
+    let idle = grid.head.len() <= 2 && (trials.len() == 1 || trials.iter().all(|trial| trial.holds));
+    if idle { String::new() } else { table(&Table::guessed(grid)) }
 }
 
 /// A table and which of its columns hold figures.
@@ -220,6 +225,9 @@ fn marked(cell: &str) -> String {
         None => escape(cell),
     }
 }
+
+/// When others use more of the machine, the figures say as much about them as about the server.
+const OTHERS_CORES_MAX: f64 = 0.2;
 
 /// Longer tables are cut in the middle.
 const ROWS_MAX: usize = 120;

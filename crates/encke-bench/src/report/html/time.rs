@@ -45,7 +45,9 @@ fn of_course(course: &Course, lines: &[Line], step_ms: f64) -> Option<Chart> {
     };
     let series: Vec<Series> = lines.iter().filter_map(series).collect();
     let moves = series.iter().flat_map(|series| &series.points).any(|point| point.y > 0.0);
-    let thinned = lines.iter().any(|line| groups(&line.trial.samples, step_ms).any(|group| group.len() > 1));
+    // A last sample that follows the one before at once is nothing to tell about.
+    let thinned = |line: &Line| line.trial.samples.len() > 2 * groups(&line.trial.samples, step_ms).count();
+    let thinned = lines.iter().any(thinned);
     let every = span(step_ms as u64);
     let note = match course.figure {
         Figure::Highest(_) if thinned => format!("Each point is the highest of {every}."),
