@@ -79,7 +79,7 @@ pub fn write(report: &Report, outputs: &Outputs) -> Result<(), Problem> {
 ///
 /// # Errors
 ///
-/// As [`json::read`] for what cannot be read and as [`write`] for what cannot be written; [`Problem::Usage`] without any
+/// As [`json::read`] for what cannot be read and as [`write()`] for what cannot be written; [`Problem::Usage`] without any
 /// file.
 pub fn compare(paths: &[PathBuf], outputs: &Outputs) -> Result<(), Problem> {
     outputs.check()?;
