@@ -3,6 +3,7 @@
 //! A record is bytes; what they mean is the caller's business. The journal promises: what was [synced](Journal::sync) comes back when it is
 //! opened again, in order and byte for byte, whatever happened in between; what was not synced comes back as a prefix of it, or not at all;
 //! nothing else ever comes back. It has no threads and no clock: when to write and sync is decided by the caller, or by a [`Committer`].
+//! Calls block while the disk works, a sync for tens of milliseconds: who must not wait keeps the journal on another thread.
 //!
 //! ```
 //! use journal::{Committer, Directory, Journal, Options, Policy};

@@ -20,13 +20,14 @@ pub struct Opened {
     pub first: Position,
     /// The last record that is there; if there is none, the one before `first`.
     pub last: Position,
-    /// What was cut because it was never whole: the end of the last segment, or a segment that was just being made.
+    /// What was cut because it was never confirmed: the torn end of the last segment, the end of one that was given up, or a segment
+    /// that was just being made.
     pub cut: Vec<Cut>,
     /// Files in the directory that are not the journal's. They were left alone.
     pub strangers: Vec<PathBuf>,
 }
 
-/// A torn tail.
+/// What was cut off a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The segment.
@@ -39,7 +40,13 @@ pub struct Cut {
 
 impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cut a torn tail of {} bytes off {} at offset {}", self.bytes, self.file.display(), self.offset)
+        write!(
+            f,
+            "cut {} torn bytes, never confirmed, off {} at offset {}",
+            self.bytes,
+            self.file.display(),
+            self.offset
+        )
     }
 }
 
@@ -135,7 +142,7 @@ fn read_header<D: Disk>(disk: &D, name: &str) -> Result<Result<Header, (String, 
 
 /// Reads the records of a segment, from `next` on, which it moves. Returns how long it is now, and the file.
 ///
-/// `until` is where the next segment begins. What this one holds from there on was given up, and stays unread.
+/// `until` is where the next segment begins. What this one holds from there on was given up, and goes.
 fn read_segment<D: Disk>(
     disk: &D,
     header: &Header,
@@ -165,21 +172,23 @@ fn read_segment<D: Disk>(
         if until.is_some() {
             return Err(damaged(disk, &name, offset, &format!("record {next}"), found));
         }
-        if reader.proves_synced(*next, header.salt).map_err(unread)? {
+        if Reader::new_at(disk, &file, offset).proves_synced(*next, header.salt).map_err(unread)? {
             let expected = format!("record {next}, which was synced before a later one was appended");
             return Err(damaged(disk, &name, offset, &expected, found));
         }
-        let end = reader.offset();
-        if end > offset {
-            disk.truncate(&file, offset).map_err(|error| failed(disk, "cut", &name, error))?;
-            cut.push(Cut { file: disk.path(&name), offset, bytes: end - offset });
-        } else {
-            // The process before may have been killed without a sync.
-            disk.sync(&file).map_err(|error| failed(disk, "sync", &name, error))?;
-        }
-        return Ok((offset, file));
+        break;
     }
-    Ok((reader.offset(), file))
+    let offset = reader.offset();
+    let end = reader.end().map_err(unread)?;
+    if end > offset {
+        // Also in a segment that was given up: if the next one is lost in turn, its records must not come back in place of newer ones.
+        disk.truncate(&file, offset).map_err(|error| failed(disk, "cut", &name, error))?;
+        cut.push(Cut { file: disk.path(&name), offset, bytes: end - offset });
+    } else if until.is_none() {
+        // The process before may have been killed without a sync.
+        disk.sync(&file).map_err(|error| failed(disk, "sync", &name, error))?;
+    }
+    Ok((offset, file))
 }
 
 fn failed<D: Disk>(disk: &D, doing: &'static str, name: &str, source: io::Error) -> Error {

@@ -27,7 +27,11 @@ pub(crate) struct Reader<'a, D: Disk> {
 
 impl<'a, D: Disk> Reader<'a, D> {
     pub fn new(disk: &'a D, file: &'a D::File) -> Reader<'a, D> {
-        Reader { disk, file, buffer: Vec::new(), start: 0, offset: 0 }
+        Reader::new_at(disk, file, 0)
+    }
+
+    pub fn new_at(disk: &'a D, file: &'a D::File, offset: u64) -> Reader<'a, D> {
+        Reader { disk, file, buffer: Vec::new(), start: 0, offset }
     }
 
     /// Where in the file it stands.
@@ -63,13 +67,19 @@ impl<'a, D: Disk> Reader<'a, D> {
         &self.buffer[start..start + frame.length]
     }
 
-    /// Searches the rest of the file for a record that was appended when `sequence` was known to be synced. Ends at the file's end.
-    pub fn proves_synced(&mut self, sequence: u64, salt: u64) -> io::Result<bool> {
+    /// Goes to the end of the file, and says where that is.
+    pub fn end(&mut self) -> io::Result<u64> {
+        while !self.peek(1)?.is_empty() {
+            self.skip(usize::MAX);
+        }
+        Ok(self.offset)
+    }
+
+    /// Whether the rest of the file has a record that was appended when `sequence` was known to be synced.
+    pub fn proves_synced(mut self, sequence: u64, salt: u64) -> io::Result<bool> {
         loop {
             let bytes = self.peek(FRAME_BYTES)?;
             if bytes.len() < FRAME_BYTES {
-                let rest = bytes.len();
-                self.skip(rest);
                 return Ok(false);
             }
             // The salt hides the sequence, so a payload cannot make this search look at more than it must.

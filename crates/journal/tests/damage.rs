@@ -1,0 +1,193 @@
+//! What is torn is cut, what is damaged is refused, and both are said.
+
+mod common;
+
+use common::{SMALL, append, disk_with, name, open, record};
+use journal::sim::SimDisk;
+use journal::{Disk, Error, Journal, Options, Position};
+
+/// One segment for all.
+const LARGE: Options = Options { segment_bytes: 1 << 20, ..SMALL };
+
+/// Where the error says the damage is.
+fn damage(disk: &SimDisk, options: Options) -> (String, u64) {
+    match open(disk.clone(), options) {
+        Err(Error::Damaged { file, offset, .. }) => (file.display().to_string(), offset),
+        Err(error) => panic!("another error: {error}"),
+        Ok((_, opened)) => panic!("it was opened: {opened:?}"),
+    }
+}
+
+/// Where each record of the only segment begins, and where the last one ends.
+fn borders(records: u64) -> Vec<u64> {
+    let mut at = 40;
+    let mut borders = vec![at];
+    for position in 1..=records {
+        at += 20 + record(position).len() as u64;
+        borders.push(at);
+    }
+    borders
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_middle_segment_is_refused_with_file_and_offset() {
+    let disk = disk_with(40, SMALL);
+    let (journal, _) = open(disk.clone(), SMALL).expect("whole");
+    let segments: Vec<_> = journal.segments().collect();
+    drop(journal);
+    assert!(segments.len() > 4, "{segments:?}");
+    let (middle, after) = (segments[1], segments[2]);
+    let mut offset = 40;
+    let mut records = vec![0, 40];
+    for position in middle.first.0..after.first.0 {
+        offset += 20 + record(position).len();
+        records.push(offset);
+    }
+    let length = disk.contents(&name(2)).expect("it exists").len();
+    assert_eq!(length, offset);
+    for byte in 0..length {
+        disk.flip(&name(2), byte, (byte % 8) as u8);
+        let begin = records.iter().rev().find(|begin| **begin <= byte).expect("0 is before all");
+        assert_eq!(damage(&disk, SMALL), (name(2), *begin as u64), "byte {byte}");
+        disk.flip(&name(2), byte, (byte % 8) as u8);
+    }
+    open(disk, SMALL).expect("whole again");
+}
+
+#[test]
+fn the_error_is_one_clear_line() {
+    let disk = disk_with(40, SMALL);
+    disk.flip(&name(2), 70, 0);
+    let error = open(disk, SMALL).err().expect("damaged").to_string();
+    let text = "00000000000000000002.journal is damaged at offset 40: expected record ";
+    assert!(error.starts_with(text) && error.ends_with(", found bytes that are no whole record"), "{error}");
+}
+
+#[test]
+fn a_middle_segment_that_is_shorter_or_gone_is_refused() {
+    let disk = disk_with(40, SMALL);
+    let whole = disk.contents(&name(2)).expect("it exists");
+    for bytes in 0..whole.len() {
+        disk.put(&name(2), &whole[..bytes]);
+        assert_eq!(damage(&disk, SMALL).0, name(2), "{bytes} bytes");
+    }
+    disk.remove(&name(2)).expect("it exists");
+    assert_eq!(damage(&disk, SMALL), (name(2), 0));
+}
+
+#[test]
+fn a_file_cut_at_any_byte_opens_with_exactly_the_whole_records() {
+    let whole = disk_with(12, LARGE).contents(&name(1)).expect("it exists");
+    let borders = borders(12);
+    for bytes in 0..=whole.len() {
+        let disk = SimDisk::new(1);
+        disk.put(&name(1), &whole[..bytes]);
+        let (mut journal, opened) = open(disk.clone(), LARGE).expect("a torn tail is no damage");
+        let records = borders.iter().filter(|border| **border <= bytes as u64).count().saturating_sub(1);
+        assert_eq!(opened.records, records as u64, "{bytes} bytes");
+        let end = if bytes < 40 { 0 } else { borders[records] };
+        match &opened.cut[..] {
+            [] => assert_eq!(bytes as u64, end, "something was cut"),
+            [cut] => assert_eq!((cut.offset, cut.offset + cut.bytes), (end, bytes as u64)),
+            more => panic!("{more:?}"),
+        }
+        append(&mut journal, 3);
+        drop(journal);
+        assert_eq!(open(disk, LARGE).expect("whole").1.last, Position(records as u64 + 3), "goes on behind the cut");
+    }
+}
+
+#[test]
+fn zeros_at_the_end_are_torn_not_damaged() {
+    for zeros in [1, 19, 20, 511, 5000] {
+        let disk = disk_with(5, LARGE);
+        let mut bytes = disk.contents(&name(1)).expect("it exists");
+        let end = bytes.len() as u64;
+        bytes.resize(bytes.len() + zeros, 0);
+        disk.put(&name(1), &bytes);
+        let (_, opened) = open(disk, LARGE).expect("it opens");
+        assert_eq!((opened.records, opened.cut[0].offset, opened.cut[0].bytes), (5, end, zeros as u64));
+        let said = format!("cut {zeros} torn bytes, never confirmed, off {} at offset {end}", name(1));
+        assert_eq!(opened.cut[0].to_string(), said);
+    }
+}
+
+#[test]
+fn a_torn_record_before_whole_ones_of_the_same_sync_is_cut_with_them() {
+    let disk = SimDisk::new(1);
+    let (mut journal, _) = open(disk.clone(), LARGE).expect("it opens");
+    append(&mut journal, 4);
+    for position in 5..=9 {
+        journal.append(&record(position)).expect("there is room");
+    }
+    journal.write().expect("the disk works");
+    drop(journal);
+    disk.flip(&name(1), borders(6)[5] as usize + 25, 3);
+    let (_, opened) = open(disk, LARGE).expect("none of them was ever confirmed");
+    assert_eq!((opened.records, opened.cut[0].offset), (5, borders(5)[5]));
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_segment_is_damage_where_a_later_record_proves_it() {
+    let disk = disk_with(12, LARGE);
+    let borders = borders(12);
+    for byte in 40..borders[11] as usize {
+        disk.flip(&name(1), byte, (byte % 8) as u8);
+        let begin = *borders.iter().rev().find(|border| **border <= byte as u64).expect("40 is before all");
+        assert_eq!(damage(&disk, LARGE), (name(1), begin), "byte {byte}");
+        disk.flip(&name(1), byte, (byte % 8) as u8);
+    }
+    for byte in 0..40 {
+        disk.flip(&name(1), byte, (byte % 8) as u8);
+        assert_eq!(damage(&disk, LARGE), (name(1), 0), "byte {byte} of the header");
+        disk.flip(&name(1), byte, (byte % 8) as u8);
+    }
+}
+
+#[test]
+fn a_payload_that_holds_records_of_another_journal_proves_nothing() {
+    let forged = disk_with(12, Options { salt: 99, ..LARGE }).contents(&name(1)).expect("it exists");
+    let disk = SimDisk::new(1);
+    let (mut journal, _) = Journal::open(disk.clone(), LARGE, &mut |_, _| {}).expect("it opens");
+    journal.append(&forged).expect("there is room");
+    journal.sync().expect("the disk works");
+    disk.flip(&name(1), 45, 0);
+    drop(journal);
+    let (_, opened) = Journal::open(disk, LARGE, &mut |_, _| {}).expect("the last sync cannot be told from a torn one");
+    assert_eq!((opened.records, opened.cut.len()), (0, 1));
+}
+
+#[test]
+fn a_last_segment_that_was_just_being_made_is_removed() {
+    let disk = disk_with(20, SMALL);
+    let last = open(disk.clone(), SMALL).expect("whole").0.segments().last().expect("there are some").number;
+    let torn = name(last + 1);
+    for bytes in [0, 1, 39, 40] {
+        disk.put(&torn, &[0; 40][..bytes]);
+        let (mut journal, opened) = open(disk.clone(), SMALL).expect("it opens");
+        assert_eq!((opened.cut[0].offset, opened.cut[0].bytes), (0, bytes as u64));
+        assert_eq!(disk.contents(&torn), None);
+        assert_eq!(journal.append(&record(opened.last.0 + 1)).expect("there is room"), opened.last.next());
+    }
+}
+
+#[test]
+fn another_version_of_the_format_is_refused_and_not_touched() {
+    let disk = disk_with(0, LARGE);
+    let mut header = disk_with(1, LARGE).contents(&name(1)).expect("it exists")[..36].to_vec();
+    header[8] = 2;
+    let checksum = crc32c::crc32c(&header);
+    header.extend(checksum.to_le_bytes());
+    disk.put(&name(1), &header);
+    let error = open(disk.clone(), LARGE).err().expect("it is refused").to_string();
+    assert!(error.ends_with("at offset 0: expected version 1 of the format, found version 2"), "{error}");
+    assert_eq!(disk.contents(&name(1)), Some(header));
+}
+
+#[test]
+fn a_segment_under_another_ones_name_is_refused() {
+    let disk = disk_with(40, SMALL);
+    let other = disk.contents(&name(3)).expect("it exists");
+    disk.put(&name(2), &other);
+    assert_eq!(damage(&disk, SMALL), (name(2), 0));
+}

@@ -1,0 +1,207 @@
+//! A disk that is full, read-only or failing; limits; segments that go.
+
+mod common;
+
+use common::{SMALL, append, disk_with, name, open, record};
+use journal::sim::SimDisk;
+use journal::{Committer, Disk, Error, Options, Policy, Position, RETRY_MS};
+
+fn message<T>(result: Result<T, Error>) -> String {
+    result.err().expect("it fails").to_string()
+}
+
+#[test]
+fn a_full_disk_is_said_and_nothing_is_lost_when_space_comes_back() {
+    for space_bytes in 0..900 {
+        let disk = SimDisk::new(space_bytes);
+        let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
+        disk.faults(|faults| faults.space_bytes = Some(space_bytes));
+        for position in 1..=30 {
+            journal.append(&record(position)).expect("memory has room");
+            if let Err(error) = journal.write() {
+                assert!(error.to_string().contains("no storage space"), "{error}");
+            }
+        }
+        assert!(journal.written() < Position(30), "it was full");
+        disk.faults(|faults| faults.space_bytes = None);
+        assert_eq!(journal.sync().expect("there is space"), Position(30));
+        drop(journal);
+        disk.crash();
+        let (_, opened) = open(disk, SMALL).expect("no half record is in front of a good one");
+        assert_eq!((opened.records, opened.cut.len()), (30, 0));
+    }
+}
+
+#[test]
+fn a_full_disk_can_be_made_room_on() {
+    let disk = disk_with(40, SMALL);
+    let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
+    disk.faults(|faults| faults.space_bytes = Some(0));
+    journal.append(&record(41)).expect("memory has room");
+    assert!(message(journal.sync()).contains("no storage space"));
+    assert!(journal.remove_before(Position(30)).expect("deleting needs no space") > 0);
+    disk.faults(|faults| faults.space_bytes = Some(1700));
+    assert_eq!(journal.sync().expect("there is space"), Position(41));
+}
+
+#[test]
+fn memory_has_a_limit_and_refused_records_use_no_position() {
+    let disk = SimDisk::new(1);
+    let options = Options { record_bytes: 1000, memory_bytes: 5000, ..SMALL };
+    let (mut journal, _) = open(disk.clone(), options).expect("it opens");
+    assert_eq!(message(journal.append(&[0; 1001])), "a record of 1001 bytes is above the limit of 1000 bytes");
+    disk.faults(|faults| faults.read_only = true);
+    let taken = (1..).take_while(|position| journal.append(&record(*position)).is_ok()).count() as u64;
+    assert!(journal.unsynced_bytes() <= 5000);
+    assert_eq!(
+        message(journal.append(&record(taken + 1))),
+        "5000 bytes of records wait for the disk: no more are taken"
+    );
+    disk.faults(|faults| faults.read_only = false);
+    journal.sync().expect("the disk works");
+    assert_eq!(journal.append(&record(taken + 1)).expect("there is room again"), Position(taken + 1));
+}
+
+#[test]
+fn a_write_that_fills_half_the_memory_is_synced() {
+    let options = Options { record_bytes: 1000, memory_bytes: 5000, ..SMALL };
+    let (mut journal, _) = open(SimDisk::new(1), options).expect("it opens");
+    for position in 1..=200 {
+        journal.append(&record(position)).expect("there is always room");
+        journal.write().expect("the disk works");
+        assert!(journal.unsynced_bytes() <= 2500);
+    }
+    assert!(journal.synced() > Position(100));
+}
+
+#[test]
+fn a_read_only_directory_is_said_at_once() {
+    let disk = disk_with(3, SMALL);
+    disk.faults(|faults| faults.read_only = true);
+    assert_eq!(message(open(disk, SMALL)), "cannot lock lock: read-only filesystem or storage medium");
+}
+
+#[test]
+fn a_second_writer_is_kept_out() {
+    let disk = SimDisk::new(1);
+    let first = open(disk.clone(), SMALL).expect("it opens");
+    assert_eq!(message(open(disk.clone(), SMALL)), "lock is held by another process: a journal has one writer");
+    drop(first);
+    open(disk, SMALL).expect("it is free again");
+}
+
+#[test]
+fn a_failed_sync_is_made_good_in_a_new_segment() {
+    for seed in 0..200 {
+        let disk = SimDisk::new(seed);
+        let (mut journal, _) = open(disk.clone(), Options { segment_bytes: 1 << 20, ..SMALL }).expect("it opens");
+        append(&mut journal, 30);
+        for position in 31..=60 {
+            journal.append(&record(position)).expect("there is room");
+        }
+        disk.faults(|faults| faults.failing_syncs = 1);
+        assert_eq!(journal.sync().expect("the second try works"), Position(60));
+        assert_eq!((journal.given_up_segments(), journal.segments().len()), (1, 2));
+        append(&mut journal, 1);
+        drop(journal);
+        disk.crash();
+        assert_eq!(open(disk, SMALL).expect("it opens").1.records, 61);
+    }
+}
+
+#[test]
+fn a_disk_that_never_syncs_is_not_filled_with_segments_that_were_given_up() {
+    let disk = disk_with(3, SMALL);
+    let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
+    journal.append(&record(4)).expect("there is room");
+    for _ in 0..50 {
+        journal.write().expect("the new segment can be made");
+        // The sync of the data fails, then that of the header of the segment that should replace it.
+        disk.faults(|faults| faults.failing_syncs = 2);
+        assert!(message(journal.sync()).starts_with("cannot begin "));
+    }
+    assert!(disk.list().expect("it works").len() <= 4, "{:?}", disk.list());
+    assert_eq!(journal.sync().expect("the disk works"), Position(4));
+    drop(journal);
+    disk.crash();
+    assert_eq!(open(disk, SMALL).expect("it opens").1.last, Position(4));
+}
+
+#[test]
+fn old_segments_are_removed_whole_and_the_last_one_stays() {
+    let disk = disk_with(40, SMALL);
+    let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
+    let segments: Vec<_> = journal.segments().collect();
+    let third = segments[2].first;
+    assert_eq!(journal.remove_before(third).expect("it works"), 2);
+    assert_eq!(journal.remove_before(third.next()).expect("it works"), 0, "the third still holds it");
+    drop(journal);
+    disk.crash();
+    let (mut journal, opened) = open(disk.clone(), SMALL).expect("no gap");
+    assert_eq!((opened.first, opened.last), (third, Position(40)));
+    journal.remove_before(Position(u64::MAX)).expect("it works");
+    assert_eq!(journal.segments().len(), 1);
+    drop(journal);
+    assert_eq!(open(disk, SMALL).expect("it opens").1.last, Position(40), "positions go on");
+}
+
+#[test]
+fn files_that_are_not_ours_are_named_and_left_alone() {
+    let disk = disk_with(3, SMALL);
+    let names = ["notes.txt", "1.journal", "00000000000000000001.journal~", "+0000000000000000001.journal"];
+    for name in names {
+        disk.put(name, b"mine");
+    }
+    let (_, opened) = open(disk.clone(), SMALL).expect("it opens");
+    assert_eq!(opened.strangers.len(), names.len(), "{:?}", opened.strangers);
+    for name in names {
+        assert_eq!(disk.contents(name).as_deref(), Some(&b"mine"[..]));
+    }
+    assert!(disk.contents(&name(1)).is_some());
+}
+
+#[test]
+fn each_policy_confirms_what_it_promises() {
+    let disk = SimDisk::new(1);
+    let (mut journal, _) = open(disk, SMALL).expect("it opens");
+    let (mut os, mut always) = (Committer::new(Policy::Os), Committer::new(Policy::Always));
+    journal.append(&record(1)).expect("there is room");
+    assert_eq!(os.commit(&mut journal, 0).expect("it works"), Position(1));
+    assert_eq!((journal.synced(), os.due_ms()), (Position(0), None));
+    assert_eq!(always.commit(&mut journal, 0).expect("it works"), Position(1));
+    assert_eq!((journal.synced(), always.due_ms()), (Position(1), None));
+}
+
+#[test]
+fn the_interval_is_kept_even_by_a_clock_that_jumps() {
+    let (mut journal, _) = open(SimDisk::new(1), SMALL).expect("it opens");
+    let mut committer = Committer::new(Policy::Interval { ms: 100 });
+    let mut at = |position: u64, now_ms: u64| {
+        if journal.appended() < Position(position) {
+            journal.append(&record(position)).expect("there is room");
+        }
+        assert_eq!(committer.commit(&mut journal, now_ms).expect("it works"), Position(position), "written is kept");
+        (journal.synced().0, committer.due_ms())
+    };
+    assert_eq!(at(1, 1000), (0, Some(1100)));
+    assert_eq!(at(2, 1099), (0, Some(1100)));
+    assert_eq!(at(2, 1100), (2, None), "nothing waits");
+    assert_eq!(at(3, 5000), (2, Some(5100)));
+    assert_eq!(at(4, 10), (2, Some(110)), "back: the time begins anew");
+    assert_eq!(at(4, 9_000_000), (4, None), "forward: it is due");
+}
+
+#[test]
+fn a_disk_that_refused_is_left_alone_for_a_while() {
+    let disk = SimDisk::new(1);
+    let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
+    let mut committer = Committer::new(Policy::Always);
+    journal.append(&record(1)).expect("there is room");
+    disk.faults(|faults| faults.space_bytes = Some(10));
+    message(committer.commit(&mut journal, 500));
+    assert_eq!(committer.due_ms(), Some(500 + RETRY_MS));
+    disk.faults(|faults| faults.space_bytes = None);
+    assert_eq!(committer.commit(&mut journal, 501).expect("no error twice"), Position(0));
+    assert_eq!(committer.commit(&mut journal, 500 + RETRY_MS).expect("it works again"), Position(1));
+    assert_eq!(committer.due_ms(), None);
+}
