@@ -151,6 +151,9 @@ slow_consumer = \"keep-latest\"   # or \"disconnect\" (the default), \"drop-olde
 lazy = true                      # messages wait for the next other message, or for their time
 lazy_timeout_ms = 1000           # 0: lazy_timeout_max_ms
 broadcast_to_publisher = false   # instead of the setting of this name
+history_messages = 1000          # kept for clients that come later (the replay extension); 0: none
+history_ms = 600000              # how long; 0: 10 minutes
+history_bytes = 67108864         # how many bytes of each channel; 0: 64 MiB
 ```
 ";
 

@@ -302,6 +302,12 @@ pub(crate) const GROUPS: &[Group] = &[
             option("outbox_messages_max", &[], "Messages that wait in the outbox of one session."),
             option("outbox_bytes_max", &[], "Bytes that wait in the outbox of one session."),
             option(
+                "history_bytes_max",
+                &[],
+                "Bytes of the histories of all channels together; the oldest messages go first.",
+            ),
+            option("history_channels_max", &[], "Channels with a history; others have none while there are so many."),
+            option(
                 "callback_bytes_max",
                 &["callbackParameterMaxLength"],
                 "Length of the name of a JSONP callback, in bytes.",

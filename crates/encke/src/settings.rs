@@ -124,6 +124,10 @@ pub struct Settings {
     pub outbox_messages_max: usize,
     /// Bytes that wait in the outbox of one session.
     pub outbox_bytes_max: usize,
+    /// Bytes of the histories of all channels together; the oldest messages go first.
+    pub history_bytes_max: usize,
+    /// Channels with a history; others have none while there are so many.
+    pub history_channels_max: usize,
     /// Length of the name of a JSONP callback, in bytes.
     pub callback_bytes_max: usize,
     /// Batches of work that wait in the mailbox of one shard.
@@ -133,7 +137,7 @@ pub struct Settings {
 }
 
 /// What is special about the channels that match a pattern.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelRule {
     /// A channel (`/stock/GOOG`) or a pattern (`/stock/*`, `/stock/**`).
@@ -150,6 +154,37 @@ pub struct ChannelRule {
     /// Overrides `broadcast_to_publisher` for these channels.
     #[serde(default)]
     pub broadcast_to_publisher: Option<bool>,
+    /// How many messages of each of these channels are kept for those who come later. 0: none, the channels have no history.
+    #[serde(default)]
+    pub history_messages: usize,
+    /// How long they are kept, in milliseconds. 0: 10 minutes.
+    #[serde(default)]
+    pub history_ms: u64,
+    /// How many bytes of each of these channels are kept; the latest message always is. 0: 64 MiB.
+    #[serde(default)]
+    pub history_bytes: usize,
+}
+
+/// What is kept of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryTerms {
+    /// Messages.
+    pub messages_max: usize,
+    /// The age of a message, in milliseconds.
+    pub age_max_ms: u64,
+    /// Bytes, with what keeping them costs.
+    pub bytes_max: usize,
+}
+
+impl ChannelRule {
+    /// What is kept of each of these channels, if anything is.
+    pub fn history(&self) -> Option<HistoryTerms> {
+        (self.history_messages > 0).then(|| HistoryTerms {
+            messages_max: self.history_messages,
+            age_max_ms: if self.history_ms == 0 { HISTORY_MS } else { self.history_ms },
+            bytes_max: if self.history_bytes == 0 { HISTORY_BYTES } else { self.history_bytes },
+        })
+    }
 }
 
 /// What happens to a session whose outbox is full.
@@ -250,6 +285,8 @@ impl Settings {
             ("subscriptions_max", self.subscriptions_max),
             ("outbox_messages_max", self.outbox_messages_max),
             ("mailbox_messages_max", self.mailbox_messages_max),
+            ("history_bytes_max", self.history_bytes_max),
+            ("history_channels_max", self.history_channels_max),
             ("handshake_timeout_ms", self.handshake_timeout_ms as usize),
             ("request_timeout_ms", self.request_timeout_ms as usize),
         ];
@@ -347,6 +384,8 @@ impl Default for Settings {
             subscriptions_max: 1_000,
             outbox_messages_max: 100_000,
             outbox_bytes_max: 16 * 1024 * 1024,
+            history_bytes_max: 256 * 1024 * 1024,
+            history_channels_max: 100_000,
             callback_bytes_max: 64,
             mailbox_messages_max: 1_024,
             fairness_budget_us: 2_000,
@@ -356,3 +395,7 @@ impl Default for Settings {
 
 /// Shards are told apart by a bit each in the map of interest.
 pub const SHARDS_MAX: usize = 64;
+/// How long messages are kept where a rule does not say, in milliseconds.
+const HISTORY_MS: u64 = 10 * 60 * 1000;
+/// Bytes kept of a channel where a rule does not say.
+const HISTORY_BYTES: usize = 64 * 1024 * 1024;

@@ -93,7 +93,7 @@ fn settings(rng: &mut Rng, shards: usize) -> Settings {
         slow_consumer,
         lazy,
         lazy_timeout_ms,
-        broadcast_to_publisher: None,
+        ..ChannelRule::default()
     };
     let tight = rng.chance(200);
     Settings {

@@ -20,6 +20,7 @@ mod deliver;
 mod effect;
 mod flush;
 mod handshake;
+pub mod history;
 mod hub;
 mod ids;
 mod interest;

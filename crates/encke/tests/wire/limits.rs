@@ -337,7 +337,7 @@ fn lazy_timeout_max_ms_bounds_the_wait_of_lazy_messages() {
         slow_consumer: encke::SlowConsumer::Disconnect,
         lazy: true,
         lazy_timeout_ms: 3_600_000,
-        broadcast_to_publisher: None,
+        ..encke::ChannelRule::default()
     };
     let server = TestServer::start(Settings { lazy_timeout_max_ms: 200, channels: vec![rule], ..settings() });
     let mut ws = server.session();

@@ -24,7 +24,7 @@ fn slow(server: &TestServer, channel: &str) -> Ws {
 
 fn rule(slow_consumer: SlowConsumer) -> Vec<ChannelRule> {
     let pattern = "/fire/**".into();
-    vec![ChannelRule { pattern, slow_consumer, lazy: false, lazy_timeout_ms: 0, broadcast_to_publisher: None }]
+    vec![ChannelRule { pattern, slow_consumer, lazy: false, lazy_timeout_ms: 0, ..ChannelRule::default() }]
 }
 
 /// Publishes until a metric says that somebody's outbox is full; how many it took.

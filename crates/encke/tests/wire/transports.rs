@@ -12,7 +12,7 @@ fn lazy(pattern: &str) -> Vec<ChannelRule> {
         slow_consumer: SlowConsumer::Disconnect,
         lazy: true,
         lazy_timeout_ms: 0,
-        broadcast_to_publisher: None,
+        ..ChannelRule::default()
     }]
 }
 
