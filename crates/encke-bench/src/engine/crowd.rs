@@ -140,9 +140,12 @@ impl Crowd {
     /// Publishes in one carrier; numbers the publications of each room. Never waits.
     ///
     /// # Errors
-    /// The session is gone or away, or takes nothing any more; nothing was published.
+    /// The session is gone or away, or takes nothing any more, or there is no such room; nothing was published.
     pub fn publish(&mut self, session: usize, batch: &[Publication], data_bytes: usize) -> Result<(), Problem> {
         self.check_sending(session)?;
+        if let Some(Publication { room, .. }) = batch.iter().find(|one| one.room >= self.membership.rooms) {
+            return Err(Problem::Usage(format!("there is no room {room}")));
+        }
         if batch.is_empty() {
             return Ok(());
         }

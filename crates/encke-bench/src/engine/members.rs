@@ -8,8 +8,9 @@ use crate::run::Membership;
 pub(crate) fn rooms_of(membership: &Membership, client: u32) -> Vec<u32> {
     let Membership { rooms, per_client, seed, .. } = *membership;
     match per_client {
+        _ if rooms == 0 => Vec::new(),
         0 => Vec::new(),
-        1 => vec![client % rooms.max(1)],
+        1 => vec![client % rooms],
         all if all >= rooms => (0..rooms).collect(),
         some => {
             let mut state = seed ^ (u64::from(client) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -69,6 +70,6 @@ mod tests {
     #[test]
     fn nobody_is_in_more_rooms_than_there_are() {
         assert_eq!(rooms_of(&membership(3, 5), 9), [0, 1, 2]);
-        assert!(rooms_of(&membership(3, 0), 9).is_empty());
+        assert!(rooms_of(&membership(3, 0), 9).is_empty() && rooms_of(&membership(0, 1), 9).is_empty());
     }
 }

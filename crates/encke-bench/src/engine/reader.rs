@@ -95,7 +95,9 @@ impl Reader {
     /// See [`Crowd::latencies_us`](crate::engine::Crowd::latencies_us).
     pub(super) fn latencies_us(&self) -> Vec<(u64, u64)> {
         let recorded = self.timing.histogram.iter_recorded();
-        recorded.map(|step| (step.value_iterated_to(), step.count_since_last_iteration())).collect()
+        // A value is told as the highest that falls together with it, which may be above the highest seen.
+        let max_us = self.timing.max_us;
+        recorded.map(|step| (step.value_iterated_to().min(max_us), step.count_since_last_iteration())).collect()
     }
 
     /// The highest latency since [`Reader::time_from`], in microseconds.
@@ -413,6 +415,7 @@ mod tests {
         assert_eq!((reader.late(), reader.latency_max_us()), (1, 900_000));
         let counts: Vec<_> = reader.latencies_us().into_iter().map(|(us, count)| (us / 1000, count)).collect();
         assert_eq!(counts, [(0, 1), (0, 1), (900, 1)]);
+        assert_eq!(reader.latencies_us().last(), Some(&(900_000, 1)), "not above the highest seen");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Sessions that publish and receive.
 
-use encke_bench::engine::Crowd;
+use encke_bench::engine::{Crowd, Publication};
 use encke_bench::run::{CrowdSpec, Membership, Transport};
 
 use crate::{arrived, open, publish, server, spec, turn_until};
@@ -92,6 +92,8 @@ fn a_new_trial_starts_from_nothing() {
     assert_eq!(received, 5 * 3 * 2);
     crowd.begin(&all);
     assert_eq!(crowd.expected(&all), 0);
+    let nowhere = Publication { room: 2, planned_us: 0 };
+    assert!(crowd.publish(publisher, &[nowhere], 50).is_err(), "there is no such room");
     publish(&mut crowd, publisher, &[1]);
     assert!(arrived(&mut crowd, received).none());
     assert_eq!(crowd.counts().received - received, 2);
@@ -103,7 +105,7 @@ fn messages_longer_than_a_frame_of_sixteen_bits_arrive() {
     for transport in [Transport::Websocket, Transport::LongPolling] {
         let mut crowd = open(&spec(&target, transport, 3, 1)).expect("open");
         let publisher = crowd.publishers().start;
-        let batch = [encke_bench::engine::Publication { room: 0, planned_us: Crowd::clock_us() }; 2];
+        let batch = [Publication { room: 0, planned_us: Crowd::clock_us() }; 2];
         crowd.publish(publisher, &batch, 30_000).expect("published");
         assert!(arrived(&mut crowd, 0).none());
         assert!(crowd.counts().received_bytes > 3 * 2 * 30_000);
