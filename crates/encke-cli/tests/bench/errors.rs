@@ -1,0 +1,108 @@
+//! What goes wrong has one clear line and an exit code.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use crate::program::{Server, run};
+
+/// A listener that answers everything with `answer`.
+fn answering(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let _ = stream.write_all(answer.as_bytes());
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    url
+}
+
+fn check(url: &str, line: &str, code: i32, start: &str) {
+    let (found, shown, said) = run(url, line);
+    assert_eq!(found, Some(code), "{line}: {said}");
+    assert!(said.starts_with(start) && said.lines().count() == 1, "{line}: {said}");
+    assert_eq!(shown, "", "{line}");
+}
+
+#[test]
+fn an_unreachable_target_and_what_is_no_bayeux_server_are_told_apart() {
+    let ssh = answering("SSH-2.0-something\r\n\r\n");
+    let web = answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    for transport in ["websocket", "long-polling"] {
+        let line = |scenario: &str| format!("{scenario} --quiet --transport {transport}");
+        for scenario in ["chat --clients 3", "rooms --clients 30", "open --sessions 3", "reconnect --clients 3"] {
+            check("http://127.0.0.1:1", &line(scenario), 3, "encke: cannot reach 127.0.0.1:1: ");
+            check(&ssh, &line(scenario), 3, "encke: no Bayeux server at 127.0.0.1:");
+            check(&web, &line(scenario), 3, "encke: no Bayeux server at 127.0.0.1:");
+        }
+    }
+    check("http://nowhere.invalid", "chat --quiet", 3, "encke: cannot reach nowhere.invalid: ");
+}
+
+#[test]
+fn wrong_use_is_told_before_anything_is_opened() {
+    let cases = [
+        ("chat --clients 0", "encke: invalid value '0' for '--clients <N>': "),
+        ("chat --clients many", "encke: invalid value 'many' for '--clients <N>': "),
+        ("chat --clents 5", "encke: --clents: there is no such flag; did you mean --clients?"),
+        ("chat --nonsense", "encke: --nonsense: there is no such flag"),
+        ("chat --duration 5", "encke: invalid value '5' for '--duration <TIME>': "),
+        ("chat --rate 0", "encke: invalid value '0' for '--rate <N>': "),
+        ("chat --transport pigeon", "encke: invalid value 'pigeon' for '--transport <TRANSPORT>'"),
+        ("chat --message-size 5", "encke: invalid value '5' for '--message-size <SIZE>': "),
+        ("chat --pid 4000000000", "encke: there is no process 4000000000"),
+        ("chat --json --csv", "encke: only one of "),
+        ("chat --html /no/such/folder/page.html", "encke: cannot write /no/such/folder/page.html: "),
+        ("chat --workers 0", "encke: invalid value '0' for '--workers <N>': "),
+        ("rooms --rooms 5 --rooms-per-client 6", "encke: --rooms-per-client 6: there are only 5 rooms"),
+        ("rooms --channel bench", "encke: invalid value 'bench' for '--channel <CHANNEL>': "),
+        ("random-channel --ramp 5", "encke: "),
+        ("request-reply --channel /chat", "encke: invalid value '/chat' for '--channel <CHANNEL>': "),
+        ("request-reply --pause-min 1s --pause-max 50ms", "encke: --pause-min is above --pause-max"),
+        ("nothing", "encke: unrecognized subcommand 'nothing'"),
+        ("report", "encke: "),
+        ("report /no/such/report.json", "encke: no such file: /no/such/report.json"),
+    ];
+    for (line, start) in cases {
+        check("http://127.0.0.1:1", line, 2, start);
+    }
+    check("ftp://a", "chat", 2, "encke: ftp://a is not a URL");
+}
+
+#[test]
+fn too_many_clients_for_the_file_table_are_refused_with_the_figure() {
+    let server = Server::start();
+    for scenario in ["chat --clients 4000000", "open --sessions 4000000", "chat --clients 4000000 --workers 2"] {
+        let (code, shown, said) = run(&server.url, &format!("{scenario} --quiet"));
+        assert_eq!((code, shown.as_str()), (Some(1), ""), "{said}");
+        assert!(said.contains("open files are needed") && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_watched_has_no_idle_sessions_to_measure() {
+    // Nobody listens there, so there is no process to find.
+    check("http://127.0.0.1:1", "idle --sessions 5 --quiet", 2, "encke: the server's memory is measured here");
+}
+
+#[test]
+fn the_short_help_is_shorter_and_every_scenario_says_what_it_stands_for() {
+    let (_, list, _) = run("", "--help");
+    let names: Vec<&str> = list
+        .lines()
+        .skip_while(|line| *line != "Scenarios:")
+        .skip(1)
+        .map_while(|line| line.split_whitespace().next())
+        .collect();
+    assert!(names.len() > 10, "{list}");
+    for name in names.into_iter().filter(|name| !["report", "help"].contains(name)) {
+        let (short_code, short, _) = run("", &format!("{name} -h"));
+        let (long_code, long, _) = run("", &format!("{name} --help"));
+        assert_eq!((short_code, long_code), (Some(0), Some(0)), "{name}");
+        assert!(long.len() > short.len() && long.contains("--pid") && !short.contains("--pid"), "{name}");
+        assert!(long.contains("--target"), "{name}");
+    }
+}

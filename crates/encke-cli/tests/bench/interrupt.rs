@@ -1,0 +1,62 @@
+//! Ctrl-C.
+
+use std::net::TcpListener;
+use std::process::{Child, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::program::{Server, bench, text, wait};
+
+fn start(url: &str, line: &str) -> Child {
+    let mut command = bench(url, line);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")
+}
+
+/// Reads what the load says until it is about what was asked for.
+fn said_until(child: &mut Child, wanted: &str) {
+    use std::io::{BufRead, BufReader};
+    let mut lines = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains(wanted) {
+        line.clear();
+        assert_ne!(lines.read_line(&mut line).expect("a line"), 0, "no {wanted}");
+    }
+    // What is said later must find a reader.
+    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+}
+
+fn interrupt(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).expect("is there");
+}
+
+#[test]
+fn ctrl_c_gives_the_report_so_far() {
+    let server = Server::start();
+    for (workers, signal) in [(1, Signal::INT), (2, Signal::TERM)] {
+        let line = format!("broadcast --clients 10 --duration 600s --warm-up 0s --workers {workers} --json");
+        let mut child = start(&server.url, &line);
+        said_until(&mut child, "received/s");
+        interrupt(&child, signal);
+        let output = child.wait_with_output().expect("ends");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(output.status.code(), Some(0), "{report}");
+        assert_eq!((&report["interrupted"], &report["holds"]), (&Value::from(true), &Value::from(true)), "{report}");
+        assert!(report["trials"][0]["incoming"]["messages"].as_u64() > Some(0), "{report}");
+        assert_eq!(report["trials"][0]["faults"]["lost"], 0, "what is under way is waited for");
+    }
+}
+
+#[test]
+fn ctrl_c_before_anything_was_measured_is_no_success() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let url = format!("http://{}", silent.local_addr().expect("bound"));
+    let mut child = start(&url, "chat --clients 5 --quiet --json");
+    // The first connection shows that signals are listened to.
+    let held = silent.accept().expect("a client");
+    interrupt(&child, Signal::INT);
+    assert_eq!(wait(&mut child), Some(1));
+    drop(held);
+    let output = child.wait_with_output().expect("ended");
+    assert!(text(&output.stdout).contains("\"interrupted\": true"), "{}", text(&output.stdout));
+}

@@ -1,0 +1,97 @@
+//! The program, as a server and as a load.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A running server that ends with the test.
+pub(crate) struct Server {
+    child: Child,
+    /// `http://127.0.0.1:PORT`.
+    pub(crate) url: String,
+}
+
+impl Server {
+    pub(crate) fn start() -> Server {
+        let mut command = encke(&["serve", "--port", "0", "--shards", "1"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        out.read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("encke listening on ").expect("the address").to_string();
+        Server { child, url }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program with an environment that says nothing about it, in a folder without a configuration.
+pub(crate) fn encke(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ENCKE_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(args).current_dir(std::env::temp_dir());
+    command
+}
+
+/// `encke bench` with the words of `line`, against `url`.
+pub(crate) fn bench(url: &str, line: &str) -> Command {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut command = encke(&[&["bench"], &words[..]].concat());
+    command.env("ENCKE_URL", url);
+    command
+}
+
+/// Runs it, and reads the report that `--json` gives on stdout; it must hold.
+pub(crate) fn report(url: &str, line: &str) -> Value {
+    let output = bench(url, &format!("{line} --quiet --json")).output().expect("runs");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{line}: {said}");
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{line}: {error}: {said}"));
+    assert_eq!(report["holds"], true, "{line}: {report}");
+    for trial in report["trials"].as_array().expect("trials") {
+        assert_eq!(trial["faults"]["lost"], 0, "{line}: {trial}");
+    }
+    report
+}
+
+/// Runs it; the exit code, stdout and stderr.
+pub(crate) fn run(url: &str, line: &str) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = bench(url, line).output().expect("runs");
+    (status.code(), text(&stdout), text(&stderr))
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// Waits for the end, for a bounded time.
+pub(crate) fn wait(child: &mut Child) -> Option<i32> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        if let Some(status) = child.try_wait().expect("waits") {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    panic!("it does not end");
+}
+
+/// How long a test waits before it gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
