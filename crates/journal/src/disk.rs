@@ -16,7 +16,7 @@ pub trait Disk {
     fn lock(&self) -> io::Result<Option<Self::Lock>>;
     /// The names of all files in the directory.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Makes a file, or empties the one of that name. It is there for sure after [`Disk::sync`] and [`Disk::sync_directory`].
+    /// Makes a file; fails if there is one of that name. It is there for sure after [`Disk::sync`] and [`Disk::sync_directory`].
     fn create(&self, name: &str) -> io::Result<Self::File>;
     /// Opens a file that exists, for reading and writing.
     fn open(&self, name: &str) -> io::Result<Self::File>;
@@ -79,7 +79,7 @@ impl Disk for Directory {
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().create(true).truncate(true).read(true).write(true).open(self.path(name))
+        OpenOptions::new().create_new(true).read(true).write(true).open(self.path(name))
     }
 
     fn open(&self, name: &str) -> io::Result<File> {

@@ -172,12 +172,7 @@ impl<D: Disk> Journal<D> {
         let mut removed = 0;
         while self.segments.len() > 1 && self.segments[1].first <= position {
             let name = file_name(self.segments[0].number);
-            match self.disk.remove(&name) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(self.failed("remove", &name, error));
-                }
-                _ => {}
-            }
+            self.remove(&name)?;
             // One by one, so that a crash cannot leave a gap.
             self.disk.sync_directory().map_err(|error| self.failed("sync the directory of", &name, error))?;
             self.segments.pop_front();
@@ -240,19 +235,19 @@ impl<D: Disk> Journal<D> {
     /// Makes the file of the next segment, with a header that is on the disk before the first record is written.
     fn begin_segment(&mut self) -> Result<(), Error> {
         let first = self.synced.next();
-        if let Some(given_up) = self.segments.pop_back_if(|last| last.first == first) {
-            // Nothing in it was ever synced. A disk that keeps refusing must not be filled with its remains.
-            let _ = self.disk.remove(&file_name(given_up.number));
-        }
+        // If nothing in the last one was ever synced, the new one takes its place: a disk that keeps refusing is not filled with remains.
+        let _ = self.segments.pop_back_if(|last| last.first == first);
         let number = self.segments.back().map_or(1, |last| last.number + 1);
         let name = file_name(number);
+        // A new file, never one that was written before: a crash could mix the two.
+        self.remove(&name)?;
         let file = self.disk.create(&name).map_err(|error| self.failed("create", &name, error))?;
         let header = Header { version: VERSION, number, first: first.0, salt: self.salt }.encode();
         let made = write_all(&self.disk, &file, &header, 0)
             .and_then(|()| self.disk.sync(&file))
             .and_then(|()| self.disk.sync_directory());
         if let Err(error) = made {
-            // If it stays, the next attempt empties it, or the next start finds a segment without records.
+            // If it stays, the next attempt removes it, or the next start finds a segment without records.
             let _ = self.disk.remove(&name);
             return Err(self.failed("begin", &name, error));
         }
@@ -302,6 +297,14 @@ impl<D: Disk> Journal<D> {
         self.written_bytes = 0;
         self.written = self.synced;
         self.given_up += 1;
+    }
+
+    /// Removes a file that may be gone already.
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        match self.disk.remove(name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed("remove", name, error)),
+            _ => Ok(()),
+        }
     }
 
     fn failed(&self, doing: &'static str, name: &str, source: io::Error) -> Error {

@@ -152,14 +152,12 @@ impl Disk for SimDisk {
     fn create(&self, name: &str) -> io::Result<SimFile> {
         let mut state = self.state();
         state.writable()?;
-        match state.inode(name) {
-            Some(inode) => inode.cut(0),
-            None => {
-                let number = state.inodes.len();
-                state.inodes.push(Inode::default());
-                state.names.insert(name.into(), number);
-            }
+        if state.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
         }
+        let number = state.inodes.len();
+        state.inodes.push(Inode::default());
+        state.names.insert(name.into(), number);
         state.open(name)
     }
 
