@@ -12,7 +12,8 @@ rounds=${ROUNDS:-3}
 read -ra prefix <<<"${BENCH_PREFIX:-}"
 read -ra lanes <<<"${BENCH_ONLY:-floor encke bun}"
 work=$(mktemp -d)
-results=$work/results.jsonl
+runs=$work/runs
+mkdir "$runs"
 server_pid=
 
 stop_server() {
@@ -24,13 +25,13 @@ stop_server() {
 }
 trap 'stop_server; rm -rf "$work"' EXIT
 
-# start_server floor|encke|bun: on core 0; sets server_pid, address and dialect.
+# start_server floor|encke|bun: on core 0; sets server_pid and address.
 start_server() {
     local command
     case $1 in
-        floor) dialect=floor command=("$target_dir/release/floor") ;;
-        encke) dialect=bayeux command=("$target_dir/release/encke" serve --port 0 --shards 1) ;;
-        bun) dialect=floor command=("$bun" benches/rivals/bun/server.js) ;;
+        floor) command=("$target_dir/release/floor") ;;
+        encke) command=("$encke" serve --port 0 --shards 1) ;;
+        bun) command=("$bun" benches/rivals/bun/server.js) ;;
     esac
     # The line of the server before must not be taken for this one's.
     : >"$work/ready"
@@ -46,16 +47,17 @@ start_server() {
     return 1
 }
 
-# load LANE MODE…: one measurement from core 1; a failed one is said and passed over.
+# load LANE CASE SCENARIO OPTION…: one measurement from core 1; a failed one is said and passed over.
 load() {
-    local lane=$1
-    shift
+    local lane=$1 case=$2 transport=()
+    shift 2
+    [ "$lane" = encke ] || transport=(--transport raw)
     echo "── $lane: $*"
-    taskset -c 1 "${prefix[@]}" "$target_dir/release/load" --target "$address" --dialect "$dialect" --pid "$server_pid" \
-        --label "$lane" --json "$@" >>"$results" || echo "   $lane: $1 gave no valid figure" >&2
+    taskset -c 1 "${prefix[@]}" "$encke" bench "$@" "${transport[@]}" --target "http://$address" --pid "$server_pid" \
+        --quiet --label "$lane" --json "$runs/$case.$lane.$round.json" || echo "   $lane: $case does not hold" >&2
 }
 
-# measure LANE MODE…: the same against a server of its own.
+# measure LANE CASE SCENARIO OPTION…: the same against a server of its own.
 measure() {
     start_server "$1"
     load "$@"
@@ -80,26 +82,26 @@ if [ "$(nproc)" -lt 2 ]; then
     exit 1
 fi
 ulimit -n "$(ulimit -Hn)"
-need_rust
 command -v taskset >/dev/null || need_debian util-linux
-cargo build --quiet --release --locked -p benches -p encke-cli
+need_encke
+cargo build --quiet --release --locked -p benches
 [[ " ${lanes[*]} " == *" bun "* ]] && need_bun
 
 for round in $(seq "$rounds"); do
     echo "round $round of $rounds"
     for lane in "${lanes[@]}"; do
         start_server "$lane"
-        load "$lane" fanout --rate 100 --seconds 5
-        load "$lane" fanout --find-max --rate 2000
+        load "$lane" broadcast broadcast --rate 100 --duration 5s
+        load "$lane" broadcast-max broadcast --find-max --p99 1s --rate 2000
         stop_server
-        [ "$lane" = bun ] || measure "$lane" open --sessions 8000
+        [ "$lane" = bun ] || measure "$lane" open open
     done
 done
 if [[ " ${lanes[*]} " == *" encke "* ]]; then
-    measure encke idle --sessions 9000
-    measure encke idle --sessions 9000 --own-channels
-    measure encke idle --sessions 9000 --transport long-polling
+    measure encke idle idle
+    measure encke idle-own idle --own-channels
+    measure encke idle-polling idle --transport long-polling
 fi
 
 echo
-"$target_dir/release/report" "$results" --into docs/benchmarks
+"$target_dir/release/core_report" "$runs" --into docs/benchmarks

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use benches::compare::{charts, page, runs::Runs};
 use clap::Parser;
+use encke_bench::machine;
 use encke_bench::problem::Problem;
 
 /// Turns the reports of a comparison into a page.
@@ -41,7 +42,7 @@ fn run(arguments: &Arguments) -> Result<bool, Problem> {
         fs::write(folder.join(image.file), image.chart.file(IMAGE_WIDTH_PIXELS))?;
     }
     let path = arguments.into.join("benchmarks.md");
-    fs::write(&path, page::page(&runs, &images))?;
+    fs::write(&path, page::page(&runs, &images, &machine::facts()))?;
     println!("written: {}", path.display());
     Ok(page::demands(&runs).iter().all(page::Demand::holds))
 }

@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bayeux::{Limits, parse_batch};
-use benches::dialect::{Dialect, FANOUT_CHANNEL};
 use clap::{Parser, ValueEnum};
 use encke::shard::{Now, Shard, Shared, SocketKey, Wire};
 use encke::{NoApplication, Settings};
+use encke_bench::engine::stamp::Stamp;
 
 /// Does one kind of work a number of times.
 #[derive(Debug, Parser)]
@@ -70,9 +70,12 @@ fn publish(times: u32, subscribers: u32, gathered: u32) -> Option<()> {
     let (publisher, client_id) = core.open()?;
     for _ in 0..subscribers {
         let (socket, client_id) = core.open()?;
-        core.send(socket, &format!(
-            r#"[{{"id":"3","channel":"/meta/subscribe","clientId":"{client_id}","subscription":"{FANOUT_CHANNEL}"}}]"#
-        ));
+        core.send(
+            socket,
+            &format!(
+                r#"[{{"id":"3","channel":"/meta/subscribe","clientId":"{client_id}","subscription":"{CHANNEL}"}}]"#
+            ),
+        );
         core.turn();
     }
     let text = publication(&client_id, 1);
@@ -83,14 +86,15 @@ fn publish(times: u32, subscribers: u32, gathered: u32) -> Option<()> {
             core.turn();
         }
     }
-    // Each delivery has at least the 50 bytes of data.
-    (core.wire.written >= times as usize * subscribers as usize * 50).then_some(())
+    // Each delivery has at least its data.
+    (core.wire.written >= times as usize * subscribers as usize * DATA_BYTES).then_some(())
 }
 
 fn publication(client_id: &str, sequence: u32) -> String {
-    let mut bytes = Vec::new();
-    Dialect::Bayeux.publish(client_id, std::iter::once((sequence, 0)), &mut bytes);
-    String::from_utf8_lossy(&bytes).into_owned()
+    let mut data = Vec::new();
+    Stamp { sequence, room: 0, worker: 0, publisher: 0, planned_us: 0 }.write(DATA_BYTES, &mut data);
+    let data = String::from_utf8_lossy(&data);
+    format!(r#"[{{"channel":"{CHANNEL}","id":"{sequence}","clientId":"{client_id}","data":"{data}"}}]"#)
 }
 
 /// A shard, and sockets that take everything.
@@ -160,6 +164,8 @@ impl Wire for Sink {
 }
 
 const NOW: Now = Now { ms: 1, wall_ms: 1_800_000_000_000 };
+const CHANNEL: &str = "/bench/a";
+const DATA_BYTES: usize = 50;
 const SUBSCRIBERS: u32 = 1000;
 /// Enough of a reply to find the client id in.
 const LAST_BYTES_MAX: usize = 512;

@@ -14,6 +14,7 @@ mod reconnect;
 mod request_reply;
 mod rooms;
 mod rooms_transcript;
+mod self_test;
 mod soak;
 mod throughput;
 
@@ -83,6 +84,7 @@ pub const ALL: &[Entry] = &[
     entry::<broadcast::Broadcast>(),
     entry::<idle::Idle>(),
     entry::<open::Open>(),
+    entry::<self_test::SelfTest>(),
 ];
 
 /// The entry of a scenario.

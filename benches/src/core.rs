@@ -1,0 +1,216 @@
+//! The page of `make bench-core`: Encke beside the floor and Bun, from the reports of `encke bench`.
+//!
+//! A machine that does other things as well gives a different figure each time, so servers take turns, and each figure here
+//! is the median of its runs. Reports are collected as for [`compare`](crate::compare): see [`Runs`].
+
+use std::fmt::Write as _;
+
+use encke_bench::report::chart::{Axis, Bar, Bars, Chart, Group, Scale, Unit};
+use encke_bench::report::units::number;
+
+use crate::compare::runs::{Run, Runs, median};
+
+/// What is asked of a figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wanted {
+    /// At least this multiple of the floor's figure.
+    TimesFloorAtLeast(f64),
+    /// At most this multiple of the floor's figure.
+    TimesFloorAtMost(f64),
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+    /// Only shown.
+    Nothing,
+}
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Row {
+    /// What is measured, with its unit.
+    pub what: &'static str,
+    /// The case of its reports.
+    pub case: &'static str,
+    /// Where the figure comes from.
+    pub figure: fn(&Run) -> Option<f64>,
+    /// What is asked of it.
+    pub wanted: Wanted,
+}
+
+/// What `make bench-core` measures.
+pub const ROWS: &[Row] = &[
+    Row {
+        what: "Broadcast to 1,000 WebSockets, highest deliveries/s",
+        case: "broadcast-max",
+        figure: |run| Some(run.trial()?.incoming.messages_per_s()),
+        wanted: Wanted::TimesFloorAtLeast(0.4),
+    },
+    Row {
+        what: "CPU per delivery at 100,000 deliveries/s, ns",
+        case: "broadcast",
+        figure: |run| Some(run.trial()?.server?.ns_per_delivery),
+        wanted: Wanted::TimesFloorAtMost(1.3),
+    },
+    Row {
+        what: "p99 at 100,000 deliveries/s, µs",
+        case: "broadcast",
+        figure: |run| Some(run.trial()?.latency.as_ref()?.p99_us as f64),
+        wanted: Wanted::Nothing,
+    },
+    Row {
+        what: "Full sessions opened per second",
+        case: "open",
+        figure: |run| named(run, "sessions opened per second"),
+        wanted: Wanted::AtLeast(8000.0),
+    },
+    Row {
+        what: "Idle WebSocket session, one common channel, bytes of RSS",
+        case: "idle",
+        figure: memory_per_session,
+        wanted: Wanted::AtMost(2048.0),
+    },
+    Row {
+        what: "Idle WebSocket session, a channel of its own, bytes of RSS",
+        case: "idle-own",
+        figure: memory_per_session,
+        wanted: Wanted::Nothing,
+    },
+    Row {
+        what: "Idle long-polling session, bytes of RSS",
+        case: "idle-polling",
+        figure: memory_per_session,
+        wanted: Wanted::AtMost(24.0 * 1024.0),
+    },
+];
+
+/// The servers, in the order of the columns, by the label of their reports.
+pub const SERVERS: &[(&str, &str)] = &[("encke", "Encke"), ("floor", "Floor"), ("bun", "Bun")];
+
+impl Wanted {
+    /// Whether a figure is what was wanted; none if nothing was, or if there is no floor to compare with.
+    pub fn holds(self, figure: f64, floor: Option<f64>) -> Option<bool> {
+        match self {
+            Wanted::TimesFloorAtLeast(factor) => floor.map(|floor| figure >= factor * floor),
+            Wanted::TimesFloorAtMost(factor) => floor.map(|floor| figure <= factor * floor),
+            Wanted::AtLeast(least) => Some(figure >= least),
+            Wanted::AtMost(most) => Some(figure <= most),
+            Wanted::Nothing => None,
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Wanted::TimesFloorAtLeast(factor) => format!("≥ {factor} × floor"),
+            Wanted::TimesFloorAtMost(factor) => format!("≤ {factor} × floor"),
+            Wanted::AtLeast(least) => format!("≥ {}", number(least)),
+            Wanted::AtMost(most) => format!("≤ {}", number(most)),
+            Wanted::Nothing => String::new(),
+        }
+    }
+}
+
+/// The table, in Markdown, and whether all that was wanted and measured holds.
+pub fn table(runs: &Runs) -> (String, bool) {
+    let names: Vec<&str> = SERVERS.iter().map(|(_, name)| *name).collect();
+    let mut text = format!("| what | wanted | {} | Encke ÷ floor | holds |\n", names.join(" | "));
+    text += &format!("| --- | --- |{} ---: | --- |\n", " ---: |".repeat(names.len()));
+    let mut all_hold = true;
+    for row in ROWS {
+        let figures: Vec<Option<f64>> =
+            SERVERS.iter().map(|(label, _)| runs.median(row.case, label, row.figure)).collect();
+        let (reached, floor) = (figures[0], figures[1]);
+        let holds = reached.and_then(|reached| row.wanted.holds(reached, floor));
+        all_hold &= holds != Some(false);
+        let cells: Vec<String> = figures.iter().map(|figure| figure.map(number).unwrap_or_default()).collect();
+        // A memory ratio to a server without sessions says nothing.
+        let compared = matches!(row.wanted, Wanted::TimesFloorAtLeast(_) | Wanted::TimesFloorAtMost(_));
+        let ratio = reached.zip(floor).filter(|_| compared).map(|(reached, floor)| format!("{:.2}", reached / floor));
+        let verdict = match (holds, row.wanted) {
+            (Some(true), _) => "yes",
+            (Some(false), _) => "**no**",
+            (None, Wanted::Nothing) => "",
+            (None, _) => "not measured",
+        };
+        let (wanted, ratio) = (row.wanted.words(), ratio.unwrap_or_default());
+        let _ = writeln!(text, "| {} | {wanted} | {} | {ratio} | {verdict} |", row.what, cells.join(" | "));
+    }
+    (text, all_hold)
+}
+
+/// A bar for each server's highest rate; none if nothing was measured.
+pub fn chart(runs: &Runs) -> Option<Chart> {
+    let row = &ROWS[0];
+    let bar = |&(label, name): &(&str, &str)| {
+        let figure = runs.median(row.case, label, row.figure)?;
+        Some(Group { name: name.into(), bars: vec![Bar::of(figure)] })
+    };
+    let groups: Vec<Group> = SERVERS.iter().filter_map(bar).collect();
+    (!groups.is_empty()).then(|| {
+        Chart::Bars(Bars {
+            title: "Broadcast to 1,000 WebSockets from one core".into(),
+            note: "Nothing lost, p99 under one second; longer is better.".into(),
+            axis: Axis::new("deliveries/s", Unit::Count, Scale::Linear),
+            series: vec!["deliveries/s".into()],
+            groups,
+        })
+    })
+}
+
+/// The median number of cores that other processes used during the runs that tell.
+pub fn others_cores(runs: &Runs) -> Option<f64> {
+    median(runs.runs.iter().filter_map(|run| run.trial()?.others_cores).collect())
+}
+
+fn memory_per_session(run: &Run) -> Option<f64> {
+    named(run, "resident memory per session")
+}
+
+fn named(run: &Run, name: &str) -> Option<f64> {
+    Some(run.trial()?.figures.iter().find(|figure| figure.name == name)?.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_bench::report::{Figure, Flow, Report, Trial};
+
+    use super::*;
+
+    fn run(case: &str, lane: &str, deliveries_per_s: u64, bytes: f64) -> Run {
+        let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
+        let figures = vec![Figure { name: "resident memory per session".into(), value: bytes, unit: "bytes".into() }];
+        let report = Report {
+            trials: vec![Trial { incoming, figures, ..Trial::default() }],
+            result: Some(0),
+            ..Report::default()
+        };
+        Run { case: case.into(), lane: lane.into(), round: 1, report }
+    }
+
+    fn runs() -> Runs {
+        let mut runs = Runs::default();
+        for (lane, deliveries) in
+            [("floor", 10_000_000), ("floor", 12_000_000), ("floor", 2_000_000), ("encke", 5_000_000)]
+        {
+            runs.runs.push(run("broadcast-max", lane, deliveries, 0.0));
+        }
+        runs.runs.push(run("idle", "encke", 0, 3000.0));
+        runs
+    }
+
+    #[test]
+    fn figures_are_medians_and_judged() {
+        let (table, all_hold) = table(&runs());
+        let line = table.lines().nth(2).expect("first row");
+        assert!(line.contains("| 5,000,000 | 10,000,000 |") && line.contains("| 0.50 | yes |"), "{line}");
+        assert!(table.contains("| ≤ 2,048 | 3,000 |") && table.contains("**no**"), "{table}");
+        assert!(!all_hold);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said_so() {
+        let (table, all_hold) = table(&Runs::default());
+        assert!(all_hold && table.contains("not measured"));
+        assert!(chart(&Runs::default()).is_none());
+    }
+}
