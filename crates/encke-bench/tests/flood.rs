@@ -48,7 +48,7 @@ fn streams_from_one_thread_or_many_hold() {
         let opened: u64 =
             report.table.expect("rates").rows.iter().map(|row| row[1].parse::<u64>().expect("a count")).sum();
         assert_eq!(opened, 40);
-        assert_eq!(report.transcript, ["streaming responses of GET /comet"]);
+        assert_eq!(report.transcript[0], "streaming responses of GET /comet");
     }
 }
 

@@ -83,6 +83,7 @@ impl Scenario for Flood {
             Over::Stream => "streaming responses of GET /comet".into(),
             Over::LongPolling => "long-polling: each connection is a session with a held connect".into(),
         });
+        report.transcript.push("latency is that of welcomes, from the planned time of their connection".into());
         Ok(report)
     }
 }

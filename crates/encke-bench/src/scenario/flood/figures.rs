@@ -41,7 +41,7 @@ pub(super) fn trial(plan: &Plan, done: Done, interrupted: bool) -> Trial {
         figure("opened per second", per_s(welcomed, last_us.saturating_sub(begin_us)), "/s"),
         figure("chunks", shared.chunks as f64, ""),
     ];
-    if welcomed > 0 {
+    if welcomed == u64::from(plan.connections) {
         let late_ms = ms(last_us.saturating_sub(opened_us));
         figures.insert(2, figure("last welcome after its planned time", late_ms, "ms"));
     }

@@ -23,10 +23,11 @@ impl Timing {
         Ok(Timing { counts, max_us: 0, looked: Counted::new() })
     }
 
-    /// Counts one.
+    /// Counts one; none is counted as shorter than a microsecond.
     pub(crate) fn add(&mut self, us: u64) {
+        let us = us.max(1);
         self.max_us = self.max_us.max(us);
-        self.counts.saturating_record(us.max(1));
+        self.counts.saturating_record(us);
     }
 
     /// All that was counted.
