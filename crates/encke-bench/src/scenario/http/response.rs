@@ -97,13 +97,13 @@ impl Responses {
             match self.state {
                 State::Chunk(0) => self.state = State::ChunkEnd,
                 State::Chunk(left) => {
-                    let Some(some) = some_of(rest, left) else { return Ok(None) };
+                    let Some(some) = some_of(rest, left) else { return Ok(used_up(at)) };
                     self.state = State::Chunk(left - some.len() as u64);
                     return Ok(Some((Piece::Body(some), at + some.len())));
                 }
                 _ => {
                     // Short lines only: until one is whole, all of them come again.
-                    let Some(line) = line_of(rest)? else { return Ok((at > 0).then_some((Piece::Body(b""), at))) };
+                    let Some(line) = line_of(rest)? else { return Ok(used_up(at)) };
                     at += line.len() + 2;
                     match self.state {
                         State::ChunkSize => {
@@ -158,6 +158,11 @@ fn read_head(text: &str) -> Result<(Head, State), String> {
         }
     };
     Ok((head, state))
+}
+
+/// Nothing but lines between chunks.
+fn used_up<'a>(bytes: usize) -> Option<(Piece<'a>, usize)> {
+    (bytes > 0).then_some((Piece::Body(b""), bytes))
 }
 
 fn some_of(bytes: &[u8], most: u64) -> Option<&[u8]> {
