@@ -79,8 +79,7 @@ impl Committer {
         if journal.synced() == journal.appended() {
             self.waits_since_ms = None;
         }
-        let kept = if self.policy == Policy::Always { journal.synced() } else { journal.written() };
-        self.kept = self.kept.max(kept);
+        self.kept = if self.policy == Policy::Always { journal.synced() } else { journal.written() };
         Ok(())
     }
 }

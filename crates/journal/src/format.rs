@@ -76,8 +76,8 @@ impl Frame {
     }
 
     /// Whether `bytes`, the frame and its payload, are what was written.
-    pub fn fits(&self, bytes: &[u8], salt: u64) -> bool {
-        bytes.len() == FRAME_BYTES + self.length && checksum(&bytes[4..], salt) == self.checksum
+    pub fn fits(&self, bytes: &[u8]) -> bool {
+        bytes.len() == FRAME_BYTES + self.length && crc32c::crc32c(&bytes[4..]) == self.checksum
     }
 
     /// The last sequence that was known to be synced when this record was appended.
@@ -99,7 +99,7 @@ pub(crate) fn encode_record(out: &mut Vec<u8>, parts: &[&[u8]], sequence: u64, s
     for part in parts {
         out.extend_from_slice(part);
     }
-    let checksum = checksum(&out[start + 4..], salt);
+    let checksum = crc32c::crc32c(&out[start + 4..]);
     out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
@@ -112,11 +112,6 @@ pub(crate) fn file_name(number: u64) -> String {
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let number = name.strip_suffix(SUFFIX)?.parse().ok()?;
     (file_name(number) == name).then_some(number)
-}
-
-/// The salt begins the checksum, so a payload cannot hold what looks like a record of this journal.
-fn checksum(bytes: &[u8], salt: u64) -> u32 {
-    crc32c::crc32c_append(salt as u32, bytes)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

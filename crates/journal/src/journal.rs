@@ -256,25 +256,19 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Writes what memory holds beyond `written` to the end of the tail; what was half written is cut off again.
+    /// Writes what memory holds beyond `written` to the end of the tail. What is half written when it fails, the next attempt overwrites
+    /// with the same bytes: no half record ever stands before a good one.
     fn write_out(&mut self) -> Result<(), Error> {
         let (Tail::Open(file), Some(last)) = (&self.tail, self.segments.back_mut()) else { return Ok(()) };
-        let (offset, bytes) = (last.bytes, &self.unsynced[self.written_bytes..]);
-        match write_all(&self.disk, file, bytes, offset) {
-            Ok(()) => {
-                last.bytes += bytes.len() as u64;
-                self.written_bytes = self.unsynced.len();
-                self.written = self.appended;
-                Ok(())
-            }
-            Err(error) => {
-                let name = file_name(last.number);
-                if self.disk.truncate(file, offset).is_err() {
-                    self.give_up();
-                }
-                Err(self.failed("write", &name, error))
-            }
+        let bytes = &self.unsynced[self.written_bytes..];
+        if let Err(error) = write_all(&self.disk, file, bytes, last.bytes) {
+            let name = file_name(last.number);
+            return Err(self.failed("write", &name, error));
         }
+        last.bytes += bytes.len() as u64;
+        self.written_bytes = self.unsynced.len();
+        self.written = self.appended;
+        Ok(())
     }
 
     /// Syncs what was written. On failure the segment is given up.

@@ -36,14 +36,14 @@
 //!
 //! | segment header, 40 bytes | | record | |
 //! | --- | --- | --- | --- |
-//! | 0 | `enckejnl` | 0 | u32 checksum of all that follows, begun with the low half of the salt |
+//! | 0 | `enckejnl` | 0 | u32 checksum of all that follows |
 //! | 8 | u32 version, 1 | 4 | u32 length of the payload |
 //! | 12 | u64 segment number | 8 | u32 how many records before it were not yet synced when it was appended |
 //! | 20 | u64 sequence of the first record | 12 | u64 sequence, xored with the salt |
 //! | 28 | u64 salt | 20 | payload |
 //! | 36 | u32 checksum of these 36 bytes | | |
 //!
-//! The salt is random and kept from segment to segment: a payload from outside can hold neither a sequence nor a checksum that fits.
+//! The salt is random and kept from segment to segment: a payload from outside cannot hold a sequence that fits.
 //!
 //! A segment ends where the next one begins: from that one's first sequence on, what it holds does not count. That is how a segment is
 //! given up whose sync failed. A header is synced, and the directory too, before the first record is written; a segment is synced before

@@ -57,7 +57,7 @@ impl<'a, D: Disk> Reader<'a, D> {
             return Ok(Found::Rubbish);
         }
         let whole = self.peek(FRAME_BYTES + frame.length)?;
-        Ok(if frame.fits(whole, salt) { Found::Record(frame) } else { Found::Rubbish })
+        Ok(if frame.fits(whole) { Found::Record(frame) } else { Found::Rubbish })
     }
 
     /// The payload of the record that was found here; goes on behind it.

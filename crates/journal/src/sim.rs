@@ -12,12 +12,14 @@ use crate::disk::Disk;
 pub struct Faults {
     /// The most that all files may take together, in bytes. What does not fit is half written, then refused.
     pub space_bytes: Option<u64>,
-    /// Nothing can be made, written, cut or removed.
+    /// Nothing can be made, written, cut, removed or synced.
     pub read_only: bool,
     /// So many syncs of files fail. What they should have kept may never be kept, even if a later sync succeeds.
     pub failing_syncs: u32,
     /// So many writes fail when some of their bytes are written.
     pub failing_writes: u32,
+    /// After so many calls that change something, none does any more: the process is dead and does not know.
+    pub calls_left: Option<u32>,
     /// Writes and reads do less than they were asked for, or are interrupted.
     pub stutter: bool,
 }
@@ -194,7 +196,9 @@ impl Disk for SimDisk {
     }
 
     fn sync(&self, file: &SimFile) -> io::Result<()> {
-        self.state().sync(file)
+        let mut state = self.state();
+        state.writable()?;
+        state.sync(file)
     }
 
     fn truncate(&self, file: &SimFile, bytes: u64) -> io::Result<()> {
@@ -212,6 +216,7 @@ impl Disk for SimDisk {
 
     fn sync_directory(&self) -> io::Result<()> {
         let mut state = self.state();
+        state.writable()?;
         state.synced_names = state.names.clone();
         Ok(())
     }
@@ -238,7 +243,13 @@ impl State {
         Ok(&mut self.inodes[file.inode])
     }
 
-    fn writable(&self) -> io::Result<()> {
+    /// Whether a call that changes something may do so.
+    fn writable(&mut self) -> io::Result<()> {
+        match &mut self.faults.calls_left {
+            Some(0) => return Err(io::Error::other("the process is dead")),
+            Some(left) => *left -= 1,
+            None => {}
+        }
         if self.faults.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 

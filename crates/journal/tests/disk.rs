@@ -4,7 +4,7 @@ mod common;
 
 use common::{SMALL, append, disk_with, name, open, record};
 use journal::sim::SimDisk;
-use journal::{Committer, Disk, Error, Options, Policy, Position, RETRY_MS};
+use journal::{Committer, Disk, Error, Journal, Options, Policy, Position, RETRY_MS};
 
 fn message<T>(result: Result<T, Error>) -> String {
     result.err().expect("it fails").to_string()
@@ -64,7 +64,7 @@ fn memory_has_a_limit_and_refused_records_use_no_position() {
 
 #[test]
 fn a_write_that_fills_half_the_memory_is_synced() {
-    let options = Options { record_bytes: 1000, memory_bytes: 5000, ..SMALL };
+    let options = Options { record_bytes: 1000, memory_bytes: 5000, segment_bytes: 1 << 20, ..SMALL };
     let (mut journal, _) = open(SimDisk::new(1), options).expect("it opens");
     for position in 1..=200 {
         journal.append(&record(position)).expect("there is always room");
@@ -72,6 +72,16 @@ fn a_write_that_fills_half_the_memory_is_synced() {
         assert!(journal.unsynced_bytes() <= 2500);
     }
     assert!(journal.synced() > Position(100));
+}
+
+#[test]
+fn short_and_interrupted_calls_are_no_errors() {
+    let disk = SimDisk::new(1);
+    disk.faults(|faults| faults.stutter = true);
+    let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
+    append(&mut journal, 100);
+    drop(journal);
+    assert_eq!(open(disk, SMALL).expect("it opens").1.records, 100);
 }
 
 #[test]
@@ -106,6 +116,37 @@ fn a_failed_sync_is_made_good_in_a_new_segment() {
         drop(journal);
         disk.crash();
         assert_eq!(open(disk, SMALL).expect("it opens").1.records, 61);
+    }
+}
+
+#[test]
+fn what_a_segment_that_was_given_up_held_never_comes_back_in_place_of_newer_records() {
+    for seed in 0..500 {
+        let disk = SimDisk::new(seed);
+        let mut found = Vec::new();
+        let mut begin = || {
+            found.clear();
+            let opened = Journal::open(disk.clone(), SMALL, &mut |_, record| found.push(record.to_vec()));
+            (opened.expect("it opens").0, found.clone())
+        };
+        let (mut journal, _) = begin();
+        append(&mut journal, 1);
+        // The old record is in the first segment, which is given up, and not yet in the next one, which has only its header.
+        journal.append(b"old").expect("there is room");
+        disk.faults(|faults| faults.failing_syncs = 2);
+        message(journal.sync());
+        journal.write().expect("it works again");
+        disk.crash();
+        let (mut journal, found) = begin();
+        if found.len() == 2 {
+            continue;
+        }
+        // The old one is lost. The new one comes to the new segment, which goes when it cannot be synced.
+        journal.append(b"new").expect("there is room");
+        disk.faults(|faults| (faults.failing_syncs, faults.space_bytes) = (1, Some(0)));
+        message(journal.sync());
+        disk.crash();
+        assert!(!begin().1.contains(&b"old".to_vec()), "seed {seed}");
     }
 }
 

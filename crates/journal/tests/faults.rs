@@ -19,6 +19,8 @@ enum Step {
     Space(Option<u64>),
     ReadOnly(bool),
     Stutter(bool),
+    /// The process is killed in one of the calls that follow.
+    Die(u32),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -34,6 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop_oneof![Just(None), (0..20_000u64).prop_map(Some)].prop_map(Step::Space),
         1 => any::<bool>().prop_map(Step::ReadOnly),
         1 => any::<bool>().prop_map(Step::Stutter),
+        1 => (0..12u32).prop_map(Step::Die),
     ]
 }
 
@@ -46,6 +49,8 @@ struct World {
     promised: usize,
     /// Up to here segments may be gone.
     removed: usize,
+    /// Whether a sync was made to fail since the machine began.
+    tainted: bool,
     /// Makes each record another one, also those that were lost.
     stamp: u64,
 }
@@ -53,7 +58,8 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let disk = SimDisk::new(seed);
-        let mut world = World { disk, journal: None, records: Vec::new(), promised: 0, removed: 0, stamp: 0 };
+        let mut world =
+            World { disk, journal: None, records: Vec::new(), promised: 0, removed: 0, tainted: false, stamp: 0 };
         world.open();
         world
     }
@@ -75,18 +81,23 @@ impl World {
                 self.removed = position.0 as usize;
                 drop(self.journal().remove_before(position));
             }
-            Step::FailSyncs(times) => self.disk.faults(|faults| faults.failing_syncs = times),
+            Step::FailSyncs(times) => {
+                self.tainted = true;
+                self.disk.faults(|faults| faults.failing_syncs = times);
+            }
             Step::FailWrite => self.disk.faults(|faults| faults.failing_writes = 1),
             Step::Space(space_bytes) => self.disk.faults(|faults| faults.space_bytes = space_bytes),
             Step::ReadOnly(read_only) => self.disk.faults(|faults| faults.read_only = read_only),
             Step::Stutter(stutter) => self.disk.faults(|faults| faults.stutter = stutter),
+            Step::Die(calls) => self.disk.faults(|faults| faults.calls_left = Some(calls)),
             // What the system falsely believes to be synced can be lost by a later crash; see the crate's documentation.
-            Step::Kill if self.journal().given_up_segments() == 0 => {
+            Step::Kill if !self.tainted => {
                 self.disk.kill();
                 self.open();
             }
             Step::Kill | Step::Crash => {
                 self.disk.crash();
+                self.tainted = false;
                 self.open();
             }
         }
