@@ -183,7 +183,7 @@ fn a_server_too_slow_for_a_single_user_holds_none() {
         true
     });
     let arguments =
-        ["--path", "/", "--users", "--think", "20ms", "--p90", "20ms", "--duration", "100ms", "--users-start", "2"];
+        ["--path", "/", "--users", "--think", "20ms", "--p90", "20ms", "--duration", "1s", "--users-start", "2"];
     let report = run("http", address, &arguments).expect("measured");
     assert!(!report.holds && report.result.is_none());
     assert!(report.reasons.iter().any(|reason| reason.contains("not even")), "{:?}", report.reasons);
