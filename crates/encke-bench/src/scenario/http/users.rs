@@ -37,7 +37,7 @@ pub(super) fn search(
     };
     let mut table = Table { columns: COLUMNS.map(String::from).to_vec(), rows: Vec::new() };
     let mut best: Option<(u32, usize)> = None;
-    let mut is_bound = false;
+    let (mut is_bound, mut is_hopeless) = (false, false);
     let end = Instant::now() + options.search_time;
     let start = f64::from(options.users_start.min(bound.users));
     let found = find_max(start, || Instant::now() > end, &mut |users, length| {
@@ -52,7 +52,8 @@ pub(super) fn search(
             return Ok(Verdict::Stop);
         }
         if !holds {
-            return Ok(Verdict::Fails);
+            is_hopeless = users == 1;
+            return Ok(if is_hopeless { Verdict::Stop } else { Verdict::Fails });
         }
         // Fewer users than held before are no better result.
         if best.is_none_or(|(most, _)| users >= most) && (length == Length::Long || users == bound.users) {
@@ -66,9 +67,10 @@ pub(super) fn search(
     report.transcript.extend(summary(found, best.map(|(users, _)| users), is_bound.then_some(&bound), options));
     if best.is_none() && !bench.interrupt.is_set() {
         report.holds = false;
-        report.reasons.push(match found {
-            Found::NothingHolds(_) => "not even one user's answers keep to the bounds".into(),
-            _ => "the search's time ended before any number of users held; give it more --search-time".into(),
+        report.reasons.push(if is_hopeless {
+            "not even one user's answers keep to the bounds".into()
+        } else {
+            "the search's time ended before any number of users held; give it more --search-time".into()
         });
     }
     Ok(())
