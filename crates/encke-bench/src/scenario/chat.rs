@@ -68,7 +68,7 @@ impl Chat {
         while std::time::Instant::now() < end && !measure.bench.interrupt.is_set() {
             measure.trial("warm-up", &part, Limits::default())?;
         }
-        let name = format!("{clients} clients, all at once");
+        let name = format!("{} clients, all at once", crate::report::units::count(clients.into()));
         let Some((trial, outcome)) = measure.trial_with_outcome(&name, order, Limits::default())? else {
             return Ok(());
         };

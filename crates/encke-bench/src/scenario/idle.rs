@@ -7,6 +7,7 @@ use clap::Args;
 use super::{Scenario, parts};
 use crate::machine::{Memory, Process};
 use crate::problem::Problem;
+use crate::report::units::count;
 use crate::report::{Figure, Report, Sample, Server, Trial};
 use crate::run::{Bench, Carriage, Force, parse};
 
@@ -63,7 +64,7 @@ impl Idle {
             (with_all.rss_bytes.saturating_sub(before.rss_bytes), after.rss_bytes.saturating_sub(before.rss_bytes));
         let figure = |name: &str, value: f64, unit: &str| Figure { name: name.into(), value, unit: unit.into() };
         let mut trial = Trial {
-            name: format!("{} sessions", self.sessions),
+            name: format!("{} sessions", count(self.sessions.into())),
             clients: self.sessions.into(),
             samples,
             figures: vec![

@@ -18,7 +18,7 @@ mod self_test;
 mod soak;
 mod throughput;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::engine::Crowd;
 use crate::problem::Problem;
@@ -150,7 +150,8 @@ fn settings(command: &Command, matches: &ArgMatches) -> Vec<Setting> {
     let mut settings = Vec::new();
     for arg in command.get_arguments() {
         let (id, Some(name)) = (arg.get_id().as_str(), arg.get_long()) else { continue };
-        if NOT_SETTINGS.contains(&id) {
+        let is_off_switch = matches!(arg.get_action(), ArgAction::SetTrue) && !matches.get_flag(id);
+        if NOT_SETTINGS.contains(&id) || is_off_switch {
             continue;
         }
         let Ok(Some(values)) = matches.try_get_raw(id) else { continue };

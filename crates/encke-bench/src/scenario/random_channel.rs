@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::{Scenario, parts};
 use crate::problem::Problem;
+use crate::report::units::count;
 use crate::report::{Report, Table, Trial};
 use crate::run::{Bench, Carriage, From, Measure, Order, Rates, Sending, Series, parse};
 
@@ -78,7 +79,7 @@ impl RandomChannel {
         if rates.rate.is_empty() {
             rates.rate = vec![DEFAULT_PER_S];
         }
-        let prefix = if has_more { format!("{clients} clients, ") } else { String::new() };
+        let prefix = if has_more { format!("{} clients, ", count(clients.into())) } else { String::new() };
         let mut measure = Measure::new(bench, spec, &self.sending);
         let series = Series { unit: "messages/s", prefix: &prefix, start: DEFAULT_PER_S, order: &order };
         series.run(&mut measure, &rates, report)

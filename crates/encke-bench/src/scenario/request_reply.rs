@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::{Scenario, parts};
 use crate::problem::Problem;
+use crate::report::units::count;
 use crate::report::{Figure, Report, Table};
 use crate::run::{Bench, Carriage, From, Limits, Measure, Outcome, Sending, To, Traffic, parse};
 
@@ -57,7 +58,7 @@ impl Scenario for RequestReply {
         let traffic = Traffic { to: To::Service(self.channel.clone()), ..traffic };
         let order = parts::order(bench, &self.sending, traffic, parts::duration(bench));
         let mut measure = Measure::new(bench, spec, &self.sending);
-        let name = format!("{} clients", self.clients);
+        let name = format!("{} clients", count(self.clients.into()));
         let Some((mut trial, outcome)) = measure.trial_with_outcome(&name, &order, Limits::default())? else {
             return Ok(report);
         };

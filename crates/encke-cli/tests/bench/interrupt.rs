@@ -60,3 +60,16 @@ fn ctrl_c_before_anything_was_measured_is_no_success() {
     let output = child.wait_with_output().expect("ended");
     assert!(text(&output.stdout).contains("\"interrupted\": true"), "{}", text(&output.stdout));
 }
+
+#[test]
+fn a_second_ctrl_c_ends_at_once() {
+    let server = Server::start();
+    // Nobody answers there, so after the first signal the run still waits a second for answers.
+    let mut child = start(&server.url, "request-reply --channel /service/none --duration 600s --warm-up 0s");
+    said_until(&mut child, "sent/s");
+    while child.try_wait().expect("waits").is_none() {
+        interrupt(&child, Signal::INT);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(wait(&mut child), Some(130));
+}

@@ -1,6 +1,7 @@
 //! `encke bench` as a user meets it, against `encke serve`: small, to see that each scenario does what it says.
 
 mod errors;
+mod faulty;
 mod interrupt;
 mod program;
 mod scenarios;
