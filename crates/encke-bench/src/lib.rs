@@ -1,6 +1,6 @@
 //! Load on Bayeux servers: who sends what and when, what arrives of it, and how late.
 //!
-//! The way of a measurement: a [`scenario`] makes an [`run::Order`]; a [`run`] carries it out with one
+//! The way of a measurement: a [`scenario`] makes an [`run::Order`]; a [run](mod@run) carries it out with one
 //! [`engine::Crowd`] of sessions, or with several in processes of their own; what comes out is a
 //! [`report::Report`], which [`report`] writes as text, JSON, CSV or a page.
 //!
