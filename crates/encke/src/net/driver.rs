@@ -87,7 +87,8 @@ async fn flush(node: Rc<Node>) {
             };
             node.settle();
             node.set_behind(more);
-            if !more {
+            // Those who catch up make nobody wait.
+            if !more && !node.shard.borrow().is_catching_up() {
                 break;
             }
             tokio::task::yield_now().await;

@@ -69,11 +69,19 @@ pub(super) fn client_of(messages: &[Message<'_>]) -> Option<Id> {
 }
 
 /// An `ext` of these members; none without any.
-pub(super) fn ext_of(first: Option<String>, second: Option<String>) -> Option<String> {
-    match (first, second) {
-        (Some(first), Some(second)) => Some(format!("{{{first},{second}}}")),
-        (first, second) => first.or(second).map(|member| format!("{{{member}}}")),
+pub(super) fn ext_of<const N: usize>(members: [Option<String>; N]) -> Option<String> {
+    if members.iter().all(Option::is_none) {
+        return None;
     }
+    let mut ext = String::from("{");
+    for member in members.iter().flatten() {
+        if ext.len() > 1 {
+            ext.push(',');
+        }
+        ext.push_str(member);
+    }
+    ext.push('}');
+    Some(ext)
 }
 
 pub(super) fn is_handshake(message: &Message<'_>) -> bool {
@@ -167,7 +175,7 @@ impl Shard {
 
     /// The `ext` of a meta reply: the answer of the timesync extension.
     pub(super) fn reply_ext(&self, message: &Message<'_>) -> Option<String> {
-        Some(format!("{{{}}}", self.timesync(message)?))
+        ext_of([self.timesync(message)])
     }
 
     /// The member `timesync` of a reply's `ext`.

@@ -22,6 +22,7 @@ impl Shard {
             self.leave_socket(key);
         }
         self.supersede(key);
+        self.prime(key);
         if self.is_inactive(key) {
             self.end_later(key);
         }
@@ -60,7 +61,7 @@ impl Shard {
         self.arm(key);
         batch.connected = true;
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
-        let (ext, timestamp) = (ext_of(self.close_batch(key), self.timesync(message)), self.timestamp());
+        let (ext, timestamp) = (self.connect_ext(key, self.timesync(message)), self.timestamp());
         batch.reply(&Reply {
             id: message.id.as_ref(),
             successful: Some(successful),
@@ -69,6 +70,12 @@ impl Shard {
             timestamp: timestamp.as_deref(),
             ..Reply::new(bayeux::channel::META_CONNECT)
         });
+    }
+
+    /// The `ext` of a connect reply: the number of the batch it closes, how far the client is in each history, and the time.
+    fn connect_ext(&mut self, key: SessionKey, timesync: Option<String>) -> Option<String> {
+        let heartbeat = self.heartbeat(key);
+        ext_of([self.close_batch(key), heartbeat, timesync])
     }
 
     /// The advice for a connect reply; a draining server spreads its clients over time.
@@ -169,7 +176,7 @@ impl Shard {
     pub(super) fn answer_held(&mut self, key: SessionKey, advice: Option<Advice>) {
         let Some(held) = self.take_held(key) else { return };
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
-        let (ext, timestamp) = (ext_of(self.close_batch(key), held.timesync), self.timestamp());
+        let (ext, timestamp) = (self.connect_ext(key, held.timesync), self.timestamp());
         let mut reply = Vec::with_capacity(128);
         Reply {
             id: held.id.as_ref(),

@@ -7,22 +7,36 @@ use websocket::Opcode;
 
 use super::arena::Frames;
 use super::effect::{Effect, Mail, Publication, SessionKey};
+use super::history::Position;
+use super::ids::Id;
 use super::outbox::{Kind, singly};
 use super::session::{Ended, Session};
 use super::{Carrier, Dirty, Shard};
 use crate::settings::{ChannelRule, SlowConsumer};
 
+/// Publications of one channel that are handed out together.
+#[derive(Clone, Copy)]
+pub(super) struct Delivery<'a> {
+    pub(super) channel: ChannelName<'a>,
+    pub(super) frames: &'a Frames,
+    pub(super) messages: u32,
+    /// The rule for the channel.
+    pub(super) rule: Option<usize>,
+    /// Where they stand in the history of the channel.
+    pub(super) position: Option<&'a Position>,
+}
+
 /// How one publication is delivered.
 #[derive(Clone, Copy)]
-struct Manner {
+pub(super) struct Manner {
     /// Its number: each session gets it once.
-    stamp: u64,
+    pub(super) stamp: u64,
     /// The index of the session that must not get it.
-    except: Option<u32>,
+    pub(super) except: Option<u32>,
     /// When lazy messages have to go, in milliseconds; None for those that go at once.
-    lazy_due_ms: Option<u64>,
+    pub(super) lazy_due_ms: Option<u64>,
     /// The time now, in milliseconds, where deliveries count as activity.
-    active_ms: Option<u64>,
+    pub(super) active_ms: Option<u64>,
 }
 
 impl Shard {
@@ -48,9 +62,10 @@ impl Shard {
         if let Ok(channel) = ChannelName::parse(burst.channel(), &limits) {
             let rule = rule_index(&self.settings.channels, channel);
             let except = burst.from().filter(|_| !self.returns_to_publisher(rule));
-            self.fan_out(channel, &frames, messages, rule, except.map(|key| key.index));
-            if self.shared.shards > 1 {
-                self.send_to_others(channel, &frames, messages, except);
+            let delivery = Delivery { channel, frames: &frames, messages, rule, position: None };
+            match rule.and_then(|rule| self.settings.channels[rule].history()) {
+                Some(terms) if !channel.is_pattern() => self.record(&delivery, terms, except),
+                _ => self.hand_out(&delivery, except, self.id_of_session(except)),
             }
         }
         self.burst = burst;
@@ -80,8 +95,22 @@ impl Shard {
             let frames = self.arena.encoded(&publication.frames);
             let rule = rule_index(&self.settings.channels, channel);
             let except = publication.except.and_then(|id| self.sessions.find(&id));
-            self.fan_out(channel, &frames, publication.messages, rule, except.map(|key| key.index));
+            let (messages, position) = (publication.messages, publication.position.as_ref());
+            let delivery = Delivery { channel, frames: &frames, messages, rule, position };
+            self.fan_out(&delivery, except.map(|key| key.index));
         }
+    }
+
+    /// To the subscribers of this shard, and to the others that have some.
+    pub(super) fn hand_out(&mut self, delivery: &Delivery<'_>, except: Option<SessionKey>, except_id: Option<Id>) {
+        self.fan_out(delivery, except.map(|key| key.index));
+        if self.shared.shards > 1 {
+            self.send_to_others(delivery, except_id);
+        }
+    }
+
+    pub(super) fn id_of_session(&self, key: Option<SessionKey>) -> Option<Id> {
+        key.and_then(|key| self.sessions.get(key)).map(|session| session.id)
     }
 
     fn returns_to_publisher(&self, rule: Option<usize>) -> bool {
@@ -89,17 +118,12 @@ impl Shard {
         own.unwrap_or(self.settings.broadcast_to_publisher)
     }
 
-    fn send_to_others(&mut self, channel: ChannelName<'_>, frames: &Frames, messages: u32, except: Option<SessionKey>) {
-        let mut others = self.shared.interest.of(channel, &mut self.spelling) & !(1 << self.index);
+    fn send_to_others(&mut self, delivery: &Delivery<'_>, except: Option<Id>) {
+        let mut others = self.shared.interest.of(delivery.channel, &mut self.spelling) & !(1 << self.index);
         if others == 0 {
             return;
         }
-        let publication = Arc::new(Publication {
-            channel: channel.as_str().into(),
-            frames: frames.chunk.slice(frames.start, frames.end)[..].into(),
-            messages,
-            except: except.and_then(|key| self.sessions.get(key)).map(|session| session.id),
-        });
+        let publication = Arc::new(delivery.to_publication(except));
         while others != 0 {
             let shard = others.trailing_zeros() as usize;
             others &= others - 1;
@@ -108,14 +132,8 @@ impl Shard {
     }
 
     /// The hot loop: a push for each subscriber.
-    fn fan_out(
-        &mut self,
-        channel: ChannelName<'_>,
-        frames: &Frames,
-        messages: u32,
-        rule: Option<usize>,
-        except: Option<u32>,
-    ) {
+    pub(super) fn fan_out(&mut self, delivery: &Delivery<'_>, except: Option<u32>) {
+        let Delivery { channel, frames, messages, rule, position } = *delivery;
         self.publications += 1;
         let manner = Manner {
             stamp: self.publications,
@@ -127,8 +145,13 @@ impl Shard {
         self.hub.route(channel, &mut lists);
         let mut full = Vec::new();
         let mut lazy = Vec::new();
+        let mut followed = None;
         let Shard { hub, sessions, dirty, capacity, pushes, .. } = self;
         for list in &lists {
+            if position.is_some() && hub.is_followed(*list) {
+                followed = position;
+                continue;
+            }
             *pushes += hub.subscribers(*list).len() as u64;
             for subscriber in hub.subscribers(*list) {
                 let session = sessions.at(subscriber.session);
@@ -149,12 +172,15 @@ impl Shard {
                 }
             }
         }
-        self.lists = lists;
         for key in lazy {
             self.wait_lazily(key, manner.lazy_due_ms);
         }
+        if let Some(position) = followed {
+            self.fan_out_placed(&lists, delivery, position, &manner);
+        }
+        self.lists = lists;
         if !full.is_empty() {
-            self.overflow(&full, channel, frames, rule, &manner);
+            self.overflow(&full, delivery, frames, &manner);
         }
     }
 
@@ -162,8 +188,7 @@ impl Shard {
     pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.outbox.is_full(1, frames.bytes(), &self.capacity) {
-            let policy = rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default();
-            return self.too_slow(key, policy, "", frames);
+            return self.too_slow(key, self.policy(rule), "", frames);
         }
         session.outbox.push(frames, Kind::Messages);
         if make_urgent(session) {
@@ -177,7 +202,7 @@ impl Shard {
         rule.lazy.then_some(self.now.ms + wait_ms)
     }
 
-    fn wait_lazily(&mut self, key: SessionKey, due_ms: Option<u64>) {
+    pub(super) fn wait_lazily(&mut self, key: SessionKey, due_ms: Option<u64>) {
         if let Some(session) = self.sessions.get_mut(key)
             && !session.urgent
         {
@@ -187,22 +212,20 @@ impl Shard {
     }
 
     /// These sessions have no room for all of the messages: each message is looked at alone.
-    fn overflow(
-        &mut self,
-        full: &[SessionKey],
-        channel: ChannelName<'_>,
-        frames: &Frames,
-        rule: Option<usize>,
-        manner: &Manner,
-    ) {
-        let policy = rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default();
+    pub(super) fn overflow(&mut self, full: &[SessionKey], delivery: &Delivery<'_>, frames: &Frames, manner: &Manner) {
+        let policy = self.policy(delivery.rule);
         let frames = singly(frames);
         for key in full {
             for frame in &frames {
-                self.too_slow(*key, policy, channel.as_str(), frame);
+                self.too_slow(*key, policy, delivery.channel.as_str(), frame);
             }
             self.wait_lazily(*key, manner.lazy_due_ms);
         }
+    }
+
+    /// What becomes of those who are too slow for a channel with this rule.
+    pub(super) fn policy(&self, rule: Option<usize>) -> SlowConsumer {
+        rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default()
     }
 
     /// The outbox of a session is full: makes room as the channel's policy says, or ends the session.
@@ -237,8 +260,21 @@ impl Shard {
     }
 }
 
+impl Delivery<'_> {
+    /// The same for another shard.
+    pub(super) fn to_publication(self, except: Option<Id>) -> Publication {
+        Publication {
+            channel: self.channel.as_str().into(),
+            frames: self.frames.chunk.slice(self.frames.start, self.frames.end)[..].into(),
+            messages: self.messages,
+            except,
+            position: self.position.cloned(),
+        }
+    }
+}
+
 /// Notes that something waits that should go at once. True if the session has to be put on the list of the dirty.
-fn make_urgent(session: &mut Session) -> bool {
+pub(super) fn make_urgent(session: &mut Session) -> bool {
     session.urgent = true;
     let wanted = !session.dirty && session.is_reachable();
     session.dirty |= wanted;
@@ -246,7 +282,7 @@ fn make_urgent(session: &mut Session) -> bool {
 }
 
 /// The first rule that matches a channel.
-fn rule_index(rules: &[ChannelRule], channel: ChannelName<'_>) -> Option<usize> {
+pub(super) fn rule_index(rules: &[ChannelRule], channel: ChannelName<'_>) -> Option<usize> {
     rules.iter().position(|rule| {
         // Settings were checked: every pattern is one, whatever the limits are now.
         ChannelName::parse(&rule.pattern, &bayeux::Limits::default()).is_ok_and(|pattern| pattern.matches(channel))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::history::Position;
 use super::ids::Id;
 use crate::settings::Settings;
 
@@ -104,6 +105,8 @@ pub enum Effect {
 pub enum Mail {
     /// Publications for local subscribers: the channel and the encoded frames, allocated once for all shards.
     Publication(Arc<Publication>),
+    /// Publications of a channel whose history that shard keeps: it gives them their places and hands them out.
+    Record(Arc<Publication>),
     /// A request for a session that lives there.
     Request(Box<Request>),
     /// The response to a request that was sent on.
@@ -135,4 +138,6 @@ pub struct Publication {
     pub messages: u32,
     /// The session that published it, where it must not get it back.
     pub except: Option<Id>,
+    /// Where they stand in the history of their channel.
+    pub position: Option<Position>,
 }

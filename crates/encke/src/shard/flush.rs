@@ -37,7 +37,8 @@ const SLICES_MAX: usize = 64;
 const BUDGET_CHECK_EVERY: usize = 16;
 
 impl Shard {
-    /// Writes what waits. Stops early when `out_of_time` says so, so that reading and small channels go on; true if something is left.
+    /// Writes what waits. Stops early when `out_of_time` says so, so that reading and small channels go on; true if
+    /// something is left, other than what [`Shard::is_catching_up`] tells.
     pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
         self.now = now;
         self.spread();
@@ -52,10 +53,19 @@ impl Shard {
                 break;
             }
         }
+        // What is old can wait for what is new.
+        while self.dirty.is_empty()
+            && let Some(key) = self.catching_up.pop_front()
+        {
+            self.catch_up(key, wire);
+            if out_of_time() {
+                break;
+            }
+        }
         !self.dirty.is_empty()
     }
 
-    fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
+    pub(super) fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         match session.carrier {
             Carrier::Socket(socket) if session.ledger.is_none() => self.flush_socket(socket, wire),
@@ -90,6 +100,7 @@ impl Shard {
         // A blocked socket stays marked, so that nothing lists it until it is writable again.
         socket.blocked = progress == Progress::Blocked;
         socket.dirty = socket.blocked;
+        let catches_up = socket.session.filter(|_| progress == Progress::Empty);
         // One that acknowledges gets its messages with connects: it is listed when one is held.
         if let Some(session) = session.filter(|session| session.ledger.is_none()) {
             session.dirty = socket.blocked;
@@ -99,6 +110,7 @@ impl Shard {
             }
         }
         match progress {
+            Progress::Empty => catches_up.into_iter().for_each(|session| self.catch_up_later(session)),
             Progress::Lost => self.abort_socket(key),
             Progress::Closed => {
                 socket.phase = Phase::Closed;

@@ -34,8 +34,10 @@ impl Shard {
         let protocol = bayeux::Session::new(self.now.ms, &self.terms);
         let key = self.sessions.insert(id, browser, protocol, self.now.ms);
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
-        if let Some(session) = self.sessions.get_mut(key).filter(|_| acknowledges) {
-            session.ledger = Some(Box::default());
+        let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.ledger = acknowledges.then(Box::default);
+            session.replay = replays.then(Box::default);
         }
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.handshakes.add(1);
@@ -47,7 +49,9 @@ impl Shard {
         tracing::debug!(session = ?id, "session opened");
         let advice = Advice::retry(self.terms.timeout_ms, self.terms.interval_ms).to_json();
         let ack = acknowledges.then(|| "\"ack\":true".to_string());
-        let (ext, timestamp, types) = (ext_of(ack, self.timesync(message)), self.timestamp(), offered(&self.settings));
+        let replay = replays.then(|| "\"replay\":true".to_string());
+        let (timestamp, types) = (self.timestamp(), offered(&self.settings));
+        let ext = ext_of([ack, replay, self.timesync(message)]);
         batch.reply(&Reply {
             id: message.id.as_ref(),
             client_id: Some(id.as_str()),

@@ -108,6 +108,13 @@ pub struct Birth<'a> {
     pub entropy: &'a mut Entropy,
 }
 
+impl RingKey {
+    /// The shard it belongs to.
+    pub fn owner(&self) -> usize {
+        self.owner as usize
+    }
+}
+
 impl Histories {
     /// For so many shards.
     pub fn new(shards: usize) -> Histories {

@@ -3,6 +3,8 @@
 //! A channel exists while somebody subscribes to it. `*` and `**` are a channel's last segment only, so a publication of
 //! depth *d* goes to at most *d* + 2 lists: its own and those of the *d* + 1 patterns that match it. No tree is walked.
 
+use std::sync::Arc;
+
 use bayeux::ChannelName;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -33,6 +35,20 @@ pub struct Channel {
     /// Its name.
     pub name: Box<str>,
     subscribers: Vec<Subscriber>,
+    /// How many of them want to know where messages stand in the history.
+    followers: u32,
+    heard: Option<Box<Heard>>,
+}
+
+/// How far this shard has handed out the messages of a channel with a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The ring they stand in.
+    pub serial: u64,
+    /// Its epoch.
+    pub epoch: Arc<str>,
+    /// The number of the last one.
+    pub id: u64,
 }
 
 /// The subscriptions of a shard.
@@ -80,8 +96,9 @@ impl Hub {
     }
 
     /// Adds a subscriber. Returns its place, the channel, and whether it is the channel's first.
-    pub fn subscribe(&mut self, name: &str, subscriber: Subscriber) -> (Subscription, bool) {
+    pub fn subscribe(&mut self, name: &str, subscriber: Subscriber, follows: bool) -> (Subscription, bool) {
         let channel = self.find(name).unwrap_or_else(|| self.create(name));
+        self.channels[channel as usize].followers += u32::from(follows);
         let subscribers = &mut self.channels[channel as usize].subscribers;
         let place = subscribers.len() as u32;
         subscribers.push(subscriber);
@@ -90,8 +107,9 @@ impl Hub {
     }
 
     /// Takes a subscriber out. Returns who took its place, and the name of the channel if it was the last.
-    pub fn unsubscribe(&mut self, subscription: Subscription) -> (Option<Moved>, Option<Box<str>>) {
+    pub fn unsubscribe(&mut self, subscription: Subscription, follows: bool) -> (Option<Moved>, Option<Box<str>>) {
         let Subscription { channel, place } = subscription;
+        self.channels[channel as usize].followers -= u32::from(follows);
         let subscribers = &mut self.channels[channel as usize].subscribers;
         subscribers.swap_remove(place as usize);
         self.subscriptions -= 1;
@@ -128,8 +146,30 @@ impl Hub {
         self.channels.get(channel as usize).map_or(&[], |channel| &channel.subscribers)
     }
 
+    /// Whether some subscriber of a channel wants to know where messages stand.
+    pub fn is_followed(&self, channel: u32) -> bool {
+        self.channels.get(channel as usize).is_some_and(|channel| channel.followers > 0)
+    }
+
+    /// How far messages of a channel were handed out.
+    pub fn heard(&self, channel: u32) -> Option<&Heard> {
+        self.channels.get(channel as usize)?.heard.as_deref()
+    }
+
+    /// Notes how far messages of a channel were handed out, if that is further than before.
+    pub fn set_heard(&mut self, channel: u32, heard: Heard) {
+        let Some(channel) = self.channels.get_mut(channel as usize) else { return };
+        match &mut channel.heard {
+            Some(before) if (before.serial, before.id) >= (heard.serial, heard.id) => {}
+            Some(before) => **before = heard,
+            None => channel.heard = Some(Box::new(heard)),
+        }
+    }
+
     fn create(&mut self, name: &str) -> u32 {
-        let channel = self.channels.insert(Channel { name: name.into(), subscribers: Vec::new() }) as u32;
+        let channel =
+            self.channels.insert(Channel { name: name.into(), subscribers: Vec::new(), followers: 0, heard: None })
+                as u32;
         let hash = self.hasher.hash_one(name);
         let (hasher, channels) = (&self.hasher, &self.channels);
         self.names.insert_unique(hash, channel, |index| hasher.hash_one(&*channels[*index as usize].name));
@@ -157,7 +197,7 @@ mod tests {
     fn a_publication_goes_to_its_channel_and_the_patterns_that_match() {
         let mut hub = Hub::default();
         for (session, name) in ["/a/b", "/a/*", "/a/**", "/**", "/a", "/a/b/*", "/*"].into_iter().enumerate() {
-            hub.subscribe(name, Subscriber { session: session as u32, slot: 0 });
+            hub.subscribe(name, Subscriber { session: session as u32, slot: 0 }, false);
         }
         let mut lists = Vec::new();
         hub.route(parse("/a/b"), &mut lists);
@@ -169,12 +209,13 @@ mod tests {
     #[test]
     fn the_last_to_leave_takes_the_channel_along_and_others_keep_their_places() {
         let mut hub = Hub::default();
-        let (first, new) = hub.subscribe("/a", Subscriber { session: 1, slot: 0 });
-        let (second, again) = hub.subscribe("/a", Subscriber { session: 2, slot: 7 });
+        let (first, new) = hub.subscribe("/a", Subscriber { session: 1, slot: 0 }, false);
+        let (second, again) = hub.subscribe("/a", Subscriber { session: 2, slot: 7 }, true);
+        assert!(hub.is_followed(first.channel));
         assert!(new && !again);
-        let (moved, gone) = hub.unsubscribe(first);
+        let (moved, gone) = hub.unsubscribe(first, false);
         assert_eq!((moved, gone), (Some(Moved { session: 2, slot: 7, place: 0 }), None));
-        let (moved, gone) = hub.unsubscribe(Subscription { place: 0, ..second });
+        let (moved, gone) = hub.unsubscribe(Subscription { place: 0, ..second }, true);
         assert_eq!((moved, gone.as_deref()), (None, Some("/a")));
         assert_eq!((hub.channels(), hub.subscriptions(), hub.find("/a")), (0, 0, None));
     }

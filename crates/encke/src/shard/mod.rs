@@ -19,6 +19,7 @@ mod connect;
 mod deliver;
 mod effect;
 mod flush;
+mod follow;
 mod handshake;
 pub mod history;
 mod hub;
@@ -26,6 +27,9 @@ mod ids;
 mod interest;
 mod metrics;
 mod outbox;
+mod positions;
+mod record;
+mod replay;
 mod requests;
 mod session;
 mod sockets;
@@ -58,6 +62,7 @@ use crate::application::{Action, Actions, Application};
 use crate::settings::Settings;
 use arena::Arena;
 use burst::Burst;
+use history::Histories;
 use hub::Hub;
 use outbox::Capacity;
 use session::{Carrier, Ended, Held, HeldVia, Sessions};
@@ -68,6 +73,8 @@ use wheel::Wheel;
 pub struct Shared {
     /// Which shards want a channel.
     pub interest: Interest,
+    /// What channels have said lately.
+    pub histories: Histories,
     /// Sessions of all shards.
     pub sessions: AtomicUsize,
     /// What the application adds.
@@ -79,7 +86,8 @@ pub struct Shared {
 impl Shared {
     /// For a server of so many shards.
     pub fn new(shards: usize, application: Box<dyn Application>) -> Shared {
-        Shared { interest: Interest::default(), sessions: AtomicUsize::new(0), application, shards }
+        let histories = Histories::new(shards);
+        Shared { interest: Interest::default(), histories, sessions: AtomicUsize::new(0), application, shards }
     }
 }
 
@@ -97,6 +105,8 @@ pub struct Shard {
     draining: bool,
     /// Frames of publications.
     arena: Arena,
+    /// The same with their places in the history of their channel, for those who want to know.
+    placed: Arena,
     /// Frames for one receiver: apart, so that they do not part publications that follow each other.
     own: Arena,
     /// Publications that wait to be handed to their subscribers.
@@ -114,6 +124,8 @@ pub struct Shard {
     wheel: Wheel<Timer>,
     /// What has something to write, each once, in the order it got it.
     dirty: VecDeque<Dirty>,
+    /// Sessions that may go on to catch up, each once: when nothing else is to be written.
+    catching_up: VecDeque<SessionKey>,
     effects: Vec<Effect>,
     /// What is to be done after the end of sessions; the first is being done.
     wills: VecDeque<Actions>,
@@ -153,6 +165,7 @@ impl Shard {
             now,
             draining: false,
             arena: Arena::new(),
+            placed: Arena::new(),
             own: Arena::new(),
             burst: Burst::default(),
             hub: Hub::default(),
@@ -164,6 +177,7 @@ impl Shard {
             forwarded: HashMap::default(),
             wheel: Wheel::new(now.ms),
             dirty: VecDeque::new(),
+            catching_up: VecDeque::new(),
             effects: Vec::new(),
             wills: VecDeque::new(),
             publications: 0,
@@ -227,7 +241,7 @@ impl Shard {
             ("exchanges", self.exchanges.len()),
             ("forwarded requests", self.forwarded.len()),
             ("timers", self.wheel.len()),
-            ("waiting writes and effects", self.dirty.len() + self.effects.len()),
+            ("waiting writes and effects", self.dirty.len() + self.effects.len() + self.catching_up.len()),
         ]
     }
 
@@ -244,7 +258,12 @@ impl Shard {
 
     /// Whether nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
-        self.dirty.is_empty() && self.effects.is_empty() && self.burst.is_empty()
+        self.dirty.is_empty() && self.effects.is_empty() && self.burst.is_empty() && self.catching_up.is_empty()
+    }
+
+    /// Whether sessions wait to be given more out of histories by [`Shard::flush`], when it has nothing else to do.
+    pub fn is_catching_up(&self) -> bool {
+        !self.catching_up.is_empty()
     }
 
     /// Mail from another shard, or from a handle of the server.
@@ -253,6 +272,7 @@ impl Shard {
         self.spread();
         match mail {
             Mail::Publication(publication) => self.publication_from_afar(&publication),
+            Mail::Record(publication) => self.record_from_afar(&publication),
             Mail::Request(request) => {
                 self.request(now, *request);
             }
@@ -371,7 +391,7 @@ impl Shard {
         metrics.sockets.set(self.sockets.len());
         metrics.channels.set(self.hub.channels());
         metrics.subscriptions.set(self.hub.subscriptions());
-        metrics.frame_bytes.set(self.arena.live_bytes() + self.own.live_bytes());
+        metrics.frame_bytes.set(self.arena.live_bytes() + self.placed.live_bytes() + self.own.live_bytes());
     }
 }
 

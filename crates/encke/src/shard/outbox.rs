@@ -401,7 +401,7 @@ fn frames(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The payloads in a run: arrays of one message each.
-fn payloads(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn payloads(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     frames(bytes).map(payload)
 }
 

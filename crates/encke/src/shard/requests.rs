@@ -89,6 +89,7 @@ impl Shard {
             session.dirty = true;
             self.dirty.push_back(Dirty::Session(key));
         }
+        self.catch_up_later(key);
     }
 
     /// The session of an id, if whoever came with this cookie may use it: knowing a client id is not enough for a session

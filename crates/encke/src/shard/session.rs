@@ -12,6 +12,7 @@ use super::effect::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use super::hub::Subscription;
 use super::ids::Id;
 use super::outbox::{InFlight, Outbox};
+use super::replay::Replay;
 
 /// One session. The fields a fan-out touches come first.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct Session {
     pub in_flight: Option<Box<(ExchangeId, InFlight)>>,
     /// What it was sent and has not confirmed, if it acknowledges: then it gets messages with connect replies only.
     pub ledger: Option<Box<Ledger>>,
+    /// What it still has to catch up with, if it wants to know where messages stand in the history of their channel.
+    pub replay: Option<Box<Replay>>,
     /// The protocol's state.
     pub protocol: bayeux::Session,
     /// Its public key to itself.
@@ -119,6 +122,7 @@ impl Sessions {
             held: None,
             in_flight: None,
             ledger: None,
+            replay: None,
             protocol,
             id,
             browser,

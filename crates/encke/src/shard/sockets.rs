@@ -242,6 +242,7 @@ impl Shard {
         if let Some(socket) = self.socket_mut(socket) {
             socket.session = Some(session);
         }
+        self.catch_up_later(session);
     }
 
     /// The session's socket carries it no more. A socket that has a part of a frame can carry nothing else and is shut.

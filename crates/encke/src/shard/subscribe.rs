@@ -3,9 +3,10 @@
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Reply, subscription_names};
 
 use super::Shard;
-use super::batch::Batch;
+use super::batch::{Batch, ext_of};
 use super::effect::SessionKey;
 use super::hub::{Moved, Subscriber};
+use super::positions::Course;
 use crate::application::Decision;
 
 /// The error text of a refused subscription.
@@ -13,36 +14,57 @@ type Refusal = std::borrow::Cow<'static, str>;
 
 impl Shard {
     pub(super) fn subscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
-        self.each_name(batch, message, key, |shard, name| shard.subscribe_to(key, name));
+        let mut course = match self.course(key, message) {
+            Ok(course) => course,
+            Err(error) => return self.refuse(batch, message, error.as_str()),
+        };
+        if let Some(raw) =
+            self.each_name(batch, message, key, |shard, name| shard.subscribe_to(key, name, course.as_mut()))
+        {
+            let replay = course.and_then(|course| course.reply());
+            self.accept_names(batch, message, raw, replay);
+        }
     }
 
     pub(super) fn unsubscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
-        self.each_name(batch, message, key, |shard, name| shard.unsubscribe_from(key, name));
+        if let Some(raw) = self.each_name(batch, message, key, |shard, name| shard.unsubscribe_from(key, name)) {
+            self.accept_names(batch, message, raw, None);
+        }
     }
 
     /// Does something with every name of the `subscription` field. At the first failure the rest is left: those
     /// before it stand, and the one reply carries the error (CometD 9).
-    fn each_name(
+    /// Returns the field if none failed.
+    fn each_name<'m>(
         &mut self,
         batch: &mut Batch,
-        message: &Message<'_>,
+        message: &Message<'m>,
         key: SessionKey,
         mut each: impl FnMut(&mut Shard, &str) -> Result<(), Refusal>,
-    ) {
+    ) -> Option<&'m str> {
         self.active(key);
         let Some(raw) = message.subscription else {
-            return self.refuse(batch, message, BayeuxError::SubscriptionMissing.as_str());
+            self.refuse(batch, message, BayeuxError::SubscriptionMissing.as_str());
+            return None;
         };
         let names = match subscription_names(raw, &self.limits) {
             Ok(names) => names,
-            Err(error) => return self.refuse(batch, message, error.error()),
+            Err(error) => {
+                self.refuse(batch, message, error.error());
+                return None;
+            }
         };
         for name in &names {
             if let Err(error) = each(self, name) {
-                return self.refuse(batch, message, &error);
+                self.refuse(batch, message, &error);
+                return None;
             }
         }
-        let (ext, timestamp) = (self.reply_ext(message), self.timestamp());
+        Some(raw)
+    }
+
+    fn accept_names(&self, batch: &mut Batch, message: &Message<'_>, raw: &str, replay: Option<String>) {
+        let (ext, timestamp) = (ext_of([replay, self.timesync(message)]), self.timestamp());
         batch.reply(&Reply {
             id: message.id.as_ref(),
             subscription: Some(raw),
@@ -53,7 +75,7 @@ impl Shard {
         });
     }
 
-    fn subscribe_to(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {
+    fn subscribe_to(&mut self, key: SessionKey, name: &str, course: Option<&mut Course<'_>>) -> Result<(), Refusal> {
         let channel = parse(name, &self.limits)?;
         match channel.kind() {
             ChannelKind::Broadcast => {}
@@ -65,7 +87,7 @@ impl Shard {
         let known = self.hub.find(name);
         let Some(session) = self.sessions.get_mut(key) else { return Ok(()) };
         if known.is_some_and(|known| session.subscriptions.iter().any(|s| s.channel == known)) {
-            return Ok(());
+            return course.map_or(Ok(()), |course| self.follow(key, channel, None, course));
         }
         if session.subscriptions.len() >= self.settings.subscriptions_max {
             self.metrics.subscriptions_refused.add(1);
@@ -79,13 +101,19 @@ impl Shard {
             return Err(format!("403:{reason}:subscribe_denied").into());
         }
         let slot = session.subscriptions.len() as u32;
-        let (subscription, first) = self.hub.subscribe(name, Subscriber { session: key.index, slot });
+        let follows = session.replay.is_some();
+        let (subscription, first) = self.hub.subscribe(name, Subscriber { session: key.index, slot }, follows);
         session.subscriptions.push(subscription);
         // Before the reply leaves: who publishes after seeing it reaches this session.
         if first && self.shared.shards > 1 {
             self.shared.interest.add(name, self.index);
         }
-        Ok(())
+        // Only then: what is published from now on comes, and what was before is in the history.
+        let followed = course.map_or(Ok(()), |course| self.follow(key, channel, Some(subscription.channel), course));
+        if followed.is_err() {
+            self.drop_subscription(key, slot as usize);
+        }
+        followed
     }
 
     fn unsubscribe_from(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {
@@ -110,7 +138,9 @@ impl Shard {
         if let Some(shifted) = session.subscriptions.get(slot) {
             self.hub.set_slot(*shifted, slot as u32);
         }
-        let (moved, gone) = self.hub.unsubscribe(subscription);
+        let follows = session.replay.is_some();
+        let name = if follows { self.hub.name(subscription.channel).to_owned() } else { String::new() };
+        let (moved, gone) = self.hub.unsubscribe(subscription, follows);
         if let Some(Moved { session, slot, place }) = moved {
             self.sessions.at(session).subscriptions[slot as usize].place = place;
         }
@@ -119,6 +149,7 @@ impl Shard {
         {
             self.shared.interest.remove(&name, self.index);
         }
+        self.forget_tails(key, &name);
     }
 }
 

@@ -20,6 +20,7 @@ impl Shard {
                 Timer::Socket(key) => self.socket_due(key),
             }
         }
+        self.sweep_history();
         self.update_gauges();
     }
 

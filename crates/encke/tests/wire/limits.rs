@@ -262,6 +262,65 @@ fn outbox_bytes_max_ends_a_session_that_does_not_fetch_them() {
     overflow(&server, 9, &format!("\"{}\"", "x".repeat(1_000)));
 }
 
+/// Settings with a history of `/h/**`.
+fn history() -> Settings {
+    let rule = encke::ChannelRule { pattern: "/h/**".into(), history_messages: 100, ..encke::ChannelRule::default() };
+    Settings { channels: vec![rule], ..settings() }
+}
+
+#[test]
+fn history_bytes_max_lets_the_oldest_messages_of_all_channels_go() {
+    let server = TestServer::start(Settings { history_bytes_max: 10_000, ..history() });
+    for number in 0..30 {
+        let data = format!("\"{}\"", "x".repeat(900));
+        server.handle.publish(&format!("/h/{}", number % 3), &data).expect("taken");
+    }
+    server.wait_for("encke_publications", 30);
+    assert!(server.metric("encke_history_bytes") <= 10_000);
+    let kept = server.metric("encke_history_messages");
+    assert!((6..=10).contains(&kept), "{kept}");
+    assert_eq!(server.metric("encke_history_messages_evicted"), 30 - kept);
+}
+
+#[test]
+fn history_channels_max_keeps_nothing_of_further_channels_which_are_delivered_all_the_same() {
+    let server = TestServer::start(Settings { history_channels_max: 2, ..history() });
+    let mut ws = server.session();
+    ws.subscribe("/h/*");
+    for channel in ["/h/a", "/h/b", "/h/c"] {
+        server.handle.publish(channel, "1").expect("taken");
+        assert_eq!(ws.next_json(), json!([{"channel": channel, "data": 1}]));
+    }
+    assert_eq!((server.metric("encke_history_channels"), server.metric("encke_history_refused")), (2, 1));
+}
+
+/// The number of positions in one subscribe, fixed; and that of channels which a pattern replays.
+#[test]
+fn the_positions_and_the_channels_of_one_replay_are_limited() {
+    let server = TestServer::start(history());
+    for number in 0..=256 {
+        while server.handle.publish(&format!("/h/many/{number}"), "1").is_err() {
+            std::thread::yield_now();
+        }
+    }
+    server.wait_for("encke_history_channels", 257);
+    let mut ws = server.websocket();
+    ws.send_json(&json!([{"channel": "/meta/handshake", "version": "1.0", "id": "h", "ext": {"replay": true}}]));
+    ws.id = ws.next_json()[0]["clientId"].as_str().expect("an id").to_owned();
+    let positions = |count: usize| -> serde_json::Map<String, serde_json::Value> {
+        (0..count).map(|number| (format!("/x/{number}"), json!(-1))).collect()
+    };
+    let mut error = |name: &str, replay: serde_json::Value| {
+        let message = json!({"id": "s", "channel": "/meta/subscribe", "subscription": name, "ext": {"replay": replay}});
+        ws.call(message)["error"].clone()
+    };
+    assert_eq!(error("/h/a", json!(positions(1_000))), json!(null));
+    assert_eq!(error("/h/b", json!(positions(1_001))), "413::replay_channels_max");
+    assert_eq!(error("/h/many/*", json!(-2)), "413::replay_channels_max");
+    assert_eq!(error("/h/many/*", json!(-1)), json!(null));
+    assert_eq!(server.metric("encke_subscriptions"), 2);
+}
+
 #[test]
 fn callback_bytes_max_bounds_the_name_of_a_callback() {
     let server = TestServer::start(Settings { callback_bytes_max: 5, ..settings() });

@@ -14,6 +14,7 @@ mod limits;
 mod long_polling;
 mod origins;
 mod page;
+mod replay;
 mod sessions;
 mod slow_consumers;
 mod transports;

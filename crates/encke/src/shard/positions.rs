@@ -1,0 +1,273 @@
+//! What a session that replays says and hears about positions: where a subscription begins, what it got of what it wanted, and
+//! how far it is when nothing happens.
+
+use bayeux::ext::{Position, Positions};
+use bayeux::{BayeuxError, ChannelName, Message};
+
+use super::Shard;
+use super::deliver::rule_index;
+use super::effect::SessionKey;
+use super::history::{Birth, Ring, RingKey};
+use super::hub::Heard;
+use super::replay::{Loss, Tail};
+use crate::settings::HistoryTerms;
+
+/// What one subscribe wants of the past, and what becomes of it.
+pub(super) struct Course<'a> {
+    positions: Positions<'a>,
+    /// Members of the reply's `ext.replay`, with commas between.
+    answers: String,
+}
+
+/// Where a session begins with a channel.
+struct Start {
+    recovered: bool,
+    epoch: std::sync::Arc<str>,
+    from: u64,
+    /// The number of the next message.
+    next: u64,
+    lost: Option<(u64, u64)>,
+}
+
+impl Course<'_> {
+    /// The member `replay` of the reply's `ext`.
+    pub(super) fn reply(self) -> Option<String> {
+        (!self.answers.is_empty()).then(|| format!("\"replay\":{{{}}}", self.answers))
+    }
+
+    fn answer(&mut self, name: &str, start: Option<&Start>) {
+        let comma = if self.answers.is_empty() { "" } else { "," };
+        let answer = match start {
+            None => "{\"recovered\":false,\"epoch\":null,\"from\":null,\"latest\":null,\"lost\":null}".to_string(),
+            Some(Start { recovered, epoch, from, next, lost }) => {
+                let (lost, latest) = (range(*lost), next - 1);
+                format!(
+                    "{{\"recovered\":{recovered},\"epoch\":\"{epoch}\",\"from\":{from},\"latest\":{latest},\"lost\":{lost}}}"
+                )
+            }
+        };
+        self.answers += &format!("{comma}\"{name}\":{answer}");
+    }
+}
+
+impl Start {
+    fn new(ring: &Ring, position: &Position<'_>) -> Start {
+        let (oldest, next) = (ring.oldest(), ring.next());
+        let (recovered, from, lost) = match position {
+            Position::Now => (true, next, None),
+            Position::Kept => (true, oldest, None),
+            Position::After { id, epoch } => {
+                let known = epoch.as_ref().is_none_or(|epoch| **epoch == **ring.epoch());
+                if known && id + 1 >= oldest && *id < next {
+                    (true, id + 1, None)
+                } else {
+                    (false, oldest, (known && *id < oldest).then(|| (id + 1, oldest - 1)))
+                }
+            }
+        };
+        Start { recovered, epoch: ring.epoch().clone(), from, next, lost }
+    }
+}
+
+impl Shard {
+    /// What a subscribe wants of the past. None where its session does not replay.
+    pub(super) fn course<'m>(&self, key: SessionKey, message: &Message<'m>) -> Result<Option<Course<'m>>, BayeuxError> {
+        if self.sessions.get(key).is_none_or(|session| session.replay.is_none()) {
+            return Ok(None);
+        }
+        let positions = Positions::read(message.ext, POSITIONS_MAX)?;
+        Ok(Some(Course { positions, answers: String::new() }))
+    }
+
+    /// Lets a session begin where it wants to with a channel, or with those that a pattern matches. `new` is the subscription
+    /// it is for; None for one that was there already: then only who names a position begins anew.
+    pub(super) fn follow(
+        &mut self,
+        key: SessionKey,
+        name: ChannelName<'_>,
+        new: Option<u32>,
+        course: &mut Course<'_>,
+    ) -> Result<(), std::borrow::Cow<'static, str>> {
+        let too_many = || Err(BayeuxError::ReplayChannelsMax.as_str().into());
+        let position = course.positions.of(name.as_str()).clone();
+        if !name.is_pattern() {
+            return if self.begin(key, name.as_str(), &position, new, course) { Ok(()) } else { too_many() };
+        }
+        let named: Vec<String> = course.positions.names().map(String::from).collect();
+        for channel in &named {
+            let Ok(parsed) = ChannelName::parse(channel, &self.limits) else { continue };
+            let own = course.positions.named(channel).cloned().filter(|_| !parsed.is_pattern() && name.matches(parsed));
+            if own.is_some_and(|own| !self.begin(key, channel, &own, new, course)) {
+                return too_many();
+            }
+        }
+        if position == Position::Now {
+            return Ok(());
+        }
+        let matching = self.shared.histories.matching(name, REPLAY_CHANNELS_MAX + 1);
+        if matching.len() > REPLAY_CHANNELS_MAX {
+            return too_many();
+        }
+        for (channel, _) in matching.iter().filter(|(channel, _)| !named.iter().any(|name| **name == **channel)) {
+            if !self.begin(key, channel, &position, new, course) {
+                return too_many();
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for one channel. False if the session has as many to catch up with as it may.
+    fn begin(
+        &mut self,
+        key: SessionKey,
+        channel: &str,
+        position: &Position<'_>,
+        new: Option<u32>,
+        course: &mut Course<'_>,
+    ) -> bool {
+        let Some(terms) = self.history_of(channel) else {
+            if matches!(position, Position::After { .. }) {
+                course.answer(channel, None);
+            }
+            return true;
+        };
+        let Some(ring) = self.ring_of(channel, terms) else {
+            course.answer(channel, None);
+            return true;
+        };
+        let Some(start) = self.shared.histories.with(ring, |ring| Start::new(ring, position)) else { return true };
+        self.metrics.positions_gone.add(usize::from(!start.recovered));
+        course.answer(channel, Some(&start));
+        let heard_before = self.hears(key, channel, new);
+        let tails_max = self.settings.subscriptions_max + REPLAY_CHANNELS_MAX;
+        let owned_here = ring.owner() == self.index;
+        let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
+        if heard_before && *position == Position::Now {
+            return true;
+        }
+        if let Some(tail) = replay.tail(ring.serial) {
+            let from = start.from.min(tail.next);
+            (tail.below, tail.next, tail.open) = (tail.below.min(from), from, true);
+        } else if start.from == start.next && owned_here {
+            // Nothing is on its way: what comes is new.
+            self.note_position(channel, ring, &start);
+            return true;
+        } else if replay.tails().len() >= tails_max {
+            return false;
+        } else {
+            replay.add_tail(Tail {
+                name: channel.into(),
+                ring,
+                epoch: start.epoch.clone(),
+                below: if heard_before { start.from } else { 0 },
+                next: start.from,
+                open: start.from < start.next,
+                lost: None,
+            });
+        }
+        self.catch_up_later(key);
+        true
+    }
+
+    fn note_position(&mut self, channel: &str, ring: RingKey, start: &Start) {
+        if let Some(known) = self.hub.find(channel) {
+            let heard = Heard { serial: ring.serial, epoch: start.epoch.clone(), id: start.next - 1 };
+            self.hub.set_heard(known, heard);
+        }
+    }
+
+    /// What is kept of a channel, if anything is.
+    fn history_of(&self, channel: &str) -> Option<HistoryTerms> {
+        let channel = ChannelName::parse(channel, &self.limits).ok()?;
+        let rule = rule_index(&self.settings.channels, channel)?;
+        self.settings.channels[rule].history()
+    }
+
+    /// The ring of a channel: a new one, so that it has an epoch and a position from the first subscription on.
+    fn ring_of(&mut self, channel: &str, terms: HistoryTerms) -> Option<RingKey> {
+        let room = self.history_room();
+        let shared = self.shared.clone();
+        shared.histories.open(Birth { channel, terms, room, now: self.now, entropy: &mut self.entropy })
+    }
+
+    /// Whether a session hears a channel by another subscription than this one.
+    fn hears(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
+        let Ok(channel) = ChannelName::parse(channel, &self.limits) else { return false };
+        let mut lists = std::mem::take(&mut self.lists);
+        self.hub.route(channel, &mut lists);
+        let hears = self.sessions.get(key).is_some_and(|session| {
+            let mut lists = lists.iter().filter(|list| Some(**list) != but);
+            lists.any(|list| session.subscriptions.iter().any(|subscription| subscription.channel == *list))
+        });
+        self.lists = lists;
+        hears
+    }
+
+    /// A session has given up a subscription: it need not catch up with what it hears no more.
+    pub(super) fn forget_tails(&mut self, key: SessionKey, name: &str) {
+        let Some(replay) = self.sessions.get(key).and_then(|session| session.replay.as_ref()) else { return };
+        let Ok(name) = ChannelName::parse(name, &self.limits) else { return };
+        let covered = |tail: &&Tail| ChannelName::parse(&tail.name, &self.limits).is_ok_and(|tail| name.matches(tail));
+        let candidates: Vec<Box<str>> = replay.tails().iter().filter(covered).map(|tail| tail.name.clone()).collect();
+        for channel in candidates {
+            if !self.hears(key, &channel, None)
+                && let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
+            {
+                replay.retain_tails(|tail| tail.name != channel);
+            }
+        }
+    }
+
+    /// How far a client is in the history of each channel it subscribes to, and what it has lost: the member `replay` of a
+    /// connect reply's `ext`. Only while nothing waits for it, as it must not be told of what it has not got.
+    pub(super) fn heartbeat(&mut self, key: SessionKey) -> Option<String> {
+        let session = self.sessions.get_mut(key)?;
+        let replay = session.replay.as_mut()?;
+        let losses = replay.take_losses();
+        let quiet = session.outbox.is_empty() && session.in_flight.is_none();
+        let (count, first) = (session.subscriptions.len(), replay.beat);
+        let mut members = Vec::new();
+        let mut looked_at = 0;
+        while quiet && looked_at < count && members.len() < HEARTBEAT_CHANNELS_MAX {
+            let channel = session.subscriptions[(first + looked_at) % count].channel;
+            looked_at += 1;
+            let name = self.hub.name(channel);
+            let tail = replay.tails().iter().find(|tail| *tail.name == *name);
+            let loss = losses.iter().find(|loss| *loss.name == *name);
+            let far = match (tail, self.hub.heard(channel)) {
+                _ if name.ends_with('*') => None,
+                (Some(tail), _) if tail.below > 0 => None,
+                (Some(tail), Some(heard)) if !tail.open && heard.serial >= tail.ring.serial => {
+                    Some((heard.epoch.clone(), heard.id.max(tail.next - 1)))
+                }
+                (Some(tail), _) => Some((tail.epoch.clone(), tail.next - 1)),
+                (None, heard) => heard.map(|heard| (heard.epoch.clone(), heard.id)),
+            };
+            if let Some((epoch, id)) = far.filter(|_| loss.is_none()) {
+                members.push(format!("\"{name}\":{{\"id\":{id},\"epoch\":\"{epoch}\"}}"));
+            }
+        }
+        replay.beat = if count == 0 { 0 } else { (first + looked_at) % count };
+        members.extend(losses.iter().map(Loss::to_member));
+        (!members.is_empty()).then(|| format!("\"replay\":{{{}}}", members.join(",")))
+    }
+}
+
+impl Loss {
+    fn to_member(&self) -> String {
+        let Loss { name, epoch, from, to } = self;
+        let id = to.map_or("null".to_string(), |to| to.to_string());
+        format!("\"{name}\":{{\"id\":{id},\"epoch\":\"{epoch}\",\"lost\":{{\"from\":{from},\"to\":{id}}}}}")
+    }
+}
+
+fn range(lost: Option<(u64, u64)>) -> String {
+    lost.map_or("null".to_string(), |(from, to)| format!("{{\"from\":{from},\"to\":{to}}}"))
+}
+
+/// Positions in one subscribe: as many as the subscriptions that a session may have by default.
+const POSITIONS_MAX: usize = 1_000;
+/// Channels that a pattern may begin with anew: the reply, which names them all, stays below 64 KiB.
+const REPLAY_CHANNELS_MAX: usize = 256;
+/// Channels whose position one connect reply tells; the others' follow with the next.
+const HEARTBEAT_CHANNELS_MAX: usize = 64;

@@ -1,0 +1,331 @@
+//! Catching up: a session that asked for messages of the past gets them out of the rings, a little at a time.
+//!
+//! ```text
+//!   ring of /a   │ gone │ 41 42 43 44 45 46 47 │ next
+//!                              ▲ cursor ──▶    └─ reached: from here on live messages come by the fan-out
+//! ```
+//!
+//! For each channel that it is behind with a session has a [`Tail`]. While its cursor has not reached the end, live messages of
+//! the channel are not pushed to it: they are in the ring. Its outbox is filled from the ring whenever it is empty, so a replay of a
+//! million messages takes no more memory than its outbox does, and everybody else's live messages go first. A session that
+//! is too slow for live messages falls back to its cursor in the same way.
+
+use std::sync::Arc;
+
+use bayeux::ext::{self, Place};
+
+use super::Shard;
+use super::effect::SessionKey;
+use super::flush::Wire;
+use super::follow::write_placed;
+use super::history::{Position, Ring, RingKey};
+use super::hub::Heard;
+use super::ids::Id;
+use super::outbox::{Capacity, Kind};
+use super::session::{Carrier, Session};
+
+/// What a session has to catch up with.
+#[derive(Debug, Default)]
+pub struct Replay {
+    tails: Vec<Tail>,
+    /// What it has lost and was not told yet, as no message came with which to tell.
+    losses: Vec<Loss>,
+    /// Whether it is on the shard's list of those who catch up.
+    listed: bool,
+    /// The subscription that the next heartbeat begins with.
+    pub(super) beat: usize,
+}
+
+/// A channel that a session has not, or not only, heard live.
+#[derive(Debug)]
+pub(super) struct Tail {
+    pub(super) name: Box<str>,
+    pub(super) ring: RingKey,
+    pub(super) epoch: Arc<str>,
+    /// What comes live with lower numbers is for the session: it subscribed by another name before.
+    pub(super) below: u64,
+    /// The cursor: the number of the next message out of the ring.
+    pub(super) next: u64,
+    /// Whether there is more in the ring. If not, live messages from the cursor on are for the session.
+    pub(super) open: bool,
+    /// What the session has lost before the cursor and was not told yet.
+    pub(super) lost: Option<(u64, u64)>,
+}
+
+/// Messages that are gone.
+#[derive(Clone, Debug)]
+pub(super) struct Loss {
+    pub(super) name: Box<str>,
+    pub(super) epoch: Arc<str>,
+    pub(super) from: u64,
+    /// The last one, if anybody knows.
+    pub(super) to: Option<u64>,
+}
+
+/// One step of a session, and how far it is.
+struct Step {
+    own: Id,
+    /// More than this no message may have.
+    message_bytes_max: usize,
+    /// What the outbox has room for.
+    bytes_max: usize,
+    /// What a step may have, unless a single message has more.
+    fair_bytes: usize,
+    messages_max: usize,
+    taken_bytes: usize,
+    taken_messages: usize,
+}
+
+/// What a step has found in a ring.
+#[derive(Default)]
+struct Found {
+    /// Of each message its number, its time, where its text ends, and what was lost before it.
+    messages: Vec<(u64, u64, usize, Option<(u64, u64)>)>,
+    texts: Vec<u8>,
+    /// Something was gone.
+    gap: bool,
+    /// What was lost, if no message came behind it with which to tell.
+    loss: Option<Loss>,
+}
+
+impl Replay {
+    /// Whether everything comes live.
+    pub fn is_live(&self) -> bool {
+        self.tails.is_empty()
+    }
+
+    /// Whether there is something to be had out of a ring.
+    fn is_behind(&self) -> bool {
+        self.tails.iter().any(|tail| tail.open)
+    }
+
+    pub(super) fn tail(&mut self, serial: u64) -> Option<&mut Tail> {
+        self.tails.iter_mut().find(|tail| tail.ring.serial == serial)
+    }
+
+    pub(super) fn tails(&self) -> &[Tail] {
+        &self.tails
+    }
+
+    /// Adds a tail; one of an earlier life of the channel ends.
+    pub(super) fn add_tail(&mut self, tail: Tail) {
+        self.tails.retain(|other| other.name != tail.name);
+        self.tails.push(tail);
+    }
+
+    pub(super) fn retain_tails(&mut self, keep: impl FnMut(&Tail) -> bool) {
+        self.tails.retain(keep);
+    }
+
+    /// What was lost and not told yet; told now.
+    pub(super) fn take_losses(&mut self) -> Vec<Loss> {
+        std::mem::take(&mut self.losses)
+    }
+
+    /// How many of these live messages, from the first on, are for the session, and from which on they are again; what is
+    /// between is the ring's to give. A tail that has nothing to say any more ends.
+    pub(super) fn share(&mut self, serial: u64, first: u64, messages: u32) -> (u32, u32) {
+        let Some(at) = self.tails.iter().position(|tail| tail.ring.serial == serial) else {
+            return (messages, messages);
+        };
+        let Tail { below, next, open, .. } = self.tails[at];
+        let within = |number: u64| number.saturating_sub(first).min(u64::from(messages)) as u32;
+        let skip = if open { messages } else { within(next) };
+        if !open && first + u64::from(messages) > next {
+            self.tails.swap_remove(at);
+        }
+        (within(below).min(skip), skip)
+    }
+}
+
+impl Shard {
+    /// A session is too slow for live messages from this number on: it gets them out of the ring.
+    pub(super) fn fall_back(&mut self, key: SessionKey, channel: &str, position: &Position, number: u64) {
+        let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return };
+        match replay.tail(position.ring.serial) {
+            Some(tail) => {
+                tail.next = if tail.open { tail.next.min(number) } else { number };
+                tail.below = tail.below.min(number);
+                tail.open = true;
+            }
+            None => replay.add_tail(Tail {
+                name: channel.into(),
+                ring: position.ring,
+                epoch: position.epoch.clone(),
+                below: 0,
+                next: number,
+                open: true,
+                lost: None,
+            }),
+        }
+        self.catch_up_later(key);
+    }
+
+    /// Puts a session on the list of those who may go on to catch up, if it has to.
+    pub(super) fn catch_up_later(&mut self, key: SessionKey) {
+        if let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
+            && (replay.is_behind() || !replay.losses.is_empty())
+            && !std::mem::replace(&mut replay.listed, true)
+        {
+            self.catching_up.push_back(key);
+        }
+    }
+
+    /// One step of a session from the list. Who cannot take it now is listed again by what changes that.
+    pub(super) fn catch_up(&mut self, key: SessionKey, wire: &mut dyn Wire) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let (ready, holds) = (session.is_reachable() && session.outbox.is_empty(), session.held.is_some());
+        let Some(replay) = &mut session.replay else { return };
+        replay.listed = false;
+        if !ready {
+            return;
+        }
+        self.refill(key);
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if !session.outbox.is_empty() {
+            self.flush_session(key, wire);
+        } else if holds && session.replay.as_ref().is_some_and(|replay| !replay.losses.is_empty()) {
+            self.answer_held(key, None);
+        }
+    }
+
+    /// Fills the outbox of a session that gets messages with responses, before one is made.
+    pub(super) fn prime(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key).filter(|session| session.replay.is_some()) else { return };
+        let with_responses = session.carrier == Carrier::Requests || session.ledger.is_some();
+        if with_responses && session.in_flight.is_none() && session.outbox.is_empty() {
+            self.refill(key);
+        }
+    }
+
+    /// Puts as much out of the rings into an empty outbox as a step may have.
+    fn refill(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(mut replay) = session.replay.take() else { return };
+        let mut step = Step::new(session, &self.capacity);
+        let mut frames = Vec::new();
+        for tail in replay.tails.iter_mut().filter(|tail| tail.open) {
+            let read = self.shared.histories.with(tail.ring, |ring| step.read(ring, tail));
+            let found = read.unwrap_or_else(|| tail.vanish());
+            self.metrics.positions_gone.add(usize::from(found.gap));
+            replay.losses.extend(found.loss.clone());
+            found.write(&tail.epoch, &mut self.scratch, &mut frames);
+        }
+        self.metrics.replayed.add(step.taken_messages);
+        if step.taken_messages > 0 {
+            let frames = self.own.encoded(&frames);
+            session.outbox.push_many(&frames, Kind::Messages, step.taken_messages as u32);
+            session.urgent = true;
+        }
+        session.replay = Some(replay);
+        self.end_tails(key);
+    }
+
+    /// Lets go of tails that have reached the end, where no live message is on its way that the ring has given already.
+    fn end_tails(&mut self, key: SessionKey) {
+        let Shard { sessions, hub, index, .. } = self;
+        let Some(replay) = sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return };
+        replay.tails.retain(|tail| {
+            let ends = !tail.open && tail.ring.owner() == *index;
+            if ends && let Some(channel) = hub.find(&tail.name) {
+                let heard = Heard { serial: tail.ring.serial, epoch: tail.epoch.clone(), id: tail.next - 1 };
+                hub.set_heard(channel, heard);
+            }
+            !ends
+        });
+    }
+}
+
+impl Step {
+    fn new(session: &Session, capacity: &Capacity) -> Step {
+        let bytes_max = capacity.bytes_max.saturating_sub(session.outbox.bytes());
+        let messages_left = capacity.messages_max.saturating_sub(session.outbox.messages());
+        Step {
+            own: session.id,
+            message_bytes_max: capacity.bytes_max,
+            bytes_max,
+            // Live messages of other channels need room, too.
+            fair_bytes: STEP_BYTES.min(capacity.bytes_max / 4),
+            messages_max: messages_left.min((capacity.messages_max / 4).max(1)),
+            taken_bytes: 0,
+            taken_messages: 0,
+        }
+    }
+
+    /// Whether a message of so many bytes may come along: the first one always, if there is room at all.
+    fn takes(&self, bytes: usize) -> bool {
+        let fair = self.taken_messages == 0 || self.taken_bytes + bytes <= self.fair_bytes;
+        fair && self.taken_bytes + bytes <= self.bytes_max && self.taken_messages < self.messages_max
+    }
+
+    /// Reads on from the cursor of a tail. Texts are copied and no more, as the ring's lock is held meanwhile.
+    fn read(&mut self, ring: &Ring, tail: &mut Tail) -> Found {
+        let mut found = Found::default();
+        if ring.oldest() > tail.next {
+            found.gap = true;
+            tail.lose(ring.oldest() - 1);
+        }
+        for (number, entry) in ring.from(tail.next) {
+            let bytes = entry.text.len() + PLACE_BYTES_MAX;
+            if bytes > self.message_bytes_max {
+                found.gap = true;
+                tail.lose(number);
+                continue;
+            }
+            if entry.except.as_deref() != Some(&self.own) {
+                if !self.takes(bytes) {
+                    break;
+                }
+                self.taken_bytes += bytes;
+                self.taken_messages += 1;
+                found.texts.extend_from_slice(entry.text.as_bytes());
+                found.messages.push((number, entry.wall_ms, found.texts.len(), tail.lost.take()));
+            }
+            tail.next = number + 1;
+        }
+        tail.open = tail.next < ring.next();
+        if !tail.open {
+            found.loss = tail.lost.take().map(|(from, to)| tail.loss(from, Some(to)));
+        }
+        found
+    }
+}
+
+impl Tail {
+    /// Everything up to this message that the session has not got is gone.
+    fn lose(&mut self, to: u64) {
+        let from = self.lost.map_or(self.next, |lost| lost.0);
+        self.lost = Some((from, to));
+        self.next = to + 1;
+    }
+
+    /// The ring is gone with all that was in it.
+    fn vanish(&mut self) -> Found {
+        self.open = false;
+        let from = self.lost.take().map_or(self.next, |lost| lost.0);
+        Found { gap: true, loss: Some(self.loss(from, None)), ..Found::default() }
+    }
+
+    fn loss(&self, from: u64, to: Option<u64>) -> Loss {
+        Loss { name: self.name.clone(), epoch: self.epoch.clone(), from, to }
+    }
+}
+
+impl Found {
+    /// Appends the messages, each with its place, as a frame.
+    fn write(&self, epoch: &str, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
+        let mut start = 0;
+        for (id, wall_ms, end, lost) in &self.messages {
+            let created = ext::timestamp(*wall_ms as i64);
+            let place = Place { epoch, id: *id, created: &created, lost: *lost };
+            write_placed(&place, &self.texts[start..*end], scratch, frames);
+            start = *end;
+        }
+    }
+}
+
+/// What a replay puts into an outbox at once, in bytes: half a millisecond of a fast network, and on a WebSocket with
+/// acknowledgements one batch.
+const STEP_BYTES: usize = 48 * 1024;
+/// What telling the place of a message adds to it at most, in bytes, with its frame and a word about what was lost.
+const PLACE_BYTES_MAX: usize = 320;
