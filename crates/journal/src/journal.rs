@@ -31,7 +31,7 @@ pub struct Options {
     /// The longest record, in bytes; never above 16 MiB. Default 1 MiB.
     pub record_bytes: usize,
     /// The most that records not yet synced may take in memory, in bytes; at least four of the longest records.
-    /// [`Journal::write`] syncs by itself when half of it is full. Default 32 MiB: half a second of 150,000 records of 200 bytes.
+    /// [`Journal::write`] syncs by itself when half of it is full. Default 32 MiB: half of it are 76,000 records of 200 bytes.
     pub memory_bytes: usize,
     /// A segment that has reached this length, in bytes, is followed by the next one. Default 64 MiB.
     pub segment_bytes: u64,

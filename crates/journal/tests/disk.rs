@@ -143,6 +143,7 @@ fn what_a_segment_that_was_given_up_held_never_comes_back_in_place_of_newer_reco
         }
         // The old one is lost. The new one comes to the new segment, which goes when it cannot be synced.
         journal.append(b"new").expect("there is room");
+        journal.write().expect("the disk works");
         disk.faults(|faults| (faults.failing_syncs, faults.space_bytes) = (1, Some(0)));
         message(journal.sync());
         disk.crash();
