@@ -1,0 +1,86 @@
+//! What a server does wrong is reported as what it is, to the message.
+
+mod proxy;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use self::proxy::{Fault, Faulty};
+use crate::program::{Server, bench, text};
+
+/// What is reported of a server behind such a proxy, the exit code, and how often the fault was made.
+fn seen(fault: Fault, every: u64, line: &str) -> (Value, Option<i32>, u64) {
+    let server = Server::start();
+    let address = server.url.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("an address");
+    let proxy = Faulty::before(address, fault, every);
+    let url = format!("http://{}", proxy.address);
+    let output = bench(&url, &format!("{line} --quiet --json")).output().expect("runs");
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+    (report, output.status.code(), proxy.done())
+}
+
+/// Checks that of all faults only this one is reported, so many times, and that the run does not hold because of it.
+fn check(fault: Fault, name: &str, line: &str) {
+    // What is lost is waited for until it would be late.
+    let (report, code, done) = seen(fault, 7, &format!("{line} --late-after 3s"));
+    assert!(done > 10, "{line}: the fault was made {done} times");
+    let faults = report["trials"][0]["faults"].as_object().expect("faults");
+    for (kind, count) in faults {
+        assert_eq!(count.as_u64(), Some(if kind == name { done } else { 0 }), "{line}: {kind} in {faults:?}");
+    }
+    assert_eq!((code, &report["holds"]), (Some(1), &Value::Bool(false)), "{line}");
+    let reasons = report["reasons"].to_string();
+    assert!(reasons.contains(&done.to_string()), "{line}: {reasons}");
+}
+
+#[test]
+fn the_proxy_itself_is_honest() {
+    let (report, code, done) = seen(Fault::None, 1, BROADCAST);
+    assert_eq!((code, &report["holds"], done), (Some(0), &Value::Bool(true), 0), "{report}");
+}
+
+#[test]
+fn dropped_messages_are_reported_as_lost() {
+    for line in [BROADCAST, CHAT, ROOMS] {
+        check(Fault::Drop, "lost", line);
+    }
+}
+
+#[test]
+fn doubled_messages_are_reported_as_doubled() {
+    for line in [BROADCAST, CHAT, ROOMS] {
+        check(Fault::Double, "doubled", line);
+    }
+}
+
+#[test]
+fn swapped_messages_are_reported_as_out_of_order() {
+    check(Fault::Swap, "reordered", BROADCAST);
+}
+
+#[test]
+fn messages_of_two_publishers_may_overtake_each_other() {
+    // Bayeux promises the order of one publisher on one channel: each of these has its turn every 40 messages.
+    let line = "chat --clients 40 --messages 300 --rate 400 --duration 1s --warm-up 0s";
+    let (report, _, done) = seen(Fault::Swap, 7, line);
+    let reordered = report["trials"][0]["faults"]["reordered"].as_u64().expect("a count");
+    assert!(done > 100 && reordered < done / 2, "{done} swapped, {reordered} reported");
+    assert_eq!(report["trials"][0]["faults"]["lost"], 0);
+}
+
+#[test]
+fn delayed_messages_are_reported_as_late_and_in_the_latency() {
+    let line = format!("{BROADCAST} --late-after 300ms");
+    let (report, code, done) = seen(Fault::Delay(Duration::from_millis(400)), 60, &line);
+    let trial = &report["trials"][0];
+    // What stands behind a delayed message on its connection is late as well.
+    assert!(trial["faults"]["late"].as_u64() >= Some(done) && done > 0, "{done}: {trial}");
+    assert!(trial["latency"]["max_us"].as_u64() >= Some(400_000), "{trial}");
+    assert_eq!((trial["faults"]["lost"].as_u64(), code), (Some(0), Some(1)), "{trial}");
+}
+
+const BROADCAST: &str = "broadcast --clients 3 --rate 100 --duration 1s --warm-up 0s";
+const CHAT: &str = "chat --clients 4 --messages 60 --warm-up 0s";
+const ROOMS: &str =
+    "rooms --clients 6 --rooms 3 --rooms-per-client 2 --batches 20 --batch-size 5 --batch-pause 5ms --warm-up 0s";

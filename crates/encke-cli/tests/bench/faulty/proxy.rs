@@ -1,0 +1,149 @@
+//! A server that does wrong on purpose: a real Encke behind a proxy that drops, doubles, swaps or delays deliveries over
+//! WebSocket, and counts what it did. Replies and heartbeats pass untouched.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use websocket::{Decoder, Event, Flow, Opcode, Role, frame};
+
+/// What is done to a delivery now and then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing: to see that the proxy itself is honest.
+    None,
+    /// It never arrives.
+    Drop,
+    /// It arrives twice.
+    Double,
+    /// It arrives after the one behind it.
+    Swap,
+    /// It, and what comes behind it on its connection, arrives so much later.
+    Delay(Duration),
+}
+
+/// A running proxy.
+pub struct Faulty {
+    /// Where clients connect to.
+    pub address: SocketAddr,
+    done: Arc<AtomicU64>,
+}
+
+impl Faulty {
+    /// Puts itself before `server`; every `every`th delivery of a connection gets the fault, the first ones are spared.
+    pub fn before(server: SocketAddr, fault: Fault, every: u64) -> Faulty {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let done = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&done);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(upstream) = TcpStream::connect(server) else { break };
+                let tamper = Tamper { fault, every, seen: 0, held: None, done: Arc::clone(&counter) };
+                let (from, to) = (client.try_clone().expect("a socket"), upstream.try_clone().expect("a socket"));
+                thread::spawn(move || pass(from, to));
+                thread::spawn(move || tamper.run(upstream, client));
+            }
+        });
+        Faulty { address, done }
+    }
+
+    /// How many deliveries got the fault so far.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+}
+
+/// One connection's way from the server to the client.
+struct Tamper {
+    fault: Fault,
+    every: u64,
+    seen: u64,
+    held: Option<Box<RawValue>>,
+    done: Arc<AtomicU64>,
+}
+
+impl Tamper {
+    fn run(mut self, mut server: TcpStream, mut client: TcpStream) {
+        let mut input = Vec::new();
+        let mut buffer = [0; 16 * 1024];
+        let head = loop {
+            if let Some(at) = input.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at + 4;
+            }
+            match server.read(&mut buffer) {
+                Ok(read) if read > 0 => input.extend_from_slice(&buffer[..read]),
+                _ => return,
+            }
+        };
+        if client.write_all(&input[..head]).is_err() {
+            return;
+        }
+        let mut rest = input.split_off(head);
+        let mut decoder = Decoder::new(Role::Client, 16 * 1024 * 1024);
+        loop {
+            let mut out = Vec::new();
+            let fed = decoder.feed(&mut rest, &mut |event| {
+                self.event(event, &mut out);
+                Flow::Continue
+            });
+            if fed.is_err() || client.write_all(&out).is_err() {
+                return;
+            }
+            match server.read(&mut buffer) {
+                Ok(read) if read > 0 => rest = buffer[..read].to_vec(),
+                _ => return drop(client.shutdown(std::net::Shutdown::Both)),
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event<'_>, out: &mut Vec<u8>) {
+        match event {
+            Event::Text(text) => {
+                let messages: Vec<Box<RawValue>> = serde_json::from_str(text).expect("Bayeux from the server");
+                let mut kept = Vec::new();
+                messages.into_iter().for_each(|message| self.message(message, &mut kept));
+                if !kept.is_empty() {
+                    frame::message(Opcode::Text, serde_json::to_string(&kept).expect("JSON").as_bytes(), out);
+                }
+            }
+            Event::Ping(payload) => frame::message(Opcode::Ping, payload, out),
+            Event::Close(_) => frame::message(Opcode::Close, &[], out),
+            Event::Binary(_) | Event::Pong(_) => {}
+        }
+    }
+
+    fn message(&mut self, message: Box<RawValue>, kept: &mut Vec<Box<RawValue>>) {
+        if message.get().contains("\"/meta/") || !message.get().contains("\"data\"") {
+            return kept.push(message);
+        }
+        self.seen += 1;
+        let due = self.seen.is_multiple_of(self.every);
+        if due && self.fault != Fault::None {
+            self.done.fetch_add(1, Ordering::Relaxed);
+        }
+        match self.fault {
+            Fault::Drop if due => {}
+            Fault::Double if due => kept.extend([message.clone(), message]),
+            Fault::Swap if due => self.held = Some(message),
+            Fault::Delay(time) if due => {
+                thread::sleep(time);
+                kept.push(message);
+            }
+            _ => {
+                kept.push(message);
+                kept.extend(self.held.take());
+            }
+        }
+    }
+}
+
+/// The client's way to the server, untouched.
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(std::net::Shutdown::Both);
+}
