@@ -4,7 +4,7 @@
 #
 #   ROUNDS=2               how often the servers take turns; the burst and the idle sessions come in the first only
 #   COMPARE_ONLY="…"       only these servers, of: encke cometd faye bun
-#   COMPARE_CASES="…"      only these cases, of: broadcast rooms-max rooms-rate random-channel polling-max burst idle
+#   COMPARE_CASES="…"      only these cases, of: chat-max rooms-max rooms-rate random-channel polling-max burst idle
 #   BENCH_PREFIX=…         put before the server and the load, such as "chrt -f 5" on a machine that has other work
 #   COMPARE_QUICK=yes      small numbers, to see whether it works; the page goes to the folder of the reports
 #   COMPARE_RUNS=…         the folder of the reports, for `encke bench report`; emptied first
@@ -15,7 +15,7 @@ rounds=${ROUNDS:-2}
 quick=${COMPARE_QUICK:-no}
 read -ra prefix <<<"${BENCH_PREFIX:-}"
 read -ra lanes <<<"${COMPARE_ONLY:-encke cometd faye bun}"
-read -ra cases <<<"${COMPARE_CASES:-broadcast rooms-max rooms-rate random-channel polling-max burst idle}"
+read -ra cases <<<"${COMPARE_CASES:-chat-max rooms-max rooms-rate random-channel polling-max burst idle}"
 runs=${COMPARE_RUNS:-$target_dir/compare}
 into=${COMPARE_INTO:-docs}
 work=$(mktemp -d)
@@ -62,20 +62,26 @@ bench() {
     taskset -c 1 "${prefix[@]}" "$encke" bench "$@" --target "http://$address" --pid "$server_pid" --quiet
 }
 
-# scenario CASE: sets `scenario` to the words after `encke bench`.
+# scenario LANE CASE: sets `scenario` to the words after `encke bench`. Rates: chat counts messages, a thousand deliveries
+# each; rooms count deliveries.
 scenario() {
-    local duration=10s search=30s
-    [ "$quick" = yes ] && duration=1s search=3s
+    local duration=10s search=25s sessions=9000 messages=10000
+    [ "$quick" = yes ] && duration=1s search=8s sessions=200 messages=200
     local find=(--find-max --p99 500ms --search-time "$search" --duration "$duration")
-    case $1 in
-        broadcast) scenario=(chat --rate 50 "${find[@]}") ;;
-        burst) scenario=(chat) ;;
-        rooms-max) scenario=(rooms --rate 200 "${find[@]}") ;;
-        rooms-rate) scenario=(rooms --rate 200 --duration "$duration") ;;
-        polling-max) scenario=(rooms --rate 200 --transport long-polling "${find[@]}") ;;
-        random-channel) scenario=(random-channel --rate 2000 --duration "$duration") ;;
-        idle) scenario=(idle) ;;
+    case $2 in
+        chat-max) scenario=(chat --rate "$(start_rate "$1" 10000 80 40 1500)" "${find[@]}") ;;
+        burst) scenario=(chat --messages "$messages" --late-after 5m) ;;
+        rooms-max) scenario=(rooms --rate "$(start_rate "$1" 800000 60000 20000 400000)" "${find[@]}") ;;
+        rooms-rate) scenario=(rooms --rate 20000 --duration "$duration") ;;
+        polling-max) scenario=(rooms --transport long-polling --rate "$(start_rate "$1" 40000 6000 6000)" "${find[@]}") ;;
+        random-channel) scenario=(random-channel --clients 1000 --rate 2000 --duration "$duration") ;;
+        idle) scenario=(idle --own-channels --sessions "$sessions") ;;
     esac
+}
+
+# start_rate LANE ENCKE COMETD FAYE BUN: where a search begins, which saves time and does not change what it finds.
+start_rate() {
+    case $1 in encke) echo "$2" ;; cometd) echo "$3" ;; faye) echo "$4" ;; bun) echo "$5" ;; esac
 }
 
 # measure LANE CASE ROUND: one run against a server of its own, warmed up before; one that fails is said and passed over.
@@ -86,7 +92,7 @@ measure() {
     start_server "$lane"
     unset COMETD_JVM
     note_settings "$lane"
-    scenario "$case"
+    scenario "$lane" "$case"
     [ "$case" = idle ] || warm_up "$lane" "${transport[@]}"
     local began=$SECONDS
     bench "${scenario[@]}" "${transport[@]}" --label "$lane" --json "$report" >"$work/out" 2>&1 || true
@@ -100,11 +106,11 @@ measure() {
 
 # warm_up LANE OPTION…: the same kind of load as will be measured; a JVM compiles meanwhile.
 warm_up() {
-    local seconds=3
-    [ "$1" = cometd ] && seconds=20
+    local seconds=3 rate=30
+    [ "$1" = cometd ] && seconds=20 rate=100
     [ "$quick" = yes ] && seconds=1
     [[ " ${scenario[*]} " == *" long-polling "* ]] && set -- "$@" --transport long-polling
-    bench rooms --rate 500 --duration "${seconds}s" "${@:2}" >/dev/null 2>&1 || true
+    bench chat --rate "$rate" --duration "${seconds}s" "${@:2}" >/dev/null 2>&1 || true
 }
 
 # note_settings LANE: versions as the programs tell them, and the command line of the running server.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use encke_bench::report::Machine;
 use encke_bench::report::units::{bytes, figure};
 
 use super::cases::{CASES, Case, Row};
@@ -40,8 +41,8 @@ pub fn demands(runs: &Runs) -> Vec<Demand> {
     demands
 }
 
-/// The page in Markdown; images are expected in the folder `benchmarks` beside it.
-pub fn page(runs: &Runs, images: &[Image]) -> String {
+/// The page in Markdown; images are expected in the folder `benchmarks` beside it. `machine` is where it was measured.
+pub fn page(runs: &Runs, images: &[Image], machine: &Machine) -> String {
     let mut text = format!("# Encke beside others\n\n{INTRODUCTION}\n");
     text += &image(images, "compare-deliveries.svg");
     text += &demands_table(runs);
@@ -53,7 +54,7 @@ pub fn page(runs: &Runs, images: &[Image]) -> String {
             text += &image(images, file);
         }
     }
-    text + &integers(runs) + &settings(runs) + FAIRNESS + &repeat(runs)
+    text + &integers(runs) + &settings(runs) + FAIRNESS + &repeat(runs, machine)
 }
 
 fn images_of(case: &Case) -> &'static [&'static str] {
@@ -158,18 +159,16 @@ fn settings(runs: &Runs) -> String {
     text
 }
 
-fn repeat(runs: &Runs) -> String {
+fn repeat(runs: &Runs, machine: &Machine) -> String {
     let mut text = format!("\n{HOW_TO_REPEAT}\n");
-    let Some(run) = runs.runs.first() else { return text };
-    let machine = &run.report.machine;
     let _ = write!(
         text,
-        "Measured in {} round(s) on {}, {}, {} cores, {} of memory, over loopback.",
-        runs.rounds(),
+        "Measured on {}, {}, {} cores, {} of memory, over loopback; rounds: {}.",
         machine.system,
         machine.processor,
         machine.cores,
-        bytes(machine.memory_bytes as f64)
+        bytes(machine.memory_bytes as f64),
+        runs.rounds()
     );
     let others = runs.runs.iter().filter_map(|run| run.trial()?.others_cores).collect();
     if let Some(cores) = median(others) {
@@ -229,25 +228,31 @@ mod tests {
     fn runs(encke: [u64; 3], cometd: u64) -> Runs {
         let mut runs = Runs::default();
         for (round, rate) in encke.into_iter().enumerate() {
-            runs.runs.push(run("broadcast", "encke", round as u32 + 1, rate));
+            runs.runs.push(run("chat-max", "encke", round as u32 + 1, rate));
         }
-        runs.runs.push(run("broadcast", "cometd", 1, cometd));
+        runs.runs.push(run("chat-max", "cometd", 1, cometd));
         runs
     }
 
     #[test]
     fn ratios_are_of_medians_and_judged() {
         let held = runs([9_000_000, 4_000_000, 1_000_000], 200_000);
-        assert!(page(&held, &[]).contains("| Broadcast: most deliveries per second | CometD | ≥ 20 × | 20 × | yes |"));
-        assert!(page(&held, &[]).contains("| deliveries/s | 4,000,000 | 200,000 | 20 × |"));
+        assert!(
+            page(&held, &[], &Machine::default())
+                .contains("| One room: most deliveries per second | CometD | ≥ 20 × | 20 × | yes |")
+        );
+        assert!(page(&held, &[], &Machine::default()).contains("| deliveries/s | 4,000,000 | 200,000 | 20 × |"));
         let missed = runs([9_000_000, 3_980_000, 1_000_000], 200_000);
         assert!(!demands(&missed)[0].holds());
-        assert!(page(&missed, &[]).contains("| 20 × | **no** |"), "rounding does not make it hold");
+        assert!(
+            page(&missed, &[], &Machine::default()).contains("| 20 × | **no** |"),
+            "rounding does not make it hold"
+        );
     }
 
     #[test]
     fn what_was_not_measured_does_not_hold() {
-        let page = page(&Runs::default(), &[]);
+        let page = page(&Runs::default(), &[], &Machine::default());
         assert!(page.contains("| Faye | ≥ 30 × | – | not measured |"), "{page}");
         assert!(!demands(&Runs::default()).iter().any(Demand::holds));
     }
@@ -257,7 +262,7 @@ mod tests {
         let mut runs = runs([1, 1, 1], 1);
         runs.runs[3].report.holds = false;
         runs.runs[3].report.reasons = vec!["3 deliveries lost".into()];
-        assert!(page(&runs, &[]).contains("- CometD, round 1, does not hold: 3 deliveries lost"));
+        assert!(page(&runs, &[], &Machine::default()).contains("- CometD, round 1, does not hold: 3 deliveries lost"));
     }
 
     #[test]
