@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -134,22 +134,6 @@ pub fn pin(core: usize) -> Result<(), Problem> {
 /// How many files this process may have open at most.
 pub fn files_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
-}
-
-/// Raises the limit of open files to what the system allows.
-///
-/// # Errors
-/// `wanted` do not fit.
-pub fn allow_files(wanted: u64) -> Result<(), Problem> {
-    let allowed = files_max();
-    if wanted > allowed {
-        return Err(Problem::Machine(format!(
-            "{wanted} open files are needed, the system allows {allowed}; raise it (ulimit -Hn) or ask for fewer"
-        )));
-    }
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
-    Ok(())
 }
 
 /// What the machine is, for a report.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
+use crate::engine::allow_sockets;
 use crate::engine::clients::words;
 use crate::machine;
 use crate::problem::Problem;
@@ -116,7 +117,7 @@ impl FloodTarget {
         let files = machine::files_max();
         let room = files.saturating_sub(OTHER_FILES);
         let wanted = options.connections_max.map_or(room, u64::from);
-        machine::allow_files(files.min(wanted.saturating_add(OTHER_FILES)))?;
+        allow_sockets(wanted.min(room))?;
         let state = Arc::new(State {
             chunk_every: options.chunk_every,
             connections_max: usize::try_from(wanted.min(room)).unwrap_or(usize::MAX),

@@ -61,12 +61,9 @@ fn heading(report: &Report) -> String {
 
 fn trials(trials: &[Trial]) -> String {
     let flawless = trials.iter().all(|trial| trial.faults.none());
-    let mut text = speeds(trials).text(TEXT_COLUMNS);
-    let costs = costs(trials);
-    if costs.head.len() > 1 {
-        text += "\n";
-        text += &costs.text(TEXT_COLUMNS);
-    }
+    // A table of names alone says nothing.
+    let tables = [speeds(trials), costs(trials)].into_iter().filter(|table| table.head.len() > 1);
+    let mut text = tables.map(|table| table.text(TEXT_COLUMNS)).collect::<Vec<_>>().join("\n");
     if flawless && trials.iter().any(|trial| trial.expected > 0) {
         text += "\nNothing lost, doubled, out of order, misdelivered or late; no session dropped.\n";
     }
