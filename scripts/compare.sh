@@ -66,14 +66,14 @@ bench() {
 # each; rooms count deliveries.
 scenario() {
     local duration=10s search=25s sessions=9000 messages=10000
-    [ "$quick" = yes ] && duration=1s search=8s sessions=200 messages=200
+    [ "$quick" = yes ] && duration=1s search=16s sessions=200 messages=200
     local find=(--find-max --p99 500ms --search-time "$search" --duration "$duration")
     case $2 in
-        chat-max) scenario=(chat --rate "$(start_rate "$1" 10000 80 40 1500)" "${find[@]}") ;;
+        chat-max) scenario=(chat --rate "$(start_rate "$1" 10000 100 50 4000)" "${find[@]}") ;;
         burst) scenario=(chat --messages "$messages" --late-after 5m) ;;
-        rooms-max) scenario=(rooms --rate "$(start_rate "$1" 800000 60000 20000 400000)" "${find[@]}") ;;
+        rooms-max) scenario=(rooms --rate "$(start_rate "$1" 5000000 80000 50000 2000000)" "${find[@]}") ;;
         rooms-rate) scenario=(rooms --rate 20000 --duration "$duration") ;;
-        polling-max) scenario=(rooms --transport long-polling --rate "$(start_rate "$1" 40000 6000 6000)" "${find[@]}") ;;
+        polling-max) scenario=(rooms --transport long-polling --rate "$(start_rate "$1" 200000 20000 30000)" "${find[@]}") ;;
         random-channel) scenario=(random-channel --clients 1000 --rate 2000 --duration "$duration") ;;
         idle) scenario=(idle --own-channels --sessions "$sessions") ;;
     esac

@@ -125,12 +125,13 @@ fn times(ratio: f64) -> String {
     }
 }
 
-/// What the runs of a case say against themselves.
+/// What the runs of a case say against themselves: the first reason of each, as what follows is mostly its consequence.
 fn doubts(runs: &Runs, case: &Case) -> String {
     let mut text = String::new();
     for (label, name) in runs.lanes() {
         for Run { round, report, .. } in runs.of(case.name, label).filter(|run| !run.report.holds) {
-            let _ = writeln!(text, "- {name}, round {round}, does not hold: {}", report.reasons.join("; "));
+            let reason = report.reasons.first().map_or("", String::as_str);
+            let _ = writeln!(text, "- {name}, round {round}, does not hold: {reason}");
         }
     }
     if text.is_empty() { text } else { format!("\n{text}") }
