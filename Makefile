@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test bench-core bench-json compare fmt web
+.PHONY: help serve test scenarios bench-core bench-json compare fmt web
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -11,6 +11,9 @@ serve: ## Build the program and run it on http://127.0.0.1:8080
 
 test: ## Run everything that must hold before a change goes in
 	@scripts/test.sh $(STEPS)
+
+scenarios: ## Run every scenario of encke bench small, against Encke, CometD and Faye
+	@bash scripts/scenarios.sh
 
 bench-core: ## Measure speed and memory against the floor
 	@bash scripts/bench-core.sh
