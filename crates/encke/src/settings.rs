@@ -179,7 +179,7 @@ pub struct HistoryTerms {
 impl ChannelRule {
     /// What is kept of each of these channels, if anything is.
     pub fn history(&self) -> Option<HistoryTerms> {
-        (self.history_messages > 0).then(|| HistoryTerms {
+        (self.history_messages > 0).then_some(HistoryTerms {
             messages_max: self.history_messages,
             age_max_ms: if self.history_ms == 0 { HISTORY_MS } else { self.history_ms },
             bytes_max: if self.history_bytes == 0 { HISTORY_BYTES } else { self.history_bytes },

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::application::{ECHO, WHISPER, WHISPER_TO};
 use crate::checker::{Publication, Wish};
+use crate::follower::Follower;
 use crate::network::{Exchange, State, Up};
 use crate::script::{CHANNELS, SUBSCRIPTIONS, Transport};
 use crate::world::World;
@@ -37,6 +38,8 @@ pub struct Client {
     pub reading: bool,
     /// The last batch it has received, if its session acknowledges.
     pub acknowledged: Option<i64>,
+    /// What it knows of the past, if it replays.
+    pub follower: Option<Follower>,
     /// Error replies without an id that it has to expect, for garbage.
     pub nameless: usize,
 }
@@ -121,6 +124,7 @@ impl Client {
             stream: 0,
             reading: true,
             acknowledged: None,
+            follower: None,
             nameless: 0,
         }
     }
@@ -157,12 +161,16 @@ impl World {
         match self.clients[client].phase {
             Phase::Vanished | Phase::Shaking => {}
             Phase::Away => {
-                if !self.healing && self.now.ms >= self.clients[client].next_ms {
+                let returns = !self.healing || (self.clients[client].follower.is_some() && !self.drained);
+                if returns && self.now.ms >= self.clients[client].next_ms {
                     self.shake_hands(client);
                 }
             }
             Phase::On(session) => {
                 self.forget_overdue_connect(client);
+                if (self.healing || self.rng.chance(300)) && self.resume(client, session) {
+                    return;
+                }
                 let due = self.clients[client].connect.is_none() && self.now.ms >= self.clients[client].next_ms;
                 if due && (self.healing || self.rng.chance(700)) {
                     return self.connect(client);
@@ -229,9 +237,16 @@ impl World {
     }
 
     fn shake_hands(&mut self, client: usize) {
+        self.cut_off(client);
+        let ext = match (self.rng.chance(400), self.clients[client].follower.is_some()) {
+            (true, true) => ",\"ext\":{\"ack\":true,\"replay\":true}",
+            (true, false) => ",\"ext\":{\"ack\":true}",
+            (false, true) => ",\"ext\":{\"replay\":true}",
+            (false, false) => "",
+        };
         let mut messages = vec![Outgoing {
             channel: "/meta/handshake".into(),
-            fields: format!("{HANDSHAKE_FIELDS}{}", if self.rng.chance(400) { ",\"ext\":{\"ack\":true}" } else { "" }),
+            fields: format!("{HANDSHAKE_FIELDS}{ext}"),
             what: What::Handshake,
         }];
         // "MUST ignore" anything else in the batch of a handshake (Bayeux 1.0 §4.1).
@@ -308,6 +323,7 @@ impl World {
         if names.is_empty() || !self.may_send(client, false) {
             return;
         }
+        let positions = self.positions(client, session, &names);
         let wishes = &mut self.checker.sessions[session].wishes;
         for name in &names {
             if matches!(wishes.get(name), None | Some(Wish::Gone(_))) {
@@ -315,7 +331,7 @@ impl World {
             }
         }
         let raw = if names.len() == 1 { format!("\"{}\"", names[0]) } else { format!("[\"{}\"]", names.join("\",\"")) };
-        let fields = format!(",\"subscription\":{raw}");
+        let fields = format!(",\"subscription\":{raw}{positions}");
         self.send(client, vec![Outgoing { channel: "/meta/subscribe".into(), fields, what: What::Subscribe(names) }]);
     }
 
@@ -327,6 +343,7 @@ impl World {
             return;
         }
         let name = granted[self.rng.below(granted.len())].clone();
+        self.give_up(client, session, &name);
         self.checker.withdraw(session, &name);
         let fields = format!(",\"subscription\":\"{name}\"");
         let what = What::Unsubscribe(name);
@@ -351,6 +368,9 @@ impl World {
         state.connect = None;
         state.next_ms = self.now.ms + pause_ms;
         state.stream += 1;
+        if let Some(follower) = &mut state.follower {
+            follower.footing.clear();
+        }
         for awaited in state.awaited.values_mut() {
             awaited.owed &= awaited.what != What::Connect;
         }
@@ -360,6 +380,7 @@ impl World {
     /// The client goes on over another transport, or another connection of the same kind.
     fn switch(&mut self, client: usize) {
         self.checker.tally.switches += 1;
+        self.walk_away(client, self.clients[client].session());
         let to = self.rng.pick(&[
             Transport::WebSocket,
             Transport::WebSocket,
@@ -416,9 +437,14 @@ impl World {
     /// The client reads no more where an older connect might be answered: it is about to say which batch came last.
     fn abandon_connects(&mut self, client: usize) {
         self.drop_old_conns(client);
+        self.abandon_requests(client, |exchange| exchange.connects);
+    }
+
+    /// The client waits no longer for these requests.
+    pub(crate) fn abandon_requests(&mut self, client: usize, which: fn(&Exchange) -> bool) {
         for exchange in 0..self.network.exchanges.len() {
             let state = &mut self.network.exchanges[exchange];
-            if state.client == client && state.connects && state.client_waits {
+            if state.client == client && state.client_waits && which(state) {
                 state.client_waits = false;
                 self.end_route(client, Route::Exchange(exchange));
             }
@@ -433,6 +459,7 @@ impl World {
             self.note(|_| format!("client {client} gives up request {exchange}"));
             self.network.exchanges[exchange].client_waits = false;
             self.end_route(client, Route::Exchange(exchange));
+            self.walk_away(client, self.network.exchanges[exchange].session);
         }
     }
 

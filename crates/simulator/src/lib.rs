@@ -15,6 +15,7 @@
 pub mod application;
 pub mod checker;
 pub mod client;
+pub mod follower;
 pub mod network;
 mod oddities;
 pub mod reading;
@@ -64,6 +65,14 @@ pub enum Sabotage {
     ForgottenSocket,
     /// Time passes, and the shards do not learn of it.
     StoppedClock,
+    /// A message of a channel with a history is taken and never arrives.
+    DroppedPlace,
+    /// A message of a channel with a history arrives twice.
+    DoubledPlace,
+    /// A message has the place of another.
+    ChangedPlace,
+    /// What is lost is not told.
+    HushedLoss,
 }
 
 /// A seed that broke a promise.
@@ -114,6 +123,9 @@ impl Tally {
             (&mut self.kicked, other.kicked),
             (&mut self.replies, other.replies),
             (&mut self.moves, other.moves),
+            (&mut self.replayed, other.replayed),
+            (&mut self.gone, other.gone),
+            (&mut self.heartbeats, other.heartbeats),
         ];
         for (mine, more) in pairs {
             *mine += more;

@@ -2,6 +2,7 @@
 
 use encke::shard::{ExchangeId, HttpTransport, Request};
 
+use crate::Sabotage;
 use crate::client::{Awaited, Phase, Route, What, odd};
 use crate::network::{Exchange, State, Up};
 use crate::script::Transport;
@@ -199,6 +200,28 @@ impl World {
         self.clients[client].awaited.retain(|_, awaited| awaited.route == route);
         self.lose_sight(client);
         self.clients[client].awaited.extend(elsewhere);
+    }
+}
+
+impl World {
+    /// What a bad wire makes of a text with places.
+    pub(crate) fn misplaced(&mut self, text: &str) -> Option<Vec<String>> {
+        let placed = text.contains("\"replayId\":");
+        if placed && self.sabotage_once(Sabotage::DroppedPlace) {
+            return Some(Vec::new());
+        }
+        if placed && self.sabotage_once(Sabotage::DoubledPlace) {
+            return Some(vec![text.to_owned(), text.to_owned()]);
+        }
+        if placed && self.sabotage_once(Sabotage::ChangedPlace) {
+            let id: String = text.split_once("\"replayId\":")?.1.chars().take_while(char::is_ascii_digit).collect();
+            let other = (id.parse::<u64>().ok()? + 1).to_string();
+            return Some(vec![text.replacen(&id, &other, 2)]);
+        }
+        if self.sabotage == Sabotage::HushedLoss && text.contains("\"lost\":{") {
+            return Some(vec![text.replace("\"lost\":{", "\"hushed\":{")]);
+        }
+        None
     }
 }
 

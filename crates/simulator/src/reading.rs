@@ -7,6 +7,7 @@ use crate::Sabotage;
 use crate::application::{OBITUARIES, OBITUARY};
 use crate::checker::{Invariant, Wish, number_of};
 use crate::client::{Phase, Route, What};
+use crate::follower::unplaced;
 use crate::network::{Found, Item};
 use crate::script::Transport;
 use crate::server::json_of;
@@ -65,6 +66,7 @@ impl World {
             }
         }
         self.end_route(client, Route::Conn(conn));
+        self.walk_away(client, self.network.conns[conn].session);
     }
 
     fn response(&mut self, client: usize, exchange: usize, response: &Response) {
@@ -121,14 +123,19 @@ impl World {
             && self.clients[client].connect.is_none_or(|(current, _)| !ids.contains(&current));
         let state = &mut self.network.exchanges[exchange];
         // Not what a stranger sent without a cookie: sent again it would have one.
+        // Who names places names newer ones when it comes again.
+        let follows = self.clients[client].follower.is_some();
         let again = awaited
+            && !follows
             && !overtaken
             && state.sign_of_life
             && self.clients[client].transport != Transport::WebSocket
             && self.clients[client].session() == session
             && self.clients[client].phase != Phase::Vanished;
         if !again || !self.rng.chance(400) {
-            return self.end_route(client, route);
+            self.end_route(client, route);
+            self.walk_away(client, session);
+            return;
         }
         self.note(|_| format!("client {client} sends it again"));
         self.lose_sight(client);
@@ -165,7 +172,8 @@ impl World {
         }
         for raw in elements(text) {
             let data = member(raw, "data");
-            match data.filter(|data| number_of(data).is_some()) {
+            let published = |data: &&str| number_of(data).is_some() || unplaced(data).is_some();
+            match data.filter(published) {
                 Some(data) => self.message(client, route, raw, data),
                 // It counts as a message for the limits, and as nothing else.
                 None if data == Some(OBITUARY) && field(raw, "channel") == OBITUARIES => {}
@@ -191,7 +199,11 @@ impl World {
             Route::Exchange(exchange) => self.network.exchanges[exchange].session,
         };
         match session {
-            Some(session) => self.checker.arrived(session, &channel, data),
+            Some(session) => {
+                if let Some(data) = self.placed(client, session, raw, &channel, data) {
+                    self.checker.arrived(session, &channel, &data);
+                }
+            }
             None => {
                 let detail = format!("client {client} got a message without a session: {raw}");
                 self.checker.fail(Invariant::OnlySubscribers, detail);
@@ -242,6 +254,14 @@ impl World {
         if *what == What::Connect {
             self.note_batch(client, raw);
         }
+        if let Some(session) = session.filter(|session| self.is_of(route, *session)) {
+            match what {
+                What::Connect => self.told_places(client, session, raw),
+                What::Subscribe(_) if successful => self.told_starts(client, session, raw),
+                What::Subscribe(names) => self.not_told(client, session, names),
+                _ => {}
+            }
+        }
         match (what, session) {
             (What::Handshake, _) => self.welcomed(client, route, raw, successful),
             (What::Connect, Some(session)) if self.clients[client].connect.is_some_and(|(sent, _)| sent == id) => {
@@ -268,6 +288,14 @@ impl World {
         }
     }
 
+    /// Whether what came on a carrier is for this session.
+    fn is_of(&self, route: Route, session: usize) -> bool {
+        match route {
+            Route::Conn(conn) => self.network.conns[conn].session == Some(session),
+            Route::Exchange(exchange) => self.network.exchanges[exchange].session == Some(session),
+        }
+    }
+
     /// The reply to a handshake.
     fn welcomed(&mut self, client: usize, route: Route, raw: &str, successful: bool) {
         if self.clients[client].phase != Phase::Shaking {
@@ -285,6 +313,8 @@ impl World {
         let session = self.checker.open(&text, id, client);
         let acknowledges = member(raw, "ext").and_then(|ext| member(ext, "ack")) == Some("true");
         self.checker.sessions[session].acknowledges = acknowledges;
+        let follows = member(raw, "ext").and_then(|ext| member(ext, "replay")) == Some("true");
+        self.checker.sessions[session].follows = follows;
         self.clients[client].acknowledged = acknowledges.then_some(0);
         self.checker.sessions[session].strayed = self.browsers[self.clients[client].browser].1 > 1;
         self.checker.sessions[session].cookie = matches!(route, Route::Exchange(_));
@@ -390,6 +420,9 @@ impl World {
             let session = self.rng.below(self.checker.sessions.len());
             let id = &self.checker.sessions[session].text;
             return vec![text.replacen('{', &format!("{{\"x-custom\":\"{id}\","), 1)];
+        }
+        if let Some(texts) = self.misplaced(&text) {
+            return texts;
         }
         if carries && self.sabotage == Sabotage::SwappedMessages {
             let mut parts: Vec<&str> = elements(&text).collect();

@@ -43,10 +43,14 @@ pub struct Scenario {
 }
 
 /// Channels that clients publish on.
-pub const CHANNELS: [&str; 6] = ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x"];
+pub const CHANNELS: [&str; 8] = ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/past/a", "/past/b"];
+/// Those with a history.
+pub const PAST: [&str; 2] = ["/past/a", "/past/b"];
 /// What clients subscribe to.
-pub const SUBSCRIPTIONS: [&str; 11] =
-    ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/a/*", "/a/**", "/**", "/*", "/lazy/*"];
+pub const SUBSCRIPTIONS: [&str; 16] = [
+    "/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/a/*", "/a/**", "/**", "/*", "/lazy/*", "/past/a",
+    "/past/a", "/past/b", "/past/*", "/past/**",
+];
 
 impl Scenario {
     /// The plan of a seed.
@@ -56,6 +60,8 @@ impl Scenario {
         let first = settings(rng, shards);
         let mut second = settings(rng, shards);
         // What the checkers rely on stays as it is.
+        second.channels[PAST_RULE] = first.channels[PAST_RULE].clone();
+        second.history_bytes_max = first.history_bytes_max;
         second.broadcast_to_publisher = first.broadcast_to_publisher;
         second.outbox_messages_max = first.outbox_messages_max;
         second.outbox_bytes_max = first.outbox_bytes_max;
@@ -123,7 +129,9 @@ fn settings(rng: &mut Rng, shards: usize) -> Settings {
                 true,
                 rng.pick(&[0, 20, 300]),
             ),
+            past(rng, tight),
         ],
+        history_bytes_max: rng.pick(&[shards * 1_000_000, 1 << 28]),
         subscriptions_max: rng.pick(&[4, 1_000]),
         channels_max: rng.pick(&[4, 1_000, 1_000]),
         outbox_messages_max: if tight { rng.between(2, 20) as usize } else { 100_000 },
@@ -131,3 +139,19 @@ fn settings(rng: &mut Rng, shards: usize) -> Settings {
         ..Settings::default()
     }
 }
+
+/// The rule for channels with a history. One event brings at most ten messages to a channel: those are all seen.
+fn past(rng: &mut Rng, tight: bool) -> ChannelRule {
+    ChannelRule {
+        pattern: "/past/**".into(),
+        slow_consumer: rng.pick(&[SlowConsumer::Disconnect, SlowConsumer::DropOldest, SlowConsumer::KeepLatest]),
+        lazy: rng.chance(100),
+        // A tight outbox takes one message at a time: what is to be caught up with at the end must not be too much.
+        history_messages: if tight { 12 } else { rng.pick(&[12, 40, 1_000]) },
+        history_ms: rng.pick(&[0, 0, 500, 5_000]),
+        ..ChannelRule::default()
+    }
+}
+
+/// Where that rule stands.
+const PAST_RULE: usize = 3;

@@ -330,6 +330,7 @@ impl World {
                 }
             }
         }
+        self.read_along();
         let metrics = self.shards[shard].metrics();
         let open = metrics.handshakes.get() - after.iter().sum::<u64>();
         if ended != ends.iter().sum::<u64>() || open != self.shards[shard].sessions() as u64 {

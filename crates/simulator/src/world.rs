@@ -11,6 +11,7 @@ use encke::shard::{ExchangeId, Id, Mail, Now, Shard, Shared};
 use crate::application::Recorder;
 use crate::checker::{Broken, Checker, Invariant, Publication, Tally};
 use crate::client::{Client, Phase};
+use crate::follower::{Follower, Records};
 use crate::network::Network;
 use crate::rng::Rng;
 use crate::script::{CHANNELS, Scenario};
@@ -33,6 +34,8 @@ pub struct World {
     /// The cookie of each browser, and how often it was set.
     pub(crate) browsers: Vec<(Option<Id>, u32)>,
     pub(crate) checker: Checker,
+    /// What the histories have held.
+    pub(crate) records: Records,
     /// Nothing breaks any more: what was promised has to come.
     pub(crate) healing: bool,
     pub(crate) drained: bool,
@@ -83,7 +86,9 @@ impl World {
         let empty_frame_bytes = shards[0].metrics().frame_bytes.get();
         let count = scenario.clients.len();
         recorder.with(|desk| desk.sessions = vec![None; count]);
-        let clients = scenario.clients.iter().map(|(transport, browser)| Client::new(*transport, *browser)).collect();
+        let mut clients: Vec<Client> =
+            scenario.clients.iter().map(|(transport, browser)| Client::new(*transport, *browser)).collect();
+        clients.iter_mut().for_each(|client| client.follower = rng.chance(400).then(Follower::default));
         let network = Network::new(Rng::new(rng.bits()), scenario.shards, count, scenario.short_writes);
         let checker =
             Checker { returns_to_publisher: scenario.settings[0].broadcast_to_publisher, ..Checker::default() };
@@ -107,6 +112,7 @@ impl World {
             network,
             clients,
             checker,
+            records: Records::default(),
             empty_frame_bytes,
         }
     }
@@ -122,6 +128,8 @@ impl World {
         self.checker.tally.slow = self.shards.iter().map(|shard| shard.metrics().slow_disconnected.get()).sum();
         self.checker.tally.expired = self.shards.iter().map(|shard| shard.metrics().expired.get()).sum();
         self.checker.tally.kicked = self.shards.iter().map(|shard| shard.metrics().kicked.get()).sum();
+        self.checker.tally.replayed = self.shards.iter().map(|shard| shard.metrics().replayed.get()).sum();
+        self.checker.tally.gone = self.shards.iter().map(|shard| shard.metrics().positions_gone.get()).sum();
         self.checker.broken.clone().map_or(Ok(self.checker.tally), Err)
     }
 
@@ -192,7 +200,8 @@ impl World {
                 return;
             }
             self.connects_are_answered(begun_ms);
-            let settled = round >= 2 && self.checker.is_complete() && self.clients.iter().all(Client::is_settled);
+            let complete = self.checker.is_complete() && self.missing_places().is_empty();
+            let settled = round >= 2 && complete && self.clients.iter().all(Client::is_settled);
             if settled {
                 break;
             }
@@ -217,6 +226,10 @@ impl World {
             let detail =
                 format!("these messages never came (session, message): {missing:?}; dropped by policy: {dropped}");
             self.checker.fail(Invariant::NothingLost, detail);
+        }
+        let missing = self.missing_places();
+        if !missing.is_empty() {
+            self.checker.fail(Invariant::LossTold, missing.join("; "));
         }
         for client in 0..self.clients.len() {
             if let Some((id, what)) = self.clients[client].first_owed() {
@@ -254,6 +267,10 @@ impl World {
             self.pump();
             self.pass(LEAVING_STEP_MS);
         }
+        // The histories are forgotten, too.
+        for _ in 0..2 {
+            self.pass(FORGETTING_MS);
+        }
         self.pump();
         if !self.is_broken() {
             self.nothing_is_left();
@@ -263,6 +280,12 @@ impl World {
     fn nothing_is_left(&mut self) {
         let mut left = Vec::new();
         for (index, shard) in self.shards.iter().enumerate() {
+            left.extend(
+                [("channels with a history", self.shared.histories.holding(index).channels)]
+                    .into_iter()
+                    .filter(|held| held.1 > 0)
+                    .map(|held| (index, held.0, held.1)),
+            );
             left.extend(
                 shard.holdings().into_iter().filter(|(_, count)| *count > 0).map(|held| (index, held.0, held.1)),
             );
@@ -478,6 +501,8 @@ const HISTORY_MAX: usize = 4_000;
 const HEALING_ROUNDS_MAX: usize = 150;
 /// What a connect may take beyond its timeout: slots of the timer wheel, steps of time, and a pause that was advised.
 const HEALING_SLACK_MS: u64 = 1_000;
+/// Longer than a history is remembered.
+const FORGETTING_MS: u64 = encke::shard::history::EMPTY_KEPT_MS + 1_000_000;
 /// Steps of time after all clients have left, and their length: far more than any session lives.
 const LEAVING_ROUNDS: usize = 12;
 const LEAVING_STEP_MS: u64 = 3_000;

@@ -197,6 +197,15 @@ impl Place<'_> {
     }
 }
 
+/// The channel, the epoch and the number in a message that [`Place::write`] made, alone in its array. A publisher can make one that
+/// looks the same, where no place is told.
+pub fn place_of(payload: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>, u64)> {
+    let message = str::from_utf8(payload).ok()?.strip_prefix('[')?;
+    let place = member(member(message, "ext")?, "replay")?;
+    let channel = decode_string(member(message, "channel")?)?;
+    Some((channel, decode_string(member(place, "epoch")?)?, member(place, "id")?.parse().ok()?))
+}
+
 /// A comma, unless something has just begun.
 fn comma(out: &mut Vec<u8>) {
     if out.last() != Some(&b'{') {
@@ -282,6 +291,13 @@ mod tests {
                 "{{\"channel\":\"/a\",\"data\":{{{event}}},\"timestamp\":\"t\",\"id\":\"4\",\"x\":1e400,\"ext\":{{{ext}}}}}"
             )
         );
+    }
+
+    #[test]
+    fn a_place_reads_back() {
+        let payload = format!("[{}]", placed(r#"{"channel":"/a","data":1,"ext":{"replay":{"epoch":"x","id":1}}}"#));
+        assert_eq!(place_of(payload.as_bytes()), Some(("/a".into(), "e".into(), 7)));
+        assert_eq!(place_of(br#"[{"channel":"/a","data":1}]"#), None);
     }
 
     #[test]

@@ -46,12 +46,17 @@ struct Kept {
 /// larger.
 const SOCKET_BATCH_BYTES_MAX: usize = 60_000;
 /// A client uses one WebSocket at a time; of so many that are closing late ones may still be heard.
-const SOCKETS_MAX: usize = 4;
+const SOCKETS_MAX: usize = 8;
 
 impl Ledger {
     /// Whether something has to be sent again to a client that connects on this WebSocket, or by a request.
     pub fn is_owing(&self, socket: Option<SocketKey>) -> bool {
         self.kept.iter().any(|kept| !kept.arrives_on(socket))
+    }
+
+    /// The number of the batch that the next reply closes.
+    pub fn next_batch(&self) -> u64 {
+        self.closed + 1
     }
 
     /// The client has received this batch and all before it. Returns how many messages are done with.
@@ -105,6 +110,9 @@ impl Shard {
         let Some(ledger) = &mut session.ledger else { return };
         if let Some(batch) = raw_ext.and_then(ext::acknowledged) {
             let done = ledger.confirm(batch, &mut session.outbox);
+            if let Some(replay) = &mut session.replay {
+                replay.confirm(batch);
+            }
             self.metrics.deliveries.add(done);
         }
     }

@@ -230,6 +230,7 @@ impl Shard {
 
     /// The outbox of a session is full: makes room as the channel's policy says, or ends the session.
     fn too_slow(&mut self, key: SessionKey, policy: SlowConsumer, channel: &str, frames: &Frames) {
+        self.spill(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let dropped = match policy {
             _ if !session.outbox.is_full(1, frames.bytes(), &self.capacity) => 0,

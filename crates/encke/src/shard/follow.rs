@@ -13,7 +13,6 @@ use super::history::Position;
 use super::hub::Heard;
 use super::outbox::{Kind, payloads, singly};
 use super::{Dirty, Shard};
-use crate::settings::SlowConsumer;
 
 impl Shard {
     /// Delivers to the lists that hold somebody who wants places.
@@ -70,14 +69,17 @@ impl Shard {
             return self.push_or_overflow(key, delivery, (delivery.frames, delivery.messages), manner);
         };
         let (lead, skip) = replay.share(position.ring.serial, position.first, delivery.messages);
+        if lead.max(skip) > 0 {
+            self.catch_up_later(key);
+        }
         for part in [0..lead, skip.max(lead)..delivery.messages] {
             let first = position.first + u64::from(part.start);
             let count = part.len() as u32;
             let Some(frames) = part_of(placed, delivery.messages, part) else { continue };
             let Some(session) = self.sessions.get_mut(key) else { return };
             let full = session.outbox.is_full(count as usize, frames.bytes(), &self.capacity);
-            if full && self.policy(delivery.rule) == SlowConsumer::Disconnect {
-                // The ring has it, too: the session goes on from there when it can, and its outbox is spared.
+            if full {
+                // The ring has it, too: the session goes on from there when it can. No policy for slow consumers is needed.
                 return self.fall_back(key, delivery.channel.as_str(), position, first);
             } else {
                 self.push_or_overflow(key, delivery, (&frames, count), manner);

@@ -174,6 +174,16 @@ impl Histories {
         Some(RingKey { owner: owner as u32, slot, serial: owned.rings.get(slot as usize)?.serial })
     }
 
+    /// The ring of a channel, and a message of it by its number.
+    pub fn find(&self, channel: &str, number: u64) -> Option<Position> {
+        let owner = self.owner(channel);
+        let owned = self.lock(owner)?;
+        let slot = *owned.names.get(channel)?;
+        let ring = owned.rings.get(slot as usize)?;
+        let key = RingKey { owner: owner as u32, slot, serial: ring.serial };
+        Some(Position { ring: key, epoch: ring.epoch.clone(), first: number, wall_ms: 0 })
+    }
+
     /// Looks at a ring. None if it is gone.
     pub fn with<T>(&self, key: RingKey, look: impl FnOnce(&Ring) -> T) -> Option<T> {
         let owned = self.lock(key.owner as usize)?;

@@ -306,8 +306,9 @@ impl Outbox {
         });
     }
 
-    /// Keeps the messages that `keep` (given frame length and payload) wants. Replies and what is partly written stay.
-    fn filter(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) -> usize {
+    /// Keeps the messages that `keep` (given frame length and payload) wants. Replies and what is partly written stay. Returns
+    /// how many went.
+    pub fn filter(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) -> usize {
         let mut kept = Outbox { written: self.written, lent: self.lent, ..Outbox::default() };
         let mut dropped = 0;
         let mut written = self.written;

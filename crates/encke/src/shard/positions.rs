@@ -1,7 +1,7 @@
 //! What a session that replays says and hears about positions: where a subscription begins, what it got of what it wanted, and
 //! how far it is when nothing happens.
 
-use bayeux::ext::{Position, Positions};
+use bayeux::ext::{self, Position, Positions};
 use bayeux::{BayeuxError, ChannelName, Message};
 
 use super::Shard;
@@ -135,24 +135,26 @@ impl Shard {
             course.answer(channel, None);
             return true;
         };
+        let heard_before = self.hears(key, channel, new);
+        if heard_before && *position == Position::Now {
+            // It goes on as it was. To tell the latest number here would be to tell of what still waits for the client.
+            return true;
+        }
         let Some(start) = self.shared.histories.with(ring, |ring| Start::new(ring, position)) else { return true };
         self.metrics.positions_gone.add(usize::from(!start.recovered));
         course.answer(channel, Some(&start));
-        let heard_before = self.hears(key, channel, new);
         let tails_max = self.settings.subscriptions_max + REPLAY_CHANNELS_MAX;
         let owned_here = ring.owner() == self.index;
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
-        if heard_before && *position == Position::Now {
-            return true;
-        }
         if let Some(tail) = replay.tail(ring.serial) {
-            let from = start.from.min(tail.next);
-            (tail.below, tail.next, tail.open) = (tail.below.min(from), from, true);
+            let from = if heard_before { start.from.min(tail.next) } else { start.from };
+            let below = if heard_before { tail.below.min(from) } else { 0 };
+            (tail.below, tail.next, tail.open, tail.lost) = (below, from, true, None);
         } else if start.from == start.next && owned_here {
             // Nothing is on its way: what comes is new.
             self.note_position(channel, ring, &start);
             return true;
-        } else if replay.tails().len() >= tails_max {
+        } else if replay.tails().len() >= tails_max && !replay.drop_closed_tail() {
             return false;
         } else {
             replay.add_tail(Tail {
@@ -163,10 +165,21 @@ impl Shard {
                 next: start.from,
                 open: start.from < start.next,
                 lost: None,
+                is_told: false,
             });
         }
+        self.unqueue(key, channel, &start);
         self.catch_up_later(key);
         true
+    }
+
+    /// What waits for a session since an earlier subscription and comes out of the ring now must not come twice.
+    fn unqueue(&mut self, key: SessionKey, channel: &str, start: &Start) {
+        let Some(session) = self.sessions.get_mut(key).filter(|session| !session.outbox.is_empty()) else { return };
+        session.outbox.filter(|_, payload| {
+            let place = ext::place_of(payload).filter(|(name, epoch, _)| name == channel && **epoch == *start.epoch);
+            place.is_none_or(|(_, _, id)| id < start.from)
+        });
     }
 
     fn note_position(&mut self, channel: &str, ring: RingKey, start: &Start) {
@@ -213,7 +226,7 @@ impl Shard {
             if !self.hears(key, &channel, None)
                 && let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
             {
-                replay.retain_tails(|tail| tail.name != channel);
+                replay.close_tail(&channel, self.index);
             }
         }
     }
@@ -223,7 +236,7 @@ impl Shard {
     pub(super) fn heartbeat(&mut self, key: SessionKey) -> Option<String> {
         let session = self.sessions.get_mut(key)?;
         let replay = session.replay.as_mut()?;
-        let losses = replay.take_losses();
+        let losses = replay.tell_losses(session.ledger.as_ref().map(|ledger| ledger.next_batch()));
         let quiet = session.outbox.is_empty() && session.in_flight.is_none();
         let (count, first) = (session.subscriptions.len(), replay.beat);
         let mut members = Vec::new();
@@ -233,7 +246,7 @@ impl Shard {
             looked_at += 1;
             let name = self.hub.name(channel);
             let tail = replay.tails().iter().find(|tail| *tail.name == *name);
-            let loss = losses.iter().find(|loss| *loss.name == *name);
+            let is_lost = losses.iter().any(|loss| *loss.name == *name);
             let far = match (tail, self.hub.heard(channel)) {
                 _ if name.ends_with('*') => None,
                 (Some(tail), _) if tail.below > 0 => None,
@@ -243,7 +256,7 @@ impl Shard {
                 (Some(tail), _) => Some((tail.epoch.clone(), tail.next - 1)),
                 (None, heard) => heard.map(|heard| (heard.epoch.clone(), heard.id)),
             };
-            if let Some((epoch, id)) = far.filter(|_| loss.is_none()) {
+            if let Some((epoch, id)) = far.filter(|_| !is_lost) {
                 members.push(format!("\"{name}\":{{\"id\":{id},\"epoch\":\"{epoch}\"}}"));
             }
         }
@@ -255,7 +268,7 @@ impl Shard {
 
 impl Loss {
     fn to_member(&self) -> String {
-        let Loss { name, epoch, from, to } = self;
+        let Loss { name, epoch, from, to, .. } = self;
         let id = to.map_or("null".to_string(), |to| to.to_string());
         format!("\"{name}\":{{\"id\":{id},\"epoch\":\"{epoch}\",\"lost\":{{\"from\":{from},\"to\":{id}}}}}")
     }

@@ -28,7 +28,7 @@ use super::session::{Carrier, Session};
 #[derive(Debug, Default)]
 pub struct Replay {
     tails: Vec<Tail>,
-    /// What it has lost and was not told yet, as no message came with which to tell.
+    /// What it has lost with a whole ring.
     losses: Vec<Loss>,
     /// Whether it is on the shard's list of those who catch up.
     listed: bool,
@@ -48,8 +48,11 @@ pub(super) struct Tail {
     pub(super) next: u64,
     /// Whether there is more in the ring. If not, live messages from the cursor on are for the session.
     pub(super) open: bool,
-    /// What the session has lost before the cursor and was not told yet.
+    /// What the session has lost before the cursor: told with connect replies, and with the next message. Until that comes out of the
+    /// ring the tail stays open.
     pub(super) lost: Option<(u64, u64)>,
+    /// Whether a connect reply has told of that.
+    pub(super) is_told: bool,
 }
 
 /// Messages that are gone.
@@ -60,6 +63,8 @@ pub(super) struct Loss {
     pub(super) from: u64,
     /// The last one, if anybody knows.
     pub(super) to: Option<u64>,
+    /// The number of the first batch that told of it, if the session acknowledges: all do until that is confirmed.
+    pub(super) told: Option<u64>,
 }
 
 /// One step of a session, and how far it is.
@@ -79,13 +84,22 @@ struct Step {
 /// What a step has found in a ring.
 #[derive(Default)]
 struct Found {
-    /// Of each message its number, its time, where its text ends, and what was lost before it.
-    messages: Vec<(u64, u64, usize, Option<(u64, u64)>)>,
+    messages: Vec<FoundMessage>,
     texts: Vec<u8>,
     /// Something was gone.
     gap: bool,
-    /// What was lost, if no message came behind it with which to tell.
+    /// What was lost with the whole ring.
     loss: Option<Loss>,
+}
+
+/// A message that was found.
+struct FoundMessage {
+    id: u64,
+    wall_ms: u64,
+    /// Where its text ends.
+    end: usize,
+    /// What was lost before it.
+    lost: Option<(u64, u64)>,
 }
 
 impl Replay {
@@ -113,13 +127,48 @@ impl Replay {
         self.tails.push(tail);
     }
 
-    pub(super) fn retain_tails(&mut self, keep: impl FnMut(&Tail) -> bool) {
-        self.tails.retain(keep);
+    /// A channel is not heard any more. What the ring has given may still be on its way from its owner, and must not come again
+    /// by a later subscription; where this shard is the owner nothing is.
+    pub(super) fn close_tail(&mut self, name: &str, shard: usize) {
+        self.tails.retain(|tail| *tail.name != *name || tail.ring.owner() != shard);
+        if let Some(tail) = self.tails.iter_mut().find(|tail| *tail.name == *name) {
+            (tail.below, tail.open, tail.lost) = (0, false, None);
+        }
     }
 
-    /// What was lost and not told yet; told now.
-    pub(super) fn take_losses(&mut self) -> Vec<Loss> {
-        std::mem::take(&mut self.losses)
+    /// Lets go of the oldest tail that has nothing to give. False if there is none.
+    pub(super) fn drop_closed_tail(&mut self) -> bool {
+        let closed = self.tails.iter().position(|tail| !tail.open);
+        closed.map(|closed| self.tails.remove(closed)).is_some()
+    }
+
+    /// What was lost and has to be told, in the batch of this number if the session acknowledges.
+    pub(super) fn tell_losses(&mut self, batch: Option<u64>) -> Vec<Loss> {
+        let mut told = match batch {
+            None => std::mem::take(&mut self.losses),
+            Some(batch) => {
+                self.losses.iter_mut().for_each(|loss| loss.told = loss.told.or(Some(batch)));
+                self.losses.clone()
+            }
+        };
+        for tail in &mut self.tails {
+            if let Some((from, to)) = tail.lost {
+                tail.is_told = true;
+                told.push(tail.loss(from, Some(to)));
+            }
+        }
+        told
+    }
+
+    /// The client has received this batch and all before it.
+    pub(super) fn confirm(&mut self, batch: i64) {
+        self.losses.retain(|loss| loss.told.is_none_or(|told| i64::try_from(told).is_ok_and(|told| told > batch)));
+    }
+
+    /// Whether something is lost of which nothing was told yet.
+    fn has_news(&self) -> bool {
+        let untold = |tail: &Tail| tail.lost.is_some() && !tail.is_told;
+        self.tails.iter().any(untold) || self.losses.iter().any(|loss| loss.told.is_none())
     }
 
     /// How many of these live messages, from the first on, are for the session, and from which on they are again; what is
@@ -156,15 +205,41 @@ impl Shard {
                 next: number,
                 open: true,
                 lost: None,
+                is_told: false,
             }),
         }
         self.catch_up_later(key);
     }
 
+    /// The outbox of a session is full: what of it stands in a ring goes, and comes again from there.
+    pub(super) fn spill(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key).filter(|session| session.replay.is_some()) else { return };
+        let mut outbox = std::mem::take(&mut session.outbox);
+        let histories = &self.shared.histories;
+        let mut rings: Vec<(String, Option<Position>)> = Vec::new();
+        outbox.filter(|_, payload| {
+            let Some((channel, epoch, id)) = ext::place_of(payload) else { return true };
+            if rings.iter().all(|(name, _)| *name != channel) {
+                let ring = histories.find(&channel, id).filter(|ring| *ring.epoch == *epoch);
+                rings.push((channel.to_string(), ring));
+            }
+            let ring = rings.iter().find(|(name, _)| *name == channel).and_then(|(_, ring)| ring.as_ref());
+            ring.is_none_or(|ring| *ring.epoch != *epoch)
+        });
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.outbox = outbox;
+        }
+        for (channel, position) in rings {
+            if let Some(position) = position {
+                self.fall_back(key, &channel, &position, position.first);
+            }
+        }
+    }
+
     /// Puts a session on the list of those who may go on to catch up, if it has to.
     pub(super) fn catch_up_later(&mut self, key: SessionKey) {
         if let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
-            && (replay.is_behind() || !replay.losses.is_empty())
+            && (replay.is_behind() || replay.has_news())
             && !std::mem::replace(&mut replay.listed, true)
         {
             self.catching_up.push_back(key);
@@ -184,7 +259,7 @@ impl Shard {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if !session.outbox.is_empty() {
             self.flush_session(key, wire);
-        } else if holds && session.replay.as_ref().is_some_and(|replay| !replay.losses.is_empty()) {
+        } else if holds && session.replay.as_ref().is_some_and(|replay| replay.has_news()) {
             self.answer_held(key, None);
         }
     }
@@ -279,14 +354,12 @@ impl Step {
                 self.taken_bytes += bytes;
                 self.taken_messages += 1;
                 found.texts.extend_from_slice(entry.text.as_bytes());
-                found.messages.push((number, entry.wall_ms, found.texts.len(), tail.lost.take()));
+                let (end, lost) = (found.texts.len(), tail.lost.take());
+                found.messages.push(FoundMessage { id: number, wall_ms: entry.wall_ms, end, lost });
             }
             tail.next = number + 1;
         }
-        tail.open = tail.next < ring.next();
-        if !tail.open {
-            found.loss = tail.lost.take().map(|(from, to)| tail.loss(from, Some(to)));
-        }
+        tail.open = tail.next < ring.next() || tail.lost.is_some();
         found
     }
 }
@@ -296,6 +369,7 @@ impl Tail {
     fn lose(&mut self, to: u64) {
         let from = self.lost.map_or(self.next, |lost| lost.0);
         self.lost = Some((from, to));
+        self.is_told = false;
         self.next = to + 1;
     }
 
@@ -307,7 +381,7 @@ impl Tail {
     }
 
     fn loss(&self, from: u64, to: Option<u64>) -> Loss {
-        Loss { name: self.name.clone(), epoch: self.epoch.clone(), from, to }
+        Loss { name: self.name.clone(), epoch: self.epoch.clone(), from, to, told: None }
     }
 }
 
@@ -315,7 +389,7 @@ impl Found {
     /// Appends the messages, each with its place, as a frame.
     fn write(&self, epoch: &str, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
         let mut start = 0;
-        for (id, wall_ms, end, lost) in &self.messages {
+        for FoundMessage { id, wall_ms, end, lost } in &self.messages {
             let created = ext::timestamp(*wall_ms as i64);
             let place = Place { epoch, id: *id, created: &created, lost: *lost };
             write_placed(&place, &self.texts[start..*end], scratch, frames);
