@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures Encke beside CometD, Faye and Bun, one core each for server and load, and writes docs/benchmarks.md.
-# Installs what is missing: Node, a JDK and Maven (root on Debian). About 25 minutes.
+# Installs what is missing: Node, a JDK and Maven (root on Debian). About half an hour, 18 minutes with ROUNDS=1.
 #
 #   ROUNDS=2               how often the servers take turns; the burst and the idle sessions come in the first only
 #   COMPARE_ONLY="…"       only these servers, of: encke cometd faye bun
@@ -65,15 +65,15 @@ bench() {
 # scenario LANE CASE: sets `scenario` to the words after `encke bench`. Rates: chat counts messages, a thousand deliveries
 # each; rooms count deliveries.
 scenario() {
-    local duration=10s search=25s sessions=9000 messages=10000
-    [ "$quick" = yes ] && duration=1s search=16s sessions=200 messages=200
+    local duration=10s search=40s sessions=9000 messages=10000
+    [ "$quick" = yes ] && duration=1s search=20s sessions=200 messages=200
     local find=(--find-max --p99 500ms --search-time "$search" --duration "$duration")
     case $2 in
-        chat-max) scenario=(chat --rate "$(start_rate "$1" 10000 100 50 4000)" "${find[@]}") ;;
+        chat-max) scenario=(chat --rate "$(start_rate "$1" 8000 80 45 3000)" "${find[@]}") ;;
         burst) scenario=(chat --messages "$messages" --late-after 5m) ;;
-        rooms-max) scenario=(rooms --rate "$(start_rate "$1" 5000000 80000 50000 2000000)" "${find[@]}") ;;
+        rooms-max) scenario=(rooms --rate "$(start_rate "$1" 6000000 80000 50000 2000000)" "${find[@]}") ;;
         rooms-rate) scenario=(rooms --rate 20000 --duration "$duration") ;;
-        polling-max) scenario=(rooms --transport long-polling --rate "$(start_rate "$1" 200000 20000 30000)" "${find[@]}") ;;
+        polling-max) scenario=(rooms --transport long-polling --rate "$(start_rate "$1" 1000000 80000 60000)" "${find[@]}") ;;
         random-channel) scenario=(random-channel --clients 1000 --rate 2000 --duration "$duration") ;;
         idle) scenario=(idle --own-channels --sessions "$sessions") ;;
     esac

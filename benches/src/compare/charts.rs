@@ -91,16 +91,15 @@ fn memory(runs: &Runs) -> Option<Chart> {
     let case = CASES.iter().find(|known| known.name == "burst")?;
     let series = |(label, name): &(&'static str, &'static str)| {
         let trial = runs.middle(case.name, label, case.rows[0].figure)?.trial()?;
-        let points = trial
-            .samples
-            .iter()
-            .filter_map(|sample| Some((sample.at_ms as f64 / 1e3, sample.server_rss_bytes? as f64)));
-        Some(Series::line(name, points)).filter(|series| series.points.len() > 1)
+        let before = (0.0, trial.server?.rss_before_bytes as f64);
+        let samples = trial.samples.iter();
+        let points = samples.filter_map(|sample| Some((sample.at_ms as f64 / 1e3, sample.server_rss_bytes? as f64)));
+        Some(Series::line(name, std::iter::once(before).chain(points)))
     };
     plot(Plot {
         title: "Memory in the burst".into(),
         note: "What cannot be delivered at once is kept; a line ends when all has arrived.".into(),
-        x: Axis::new("time", Unit::Seconds, Scale::Auto),
+        x: Axis::new("time", Unit::Seconds, Scale::Linear),
         y: Axis::new("resident memory", Unit::Bytes, Scale::Linear),
         series: runs.lanes().iter().filter_map(series).collect(),
     })
