@@ -190,7 +190,11 @@ impl World {
             return false;
         };
         let state = &self.checker.sessions[session];
-        if !state.follows || state.acknowledges {
+        let asked = |footing: &Footing| matches!(footing, Footing::Asked(..));
+        let follower = self.clients[client].follower.as_ref();
+        // A subscribe that comes late would begin anew with places that are not the latest any more.
+        let asks = follower.is_some_and(|follower| follower.footing.values().any(asked));
+        if !state.follows || (state.acknowledges && !asks) {
             return false;
         }
         self.note(|_| format!("client {client} leaves session {session} to come back with its places"));
@@ -253,7 +257,7 @@ impl World {
         let footing = follower.footing.get_mut(channel).filter(|_| current);
         let firm = matches!(footing, Some(Footing::Firm | Footing::Asked(_, Some(_))));
         if let Some(Footing::Asked(_, first @ None)) = footing {
-            *first = Some(id);
+            *first = Some(told.lost.map_or(id, |lost| lost.0.min(id)));
         }
         self.lost_for_good(session, channel, told);
         if firm && let Some(last) = last {

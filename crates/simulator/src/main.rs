@@ -93,4 +93,4 @@ const HISTORY_LINES: usize = 40;
 /// Seeds between two lines of progress.
 const PROGRESS_EVERY: u64 = 1_000;
 /// Characters of a step that are shown.
-const LINE_CHARS_MAX: usize = 60000;
+const LINE_CHARS_MAX: usize = 600;

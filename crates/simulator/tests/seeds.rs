@@ -24,6 +24,9 @@ fn hundreds_of_seeds_keep_every_promise() {
         ("sessions expired", tally.expired),
         ("sessions ended by the server", tally.kicked),
         ("sockets moved", tally.moves),
+        ("messages out of histories", tally.replayed),
+        ("messages that no history had any more", tally.gone),
+        ("places told with connect replies", tally.heartbeats),
     ] {
         assert!(count >= 50, "{what}: only {count}");
     }
@@ -88,6 +91,26 @@ fn a_response_reported_as_taken_that_was_not_is_found() {
 fn a_socket_that_is_never_closed_is_found() {
     // Mostly by a write to what is gone, else by what is left at the end.
     finds(Sabotage::ForgottenSocket, &[Invariant::CleanFrames, Invariant::NoLeak]);
+}
+
+#[test]
+fn a_message_of_a_history_that_never_comes_is_found() {
+    finds(Sabotage::DroppedPlace, &[Invariant::LossTold]);
+}
+
+#[test]
+fn a_message_of_a_history_that_comes_twice_is_found() {
+    finds(Sabotage::DoubledPlace, &[Invariant::PlacesGrow]);
+}
+
+#[test]
+fn a_message_at_the_place_of_another_is_found() {
+    finds(Sabotage::ChangedPlace, &[Invariant::OneOrder]);
+}
+
+#[test]
+fn a_loss_that_is_not_told_is_found() {
+    finds(Sabotage::HushedLoss, &[Invariant::LossTold]);
 }
 
 #[test]

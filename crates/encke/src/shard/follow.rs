@@ -27,7 +27,8 @@ impl Shard {
         let messages = delivery.messages;
         let mut special = Vec::new();
         let Shard { hub, sessions, dirty, capacity, pushes, .. } = self;
-        for list in lists.iter().filter(|list| hub.is_followed(**list)) {
+        let (owner, burst) = (position.ring.owner(), position.burst);
+        for list in lists.iter().filter(|list| hub.is_followed(**list) && !hub.is_younger(**list, owner, burst)) {
             *pushes += hub.subscribers(*list).len() as u64;
             for subscriber in hub.subscribers(*list) {
                 let session = sessions.at(subscriber.session);

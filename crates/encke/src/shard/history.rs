@@ -54,6 +54,8 @@ pub struct Position {
     pub first: u64,
     /// When they were published, in milliseconds since 1970.
     pub wall_ms: u64,
+    /// Which burst of its owner it is, whatever the channel.
+    pub burst: u64,
 }
 
 /// How much one owner may keep.
@@ -89,6 +91,8 @@ struct Owned {
     empty: BTreeSet<(u64, u32)>,
     /// Above every number of a ring that was removed.
     floor: u64,
+    /// Bursts appended since the start.
+    bursts: u64,
     messages: usize,
     bytes: usize,
     evicted: usize,
@@ -140,6 +144,8 @@ impl Histories {
         let owner = self.owner(birth.channel);
         let mut owned = self.lock(owner)?;
         let slot = self.slot(&mut owned, birth)?;
+        owned.bursts += 1;
+        let burst = owned.bursts;
         let ring = owned.rings.get_mut(slot as usize)?;
         let (first, serial) = (ring.next(), ring.serial);
         let position = Position {
@@ -147,6 +153,7 @@ impl Histories {
             epoch: ring.epoch.clone(),
             first,
             wall_ms: now.wall_ms,
+            burst,
         };
         let (before, empty_since_ms) = ((ring.messages(), ring.bytes()), ring.empty_since_ms);
         for text in messages {
@@ -181,7 +188,7 @@ impl Histories {
         let slot = *owned.names.get(channel)?;
         let ring = owned.rings.get(slot as usize)?;
         let key = RingKey { owner: owner as u32, slot, serial: ring.serial };
-        Some(Position { ring: key, epoch: ring.epoch.clone(), first: number, wall_ms: 0 })
+        Some(Position { ring: key, epoch: ring.epoch.clone(), first: number, wall_ms: 0, burst: 0 })
     }
 
     /// Looks at a ring. None if it is gone.
@@ -222,6 +229,11 @@ impl Histories {
         while owned.empty.first().is_some_and(|(since_ms, _)| *since_ms + EMPTY_KEPT_MS <= now_ms) {
             owned.remove_emptiest();
         }
+    }
+
+    /// How many bursts each owner has appended.
+    pub fn bursts(&self) -> Box<[u64]> {
+        (0..self.owners.len()).map(|owner| self.lock(owner).map_or(0, |owned| owned.bursts)).collect()
     }
 
     /// How much an owner keeps.

@@ -38,6 +38,8 @@ pub struct Channel {
     /// How many of them want to know where messages stand in the history.
     followers: u32,
     heard: Option<Box<Heard>>,
+    /// Of a pattern: how many bursts of each owner of histories are older than it.
+    older: Option<Box<[u64]>>,
 }
 
 /// How far this shard has handed out the messages of a channel with a history.
@@ -151,6 +153,31 @@ impl Hub {
         self.channels.get(channel as usize).is_some_and(|channel| channel.followers > 0)
     }
 
+    /// Notes how many bursts of each owner are older than a pattern that has got its first subscriber.
+    pub fn set_older(&mut self, channel: u32, older: Box<[u64]>) {
+        if let Some(channel) = self.channels.get_mut(channel as usize) {
+            channel.older = Some(older);
+        }
+    }
+
+    /// The subscribers of one channel or pattern may be those of another that is given up: what is older than this pattern and
+    /// not than that one is for them, too.
+    pub fn hand_over(&mut self, from: u32, to: u32) {
+        let given = self.channels.get(from as usize).and_then(|channel| channel.older.clone());
+        let Some(channel) = self.channels.get_mut(to as usize).filter(|_| from != to) else { return };
+        channel.older = match (channel.older.take(), given) {
+            (Some(own), Some(given)) => Some(own.iter().zip(&given).map(|(own, given)| *own.min(given)).collect()),
+            _ => None,
+        };
+    }
+
+    /// Whether a pattern has its first subscriber since after this burst of this owner. Such a burst was sent here for others, and
+    /// later ones, while nobody was there, were not.
+    pub fn is_younger(&self, channel: u32, owner: usize, burst: u64) -> bool {
+        let older = self.channels.get(channel as usize).and_then(|channel| channel.older.as_ref());
+        older.and_then(|older| older.get(owner)).is_some_and(|older| burst <= *older)
+    }
+
     /// How far messages of a channel were handed out.
     pub fn heard(&self, channel: u32) -> Option<&Heard> {
         self.channels.get(channel as usize)?.heard.as_deref()
@@ -167,9 +194,13 @@ impl Hub {
     }
 
     fn create(&mut self, name: &str) -> u32 {
-        let channel =
-            self.channels.insert(Channel { name: name.into(), subscribers: Vec::new(), followers: 0, heard: None })
-                as u32;
+        let channel = self.channels.insert(Channel {
+            name: name.into(),
+            subscribers: Vec::new(),
+            followers: 0,
+            heard: None,
+            older: None,
+        }) as u32;
         let hash = self.hasher.hash_one(name);
         let (hasher, channels) = (&self.hasher, &self.channels);
         self.names.insert_unique(hash, channel, |index| hasher.hash_one(&*channels[*index as usize].name));

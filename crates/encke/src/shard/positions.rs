@@ -216,6 +216,14 @@ impl Shard {
         hears
     }
 
+    /// A session is about to give up a subscription: what was published meanwhile comes by its others, though some be younger.
+    pub(super) fn hand_over(&mut self, key: SessionKey, channel: u32) {
+        let Shard { sessions, hub, .. } = self;
+        for other in sessions.get(key).into_iter().flat_map(|session| &session.subscriptions) {
+            hub.hand_over(channel, other.channel);
+        }
+    }
+
     /// A session has given up a subscription: it need not catch up with what it hears no more.
     pub(super) fn forget_tails(&mut self, key: SessionKey, name: &str) {
         let Some(replay) = self.sessions.get(key).and_then(|session| session.replay.as_ref()) else { return };

@@ -107,11 +107,15 @@ impl Shard {
         // Before the reply leaves: who publishes after seeing it reaches this session.
         if first && self.shared.shards > 1 {
             self.shared.interest.add(name, self.index);
+            if channel.is_pattern() && self.settings.channels.iter().any(|rule| rule.history().is_some()) {
+                self.hub.set_older(subscription.channel, self.shared.histories.bursts());
+            }
         }
         // Only then: what is published from now on comes, and what was before is in the history.
         let followed = course.map_or(Ok(()), |course| self.follow(key, channel, Some(subscription.channel), course));
         if followed.is_err() {
             self.drop_subscription(key, slot as usize);
+            self.forget_tails(key, name);
         }
         followed
     }
@@ -125,8 +129,13 @@ impl Shard {
             return Err(BayeuxError::ChannelMissing.as_str().into());
         };
         let Some(session) = self.sessions.get(key) else { return Ok(()) };
+        let follows = session.replay.is_some();
         if let Some(slot) = session.subscriptions.iter().position(|s| s.channel == known) {
+            if follows {
+                self.hand_over(key, known);
+            }
             self.drop_subscription(key, slot);
+            self.forget_tails(key, name);
         }
         Ok(())
     }
@@ -139,7 +148,6 @@ impl Shard {
             self.hub.set_slot(*shifted, slot as u32);
         }
         let follows = session.replay.is_some();
-        let name = if follows { self.hub.name(subscription.channel).to_owned() } else { String::new() };
         let (moved, gone) = self.hub.unsubscribe(subscription, follows);
         if let Some(Moved { session, slot, place }) = moved {
             self.sessions.at(session).subscriptions[slot as usize].place = place;
@@ -149,7 +157,6 @@ impl Shard {
         {
             self.shared.interest.remove(&name, self.index);
         }
-        self.forget_tails(key, &name);
     }
 }
 
