@@ -100,13 +100,16 @@ impl Shard {
         // A blocked socket stays marked, so that nothing lists it until it is writable again.
         socket.blocked = progress == Progress::Blocked;
         socket.dirty = socket.blocked;
-        let catches_up = socket.session.filter(|_| progress == Progress::Empty);
-        // One that acknowledges gets its messages with connects: it is listed when one is held.
-        if let Some(session) = session.filter(|session| session.ledger.is_none()) {
-            session.dirty = socket.blocked;
-            if session.outbox.is_empty() {
-                session.urgent = false;
-                session.lazy_due_ms = u64::MAX;
+        let mut catches_up = None;
+        if let Some(session) = session {
+            catches_up = socket.session.filter(|_| session.replay.is_some());
+            // One that acknowledges gets its messages with connects: it is listed when one is held.
+            if session.ledger.is_none() {
+                session.dirty = socket.blocked;
+                if session.outbox.is_empty() {
+                    session.urgent = false;
+                    session.lazy_due_ms = u64::MAX;
+                }
             }
         }
         match progress {
