@@ -15,6 +15,7 @@
 pub mod application;
 pub mod checker;
 pub mod client;
+mod ending;
 pub mod follower;
 pub mod network;
 mod oddities;

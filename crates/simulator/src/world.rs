@@ -10,7 +10,7 @@ use encke::shard::{ExchangeId, Id, Mail, Now, Shard, Shared};
 
 use crate::application::Recorder;
 use crate::checker::{Broken, Checker, Invariant, Publication, Tally};
-use crate::client::{Client, Phase};
+use crate::client::Client;
 use crate::follower::{Follower, Records};
 use crate::network::Network;
 use crate::rng::Rng;
@@ -46,7 +46,7 @@ pub struct World {
     /// A text that a sabotaged wire keeps back.
     pub(crate) kept_back: Option<String>,
     /// Bytes of frames that an empty shard holds.
-    empty_frame_bytes: u64,
+    pub(crate) empty_frame_bytes: u64,
     history: Option<VecDeque<String>>,
 }
 
@@ -179,139 +179,6 @@ impl World {
             if self.rng.chance(self.scenario.faults) {
                 self.some_fault();
             }
-        }
-    }
-
-    /// Nothing breaks any more, everybody reads and connects: all that was promised has to arrive.
-    fn heal(&mut self) {
-        self.healing = true;
-        let begun_ms = self.now.ms;
-        for client in &mut self.clients {
-            client.reading = true;
-        }
-        self.scenario.kernel_bytes = HEALED_KERNEL_BYTES;
-        self.network.widen(HEALED_KERNEL_BYTES);
-        for round in 0..HEALING_ROUNDS_MAX {
-            for client in 0..self.clients.len() {
-                self.act(client);
-            }
-            self.pump();
-            if self.is_broken() {
-                return;
-            }
-            self.connects_are_answered(begun_ms);
-            let complete = self.checker.is_complete() && self.missing_places().is_empty();
-            let settled = round >= 2 && complete && self.clients.iter().all(Client::is_settled);
-            if settled {
-                break;
-            }
-            let step_ms = self.rng.between(10, 120);
-            self.pass(step_ms);
-        }
-        if !self.is_broken() {
-            self.nothing_is_missing();
-        }
-    }
-
-    fn nothing_is_missing(&mut self) {
-        let dropped: u64 = self.shards.iter().map(|shard| shard.metrics().slow_dropped.get()).sum();
-        let missing: Vec<_> = self
-            .checker
-            .sessions
-            .iter()
-            .enumerate()
-            .flat_map(|(index, session)| session.expected.iter().map(move |number| (index, *number)))
-            .collect();
-        if missing.len() as u64 > dropped {
-            let detail =
-                format!("these messages never came (session, message): {missing:?}; dropped by policy: {dropped}");
-            self.checker.fail(Invariant::NothingLost, detail);
-        }
-        let missing = self.missing_places();
-        if !missing.is_empty() {
-            self.checker.fail(Invariant::LossTold, missing.join("; "));
-        }
-        for client in 0..self.clients.len() {
-            if let Some((id, what)) = self.clients[client].first_owed() {
-                let detail = format!("client {client} never got a reply to its message {id} ({what:?})");
-                self.checker.fail(Invariant::OneReply, detail);
-            }
-        }
-    }
-
-    /// A connect is answered by its timeout, if nothing breaks.
-    fn connects_are_answered(&mut self, begun_ms: u64) {
-        let longest_ms = self.scenario.settings.iter().map(|s| s.timeout_ms).max().unwrap_or(0);
-        for client in 0..self.clients.len() {
-            let Some(since_ms) = self.clients[client].connect_since_ms() else { continue };
-            let waited_ms = self.now.ms - since_ms.max(begun_ms);
-            if waited_ms > longest_ms + HEALING_SLACK_MS {
-                let detail = format!("the connect of client {client} waits for {waited_ms} ms");
-                self.checker.fail(Invariant::HeldInTime, detail);
-            }
-        }
-    }
-
-    /// All clients leave, by a goodbye or without a word. Then nothing may be left of them.
-    fn leave(&mut self) {
-        for client in 0..self.clients.len() {
-            if self.rng.chance(500) {
-                self.say_goodbye(client);
-            }
-        }
-        self.pump();
-        for client in 0..self.clients.len() {
-            self.vanish(client);
-        }
-        for _ in 0..LEAVING_ROUNDS {
-            self.pump();
-            self.pass(LEAVING_STEP_MS);
-        }
-        // The histories are forgotten, too.
-        for _ in 0..2 {
-            self.pass(FORGETTING_MS);
-        }
-        self.pump();
-        if !self.is_broken() {
-            self.nothing_is_left();
-        }
-    }
-
-    fn nothing_is_left(&mut self) {
-        let mut left = Vec::new();
-        for (index, shard) in self.shards.iter().enumerate() {
-            left.extend(
-                [("channels with a history", self.shared.histories.holding(index).channels)]
-                    .into_iter()
-                    .filter(|held| held.1 > 0)
-                    .map(|held| (index, held.0, held.1)),
-            );
-            left.extend(
-                shard.holdings().into_iter().filter(|(_, count)| *count > 0).map(|held| (index, held.0, held.1)),
-            );
-            let frame_bytes = shard.metrics().frame_bytes.get();
-            if frame_bytes != self.empty_frame_bytes {
-                left.push((index, "frame bytes", frame_bytes as usize));
-            }
-            let metrics = shard.metrics();
-            for (name, gauge) in
-                [("held", &metrics.held), ("sockets", &metrics.sockets), ("sessions", &metrics.sessions)]
-            {
-                if gauge.get() != 0 {
-                    left.push((index, name, gauge.get() as usize));
-                }
-            }
-        }
-        let sessions = self.shared.sessions.load(std::sync::atomic::Ordering::Relaxed);
-        if !left.is_empty() || sessions > 0 || !self.shared.interest.is_empty() {
-            let names = self.shared.interest.len();
-            let detail = format!("left behind: {left:?}; {sessions} sessions and {names} names of interest in all");
-            self.checker.fail(Invariant::NoLeak, detail);
-        }
-        let open = self.network.exchanges.iter().position(|exchange| exchange.is_open());
-        if let Some(exchange) = open {
-            let detail = format!("request {exchange} never got a response");
-            self.checker.fail(Invariant::OneResponse, detail);
         }
     }
 
@@ -475,38 +342,9 @@ impl World {
             self.mail[to][outside].push_back(Letter::Mail(Mail::Drain));
         }
     }
-
-    /// A client that can do nothing any more: its connections end, and it waits for nothing.
-    fn vanish(&mut self, client: usize) {
-        self.clients[client].phase = Phase::Vanished;
-        for conn in 0..self.network.conns.len() {
-            if self.network.conns[conn].client == client && self.network.conns[conn].client_open {
-                self.network.leave(conn);
-            }
-        }
-        for exchange in self.network.exchanges.iter_mut().filter(|exchange| exchange.client == client) {
-            exchange.client_waits = false;
-        }
-        for session in 0..self.checker.sessions.len() {
-            if self.checker.sessions[session].client == client {
-                self.checker.leave(session);
-            }
-        }
-    }
 }
 
 /// Steps that are kept to be told.
 const HISTORY_MAX: usize = 4_000;
-/// Rounds of healing: with about 65 ms each more than all waits that the settings allow.
-const HEALING_ROUNDS_MAX: usize = 150;
-/// What a connect may take beyond its timeout: slots of the timer wheel, steps of time, and a pause that was advised.
-const HEALING_SLACK_MS: u64 = 1_000;
-/// Longer than a history is remembered.
-const FORGETTING_MS: u64 = encke::shard::history::EMPTY_KEPT_MS + 1_000_000;
-/// Steps of time after all clients have left, and their length: far more than any session lives.
-const LEAVING_ROUNDS: usize = 12;
-const LEAVING_STEP_MS: u64 = 3_000;
-/// Bytes of the kernel's buffers while things are healed.
-const HEALED_KERNEL_BYTES: usize = 1 << 20;
 /// Rounds of letting things arrive.
 const PUMP_ROUNDS_MAX: usize = 200;

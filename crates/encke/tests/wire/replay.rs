@@ -1,139 +1,14 @@
-//! History and the replay extension on the wire, and clients that ask for strange positions (row 31 of `docs/bad-input.md`).
+//! History and the replay extension on the wire, and clients that ask for strange positions (row 26 of `docs/bad-input.md`).
+
+mod client;
 
 use std::collections::BTreeMap;
 
-use encke::{ChannelRule, Settings};
+use encke::{ChannelRule, Settings, SlowConsumer};
 use serde_json::{Value, json};
 
-use crate::common::{Poller, TestServer, Ws, publications, settings, wait_until};
-
-/// Settings with a history of `/h/**`.
-fn with(rule: ChannelRule) -> Settings {
-    Settings { channels: vec![ChannelRule { pattern: "/h/**".into(), ..rule }], ..settings() }
-}
-
-fn kept(messages: usize) -> ChannelRule {
-    ChannelRule { history_messages: messages, ..ChannelRule::default() }
-}
-
-fn publish(server: &TestServer, channel: &str, data: impl ToString) {
-    let data = data.to_string();
-    wait_until("the server takes a publication", || server.handle.publish(channel, &data).is_ok());
-}
-
-/// Waits until histories hold so many messages.
-fn wait_kept(server: &TestServer, count: u64) {
-    server.wait_for_exactly("encke_history_messages", count);
-}
-
-/// A client that replays, over either transport.
-enum Client {
-    Ws(Box<Ws>),
-    Http(Box<Poller>),
-}
-
-/// A message that came: its number, and what was published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Heard {
-    id: u64,
-    data: Value,
-}
-
-impl Client {
-    fn websocket(server: &TestServer) -> Client {
-        Client::websocket_with(server, json!({ "replay": true }))
-    }
-
-    fn websocket_with(server: &TestServer, ext: Value) -> Client {
-        let mut ws = server.websocket();
-        ws.send_json(&json!([{ "channel": "/meta/handshake", "version": "1.0", "id": "1", "ext": ext,
-            "supportedConnectionTypes": ["websocket"] }]));
-        let reply = ws.next_json()[0].clone();
-        assert_eq!(reply["ext"], ext);
-        ws.id = reply["clientId"].as_str().expect("a session").to_owned();
-        Client::Ws(Box::new(ws))
-    }
-
-    fn poller(server: &TestServer) -> Client {
-        Client::poller_with(server, json!({ "replay": true }))
-    }
-
-    fn poller_with(server: &TestServer, ext: Value) -> Client {
-        let mut http = server.http();
-        let handshake = json!([{ "channel": "/meta/handshake", "version": "1.0", "id": "1", "ext": ext,
-            "supportedConnectionTypes": ["long-polling"] }]);
-        let reply = http.post(&handshake).messages().remove(0);
-        assert_eq!(reply["ext"], ext);
-        Client::Http(Box::new(Poller::of(reply["clientId"].as_str().expect("a session").to_owned(), http)))
-    }
-
-    fn call(&mut self, message: Value) -> Value {
-        match self {
-            Client::Ws(ws) => ws.call(message),
-            Client::Http(poller) => {
-                let mut message = message;
-                message["clientId"] = json!(poller.id);
-                let replies = poller.http.post(&json!([message])).messages();
-                replies.into_iter().find(|reply| reply["id"] == message["id"]).expect("a reply")
-            }
-        }
-    }
-
-    /// Subscribes; the reply.
-    fn try_subscribe(&mut self, name: Value, replay: Value) -> Value {
-        let ext = if replay.is_null() { json!({}) } else { json!({ "replay": replay }) };
-        self.call(json!({ "id": "s", "channel": "/meta/subscribe", "subscription": name, "ext": ext }))
-    }
-
-    /// Subscribes to one channel; what the reply says of it.
-    fn subscribe(&mut self, name: &str, replay: Value) -> Value {
-        let reply = self.try_subscribe(json!(name), replay);
-        assert_eq!(reply["successful"], true, "{reply}");
-        reply["ext"]["replay"][name].clone()
-    }
-
-    /// Whatever comes next. Over HTTP that is the response to a connect.
-    fn next(&mut self) -> Vec<Value> {
-        match self {
-            Client::Ws(ws) => ws.next_json().as_array().expect("an array").clone(),
-            Client::Http(poller) => poller.poll(json!({ "advice": { "timeout": 0 } })),
-        }
-    }
-
-    /// The next messages, so many of them.
-    fn hear(&mut self, count: usize) -> Vec<Heard> {
-        let mut heard = Vec::new();
-        while heard.len() < count {
-            let messages = publications(&self.next());
-            heard.extend(messages.iter().map(told));
-        }
-        heard
-    }
-
-    fn ids(&mut self, count: usize) -> Vec<u64> {
-        self.hear(count).into_iter().map(|heard| heard.id).collect()
-    }
-
-    /// The next messages, by their data, which are numbers.
-    fn numbers(&mut self, count: usize) -> Vec<u64> {
-        self.hear(count).into_iter().map(|heard| heard.data.as_u64().expect("a number")).collect()
-    }
-}
-
-/// A message with a place; both places it is told in agree.
-fn told(message: &Value) -> Heard {
-    let id = message["data"]["event"]["replayId"].as_u64().unwrap_or_else(|| panic!("no place: {message}"));
-    assert_eq!(message["ext"]["replay"]["id"], id, "{message}");
-    assert!(message["ext"]["replay"]["epoch"].is_string(), "{message}");
-    let data = message["data"].get("payload").unwrap_or(&message["data"]).clone();
-    Heard { id, data }
-}
-
-const OPEN: [fn(&TestServer) -> Client; 2] = [Client::websocket, Client::poller];
-
-fn both(server: &TestServer) -> [Client; 2] {
-    [Client::websocket(server), Client::poller(server)]
-}
+use crate::common::{TestServer, Ws, publications};
+use client::{Client, OPEN, both, kept, publish, told, wait_kept, with};
 
 #[test]
 fn who_comes_late_gets_what_was_kept_and_then_what_comes_on_both_transports() {
@@ -361,4 +236,212 @@ fn with_acknowledgements_a_replay_comes_once_and_in_order_though_responses_are_l
         numbers.extend(publications(&messages).iter().map(|message| told(message).data.as_u64().expect("a number")));
     }
     assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn many_that_catch_up_hold_little_memory_and_make_nobody_wait() {
+    let server =
+        TestServer::start(Settings { outbox_messages_max: 200, outbox_bytes_max: 64 * 1024, ..with(kept(20_000)) });
+    for number in 0..10_000 {
+        publish(&server, "/h/a", format!("{{\"n\":{number},\"t\":\"{}\"}}", "x".repeat(100)));
+    }
+    wait_kept(&server, 10_000);
+    let mut neighbour = server.neighbour();
+    let mut clients: Vec<Client> = (0..20).map(|at| OPEN[at % 2](&server)).collect();
+    for client in &mut clients {
+        client.subscribe("/h/a", json!(-2));
+    }
+    // Nobody reads; what waits for them is in the histories.
+    neighbour.lives(&server);
+    assert!(server.metric("encke_frame_bytes") < 20 * 128 * 1024);
+    for client in &mut clients {
+        let heard = client.hear(10_000);
+        assert!(heard.iter().enumerate().all(|(number, one)| one.data["n"] == number));
+        neighbour.lives(&server);
+    }
+    assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
+    assert_eq!(server.metric("encke_messages_replayed"), 200_000);
+}
+
+#[test]
+fn who_is_too_slow_for_live_messages_gets_them_out_of_the_history_and_is_told_what_is_gone() {
+    let rule = ChannelRule { slow_consumer: SlowConsumer::Disconnect, ..kept(50) };
+    let server = TestServer::start(Settings { outbox_messages_max: 10, ..with(rule) });
+    let mut client = Client::poller(&server);
+    let first = client.subscribe("/h/a", Value::Null)["from"].as_u64().expect("a number");
+    for number in 0..40 {
+        publish(&server, "/h/a", number);
+    }
+    server.wait_for("encke_publications", 40);
+    assert_eq!(client.ids(40), (first..first + 40).collect::<Vec<_>>());
+    for number in 40..200 {
+        publish(&server, "/h/a", number);
+    }
+    server.wait_for("encke_publications", 200);
+    let mut lost = Vec::new();
+    let mut ids = Vec::new();
+    while ids.last() != Some(&(first + 199)) {
+        for message in publications(&client.next()) {
+            ids.push(told(&message).id);
+            let gone = &message["ext"]["replay"]["lost"];
+            if let (Some(from), Some(to)) = (gone["from"].as_u64(), gone["to"].as_u64()) {
+                lost.extend(from..=to);
+            }
+        }
+    }
+    let mut all = [ids, lost.clone()].concat();
+    all.sort_unstable();
+    assert_eq!(all, (first + 40..first + 200).collect::<Vec<_>>(), "each came or is told to be gone");
+    assert!(lost.len() >= 100);
+    assert!(server.metric("encke_replay_positions_gone") >= 1);
+    assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
+}
+
+#[test]
+fn what_is_told_with_a_place_is_exact_whatever_the_data() {
+    let server = TestServer::start(with(kept(100)));
+    let [mut live, mut plain] = [Client::websocket(&server), Client::Ws(Box::new(server.session()))];
+    live.subscribe("/h/a", json!(-1));
+    let Client::Ws(ws) = &mut plain else { panic!("a WebSocket") };
+    ws.subscribe("/h/a");
+    let texts = [
+        r#"{"big":12345678901234567890,"tiny":1e-400}"#,
+        r#"{"event":{"mine":true},"x":1}"#,
+        r#"{"event":{"replayId":1}}"#,
+        r#"{"event":7}"#,
+        "[1,2.50]",
+        "\"\\ud800\"",
+        "null",
+        "{}",
+    ];
+    for text in texts {
+        publish(&server, "/h/a", text);
+    }
+    let mut late = Client::websocket(&server);
+    late.subscribe("/h/a", json!(-2));
+    let raw = |client: &mut Client| match client {
+        Client::Ws(ws) => match ws.next_frame() {
+            crate::common::Frame::Text(text) => text,
+            other => panic!("no text but {other:?}"),
+        },
+        Client::Http(_) => panic!("a WebSocket"),
+    };
+    for text in texts {
+        assert_eq!(
+            raw(&mut plain),
+            format!("[{{\"channel\":\"/h/a\",\"data\":{text}}}]"),
+            "who wants no places gets none"
+        );
+        let placed = raw(&mut live);
+        assert_eq!(placed, raw(&mut late), "live and replayed are the same to the last byte");
+        let id: String =
+            placed.split_once("\"replayId\":").expect("a place").1.chars().take_while(char::is_ascii_digit).collect();
+        let event = placed.split_once("\"event\":").expect("an event").1;
+        match text {
+            _ if text.contains("mine") => {
+                assert!(placed.contains(&format!("\"data\":{{\"event\":{{\"replayId\":{id},\"mine\":true}},\"x\":1}}")))
+            }
+            "{}" => assert!(event.contains("\"createdDate\"") && !placed.contains("payload")),
+            _ if text.starts_with("{\"big") => assert!(placed.contains(&format!("\"}},{}", &text[1..]))),
+            _ => assert!(placed.contains(&format!(",\"payload\":{text}}}")), "{placed}"),
+        }
+    }
+}
+
+#[test]
+fn a_publisher_that_gets_nothing_back_gets_it_from_no_history_either() {
+    for shards in [1, 3] {
+        let rule = ChannelRule { broadcast_to_publisher: Some(false), ..kept(100) };
+        let server = TestServer::start(Settings { shards, ..with(rule) });
+        let mut publisher = Client::websocket(&server);
+        for number in 0..5 {
+            publisher.call(json!({ "id": "p", "channel": "/h/a", "data": number }));
+        }
+        publish(&server, "/h/a", 5);
+        wait_kept(&server, 6);
+        publisher.subscribe("/h/a", json!(-2));
+        assert_eq!(publisher.numbers(1), [5]);
+        publisher.call(json!({ "id": "p", "channel": "/h/a", "data": 6 }));
+        wait_kept(&server, 7);
+        publish(&server, "/h/a", 7);
+        assert_eq!(publisher.numbers(1), [7]);
+        let mut other = Client::poller(&server);
+        other.subscribe("/h/a", json!(-2));
+        assert_eq!(other.numbers(8), (0..8).collect::<Vec<_>>());
+    }
+}
+
+/// Row 26: what is no position, and what is one of nothing.
+#[test]
+fn strange_positions_are_refused_and_cost_their_sender_only() {
+    let server = TestServer::start(with(kept(100)));
+    let mut neighbour = server.neighbour();
+    publish(&server, "/h/a", 1);
+    wait_kept(&server, 1);
+    let mut client = Client::websocket(&server);
+    for replay in [
+        json!(-3),
+        json!(1.5),
+        json!("x"),
+        json!([]),
+        json!({ "/h/a": {} }),
+        json!({ "/h/a": true }),
+        json!({ "/h/a": -1, "/other": "?" }),
+        json!({ "/h/a": { "id": 1, "epoch": 1 } }),
+        json!(1e300),
+    ] {
+        assert_eq!(client.try_subscribe(json!("/h/a"), replay.clone())["error"], "400::replay_invalid", "{replay}");
+    }
+    assert_eq!(server.metric("encke_subscriptions"), 1, "the neighbour's");
+    // A channel without a history has no position.
+    let answer = client.subscribe("/none", json!(7));
+    assert_eq!(answer, json!({ "recovered": false, "epoch": null, "from": null, "latest": null, "lost": null }));
+    // Who has not asked for the extension may say what it likes.
+    let mut plain = Client::Ws(Box::new(server.session()));
+    assert_eq!(plain.try_subscribe(json!("/h/a"), json!("x"))["successful"], true);
+    neighbour.lives(&server);
+}
+
+#[test]
+fn a_replay_ends_with_its_subscription_or_its_session() {
+    let server = TestServer::start(Settings { outbox_messages_max: 40, ..with(kept(10_000)) });
+    for number in 0..5_000 {
+        publish(&server, "/h/a", number);
+    }
+    wait_kept(&server, 5_000);
+    let mut client = Client::poller(&server);
+    client.subscribe("/h/a", json!(-2));
+    assert!(client.numbers(1)[0] == 0);
+    let reply = client.call(json!({ "id": "u", "channel": "/meta/unsubscribe", "subscription": "/h/a" }));
+    assert_eq!(reply["successful"], true);
+    publish(&server, "/h/a", 5_000);
+    server.wait_for("encke_publications", 5_001);
+    let rest: usize = (0..5).map(|_| publications(&client.next()).len()).sum();
+    assert!(rest <= 40, "{rest} messages after the end of the subscription");
+    client.subscribe("/h/a", json!(-1));
+    publish(&server, "/h/a", 5_001);
+    assert_eq!(client.numbers(1), [5_001]);
+
+    let mut client = Client::websocket(&server);
+    client.subscribe("/h/a", json!(-2));
+    client.hear(1);
+    client.call_off();
+    server.wait_for("encke_sessions_disconnected", 1);
+    assert_eq!(server.metric("encke_subscriptions"), 1);
+}
+
+#[test]
+fn a_connect_reply_tells_how_far_the_client_is() {
+    for shards in [1, 3] {
+        let server = TestServer::start(Settings { shards, ..with(kept(100)) });
+        let mut client = Client::poller(&server);
+        let answer = client.subscribe("/h/a", json!(-1));
+        for number in 0..3 {
+            publish(&server, "/h/a", number);
+        }
+        wait_kept(&server, 3);
+        let last = client.ids(3)[2];
+        let reply = client.next().pop().expect("a connect reply");
+        assert_eq!(reply["ext"]["replay"], json!({ "/h/a": { "id": last, "epoch": answer["epoch"] } }));
+    }
 }
