@@ -210,7 +210,7 @@ fn one_line(error: &clap::Error) -> String {
 }
 
 /// The settings that `-h` shows.
-const COMMON: &[&str] = &["listen", "port", "shards", "files", "transports", "demo", "log", "log_format"];
+const COMMON: &[&str] = &["listen", "port", "shards", "files", "data", "transports", "demo", "log", "log_format"];
 
 #[cfg(test)]
 mod tests {

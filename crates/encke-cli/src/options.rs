@@ -129,6 +129,21 @@ pub(crate) const GROUPS: &[Group] = &[
                 &[],
                 "A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.",
             ),
+            option(
+                "data",
+                &[],
+                "A directory that keeps histories and sessions over a restart; made if it is not there. Empty: they are kept in memory only.",
+            ),
+            option(
+                "history_commit",
+                &[],
+                "What must have happened to a message of a channel with a history before its publisher gets the reply, where there is a `data` directory: `os` (the system has it), `interval` (the same, and it is soon on the disk) or `always` (it is on the disk).",
+            ),
+            option(
+                "history_commit_interval_ms",
+                &[],
+                "With `history_commit = \"interval\"`: how long a message may wait to be on the disk, in milliseconds.",
+            ),
         ],
     },
     Group {

@@ -30,4 +30,4 @@ pub mod shard;
 pub use application::{Actions, Application, Decision, NoApplication, Publishing, Service, Verdict};
 pub use http::{Asset, is_callback};
 pub use server::{Handle, PublishError, Running, Server, StartError};
-pub use settings::{ChannelRule, HistoryTerms, Settings, SettingsError, SlowConsumer, TransportName};
+pub use settings::{ChannelRule, HistoryCommit, HistoryTerms, Settings, SettingsError, SlowConsumer, TransportName};

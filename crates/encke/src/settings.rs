@@ -19,6 +19,13 @@ pub struct Settings {
     pub shards: usize,
     /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.
     pub files: String,
+    /// A directory that keeps histories and sessions over a restart; made if it is not there. Empty: they are kept in memory only.
+    pub data: String,
+    /// What must have happened to a message of a channel with a history before its publisher gets the reply, where there is a
+    /// `data` directory: `os`, `interval` or `always`.
+    pub history_commit: HistoryCommit,
+    /// With `history_commit = "interval"`: how long a message may wait to be on the disk, in milliseconds.
+    pub history_commit_interval_ms: u64,
 
     // ---- Bayeux timing
     /// How long a `/meta/connect` is held, in milliseconds.
@@ -165,6 +172,19 @@ pub struct ChannelRule {
     pub history_bytes: usize,
 }
 
+/// When a message counts as kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HistoryCommit {
+    /// The system has it: it survives the end of the process.
+    Os,
+    /// The same, and it is on the disk soon: what came in the last `history_commit_interval_ms` may be lost if the machine stops.
+    #[default]
+    Interval,
+    /// It is on the disk.
+    Always,
+}
+
 /// What is kept of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryTerms {
@@ -287,6 +307,7 @@ impl Settings {
             ("mailbox_messages_max", self.mailbox_messages_max),
             ("history_bytes_max", self.history_bytes_max),
             ("history_channels_max", self.history_channels_max),
+            ("history_commit_interval_ms", self.history_commit_interval_ms as usize),
             ("handshake_timeout_ms", self.handshake_timeout_ms as usize),
             ("request_timeout_ms", self.request_timeout_ms as usize),
         ];
@@ -336,6 +357,9 @@ impl Default for Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             shards: 0,
             files: String::new(),
+            data: String::new(),
+            history_commit: HistoryCommit::default(),
+            history_commit_interval_ms: 1_000,
             timeout_ms: 20_000,
             interval_ms: 0,
             max_interval_ms: 10_000,
