@@ -10,70 +10,30 @@
 #   COMPARE_RUNS=…         the folder of the reports, for `encke bench report`; emptied first
 #   COMPARE_INTO=docs      the folder that benchmarks.md is written to
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+source scripts/lanes.sh
 
 rounds=${ROUNDS:-2}
 quick=${COMPARE_QUICK:-no}
-read -ra prefix <<<"${BENCH_PREFIX:-}"
 read -ra lanes <<<"${COMPARE_ONLY:-encke cometd faye bun}"
 read -ra cases <<<"${COMPARE_CASES:-chat-max rooms-max rooms-rate random-channel polling-max burst idle}"
 runs=${COMPARE_RUNS:-$target_dir/compare}
 into=${COMPARE_INTO:-docs}
-work=$(mktemp -d)
-server_pid=
 integers='{"n":12345678901234567890,"m":9007199254740993}'
 
-stop_server() {
-    if [ -n "$server_pid" ]; then
-        kill "$server_pid" 2>/dev/null || true
-        wait "$server_pid" 2>/dev/null || true
-        server_pid=
-    fi
-}
-trap 'stop_server; rm -rf "$work"' EXIT
-
 say() { echo "$(date +%T)  $*"; }
-
-# start_server LANE: on core 0; sets server_pid and address.
-start_server() {
-    local command
-    case $1 in
-        encke) command=("$encke" serve --port 0 --shards 1) ;;
-        cometd) command=(benches/rivals/cometd/run.sh) ;;
-        faye) command=(node --max-old-space-size=8192 benches/rivals/faye/server.js) ;;
-        bun) command=("$bun" benches/rivals/bun/server.js) ;;
-    esac
-    # The line of the server before must not be taken for this one's; the rivals end when their input does.
-    : >"$work/ready"
-    taskset -c 0 "${prefix[@]}" "${command[@]}" <&9 >"$work/ready" 2>"$work/log" &
-    server_pid=$!
-    for _ in $(seq 200); do
-        address=$(sed -n 's/.*listening on \(http:\/\/\)\?\(127\.0\.0\.1:[0-9]*\).*/\2/p' "$work/ready")
-        [ -n "$address" ] && return
-        kill -0 "$server_pid" 2>/dev/null || break
-        sleep 0.1
-    done
-    echo "$1 did not get ready:" >&2
-    cat "$work/log" >&2
-    return 1
-}
-
-# bench SCENARIO OPTION…: from core 1, against the server that runs.
-bench() {
-    taskset -c 1 "${prefix[@]}" "$encke" bench "$@" --target "http://$address" --pid "$server_pid" --quiet
-}
 
 # scenario LANE CASE: sets `scenario` to the words after `encke bench`. Rates: chat counts messages, a thousand deliveries
 # each; rooms count deliveries.
 scenario() {
-    local duration=10s search=40s sessions=9000 messages=10000
+    local duration=10s search=60s sessions=9000 messages=2000
     [ "$quick" = yes ] && duration=1s search=20s sessions=200 messages=200
     local find=(--find-max --p99 500ms --search-time "$search" --duration "$duration")
     case $2 in
-        chat-max) scenario=(chat --rate "$(start_rate "$1" 8000 80 45 3000)" "${find[@]}") ;;
+        chat-max) scenario=(chat --rate "$(start_rate "$1" 14000 100 60 5000)" "${find[@]}") ;;
         burst) scenario=(chat --messages "$messages" --late-after 5m) ;;
-        rooms-max) scenario=(rooms --rate "$(start_rate "$1" 6000000 80000 50000 2000000)" "${find[@]}") ;;
+        rooms-max) scenario=(rooms --rate "$(start_rate "$1" 9000000 80000 60000 3500000)" "${find[@]}") ;;
         rooms-rate) scenario=(rooms --rate 20000 --duration "$duration") ;;
-        polling-max) scenario=(rooms --transport long-polling --rate "$(start_rate "$1" 1000000 80000 60000)" "${find[@]}") ;;
+        polling-max) scenario=(rooms --transport long-polling --rate "$(start_rate "$1" 1800000 150000 120000)" "${find[@]}") ;;
         random-channel) scenario=(random-channel --clients 1000 --rate 2000 --duration "$duration") ;;
         idle) scenario=(idle --own-channels --sessions "$sessions") ;;
     esac
@@ -154,40 +114,12 @@ check_integers() {
     stop_server
 }
 
-# need_rivals: what the chosen servers are made of; sets `bun`.
-need_rivals() {
-    local lane folder
-    for lane in "${lanes[@]}"; do
-        folder=benches/rivals/$lane
-        case $lane in
-            cometd)
-                command -v javac >/dev/null || need_debian openjdk-17-jdk-headless
-                command -v mvn >/dev/null || need_debian maven
-                (cd tests/java/reference && mvn -q -B -ntp process-classes)
-                ;;
-            faye | bun)
-                command -v npm >/dev/null || need_debian nodejs npm
-                npm --prefix "$folder" ci --no-audit --no-fund --loglevel=error
-                ;;
-        esac
-    done
-    bun=benches/rivals/bun/node_modules/.bin/bun
-}
-
 # A heap that shows what sessions hold: collected every second, and given back.
 cometd_idle_jvm='-Xms32m -Xmx2g -XX:+UseG1GC -XX:G1PeriodicGCInterval=1000 -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=15'
 
-if [ "$(nproc)" -lt 2 ]; then
-    echo "two cores are needed: one for the server, one for the load" >&2
-    exit 1
-fi
-ulimit -n "$(ulimit -Hn)"
-command -v taskset >/dev/null || need_debian util-linux
-need_encke
+need_two_cores
+need_lane encke "${lanes[@]}"
 cargo build --quiet --release --locked -p benches --bin compare_report
-need_rivals
-mkfifo "$work/held_open"
-exec 9<>"$work/held_open"
 mkdir -p "$runs"
 rm -f "$runs"/*.json "$runs"/*.settings "$runs"/*.integers
 if [ "$quick" = yes ]; then
