@@ -67,6 +67,20 @@ pub(crate) fn command() -> Command {
             Command::new("subscribe")
                 .about("Print messages, one line of JSON each")
                 .arg(Arg::new("channel").value_name("CHANNEL").required(true).num_args(1..).help("Such as /chat/demo or /chat/**"))
+                .arg(
+                    Arg::new("replay")
+                        .long("replay")
+                        .value_name("POSITION")
+                        .allow_hyphen_values(true)
+                        .value_parser(value_parser!(i64).range(-2..))
+                        .help("Begin there in the history of each channel: -1 now, -2 with all that is kept, N after message N; and go on there after a break"),
+                )
+                .arg(
+                    Arg::new("ack")
+                        .long("ack")
+                        .action(ArgAction::SetTrue)
+                        .help("Acknowledge messages, so that a break loses none while the server knows the session"),
+                )
                 .arg(Arg::new("count").long("count").value_name("N").value_parser(value_parser!(u64).range(1..)).help("Stop after so many messages"))
                 .arg(url)
                 .arg(transport),
@@ -265,5 +279,6 @@ mod tests {
         assert!(!refusal("encke publish").contains('\n'));
         assert!(!refusal("encke serv").contains('\n'));
         assert!(!refusal("encke subscribe /a --count 0").contains('\n'));
+        assert!(!refusal("encke subscribe /a --replay -3").contains('\n'));
     }
 }

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use encke_client::{Client, Error, Message, Options, RawValue, Transport};
+use encke_client::dialog::{Gap, Start};
+use encke_client::{Client, Error, Heard, Message, Options, RawValue, Transport};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Program;
@@ -39,17 +40,19 @@ pub(crate) fn subscribe(matches: &ArgMatches) -> ExitCode {
     let count: u64 = matches.get_one("count").copied().unwrap_or(u64::MAX);
     LogLevel::start(&Program { log: "warn".into(), ..Program::default() });
     run(async {
-        let options = Options { transport: transport(matches), ..Options::default() };
+        let (acknowledge, replay) = (matches.get_flag("ack"), matches.get_one("replay").copied().map(start));
+        let options = Options { transport: transport(matches), acknowledge, replay, ..Options::default() };
         let mut client = Client::connect_with(&url, options).await?;
         for channel in channels {
             client.subscribe(channel).await?;
         }
         let mut printed = 0;
         while printed < count {
-            if !print(&client.next().await?) {
-                break;
+            match client.listen().await? {
+                Heard::Message(message) if print(&message) => printed += 1,
+                Heard::Message(_) => break,
+                Heard::Gap(gap) => complain(&told(&gap)),
             }
-            printed += 1;
         }
         let _ = client.disconnect().await;
         Ok(())
@@ -63,6 +66,23 @@ fn print(message: &Message) -> bool {
     let data = message.data.get().replace(['\n', '\r'], " ");
     let channel = serde_json::Value::from(message.channel.as_str());
     writeln!(out, r#"{{"channel":{channel},"data":{data}}}"#).and_then(|()| out.flush()).is_ok()
+}
+
+/// What is gone, in words.
+fn told(Gap { channel, lost }: &Gap) -> String {
+    match lost {
+        Some((from, to)) => format!("{channel}: messages {from} to {to} are gone"),
+        None => format!("{channel}: messages may be missing here: the server cannot tell"),
+    }
+}
+
+/// Where `--replay` wants to begin.
+fn start(position: i64) -> Start {
+    match position {
+        -1 => Start::Now,
+        -2 => Start::Kept,
+        id => Start::After { id: id.unsigned_abs(), epoch: None },
+    }
 }
 
 /// Runs until it is done or a signal comes, and turns the outcome into an exit code.

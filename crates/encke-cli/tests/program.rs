@@ -143,6 +143,27 @@ fn what_is_published_is_printed_by_a_subscriber_byte_for_byte() {
 }
 
 #[test]
+fn a_subscriber_begins_in_the_past_where_it_wants_to() {
+    let server = Server::start(&["--set", r#"channels=[{pattern="/kept/**",history_messages=10}]"#]);
+    for number in 0..3 {
+        let args = ["publish", "/kept/a", &format!(r#"{{"n":{number}}}"#), "--url", &server.url];
+        assert_eq!(run(&args).status.code(), Some(0));
+    }
+    let printed = |more: &[&str]| {
+        let output = run(&[&["subscribe", "/kept/a", "--url", &server.url], more].concat());
+        let lines = text(&output.stdout);
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<serde_json::Value>>()
+    };
+    let all = printed(&["--replay", "-2", "--count", "3"]);
+    let numbers: Vec<_> = all.iter().map(|message| message["data"]["n"].as_u64()).collect();
+    assert_eq!(numbers, [Some(0), Some(1), Some(2)]);
+    let second = all[1]["data"]["event"]["replayId"].to_string();
+    assert_eq!(printed(&["--replay", &second, "--ack", "--count", "1"]), all[2..]);
+    let args = ["subscribe", "/kept/a", "--replay", "1", "--count", "1", "--url", &server.url];
+    assert!(text(&run(&args).stderr).starts_with("encke: /kept/a: messages 2 to "), "what is gone is told");
+}
+
+#[test]
 fn a_subscriber_stops_after_its_count_and_on_a_signal() {
     let server = Server::start(&[]);
     for is_counting in [true, false] {

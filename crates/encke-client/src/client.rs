@@ -7,10 +7,19 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
 use crate::cookies::Cookies;
-use crate::dialog::{ConnectionType, Dialog};
+use crate::dialog::{ConnectionType, Dialog, Gap, Start};
 use crate::drive::{Call, Waiting, Way};
 use crate::endpoint::Endpoint;
 use crate::{Error, Extension, Message, Options};
+
+/// What comes for a session; see [`Client::listen`].
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// A message.
+    Message(Message),
+    /// Messages that are gone.
+    Gap(Gap),
+}
 
 /// A session with a Bayeux server.
 ///
@@ -28,7 +37,7 @@ pub struct Client {
     pub(crate) cookies: Cookies,
     /// Whether there was a session once: from then on, what goes wrong is a break.
     pub(crate) was_open: bool,
-    pub(crate) inbox: VecDeque<Message>,
+    pub(crate) inbox: VecDeque<Heard>,
     /// What the running method waits for.
     pub(crate) asked: Waiting,
     /// What [`Client::publish_soon`] sent.
@@ -98,6 +107,17 @@ impl Client {
     pub async fn subscribe(&mut self, channel: &str) -> Result<(), Error> {
         self.ensure_open().await?;
         let id = self.dialog.subscribe(&[channel.into()]);
+        self.answered(Waiting::across_breaks(id)).await
+    }
+
+    /// As [`Client::subscribe`], from somewhere else than [`Options::replay`] says: after a place that the program has kept,
+    /// say. Without that option it is a plain subscribe.
+    ///
+    /// # Errors
+    /// As [`Client::subscribe`].
+    pub async fn subscribe_from(&mut self, channel: &str, start: Start) -> Result<(), Error> {
+        self.ensure_open().await?;
+        let id = self.dialog.subscribe_from(channel, start);
         self.answered(Waiting::across_breaks(id)).await
     }
 
@@ -182,18 +202,33 @@ impl Client {
         Err(Error::Lost(format!("no answer on {channel} within {:?}", self.options.network_delay_max)))
     }
 
-    /// Waits for the next message, keeps the heartbeat going, and comes back after a break.
+    /// Waits for the next message, keeps the heartbeat going, and comes back after a break. Gaps are only logged: a program that
+    /// wants to know calls [`Client::listen`].
     ///
     /// # Errors
     /// The server ended the session or refuses a new one; the connection broke and [`Options::reconnect`] is off.
     pub async fn next(&mut self) -> Result<Message, Error> {
         loop {
-            if let Some(message) = self.inbox.pop_front() {
+            match self.listen().await? {
+                Heard::Message(message) => return Ok(message),
+                Heard::Gap(Gap { channel, lost }) => tracing::warn!(channel, ?lost, "messages are gone"),
+            }
+        }
+    }
+
+    /// As [`Client::next`], but also tells of messages that are gone, in between those where they are missing. Only sessions with
+    /// [`Options::acknowledge`] or [`Options::replay`] know.
+    ///
+    /// # Errors
+    /// As [`Client::next`].
+    pub async fn listen(&mut self) -> Result<Heard, Error> {
+        loop {
+            if let Some(heard) = self.inbox.pop_front() {
                 if self.inbox.is_empty() {
                     // Most sessions are idle most of the time.
                     self.inbox = VecDeque::new();
                 }
-                return Ok(message);
+                return Ok(heard);
             }
             self.turn(None).await?;
         }

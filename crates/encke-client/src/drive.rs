@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::carrier::Carrier;
 use crate::dialog::{ConnectionType, Event};
-use crate::{Client, Error, Message, Transport};
+use crate::{Client, Error, Heard, Message, Transport};
 
 /// The way to the server.
 ///
@@ -212,6 +212,7 @@ impl Client {
                 }
                 Event::Replied { id, channel, outcome } => self.replied(id, channel, outcome),
                 Event::Message(message) => self.deliver(message)?,
+                Event::Gap(gap) => self.keep(Heard::Gap(gap))?,
                 Event::Lost { reason, reopen_in } => self.lost(reason, reopen_in)?,
                 Event::Ended(error) => {
                     self.way = Way::Over;
@@ -245,13 +246,18 @@ impl Client {
                     Ok(message.data)
                 });
             }
-            // There is no going on: a message would be missing, and nobody would know.
-            _ if self.inbox.len() >= self.options.inbox_messages_max => {
-                self.way = Way::Over;
-                return Err(Error::Overflow(self.inbox.len()));
-            }
-            _ => self.inbox.push_back(message),
+            _ => self.keep(Heard::Message(message))?,
         }
+        Ok(())
+    }
+
+    fn keep(&mut self, heard: Heard) -> Result<(), Error> {
+        if self.inbox.len() >= self.options.inbox_messages_max {
+            // There is no going on: a message would be missing, and nobody would know.
+            self.way = Way::Over;
+            return Err(Error::Overflow(self.inbox.len()));
+        }
+        self.inbox.push_back(heard);
         Ok(())
     }
 

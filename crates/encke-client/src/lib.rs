@@ -66,9 +66,36 @@
 //! was on its way is told as [`Error::Lost`]: it may have arrived or not, and is not sent again. A subscription is asked for again
 //! until the server has answered.
 //!
+//! # Losing nothing
+//!
+//! By default a break may lose what was on its way. [`Options::acknowledge`] keeps a session whole: the server sends again what
+//! was not confirmed. [`Options::replay`] goes on where the last message stood, even when the server has forgotten the session,
+//! as far as the channel has a history; each message then tells its [place](Message::place). What is gone in spite of both comes as
+//! a [`Heard::Gap`]:
+//!
+//! ```no_run
+//! use encke_client::dialog::Start;
+//! use encke_client::{Client, Error, Heard, Options};
+//!
+//! # async fn example() -> Result<(), Error> {
+//! let options = Options { acknowledge: true, replay: Some(Start::Kept), ..Options::default() };
+//! let mut client = Client::connect_with("http://127.0.0.1:8080", options).await?;
+//! client.subscribe("/stock/GOOG").await?;
+//! loop {
+//!     match client.listen().await? {
+//!         Heard::Message(message) => println!("{} at {:?}", message.data, message.place),
+//!         Heard::Gap(gap) => println!("gone: {:?} of {}", gap.lost, gap.channel),
+//!     }
+//! }
+//! # }
+//! ```
+//!
+//! Of a pattern, channels that the session has heard before go on at their places; one that is heard for the first time begins where
+//! the subscription did.
+//!
 //! # Extensions
 //!
-//! An [`Extension`] sees all messages and writes into the `ext` of those that go out: logins, acknowledgement, replay.
+//! An [`Extension`] sees all messages and writes into the `ext` of those that go out: logins and the like.
 //!
 //! ```no_run
 //! use encke_client::{Client, Error, Extension, Options, Outgoing, Value};
@@ -108,7 +135,7 @@ mod options;
 mod polling;
 mod socket;
 
-pub use client::{Batch, Client};
+pub use client::{Batch, Client, Heard};
 pub use error::Error;
 pub use extension::{Extension, Outgoing, Verdict};
 pub use message::{Incoming, Message};

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::dialog::Place;
+
 /// A message of a channel that the session subscribed to, or one sent to the session alone.
 #[derive(Clone, Debug)]
 pub struct Message {
@@ -17,6 +19,8 @@ pub struct Message {
     pub id: Option<u64>,
     /// Whether a service answers that it failed.
     pub failed: bool,
+    /// Where it stands in the history of its channel, if the session replays and the channel has one.
+    pub place: Option<Place>,
 }
 
 /// Any message from the server, a reply or a delivery, borrowed from the text that brought it.
@@ -141,10 +145,10 @@ impl<'a> Incoming<'a> {
     }
 
     /// What remains of a delivery.
-    pub(crate) fn into_message(self) -> Message {
+    pub(crate) fn into_message(self, place: Option<Place>) -> Message {
         let (id, failed) = (self.id(), self.successful == Some(false));
         let data = self.data.unwrap_or(RawValue::NULL).to_owned();
-        Message { channel: self.channel.into_owned(), data, id, failed }
+        Message { channel: self.channel.into_owned(), data, id, failed, place }
     }
 }
 
@@ -155,7 +159,7 @@ mod tests {
     #[test]
     fn data_is_kept_byte_for_byte() {
         let text = r#"[{"channel":"/a","data":{"n":12345678901234567890, "x":1.0e400}}]"#;
-        let message = Incoming::parse(text).expect("valid").remove(0).into_message();
+        let message = Incoming::parse(text).expect("valid").remove(0).into_message(None);
         assert_eq!(message.data.get(), r#"{"n":12345678901234567890, "x":1.0e400}"#);
     }
 

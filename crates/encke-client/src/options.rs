@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::dialog::{ConnectionType, DialogOptions};
+use crate::dialog::{ConnectionType, DialogOptions, Start};
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -18,6 +18,12 @@ pub struct Options {
     pub backoff_step: Duration,
     /// The longest that failures make the pause between two attempts.
     pub backoff_max: Duration,
+    /// Whether the session acknowledges what it gets (CometD's extension `ack`): as long as the server knows it, breaks lose
+    /// nothing and double nothing. Messages then come with connect replies only.
+    pub acknowledge: bool,
+    /// Whether the session remembers its places in the histories of its channels and goes on there after a break (extension
+    /// `replay`), also in a new session; and where its subscriptions begin.
+    pub replay: Option<Start>,
     /// The longest text that the server may send, in bytes.
     pub message_bytes_max: usize,
     /// How many messages may wait for [`Client::next`](crate::Client::next) while another method runs.
@@ -46,6 +52,8 @@ impl Default for Options {
             reconnect: true,
             backoff_step: Duration::from_secs(1),
             backoff_max: Duration::from_secs(60),
+            acknowledge: false,
+            replay: None,
             message_bytes_max: 16 * 1024 * 1024,
             inbox_messages_max: 100_000,
             unsent_bytes_max: 256 * 1024,
@@ -68,6 +76,8 @@ impl Options {
             network_delay_max: self.network_delay_max,
             backoff_step: self.backoff_step,
             backoff_max: self.backoff_max,
+            acknowledge: self.acknowledge,
+            replay: self.replay.clone(),
             random: None,
         }
     }

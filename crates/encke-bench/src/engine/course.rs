@@ -212,7 +212,7 @@ impl Crowd {
             Event::Replied { channel, outcome: Err(error), .. } => {
                 self.first_loss.get_or_insert_with(|| format!("the server refused {channel}: {error}"));
             }
-            Event::Replied { .. } | Event::Message(_) => {}
+            Event::Replied { .. } | Event::Message(_) | Event::Gap(_) => {}
             Event::Lost { reason, reopen_in } => self.lost(index, reason, reopen_in),
             Event::Ended(error) => self.trouble(index, Trouble::Refused(format!("ended the session: {error}"))),
         }

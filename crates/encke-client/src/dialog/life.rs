@@ -15,7 +15,11 @@ impl Dialog {
             return;
         }
         if self.client_id.is_some() {
-            let id = self.send_connect(true);
+            let mut id = 0;
+            self.batch(|dialog| {
+                dialog.name_places();
+                id = dialog.send_connect(true);
+            });
             self.state = State::Resuming(self.awaited(id, now));
         } else {
             self.shake(now);
@@ -48,7 +52,8 @@ impl Dialog {
     /// [`Error::NotBayeux`]: the text is something else. None of it has been worked on; the caller closes the carrier and says
     /// [`Dialog::carrier_lost`], or gives up.
     pub fn received(&mut self, text: &str, now: Instant) -> Result<(), Error> {
-        let messages = Incoming::parse(text).map_err(|_| not_bayeux("it sent something that is not Bayeux"))?;
+        let mut messages = Incoming::parse(text).map_err(|_| not_bayeux("it sent something that is not Bayeux"))?;
+        self.put_naming_first(&mut messages);
         for message in messages {
             if self.is_over() {
                 break;
@@ -65,7 +70,7 @@ impl Dialog {
         match self.state {
             State::Away | State::Leaving { .. } | State::Over => None,
             State::Unshaken(at) | State::Due(at) => Some(at),
-            State::Handshaking(sent) | State::Restoring(sent) | State::Resuming(sent) | State::Held(sent) => {
+            State::Handshaking(sent) | State::Restoring { sent, .. } | State::Resuming(sent) | State::Held(sent) => {
                 Some(sent.deadline)
             }
         }
@@ -80,7 +85,7 @@ impl Dialog {
                 let deadline = after(after(now, self.pace.held), self.options.network_delay_max);
                 self.state = State::Held(Sent { id, deadline });
             }
-            State::Handshaking(sent) | State::Restoring(sent) | State::Resuming(sent) | State::Held(sent)
+            State::Handshaking(sent) | State::Restoring { sent, .. } | State::Resuming(sent) | State::Held(sent)
                 if sent.deadline <= now =>
             {
                 self.lose("the server does not answer");
@@ -91,7 +96,7 @@ impl Dialog {
 
     fn take(&mut self, mut message: Incoming<'_>, now: Instant) -> Result<(), Error> {
         if !message.is_reply() {
-            self.events.push_back(Event::Message(message.into_message()));
+            self.delivered(message);
             return Ok(());
         }
         if message.is_meta()
@@ -99,12 +104,14 @@ impl Dialog {
         {
             self.pace.advise(advice);
         }
-        let id = message.id();
+        let (id, naming) = (message.id(), self.naming());
+        self.take_ext(&message);
         // A reply without an id answers whatever is waited for on its channel.
         let answers = |sent: Sent| id.is_none_or(|id| id == sent.id);
         match (self.state.clone(), &*message.channel) {
             (State::Handshaking(sent), HANDSHAKE) if answers(sent) => self.handshake_replied(message, now)?,
-            (State::Restoring(sent), SUBSCRIBE) if answers(sent) => self.restored(message, now),
+            (State::Restoring { sent, resumed }, SUBSCRIBE) if answers(sent) => self.restored(message, resumed, now),
+            (_, SUBSCRIBE) if id.is_some() && id == naming => self.naming_refused(message, now),
             (State::Resuming(sent), CONNECT) if answers(sent) => self.resume_replied(message, now),
             (State::Held(sent), CONNECT) if answers(sent) => self.connect_replied(message, now),
             (State::Leaving { id: sent }, DISCONNECT) if id.is_none_or(|id| id == sent) => {
@@ -137,9 +144,9 @@ impl Dialog {
                 } else {
                     let id = self.next_id();
                     let channels = std::mem::take(&mut self.subscriptions);
-                    self.send_change(id, Change::Subscribe, &channels);
+                    self.send_change(Lane::Other, id, Change::Subscribe, &channels);
                     self.subscriptions = channels;
-                    self.state = State::Restoring(self.awaited(id, now));
+                    self.state = State::Restoring { sent: self.awaited(id, now), resumed: false };
                 }
             }
             (Err(_), Some(Reconnect::Retry | Reconnect::Handshake)) => self.renew(now),
@@ -149,10 +156,10 @@ impl Dialog {
     }
 
     /// A session that lacks a subscription is not the one that was asked for: a refusal ends it.
-    fn restored(&mut self, mut message: Incoming<'_>, now: Instant) {
+    fn restored(&mut self, mut message: Incoming<'_>, resumed: bool, now: Instant) {
         let reconnect = message.reconnect();
         match message.outcome() {
-            Ok(()) => self.open(now, false),
+            Ok(()) => self.open(now, resumed),
             Err(_) if reconnect == Some(Reconnect::Handshake) => self.renew(now),
             Err(error) => self.end(SUBSCRIBE, &error),
         }
@@ -166,7 +173,10 @@ impl Dialog {
             (_, Some(Reconnect::Handshake)) | (Err(_), None) => self.renew(now),
             (Ok(()), _) => {
                 self.pace.succeeded();
-                self.open(now, true);
+                match self.naming() {
+                    Some(id) => self.state = State::Restoring { sent: self.awaited(id, now), resumed: true },
+                    None => self.open(now, true),
+                }
             }
             (Err(error), Some(Reconnect::Retry)) => self.lose(&error),
         }
@@ -222,7 +232,11 @@ impl Dialog {
     /// Keeps what a new session is to have again.
     fn settle(&mut self, asked: Asked, granted: bool) {
         match asked.change {
-            Change::Unsubscribe => self.subscriptions.retain(|channel| !asked.channels.contains(channel)),
+            Change::Unsubscribe => {
+                self.subscriptions.retain(|channel| !asked.channels.contains(channel));
+                let Some(replay) = self.recovery.as_mut().and_then(|recovery| recovery.replay.as_mut()) else { return };
+                asked.channels.iter().for_each(|channel| replay.forget(channel, &self.subscriptions));
+            }
             Change::Subscribe if granted => {
                 for channel in asked.channels {
                     if !self.subscriptions.contains(&channel) {
@@ -238,10 +252,11 @@ impl Dialog {
     fn open(&mut self, now: Instant, resumed: bool) {
         self.state = State::Due(if resumed { after(now, self.pace.interval) } else { now });
         self.events.push_back(Event::Opened { resumed });
+        self.tell_gaps(resumed);
         let asked = std::mem::take(&mut self.asked);
         self.batch(|dialog| {
             for Asked { id, change, channels } in &asked {
-                dialog.send_change(*id, *change, channels);
+                dialog.send_change(Lane::Other, *id, *change, channels);
             }
         });
         self.asked = asked;
@@ -249,7 +264,7 @@ impl Dialog {
     }
 
     /// The server does not know the session, or not yet: a handshake over the same carrier, at once the first time.
-    fn renew(&mut self, now: Instant) {
+    pub(super) fn renew(&mut self, now: Instant) {
         let refused = matches!(self.state, State::Handshaking(_));
         self.client_id = None;
         let pause = if refused || self.pace.is_failing() {
@@ -277,17 +292,23 @@ impl Dialog {
     }
 
     /// The carrier is of no use any more, and what waited for it is void.
-    fn lose(&mut self, reason: &str) {
-        if matches!(self.state, State::Unshaken(_) | State::Handshaking(_) | State::Restoring(_) | State::Resuming(_)) {
+    pub(super) fn lose(&mut self, reason: &str) {
+        if matches!(
+            self.state,
+            State::Unshaken(_) | State::Handshaking(_) | State::Restoring { .. } | State::Resuming(_)
+        ) {
             self.pace.failed();
         }
         self.state = State::Away;
         self.out.clear();
+        if let Some(recovery) = &mut self.recovery {
+            recovery.carrier_lost();
+        }
         let reopen_in = self.pace.pause(self.options.backoff_step, self.options.backoff_max);
         self.events.push_back(Event::Lost { reason: reason.into(), reopen_in });
     }
 
-    fn end(&mut self, channel: &str, error: &str) {
+    pub(super) fn end(&mut self, channel: &str, error: &str) {
         self.state = State::Over;
         self.client_id = None;
         self.out.clear();

@@ -25,6 +25,8 @@
 
 mod life;
 mod pace;
+mod recovery;
+mod replay;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +40,8 @@ use crate::message::{AdviceRequest, Envelope};
 use crate::{Error, Message};
 
 use pace::Pace;
+use recovery::Recovery;
+pub use replay::{Gap, Place, Start};
 
 /// A Bayeux session without I/O.
 #[derive(Debug)]
@@ -52,6 +56,8 @@ pub struct Dialog {
     asked: Vec<Asked>,
     pace: Pace,
     extensions: Extensions,
+    /// What makes up for breaks, if something does.
+    recovery: Option<Box<Recovery>>,
     last_id: u64,
     batch: Batch,
     out: VecDeque<Transmission>,
@@ -69,6 +75,12 @@ pub struct DialogOptions {
     pub backoff_step: Duration,
     /// The longest that failures make a pause.
     pub backoff_max: Duration,
+    /// Whether the session acknowledges what it gets (CometD's extension `ack`): as long as the server knows it, breaks lose
+    /// nothing and double nothing. Messages then come with connect replies only.
+    pub acknowledge: bool,
+    /// Whether the session remembers its places in the histories of its channels and goes on there after a break (extension
+    /// `replay`), also in a new session; and where its subscriptions begin.
+    pub replay: Option<Start>,
     /// Decides about chance. `None` asks the kernel.
     pub random: Option<[u8; 8]>,
 }
@@ -122,6 +134,8 @@ pub enum Event {
     },
     /// A message for the session.
     Message(Message),
+    /// Messages for the session are gone: told where [`DialogOptions::acknowledge`] or [`DialogOptions::replay`] is set.
+    Gap(Gap),
     /// The way to the server is of no use any more: close it, open another after the pause, then call
     /// [`Dialog::carrier_opened`].
     Lost {
@@ -154,8 +168,8 @@ enum State {
     Unshaken(Instant),
     /// A handshake was sent.
     Handshaking(Sent),
-    /// The session is new; its subscriptions were sent.
-    Restoring(Sent),
+    /// The session's subscriptions were sent; `resumed` says that it is an old one.
+    Restoring { sent: Sent, resumed: bool },
     /// The session is old; a connect asks whether the server still knows it.
     Resuming(Sent),
     /// The session is open; the next connect is to be sent then.
@@ -211,6 +225,8 @@ impl Default for DialogOptions {
             network_delay_max: Duration::from_secs(10),
             backoff_step: Duration::from_secs(1),
             backoff_max: Duration::from_secs(60),
+            acknowledge: false,
+            replay: None,
             random: None,
         }
     }
@@ -218,7 +234,7 @@ impl Default for DialogOptions {
 
 impl Dialog {
     /// A session that waits for a way to the server.
-    pub fn new(options: DialogOptions) -> Dialog {
+    pub fn new(mut options: DialogOptions) -> Dialog {
         Dialog {
             state: State::Away,
             client_id: None,
@@ -226,6 +242,7 @@ impl Dialog {
             asked: Vec::new(),
             pace: Pace::new(options.random.unwrap_or_else(crate::random)),
             extensions: Extensions::default(),
+            recovery: Recovery::new(&mut options),
             last_id: 0,
             batch: Batch::Off,
             out: VecDeque::new(),
@@ -331,14 +348,14 @@ impl Dialog {
         }
         self.asked.push(Asked { id, change, channels: channels.into() });
         if self.is_open() {
-            self.send_change(id, change, channels);
+            self.send_change(Lane::Other, id, change, channels);
         }
         id
     }
 
-    fn send_change(&mut self, id: u64, change: Change, channels: &[String]) {
+    fn send_change(&mut self, lane: Lane, id: u64, change: Change, channels: &[String]) {
         let envelope = Envelope { channel: change.channel(), subscription: Some(channels), ..Envelope::default() };
-        self.send(Lane::Other, id, envelope);
+        self.send(lane, id, envelope);
     }
 
     /// Sends a connect: `at_once` asks for a reply without being held.
@@ -358,6 +375,9 @@ impl Dialog {
     fn send(&mut self, lane: Lane, id: u64, envelope: Envelope<'_>) {
         let mut envelope = Envelope { id: id.to_string(), client_id: self.client_id.as_deref(), ..envelope };
         self.extensions.outgoing(&mut envelope);
+        if let Some(recovery) = &self.recovery {
+            recovery.outgoing(&mut envelope);
+        }
         // Texts and raw JSON: there is nothing in it that cannot be written.
         let mut text = serde_json::to_string(&[envelope]).unwrap_or_default();
         match (self.batch, self.out.back_mut()) {
@@ -367,7 +387,7 @@ impl Dialog {
                 last.text.push_str(&text);
             }
             _ => {
-                if self.batch == Batch::Begun && lane == Lane::Other {
+                if self.batch == Batch::Begun {
                     self.batch = Batch::Written;
                 }
                 self.out.push_back(Transmission { lane, text });

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -90,6 +91,10 @@ pub struct Proxy {
     pub address: SocketAddr,
     /// Cuts all connections.
     pub cut: watch::Sender<()>,
+    /// Whether what the server says gets lost on its way.
+    pub loses: watch::Sender<bool>,
+    /// How many bytes got lost so far.
+    pub lost: Arc<AtomicUsize>,
     /// What clients sent.
     pub heard: Arc<Mutex<String>>,
 }
@@ -109,25 +114,35 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("bound");
         let (cut, cuts) = watch::channel(());
+        let loses = watch::Sender::new(false);
+        let hole = Hole { is_open: loses.subscribe(), swallowed: Arc::default() };
+        let lost = hole.swallowed.clone();
         let heard = Arc::new(Mutex::new(String::new()));
         let ears = heard.clone();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                let (mut cuts, ears) = (cuts.clone(), ears.clone());
+                let (mut cuts, ears, hole) = (cuts.clone(), ears.clone(), hole.clone());
                 cuts.mark_unchanged();
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = pass(near, server, upgrades, &ears) => {}
+                        () = pass(near, server, upgrades, &ears, hole) => {}
                         _ = cuts.changed() => {}
                     }
                 });
             }
         });
-        Proxy { address, cut, heard }
+        Proxy { address, cut, loses, lost, heard }
     }
 }
 
-async fn pass(near: TcpStream, server: SocketAddr, upgrades: Upgrades, heard: &Mutex<String>) {
+/// Where a proxy puts what it loses.
+#[derive(Clone)]
+struct Hole {
+    is_open: watch::Receiver<bool>,
+    swallowed: Arc<AtomicUsize>,
+}
+
+async fn pass(near: TcpStream, server: SocketAddr, upgrades: Upgrades, heard: &Mutex<String>, hole: Hole) {
     let (mut near_in, mut near_out) = near.into_split();
     let Ok(far) = TcpStream::connect(server).await else { return };
     let (mut far_in, mut far_out) = far.into_split();
@@ -147,8 +162,18 @@ async fn pass(near: TcpStream, server: SocketAddr, upgrades: Upgrades, heard: &M
             }
         }
     };
+    let downwards = async {
+        let mut buffer = vec![0; 16 * 1024];
+        while let Ok(bytes @ 1..) = far_in.read(&mut buffer).await {
+            if *hole.is_open.borrow() {
+                hole.swallowed.fetch_add(bytes, Ordering::Relaxed);
+            } else if near_out.write_all(&buffer[..bytes]).await.is_err() {
+                return;
+            }
+        }
+    };
     tokio::select! {
         () = upwards => {}
-        _ = tokio::io::copy(&mut far_in, &mut near_out) => {}
+        () = downwards => {}
     }
 }

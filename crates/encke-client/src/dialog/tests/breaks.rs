@@ -207,12 +207,15 @@ impl Rig {
     }
 
     /// The connection breaks, and the server does not know the session any more.
-    fn forget_session(&mut self) {
+    pub(super) fn forget_session(&mut self) {
         self.sent();
         self.carrier_lost();
         self.carrier_opened();
-        let id = self.sent_one("/meta/connect")["id"].clone();
-        self.answer_connect(&id, json!({"successful": false, "error": "402::session_unknown"}));
+        let replies = self.sent().remove(0).1.into_iter().map(|message| {
+            json!({"channel": message["channel"], "id": message["id"], "successful": false,
+                "error": "402::session_unknown"})
+        });
+        self.receive(replies.collect());
         self.events();
     }
 }

@@ -2,6 +2,7 @@
 
 mod breaks;
 mod opening;
+mod recovery;
 mod running;
 
 use std::time::{Duration, Instant};

@@ -1,0 +1,310 @@
+//! Breaks that lose nothing: acknowledgement and replay.
+
+use super::super::recovery::BATCH_MESSAGES_MAX;
+use super::super::{Gap, Start};
+use super::*;
+
+#[test]
+fn messages_are_shown_when_their_batch_is_closed_and_a_batch_that_broke_off_is_not() {
+    let mut rig = Rig::recovering(acknowledging());
+    let connect = rig.sent_one("/meta/connect");
+    assert_eq!(connect["ext"], json!({"ack": 0}));
+    rig.receive(json!([{"channel": "/a", "data": 1}]));
+    assert!(rig.events().is_empty(), "the batch is open");
+    rig.answer_connect(&connect["id"], json!({"successful": true, "ext": {"ack": 1}}));
+    assert_eq!(rig.heard(), ["1"]);
+    assert_eq!(rig.sent_one("/meta/connect")["ext"], json!({"ack": 1}));
+    // Messages that come in a frame of their own, as CometD sends them, and then the connection breaks.
+    rig.receive(json!([{"channel": "/a", "data": 2}]));
+    rig.carrier_lost();
+    rig.lost();
+    rig.carrier_opened();
+    let connect = rig.sent_one("/meta/connect");
+    assert_eq!((&connect["ext"], &connect["clientId"]), (&json!({"ack": 1}), &json!("c1")));
+    rig.receive(json!([{"channel": "/a", "data": 2}, {"channel": "/a", "data": 3},
+        {"channel": "/meta/connect", "id": connect["id"], "successful": true, "ext": {"ack": 3}}]));
+    assert_eq!(rig.heard(), ["2", "3", "open"]);
+    // The same batch once more.
+    let id = rig.sent_one("/meta/connect")["id"].clone();
+    rig.receive(json!([{"channel": "/a", "data": 3},
+        {"channel": "/meta/connect", "id": id, "successful": true, "ext": {"ack": 3}}]));
+    assert!(rig.events().is_empty());
+    assert_eq!(rig.sent_one("/meta/connect")["ext"], json!({"ack": 3}));
+}
+
+#[test]
+fn a_server_that_does_not_acknowledge_is_not_bothered() {
+    let mut rig = Rig::with(acknowledging());
+    rig.carrier_opened();
+    assert_eq!(rig.sent_one("/meta/handshake")["ext"], json!({"ack": true}));
+    rig.receive(json!([{"channel": "/meta/handshake", "id": "1", "successful": true, "clientId": "c1"}]));
+    assert!(rig.sent_one("/meta/connect").get("ext").is_none() && !rig.dialog.acknowledges());
+    rig.receive(json!([{"channel": "/a", "data": 1}]));
+    assert_eq!(rig.heard(), ["open", "1"]);
+}
+
+#[test]
+fn a_new_session_counts_batches_anew_and_tells_that_something_may_be_gone() {
+    let mut rig = Rig::recovering(acknowledging());
+    rig.sent();
+    rig.subscribe("/a");
+    rig.forget_session();
+    rig.shake_hands_with("c2", json!({"ack": true}));
+    let id = rig.sent_one("/meta/subscribe")["id"].clone();
+    rig.receive(json!([{"channel": "/meta/subscribe", "id": id, "successful": true}]));
+    assert_eq!(rig.heard(), ["open", "gap in /a: None"]);
+    assert_eq!(rig.sent_one("/meta/connect")["ext"], json!({"ack": 0}));
+}
+
+#[test]
+fn a_batch_without_an_end_is_not_kept() {
+    let mut rig = Rig::recovering(acknowledging());
+    let messages = vec![json!({"channel": "/a", "data": 1}); BATCH_MESSAGES_MAX + 1];
+    rig.receive(Value::from(messages));
+    assert!(matches!(rig.events()[..], [Event::Lost { .. }]));
+}
+
+#[test]
+fn an_old_session_names_its_places_before_anything_else_and_shows_nothing_twice() {
+    let mut rig = Rig::recovering(replaying(Start::Now));
+    rig.subscribe_at("/a", 10);
+    rig.receive(json!([placed("/a", "e", 10), placed("/a", "e", 12)]));
+    assert_eq!(rig.heard(), ["10", "12"]);
+    rig.carrier_lost();
+    rig.lost();
+    rig.carrier_opened();
+    let (lane, messages) = rig.sent().remove(0);
+    assert_eq!(
+        (lane, &messages[0]["channel"], &messages[1]["channel"]),
+        (Lane::Connect, &json!("/meta/subscribe"), &json!("/meta/connect"))
+    );
+    assert_eq!(messages[0]["ext"]["replay"], json!({"/a": {"id": 12, "epoch": "e"}}));
+    // What waited goes out before the server has read that: it comes again.
+    rig.receive(json!([placed("/a", "e", 14), {"channel": "/b", "data": "no history"}]));
+    rig.receive(json!([{"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true,
+        "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 13, "latest": 14, "lost": null}}}},
+        {"channel": "/meta/connect", "id": messages[1]["id"], "successful": true}, placed("/a", "e", 13), placed("/a", "e", 14)]));
+    assert_eq!(rig.heard(), ["no history", "open", "13", "14"]);
+    rig.receive(json!([placed("/a", "e", 14), placed("/a", "e", 15)]));
+    assert_eq!(rig.heard(), ["15"]);
+}
+
+#[test]
+fn messages_that_stand_before_the_answer_in_one_response_are_shown() {
+    let mut rig = Rig::recovering(replaying(Start::Now));
+    rig.subscribe_at("/a", 10);
+    rig.carrier_lost();
+    rig.lost();
+    rig.carrier_opened();
+    let messages = rig.sent().remove(0).1;
+    rig.receive(
+        json!([placed("/a", "e", 10), {"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true,
+        "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 10, "latest": 10, "lost": null}}}},
+        {"channel": "/meta/connect", "id": messages[1]["id"], "successful": true}]),
+    );
+    assert_eq!(rig.heard(), ["10", "open"]);
+}
+
+#[test]
+fn an_answer_to_the_places_that_comes_last_opens_the_session() {
+    let mut rig = Rig::recovering(replaying(Start::Now));
+    rig.subscribe_at("/a", 10);
+    rig.carrier_lost();
+    rig.lost();
+    rig.carrier_opened();
+    let messages = rig.sent().remove(0).1;
+    rig.answer_connect(&messages[1]["id"], json!({"successful": true}));
+    assert!(!rig.dialog.is_open());
+    rig.receive(json!([{"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true,
+        "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 10, "latest": 9, "lost": null}}}}]));
+    assert!(matches!(rig.events()[..], [Event::Opened { resumed: true }]));
+}
+
+#[test]
+fn places_that_are_refused_end_the_session_rather_than_go_on_without_a_word() {
+    let mut rig = Rig::recovering(replaying(Start::Now));
+    rig.subscribe_at("/a", 10);
+    rig.carrier_lost();
+    rig.lost();
+    rig.carrier_opened();
+    let id = rig.sent()[0].1[0]["id"].clone();
+    rig.receive(json!([{"channel": "/meta/subscribe", "id": id, "successful": false, "error": "403::no"}]));
+    assert_eq!(rig.ended(), ("/meta/subscribe".into(), "403::no".into()));
+}
+
+#[test]
+fn a_new_session_goes_on_at_the_places_of_the_old_one() {
+    let mut rig = Rig::recovering(replaying(Start::Kept));
+    rig.sent();
+    rig.dialog.subscribe(&["/a".into(), "/p/*".into()]);
+    let subscribe = rig.sent_one("/meta/subscribe");
+    assert_eq!(subscribe["ext"]["replay"], json!({"/a": -2, "/p/*": -2}));
+    rig.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true,
+        "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 5, "latest": 4, "lost": null}}}}]));
+    rig.receive(json!([placed("/p/x", "f", 7)]));
+    rig.events();
+    rig.lose_session();
+    let subscribe = rig.sent_one("/meta/subscribe");
+    let places = json!({"/a": {"id": 4, "epoch": "e"}, "/p/*": -2, "/p/x": {"id": 7, "epoch": "f"}});
+    assert_eq!(subscribe["ext"]["replay"], places);
+    rig.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true, "ext": {"replay": {
+        "/a": {"recovered": true, "epoch": "e", "from": 5, "latest": 9, "lost": null},
+        "/p/x": {"recovered": false, "epoch": "g", "from": 1, "latest": 1, "lost": null}}}}]));
+    assert_eq!(rig.heard(), ["gap in /p/x: None", "open"]);
+}
+
+#[test]
+fn what_is_gone_is_told_once_and_where_it_is_missing() {
+    let mut rig = Rig::recovering(replaying(Start::Now));
+    rig.subscribe_at("/a", 10);
+    let mut late = placed("/a", "e", 20);
+    late["ext"]["replay"]["lost"] = json!({"from": 10, "to": 19});
+    let beat = json!({"replay": {"/a": {"id": 19, "epoch": "e", "lost": {"from": 10, "to": 19}}}});
+    for _ in 0..2 {
+        let id = rig.sent_one("/meta/connect")["id"].clone();
+        rig.answer_connect(&id, json!({"successful": true, "ext": beat}));
+    }
+    rig.receive(json!([late]));
+    assert_eq!(rig.heard(), ["gap in /a: Some((10, 19))", "20"]);
+    // A part of it is known.
+    let mut late = placed("/a", "e", 30);
+    late["ext"]["replay"]["lost"] = json!({"from": 15, "to": 29});
+    rig.receive(json!([late]));
+    assert_eq!(rig.heard(), ["gap in /a: Some((21, 29))", "30"]);
+    // The whole history is gone.
+    for _ in 0..2 {
+        let id = rig.sent_one("/meta/connect")["id"].clone();
+        let beat = json!({"replay": {"/a": {"id": null, "epoch": "e", "lost": {"from": 31, "to": null}}}});
+        rig.answer_connect(&id, json!({"successful": true, "ext": beat}));
+    }
+    assert_eq!(rig.heard(), ["gap in /a: None"]);
+}
+
+#[test]
+fn a_beat_moves_the_place_on_and_never_back() {
+    let mut rig = Rig::recovering(replaying(Start::Now));
+    rig.subscribe_at("/a", 10);
+    for (told, known) in [(15, 15), (12, 15)] {
+        let id = rig.sent_one("/meta/connect")["id"].clone();
+        let beat = json!({"replay": {"/a": {"id": told, "epoch": "e"}}});
+        rig.answer_connect(&id, json!({"successful": true, "ext": beat}));
+        assert_eq!(rig.dialog.place("/a").map(|place| place.id), Some(known));
+    }
+}
+
+#[test]
+fn a_channel_without_a_history_is_told_of_after_each_break() {
+    let mut rig = Rig::recovering(replaying(Start::Now));
+    rig.sent();
+    rig.subscribe("/a");
+    rig.carrier_lost();
+    rig.lost();
+    rig.carrier_opened();
+    let messages = rig.sent().remove(0).1;
+    rig.receive(json!([{"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true},
+        {"channel": "/meta/connect", "id": messages[1]["id"], "successful": true}]));
+    assert_eq!(rig.heard(), ["open", "gap in /a: None"]);
+}
+
+#[test]
+fn with_both_a_break_needs_a_connect_only_and_places_count_when_their_batch_does() {
+    let mut rig = Rig::recovering(DialogOptions { acknowledge: true, ..replaying(Start::Now) });
+    rig.subscribe_at("/a", 10);
+    rig.sent();
+    rig.receive(json!([placed("/a", "e", 10)]));
+    rig.carrier_lost();
+    rig.lost();
+    rig.carrier_opened();
+    let connect = rig.sent_one("/meta/connect");
+    assert_eq!(connect["ext"], json!({"ack": 0}));
+    rig.receive(json!([placed("/a", "e", 10),
+        {"channel": "/meta/connect", "id": connect["id"], "successful": true, "ext": {"ack": 1}}]));
+    assert_eq!(rig.heard(), ["10", "open"]);
+    rig.receive(json!([placed("/a", "e", 11)]));
+    rig.lose_session();
+    assert_eq!(rig.sent_one("/meta/subscribe")["ext"]["replay"], json!({"/a": {"id": 10, "epoch": "e"}}));
+}
+
+#[test]
+fn a_subscription_may_begin_elsewhere_and_is_forgotten_when_it_ends() {
+    let mut rig = Rig::recovering(replaying(Start::Now));
+    rig.sent();
+    rig.dialog.subscribe_from("/a", Start::After { id: 7, epoch: None });
+    let subscribe = rig.sent_one("/meta/subscribe");
+    assert_eq!(subscribe["ext"]["replay"], json!({"/a": 7}));
+    rig.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true,
+        "ext": {"replay": {"/a": {"recovered": false, "epoch": "e", "from": 20, "latest": 30, "lost": {"from": 8, "to": 19}}}}}]));
+    assert_eq!(rig.heard(), ["gap in /a: Some((8, 19))"]);
+    rig.dialog.unsubscribe(&["/a".into()]);
+    let id = rig.sent_one("/meta/unsubscribe")["id"].clone();
+    rig.receive(json!([{"channel": "/meta/unsubscribe", "id": id, "successful": true}]));
+    rig.dialog.subscribe(&["/a".into()]);
+    assert_eq!(rig.sent_one("/meta/subscribe")["ext"]["replay"], json!({"/a": -1}));
+}
+
+impl Rig {
+    /// With an open session on a server that can do both, the first connect held.
+    fn recovering(options: DialogOptions) -> Rig {
+        let mut rig = Rig::with(options);
+        rig.carrier_opened();
+        rig.shake_hands_with("c1", json!({"ack": true, "replay": true}));
+        assert!(matches!(rig.events()[..], [Event::Opened { resumed: false }]));
+        rig
+    }
+
+    fn shake_hands_with(&mut self, client_id: &str, ext: Value) {
+        let id = self.sent_one("/meta/handshake")["id"].clone();
+        self.receive(
+            json!([{"channel": "/meta/handshake", "id": id, "successful": true, "clientId": client_id, "ext": ext}]),
+        );
+    }
+
+    /// Subscribes to a channel whose next message has this number, in the epoch `e`; the connect that was sent stays unanswered.
+    fn subscribe_at(&mut self, channel: &str, next: u64) {
+        self.dialog.subscribe(&[channel.into()]);
+        let mut sent = self.sent();
+        let subscribe = sent.pop().expect("a subscribe").1.remove(0);
+        assert_eq!(subscribe["ext"]["replay"], json!({channel: -1}));
+        self.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true,
+            "ext": {"replay": {channel: {"recovered": true, "epoch": "e", "from": next, "latest": next - 1, "lost": null}}}}]));
+        assert!(matches!(self.events()[..], [Event::Replied { .. }]));
+        // The connect, for tests that answer it.
+        if let Some((lane, messages)) = sent.pop() {
+            self.dialog.out.push_front(crate::dialog::Transmission { lane, text: Value::from(messages).to_string() });
+        }
+    }
+
+    /// The connection breaks, the server has forgotten the session, and a new one begins.
+    fn lose_session(&mut self) {
+        self.forget_session();
+        self.shake_hands_with("c2", json!({"ack": true, "replay": true}));
+    }
+
+    /// What the program was told, in short.
+    fn heard(&mut self) -> Vec<String> {
+        let told = |event| match event {
+            Event::Message(message) => Some(match serde_json::from_str(message.data.get()).expect("JSON") {
+                Value::String(text) => text,
+                data => data["event"]["replayId"].as_u64().or(data.as_u64()).expect("a number").to_string(),
+            }),
+            Event::Gap(Gap { channel, lost }) => Some(format!("gap in {channel}: {lost:?}")),
+            Event::Opened { .. } => Some("open".into()),
+            Event::Replied { .. } => None,
+            other => panic!("{other:?}"),
+        };
+        self.events().into_iter().filter_map(told).collect()
+    }
+}
+
+fn acknowledging() -> DialogOptions {
+    DialogOptions { acknowledge: true, ..DialogOptions::default() }
+}
+
+fn replaying(start: Start) -> DialogOptions {
+    DialogOptions { replay: Some(start), ..DialogOptions::default() }
+}
+
+/// A message as a server delivers it that keeps a history.
+fn placed(channel: &str, epoch: &str, id: u64) -> Value {
+    json!({"channel": channel, "data": {"event": {"replayId": id}}, "ext": {"replay": {"epoch": epoch, "id": id}}})
+}
