@@ -106,6 +106,11 @@ impl BayeuxError {
         }
     }
 
+    /// A message was delivered, but could not be kept in the history of its channel: it may be lost if the server ends.
+    pub fn not_kept(channel: &str) -> String {
+        format!("507:{channel}:history_not_kept")
+    }
+
     /// The number at its beginning.
     pub fn code(self) -> u16 {
         self.as_str().bytes().take_while(u8::is_ascii_digit).fold(0, |code, digit| code * 10 + u16::from(digit - b'0'))

@@ -20,8 +20,10 @@
 //! application wants to decide, serve or filter, it says as an [`Application`].
 
 pub mod application;
+mod data;
 pub mod demo;
 mod http;
+pub mod keeper;
 mod net;
 mod server;
 pub mod settings;

@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use crate::application::{Application, NoApplication};
+use crate::data::{Data, DataInUse};
 use crate::http::Asset;
+use crate::keeper::KeeperError;
 use crate::net::driver;
 use crate::net::node::{Common, Parcel};
 use crate::settings::{Settings, SettingsError};
-use crate::shard::{Id, Mail, Metrics, Now, Shard, Shared, kernel_entropy};
+use crate::shard::{Id, Mail, Metrics, Shard, Shared, kernel_entropy};
 
 /// A server that is not running yet.
 pub struct Server {
@@ -37,6 +39,17 @@ pub enum StartError {
         /// What the kernel said.
         error: std::io::Error,
     },
+    /// The data directory is none, or cannot be made.
+    #[error("cannot use {} as the data directory: {error}", path.display())]
+    Data {
+        /// The directory.
+        path: std::path::PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The histories in the data directory cannot be used: they are damaged, another process has them, or the disk refuses.
+    #[error("cannot recover histories: {0}")]
+    History(KeeperError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -83,7 +96,7 @@ impl Server {
     /// Binds the address, starts a thread for each shard, and returns.
     ///
     /// # Errors
-    /// When a setting cannot work, the address cannot be bound, or no thread can be had.
+    /// When a setting cannot work, the address cannot be bound, the data directory cannot be used, or no thread can be had.
     pub fn start(self) -> Result<Running, StartError> {
         self.settings.check()?;
         let listen = self.settings.listen;
@@ -96,25 +109,30 @@ impl Server {
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, mut receivers): (Vec<_>, Vec<_>) =
             (0..shards).map(|_| mpsc::channel(settings.mailbox_messages_max)).unzip();
-        let shared = Arc::new(Shared::new(shards, self.application));
+        let start = Instant::now();
+        let mut shared = Shared::new(shards, self.application);
+        let data = Data::open(&settings, &mut shared, Common::now(start))?;
+        let shared = Arc::new(shared);
         let common = Arc::new(Common {
             mailboxes,
-            metrics: (0..shards).map(|_| Arc::<Metrics>::default()).collect(),
+            metrics: (0..=shards).map(|_| Arc::<Metrics>::default()).collect(),
             assets: self.assets,
             connections: AtomicUsize::new(0),
             echo: self.echo,
-            start: Instant::now(),
+            start,
         });
+        let kept = data.map(|data| data.start(&shared, &common.mailboxes, &common.metrics[shards])).transpose()?;
+        let (keeper, data) = kept.unzip();
         let mut threads = Vec::new();
         let mut listener = Some(listener);
         for (index, mailbox) in receivers.drain(..).enumerate() {
             let (shared, settings, common) = (shared.clone(), settings.clone(), common.clone());
-            let listener = listener.take();
+            let (listener, keeper) = (listener.take(), keeper.clone());
             let thread = std::thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
                 let metrics = common.metrics[index].clone();
-                let start = Now { ms: 0, wall_ms: 0 };
-                let shard = Shard::new(index, shared, settings, kernel_entropy(), start).with_metrics(metrics);
-                driver::run(shard, common, mailbox, listener);
+                let now = Common::now(start);
+                let shard = Shard::new(index, shared, settings, kernel_entropy(), now).with_metrics(metrics);
+                driver::run(shard, common, mailbox, listener, keeper);
             });
             threads.push(thread.map_err(StartError::Thread)?);
         }
@@ -124,7 +142,7 @@ impl Server {
             settings: Arc::new(Mutex::new(settings)),
             draining: Arc::new(AtomicBool::new(false)),
         };
-        Ok(Running { address, handle, threads })
+        Ok(Running { address, handle, threads, data })
     }
 }
 
@@ -133,6 +151,7 @@ pub struct Running {
     address: SocketAddr,
     handle: Handle,
     threads: Vec<JoinHandle<()>>,
+    data: Option<DataInUse>,
 }
 
 impl Running {
@@ -153,6 +172,8 @@ impl Running {
                 tracing::error!("a shard ended with a panic");
             }
         }
+        // Everything is written; the directory is free for others when this is dropped.
+        drop(self.data.and_then(DataInUse::close));
     }
 }
 
@@ -204,6 +225,9 @@ impl Handle {
         let fixed = [
             ("listen", settings.listen != current.listen && settings.listen.port() != 0),
             ("shards", settings.shards != current.shards),
+            ("data", settings.data != current.data),
+            ("history_commit", settings.history_commit != current.history_commit),
+            ("history_commit_interval_ms", settings.history_commit_interval_ms != current.history_commit_interval_ms),
             ("mailbox_messages_max", settings.mailbox_messages_max != current.mailbox_messages_max),
         ];
         let next = Arc::new(Settings { listen: current.listen, shards: current.shards, ..settings });

@@ -82,7 +82,7 @@ impl World {
             histories.with(ring.ring, |ring| {
                 places.extend(
                     ring.from(*next)
-                        .filter_map(|(id, entry)| Some((id, member(&entry.text, "data").and_then(number_of)?))),
+                        .filter_map(|entry| Some((entry.number, member(&entry.text, "data").and_then(number_of)?))),
                 );
                 *next = ring.next();
                 self.records.oldest.insert(channel, ring.oldest());

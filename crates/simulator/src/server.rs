@@ -236,6 +236,10 @@ impl World {
                     self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} has mail for {to}: {mail:?}"));
                 }
                 Effect::Mail(to, mail) => self.mail[to][shard].push_back(Letter::Mail(mail)),
+                // Histories are in memory only here.
+                Effect::Keep(keep) => {
+                    self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} wants {keep:?} to be kept"));
+                }
             }
         }
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use super::keeper::Inbox;
 use super::node::{Common, Node, Parcel, Streams};
 use super::socket;
 use crate::http;
@@ -21,13 +22,14 @@ pub(crate) fn run(
     common: Arc<Common>,
     mailbox: mpsc::Receiver<Parcel>,
     listener: Option<std::net::TcpListener>,
+    keeper: Option<Inbox>,
 ) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = match builder.enable_all().max_blocking_threads(FILE_THREADS_MAX).build_local(Default::default()) {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "a shard could not start"),
     };
-    let node = Rc::new(Node::new(shard, common));
+    let node = Rc::new(Node::new(shard, common, keeper.clone()));
     runtime.block_on(async {
         tokio::task::spawn_local(flush(node.clone()));
         tokio::task::spawn_local(tick(node.clone()));
@@ -36,6 +38,9 @@ pub(crate) fn run(
         }
         receive(&node, mailbox).await;
     });
+    // Nobody is left who could have something kept.
+    drop((runtime, node));
+    keeper.into_iter().for_each(Inbox::leave);
 }
 
 /// Takes parcels until the shard stops.
@@ -55,6 +60,7 @@ async fn receive(node: &Rc<Node>, mut mailbox: mpsc::Receiver<Parcel>) {
             }
         }
         node.settle();
+        node.look_at_keeper();
         // A full mailbox must not starve the sockets; and while writing is behind, what others publish waits in it, so that
         // they wait, too, once it is full.
         tokio::task::yield_now().await;
@@ -109,6 +115,7 @@ async fn tick(node: Rc<Node>) {
         let now = node.now();
         node.shard.borrow_mut().advance(now);
         node.settle();
+        node.look_at_keeper();
     }
 }
 

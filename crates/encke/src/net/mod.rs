@@ -3,5 +3,6 @@
 pub(crate) mod confirm;
 pub(crate) mod driver;
 pub(crate) mod io;
+pub(crate) mod keeper;
 pub(crate) mod node;
 pub(crate) mod socket;

@@ -19,8 +19,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use super::confirm::{Confirmations, Receipt};
+use super::keeper::Inbox;
 use crate::http::Asset;
-use crate::shard::{Effect, ExchangeId, Id, Mail, Metrics, Now, Response, Shard, SocketKey, Wire};
+use crate::shard::{Effect, ExchangeId, Id, Keep, Kept, Mail, Metrics, Now, Response, Shard, SocketKey, Wire};
 
 /// What goes from thread to thread.
 pub(crate) enum Parcel {
@@ -52,6 +53,7 @@ pub(crate) type Answer = (Response, Option<Receipt>);
 /// What is the same for all shards of a server.
 pub(crate) struct Common {
     pub(crate) mailboxes: Vec<mpsc::Sender<Parcel>>,
+    /// Of each shard; the last ones are the keeper's.
     pub(crate) metrics: Vec<Arc<Metrics>>,
     pub(crate) assets: &'static [Asset],
     pub(crate) connections: AtomicUsize,
@@ -59,6 +61,14 @@ pub(crate) struct Common {
     pub(crate) echo: bool,
     /// The clock's start.
     pub(crate) start: Instant,
+}
+
+impl Common {
+    /// The time, by the clock that started then.
+    pub(crate) fn now(start: Instant) -> Now {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { ms: CLOCK_START_MS + start.elapsed().as_millis() as u64, wall_ms: wall.as_millis() as u64 }
+    }
 }
 
 /// Counts a connection for as long as it lives.
@@ -85,6 +95,8 @@ pub(crate) struct Node {
     pub(crate) streams: RefCell<Vec<Option<Rc<Stream>>>>,
     /// Room that every socket of the shard reads into.
     pub(crate) read_buffer: RefCell<Vec<u8>>,
+    /// Where histories go that are to survive the process.
+    keeper: Option<Inbox>,
     exchanges: RefCell<HashMap<ExchangeId, oneshot::Sender<Answer>, RandomState>>,
     exchanges_made: Cell<u64>,
     /// Parcels that a full mailbox did not take; while there are any, sockets are not read.
@@ -117,13 +129,14 @@ impl Stream {
 }
 
 impl Node {
-    pub(crate) fn new(shard: Shard, common: Arc<Common>) -> Node {
+    pub(crate) fn new(shard: Shard, common: Arc<Common>, keeper: Option<Inbox>) -> Node {
         Node {
             shard: RefCell::new(shard),
             common,
             confirmations: Arc::default(),
             streams: RefCell::default(),
             read_buffer: RefCell::new(vec![0; READ_BYTES]),
+            keeper,
             exchanges: RefCell::default(),
             exchanges_made: Cell::new(0),
             late: RefCell::default(),
@@ -134,8 +147,7 @@ impl Node {
 
     /// The time.
     pub(crate) fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { ms: self.common.start.elapsed().as_millis() as u64, wall_ms: wall.as_millis() as u64 }
+        Common::now(self.common.start)
     }
 
     /// Carries out what the last events caused. Call it after every event.
@@ -149,6 +161,7 @@ impl Node {
                 Effect::Respond(exchange, response) => self.answer(exchange, response),
                 Effect::Close(socket) => self.shut(socket),
                 Effect::Mail(shard, mail) => self.send(shard, Parcel::Mail(mail)),
+                Effect::Keep(keep) => self.keep(keep),
             }
         }
         self.confirmations.wake.notify_one();
@@ -169,6 +182,20 @@ impl Node {
         if self.exchanges.borrow_mut().remove(&exchange).is_some() {
             self.shard.borrow_mut().abandoned(self.now(), exchange);
             self.settle();
+        }
+    }
+
+    /// Hands something to the keeper; what that has no room for is not kept.
+    fn keep(&self, keep: Keep) {
+        let refused = match &self.keeper {
+            Some(keeper) => keeper.put(keep).err(),
+            None => Some(keep),
+        };
+        let Some(Keep { ticket, .. }) = refused else { return };
+        self.shard.borrow().metrics().keeper_refused.add(1);
+        if let Some(ticket) = ticket {
+            let kept = Kept { number: ticket.number, is_kept: false };
+            self.send(usize::from(ticket.shard), Parcel::Mail(Mail::Kept(vec![kept])));
         }
     }
 
@@ -206,13 +233,23 @@ impl Node {
 
     /// Whether a socket may be read; if not, the reader is woken when it may. No socket may while other shards cannot take
     /// what reading causes, and a `heavy` one, whose last messages went to many, may not while this shard is behind
-    /// with writing: the publisher waits, not the subscribers' outboxes.
-    pub(crate) fn may_read(&self, heavy: bool, reader: &Waker) -> bool {
-        let may = self.late.borrow().is_empty() && !(heavy && self.behind.get());
+    /// with writing: the publisher waits, not the subscribers' outboxes. One whose last messages were `for_histories` may not
+    /// while too much of those waits for the disk.
+    pub(crate) fn may_read(&self, heavy: bool, for_histories: bool, reader: &Waker) -> bool {
+        let waits_for_disk = for_histories && self.keeper.as_ref().is_some_and(Inbox::is_full);
+        let may = self.late.borrow().is_empty() && !(heavy && self.behind.get()) && !waits_for_disk;
         if !may {
             self.readers.borrow_mut().push(reader.clone());
+            self.shard.borrow().metrics().keeper_waits.add(usize::from(waits_for_disk));
         }
         may
+    }
+
+    /// Wakes sockets that waited for the disk, if they need not any more.
+    pub(crate) fn look_at_keeper(&self) {
+        if self.keeper.as_ref().is_some_and(|keeper| !keeper.is_full()) && !self.readers.borrow().is_empty() {
+            self.wake_readers();
+        }
     }
 
     /// Whether writing takes longer than its budget.
@@ -285,5 +322,7 @@ impl Wire for Streams<'_> {
     }
 }
 
+/// What the clock shows when it starts, in milliseconds: high enough that messages of an earlier life of the process have their place on it.
+const CLOCK_START_MS: u64 = 1 << 42;
 /// Bytes read from a socket at once. Larger messages are put together by the decoder.
 const READ_BYTES: usize = 64 * 1024;

@@ -65,7 +65,8 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
     let stream =
         Rc::new(Stream { key, tcp, reader: Cell::default(), blocked: Cell::default(), closed: Cell::default() });
     node.add_stream(key, stream.clone());
-    let mut socket = Socket { node: node.clone(), stream, key, decoder, browser, counted, heavy: false };
+    let mut socket =
+        Socket { node: node.clone(), stream, key, decoder, browser, counted, heavy: false, for_histories: false };
     let mut first = None;
     if let Some(text) = text
         && let Received::Elsewhere(shard) = socket.text(&text)
@@ -95,6 +96,8 @@ struct Socket {
     counted: Counted,
     /// What it sent last went to many.
     heavy: bool,
+    /// What it sent last was for histories.
+    for_histories: bool,
 }
 
 async fn run(mut socket: Socket, first: Option<End>, rest: Vec<u8>) {
@@ -128,7 +131,7 @@ impl Socket {
             self.node.shard.borrow_mut().socket_writable(self.node.now(), self.key);
             self.node.settle();
         }
-        if !self.node.may_read(self.heavy, cx.waker()) {
+        if !self.node.may_read(self.heavy, self.for_histories, cx.waker()) {
             return Poll::Pending;
         }
         loop {
@@ -142,10 +145,12 @@ impl Socket {
             match self.stream.tcp.try_read(&mut buffer) {
                 Ok(0) => return Poll::Ready((End::Lost, Vec::new())),
                 Ok(count) => {
-                    let pushes = node.shard.borrow().pushes();
+                    let before = counts(&node);
                     let (turn, taken) = self.feed(&mut buffer[..count]);
                     self.node.settle();
-                    self.heavy = node.shard.borrow().pushes() - pushes > HEAVY_PUSHES;
+                    let after = counts(&node);
+                    self.heavy = after.0 - before.0 > HEAVY_PUSHES;
+                    self.for_histories = after.1 > before.1;
                     if let Turn::End(end) = turn {
                         return Poll::Ready((end, buffer[taken..count].to_vec()));
                     }
@@ -153,7 +158,7 @@ impl Socket {
                         return Poll::Ready((End::Closed, Vec::new()));
                     }
                     // There may be more; others go first.
-                    if count == buffer.len() || self.heavy {
+                    if count == buffer.len() || self.heavy || self.for_histories {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
@@ -240,6 +245,12 @@ impl Socket {
             None => tracing::warn!("a websocket could not move to its shard"),
         }
     }
+}
+
+/// Messages put into outboxes and bytes for histories, since the start.
+fn counts(node: &Node) -> (u64, u64) {
+    let shard = node.shard.borrow();
+    (shard.pushes(), shard.recorded_bytes())
 }
 
 /// Messages put into outboxes by one read that make a socket a heavy one.

@@ -4,6 +4,7 @@ use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, Reply,
 
 use super::effect::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use super::ids::Id;
+use super::unkept::LateKey;
 use super::{Actions, Shard, error_reply};
 use crate::application::{Publishing, Service, Verdict};
 
@@ -35,6 +36,10 @@ pub(super) struct Batch {
     pub(super) held: bool,
     /// Whether the session ends with this batch.
     pub(super) farewell: bool,
+    /// Whether the client has said goodbye in it.
+    pub(super) parted: bool,
+    /// Replies over HTTP that wait until something is kept.
+    pub(super) late: Option<LateKey>,
 }
 
 impl Batch {
@@ -49,6 +54,8 @@ impl Batch {
             connected: false,
             held: false,
             farewell: false,
+            parted: false,
+            late: None,
         }
     }
 
@@ -234,8 +241,10 @@ impl Shard {
             publication.data = replacement.as_deref();
         }
         publication.timestamp = stamp.as_deref().or(publication.timestamp);
-        self.broadcast(channel, &publication, Some(key));
-        self.accept(batch, message);
+        match self.broadcast(channel, &publication, Some(key)) {
+            None => self.accept(batch, message),
+            Some(ticket) => self.accept_later(batch, message, ticket),
+        }
     }
 
     /// The reply to a publish: the channel, the id, and success.

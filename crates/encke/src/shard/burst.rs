@@ -7,7 +7,7 @@
 use bayeux::ChannelName;
 
 use super::arena::Frames;
-use super::effect::SessionKey;
+use super::effect::{SessionKey, Ticket};
 
 /// The publications at hand; mostly none.
 #[derive(Debug, Default)]
@@ -16,6 +16,7 @@ pub struct Burst {
     frames: Option<Frames>,
     messages: u32,
     from: Option<SessionKey>,
+    ticket: Option<Ticket>,
 }
 
 impl Burst {
@@ -37,13 +38,20 @@ impl Burst {
         }
     }
 
-    /// Begins with this publication.
-    pub fn start(&mut self, channel: ChannelName<'_>, frames: Frames, from: Option<SessionKey>) {
+    /// Begins with this publication; `ticket` is what the replies to all that continue it wait for.
+    pub fn start(
+        &mut self,
+        channel: ChannelName<'_>,
+        frames: Frames,
+        from: Option<SessionKey>,
+        ticket: Option<Ticket>,
+    ) {
         self.channel.clear();
         self.channel.push_str(channel.as_str());
         self.frames = Some(frames);
         self.messages = 1;
         self.from = from;
+        self.ticket = ticket;
     }
 
     /// What is at hand, and how many messages it is. The channel and the publisher stay to be asked for.
@@ -54,6 +62,11 @@ impl Burst {
     /// Where they were published.
     pub fn channel(&self) -> &str {
         &self.channel
+    }
+
+    /// What the replies to them wait for.
+    pub fn ticket(&self) -> Option<Ticket> {
+        self.ticket
     }
 
     /// Who published them, if a session did.

@@ -6,7 +6,7 @@ use bayeux::{ChannelName, Publication as Message};
 use websocket::Opcode;
 
 use super::arena::Frames;
-use super::effect::{Effect, Mail, Publication, SessionKey};
+use super::effect::{Effect, Mail, Publication, SessionKey, Ticket};
 use super::history::Position;
 use super::ids::Id;
 use super::outbox::{Kind, singly};
@@ -24,6 +24,8 @@ pub(super) struct Delivery<'a> {
     pub(super) rule: Option<usize>,
     /// Where they stand in the history of the channel.
     pub(super) position: Option<&'a Position>,
+    /// What the replies to their publisher wait for.
+    pub(super) ticket: Option<Ticket>,
 }
 
 /// How one publication is delivered.
@@ -40,8 +42,13 @@ pub(super) struct Manner {
 }
 
 impl Shard {
-    /// Broadcasts to every subscriber on every shard.
-    pub(super) fn broadcast(&mut self, channel: ChannelName<'_>, message: &Message<'_>, from: Option<SessionKey>) {
+    /// Broadcasts to every subscriber on every shard. Returns what the reply to the publisher waits for, if for anything.
+    pub(super) fn broadcast(
+        &mut self,
+        channel: ChannelName<'_>,
+        message: &Message<'_>,
+        from: Option<SessionKey>,
+    ) -> Option<Ticket> {
         self.metrics.publications.add(1);
         let frames = self.arena.frame(Opcode::Text, message.encoded_bytes() + 2, |bytes| {
             bytes.push(b'[');
@@ -50,8 +57,10 @@ impl Shard {
         });
         if !self.burst.take(channel, &frames, from) {
             self.spread();
-            self.burst.start(channel, frames, from);
+            let ticket = self.ticket(channel).filter(|_| from.is_some());
+            self.burst.start(channel, frames, from, ticket);
         }
+        self.burst.ticket()
     }
 
     /// Hands the publications at hand to their subscribers. Whatever looks at outboxes or changes subscriptions does this first.
@@ -62,7 +71,8 @@ impl Shard {
         if let Ok(channel) = ChannelName::parse(burst.channel(), &limits) {
             let rule = rule_index(&self.settings.channels, channel);
             let except = burst.from().filter(|_| !self.returns_to_publisher(rule));
-            let delivery = Delivery { channel, frames: &frames, messages, rule, position: None };
+            let delivery =
+                Delivery { channel, frames: &frames, messages, rule, position: None, ticket: burst.ticket() };
             match rule.and_then(|rule| self.settings.channels[rule].history()) {
                 Some(terms) if !channel.is_pattern() => self.record(&delivery, terms, except),
                 _ => self.hand_out(&delivery, except, self.id_of_session(except)),
@@ -96,7 +106,7 @@ impl Shard {
             let rule = rule_index(&self.settings.channels, channel);
             let except = publication.except.and_then(|id| self.sessions.find(&id));
             let (messages, position) = (publication.messages, publication.position.as_ref());
-            let delivery = Delivery { channel, frames: &frames, messages, rule, position };
+            let delivery = Delivery { channel, frames: &frames, messages, rule, position, ticket: None };
             self.fan_out(&delivery, except.map(|key| key.index));
         }
     }
@@ -133,7 +143,7 @@ impl Shard {
 
     /// The hot loop: a push for each subscriber.
     pub(super) fn fan_out(&mut self, delivery: &Delivery<'_>, except: Option<u32>) {
-        let Delivery { channel, frames, messages, rule, position } = *delivery;
+        let Delivery { channel, frames, messages, rule, position, .. } = *delivery;
         self.publications += 1;
         let manner = Manner {
             stamp: self.publications,
@@ -270,6 +280,7 @@ impl Delivery<'_> {
             messages: self.messages,
             except,
             position: self.position.cloned(),
+            ticket: self.ticket,
         }
     }
 }
@@ -283,7 +294,7 @@ pub(super) fn make_urgent(session: &mut Session) -> bool {
 }
 
 /// The first rule that matches a channel.
-pub(super) fn rule_index(rules: &[ChannelRule], channel: ChannelName<'_>) -> Option<usize> {
+pub(crate) fn rule_index(rules: &[ChannelRule], channel: ChannelName<'_>) -> Option<usize> {
     rules.iter().position(|rule| {
         // Settings were checked: every pattern is one, whatever the limits are now.
         ChannelName::parse(&rule.pattern, &bayeux::Limits::default()).is_ok_and(|pattern| pattern.matches(channel))

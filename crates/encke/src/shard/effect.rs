@@ -98,6 +98,35 @@ pub enum Effect {
     Close(SocketKey),
     /// Put this into another shard's mailbox.
     Mail(usize, Mail),
+    /// Put this into the log of the histories, and tell the ticket's shard by a [`Mail::Kept`] what became of it.
+    Keep(Keep),
+}
+
+/// Something of a history that is to survive the end of the process.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    /// One record of the log, encoded ([`crate::keeper::record`]).
+    pub record: Vec<u8>,
+    /// Whose reply waits for it, if anybody's does.
+    pub ticket: Option<Ticket>,
+}
+
+/// Stands for the replies to publications that follow each other: they leave when these are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The shard of the publisher.
+    pub shard: u16,
+    /// Counts up with each ticket of the shard.
+    pub number: u64,
+}
+
+/// What became of the publications that a ticket stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The ticket's number.
+    pub number: u64,
+    /// Whether they count as kept; if not, they were delivered, and may be lost with the process.
+    pub is_kept: bool,
 }
 
 /// What one shard tells another.
@@ -107,6 +136,8 @@ pub enum Mail {
     Publication(Arc<Publication>),
     /// Publications of a channel whose history that shard keeps: it gives them their places and hands them out.
     Record(Arc<Publication>),
+    /// What became of publications whose replies wait.
+    Kept(Vec<Kept>),
     /// A request for a session that lives there.
     Request(Box<Request>),
     /// The response to a request that was sent on.
@@ -140,4 +171,6 @@ pub struct Publication {
     pub except: Option<Id>,
     /// Where they stand in the history of their channel.
     pub position: Option<Position>,
+    /// Whose replies wait until they are kept: on their way to the owner of that history.
+    pub ticket: Option<Ticket>,
 }

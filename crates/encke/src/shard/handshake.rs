@@ -107,6 +107,7 @@ impl Shard {
         });
         self.remove_session(key, Ended::Disconnected);
         batch.session = None;
+        batch.parted = true;
     }
 }
 

@@ -8,6 +8,7 @@
 //! whether a client that comes back has missed something. Numbers begin at the time of day, so that those of an earlier
 //! life, before a restart, too, are lower than the first and are seen to be gone.
 
+mod restore;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -21,11 +22,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bayeux::ChannelName;
 use slab::Slab;
 
+pub use restore::{Life, first_number};
 pub use ring::{Entry, Ring};
 
 use super::effect::Now;
 use super::ids::{Entropy, Id};
-use crate::settings::HistoryTerms;
+use crate::settings::{HistoryTerms, Settings};
 
 /// The histories of all channels of a server.
 #[derive(Debug)]
@@ -112,6 +114,14 @@ pub struct Birth<'a> {
     pub entropy: &'a mut Entropy,
 }
 
+impl Room {
+    /// The share of one of so many owners in what a server may keep.
+    pub fn of(settings: &Settings, owners: usize) -> Room {
+        let share = |all: usize| (all / owners.max(1)).max(1);
+        Room { bytes_max: share(settings.history_bytes_max), channels_max: share(settings.history_channels_max) }
+    }
+}
+
 impl RingKey {
     /// The shard it belongs to.
     pub fn owner(&self) -> usize {
@@ -143,7 +153,7 @@ impl Histories {
         let (now, room) = (birth.now, birth.room);
         let owner = self.owner(birth.channel);
         let mut owned = self.lock(owner)?;
-        let slot = self.slot(&mut owned, birth)?;
+        let (slot, _) = self.slot(&mut owned, birth)?;
         owned.bursts += 1;
         let burst = owned.bursts;
         let ring = owned.rings.get_mut(slot as usize)?;
@@ -158,7 +168,7 @@ impl Histories {
         let (before, empty_since_ms) = ((ring.messages(), ring.bytes()), ring.empty_since_ms);
         for text in messages {
             let except = except.map(Box::new);
-            ring.append(Entry { text: text.into(), at_ms: now.ms, wall_ms: now.wall_ms, except });
+            ring.append(Entry { number: 0, text: text.into(), at_ms: now.ms, wall_ms: now.wall_ms, except });
         }
         let (after, due_ms) = ((ring.messages(), ring.bytes()), ring.due_ms());
         owned.messages = owned.messages + after.0 - before.0;
@@ -173,12 +183,12 @@ impl Histories {
         Some(position)
     }
 
-    /// The ring of a channel; a new and empty one, if it has none yet and there is room.
-    pub fn open(&self, birth: Birth<'_>) -> Option<RingKey> {
+    /// The ring of a channel, and whether it is a new and empty one: that is made if there is none yet and there is room.
+    pub fn open(&self, birth: Birth<'_>) -> Option<(RingKey, bool)> {
         let owner = self.owner(birth.channel);
         let mut owned = self.lock(owner)?;
-        let slot = self.slot(&mut owned, birth)?;
-        Some(RingKey { owner: owner as u32, slot, serial: owned.rings.get(slot as usize)?.serial })
+        let (slot, is_new) = self.slot(&mut owned, birth)?;
+        Some((RingKey { owner: owner as u32, slot, serial: owned.rings.get(slot as usize)?.serial }, is_new))
     }
 
     /// The ring of a channel, and a message of it by its number.
@@ -250,13 +260,13 @@ impl Histories {
         Some(self.owners.get(owner)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where the ring of a channel is; made, if need and room be. Rings without messages make room for it.
-    fn slot(&self, owned: &mut Owned, birth: Birth<'_>) -> Option<u32> {
+    /// Where the ring of a channel is, and whether it is new; made, if need and room be. Rings without messages make room for it.
+    fn slot(&self, owned: &mut Owned, birth: Birth<'_>) -> Option<(u32, bool)> {
         if let Some(slot) = owned.names.get(birth.channel).copied() {
             if let Some(ring) = owned.rings.get_mut(slot as usize) {
                 ring.terms = birth.terms;
             }
-            return Some(slot);
+            return Some((slot, false));
         }
         if owned.rings.len() >= birth.room.channels_max && !owned.remove_emptiest() {
             return None;
@@ -264,14 +274,14 @@ impl Histories {
         let mut bits = [0; EPOCH_CHARS];
         (birth.entropy)(&mut bits);
         let epoch: String = bits.iter().map(|bits| char::from(EPOCH_ALPHABET[usize::from(bits & 31)])).collect();
-        let first = owned.floor.max(birth.now.wall_ms.min(WALL_MAX_MS) * NUMBERS_PER_MS).max(1);
+        let first = owned.floor.max(first_number(birth.now.wall_ms)).max(1);
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let mut ring = Ring::new(birth.channel, epoch.into(), serial, birth.terms, first);
         ring.empty_since_ms = birth.now.ms;
         let slot = owned.rings.insert(ring) as u32;
         owned.names.insert(birth.channel.into(), slot);
         owned.empty.insert((birth.now.ms, slot));
-        Some(slot)
+        Some((slot, true))
     }
 }
 

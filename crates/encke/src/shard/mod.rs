@@ -37,6 +37,7 @@ mod subscribe;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod unkept;
 mod wheel;
 
 use std::collections::{HashMap, VecDeque};
@@ -47,8 +48,10 @@ use bayeux::{BayeuxError, Reply, Terms};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
+pub(crate) use deliver::rule_index;
 pub use effect::{
-    Closing, Effect, ExchangeId, HttpTransport, Mail, Now, Publication, Request, Response, SessionKey, SocketKey,
+    Closing, Effect, ExchangeId, HttpTransport, Keep, Kept, Mail, Now, Publication, Request, Response, SessionKey,
+    SocketKey, Ticket,
 };
 pub use flush::Wire;
 pub use ids::{Entropy, Id, kernel_entropy};
@@ -67,6 +70,7 @@ use hub::Hub;
 use outbox::Capacity;
 use session::{Carrier, Ended, Held, HeldVia, Sessions};
 use sockets::Socket;
+use unkept::Unkept;
 use wheel::Wheel;
 
 /// What all shards of a server share.
@@ -75,6 +79,8 @@ pub struct Shared {
     pub interest: Interest,
     /// What channels have said lately.
     pub histories: Histories,
+    /// Whether histories survive the process: then a shard has them kept, and replies to publications wait until they are.
+    pub is_durable: bool,
     /// Sessions of all shards.
     pub sessions: AtomicUsize,
     /// What the application adds.
@@ -85,9 +91,12 @@ pub struct Shared {
 
 impl Shared {
     /// For a server of so many shards.
+    ///
+    /// Histories are kept in memory only, unless [`Shared::is_durable`] is set before the first shard is made.
     pub fn new(shards: usize, application: Box<dyn Application>) -> Shared {
         let histories = Histories::new(shards);
-        Shared { interest: Interest::default(), histories, sessions: AtomicUsize::new(0), application, shards }
+        let (interest, sessions) = (Interest::default(), AtomicUsize::new(0));
+        Shared { interest, histories, is_durable: false, sessions, application, shards }
     }
 }
 
@@ -121,6 +130,8 @@ pub struct Shard {
     exchanges: HashMap<ExchangeId, SessionKey, RandomState>,
     /// Requests sent on to the shard of their session.
     forwarded: HashMap<ExchangeId, usize, RandomState>,
+    /// Replies to publications that are not kept yet.
+    unkept: Unkept,
     wheel: Wheel<Timer>,
     /// What has something to write, each once, in the order it got it.
     dirty: VecDeque<Dirty>,
@@ -131,6 +142,7 @@ pub struct Shard {
     wills: VecDeque<Actions>,
     publications: u64,
     pushes: u64,
+    recorded_bytes: u64,
     lists: Vec<u32>,
     scratch: Vec<u8>,
     spelling: String,
@@ -175,6 +187,7 @@ impl Shard {
             browsers: HashMap::default(),
             exchanges: HashMap::default(),
             forwarded: HashMap::default(),
+            unkept: Unkept::default(),
             wheel: Wheel::new(now.ms),
             dirty: VecDeque::new(),
             catching_up: VecDeque::new(),
@@ -182,6 +195,7 @@ impl Shard {
             wills: VecDeque::new(),
             publications: 0,
             pushes: 0,
+            recorded_bytes: 0,
             lists: Vec::new(),
             scratch: Vec::new(),
             spelling: String::new(),
@@ -209,6 +223,11 @@ impl Shard {
         self.pushes
     }
 
+    /// Bytes of publications for histories since the start: what reading a socket has caused, seen by the difference.
+    pub fn recorded_bytes(&self) -> u64 {
+        self.recorded_bytes
+    }
+
     /// The settings in force.
     pub fn settings(&self) -> &Arc<Settings> {
         &self.settings
@@ -231,7 +250,7 @@ impl Shard {
     }
 
     /// What is kept for clients, by name. All zero when the last one has left and time has passed.
-    pub fn holdings(&self) -> [(&'static str, usize); 9] {
+    pub fn holdings(&self) -> [(&'static str, usize); 10] {
         [
             ("sessions", self.sessions.len()),
             ("sockets", self.sockets.len()),
@@ -240,6 +259,7 @@ impl Shard {
             ("browsers", self.browsers.len()),
             ("exchanges", self.exchanges.len()),
             ("forwarded requests", self.forwarded.len()),
+            ("replies to what is not kept yet", self.unkept.len()),
             ("timers", self.wheel.len()),
             ("waiting writes and effects", self.dirty.len() + self.effects.len() + self.catching_up.len()),
         ]
@@ -273,6 +293,7 @@ impl Shard {
         match mail {
             Mail::Publication(publication) => self.publication_from_afar(&publication),
             Mail::Record(publication) => self.record_from_afar(&publication),
+            Mail::Kept(kept) => kept.into_iter().for_each(|kept| self.kept(kept)),
             Mail::Request(request) => {
                 self.request(now, *request);
             }

@@ -6,10 +6,11 @@ use bayeux::{BayeuxError, ChannelName, Message};
 
 use super::Shard;
 use super::deliver::rule_index;
-use super::effect::SessionKey;
+use super::effect::{Effect, Keep, SessionKey};
 use super::history::{Birth, Ring, RingKey};
 use super::hub::Heard;
 use super::replay::{Loss, Tail};
+use crate::keeper::record;
 use crate::settings::HistoryTerms;
 
 /// What one subscribe wants of the past, and what becomes of it.
@@ -200,7 +201,14 @@ impl Shard {
     fn ring_of(&mut self, channel: &str, terms: HistoryTerms) -> Option<RingKey> {
         let room = self.history_room();
         let shared = self.shared.clone();
-        shared.histories.open(Birth { channel, terms, room, now: self.now, entropy: &mut self.entropy })
+        let birth = Birth { channel, terms, room, now: self.now, entropy: &mut self.entropy };
+        let (ring, is_new) = shared.histories.open(birth)?;
+        if is_new && shared.is_durable {
+            // Its epoch is about to be told.
+            let record = shared.histories.with(ring, record::state)?;
+            self.effects.push(Effect::Keep(Keep { record, ticket: None }));
+        }
+        Some(ring)
     }
 
     /// Whether a session hears a channel by another subscription than this one.

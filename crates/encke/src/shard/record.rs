@@ -2,22 +2,27 @@
 //!
 //! ```text
 //!   publisher's shard ── Mail::Record ──▶ owner: ring, places ── Mail::Publication ──▶ shards with subscribers
+//!        ▲                                  │
+//!        └────────── Mail::Kept ── keeper ◀─┘ Effect::Keep, where histories survive the process
 //! ```
 //!
-//! So all subscribers see one order, whoever publishes where.
+//! So all subscribers see one order, whoever publishes where. Delivery waits for no disk; the reply to the publisher does
+//! ([`super::unkept`]).
 
 use super::Shard;
 use super::deliver::{Delivery, rule_index};
-use super::effect::{Effect, Mail, Publication, SessionKey};
+use super::effect::{Effect, Keep, Mail, Publication, SessionKey};
 use super::history::{Birth, Room};
 use super::ids::Id;
 use super::outbox::payloads;
+use crate::keeper::record;
 use crate::settings::HistoryTerms;
 
 impl Shard {
     /// Takes publications down, or has their owner do so.
     pub(super) fn record(&mut self, delivery: &Delivery<'_>, terms: HistoryTerms, except: Option<SessionKey>) {
         let owner = self.shared.histories.owner(delivery.channel.as_str());
+        self.recorded_bytes += delivery.frames.bytes() as u64;
         let except_id = self.id_of_session(except);
         if owner == self.index {
             return self.take_down(delivery, terms, except, except_id);
@@ -29,15 +34,21 @@ impl Shard {
     /// Publications of another shard for a channel of this one.
     pub(super) fn record_from_afar(&mut self, publication: &Publication) {
         let limits = self.limits.clone();
-        let Ok(channel) = bayeux::ChannelName::parse(&publication.channel, &limits) else { return };
+        let (messages, ticket) = (publication.messages, publication.ticket);
+        let Ok(channel) = bayeux::ChannelName::parse(&publication.channel, &limits) else {
+            return self.settle_ticket(ticket, false);
+        };
         let frames = self.arena.encoded(&publication.frames);
         let rule = rule_index(&self.settings.channels, channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));
-        let delivery = Delivery { channel, frames: &frames, messages: publication.messages, rule, position: None };
+        let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, ticket };
         match rule.and_then(|rule| self.settings.channels[rule].history()) {
             Some(terms) => self.take_down(&delivery, terms, except, publication.except),
-            // The settings have changed on the way.
-            None => self.hand_out(&delivery, except, publication.except),
+            // The settings have changed on the way: the channel has no history.
+            None => {
+                self.hand_out(&Delivery { ticket: None, ..delivery }, except, publication.except);
+                self.settle_ticket(ticket, true);
+            }
         }
     }
 
@@ -52,27 +63,31 @@ impl Shard {
         let (shared, room) = (self.shared.clone(), self.history_room());
         let birth =
             Birth { channel: delivery.channel.as_str(), terms, room, now: self.now, entropy: &mut self.entropy };
-        let position = {
+        let (position, keep) = {
             let bytes = frames.chunk.slice(frames.start, frames.end);
             // Each payload is an array of one message.
             let message = |payload| str::from_utf8(payload).unwrap_or_default();
-            let messages = payloads(&bytes).map(|payload| message(&payload[1..payload.len() - 1]));
-            shared.histories.append(birth, except_id, messages)
+            let messages = || payloads(&bytes).map(|payload| message(&payload[1..payload.len() - 1]));
+            let position = shared.histories.append(birth, except_id, messages());
+            let kept = position.as_ref().filter(|_| shared.is_durable);
+            let record = kept.map(|at| record::burst(delivery.channel.as_str(), at, except_id, messages()));
+            (position, record.map(|record| Keep { record, ticket: delivery.ticket }))
         };
-        if position.is_none() {
+        let is_refused = position.is_none();
+        if is_refused {
             self.metrics.history_refused.add(delivery.messages as usize);
         }
-        self.hand_out(&Delivery { position: position.as_ref(), ..*delivery }, except, except_id);
+        self.effects.extend(keep.map(Effect::Keep));
+        self.hand_out(&Delivery { position: position.as_ref(), ticket: None, ..*delivery }, except, except_id);
+        if is_refused {
+            self.settle_ticket(delivery.ticket, false);
+        }
         self.update_history_gauges();
     }
 
     /// How much this shard's rings may hold: its share of what the server may.
     pub(super) fn history_room(&self) -> Room {
-        let share = |all: usize| (all / self.shared.shards).max(1);
-        Room {
-            bytes_max: share(self.settings.history_bytes_max),
-            channels_max: share(self.settings.history_channels_max),
-        }
+        Room::of(&self.settings, self.shared.shards)
     }
 
     /// Lets go of what is too old.

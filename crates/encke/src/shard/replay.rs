@@ -340,24 +340,30 @@ impl Step {
             found.gap = true;
             tail.lose(ring.oldest() - 1);
         }
-        for (number, entry) in ring.from(tail.next) {
+        let mut is_done = true;
+        for entry in ring.from(tail.next) {
             let bytes = entry.text.len() + PLACE_BYTES_MAX;
             if bytes > self.message_bytes_max {
                 found.gap = true;
-                tail.lose(number);
+                tail.lose(entry.number);
                 continue;
             }
             if entry.except.as_deref() != Some(&self.own) {
                 if !self.takes(bytes) {
+                    is_done = false;
                     break;
                 }
                 self.taken_bytes += bytes;
                 self.taken_messages += 1;
                 found.texts.extend_from_slice(entry.text.as_bytes());
                 let (end, lost) = (found.texts.len(), tail.lost.take());
-                found.messages.push(FoundMessage { id: number, wall_ms: entry.wall_ms, end, lost });
+                found.messages.push(FoundMessage { id: entry.number, wall_ms: entry.wall_ms, end, lost });
             }
-            tail.next = number + 1;
+            tail.next = entry.number + 1;
+        }
+        if is_done {
+            // The numbers behind the last message may have jumped.
+            tail.next = ring.next();
         }
         tail.open = tail.next < ring.next() || tail.lost.is_some();
         found

@@ -48,7 +48,7 @@ impl Shard {
         self.process(&mut batch, &messages);
         self.spread();
         if !batch.held {
-            self.finish(batch, exchange, &transport);
+            self.finish_when_kept(batch, exchange, transport);
         }
         Taken::Here
     }
@@ -103,7 +103,7 @@ impl Shard {
     }
 
     /// Answers a request whose batch has been worked through.
-    fn finish(&mut self, batch: Batch, exchange: ExchangeId, transport: &HttpTransport) {
+    pub(super) fn finish(&mut self, batch: Batch, exchange: ExchangeId, transport: &HttpTransport) {
         // Callback-polling delivers with connects only; long-polling with every response, unless settings say otherwise.
         let anytime = *transport == HttpTransport::LongPolling && !self.settings.connect_deliver_only;
         let acknowledges = batch.session.is_some_and(|key| self.acknowledges(key));

@@ -25,6 +25,10 @@ pub struct Socket {
     /// Whether the kernel takes nothing at the moment.
     pub(super) blocked: bool,
     pub(super) dirty: bool,
+    /// Replies to its publications that are not kept yet.
+    pub(super) unkept: u32,
+    /// Replies that come after those: to its client's goodbye, after which that listens no more.
+    pub(super) last_words: Vec<u8>,
     /// When its client was heard last, in milliseconds.
     pub(super) heard_ms: u64,
     /// When it lost its session or was opened, in milliseconds.
@@ -75,6 +79,8 @@ impl Shard {
             phase: Phase::Open,
             blocked: false,
             dirty: false,
+            unkept: 0,
+            last_words: Vec::new(),
             heard_ms: now.ms,
             alone_ms: now.ms,
             armed_ms: u64::MAX,
@@ -119,6 +125,11 @@ impl Shard {
         if batch.session.and_then(|key| self.sessions.get(key)).is_none_or(|session| !session.subscriptions.is_empty())
         {
             self.spread();
+        }
+        if batch.parted
+            && let Some(socket) = self.socket_mut(key).filter(|socket| socket.unkept > 0)
+        {
+            socket.last_words.append(&mut batch.replies);
         }
         if !batch.replies.is_empty() {
             self.reply_on_socket(key, batch.session.filter(|_| batch.connected), &batch.replies);
@@ -284,7 +295,7 @@ impl Shard {
 
     /// Replies as one frame: after everything that waits already. With the messages of an acknowledging session, if they
     /// hold the reply to its `connect`.
-    fn reply_on_socket(&mut self, key: SocketKey, connect: Option<SessionKey>, replies: &[u8]) {
+    pub(super) fn reply_on_socket(&mut self, key: SocketKey, connect: Option<SessionKey>, replies: &[u8]) {
         let mut body = vec![b'['];
         let batch = connect.filter(|session| self.acknowledges(*session));
         if let Some(session) = batch {

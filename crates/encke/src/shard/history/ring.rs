@@ -1,4 +1,5 @@
-//! The latest messages of one channel. Each has its number; numbers follow each other without gaps.
+//! The latest messages of one channel, each with its number. Numbers grow. Mostly they follow each other; after an end of the
+//! server that was not clean they jump, and where the disk refused a message.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub struct Ring {
     /// When it lost its last message, in milliseconds, if it has none now.
     pub(super) empty_since_ms: u64,
     entries: VecDeque<Entry>,
+    /// Nothing from this number on has left it.
+    oldest: u64,
     /// The number of the next message.
     next: u64,
     bytes: usize,
@@ -26,6 +29,8 @@ pub struct Ring {
 /// A message that is kept.
 #[derive(Debug)]
 pub struct Entry {
+    /// Its number. [`Ring::append`] gives it one.
+    pub number: u64,
     /// The plain message: a JSON object.
     pub text: Box<str>,
     /// When it was published by the monotonic clock, in milliseconds.
@@ -53,6 +58,7 @@ impl Ring {
             terms,
             empty_since_ms: 0,
             entries: VecDeque::new(),
+            oldest: first,
             next: first,
             bytes: 0,
         }
@@ -73,9 +79,10 @@ impl Ring {
         self.next
     }
 
-    /// The number of the oldest message that is kept; of the next one where none is.
+    /// The lowest number from which on nothing has gone: that of the oldest message that is kept, or one below it where numbers jump,
+    /// or of the next message where none is.
     pub fn oldest(&self) -> u64 {
-        self.next - self.entries.len() as u64
+        self.oldest
     }
 
     /// Messages that are kept.
@@ -88,16 +95,36 @@ impl Ring {
         self.bytes
     }
 
-    /// The messages from this number on, or from the oldest, each with its number.
-    pub fn from(&self, number: u64) -> impl Iterator<Item = (u64, &Entry)> {
-        let skip = number.saturating_sub(self.oldest()).min(self.entries.len() as u64);
-        (self.oldest() + skip..).zip(self.entries.range(skip as usize..))
+    /// The messages from this number on, or from the oldest.
+    pub fn from(&self, number: u64) -> impl Iterator<Item = &Entry> {
+        let skip = self.entries.partition_point(|entry| entry.number < number);
+        self.entries.range(skip..)
     }
 
-    /// Adds a message. The oldest go, if the ring's own terms say so; never the new one.
-    pub fn append(&mut self, entry: Entry) {
-        self.bytes += entry.bytes();
+    /// Adds a message and gives it the next number. The oldest go, if the ring's own terms say so; never the new one.
+    pub fn append(&mut self, mut entry: Entry) {
+        entry.number = self.next;
         self.next += 1;
+        self.push(entry);
+    }
+
+    /// Adds a message of an earlier life of the process, which has its number. False if it does not follow what is there.
+    pub fn restore(&mut self, entry: Entry) -> bool {
+        let follows = entry.number >= self.next;
+        if follows {
+            self.next = entry.number + 1;
+            self.push(entry);
+        }
+        follows
+    }
+
+    /// The next message has this number, if it would have a lower one.
+    pub fn jump_to(&mut self, next: u64) {
+        self.next = self.next.max(next);
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.bytes += entry.bytes();
         self.entries.push_back(entry);
         let HistoryTerms { messages_max, bytes_max, .. } = self.terms;
         while self.entries.len() > 1 && (self.entries.len() > messages_max || self.bytes > bytes_max) {
@@ -109,6 +136,7 @@ impl Ring {
     pub fn drop_oldest(&mut self) {
         if let Some(entry) = self.entries.pop_front() {
             self.bytes -= entry.bytes();
+            self.oldest = entry.number + 1;
         }
         // A busy minute must not pin its memory for ever.
         if self.entries.capacity() > ENTRIES_KEPT && self.entries.len() < self.entries.capacity() / 4 {

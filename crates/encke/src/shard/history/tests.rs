@@ -25,11 +25,12 @@ fn append(histories: &Histories, channel: &str, ms: u64, text: &str) -> Position
 }
 
 fn open(histories: &Histories, channel: &str, room: Room) -> Option<RingKey> {
-    histories.open(Birth { channel, terms: TERMS, room, now: at(0), entropy: &mut kernel_entropy() })
+    let birth = Birth { channel, terms: TERMS, room, now: at(0), entropy: &mut kernel_entropy() };
+    histories.open(birth).map(|(ring, _)| ring)
 }
 
 fn texts(histories: &Histories, key: RingKey, from: u64) -> Vec<String> {
-    histories.with(key, |ring| ring.from(from).map(|(_, entry)| entry.text.to_string()).collect()).expect("a ring")
+    histories.with(key, |ring| ring.from(from).map(|entry| entry.text.to_string()).collect()).expect("a ring")
 }
 
 #[test]

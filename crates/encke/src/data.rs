@@ -1,0 +1,105 @@
+//! The directory that keeps things over a restart: opened once, before the shards run, and held until they have ended.
+//!
+//! `history/` in it is the log of the histories. Its lock stands for the whole directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use journal::{Directory, Opened};
+use tokio::sync::mpsc;
+
+use crate::keeper::{Keeper, KeeperError, KeeperTerms, Recovered, Recovery};
+use crate::net::keeper::{self, Inbox};
+use crate::net::node::Parcel;
+use crate::server::StartError;
+use crate::settings::Settings;
+use crate::shard::history::Room;
+use crate::shard::{Metrics, Now, Shared, kernel_entropy};
+
+/// A data directory that was opened: what it held is in the histories. Nobody else gets it while this lives.
+pub(crate) struct Data {
+    path: PathBuf,
+    keeper: Keeper<Directory>,
+}
+
+/// A data directory in use: its keeper runs.
+pub(crate) struct DataInUse {
+    path: PathBuf,
+    keeper: JoinHandle<Keeper<Directory>>,
+}
+
+impl Data {
+    /// Opens the directory that the settings name, or makes it, and brings the histories back. None if they name none.
+    ///
+    /// # Errors
+    /// When it cannot be used, another process has it, or what is in it is damaged.
+    pub(crate) fn open(settings: &Settings, shared: &mut Shared, now: Now) -> Result<Option<Data>, StartError> {
+        if settings.data.is_empty() {
+            return Ok(None);
+        }
+        let began = Instant::now();
+        let path = PathBuf::from(&settings.data);
+        let directory = Directory::open(path.join(HISTORY));
+        let directory = directory.map_err(|error| StartError::Data { path: path.clone(), error })?;
+        let mut salt = [0; 8];
+        kernel_entropy()(&mut salt);
+        let mut recovery = Recovery::new(settings, now);
+        let terms = KeeperTerms::new(settings);
+        let (keeper, opened) = Keeper::open(directory, terms, u64::from_le_bytes(salt), &mut recovery)?;
+        let recovered = recovery.restore(&shared.histories, Room::of(settings, shared.shards));
+        shared.is_durable = true;
+        tell(&path, &opened, &recovered, began);
+        Ok(Some(Data { path, keeper }))
+    }
+
+    /// Starts the keeper's thread.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub(crate) fn start(
+        self,
+        shared: &Arc<Shared>,
+        mailboxes: &[mpsc::Sender<Parcel>],
+        metrics: &Arc<Metrics>,
+    ) -> Result<(Inbox, DataInUse), StartError> {
+        let started = keeper::start(self.keeper, shared.clone(), mailboxes.to_vec(), metrics.clone());
+        let (inbox, keeper) = started.map_err(StartError::Thread)?;
+        Ok((inbox, DataInUse { path: self.path, keeper }))
+    }
+}
+
+impl DataInUse {
+    /// Waits until everything is written; the shards have ended before. The directory is held until what this returns is dropped.
+    pub(crate) fn close(self) -> Option<Data> {
+        match self.keeper.join() {
+            Ok(keeper) => Some(Data { path: self.path, keeper }),
+            Err(_) => {
+                tracing::error!("the keeper of the histories ended with a panic");
+                None
+            }
+        }
+    }
+}
+
+fn tell(path: &Path, opened: &Opened, recovered: &Recovered, began: Instant) {
+    for cut in &opened.cut {
+        tracing::warn!("{cut}");
+    }
+    for stranger in &opened.strangers {
+        tracing::warn!(file = %stranger.display(), "not a file of the histories; left alone");
+    }
+    let Recovered { channels, messages, is_clean } = recovered;
+    let took_ms = began.elapsed().as_millis() as u64;
+    tracing::info!(data = %path.display(), channels, messages, is_clean, took_ms, "histories recovered");
+}
+
+impl From<KeeperError> for StartError {
+    fn from(error: KeeperError) -> StartError {
+        StartError::History(error)
+    }
+}
+
+/// The log of the histories in the data directory.
+const HISTORY: &str = "history";

@@ -1,0 +1,200 @@
+//! The keeper's thread: histories reach the disk there, so that no shard waits for one.
+//!
+//! ```text
+//!   shards ── Inbox ──▶ keeper: a group of records, one commit ──▶ Mail::Kept to the shards whose publishers wait
+//! ```
+//!
+//! The inbox is bounded by bytes. While it is full, WebSockets whose last messages were for histories are not read; what comes all the
+//! same, by requests, is refused when it is twice as full. It ends when the last shard has left.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use journal::Directory;
+use tokio::sync::mpsc as mailbox;
+
+use super::node::Parcel;
+use crate::keeper::Keeper;
+use crate::shard::{Keep, Kept, Mail, Metrics, Shared};
+
+/// What shards tell the keeper.
+enum Post {
+    Keep(Keep),
+    /// A shard has ended, in order.
+    Leaving,
+}
+
+/// Where shards put what is to be kept.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    posts: Sender<Post>,
+    backlog: Arc<Backlog>,
+}
+
+/// What has no answer yet.
+#[derive(Default)]
+struct Backlog {
+    bytes: AtomicUsize,
+    /// Something was refused, and the keeper does not know.
+    has_refused: AtomicBool,
+}
+
+/// The thread's own things.
+struct Desk {
+    keeper: Keeper<Directory>,
+    shared: Arc<Shared>,
+    mailboxes: Vec<mailbox::Sender<Parcel>>,
+    metrics: Arc<Metrics>,
+    posts: Receiver<Post>,
+    backlog: Arc<Backlog>,
+    /// What a full mailbox did not take, by shard.
+    late: Vec<Vec<Kept>>,
+    /// Shards that have ended in order.
+    left: usize,
+    start: Instant,
+}
+
+/// Starts the thread, which gives the keeper back when it ends: as long as somebody has that, nobody else gets the directory.
+///
+/// # Errors
+/// When no thread can be had.
+pub(crate) fn start(
+    keeper: Keeper<Directory>,
+    shared: Arc<Shared>,
+    mailboxes: Vec<mailbox::Sender<Parcel>>,
+    metrics: Arc<Metrics>,
+) -> io::Result<(Inbox, JoinHandle<Keeper<Directory>>)> {
+    let (sender, posts) = mpsc::channel();
+    let backlog = Arc::<Backlog>::default();
+    let late = vec![Vec::new(); mailboxes.len()];
+    let inbox = Inbox { posts: sender, backlog: backlog.clone() };
+    let start = Instant::now();
+    let desk = Desk { keeper, shared, mailboxes, metrics, posts, backlog, late, left: 0, start };
+    let thread = std::thread::Builder::new().name("keeper".into()).spawn(move || desk.run())?;
+    Ok((inbox, thread))
+}
+
+impl Inbox {
+    /// Hands something over; gives it back if too much waits already, or nobody is there any more.
+    pub(crate) fn put(&self, keep: Keep) -> Result<(), Keep> {
+        let bytes = cost(keep.record.len());
+        if self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > 2 * BACKLOG_BYTES_MAX {
+            self.backlog.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.backlog.has_refused.store(true, Ordering::Relaxed);
+            return Err(keep);
+        }
+        self.posts.send(Post::Keep(keep)).map_err(|mpsc::SendError(post)| match post {
+            Post::Keep(keep) => keep,
+            Post::Leaving => Keep { record: Vec::new(), ticket: None },
+        })
+    }
+
+    /// Whether publishers have to wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.backlog.bytes.load(Ordering::Relaxed) > BACKLOG_BYTES_MAX
+    }
+
+    /// A shard has ended in order, and has nothing more to say.
+    pub(crate) fn leave(self) {
+        let _gone = self.posts.send(Post::Leaving);
+    }
+}
+
+impl Desk {
+    fn run(mut self) -> Keeper<Directory> {
+        while self.receive() {
+            if self.backlog.has_refused.swap(false, Ordering::Relaxed) {
+                self.keeper.missed();
+            }
+            self.keeper.commit(self.now_ms(), &self.shared.histories);
+            self.hand_out();
+        }
+        // A shard that ended with a panic may have given numbers that are not here.
+        if self.left == self.mailboxes.len() && !self.keeper.close(&self.shared.histories) {
+            tracing::warn!("histories on disk are not complete: the next start leaves out some numbers");
+        }
+        self.hand_out();
+        self.keeper
+    }
+
+    /// Waits for something to do, and takes what is there. False when nobody can send anything any more.
+    fn receive(&mut self) -> bool {
+        let now_ms = self.now_ms();
+        let retry_ms = self.late.iter().any(|late| !late.is_empty()).then_some(now_ms + LATE_RETRY_MS);
+        let due_ms = [self.keeper.due_ms(), retry_ms].into_iter().flatten().min();
+        let first = match due_ms {
+            None => self.posts.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due_ms) => self.posts.recv_timeout(Duration::from_millis(due_ms.saturating_sub(now_ms))),
+        };
+        let mut post = match first {
+            Ok(post) => post,
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        };
+        let mut bytes = 0;
+        loop {
+            match post {
+                Post::Keep(keep) => {
+                    bytes += keep.record.len();
+                    self.keeper.take(keep);
+                }
+                Post::Leaving => self.left += 1,
+            }
+            if bytes > GROUP_BYTES_MAX {
+                return true;
+            }
+            post = match self.posts.try_recv() {
+                Ok(post) => post,
+                // The next call ends it.
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return true,
+            };
+        }
+    }
+
+    /// Sends the answers to the shards whose publishers wait.
+    fn hand_out(&mut self) {
+        for answer in self.keeper.answers() {
+            self.backlog.bytes.fetch_sub(cost(answer.bytes), Ordering::Relaxed);
+            if let Some(ticket) = answer.ticket
+                && let Some(late) = self.late.get_mut(usize::from(ticket.shard))
+            {
+                late.push(Kept { number: ticket.number, is_kept: answer.is_kept });
+            }
+        }
+        for (late, mailbox) in self.late.iter_mut().zip(&self.mailboxes).filter(|(late, _)| !late.is_empty()) {
+            let parcel = Parcel::Mail(Mail::Kept(std::mem::take(late)));
+            if let Err(mailbox::error::TrySendError::Full(Parcel::Mail(Mail::Kept(kept)))) = mailbox.try_send(parcel) {
+                *late = kept;
+            }
+        }
+        let (metrics, figures) = (&self.metrics, self.keeper.figures());
+        metrics.keeper_backlog_bytes.set(self.backlog.bytes.load(Ordering::Relaxed));
+        metrics.keeper_records.set(figures.kept as usize);
+        metrics.keeper_refused.set(figures.refused as usize);
+        metrics.keeper_commits.set(figures.commits as usize);
+        metrics.keeper_failures.set(figures.failures as usize);
+        metrics.keeper_passes.set(figures.passes as usize);
+        metrics.journal_bytes.set(figures.bytes as usize);
+        metrics.journal_segments.set(figures.segments);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+}
+
+/// What a record costs while it waits, in bytes: the reply that waits for it, too.
+fn cost(bytes: usize) -> usize {
+    bytes + 256
+}
+
+/// How much may have no answer yet before publishers are made to wait, in bytes: well below what the log holds in memory.
+const BACKLOG_BYTES_MAX: usize = 8 << 20;
+/// How much is taken before it is committed, in bytes.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+/// Pause before a full mailbox is tried again, in milliseconds.
+const LATE_RETRY_MS: u64 = 1;

@@ -1,0 +1,270 @@
+//! Replies to publications that are not kept yet: where histories survive the process, the reply says that the message will, too.
+//!
+//! Publications that follow each other on one channel wait for one ticket. On a WebSocket their replies leave by themselves when it
+//! is settled, together; clients match them by id. Over HTTP the whole response waits, and has its replies in order. A request that
+//! holds a connect, too, is answered without; there the reply waits in the session's outbox.
+//!
+//! What waits here is bounded by the bytes that the keeper has not answered yet.
+
+use std::collections::HashMap;
+
+use bayeux::{BayeuxError, ChannelName, Message, Reply};
+use foldhash::fast::RandomState;
+use slab::Slab;
+use smallvec::SmallVec;
+use websocket::Opcode;
+
+use super::Shard;
+use super::batch::{Batch, Via};
+use super::deliver::rule_index;
+use super::effect::{Effect, ExchangeId, HttpTransport, Kept, Mail, SocketKey, Ticket};
+use super::ids::Id;
+
+/// The replies of one shard that wait.
+#[derive(Default)]
+pub(super) struct Unkept {
+    tickets: u64,
+    waiting: HashMap<u64, Waiting, RandomState>,
+    late: Slab<Late>,
+    replies: usize,
+}
+
+/// Which of the requests with late replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LateKey(usize);
+
+/// What waits for one ticket.
+struct Waiting {
+    channel: Box<str>,
+    replies: SmallVec<[(Option<bayeux::Id<'static>>, To); 1]>,
+}
+
+/// Where a reply goes.
+#[derive(Clone, Copy)]
+enum To {
+    Socket(SocketKey),
+    /// The n-th late reply of a request.
+    Request(LateKey, usize),
+}
+
+/// A request with late replies.
+struct Late {
+    replies: Vec<LateReply>,
+    missing: usize,
+    fate: Fate,
+}
+
+struct LateReply {
+    /// Where among the other replies it stands, in bytes.
+    at: usize,
+    /// Empty until it is known.
+    text: Vec<u8>,
+}
+
+/// What becomes of a request with late replies.
+enum Fate {
+    /// It is being worked through.
+    Open,
+    /// It is answered when the last of them is there.
+    HeldBack(Box<(Batch, ExchangeId, HttpTransport)>),
+    /// It was answered without: they go to the session.
+    Answered(Option<Id>),
+}
+
+impl Unkept {
+    /// Replies that wait.
+    pub(super) fn len(&self) -> usize {
+        self.replies
+    }
+}
+
+impl Shard {
+    /// What replies to publications on a channel wait for; None where nothing is kept, or nothing survives the process.
+    pub(super) fn ticket(&mut self, channel: ChannelName<'_>) -> Option<Ticket> {
+        if !self.shared.is_durable || channel.is_pattern() {
+            return None;
+        }
+        let rule = rule_index(&self.settings.channels, channel)?;
+        self.settings.channels[rule].history()?;
+        self.unkept.tickets += 1;
+        Some(Ticket { shard: self.index as u16, number: self.unkept.tickets })
+    }
+
+    /// Lets the reply to a publication wait for its ticket.
+    pub(super) fn accept_later(&mut self, batch: &mut Batch, message: &Message<'_>, ticket: Ticket) {
+        let to = match batch.via {
+            Via::Socket(socket) => {
+                if let Some(socket) = self.socket_mut(socket) {
+                    socket.unkept += 1;
+                }
+                To::Socket(socket)
+            }
+            Via::Http { .. } => {
+                let late = &mut self.unkept.late;
+                let open = || Late { replies: Vec::new(), missing: 0, fate: Fate::Open };
+                let LateKey(index) = *batch.late.get_or_insert_with(|| LateKey(late.insert(open())));
+                let late = &mut late[index];
+                late.replies.push(LateReply { at: batch.replies.len(), text: Vec::new() });
+                late.missing += 1;
+                To::Request(LateKey(index), late.replies.len() - 1)
+            }
+        };
+        let waiting = self.unkept.waiting.entry(ticket.number).or_insert_with(|| Waiting {
+            channel: message.channel.as_deref().unwrap_or_default().into(),
+            replies: SmallVec::new(),
+        });
+        waiting.replies.push((message.id.clone().map(bayeux::Id::into_owned), to));
+        self.unkept.replies += 1;
+        self.metrics.replies_waiting.set(self.unkept.replies);
+    }
+
+    /// Answers a request whose batch has been worked through: now, or when all that it published is kept.
+    pub(super) fn finish_when_kept(&mut self, mut batch: Batch, exchange: ExchangeId, transport: HttpTransport) {
+        let Some(key) = batch.late else { return self.finish(batch, exchange, &transport) };
+        let session = batch.session.and_then(|key| self.sessions.get(key)).map(|session| session.id);
+        let Some(late) = self.unkept.late.get_mut(key.0) else { return };
+        if batch.connected && late.missing > 0 {
+            // A client that waits for its connect must not wait for a disk.
+            late.fate = Fate::Answered(session);
+            batch.replies = merge(&batch.replies, &late.replies);
+            self.finish(batch, exchange, &transport);
+        } else {
+            late.fate = Fate::HeldBack(Box::new((batch, exchange, transport)));
+            self.finish_late(key);
+        }
+    }
+
+    /// Tells the shard of a ticket, which may be this one, what became of it.
+    pub(super) fn settle_ticket(&mut self, ticket: Option<Ticket>, is_kept: bool) {
+        let Some(ticket) = ticket else { return };
+        let kept = Kept { number: ticket.number, is_kept };
+        if usize::from(ticket.shard) == self.index {
+            self.kept(kept);
+        } else {
+            self.effects.push(Effect::Mail(usize::from(ticket.shard), Mail::Kept(vec![kept])));
+        }
+    }
+
+    /// A ticket is settled: the replies that wait for it leave.
+    pub(super) fn kept(&mut self, kept: Kept) {
+        let Some(Waiting { channel, replies }) = self.unkept.waiting.remove(&kept.number) else { return };
+        self.unkept.replies -= replies.len();
+        self.metrics.replies_waiting.set(self.unkept.replies);
+        if !kept.is_kept {
+            self.metrics.errors.add(replies.len());
+            tracing::debug!(channel, messages = replies.len(), "publications were delivered, but not kept");
+        }
+        let timestamp = self.timestamp();
+        let error = BayeuxError::not_kept(&channel);
+        let mut on_socket: Option<(SocketKey, Vec<u8>, u32)> = None;
+        for (id, to) in replies {
+            let reply = Reply {
+                id: id.as_ref(),
+                successful: Some(kept.is_kept),
+                error: (!kept.is_kept).then_some(&error),
+                timestamp: timestamp.as_deref().filter(|_| kept.is_kept),
+                ..Reply::new(&channel)
+            };
+            match to {
+                To::Request(key, index) => {
+                    let mut text = Vec::with_capacity(128);
+                    reply.write(&mut text);
+                    self.late_reply(key, index, text);
+                }
+                To::Socket(socket) => {
+                    if on_socket.as_ref().is_some_and(|(other, ..)| *other != socket) {
+                        self.late_on_socket(on_socket.take());
+                    }
+                    let (_, text, count) = on_socket.get_or_insert_with(|| (socket, Vec::with_capacity(128), 0));
+                    if *count > 0 {
+                        text.push(b',');
+                    }
+                    reply.write(text);
+                    *count += 1;
+                }
+            }
+        }
+        self.late_on_socket(on_socket);
+    }
+
+    fn late_on_socket(&mut self, replies: Option<(SocketKey, Vec<u8>, u32)>) {
+        let Some((key, replies, count)) = replies else { return };
+        let Some(socket) = self.socket_mut(key) else { return };
+        socket.unkept -= count;
+        let last_words = if socket.unkept == 0 { std::mem::take(&mut socket.last_words) } else { Vec::new() };
+        self.reply_on_socket(key, None, &replies);
+        if !last_words.is_empty() {
+            self.reply_on_socket(key, None, &last_words);
+        }
+    }
+
+    fn late_reply(&mut self, key: LateKey, index: usize, text: Vec<u8>) {
+        let Some(late) = self.unkept.late.get_mut(key.0) else { return };
+        late.missing -= 1;
+        let is_last = late.missing == 0;
+        match &late.fate {
+            Fate::Answered(session) => {
+                let session = *session;
+                if is_last {
+                    self.unkept.late.remove(key.0);
+                }
+                let frames = self.own.frame(Opcode::Text, text.len() + 2, |out| {
+                    [b"[", &text[..], b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
+                });
+                if let Some(session) = session.and_then(|id| self.sessions.find(&id)) {
+                    self.deliver_to(session, &frames, None);
+                }
+            }
+            _ => {
+                late.replies[index].text = text;
+                self.finish_late(key);
+            }
+        }
+    }
+
+    /// Answers a request that was held back, if nothing is missing any more.
+    fn finish_late(&mut self, key: LateKey) {
+        let is_ready = |late: &&mut Late| late.missing == 0 && matches!(late.fate, Fate::HeldBack(_));
+        if self.unkept.late.get_mut(key.0).as_ref().is_none_or(|late| !is_ready(late)) {
+            return;
+        }
+        let late = self.unkept.late.remove(key.0);
+        let Fate::HeldBack(held_back) = late.fate else { return };
+        let (mut batch, exchange, transport) = *held_back;
+        batch.replies = merge(&batch.replies, &late.replies);
+        self.finish(batch, exchange, &transport);
+    }
+}
+
+/// Puts late replies where they belong among the others, which have commas between.
+fn merge(others: &[u8], late: &[LateReply]) -> Vec<u8> {
+    let mut merged = Vec::with_capacity(others.len() + late.iter().map(|late| late.text.len() + 1).sum::<usize>());
+    let mut add = |part: &[u8]| {
+        let part = part.strip_prefix(b",").unwrap_or(part);
+        if !merged.is_empty() && !part.is_empty() {
+            merged.push(b',');
+        }
+        merged.extend_from_slice(part);
+    };
+    let mut from = 0;
+    for late in late {
+        add(&others[from..late.at]);
+        add(&late.text);
+        from = late.at;
+    }
+    add(&others[from..]);
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_replies_stand_where_they_would_have_stood() {
+        let late = |at: usize, text: &str| LateReply { at, text: text.into() };
+        let text = |others: &str, late: &[LateReply]| String::from_utf8(merge(others.as_bytes(), late)).expect("text");
+        assert_eq!(text("", &[late(0, "{1}"), late(0, "{2}")]), "{1},{2}");
+        assert_eq!(text("{a},{b}", &[late(0, "{1}"), late(3, "{2}"), late(7, "{3}")]), "{1},{a},{2},{b},{3}");
+    }
+}
