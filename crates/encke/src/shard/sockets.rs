@@ -122,8 +122,8 @@ impl Shard {
         let mut batch = Batch::new(Via::Socket(key), &messages, session);
         self.process(&mut batch, &messages);
         // Its own messages come before the replies.
-        if batch.session.and_then(|key| self.sessions.get(key)).is_none_or(|session| !session.subscriptions.is_empty())
-        {
+        let session = batch.session.and_then(|key| self.sessions.get(key));
+        if !batch.replies.is_empty() && session.is_none_or(|session| !session.subscriptions.is_empty()) {
             self.spread();
         }
         if batch.parted

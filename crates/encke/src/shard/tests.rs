@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::*;
 use crate::{NoApplication, Service};
 
-const NOW: Now = Now { ms: 1_000, wall_ms: 1_700_000_000_000 };
+pub(super) const NOW: Now = Now { ms: 1_000, wall_ms: 1_700_000_000_000 };
 
 /// A shard, and a kernel that takes so many bytes of each socket.
-struct Rig {
-    shard: Shard,
+pub(super) struct Rig {
+    pub(super) shard: Shard,
     kernel: FakeKernel,
     exchanges: u64,
 }
@@ -33,13 +33,17 @@ impl Wire for FakeKernel {
 
 impl Rig {
     fn new(shards: usize, settings: Settings, application: Box<dyn Application>) -> Rig {
-        let shared = Arc::new(Shared::new(shards, application));
+        Rig::with(Shared::new(shards, application), settings)
+    }
+
+    pub(super) fn with(shared: Shared, settings: Settings) -> Rig {
+        let shared = Arc::new(shared);
         let shard = Shard::new(0, shared, Arc::new(settings), kernel_entropy(), NOW);
         Rig { shard, kernel: FakeKernel { room: usize::MAX / 2, ..FakeKernel::default() }, exchanges: 0 }
     }
 
     /// A socket with a session that subscribes to `/a`.
-    fn socket(&mut self) -> (SocketKey, String) {
+    pub(super) fn socket(&mut self) -> (SocketKey, String) {
         let key = self.shard.socket_opened(NOW, None);
         self.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
         let client = member_of(&self.flushed(key), "clientId");
@@ -49,19 +53,19 @@ impl Rig {
         (key, client)
     }
 
-    fn subscribe(&mut self, key: SocketKey, client: &str) {
+    pub(super) fn subscribe(&mut self, key: SocketKey, client: &str) {
         let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a"}}"#);
         self.shard.socket_text(NOW, key, &text);
     }
 
     /// Flushes; the text of what the kernel took of this socket.
-    fn flushed(&mut self, key: SocketKey) -> String {
+    pub(super) fn flushed(&mut self, key: SocketKey) -> String {
         self.shard.flush(NOW, &mut self.kernel, &mut || false);
         String::from_utf8_lossy(&self.kernel.taken.remove(&key).unwrap_or_default()).into_owned()
     }
 
     /// Sends a request; its number.
-    fn request(&mut self, body: String) -> ExchangeId {
+    pub(super) fn request(&mut self, body: String) -> ExchangeId {
         self.exchanges += 1;
         let exchange = ExchangeId { shard: 0, number: self.exchanges };
         let transport = HttpTransport::LongPolling;

@@ -257,14 +257,4 @@ fn merge(others: &[u8], late: &[LateReply]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn late_replies_stand_where_they_would_have_stood() {
-        let late = |at: usize, text: &str| LateReply { at, text: text.into() };
-        let text = |others: &str, late: &[LateReply]| String::from_utf8(merge(others.as_bytes(), late)).expect("text");
-        assert_eq!(text("", &[late(0, "{1}"), late(0, "{2}")]), "{1},{2}");
-        assert_eq!(text("{a},{b}", &[late(0, "{1}"), late(3, "{2}"), late(7, "{3}")]), "{1},{a},{2},{b},{3}");
-    }
-}
+mod tests;

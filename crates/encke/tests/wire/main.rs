@@ -7,6 +7,7 @@ mod ack;
 mod bayeux_messages;
 mod channel_names;
 mod common;
+mod durable;
 mod files;
 mod http_requests;
 mod jsonp;

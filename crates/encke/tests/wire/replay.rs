@@ -1,6 +1,6 @@
 //! History and the replay extension on the wire, and clients that ask for strange positions (row 26 of `docs/bad-input.md`).
 
-mod client;
+pub mod client;
 
 use std::collections::BTreeMap;
 

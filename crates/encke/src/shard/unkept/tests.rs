@@ -1,0 +1,168 @@
+use super::*;
+use crate::NoApplication;
+use crate::settings::{ChannelRule, Settings};
+use crate::shard::tests::{NOW, Rig};
+use crate::shard::{Keep, Shared};
+
+/// A shard whose histories of `/a` and `/b` survive the process. Nobody keeps anything by itself.
+fn rig() -> Rig {
+    let rule = |pattern: &str| ChannelRule { pattern: pattern.into(), history_messages: 10, ..ChannelRule::default() };
+    let settings = Settings { channels: vec![rule("/a"), rule("/b")], history_channels_max: 2, ..Settings::default() };
+    let mut shared = Shared::new(1, Box::new(NoApplication));
+    shared.is_durable = true;
+    Rig::with(shared, settings)
+}
+
+/// What a shard wants kept, and the responses it gives.
+fn effects(rig: &mut Rig) -> (Vec<Keep>, Vec<String>) {
+    let (mut keeps, mut responses) = (Vec::new(), Vec::new());
+    for effect in rig.shard.take_effects() {
+        match effect {
+            Effect::Keep(keep) => keeps.push(keep),
+            Effect::Respond(_, response) => responses.push(String::from_utf8_lossy(&response.body).into_owned()),
+            _ => {}
+        }
+    }
+    (keeps, responses)
+}
+
+fn settle(rig: &mut Rig, keep: &Keep, is_kept: bool) {
+    let ticket = keep.ticket.expect("somebody waits");
+    rig.shard.mail(NOW, Mail::Kept(vec![Kept { number: ticket.number, is_kept }]));
+}
+
+fn publication(client: &str, channel: &str, id: &str) -> String {
+    format!(r#"{{"channel":"{channel}","clientId":"{client}","id":"{id}","data":1}}"#)
+}
+
+#[test]
+fn messages_are_delivered_at_once_and_their_replies_come_together_when_they_are_kept() {
+    let mut rig = rig();
+    let (subscriber, _) = rig.socket();
+    let (socket, client) = rig.socket();
+    for id in ["1", "2"] {
+        rig.shard.socket_text(NOW, socket, &publication(&client, "/a", id));
+    }
+    let (keeps, _) = effects(&mut rig);
+    assert_eq!(rig.flushed(subscriber).matches("\"data\":1").count(), 2, "nobody waits for a disk");
+    assert!(!rig.flushed(socket).contains("successful"));
+    let messages: Vec<_> = keeps.iter().filter(|keep| keep.ticket.is_some()).collect();
+    assert_eq!(messages.len(), 1, "one burst, one record");
+    settle(&mut rig, messages[0], true);
+    let replies = rig.flushed(socket);
+    assert!(
+        replies
+            .contains(r#"[{"channel":"/a","id":"1","successful":true},{"channel":"/a","id":"2","successful":true}]"#)
+    );
+    assert_eq!(rig.shard.holdings()[7], ("replies to what is not kept yet", 0));
+}
+
+#[test]
+fn what_is_not_kept_is_said_to_its_publisher() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    rig.shard.socket_text(NOW, socket, &publication(&client, "/a", "1"));
+    let (keeps, _) = effects(&mut rig);
+    settle(&mut rig, &keeps[keeps.len() - 1], false);
+    assert!(rig.flushed(socket).contains(r#""successful":false,"error":"507:/a:history_not_kept""#));
+}
+
+#[test]
+fn a_channel_that_has_no_room_for_a_history_says_so_at_once() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    let settings = rig.shard.settings().as_ref().clone();
+    rig.shard.socket_text(NOW, socket, &publication(&client, "/a", "1"));
+    rig.shard.mail(NOW, Mail::Settings(Settings { history_channels_max: 1, ..settings }.into()));
+    rig.shard.socket_text(NOW, socket, &publication(&client, "/b", "2"));
+    effects(&mut rig);
+    let replies = rig.flushed(socket);
+    assert!(replies.contains("507:/b:history_not_kept") && !replies.contains("\"id\":\"1\",\"succ"), "{replies}");
+}
+
+#[test]
+fn a_request_waits_for_all_that_it_published_and_has_its_replies_in_order() {
+    let mut rig = rig();
+    let (_, client) = rig.socket();
+    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","id":"2","subscription":"/c"}}"#);
+    let messages =
+        [publication(&client, "/a", "1"), subscribe, publication(&client, "/b", "3"), publication(&client, "/c", "4")];
+    rig.request(format!("[{}]", messages.join(",")));
+    let (keeps, responses) = effects(&mut rig);
+    assert_eq!((keeps.len(), responses.len()), (2, 0));
+    settle(&mut rig, &keeps[1], false);
+    assert_eq!(effects(&mut rig).1.len(), 0);
+    settle(&mut rig, &keeps[0], true);
+    let response = effects(&mut rig).1.remove(0);
+    let ids: Vec<_> = response.match_indices("\"id\":\"").map(|(at, text)| &response[at + text.len()..][..1]).collect();
+    assert_eq!(ids, ["1", "2", "3", "4"], "{response}");
+    assert_eq!(response.matches("\"successful\":true").count(), 3, "{response}");
+}
+
+#[test]
+fn a_connect_beside_a_publication_is_answered_at_once_and_the_reply_comes_later() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    rig.shard.socket_closed(NOW, socket);
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","id":"9"}}"#);
+    rig.request(format!("[{},{connect}]", publication(&client, "/b", "1")));
+    let (keeps, responses) = effects(&mut rig);
+    assert!(responses[0].contains("\"id\":\"9\"") && !responses[0].contains("\"id\":\"1\""), "{responses:?}");
+    settle(&mut rig, &keeps[0], true);
+    rig.request(format!("[{connect}]"));
+    rig.flushed(socket);
+    let response = effects(&mut rig).1.remove(0);
+    assert!(response.contains(r#"{"channel":"/b","id":"1","successful":true}"#), "{response}");
+}
+
+#[test]
+fn a_goodbye_is_answered_after_what_was_published_before_it() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    rig.shard.socket_text(NOW, socket, &publication(&client, "/b", "1"));
+    rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}","id":"2"}}"#));
+    let (keeps, _) = effects(&mut rig);
+    assert_eq!(rig.flushed(socket), "");
+    settle(&mut rig, &keeps[0], true);
+    let said = rig.flushed(socket);
+    let at = |id: &str| said.find(id).unwrap_or_else(|| panic!("{id} in {said}"));
+    assert!(at("\"id\":\"1\"") < at("\"id\":\"2\""));
+}
+
+#[test]
+fn who_has_gone_before_the_reply_costs_nothing() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    rig.shard.socket_text(NOW, socket, &publication(&client, "/a", "1"));
+    let exchange = rig.request(format!("[{}]", publication(&client, "/b", "2")));
+    let (keeps, _) = effects(&mut rig);
+    rig.shard.socket_closed(NOW, socket);
+    rig.shard.abandoned(NOW, exchange);
+    keeps.iter().filter(|keep| keep.ticket.is_some()).for_each(|keep| settle(&mut rig, keep, true));
+    assert_eq!(rig.shard.holdings()[7].1, 0);
+    assert!(rig.shard.unkept.late.is_empty());
+}
+
+#[test]
+fn an_empty_history_whose_place_is_told_is_kept_too() {
+    let mut rig = rig();
+    let key = rig.shard.socket_opened(NOW, None);
+    let text = r#"{"channel":"/meta/handshake","version":"1.0","ext":{"replay":true}}"#;
+    rig.shard.socket_text(NOW, key, text);
+    let said = rig.flushed(key);
+    let client = said.split("\"clientId\":\"").nth(1).expect("an id").split('"').next().expect("an id").to_string();
+    rig.subscribe(key, &client);
+    let (keeps, _) = effects(&mut rig);
+    assert_eq!((keeps.len(), keeps[0].ticket), (1, None));
+    rig.subscribe(key, &client);
+    assert!(effects(&mut rig).0.is_empty());
+}
+
+#[test]
+fn late_replies_stand_where_they_would_have_stood() {
+    let late = |at: usize, text: &str| LateReply { at, text: text.into() };
+    let text = |others: &str, late: &[LateReply]| String::from_utf8(merge(others.as_bytes(), late)).expect("text");
+    assert_eq!(text("", &[late(0, "{1}"), late(0, "{2}")]), "{1},{2}");
+    assert_eq!(text("{a},{b}", &[late(0, "{1}"), late(3, "{2}"), late(7, "{3}")]), "{1},{a},{2},{b},{3}");
+    assert_eq!(text("{a}", &[late(0, ""), late(3, "{2}")]), "{a},{2}");
+}

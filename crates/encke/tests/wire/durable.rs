@@ -1,0 +1,312 @@
+//! Histories that survive the server: what comes back, what a publisher's reply means, and what is said when a directory is of no use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use encke::{ChannelRule, HistoryCommit, Server, Settings};
+use serde_json::{Value, json};
+
+use crate::common::{Poller, TestServer, reply, settings};
+use crate::replay::client::{Client, OPEN, kept, publish, wait_kept, with};
+
+/// A directory of its own that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("encke-durable-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    /// What would be there if the process ended right now.
+    fn image(&self) -> Folder {
+        let copy = Folder::new();
+        let history = copy.0.join("history");
+        fs::create_dir_all(&history).expect("a folder");
+        for entry in fs::read_dir(self.0.join("history")).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            fs::copy(&path, history.join(path.file_name().expect("a name"))).expect("a copy");
+        }
+        copy
+    }
+
+    /// The files of the log, oldest first.
+    fn segments(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.0.join("history")).expect("a folder");
+        let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "journal"));
+        paths.sort();
+        paths
+    }
+
+    fn settings(&self, rule: ChannelRule) -> Settings {
+        Settings { data: self.0.display().to_string(), history_commit: HistoryCommit::Always, ..with(rule) }
+    }
+
+    fn start(&self) -> TestServer {
+        TestServer::start(self.settings(kept(1_000)))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _gone = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Why a server does not start.
+fn refusal(settings: Settings) -> String {
+    match Server::new(settings).start() {
+        Ok(_) => panic!("it starts"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn message(id: &str, channel: &str, data: Value) -> Value {
+    json!({ "id": id, "channel": channel, "data": data })
+}
+
+/// Publishes as a client does, and waits for the reply.
+fn confirm(client: &mut Client, channel: &str, data: Value) {
+    let reply = client.call(message("p", channel, data));
+    assert_eq!(reply["successful"], true, "{reply}");
+}
+
+#[test]
+fn after_a_restart_a_replay_goes_on_where_it_was_with_the_same_epoch() {
+    for (open, shards) in [(OPEN[0], [1, 3]), (OPEN[1], [3, 2])] {
+        let folder = Folder::new();
+        let [before, after] = shards.map(|shards| Settings { shards, ..folder.settings(kept(1_000)) });
+        let server = TestServer::start(before);
+        let mut client = open(&server);
+        let first = client.subscribe("/h/a", Value::Null);
+        for number in 0..5 {
+            confirm(&mut Client::poller(&server), "/h/a", json!(number));
+        }
+        let last = client.ids(5)[4];
+        server.stop();
+
+        let server = TestServer::start(after);
+        let mut publisher = Client::websocket(&server);
+        confirm(&mut publisher, "/h/a", json!(5));
+        let mut client = open(&server);
+        let answer = client.subscribe("/h/a", json!({ "/h/a": { "id": last - 2, "epoch": first["epoch"] } }));
+        assert_eq!(answer["recovered"], true, "{answer}");
+        assert_eq!(client.numbers(3), [3, 4, 5]);
+        assert_eq!(answer["latest"], last + 1, "numbers follow on after a clean end");
+        confirm(&mut publisher, "/h/a", json!(6));
+        assert_eq!(client.ids(1), [last + 2]);
+    }
+}
+
+#[test]
+fn what_is_confirmed_is_on_the_disk_whoever_publishes_and_numbers_leap_after_a_kill() {
+    let folder = Folder::new();
+    let server = folder.start();
+    let mut live = Client::websocket(&server);
+    let first = live.subscribe("/h/a", Value::Null);
+    let mut publishers = [Client::websocket(&server), Client::poller(&server)];
+    for number in 0..20 {
+        confirm(&mut publishers[number % 2], "/h/a", json!(number));
+        if number % 5 == 0 {
+            let image = folder.image();
+            let later = image.start();
+            let mut client = Client::poller(&later);
+            client.subscribe("/h/a", json!(-2));
+            assert_eq!(client.numbers(number + 1), (0..=number as u64).collect::<Vec<_>>());
+        }
+    }
+    let last = live.ids(20)[19];
+    let image = folder.image();
+    let later = image.start();
+    let mut client = Client::websocket(&later);
+    let answer = client.subscribe("/h/a", json!({ "/h/a": { "id": last, "epoch": first["epoch"] } }));
+    assert_eq!((&answer["recovered"], &answer["lost"]), (&json!(true), &Value::Null));
+    publish(&later, "/h/a", 20);
+    let next = client.ids(1)[0];
+    assert!(next >= last + (1 << 20), "{last} {next}");
+    // Who knows the numbers before the leap only misses nothing, and is told of no loss.
+    let mut client = Client::poller(&later);
+    let answer = client.subscribe("/h/a", json!({ "/h/a": { "id": last - 1, "epoch": first["epoch"] } }));
+    assert_eq!((&answer["recovered"], &answer["lost"]), (&json!(true), &Value::Null));
+    assert_eq!(client.ids(2), [last, next]);
+}
+
+#[test]
+fn every_policy_brings_everything_back_after_a_clean_end() {
+    for history_commit in [HistoryCommit::Os, HistoryCommit::Interval, HistoryCommit::Always] {
+        let folder = Folder::new();
+        let settings = Settings { history_commit, ..folder.settings(kept(1_000)) };
+        let server = TestServer::start(settings.clone());
+        let mut client = Client::websocket(&server);
+        for number in 0..10 {
+            confirm(&mut client, "/h/a", json!(number));
+        }
+        server.stop();
+        let server = TestServer::start(settings);
+        let mut client = Client::websocket(&server);
+        client.subscribe("/h/a", json!(-2));
+        assert_eq!(client.numbers(10), (0..10).collect::<Vec<_>>(), "{history_commit:?}");
+    }
+}
+
+#[test]
+fn the_rules_of_now_say_what_comes_back() {
+    let folder = Folder::new();
+    let server = folder.start();
+    let mut publisher = Client::websocket(&server);
+    for number in 0..10 {
+        confirm(&mut publisher, "/h/a", json!(number));
+    }
+    server.stop();
+    let server = TestServer::start(folder.settings(kept(3)));
+    let mut client = Client::websocket(&server);
+    let answer = client.subscribe("/h/a", json!(-2));
+    assert_eq!(client.numbers(3), [7, 8, 9]);
+    // What is gone is told as ever.
+    let from = answer["from"].as_u64().expect("a number");
+    let answer =
+        Client::websocket(&server).subscribe("/h/a", json!({ "/h/a": { "id": from - 4, "epoch": answer["epoch"] } }));
+    assert_eq!((&answer["recovered"], &answer["lost"]), (&json!(false), &json!({ "from": from - 3, "to": from - 1 })));
+    server.stop();
+    let without = Settings { channels: Vec::new(), ..folder.settings(kept(0)) };
+    let server = TestServer::start(without);
+    assert_eq!(server.metric("encke_history_channels"), 0);
+}
+
+#[test]
+fn messages_of_one_request_are_confirmed_by_one_response() {
+    let folder = Folder::new();
+    let server = TestServer::start(Settings { shards: 3, ..folder.settings(kept(1_000)) });
+    let mut poller = server.poller();
+    let channels = ["/h/a", "/h/b", "/h/c", "/other", "/h/a"];
+    let messages: Vec<Value> = channels
+        .iter()
+        .enumerate()
+        .map(|(at, channel)| json!({ "id": at.to_string(), "channel": channel, "clientId": poller.id, "data": at }))
+        .collect();
+    let replies = poller.http.post(&json!(messages)).messages();
+    let ids: Vec<_> = replies.iter().map(|reply| reply["id"].as_str().expect("an id").to_owned()).collect();
+    assert_eq!(ids, ["0", "1", "2", "3", "4"]);
+    assert!(replies.iter().all(|reply| reply["successful"] == true), "{replies:?}");
+    let image = folder.image();
+    wait_kept(&image.start(), 4);
+}
+
+#[test]
+fn a_connect_in_the_same_request_does_not_wait_and_the_reply_follows() {
+    let folder = Folder::new();
+    let server = folder.start();
+    let mut poller = server.poller();
+    let connect = poller.connect_message("c", json!({ "advice": { "timeout": 0 } }))[0].clone();
+    let publication = json!({ "id": "p", "channel": "/h/a", "clientId": poller.id, "data": 1 });
+    let mut messages = poller.http.post(&json!([publication, connect])).messages();
+    assert_eq!(reply(&messages, "c")["successful"], true);
+    while !messages.iter().any(|message| message["id"] == "p") {
+        messages = poller.poll(json!({}));
+    }
+    assert_eq!(reply(&messages, "p")["successful"], true);
+}
+
+#[test]
+fn a_data_directory_has_one_server() {
+    let folder = Folder::new();
+    let server = folder.start();
+    let error = refusal(folder.settings(kept(10)));
+    let lock = folder.0.join("history/lock");
+    let expected = format!("{} is held by another process: a journal has one writer", lock.display());
+    assert_eq!(error, format!("cannot recover histories: {expected}"));
+    server.stop();
+    folder.start();
+}
+
+#[test]
+fn a_directory_that_cannot_be_one_is_refused_with_one_line() {
+    let folder = Folder::new();
+    let file = folder.0.join("file");
+    fs::write(&file, "not a directory").expect("a file");
+    for path in [&file, Path::new("/proc/encke")] {
+        let error = refusal(Settings { data: path.display().to_string(), ..settings() });
+        let start = format!("cannot use {} as the data directory: ", path.display());
+        assert!(error.starts_with(&start) && error.lines().count() == 1, "{error}");
+    }
+}
+
+/// A log of a few messages, and the file they are in.
+fn log_of_a_few() -> (Folder, PathBuf) {
+    let folder = Folder::new();
+    let server = folder.start();
+    let mut client = Client::websocket(&server);
+    for number in 0..10 {
+        confirm(&mut client, "/h/a", json!(number));
+    }
+    let image = folder.image();
+    let segment = image.segments()[0].clone();
+    (image, segment)
+}
+
+#[test]
+fn damage_is_named_with_file_and_offset_and_nothing_is_changed() {
+    let (folder, segment) = log_of_a_few();
+    let mut bytes = fs::read(&segment).expect("a segment");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&segment, &bytes).expect("written");
+    let error = refusal(folder.settings(kept(10)));
+    let start = format!("cannot recover histories: {} is damaged at offset ", segment.display());
+    assert!(error.starts_with(&start) && error.lines().count() == 1, "{error}");
+    assert_eq!(fs::read(&segment).expect("a segment"), bytes);
+}
+
+#[test]
+fn a_torn_end_is_cut_and_what_stands_before_it_comes_back() {
+    let (folder, segment) = log_of_a_few();
+    let bytes = fs::read(&segment).expect("a segment");
+    fs::write(&segment, &bytes[..bytes.len() - 7]).expect("written");
+    let server = folder.start();
+    let mut client = Client::websocket(&server);
+    client.subscribe("/h/a", json!(-2));
+    assert_eq!(client.numbers(9), (0..9).collect::<Vec<_>>());
+    confirm(&mut client, "/h/b", json!(1));
+}
+
+#[test]
+fn the_epoch_of_a_channel_that_was_only_listened_to_stays() {
+    let folder = Folder::new();
+    let server = folder.start();
+    let first = Client::websocket(&server).subscribe("/h/quiet", Value::Null);
+    // Its record went to the disk before this one.
+    confirm(&mut Client::websocket(&server), "/h/a", json!(1));
+    let image = folder.image();
+    let later = image.start();
+    let answer = Client::websocket(&later)
+        .subscribe("/h/quiet", json!({ "/h/quiet": { "id": first["latest"], "epoch": first["epoch"] } }));
+    assert_eq!((&answer["recovered"], &answer["epoch"]), (&json!(true), &first["epoch"]));
+}
+
+#[test]
+fn what_is_kept_on_disk_is_counted() {
+    let folder = Folder::new();
+    let server = TestServer::start(Settings { shards: 2, ..folder.settings(kept(1_000)) });
+    for number in 0..10 {
+        publish(&server, "/h/a", number);
+    }
+    wait_kept(&server, 10);
+    confirm(&mut Client::of(server.poller()), "/h/a", json!(10));
+    server.wait_for("encke_keeper_records_kept", 2);
+    assert!(server.metric("encke_journal_bytes") > 500 && server.metric("encke_journal_segments") == 1);
+    assert!(server.metric("encke_keeper_commits") > 0);
+    assert_eq!(server.metric("encke_keeper_records_refused"), 0);
+    server.wait_for_exactly("encke_keeper_backlog_bytes", 0);
+    server.wait_for_exactly("encke_history_replies_waiting", 0);
+}
+
+impl Client {
+    fn of(poller: Poller) -> Client {
+        Client::Http(Box::new(poller))
+    }
+}
