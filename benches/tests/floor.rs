@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use encke_bench::engine::{Crowd, Publication};
-use encke_bench::run::{CrowdSpec, Membership, Transport};
+use encke_bench::run::{CrowdSpec, Membership, Recovery, Transport};
 
 struct Floor {
     process: Child,
@@ -32,6 +32,7 @@ fn crowd(floor: &Floor, reconnect: bool) -> Crowd {
     let spec = CrowdSpec {
         target: floor.target.clone(),
         transport: Transport::Raw,
+        recovery: Recovery::default(),
         clients: 30,
         membership: Membership { channel: "/bench/a".into(), rooms: 10, per_client: 2, seed: 3 },
         publishers: 3,

@@ -15,7 +15,7 @@ use crate::engine::trouble::Trouble;
 use crate::engine::wakes::Wakes;
 use crate::problem::Problem;
 use crate::report::Faults;
-use crate::run::{CrowdSpec, Membership};
+use crate::run::{CrowdSpec, Membership, Recovery};
 
 /// Sessions of one process: its share of the subscribers, and of those that only publish.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub struct Crowd {
     pub(super) membership: Membership,
     pub(super) worker: u32,
     pub(super) reconnect: bool,
+    pub(super) recovery: Recovery,
     pub(super) opening_at_once: usize,
     /// Sessions whose pause is over.
     pub(super) to_reopen: VecDeque<usize>,

@@ -20,6 +20,7 @@ mod pool;
 mod publishing;
 mod raw;
 mod reader;
+mod recovery;
 mod session;
 mod shared;
 pub mod socket;

@@ -44,6 +44,7 @@ impl Crowd {
             membership: spec.membership.clone(),
             worker,
             reconnect: spec.reconnect,
+            recovery: spec.recovery,
             opening_at_once: spec.opening_at_once.max(1) as usize,
             to_reopen: std::collections::VecDeque::new(),
             stage: Stage::Opening,
@@ -107,7 +108,7 @@ impl Crowd {
         let index = self.sessions.len();
         let rooms = self.shared.reader.tally.rooms_of(index);
         let channels: Vec<_> = rooms.iter().map(|room| channel_of(&self.membership, *room)).collect();
-        self.sessions.push(Session::new(self.shared.transport, rooms, &channels));
+        self.sessions.push(Session::new(self.shared.transport, self.recovery, rooms, &channels));
         self.on_their_way += 1;
         debug_assert_eq!(self.sessions[index].life, Life::Opening);
         self.open_carrier(index);

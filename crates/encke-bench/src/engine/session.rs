@@ -5,7 +5,7 @@ use crate::engine::socket::Socket;
 use crate::engine::talk::Talk;
 use crate::engine::wakes::Alarm;
 use crate::engine::websocket_link::WebSocketLink;
-use crate::run::Transport;
+use crate::run::{Recovery, Transport};
 
 /// A session with its connection. Small while idle: there may be tens of thousands.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ pub(super) enum Life {
 
 impl Session {
     /// A session that opens now; its connection is to be begun.
-    pub(super) fn new(transport: Transport, rooms: &[u32], channels: &[String]) -> Session {
-        let (talk, subscribing) = Talk::new(transport, rooms, channels);
+    pub(super) fn new(transport: Transport, recovery: Recovery, rooms: &[u32], channels: &[String]) -> Session {
+        let (talk, subscribing) = Talk::new(transport, recovery, rooms, channels);
         let carrier = match transport {
             Transport::LongPolling => Carrier::Http { link: HttpLink::default(), cookies: String::new() },
             Transport::Websocket | Transport::Raw => Carrier::WebSocket(WebSocketLink::default()),

@@ -5,7 +5,8 @@ use std::time::Instant;
 use encke_client::dialog::{ConnectionType, Dialog, DialogOptions, Event, Transmission};
 
 use crate::engine::raw::Raw;
-use crate::run::Transport;
+use crate::engine::recovery::Recovering;
+use crate::run::{Recovery, Transport};
 
 /// A session without its connection.
 #[derive(Debug)]
@@ -18,13 +19,21 @@ pub(super) enum Talk {
 
 impl Talk {
     /// A session that is to be in `rooms`, whose channels are `channels`. Also the id of the subscription, if there is one.
-    pub(super) fn new(transport: Transport, rooms: &[u32], channels: &[String]) -> (Talk, Option<u64>) {
+    pub(super) fn new(
+        transport: Transport,
+        recovery: Recovery,
+        rooms: &[u32],
+        channels: &[String],
+    ) -> (Talk, Option<u64>) {
         let connection_type = match transport {
             Transport::Raw => return (Talk::Raw(Raw::new(rooms.to_vec())), None),
             Transport::Websocket => ConnectionType::WebSocket,
             Transport::LongPolling => ConnectionType::LongPolling,
         };
         let mut dialog = Dialog::new(DialogOptions { connection_type, ..DialogOptions::default() });
+        if let Some(recovering) = Recovering::new(recovery) {
+            dialog.extend(recovering);
+        }
         let subscription = (!channels.is_empty()).then(|| dialog.subscribe(channels));
         (Talk::Bayeux(Box::new(dialog)), subscription)
     }

@@ -27,7 +27,9 @@ pub use force::{Force, Local};
 pub use interrupt::Interrupt;
 pub use measure::Measure;
 pub use options::{Carriage, Common, Rates, ReportOptions, Sending};
-pub use order::{CrowdSpec, CutShort, From, Membership, Order, Outcome, Size, To, Traffic, Transport, Usage};
+pub use order::{
+    CrowdSpec, CutShort, From, Membership, Order, Outcome, Recovery, Replay, Size, To, Traffic, Transport, Usage,
+};
 pub use progress::Progress;
 pub use series::Series;
 pub use verdict::Limits;

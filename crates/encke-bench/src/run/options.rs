@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::order::Transport;
+use super::order::{Recovery, Replay, Transport};
 use super::parse;
 use crate::report::{Destination, Outputs};
 
@@ -63,6 +63,12 @@ pub struct Carriage {
     /// Clients that are being opened at the same time, per process
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse::count, hide_short_help = true)]
     pub opening: u32,
+    /// Clients acknowledge what they get (extension `ack`)
+    #[arg(long)]
+    pub ack: bool,
+    /// Clients want to know where messages stand in the history of their channel (extension `replay`)
+    #[arg(long)]
+    pub replay: bool,
 }
 
 /// At which rates to measure.
@@ -93,6 +99,14 @@ pub struct Sending {
     /// Count messages that take longer as late, which no run may have
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration, hide_short_help = true)]
     pub late_after: Duration,
+}
+
+impl Carriage {
+    /// What clients do against loss.
+    pub fn recovery(&self) -> Recovery {
+        let replay = if self.replay { Replay::Live } else { Replay::No };
+        Recovery { ack: self.ack, replay }
+    }
 }
 
 impl ReportOptions {

@@ -19,6 +19,27 @@ pub enum Transport {
     Raw,
 }
 
+/// What clients do against loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// Whether they acknowledge what they get (extension `ack`).
+    pub ack: bool,
+    /// What they want of the histories of their channels (extension `replay`).
+    pub replay: Replay,
+}
+
+/// What clients want of histories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Replay {
+    /// Nothing.
+    #[default]
+    No,
+    /// To know where messages stand that come from now on.
+    Live,
+    /// All that is kept, first.
+    Kept,
+}
+
 /// Who is in which room. A room is a channel; its number is written with five digits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Membership {
@@ -40,6 +61,8 @@ pub struct CrowdSpec {
     pub target: String,
     /// How clients are carried.
     pub transport: Transport,
+    /// What they do against loss.
+    pub recovery: Recovery,
     /// How many subscribers there are, in all workers together.
     pub clients: u32,
     /// What they subscribe to.

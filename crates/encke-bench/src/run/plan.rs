@@ -157,13 +157,14 @@ fn each(clients: u64, pause_us: [u64; 2], begin_us: u64, mut chance: Chance) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Membership, To, Transport};
+    use crate::run::{Membership, Recovery, To, Transport};
 
     fn spec(clients: u32, publishers: u32) -> CrowdSpec {
         let membership = Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0 };
         CrowdSpec {
             target: String::new(),
             transport: Transport::Websocket,
+            recovery: Recovery::default(),
             clients,
             membership,
             publishers,

@@ -113,12 +113,13 @@ const ROOM_SPREAD: f64 = 0.3;
 mod tests {
     use super::*;
     use crate::report::{Faults, Flow};
-    use crate::run::{From, Membership, Traffic, Transport};
+    use crate::run::{From, Membership, Recovery, Traffic, Transport};
 
     fn spec() -> CrowdSpec {
         CrowdSpec {
             target: String::new(),
             transport: Transport::Websocket,
+            recovery: Recovery::default(),
             clients: 100,
             membership: Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0 },
             publishers: 1,

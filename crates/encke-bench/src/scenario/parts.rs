@@ -18,6 +18,7 @@ pub(super) fn crowd(
     CrowdSpec {
         target: bench.common.target.clone(),
         transport: carriage.transport,
+        recovery: carriage.recovery(),
         clients,
         membership,
         publishers,

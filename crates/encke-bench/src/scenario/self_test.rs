@@ -15,7 +15,7 @@ use crate::engine::{Crowd, Published};
 use crate::machine::{self, own_cpu};
 use crate::problem::Problem;
 use crate::report::{Faults, Figure, Flow, Report, Trial};
-use crate::run::{Bench, CrowdSpec, Membership, Transport, latency, parse};
+use crate::run::{Bench, CrowdSpec, Membership, Recovery, Transport, latency, parse};
 
 /// Options of `self-test`.
 #[derive(Clone, Debug, Args)]
@@ -81,6 +81,7 @@ impl SelfTest {
         CrowdSpec {
             target: format!("ws://{address}/"),
             transport: Transport::Raw,
+            recovery: Recovery::default(),
             clients: self.clients,
             membership: Membership { channel: "/bench/a".into(), rooms: 1, per_client: 1, seed: 0 },
             publishers: 0,

@@ -12,7 +12,7 @@ use encke::{Running, Server, Settings};
 use encke_bench::engine::{Crowd, Publication};
 use encke_bench::problem::Problem;
 use encke_bench::report::Faults;
-use encke_bench::run::{CrowdSpec, Membership, Transport};
+use encke_bench::run::{CrowdSpec, Membership, Recovery, Transport};
 
 /// A server on a free port; it ends with the test.
 fn server() -> (Running, String) {
@@ -27,6 +27,7 @@ fn spec(target: &str, transport: Transport, clients: u32, rooms: u32) -> CrowdSp
     CrowdSpec {
         target: target.into(),
         transport,
+        recovery: Recovery::default(),
         clients,
         membership: Membership { channel: "/bench/a".into(), rooms, per_client: 1, seed: 1 },
         publishers: 2,

@@ -18,10 +18,12 @@ use std::collections::VecDeque;
 
 use bayeux::ext;
 use smallvec::SmallVec;
+use websocket::{Opcode, frame};
 
 use super::Shard;
+use super::arena::Frames;
 use super::effect::{SessionKey, SocketKey};
-use super::outbox::{InFlight, Outbox};
+use super::outbox::{InFlight, Kind, Outbox};
 
 /// What a session has been sent and not confirmed.
 #[derive(Debug, Default)]
@@ -45,6 +47,8 @@ struct Kept {
 /// On a WebSocket one batch is one frame: clients bound how large that may be (64 KiB with Jetty's). A single message may be
 /// larger.
 const SOCKET_BATCH_BYTES_MAX: usize = 60_000;
+/// Batches up to so many bytes are copied together: cheaper than several pieces for each session, which share the large ones.
+const COPY_BYTES_MAX: usize = 4096;
 /// A client uses one WebSocket at a time; of so many that are closing late ones may still be heard.
 const SOCKETS_MAX: usize = 8;
 
@@ -70,19 +74,19 @@ impl Ledger {
         done
     }
 
-    /// Writes the batch that was closed last: what is owed, then what waits. Returns how many messages go out again.
-    fn write(&mut self, outbox: &mut Outbox, socket: Option<SocketKey>, body: &mut Vec<u8>) -> usize {
+    /// Hands out the batch that was closed last: what is owed, then what waits. Returns how many messages go out again.
+    fn send(&mut self, outbox: &mut Outbox, socket: Option<SocketKey>, mut send: impl FnMut(&InFlight)) -> usize {
         let bytes_max = if socket.is_some() { SOCKET_BATCH_BYTES_MAX } else { usize::MAX };
         let (mut again, mut bytes) = (0, 0);
         for kept in self.kept.iter_mut().filter(|kept| !kept.arrives_on(socket)) {
-            kept.messages.write(body);
+            send(&kept.messages);
             kept.went_out_on(socket);
             again += kept.messages.messages();
             bytes += kept.messages.bytes();
         }
         if bytes < bytes_max && !outbox.is_empty() {
             let messages = outbox.take_oldest(bytes_max - bytes);
-            messages.write(body);
+            send(&messages);
             self.kept.push_back(Kept { batch: self.closed, sockets: socket.into_iter().collect(), messages });
         }
         again
@@ -130,10 +134,42 @@ impl Shard {
     }
 
     /// Writes the messages of the batch that was closed last into a response.
-    pub(super) fn write_batch(&mut self, key: SessionKey, socket: Option<SocketKey>, body: &mut Vec<u8>) {
+    pub(super) fn write_batch(&mut self, key: SessionKey, body: &mut Vec<u8>) {
+        self.send_messages(key, None, |messages| messages.write(body));
+    }
+
+    /// Sends the batch that was closed last as one frame, with the replies behind its messages.
+    pub(super) fn send_batch(&mut self, key: SessionKey, socket: SocketKey, replies: &[u8]) {
+        let mut parts = Vec::new();
+        self.send_messages(key, Some(socket), |messages| messages.join(&mut parts));
+        let bytes = parts.iter().map(Frames::bytes).sum::<usize>() + replies.len() + 2;
+        if bytes <= COPY_BYTES_MAX {
+            let frames = self.own.frame(Opcode::Text, bytes, |out| {
+                out.push(b'[');
+                parts.iter().for_each(|part| out.extend_from_slice(&part.chunk.slice(part.start, part.end)));
+                out.extend_from_slice(replies);
+                out.push(b']');
+            });
+            return self.push_frames(socket, &frames, Kind::Replies);
+        }
+        let head = self.parts.part(frame::header_bytes(bytes) + 1, |out| {
+            frame::header(Opcode::Text, bytes, out);
+            out.push(b'[');
+        });
+        let tail = self.parts.part(replies.len() + 1, |out| {
+            out.extend_from_slice(replies);
+            out.push(b']');
+        });
+        // Bounded when they came into the outbox.
+        for part in [&head].into_iter().chain(&parts).chain([&tail]) {
+            self.push_frames(socket, part, Kind::Replies);
+        }
+    }
+
+    fn send_messages(&mut self, key: SessionKey, socket: Option<SocketKey>, send: impl FnMut(&InFlight)) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(ledger) = &mut session.ledger else { return };
-        let again = ledger.write(&mut session.outbox, socket, body);
+        let again = ledger.send(&mut session.outbox, socket, send);
         if again > 0 {
             tracing::debug!(session = ?session.id, messages = again, "sent again: not acknowledged");
             self.metrics.resent.add(again);

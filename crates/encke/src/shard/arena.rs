@@ -4,6 +4,9 @@
 //! side there, so the outbox of a session that gets them all holds a single range, and its flush is one `send` of
 //! one contiguous slice: nothing is copied or counted per subscriber. (Long-polling takes the payloads out of the same frames.)
 //!
+//! Where messages go out together in one array, as with acknowledgements, their texts are joined with commas once for each
+//! chunk ([`Frames::joined`]): any range of frames is a range of that text, too, so these receivers share bytes as well.
+//!
 //! A chunk is freed when the last outbox lets go of it. A range of few bytes keeps its whole chunk alive, so chunks
 //! are small ([`CHUNK_BYTES`]), and a frame that does not fit has a chunk of its own.
 
@@ -19,6 +22,8 @@ pub const CHUNK_BYTES: usize = 32 * 1024;
 #[derive(Debug)]
 pub struct Chunk {
     bytes: RefCell<Vec<u8>>,
+    /// Its messages with commas between, as far as somebody wanted them.
+    joined: RefCell<Option<Box<Joined>>>,
     /// The arena's count of live bytes, given back on drop.
     live_bytes: Rc<Cell<usize>>,
 }
@@ -27,6 +32,43 @@ impl Chunk {
     /// The bytes from `start` to `end`.
     pub fn slice(&self, start: u32, end: u32) -> Ref<'_, [u8]> {
         Ref::map(self.bytes.borrow(), |bytes| &bytes[start as usize..end as usize])
+    }
+}
+
+/// The messages of a chunk as elements of a JSON array, each with a comma behind it.
+#[derive(Debug)]
+struct Joined {
+    chunk: Rc<Chunk>,
+    /// Where each message begins: its frame in the first chunk, its text in this one.
+    starts: Vec<(u32, u32)>,
+    /// The end of the last frame that was taken over.
+    until: u32,
+}
+
+impl Joined {
+    fn new(frames: &Chunk) -> Box<Joined> {
+        // Without heads and brackets it is never longer.
+        let chunk = new_chunk(frames.bytes.borrow().capacity(), &frames.live_bytes);
+        Box::new(Joined { chunk, starts: Vec::new(), until: 0 })
+    }
+
+    /// Takes over the frames up to `end`.
+    fn go_on(&mut self, frames: &[u8], end: u32) {
+        let mut text = self.chunk.bytes.borrow_mut();
+        while self.until < end {
+            let Some((head, length)) = frame::split(&frames[self.until as usize..]) else { break };
+            self.starts.push((self.until, text.len() as u32));
+            let payload = &frames[self.until as usize + head..][..length];
+            text.extend_from_slice(payload.get(1..length.max(1) - 1).unwrap_or_default());
+            text.push(b',');
+            self.until += (head + length) as u32;
+        }
+    }
+
+    /// Where the text of the frame begins that begins at `start`; the end of all where none begins there yet.
+    fn at(&self, start: u32) -> u32 {
+        let end = || self.chunk.bytes.borrow().len() as u32;
+        self.starts.binary_search_by_key(&start, |(frame, _)| *frame).map_or_else(|_| end(), |at| self.starts[at].1)
     }
 }
 
@@ -57,6 +99,14 @@ impl Frames {
     pub fn is_followed_by(&self, next: &Frames) -> bool {
         self.end == next.start && Rc::ptr_eq(&self.chunk, &next.chunk)
     }
+
+    /// The same messages as elements of a JSON array, each with a comma behind it. Only of frames with one message each.
+    pub fn joined(&self) -> Frames {
+        let mut joined = self.chunk.joined.borrow_mut();
+        let joined = joined.get_or_insert_with(|| Joined::new(&self.chunk));
+        joined.go_on(&self.chunk.bytes.borrow(), self.end);
+        Frames { chunk: joined.chunk.clone(), start: joined.at(self.start), end: joined.at(self.end) }
+    }
 }
 
 /// The open chunk and the account of those that still live.
@@ -75,8 +125,11 @@ impl Arena {
 
     /// Bytes of all chunks that an outbox still holds.
     pub fn live_bytes(&self) -> usize {
-        let unheld = if Rc::strong_count(&self.open) == 1 { self.open.bytes.borrow().capacity() } else { 0 };
-        self.live_bytes.get() - unheld
+        let unheld = |chunk: &Rc<Chunk>| {
+            if Rc::strong_count(chunk) == 1 { chunk.bytes.borrow().capacity() } else { 0 }
+        };
+        let joined = self.open.joined.borrow().as_ref().map_or(0, |joined| unheld(&joined.chunk));
+        self.live_bytes.get() - unheld(&self.open) - joined
     }
 
     /// Appends `payload_bytes` bytes, which `write` must write exactly, as one frame.
@@ -91,6 +144,11 @@ impl Arena {
     /// Appends frames that are encoded already.
     pub fn encoded(&mut self, frames: &[u8]) -> Frames {
         self.append(frames.len(), |bytes| bytes.extend_from_slice(frames))
+    }
+
+    /// Appends bytes that are only a part of a frame. Such an arena is not for [`Frames::joined`].
+    pub fn part(&mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
+        self.append(bytes, write)
     }
 
     fn append(&mut self, total: usize, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
@@ -118,7 +176,7 @@ impl Arena {
 fn new_chunk(capacity: usize, live_bytes: &Rc<Cell<usize>>) -> Rc<Chunk> {
     let bytes = Vec::with_capacity(capacity);
     live_bytes.set(live_bytes.get() + bytes.capacity());
-    Rc::new(Chunk { bytes: RefCell::new(bytes), live_bytes: live_bytes.clone() })
+    Rc::new(Chunk { bytes: RefCell::new(bytes), joined: RefCell::default(), live_bytes: live_bytes.clone() })
 }
 
 #[cfg(test)]
@@ -143,6 +201,38 @@ mod tests {
             arena.frame(Opcode::Text, CHUNK_BYTES * 2, |bytes| bytes.resize(bytes.len() + CHUNK_BYTES * 2, b' '));
         assert!(arena.live_bytes() >= idle + CHUNK_BYTES * 2);
         drop(large);
+        assert_eq!(arena.live_bytes(), idle);
+    }
+
+    #[test]
+    fn joined_texts_are_made_once_and_shared_by_all_ranges() {
+        let mut arena = Arena::new();
+        let mut message =
+            |text: &str| arena.frame(Opcode::Text, text.len(), |bytes| bytes.extend_from_slice(text.as_bytes()));
+        let long = format!("[{{\"b\":\"{}\"}}]", "x".repeat(200));
+        let all = ["[{\"a\":1}]", &long, "[{\"c\":3}]"].map(&mut message);
+        let text = |from: usize, to: usize| {
+            let joined = Frames { end: all[to].end, ..all[from].clone() }.joined();
+            String::from_utf8(joined.chunk.slice(joined.start, joined.end).to_vec()).expect("text")
+        };
+        assert_eq!(text(0, 0), "{\"a\":1},");
+        assert_eq!(text(1, 2), format!("{},{{\"c\":3}},", &long[1..long.len() - 1]));
+        assert_eq!(text(0, 1), format!("{{\"a\":1}},{},", &long[1..long.len() - 1]));
+        assert!(Rc::ptr_eq(&all[0].joined().chunk, &all[2].joined().chunk));
+    }
+
+    #[test]
+    fn a_joined_text_is_freed_with_its_chunk() {
+        let mut arena = Arena::new();
+        let (idle, text) = (arena.live_bytes(), format!("[{}]", "1".repeat(CHUNK_BYTES)));
+        let frames = arena.encoded(&{
+            let mut frame = Vec::new();
+            frame::message(Opcode::Text, text.as_bytes(), &mut frame);
+            frame
+        });
+        assert_eq!(frames.joined().bytes(), text.len() - 1);
+        assert!(arena.live_bytes() >= idle + 2 * CHUNK_BYTES);
+        drop(frames);
         assert_eq!(arena.live_bytes(), idle);
     }
 }

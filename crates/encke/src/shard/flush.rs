@@ -4,8 +4,9 @@ use std::io::{self, IoSlice};
 
 use super::effect::{Effect, Now, SessionKey, SocketKey};
 use super::outbox::Outbox;
-use super::sockets::Phase;
-use super::{Carrier, Dirty, Shard};
+use super::session::Session;
+use super::sockets::{Phase, Socket};
+use super::{Carrier, Dirty, Metrics, Shard};
 
 /// The sockets, as the shard writes to them.
 pub trait Wire {
@@ -65,10 +66,20 @@ impl Shard {
         !self.dirty.is_empty()
     }
 
+    /// Writes what a session has to get, if something carries it.
     pub(super) fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Shard { sockets, sessions, scratch, metrics, .. } = self;
+        let Some(session) = sessions.get_mut(key) else { return };
         match session.carrier {
-            Carrier::Socket(socket) if session.ledger.is_none() => self.flush_socket(socket, wire),
+            // The way of nearly all messages: each look-up is made once.
+            Carrier::Socket(on) if session.ledger.is_none() => {
+                let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
+                if socket.may_write() {
+                    let catches_up = session.replay.is_some().then_some(key);
+                    let progress = write_both(on, socket, Some(session), wire, scratch, metrics);
+                    self.written(on, progress, catches_up);
+                }
+            }
             carrier => {
                 session.dirty = false;
                 if session.is_reachable() && !session.outbox.is_empty() {
@@ -85,43 +96,62 @@ impl Shard {
     fn flush_socket(&mut self, key: SocketKey, wire: &mut dyn Wire) {
         let Shard { sockets, sessions, scratch, metrics, .. } = self;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
-        let mut session = socket.session.and_then(|session| sessions.get_mut(session));
-        if socket.blocked || socket.phase == Phase::Closed {
-            return;
-        }
-        let mut written = 0;
-        let mut progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
-        if progress == Progress::Empty
-            && let Some(session) = session.as_mut().filter(|session| session.ledger.is_none() && session.is_reachable())
-        {
-            progress = write_outbox(&mut session.outbox, key, wire, scratch, &mut written);
-        }
-        metrics.deliveries.add(written);
-        // A blocked socket stays marked, so that nothing lists it until it is writable again.
-        socket.blocked = progress == Progress::Blocked;
-        socket.dirty = socket.blocked;
-        let mut catches_up = None;
-        if let Some(session) = session {
-            catches_up = socket.session.filter(|_| session.replay.is_some());
+        if socket.may_write() {
+            let session = socket.session.and_then(|session| sessions.get_mut(session));
+            let replays = session.as_ref().is_some_and(|session| session.replay.is_some());
+            let catches_up = socket.session.filter(|_| replays);
             // One that acknowledges gets its messages with connects: it is listed when one is held.
-            if session.ledger.is_none() {
-                session.dirty = socket.blocked;
-                if session.outbox.is_empty() {
-                    session.urgent = false;
-                    session.lazy_due_ms = u64::MAX;
-                }
-            }
-        }
-        match progress {
-            Progress::Empty => catches_up.into_iter().for_each(|session| self.catch_up_later(session)),
-            Progress::Lost => self.abort_socket(key),
-            Progress::Closed => {
-                socket.phase = Phase::Closed;
-                self.effects.push(Effect::Close(key));
-            }
-            _ => {}
+            let session = session.filter(|session| session.ledger.is_none());
+            let progress = write_both(key, socket, session, wire, scratch, metrics);
+            self.written(key, progress, catches_up);
         }
     }
+
+    /// Draws the conclusions of a write.
+    fn written(&mut self, key: SocketKey, progress: Progress, catches_up: Option<SessionKey>) {
+        match progress {
+            Progress::Empty => catches_up.into_iter().for_each(|session| self.catch_up_later(session)),
+            Progress::Blocked => {}
+            Progress::Lost => self.abort_socket(key),
+            Progress::Closed => {
+                if let Some(socket) = self.socket_mut(key) {
+                    socket.phase = Phase::Closed;
+                }
+                self.effects.push(Effect::Close(key));
+            }
+        }
+    }
+}
+
+/// Writes a socket's own frames, then those of a session that gets them as they come.
+fn write_both(
+    key: SocketKey,
+    socket: &mut Socket,
+    session: Option<&mut Session>,
+    wire: &mut dyn Wire,
+    scratch: &mut Vec<u8>,
+    metrics: &Metrics,
+) -> Progress {
+    let mut written = 0;
+    let mut progress = Progress::Empty;
+    if !socket.out.is_empty() {
+        progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
+    }
+    // A blocked socket stays marked, so that nothing lists it until it is writable again.
+    if let Some(session) = session {
+        if progress == Progress::Empty && session.in_flight.is_none() {
+            progress = write_outbox(&mut session.outbox, key, wire, scratch, &mut written);
+        }
+        session.dirty = progress == Progress::Blocked;
+        if session.outbox.is_empty() {
+            session.urgent = false;
+            session.lazy_due_ms = u64::MAX;
+        }
+    }
+    socket.blocked = progress == Progress::Blocked;
+    socket.dirty = socket.blocked;
+    metrics.deliveries.add(written);
+    progress
 }
 
 /// Writes until the outbox is empty, the close frame is out, or the kernel takes no more. Adds the messages that are wholly gone to `messages`.
@@ -164,10 +194,8 @@ fn write_copied(outbox: &Outbox, socket: SocketKey, wire: &mut dyn Wire, scratch
 }
 
 fn write_gathered(outbox: &Outbox, socket: SocketKey, wire: &mut dyn Wire) -> io::Result<usize> {
-    if outbox.runs() == 1
-        && let Some(frames) = outbox.unwritten().next()
-    {
-        return wire.write(socket, &[IoSlice::new(&frames.chunk.slice(frames.start, frames.end))]);
+    if let Some((chunk, start, end)) = outbox.only_run() {
+        return wire.write(socket, &[IoSlice::new(&chunk.slice(start, end))]);
     }
     let runs: Vec<_> = outbox.unwritten().take(SLICES_MAX).collect();
     let bytes: Vec<_> = runs.iter().map(|frames| frames.chunk.slice(frames.start, frames.end)).collect();

@@ -118,6 +118,8 @@ pub struct Shard {
     placed: Arena,
     /// Frames for one receiver: apart, so that they do not part publications that follow each other.
     own: Arena,
+    /// What goes before and behind texts that are shared.
+    parts: Arena,
     /// Publications that wait to be handed to their subscribers.
     burst: Burst,
     hub: Hub,
@@ -179,6 +181,7 @@ impl Shard {
             arena: Arena::new(),
             placed: Arena::new(),
             own: Arena::new(),
+            parts: Arena::new(),
             burst: Burst::default(),
             hub: Hub::default(),
             sessions: Sessions::default(),
@@ -417,7 +420,8 @@ impl Shard {
         metrics.sockets.set(self.sockets.len());
         metrics.channels.set(self.hub.channels());
         metrics.subscriptions.set(self.hub.subscriptions());
-        metrics.frame_bytes.set(self.arena.live_bytes() + self.placed.live_bytes() + self.own.live_bytes());
+        let arenas = [&self.arena, &self.placed, &self.own, &self.parts];
+        metrics.frame_bytes.set(arenas.into_iter().map(Arena::live_bytes).sum());
     }
 }
 

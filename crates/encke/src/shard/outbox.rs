@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use websocket::frame;
 
-use super::arena::Frames;
+use super::arena::{Chunk, Frames};
 
 /// What a run holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +147,12 @@ impl Outbox {
         })
     }
 
+    /// The unwritten part of the one run, where there is only one.
+    pub fn only_run(&self) -> Option<(&Chunk, u32, u32)> {
+        let first = self.runs.front().filter(|_| self.runs.len() == 1)?;
+        Some((&first.frames.chunk, first.frames.start + self.written, first.frames.end))
+    }
+
     /// Number of runs.
     pub fn runs(&self) -> usize {
         self.runs.len()
@@ -219,6 +225,9 @@ impl Outbox {
     /// Takes the oldest messages out, as [`Outbox::take_messages`] does: not more than `bytes_max` of frames, but at least
     /// one message if there is any. Only of an outbox without replies, of which nothing is written.
     pub fn take_oldest(&mut self, bytes_max: usize) -> InFlight {
+        if self.bytes <= bytes_max {
+            return self.take_messages();
+        }
         let (mut runs, mut left) = (VecDeque::new(), bytes_max);
         while let Some(mut run) = self.runs.pop_front() {
             if run.frames.bytes() > left {
@@ -342,6 +351,11 @@ impl InFlight {
     /// Their bytes, as encoded frames.
     pub fn bytes(&self) -> usize {
         self.runs.iter().map(|run| run.frames.bytes()).sum()
+    }
+
+    /// Appends them as elements of a JSON array, each with a comma behind it: bytes that are shared, not copied.
+    pub fn join(&self, parts: &mut Vec<Frames>) {
+        parts.extend(self.runs.iter().map(|run| run.frames.joined()));
     }
 
     /// Appends them to a JSON array that is being written, each with a comma before it where one is needed.

@@ -129,7 +129,7 @@ impl Shard {
         let mut body = vec![b'['];
         let mut confirm = None;
         if let Some(key) = session.filter(|key| deliver && self.acknowledges(*key)) {
-            self.write_batch(key, None, &mut body);
+            self.write_batch(key, &mut body);
         } else if deliver
             && let Some(key) = session
             && let Some(session) = self.sessions.get_mut(key)

@@ -42,6 +42,11 @@ impl Socket {
     pub(super) fn is(&self, key: SocketKey) -> bool {
         self.generation == key.generation
     }
+
+    /// Whether anything can be written to it now.
+    pub(super) fn may_write(&self) -> bool {
+        !self.blocked && self.phase != Phase::Closed
+    }
 }
 
 /// How far a WebSocket is.
@@ -296,21 +301,13 @@ impl Shard {
     /// Replies as one frame: after everything that waits already. With the messages of an acknowledging session, if they
     /// hold the reply to its `connect`.
     pub(super) fn reply_on_socket(&mut self, key: SocketKey, connect: Option<SessionKey>, replies: &[u8]) {
-        let mut body = vec![b'['];
-        let batch = connect.filter(|session| self.acknowledges(*session));
-        if let Some(session) = batch {
-            self.write_batch(session, Some(key), &mut body);
+        if let Some(session) = connect.filter(|session| self.acknowledges(*session)) {
+            return self.send_batch(session, key, replies);
         }
-        let comma = if body.len() > 1 { &b","[..] } else { b"" };
-        let bytes = body.len() + comma.len() + replies.len() + 1;
-        let frames = self.own.frame(Opcode::Text, bytes, |out| {
-            [&body, comma, replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
+        let frames = self.own.frame(Opcode::Text, replies.len() + 2, |out| {
+            [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
         });
-        match batch {
-            // It was bounded when it came into the outbox.
-            Some(_) => self.push_frames(key, &frames, Kind::Replies),
-            None => self.push_on_socket(key, &frames, Kind::Replies),
-        }
+        self.push_on_socket(key, &frames, Kind::Replies);
     }
 
     /// The reply to a held connect on the session's own socket, if it has one.
@@ -351,7 +348,7 @@ impl Shard {
         self.push_frames(key, frames, kind);
     }
 
-    fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
+    pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
         if let Some(outbox) = self.outbox_of_socket(key) {
             outbox.push(frames, kind);
             self.make_socket_dirty(key);
