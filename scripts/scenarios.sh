@@ -45,6 +45,8 @@ encke_only() {
         run encke throughput $target --clients 50,100 --rate 1000,5000 --duration 1s
         run encke random-channel $target --clients 100 --ramp 100 --up-to 300 --rate 200 --duration 1s
         run encke reconnect $target --clients 200 --rounds 2
+        run encke broadcast $target --clients 100 --rate 100 --duration 1s --ack
+        run encke replay $target --clients 10 --messages 2000 --duration 1s
         run encke soak $target --clients 50 --duration 5s
         run encke idle $target $pid --sessions 500
         run encke open $target --sessions 500
@@ -69,9 +71,16 @@ lanes=("$@")
 need_lane encke "${lanes[@]}"
 files=$work/files
 mkdir "$files"
+cat >"$work/history.toml" <<'TOML'
+[[channels]]
+pattern = "/bench/replay/**"
+history_messages = 10000
+TOML
 passed=0 failed=0
 for lane in "${lanes[@]}"; do
-    start_server "$lane" --files "$files"
+    options=()
+    [ "$lane" = encke ] && options=(--config "$work/history.toml" --files "$files")
+    start_server "$lane" "${options[@]}"
     echo "── $lane at $address"
     common "$lane"
     if [ "$lane" = encke ]; then encke_only; fi

@@ -206,7 +206,7 @@ impl Reader {
         shape: &mut Shape,
         rest: &mut Vec<Range<usize>>,
     ) -> bool {
-        let data = message.data.map(|data| data.get().trim_matches('"'));
+        let data = message.data.map(|data| unplaced(data.get()).trim_matches('"'));
         if let Some((data, stamped)) = data.and_then(|data| Some((data, Stamped::find(data.as_bytes())?))) {
             self.count(stamped, session);
             // The data lies in the raw text itself.
@@ -310,6 +310,17 @@ fn next_element(payload: &[u8], at: usize) -> Result<Option<usize>, String> {
     }
 }
 
+/// Data as they were published: a server that tells places puts text beside them.
+fn unplaced(data: &str) -> &str {
+    #[derive(Deserialize)]
+    struct Placed<'a> {
+        #[serde(borrow)]
+        payload: &'a RawValue,
+    }
+    let placed = data.starts_with('{').then(|| serde_json::from_str::<Placed<'_>>(data).ok()).flatten();
+    placed.map_or(data, |placed| placed.payload.get())
+}
+
 fn not_bayeux(payload: &[u8], why: &str) -> String {
     let text = String::from_utf8_lossy(&payload[..payload.len().min(SHOWN_BYTES_MAX)]);
     format!("sent no Bayeux messages: {text:?}: {why}")
@@ -382,6 +393,22 @@ mod tests {
         assert_eq!(reader.received, 4);
         assert_eq!(reader.refused, None);
         assert!(take(&mut reader, "[]").is_empty() && take(&mut reader, " [ ] ").is_empty());
+    }
+
+    #[test]
+    fn deliveries_with_their_places_are_read_in_place_too() {
+        let mut reader = reader();
+        for sequence in 0..3 {
+            let delivery = delivery(7, sequence);
+            let data = delivery.split("\"data\":").nth(1).expect("data").trim_end_matches('}');
+            let text = format!(
+                r#"{{"channel":"/bench/a/00007","data":{{"event":{{"replayId":{}}},"payload":{data}}},"ext":{{"replay":{{"id":1}}}}}}"#,
+                sequence + 10
+            );
+            assert!(take(&mut reader, &format!("[{text}]")).is_empty());
+        }
+        assert_eq!(reader.received, 3);
+        assert_eq!(reader.shapes.iter().filter(|shape| shape.bytes > 0).count(), 1);
     }
 
     #[test]

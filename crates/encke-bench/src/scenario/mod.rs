@@ -11,6 +11,7 @@ mod open;
 mod parts;
 mod random_channel;
 mod reconnect;
+mod replay;
 mod request_reply;
 mod rooms;
 mod rooms_transcript;
@@ -80,6 +81,7 @@ pub const ALL: &[Entry] = &[
     entry::<flood::Flood>(),
     entry::<http::Http>(),
     entry::<reconnect::Reconnect>(),
+    entry::<replay::Replay>(),
     entry::<soak::Soak>(),
     entry::<broadcast::Broadcast>(),
     entry::<idle::Idle>(),

@@ -1,9 +1,10 @@
 //! Sessions that publish and receive.
 
+use encke::ChannelRule;
 use encke_bench::engine::{Crowd, Publication};
-use encke_bench::run::{CrowdSpec, Membership, Transport};
+use encke_bench::run::{CrowdSpec, Membership, Recovery, Replay, Transport};
 
-use crate::{arrived, open, publish, server, spec, turn_until};
+use crate::{arrived, open, publish, server, server_with, spec, turn_until};
 
 #[test]
 fn everything_arrives_over_websocket() {
@@ -77,6 +78,53 @@ fn two_workers_see_what_the_other_publishes() {
     // Whoever is told of no other worker's publications misses nothing of them, but has too much.
     let (first, one) = (&crowds[0], &all[..1]);
     assert!(first.expected(one) < first.counts().received);
+}
+
+#[test]
+fn those_who_acknowledge_get_everything_once() {
+    let (_server, target) = server();
+    for transport in [Transport::Websocket, Transport::LongPolling] {
+        let recovery = Recovery { ack: true, ..Recovery::default() };
+        let mut crowd = open(&CrowdSpec { recovery, ..spec(&target, transport, 5, 2) }).expect("open");
+        let publisher = crowd.publishers().start;
+        for round in 0..30 {
+            publish(&mut crowd, publisher, &[0, 1, 0, 0, 1]);
+            // Some batches with one message, some with many.
+            if round % 3 == 0 {
+                assert!(arrived(&mut crowd, 0).none());
+            }
+        }
+        assert!(arrived(&mut crowd, 0).none(), "{transport:?}");
+        crowd.leave();
+    }
+}
+
+#[test]
+fn those_who_replay_get_what_was_there_before_them() {
+    let (_server, target) = server_with(vec![ChannelRule {
+        pattern: "/bench/**".into(),
+        history_messages: 1_000,
+        ..ChannelRule::default()
+    }]);
+    let mut first = open(&spec(&target, Transport::Websocket, 0, 1)).expect("open");
+    let publisher = first.publishers().start;
+    let mut told = open(&CrowdSpec {
+        recovery: Recovery { replay: Replay::Live, ..Recovery::default() },
+        publishers: 0,
+        ..spec(&target, Transport::Websocket, 2, 1)
+    })
+    .expect("open");
+    for _ in 0..100 {
+        publish(&mut first, publisher, &[0, 0, 0]);
+    }
+    let all = [first.published().clone()];
+    turn_until(&mut told, |told| told.counts().received == 600);
+    assert!(told.faults(&all).none());
+    let recovery = Recovery { replay: Replay::Kept, ..Recovery::default() };
+    let late = CrowdSpec { recovery, publishers: 0, ..spec(&target, Transport::Websocket, 3, 1) };
+    let mut late = open(&late).expect("open");
+    turn_until(&mut late, |late| late.counts().received == 900);
+    assert!(late.faults(&all).none());
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod reconnect;
 
 use std::time::{Duration, Instant};
 
+use encke::ChannelRule;
 use encke::demo::Demo;
 use encke::{Running, Server, Settings};
 use encke_bench::engine::{Crowd, Publication};
@@ -16,8 +17,14 @@ use encke_bench::run::{CrowdSpec, Membership, Recovery, Transport};
 
 /// A server on a free port; it ends with the test.
 fn server() -> (Running, String) {
+    server_with(Vec::new())
+}
+
+/// The same with rules for channels.
+fn server_with(channels: Vec<ChannelRule>) -> (Running, String) {
     let listen = ([127, 0, 0, 1], 0).into();
-    let settings = Settings { listen, shards: 1, timeout_ms: 2_000, drain_timeout_ms: 0, ..Settings::default() };
+    let settings =
+        Settings { listen, shards: 1, timeout_ms: 2_000, drain_timeout_ms: 0, channels, ..Settings::default() };
     let running = Server::new(settings).application(Demo::default()).start().expect("the server starts");
     let target = format!("http://{}", running.address());
     (running, target)

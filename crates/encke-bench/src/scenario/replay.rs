@@ -1,0 +1,150 @@
+//! Many clients that catch up with a long history at the same time.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::{Scenario, parts};
+use crate::engine::{Crowd, Publication, Published};
+use crate::problem::Problem;
+use crate::report::units::count;
+use crate::report::{Figure, Flow, Report, Trial};
+use crate::run::{Bench, Carriage, CrowdSpec, Recovery, Replay as Wanted, parse};
+
+/// `encke bench replay`.
+#[derive(Clone, Debug, Args)]
+pub struct Replay {
+    /// Clients that catch up, all at once
+    #[arg(long, alias = "sessions", value_name = "N", default_value = "100", value_parser = parse::count)]
+    pub clients: u32,
+    /// Messages that each of them is to get
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = parse::count)]
+    pub messages: u32,
+    /// Length of a message's data
+    #[arg(long, value_name = "SIZE", default_value = "50", value_parser = parts::data_size)]
+    pub message_size: u32,
+    /// The channel that has the history is below this one
+    #[arg(long, value_name = "CHANNEL", default_value = "/bench/replay", value_parser = parts::channel)]
+    pub channel: String,
+    /// How clients are carried.
+    #[command(flatten)]
+    pub carriage: Carriage,
+}
+
+impl Scenario for Replay {
+    const NAME: &'static str = "replay";
+    const TITLE: &'static str = "Clients that catch up with a long history at the same time";
+    const STANDS_FOR: &'static str = "No post's benchmark: what comes after an outage, when all want what they have missed. The channel's history \
+         is filled first; then clients open a session, subscribe from the oldest message on, and leave when they have all, again \
+         and again for --duration. What it does to others is seen with a broadcast beside it.";
+
+    fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
+        let mut report = bench.report::<Self>();
+        let membership = parts::membership(&self.channel, 1, 1);
+        let idle = parts::crowd(bench, &self.carriage, 0, 1, membership);
+        let mut publisher = Crowd::open(&idle, 0, 1, &mut |_| true)?;
+        self.fill(bench, &mut publisher)?;
+        let replaying = Recovery { replay: Wanted::Kept, ..self.carriage.recovery() };
+        let spec = CrowdSpec { clients: self.clients, publishers: 0, recovery: replaying, ..idle };
+        let trial = self.rounds(bench, &spec, publisher.published())?;
+        publisher.leave();
+        report.trials.push(trial);
+        Ok(report)
+    }
+}
+
+impl Replay {
+    /// Publishes what is to be replayed, in batches, no faster than it is taken.
+    fn fill(&self, bench: &mut Bench, publisher: &mut Crowd) -> Result<(), Problem> {
+        let session = publisher.publishers().start;
+        let mut left = self.messages as usize;
+        while left > 0 && !bench.interrupt.is_set() {
+            let size = left.min(BATCH_MESSAGES);
+            let batch = vec![Publication { room: 0, planned_us: Crowd::clock_us() }; size];
+            if publisher.publish(session, &batch, self.message_size as usize).is_ok() {
+                left -= size;
+            }
+            publisher.turn(PAUSE)?;
+            bench.progress.tick(|| format!("filling the history  {} to go", count(left as u64)));
+        }
+        // The last ones are on their way.
+        let until = Instant::now() + bench.common.warm_up;
+        while Instant::now() < until {
+            publisher.turn(PAUSE)?;
+        }
+        Ok(())
+    }
+
+    /// Round after round, until the time is over.
+    fn rounds(&self, bench: &mut Bench, spec: &CrowdSpec, published: &Published) -> Result<Trial, Problem> {
+        let mut trial = Trial { name: "replay".into(), clients: spec.clients.into(), holds: true, ..Trial::default() };
+        let (began, mut times) = (Instant::now(), Vec::new());
+        while trial.holds && !bench.interrupt.is_set() && (times.is_empty() || began.elapsed() < bench.common.duration)
+        {
+            times.push(self.round(bench, spec, published, &mut trial)?);
+            bench.progress.tick(|| format!("replaying  {} rounds", times.len()));
+        }
+        times.sort_unstable();
+        trial.incoming.window_ms = began.elapsed().as_millis() as u64;
+        let figures = [
+            ("rounds", times.len() as f64, ""),
+            ("replayed per second", trial.incoming.messages_per_s().round(), "messages/s"),
+            ("median time of a round", times[times.len() / 2].as_secs_f64() * 1000.0, "ms"),
+        ];
+        trial.figures =
+            figures.map(|(name, value, unit)| Figure { name: name.into(), value, unit: unit.into() }).into();
+        Ok(trial)
+    }
+
+    /// Opens all clients, and waits until they have everything. Returns how long that took.
+    fn round(
+        &self,
+        bench: &Bench,
+        spec: &CrowdSpec,
+        published: &Published,
+        trial: &mut Trial,
+    ) -> Result<Duration, Problem> {
+        let all = [published.clone()];
+        let began = Instant::now();
+        let mut crowd = Crowd::open(spec, 0, 1, &mut |_| !bench.interrupt.is_set())?;
+        let expected = crowd.expected(&all);
+        let mut moved = (0, Instant::now());
+        while crowd.counts().received < expected && moved.1.elapsed() < PATIENCE && !bench.interrupt.is_set() {
+            crowd.turn(TURN)?;
+            let received = crowd.counts().received;
+            if received != moved.0 {
+                moved = (received, Instant::now());
+            }
+        }
+        let took = began.elapsed();
+        let (counts, faults) = (crowd.counts(), crowd.faults(&all));
+        trial.expected += expected;
+        trial.faults += faults;
+        let Flow { messages, carriers, bytes, .. } = trial.incoming;
+        trial.incoming = Flow {
+            messages: messages + counts.received,
+            carriers: carriers + counts.received_carriers,
+            bytes: bytes + counts.received_bytes,
+            window_ms: 0,
+        };
+        if !faults.none() {
+            trial.holds = false;
+            let text = match counts.received {
+                0 => format!("nothing came: the channels below {} need a history of {}", self.channel, self.messages),
+                _ => format!(
+                    "{} messages were lost, {} doubled, {} out of order",
+                    faults.lost, faults.doubled, faults.reordered
+                ),
+            };
+            trial.reasons.push(text);
+        }
+        crowd.leave();
+        Ok(took)
+    }
+}
+
+const BATCH_MESSAGES: usize = 50;
+const PAUSE: Duration = Duration::from_millis(1);
+const TURN: Duration = Duration::from_millis(5);
+/// How long nothing may come.
+const PATIENCE: Duration = Duration::from_secs(5);
