@@ -20,6 +20,8 @@ pub struct Advice {
     pub interval_ms: Option<u64>,
     /// How long the server holds a connect.
     pub timeout_ms: Option<u64>,
+    /// How long after `interval` the server waits for a client that falls silent, where the client has asked for it.
+    pub max_interval_ms: Option<u64>,
     /// Several windows of one browser are open: they poll instead of being held.
     pub multiple_clients: bool,
 }
@@ -31,18 +33,25 @@ impl Advice {
             reconnect: Reconnect::Retry,
             interval_ms: Some(interval_ms),
             timeout_ms: Some(timeout_ms),
+            max_interval_ms: None,
             multiple_clients: false,
         }
     }
 
     /// The advice to a client whose session is unknown: handshake, at once.
     pub const fn handshake() -> Advice {
-        Advice { reconnect: Reconnect::Handshake, interval_ms: Some(0), timeout_ms: None, multiple_clients: false }
+        Advice { reconnect: Reconnect::Handshake, interval_ms: Some(0), ..Advice::none() }
     }
 
     /// The advice that ends a conversation.
     pub const fn none() -> Advice {
-        Advice { reconnect: Reconnect::None, interval_ms: None, timeout_ms: None, multiple_clients: false }
+        Advice {
+            reconnect: Reconnect::None,
+            interval_ms: None,
+            timeout_ms: None,
+            max_interval_ms: None,
+            multiple_clients: false,
+        }
     }
 
     /// The advice to a surplus window of a browser: poll at `interval_ms`, or give up where that is 0.
@@ -51,8 +60,8 @@ impl Advice {
         Advice {
             reconnect: if polls { Reconnect::Retry } else { Reconnect::None },
             interval_ms: polls.then_some(interval_ms),
-            timeout_ms: None,
             multiple_clients: true,
+            ..Advice::none()
         }
     }
 
@@ -63,7 +72,9 @@ impl Advice {
         if self.multiple_clients {
             json.push_str("\"multiple-clients\":true,");
         }
-        for (key, value) in [("interval", self.interval_ms), ("timeout", self.timeout_ms)] {
+        let times =
+            [("interval", self.interval_ms), ("timeout", self.timeout_ms), ("maxInterval", self.max_interval_ms)];
+        for (key, value) in times {
             if let Some(value) = value {
                 json.push_str(&format!("\"{key}\":{value},"));
             }
@@ -87,6 +98,8 @@ mod tests {
     #[test]
     fn advice_is_written_as_cometd_writes_it() {
         assert_eq!(Advice::retry(3000, 0).to_json(), r#"{"interval":0,"timeout":3000,"reconnect":"retry"}"#);
+        let patient = Advice { max_interval_ms: Some(60_000), ..Advice::retry(3000, 0) };
+        assert_eq!(patient.to_json(), r#"{"interval":0,"timeout":3000,"maxInterval":60000,"reconnect":"retry"}"#);
         assert_eq!(Advice::handshake().to_json(), r#"{"interval":0,"reconnect":"handshake"}"#);
         assert_eq!(Advice::none().to_json(), r#"{"reconnect":"none"}"#);
     }

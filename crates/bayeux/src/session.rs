@@ -46,12 +46,31 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Session {
     state: State,
-    /// What the client asked its pause to be, for this connect only.
-    asked_interval_ms: Option<u32>,
+    wishes: Wishes,
     /// Whether the request of the connect in hand carried advice: its reply does so, too.
     asked: bool,
-    /// The timeout and interval the client was told last.
-    told: (u32, u32),
+    /// The timeout and interval the client was told last, if anybody knows.
+    told: Option<(u32, u32)>,
+}
+
+/// What a client has asked for, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Its pause after the connect in hand, for this one only.
+    pub interval_ms: Option<u32>,
+    /// Its grace, if it is to be longer than the server's own: until it asks for another.
+    pub max_interval_ms: Option<u32>,
+}
+
+/// How far a session has come: what of its state outlives a restart of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It has shaken hands and not connected yet.
+    New,
+    /// It has connected.
+    Connected,
+    /// The server has ended it, and its client does not know yet.
+    Ending,
 }
 
 /// The circumstances of a connect.
@@ -93,10 +112,44 @@ impl Session {
     pub fn new(now_ms: u64, terms: &Terms) -> Session {
         Session {
             state: State::Handshaken { expires_ms: now_ms + terms.interval_ms + terms.max_interval_ms },
-            asked_interval_ms: None,
+            wishes: Wishes::default(),
             asked: false,
-            told: (clamp(terms.timeout_ms), clamp(terms.interval_ms)),
+            told: Some((clamp(terms.timeout_ms), clamp(terms.interval_ms))),
         }
+    }
+
+    /// A session of an earlier life of the server: its grace begins anew, and its next connect reply says what holds now.
+    pub fn restored(now_ms: u64, terms: &Terms, stage: Stage, wishes: Wishes) -> Session {
+        let mut session = Session { wishes, told: None, ..Session::new(now_ms, terms) };
+        let expires_ms = session.expiry(now_ms, terms);
+        match stage {
+            Stage::New => session.state = State::Handshaken { expires_ms },
+            Stage::Connected => session.state = State::Waiting { expires_ms },
+            Stage::Ending => session.end(now_ms, terms),
+        }
+        session
+    }
+
+    /// How far it has come.
+    pub fn stage(&self) -> Stage {
+        match self.state {
+            State::Handshaken { .. } => Stage::New,
+            State::Waiting { .. } | State::Held { .. } => Stage::Connected,
+            State::Ending { .. } => Stage::Ending,
+        }
+    }
+
+    /// What its client has asked for.
+    pub fn wishes(&self) -> Wishes {
+        self.wishes
+    }
+
+    /// The client asks, with its handshake, how long the server is to wait for it when it falls silent (CometD's `maxInterval`).
+    /// Returns what it gets, in milliseconds: not less than the server's own grace, not more than clients may ask for.
+    pub fn ask_max_interval(&mut self, now_ms: u64, terms: &Terms, asked_ms: i64) -> u64 {
+        self.wishes.max_interval_ms = Some(clamp(u64::try_from(asked_ms).unwrap_or(0)));
+        self.heard(now_ms, terms);
+        self.grace_ms(terms)
     }
 
     /// A connect has come. A connect that was held before is superseded by it.
@@ -105,7 +158,10 @@ impl Session {
         let advice = circumstances.advice.unwrap_or_default();
         self.asked = circumstances.advice.is_some();
         // A negative interval means "do not retry" (§1.4): nothing to wait for.
-        self.asked_interval_ms = advice.interval_ms.map(|ms| clamp(cap(ms)));
+        self.wishes.interval_ms = advice.interval_ms.map(|ms| clamp(cap(ms)));
+        if let Some(ms) = advice.max_interval_ms {
+            self.wishes.max_interval_ms = Some(clamp(u64::try_from(ms).unwrap_or(0)));
+        }
         let timeout_ms = advice.timeout_ms.map_or(terms.timeout_ms, cap);
         let expires_ms = self.expiry(now_ms, terms);
         match self.state {
@@ -136,8 +192,9 @@ impl Session {
 
     /// Another message of the client has come: it lives.
     pub fn heard(&mut self, now_ms: u64, terms: &Terms) {
+        let grace_ms = self.grace_ms(terms);
         if let State::Handshaken { expires_ms } | State::Waiting { expires_ms } = &mut self.state {
-            *expires_ms = (*expires_ms).max(now_ms + terms.max_interval_ms);
+            *expires_ms = (*expires_ms).max(now_ms + grace_ms);
         }
     }
 
@@ -149,10 +206,10 @@ impl Session {
     /// The advice of the next connect reply: always when the request carried advice, otherwise when
     /// it differs from what was said last (CometD 9, `takeAdvice`).
     pub fn take_advice(&mut self, terms: &Terms) -> Option<Advice> {
-        let interval_ms = self.asked_interval_ms.unwrap_or(clamp(terms.interval_ms));
+        let interval_ms = self.wishes.interval_ms.unwrap_or(clamp(terms.interval_ms));
         let next = (clamp(terms.timeout_ms), interval_ms);
-        let say = self.asked || self.told != next;
-        self.told = next;
+        let say = self.asked || self.told != Some(next);
+        self.told = Some(next);
         self.asked = false;
         say.then(|| Advice::retry(u64::from(next.0), u64::from(next.1)))
     }
@@ -191,8 +248,13 @@ impl Session {
     }
 
     fn expiry(&self, now_ms: u64, terms: &Terms) -> u64 {
-        let interval_ms = self.asked_interval_ms.map_or(terms.interval_ms, u64::from);
-        now_ms + interval_ms + terms.max_interval_ms
+        let interval_ms = self.wishes.interval_ms.map_or(terms.interval_ms, u64::from);
+        now_ms + interval_ms + self.grace_ms(terms)
+    }
+
+    fn grace_ms(&self, terms: &Terms) -> u64 {
+        let wish_ms = self.wishes.max_interval_ms.map_or(0, u64::from);
+        wish_ms.min(terms.client_max_ms).max(terms.max_interval_ms)
     }
 }
 
@@ -290,6 +352,34 @@ mod tests {
         );
         session.release(0, &TERMS);
         assert_eq!(session.deadline_ms(), 610_000);
+    }
+
+    #[test]
+    fn a_client_that_knows_it_will_sleep_gets_a_longer_grace_up_to_the_cap_and_never_a_shorter_one() {
+        let mut session = Session::new(0, &TERMS);
+        assert_eq!(session.ask_max_interval(0, &TERMS, 60_000), 60_000);
+        assert_eq!(session.deadline_ms(), 60_000);
+        session.connect(0, &TERMS, &plain());
+        assert_eq!((session.due(59_999), session.due(60_000)), (None, Some(Due::Expiry)));
+        for (asked_ms, grace_ms) in [(i64::MAX, 600_000), (i64::MIN, 10_000), (5, 10_000)] {
+            assert_eq!(session.ask_max_interval(0, &TERMS, asked_ms), grace_ms);
+        }
+        let advice = Some(ClientAdvice { max_interval_ms: Some(30_000), ..ClientAdvice::default() });
+        session.connect(0, &TERMS, &Circumstances { advice, may_hold: false, queued: false });
+        session.connect(0, &TERMS, &Circumstances { may_hold: false, ..plain() });
+        assert_eq!(session.deadline_ms(), 30_000, "a connect may ask, too, and it stays");
+    }
+
+    #[test]
+    fn a_restored_session_goes_on_where_it_was_and_is_told_what_holds_now() {
+        let wishes = Wishes { interval_ms: Some(500), max_interval_ms: Some(60_000) };
+        let mut session = Session::restored(7, &TERMS, Stage::Connected, wishes);
+        assert_eq!((session.stage(), session.wishes(), session.deadline_ms()), (Stage::Connected, wishes, 60_507));
+        assert_eq!(session.connect(8, &TERMS, &plain()), Verdict::Hold { until_ms: 20_008 });
+        assert_eq!(session.take_advice(&TERMS), Some(Advice::retry(20_000, 0)));
+        let mut ended = Session::restored(0, &TERMS, Stage::Ending, wishes);
+        assert_eq!(ended.connect(1, &TERMS, &plain()), Verdict::Farewell);
+        assert!(Session::restored(0, &TERMS, Stage::New, wishes).is_new());
     }
 
     #[test]

@@ -301,6 +301,11 @@ pub(crate) const GROUPS: &[Group] = &[
         title: "Limits",
         options: &[
             option("connections_max", &[], "Open connections of the whole server."),
+            option(
+                "connections_per_second_max",
+                &[],
+                "New connections that each shard takes on in a second; more wait in the system's backlog. 0: no limit.",
+            ),
             option("sessions_max", &[], "Sessions of the whole server."),
             option(
                 "message_bytes_max",

@@ -1,6 +1,7 @@
 //! The directory that keeps things over a restart: opened once, before the shards run, and held until they have ended.
 //!
-//! `history/` in it is the log of the histories. Its lock stands for the whole directory.
+//! `history/` in it is the log of the histories. Its lock stands for the whole directory. `sessions` is there between a clean stop and
+//! the next start.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use crate::keeper::{Keeper, KeeperError, KeeperTerms, Recovered, Recovery};
 use crate::net::keeper::{self, Inbox};
 use crate::net::node::Parcel;
 use crate::server::StartError;
+use crate::sessions_file::{self, Found};
 use crate::settings::Settings;
 use crate::shard::history::Room;
-use crate::shard::{Metrics, Now, Shared, kernel_entropy};
+use crate::shard::{Metrics, Now, Saved, Shared, kernel_entropy};
 
 /// A data directory that was opened: what it held is in the histories. Nobody else gets it while this lives.
 pub(crate) struct Data {
@@ -54,6 +56,15 @@ impl Data {
         Ok(Some(Data { path, keeper }))
     }
 
+    /// Keeps sessions for the next start.
+    pub(crate) fn keep_sessions(&self, saved: Saved) {
+        let sessions = saved.sessions.len();
+        match sessions_file::write(&self.path, saved) {
+            Ok(()) => tracing::info!(sessions, "sessions are kept for the next start"),
+            Err(error) => tracing::error!(%error, sessions, "sessions cannot be kept: their clients shake hands anew"),
+        }
+    }
+
     /// Starts the keeper's thread.
     ///
     /// # Errors
@@ -71,6 +82,29 @@ impl Data {
 }
 
 impl DataInUse {
+    /// The sessions of the server's last life, if it ended cleanly; the directory has them no more.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(crate) fn sessions(&self, shards: usize) -> Result<Saved, StartError> {
+        let found = sessions_file::take(&self.path);
+        Ok(match found.map_err(|error| StartError::Data { path: self.path.clone(), error })? {
+            Found::Nothing => Saved::default(),
+            Found::Damaged(why) => {
+                tracing::warn!(why, "the file sessions is damaged, and sessions.damaged now: clients shake hands anew");
+                Saved::default()
+            }
+            Found::Sessions(saved) => {
+                let lost = saved.sessions.iter().filter(|session| session.id.shard() >= shards).count();
+                if lost > 0 {
+                    tracing::warn!(sessions = lost, "there are fewer shards than before: these shake hands anew");
+                }
+                tracing::info!(sessions = saved.sessions.len() - lost, "sessions are back");
+                saved
+            }
+        })
+    }
+
     /// Waits until everything is written; the shards have ended before. The directory is held until what this returns is dropped.
     pub(crate) fn close(self) -> Option<Data> {
         match self.keeper.join() {

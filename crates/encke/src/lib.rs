@@ -26,6 +26,7 @@ mod http;
 pub mod keeper;
 mod net;
 mod server;
+mod sessions_file;
 pub mod settings;
 pub mod shard;
 

@@ -1,27 +1,28 @@
 //! A server: started, spoken to, stopped.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Barrier, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::application::{Application, NoApplication};
 use crate::data::{Data, DataInUse};
 use crate::http::Asset;
 use crate::keeper::KeeperError;
-use crate::net::driver;
 use crate::net::node::{Common, Parcel};
+use crate::net::{accept, driver, ending};
 use crate::settings::{Settings, SettingsError};
-use crate::shard::{Id, Mail, Metrics, Shard, Shared, kernel_entropy};
+use crate::shard::{Id, Mail, Metrics, Saved, Shard, Shared, kernel_entropy};
 
 /// A server that is not running yet.
 pub struct Server {
     settings: Settings,
     assets: &'static [Asset],
     application: Box<dyn Application>,
+    listener: Option<TcpListener>,
     echo: bool,
 }
 
@@ -72,7 +73,13 @@ pub enum PublishError {
 impl Server {
     /// A server with these settings.
     pub fn new(settings: Settings) -> Server {
-        Server { settings, assets: &[], application: Box::new(NoApplication), echo: false }
+        Server { settings, assets: &[], application: Box::new(NoApplication), listener: None, echo: false }
+    }
+
+    /// Takes connections from this bound socket instead of binding one: that of a supervisor, or of the server before this one.
+    pub fn listener(mut self, listener: TcpListener) -> Server {
+        self.listener = Some(listener);
+        self
     }
 
     /// Serves these files beside the Bayeux endpoint.
@@ -93,7 +100,7 @@ impl Server {
         self
     }
 
-    /// Binds the address, starts a thread for each shard, and returns.
+    /// Binds the address, brings back the sessions of its last life, starts a thread for each shard, and returns.
     ///
     /// # Errors
     /// When a setting cannot work, the address cannot be bound, the data directory cannot be used, or no thread can be had.
@@ -101,13 +108,14 @@ impl Server {
         self.settings.check()?;
         let listen = self.settings.listen;
         let failed = |error| StartError::Listen { address: listen, error };
-        let listener = driver::listen(listen).map_err(failed)?;
+        let listener = self.listener.map_or_else(|| accept::listen(listen), accept::adopt).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let again = listener.try_clone().map_err(failed)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = if self.settings.shards == 0 { cores } else { self.settings.shards };
         let shards = shards.min(crate::settings::SHARDS_MAX);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
-        let (mailboxes, mut receivers): (Vec<_>, Vec<_>) =
+        let (mailboxes, receivers): (Vec<_>, Vec<_>) =
             (0..shards).map(|_| mpsc::channel(settings.mailbox_messages_max)).unzip();
         let start = Instant::now();
         let mut shared = Shared::new(shards, self.application);
@@ -120,19 +128,28 @@ impl Server {
             connections: AtomicUsize::new(0),
             echo: self.echo,
             start,
+            accepting: watch::Sender::new(true),
         });
         let kept = data.map(|data| data.start(&shared, &common.mailboxes, &common.metrics[shards])).transpose()?;
         let (keeper, data) = kept.unzip();
+        // Last of all: what is taken here is gone if something else fails.
+        let saved = data.as_ref().map_or_else(|| Ok(Saved::default()), |data| data.sessions(shards))?;
+        let (saved, restored) = (Arc::new(saved), Arc::new(Barrier::new(shards)));
         let mut threads = Vec::new();
         let mut listener = Some(listener);
-        for (index, mailbox) in receivers.drain(..).enumerate() {
+        for (index, mailbox) in receivers.into_iter().enumerate() {
             let (shared, settings, common) = (shared.clone(), settings.clone(), common.clone());
+            let (saved, restored) = (saved.clone(), restored.clone());
             let (listener, keeper) = (listener.take(), keeper.clone());
             let thread = std::thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
                 let metrics = common.metrics[index].clone();
                 let now = Common::now(start);
-                let shard = Shard::new(index, shared, settings, kernel_entropy(), now).with_metrics(metrics);
-                driver::run(shard, common, mailbox, listener, keeper);
+                let mut shard = Shard::new(index, shared, settings, kernel_entropy(), now).with_metrics(metrics);
+                shard.restore(now, &saved);
+                drop(saved);
+                // What one shard publishes must find the subscriptions of the others.
+                restored.wait();
+                driver::run(shard, common, mailbox, listener, keeper)
             });
             threads.push(thread.map_err(StartError::Thread)?);
         }
@@ -141,8 +158,10 @@ impl Server {
             shared,
             settings: Arc::new(Mutex::new(settings)),
             draining: Arc::new(AtomicBool::new(false)),
+            open: Arc::new(RwLock::new(true)),
+            keeps: data.is_some(),
         };
-        Ok(Running { address, handle, threads, data })
+        Ok(Running { address, handle, threads, listener: again, data })
     }
 }
 
@@ -150,7 +169,8 @@ impl Server {
 pub struct Running {
     address: SocketAddr,
     handle: Handle,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<Option<Saved>>>,
+    listener: TcpListener,
     data: Option<DataInUse>,
 }
 
@@ -165,15 +185,26 @@ impl Running {
         self.handle.clone()
     }
 
-    /// Waits until it has stopped.
+    /// The socket it takes connections from, for the server that comes after it: see [`Server::listener`].
+    ///
+    /// # Errors
+    /// What the system says, for example that there are too many open files.
+    pub fn listener(&self) -> std::io::Result<TcpListener> {
+        self.listener.try_clone()
+    }
+
+    /// Waits until it has stopped. With a `data` directory its sessions are kept there then.
     pub fn join(self) {
+        let mut saved = Saved::default();
         for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("a shard ended with a panic");
+            match thread.join() {
+                Ok(sessions) => sessions.into_iter().for_each(|sessions| saved.append(sessions)),
+                Err(_) => tracing::error!("a shard ended with a panic"),
             }
         }
         // Everything is written; the directory is free for others when this is dropped.
-        drop(self.data.and_then(DataInUse::close));
+        let Some(data) = self.data.and_then(DataInUse::close) else { return };
+        data.keep_sessions(saved);
     }
 }
 
@@ -184,6 +215,10 @@ pub struct Handle {
     shared: Arc<Shared>,
     settings: Arc<Mutex<Arc<Settings>>>,
     draining: Arc<AtomicBool>,
+    /// Whether mail from outside is taken.
+    open: Arc<RwLock<bool>>,
+    /// Whether sessions outlive the server.
+    keeps: bool,
 }
 
 impl Handle {
@@ -230,7 +265,12 @@ impl Handle {
             ("history_commit_interval_ms", settings.history_commit_interval_ms != current.history_commit_interval_ms),
             ("mailbox_messages_max", settings.mailbox_messages_max != current.mailbox_messages_max),
         ];
-        let next = Arc::new(Settings { listen: current.listen, shards: current.shards, ..settings });
+        let next = Arc::new(Settings {
+            listen: current.listen,
+            shards: current.shards,
+            data: current.data.clone(),
+            ..settings
+        });
         for shard in 0..self.common.mailboxes.len() {
             // A shard that takes no mail is going away.
             let _gone = self.mail(shard, Mail::Settings(next.clone()));
@@ -239,8 +279,14 @@ impl Handle {
         Ok(fixed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect())
     }
 
+    /// Takes no more connections. Those that the system has taken already wait for whoever else holds the listening socket.
+    pub fn stop_accepting(&self) {
+        self.common.accepting.send_replace(false);
+    }
+
     /// Lets the server end: no new sessions, clients advised to come back later and at different times, WebSockets closed, and when
-    /// all connections are gone or `drain_timeout_ms` is over, its threads end. Returns at once.
+    /// all connections are gone or `drain_timeout_ms` is over, its threads end. With a `data` directory sessions are kept there, with all
+    /// that was published until then. Returns at once.
     pub fn drain(&self) {
         if self.draining.swap(true, Ordering::Relaxed) {
             return;
@@ -260,6 +306,10 @@ impl Handle {
         while started.elapsed() < patience && self.common.connections.load(Ordering::Relaxed) > 0 {
             std::thread::sleep(DRAIN_PAUSE);
         }
+        if self.keeps {
+            *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
+            ending::freeze(&self.common.mailboxes);
+        }
         for mailbox in &self.common.mailboxes {
             let _gone = mailbox.blocking_send(Parcel::Stop);
         }
@@ -270,6 +320,11 @@ impl Handle {
     }
 
     fn mail(&self, shard: usize, mail: Mail) -> Result<(), ()> {
+        // Held while it is sent: what was agreed to is in a mailbox before the mailboxes are emptied for the last time.
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        if !*open {
+            return Err(());
+        }
         self.common.mailboxes.get(shard).ok_or(())?.try_send(Parcel::Mail(mail)).map_err(|_| ())
     }
 }

@@ -109,6 +109,8 @@ pub struct Settings {
     // ---- limits
     /// Open connections of the whole server.
     pub connections_max: usize,
+    /// New connections that each shard takes on in a second; more wait in the system's backlog. 0: no limit.
+    pub connections_per_second_max: usize,
     /// Sessions of the whole server.
     pub sessions_max: usize,
     /// Size of one WebSocket message or request body, in bytes.
@@ -397,6 +399,7 @@ impl Default for Settings {
             callback_parameter: "jsonp".into(),
             metrics_public: false,
             connections_max: 1_000_000,
+            connections_per_second_max: 20_000,
             sessions_max: 1_000_000,
             message_bytes_max: 1024 * 1024,
             header_bytes_max: 16 * 1024,

@@ -147,9 +147,6 @@ async fn exchange(
     if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings)) {
         headers.append(SET_COOKIE, cookie);
     }
-    if node.shard.borrow().is_draining() {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
     response
 }
 

@@ -3,10 +3,13 @@
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+use http::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use tokio::net::TcpStream;
@@ -53,8 +56,11 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
         // Boxed: an idle connection holds no room for a request, and hyper gives the socket back only from an `Unpin` service.
         Box::pin(async move {
             connection.health.set_busy(true);
-            let response = routes::answer(&connection, request).await;
+            let mut response = routes::answer(&connection, request).await;
             connection.health.set_busy(false);
+            if connection.node.shard.borrow().is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok::<http::Response<Body>, Infallible>(response)
         })
     });
@@ -63,7 +69,20 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
         .max_headers(HEADERS_MAX)
         .serve_connection(io, service);
     // Polled to its end and not merely to its last response: only then has hyper flushed what it holds.
-    let ended = (&mut served).await;
+    let ended = {
+        let mut leaving = pin!(node.leaving.notified());
+        tokio::select! {
+            biased;
+            ended = &mut served => ended,
+            () = leaving.as_mut() => {
+                // One that has not asked for anything yet is on its way to: it is closed behind the answer.
+                if health.was_used() {
+                    std::pin::Pin::new(&mut served).graceful_shutdown();
+                }
+                (&mut served).await
+            }
+        }
+    };
     if ended.is_err() {
         // Before hyper's buffers are dropped with what the client did not take.
         health.set_broken();

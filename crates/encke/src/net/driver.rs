@@ -1,64 +1,78 @@
 //! The life of one shard's thread: its runtime, its clock, its mailbox, its flusher.
 
-use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::keeper::Inbox;
 use super::node::{Common, Node, Parcel, Streams};
-use super::socket;
+use super::{accept, ending, socket};
 use crate::http;
-use crate::shard::Shard;
+use crate::shard::{Mail, Saved, Shard};
 
-/// Runs a shard on this thread until it is told to stop. The first shard also accepts, and hands connections out.
+/// Runs a shard on this thread until it is told to stop. The first shard also accepts, and hands connections out. Returns the
+/// shard's sessions where they are kept over a restart.
 pub(crate) fn run(
     shard: Shard,
     common: Arc<Common>,
-    mailbox: mpsc::Receiver<Parcel>,
+    mut mailbox: mpsc::Receiver<Parcel>,
     listener: Option<std::net::TcpListener>,
     keeper: Option<Inbox>,
-) {
+) -> Option<Saved> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = match builder.enable_all().max_blocking_threads(FILE_THREADS_MAX).build_local(Default::default()) {
         Ok(runtime) => runtime,
-        Err(error) => return tracing::error!(%error, "a shard could not start"),
+        Err(error) => {
+            tracing::error!(%error, "a shard could not start");
+            return None;
+        }
     };
     let node = Rc::new(Node::new(shard, common, keeper.clone()));
-    runtime.block_on(async {
+    let frozen = runtime.block_on(async {
         tokio::task::spawn_local(flush(node.clone()));
         tokio::task::spawn_local(tick(node.clone()));
         if let Some(listener) = listener {
-            tokio::task::spawn_local(accept(node.clone(), listener));
+            tokio::task::spawn_local(accept::run(node.clone(), listener));
         }
-        receive(&node, mailbox).await;
+        receive(&node, &mut mailbox).await
     });
+    // Tasks run inside `block_on` only: from here on nothing reads or writes.
+    let saved = frozen.map(|parcels| ending::finish(&node, parcels, &mut mailbox));
     // Nobody is left who could have something kept.
     drop((runtime, node));
     keeper.into_iter().for_each(Inbox::leave);
+    saved
 }
 
-/// Takes parcels until the shard stops.
-async fn receive(node: &Rc<Node>, mut mailbox: mpsc::Receiver<Parcel>) {
-    let mut parcels = Vec::new();
+/// Takes parcels until the shard stops, or is frozen: then with the parcels that were not looked at yet.
+async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::Receiver<Parcel>) -> Option<Vec<Parcel>> {
+    let mut received = Vec::new();
     loop {
-        mailbox.recv_many(&mut parcels, PARCELS_AT_ONCE).await;
-        for parcel in parcels.drain(..) {
+        mailbox.recv_many(&mut received, PARCELS_AT_ONCE).await;
+        let mut parcels = received.drain(..);
+        while let Some(parcel) = parcels.next() {
             match parcel {
-                Parcel::Mail(mail) => node.shard.borrow_mut().mail(node.now(), mail),
+                Parcel::Mail(mail) => {
+                    let drains = matches!(mail, Mail::Drain);
+                    node.shard.borrow_mut().mail(node.now(), mail);
+                    if drains {
+                        node.leave();
+                    }
+                }
                 Parcel::Connection(tcp) => match tokio::net::TcpStream::from_std(tcp) {
                     Ok(tcp) => http::connection::open(node, tcp),
                     Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
                 },
                 Parcel::Socket(moving) => socket::go_on(node, *moving),
-                Parcel::Stop => return,
+                // Only a frozen shard is asked that.
+                Parcel::Settle(_) => {}
+                Parcel::Freeze => return Some(parcels.collect()),
+                Parcel::Stop => return None,
             }
         }
+        drop(parcels);
         node.settle();
         node.look_at_keeper();
         // A full mailbox must not starve the sockets; and while writing is behind, what others publish waits in it, so that
@@ -75,15 +89,7 @@ async fn flush(node: Rc<Node>) {
     loop {
         node.confirmations.wake.notified().await;
         loop {
-            for confirmed in node.confirmations.take() {
-                let home = usize::from(confirmed.shard);
-                let mail = crate::shard::Mail::Delivered(confirmed.exchange, confirmed.taken);
-                if home == node.shard.borrow().index() {
-                    node.shard.borrow_mut().mail(node.now(), mail);
-                } else {
-                    node.send(home, Parcel::Mail(mail));
-                }
-            }
+            node.confirm();
             let more = {
                 let mut shard = node.shard.borrow_mut();
                 let budget = Duration::from_micros(shard.settings().fairness_budget_us);
@@ -119,65 +125,6 @@ async fn tick(node: Rc<Node>) {
     }
 }
 
-/// Accepts connections and hands them to the shards in turn.
-async fn accept(node: Rc<Node>, listener: std::net::TcpListener) {
-    let listener = match TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "the listening socket is of no use"),
-    };
-    let mut next = 0;
-    let mut troubled = false;
-    loop {
-        match listener.accept().await {
-            Ok((tcp, peer)) => {
-                troubled = false;
-                welcome(&node, tcp, peer, &mut next);
-            }
-            Err(error) => {
-                // Out of files, mostly: waiting lets some be closed, spinning does not.
-                node.shard.borrow().metrics().accept_failures.add(1);
-                if !std::mem::replace(&mut troubled, true) {
-                    tracing::error!(%error, "no connections can be accepted at the moment");
-                }
-                tokio::time::sleep(ACCEPT_RETRY).await;
-            }
-        }
-    }
-}
-
-fn welcome(node: &Rc<Node>, tcp: tokio::net::TcpStream, peer: SocketAddr, next: &mut usize) {
-    let connections_max = node.shard.borrow().settings().connections_max;
-    if node.common.connections.load(Ordering::Relaxed) >= connections_max {
-        node.shard.borrow().metrics().connections_refused.add(1);
-        tracing::debug!(%peer, "connection refused: connections_max reached");
-        let _gone = tcp.try_write(FULL);
-        return;
-    }
-    let shards = node.common.mailboxes.len();
-    let shard = *next % shards;
-    *next = next.wrapping_add(1);
-    if shard == node.shard.borrow().index() {
-        return http::connection::open(node, tcp);
-    }
-    match tcp.into_std() {
-        Ok(tcp) => node.send(shard, Parcel::Connection(tcp)),
-        Err(error) => tracing::warn!(%error, "a connection could not be handed out"),
-    }
-}
-
-/// Binds the listening socket.
-///
-/// # Errors
-/// What the kernel says, for example that the address is in use.
-pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
 /// Threads of one shard that read files; what more is asked for meanwhile waits, at most one file per connection.
 const FILE_THREADS_MAX: usize = 8;
 
@@ -188,10 +135,3 @@ const PARCELS_AT_ONCE: usize = 32;
 const TICK: Duration = Duration::from_millis(32);
 /// Pause before a full mailbox is tried again.
 const LATE_RETRY: Duration = Duration::from_micros(500);
-/// Pause after a failed accept.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 4096;
-/// What a connection above the limit is told.
-const FULL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n";

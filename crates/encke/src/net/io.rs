@@ -22,6 +22,8 @@ pub(crate) struct Health {
     busy: AtomicBool,
     /// A request was taken since the connection looked last.
     served: AtomicBool,
+    /// A request was taken ever.
+    used: AtomicBool,
     /// The client took longer than it may.
     timed_out: AtomicBool,
 }
@@ -45,6 +47,12 @@ impl Health {
     pub(crate) fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Ordering::Relaxed);
         self.served.store(true, Ordering::Relaxed);
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request was taken ever.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Shards on threads: sockets, mailboxes, the clock.
 
+pub(crate) mod accept;
 pub(crate) mod confirm;
 pub(crate) mod driver;
+pub(crate) mod ending;
 pub(crate) mod io;
 pub(crate) mod keeper;
 pub(crate) mod node;

@@ -16,7 +16,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use foldhash::fast::RandomState;
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::confirm::{Confirmations, Receipt};
 use super::keeper::Inbox;
@@ -31,6 +31,10 @@ pub(crate) enum Parcel {
     Connection(std::net::TcpStream),
     /// A WebSocket whose session lives on the other shard.
     Socket(Box<Moving>),
+    /// From now on nothing is read or written; only mail goes on.
+    Freeze,
+    /// The shard says whether it had mail since it was asked last, once all that it sends is in other mailboxes.
+    Settle(std::sync::mpsc::Sender<bool>),
     /// All is said: the shard's thread ends.
     Stop,
 }
@@ -61,6 +65,8 @@ pub(crate) struct Common {
     pub(crate) echo: bool,
     /// The clock's start.
     pub(crate) start: Instant,
+    /// Whether new connections are taken.
+    pub(crate) accepting: watch::Sender<bool>,
 }
 
 impl Common {
@@ -105,6 +111,8 @@ pub(crate) struct Node {
     behind: Cell<bool>,
     /// Tasks of sockets that wait to be read.
     readers: RefCell<Vec<Waker>>,
+    /// Wakes the tasks of HTTP connections when the server drains.
+    pub(crate) leaving: Notify,
 }
 
 /// A WebSocket's connection, shared by the task that reads it and the flusher that writes it.
@@ -142,12 +150,18 @@ impl Node {
             late: RefCell::default(),
             behind: Cell::new(false),
             readers: RefCell::default(),
+            leaving: Notify::new(),
         }
     }
 
     /// The time.
     pub(crate) fn now(&self) -> Now {
         Common::now(self.common.start)
+    }
+
+    /// The server drains: connections that wait for nothing are to end.
+    pub(crate) fn leave(&self) {
+        self.leaving.notify_waiters();
     }
 
     /// Carries out what the last events caused. Call it after every event.
@@ -228,6 +242,19 @@ impl Node {
         {
             self.shard.borrow().metrics().mail_waits.add(1);
             late.push_back((shard, parcel));
+        }
+    }
+
+    /// Tells shards which responses with messages of theirs were taken.
+    pub(crate) fn confirm(&self) {
+        for confirmed in self.confirmations.take() {
+            let home = usize::from(confirmed.shard);
+            let mail = Mail::Delivered(confirmed.exchange, confirmed.taken);
+            if home == self.shard.borrow().index() {
+                self.shard.borrow_mut().mail(self.now(), mail);
+            } else {
+                self.send(home, Parcel::Mail(mail));
+            }
         }
     }
 

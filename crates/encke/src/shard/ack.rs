@@ -53,6 +53,23 @@ const COPY_BYTES_MAX: usize = 4096;
 const SOCKETS_MAX: usize = 8;
 
 impl Ledger {
+    /// Of an earlier life of the server: the number of the batch that was closed last, and what of which batch was not confirmed,
+    /// oldest first. The WebSockets it went out on are gone.
+    pub fn restored(closed: u64, batches: impl Iterator<Item = (u64, InFlight)>) -> Ledger {
+        let kept = batches.map(|(batch, messages)| Kept { batch, sockets: SmallVec::new(), messages });
+        Ledger { closed, kept: kept.collect() }
+    }
+
+    /// The number of the batch that was closed last.
+    pub fn closed(&self) -> u64 {
+        self.closed
+    }
+
+    /// What was not confirmed, with the number of the batch it was first in; oldest first.
+    pub fn unconfirmed(&self) -> impl Iterator<Item = (u64, &InFlight)> {
+        self.kept.iter().map(|kept| (kept.batch, &kept.messages))
+    }
+
     /// Whether something has to be sent again to a client that connects on this WebSocket, or by a request.
     pub fn is_owing(&self, socket: Option<SocketKey>) -> bool {
         self.kept.iter().any(|kept| !kept.arrives_on(socket))

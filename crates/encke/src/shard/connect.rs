@@ -8,6 +8,7 @@ use super::batch::{Batch, Via, ext_of};
 use super::effect::{Response, SessionKey};
 use super::outbox::Kind;
 use super::session::{Ended, Session};
+use super::sockets::GOING_AWAY;
 use super::{Carrier, Held, HeldVia, Shard};
 
 impl Shard {
@@ -83,12 +84,14 @@ impl Shard {
         let terms = self.terms;
         let advice = self.sessions.get_mut(key)?.protocol.take_advice(&terms);
         if self.draining {
+            self.await_return(key);
             return Some(Advice::retry(terms.timeout_ms, self.jitter_ms()));
         }
         advice
     }
 
-    fn jitter_ms(&mut self) -> u64 {
+    /// A moment within the time that the clients of a draining server spread over.
+    pub(super) fn jitter_ms(&mut self) -> u64 {
         let mut random = [0; 4];
         (self.entropy)(&mut random);
         u64::from(u32::from_le_bytes(random)) % self.settings.drain_spread_ms.max(1)
@@ -257,7 +260,15 @@ impl Shard {
             self.answer_held(key, None);
         }
         for socket in self.socket_keys() {
-            self.close_socket(socket, 1001, "server going away");
+            self.close_socket(socket, GOING_AWAY.0, GOING_AWAY.1);
+        }
+    }
+
+    /// A session whose client is told to come back later must not expire before.
+    fn await_return(&mut self, key: SessionKey) {
+        let (now_ms, terms, spread_ms) = (self.now.ms, self.terms, self.settings.drain_spread_ms);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.protocol.heard(now_ms + spread_ms, &terms);
         }
     }
 

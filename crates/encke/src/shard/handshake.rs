@@ -31,7 +31,10 @@ impl Shard {
         }
         let id = Id::new(self.index, &mut self.entropy);
         let browser = self.browser_of(batch);
-        let protocol = bayeux::Session::new(self.now.ms, &self.terms);
+        let mut protocol = bayeux::Session::new(self.now.ms, &self.terms);
+        // Who asks how long its session outlives silence is told what it gets.
+        let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
+        let max_interval_ms = asked_ms.map(|ms| protocol.ask_max_interval(self.now.ms, &self.terms, ms));
         let key = self.sessions.insert(id, browser, protocol, self.now.ms);
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
@@ -47,7 +50,8 @@ impl Shard {
         }
         self.arm(key);
         tracing::debug!(session = ?id, "session opened");
-        let advice = Advice::retry(self.terms.timeout_ms, self.terms.interval_ms).to_json();
+        let advice = Advice { max_interval_ms, ..Advice::retry(self.terms.timeout_ms, self.terms.interval_ms) };
+        let advice = advice.to_json();
         let ack = acknowledges.then(|| "\"ack\":true".to_string());
         let replay = replays.then(|| "\"replay\":true".to_string());
         let (timestamp, types) = (self.timestamp(), offered(&self.settings));
@@ -67,11 +71,13 @@ impl Shard {
     }
 
     /// Whether there is room and leave for one more session; if not, the error and what the client should do.
-    fn admit(&self, message: &Message<'_>) -> Result<(), (&'static str, Advice)> {
-        let later = Advice { interval_ms: Some(RETRY_MS), reconnect: Reconnect::Handshake, ..Advice::none() };
+    fn admit(&mut self, message: &Message<'_>) -> Result<(), (&'static str, Advice)> {
+        let at =
+            |interval_ms| Advice { interval_ms: Some(interval_ms), reconnect: Reconnect::Handshake, ..Advice::none() };
         if self.draining {
-            return Err((BayeuxError::ServerDraining.as_str(), later));
+            return Err((BayeuxError::ServerDraining.as_str(), at(RETRY_MS + self.jitter_ms())));
         }
+        let later = at(RETRY_MS);
         if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max {
             return Err((BayeuxError::SessionsMax.as_str(), later));
         }

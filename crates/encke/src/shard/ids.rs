@@ -2,13 +2,21 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Characters of an id: the shard in two, then 150 random bits (Bayeux 1.0 asks for 128).
 const ID_BYTES: usize = 32;
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
 /// The id of a session (`clientId`) or of a browser (the cookie): 32 characters, each 5 bits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Id([u8; ID_BYTES]);
+
+/// A text that is no id of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no id")]
+pub struct NoId;
 
 /// Fills a buffer with random bytes: the kernel's in a server, seeded ones in a simulation.
 pub type Entropy = Box<dyn FnMut(&mut [u8])>;
@@ -40,6 +48,20 @@ impl Id {
     /// Its characters.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl From<Id> for String {
+    fn from(id: Id) -> String {
+        id.as_str().into()
+    }
+}
+
+impl TryFrom<String> for Id {
+    type Error = NoId;
+
+    fn try_from(text: String) -> Result<Id, NoId> {
+        Id::parse(&text).ok_or(NoId)
     }
 }
 

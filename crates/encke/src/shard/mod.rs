@@ -31,6 +31,7 @@ mod positions;
 mod record;
 mod replay;
 mod requests;
+mod saved;
 mod session;
 mod sockets;
 mod subscribe;
@@ -58,6 +59,7 @@ pub use ids::{Entropy, Id, kernel_entropy};
 pub use interest::Interest;
 pub use metrics::{Count, Meaning, Metrics};
 pub use requests::Taken;
+pub use saved::{Saved, SavedBatch, SavedLedger, SavedLoss, SavedReplay, SavedSession, SavedTail, Span, Stage};
 pub use sockets::Received;
 pub use wheel::SLOT_MS;
 

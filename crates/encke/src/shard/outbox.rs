@@ -153,6 +153,11 @@ impl Outbox {
         Some((&first.frames.chunk, first.frames.start + self.written, first.frames.end))
     }
 
+    /// The ranges of messages, first to last, for whoever copies them. Nothing of them may be half written.
+    pub fn message_ranges(&self) -> impl Iterator<Item = &Frames> {
+        self.runs.iter().filter(|run| run.kind == Kind::Messages).map(|run| &run.frames)
+    }
+
     /// Number of runs.
     pub fn runs(&self) -> usize {
         self.runs.len()
@@ -356,6 +361,11 @@ impl InFlight {
     /// Appends them as elements of a JSON array, each with a comma behind it: bytes that are shared, not copied.
     pub fn join(&self, parts: &mut Vec<Frames>) {
         parts.extend(self.runs.iter().map(|run| run.frames.joined()));
+    }
+
+    /// Their ranges, first to last.
+    pub fn ranges(&self) -> impl Iterator<Item = &Frames> {
+        self.runs.iter().map(|run| &run.frames)
     }
 
     /// Appends them to a JSON array that is being written, each with a comma before it where one is needed.

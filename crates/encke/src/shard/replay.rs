@@ -103,6 +103,16 @@ struct FoundMessage {
 }
 
 impl Replay {
+    /// Of an earlier life of the server.
+    pub(super) fn restored(tails: Vec<Tail>, losses: Vec<Loss>) -> Replay {
+        Replay { tails, losses, ..Replay::default() }
+    }
+
+    /// What is lost with a whole ring and has to be told still.
+    pub(super) fn losses(&self) -> &[Loss] {
+        &self.losses
+    }
+
     /// Whether everything comes live.
     pub fn is_live(&self) -> bool {
         self.tails.is_empty()

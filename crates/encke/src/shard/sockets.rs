@@ -11,6 +11,9 @@ use super::outbox::{Kind, Outbox};
 use super::session::Ended;
 use super::{Carrier, Dirty, Shard, batch_error_body};
 
+/// The code and the reason that the WebSockets of a draining server are closed with.
+pub(super) const GOING_AWAY: (u16, &str) = (1001, "server going away");
+
 /// A WebSocket as its shard keeps it.
 #[derive(Debug)]
 pub struct Socket {
@@ -144,6 +147,9 @@ impl Shard {
         {
             self.remove_session(session, Ended::Kicked);
             self.close_socket(key, 1000, "session ended");
+        }
+        if self.draining {
+            self.close_socket(key, GOING_AWAY.0, GOING_AWAY.1);
         }
         Received::Here
     }

@@ -100,24 +100,33 @@ impl Shard {
         if let Decision::Deny(reason) = self.shared.application.subscribe(session.id.as_str(), name) {
             return Err(format!("403:{reason}:subscribe_denied").into());
         }
-        let slot = session.subscriptions.len() as u32;
-        let follows = session.replay.is_some();
+        let slot = session.subscriptions.len();
+        // Before the reply leaves: who publishes after seeing it reaches this session.
+        let Some(listed) = self.enlist(key, channel) else { return Ok(()) };
+        // Only then: what is published from now on comes, and what was before is in the history.
+        let followed = course.map_or(Ok(()), |course| self.follow(key, channel, Some(listed), course));
+        if followed.is_err() {
+            self.drop_subscription(key, slot);
+            self.forget_tails(key, name);
+        }
+        followed
+    }
+
+    /// Puts a session on the list of a channel that it is not on yet. Returns the channel's index in the hub; None if the session is
+    /// gone.
+    pub(super) fn enlist(&mut self, key: SessionKey, channel: ChannelName<'_>) -> Option<u32> {
+        let name = channel.as_str();
+        let session = self.sessions.get_mut(key)?;
+        let (slot, follows) = (session.subscriptions.len() as u32, session.replay.is_some());
         let (subscription, first) = self.hub.subscribe(name, Subscriber { session: key.index, slot }, follows);
         session.subscriptions.push(subscription);
-        // Before the reply leaves: who publishes after seeing it reaches this session.
         if first && self.shared.shards > 1 {
             self.shared.interest.add(name, self.index);
             if channel.is_pattern() && self.settings.channels.iter().any(|rule| rule.history().is_some()) {
                 self.hub.set_older(subscription.channel, self.shared.histories.bursts());
             }
         }
-        // Only then: what is published from now on comes, and what was before is in the history.
-        let followed = course.map_or(Ok(()), |course| self.follow(key, channel, Some(subscription.channel), course));
-        if followed.is_err() {
-            self.drop_subscription(key, slot as usize);
-            self.forget_tails(key, name);
-        }
-        followed
+        Some(subscription.channel)
     }
 
     fn unsubscribe_from(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {

@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 use crate::common::{Poller, TestServer, Ws, publications, settings};
 
 /// The data of publications.
-fn data(messages: &[Value]) -> Vec<u64> {
+pub fn data(messages: &[Value]) -> Vec<u64> {
     publications(messages).iter().filter_map(|message| message["data"].as_u64()).collect()
 }
 
 /// The number of the batch that the connect reply among these closes.
-fn batch(messages: &[Value]) -> i64 {
+pub fn batch(messages: &[Value]) -> i64 {
     let reply = messages.iter().find(|message| message["channel"] == "/meta/connect").expect("a connect reply");
     reply["ext"]["ack"].as_i64().expect("a number")
 }
 
 /// A long-polling session that acknowledges, subscribed to `/a`.
-fn poller(server: &TestServer) -> Poller {
+pub fn poller(server: &TestServer) -> Poller {
     let mut http = server.http();
     let handshake = json!([{ "channel": "/meta/handshake", "version": "1.0", "id": "1", "ext": { "ack": true },
         "supportedConnectionTypes": ["long-polling"] }]);
@@ -29,12 +29,12 @@ fn poller(server: &TestServer) -> Poller {
     poller
 }
 
-fn poll(poller: &mut Poller, acknowledged: i64) -> Vec<Value> {
+pub fn poll(poller: &mut Poller, acknowledged: i64) -> Vec<Value> {
     poller.poll(json!({ "ext": { "ack": acknowledged }, "advice": { "timeout": 0 } }))
 }
 
 /// A WebSocket session that acknowledges, subscribed to `/a`.
-fn websocket(server: &TestServer) -> Ws {
+pub fn websocket(server: &TestServer) -> Ws {
     let mut ws = server.websocket();
     ws.send_json(&json!([{ "channel": "/meta/handshake", "version": "1.0", "id": "1", "ext": { "ack": true },
         "supportedConnectionTypes": ["websocket"] }]));
@@ -45,12 +45,12 @@ fn websocket(server: &TestServer) -> Ws {
     ws
 }
 
-fn connect(ws: &mut Ws, acknowledged: i64) -> Vec<Value> {
+pub fn connect(ws: &mut Ws, acknowledged: i64) -> Vec<Value> {
     start_connect(ws, acknowledged, json!({ "timeout": 0 }));
     ws.next_json().as_array().expect("an array").clone()
 }
 
-fn start_connect(ws: &mut Ws, acknowledged: i64, advice: Value) {
+pub fn start_connect(ws: &mut Ws, acknowledged: i64, advice: Value) {
     let connect = json!({ "channel": "/meta/connect", "id": "c", "connectionType": "websocket",
         "ext": { "ack": acknowledged }, "advice": advice });
     let message = ws.mine(connect);

@@ -405,6 +405,18 @@ fn lazy_timeout_max_ms_bounds_the_wait_of_lazy_messages() {
     assert_eq!(ws.next_json(), json!([{"channel": "/lazy", "data": 1}]));
 }
 
+/// Who comes too soon waits in the system's backlog, and is served all the same.
+#[test]
+fn connections_per_second_max_makes_those_who_come_together_wait() {
+    let server = TestServer::start(Settings { connections_per_second_max: 50, ..settings() });
+    let mut connections: Vec<Http> = (0..10).map(|_| server.http()).collect();
+    for http in &mut connections {
+        assert_eq!(http.get("/healthz").status, 200);
+    }
+    assert!(server.metric("encke_accepts_delayed") >= 9);
+    server.neighbour().lives(&server);
+}
+
 #[test]
 fn settings_that_cannot_work_are_refused_by_name() {
     for (settings, name) in [

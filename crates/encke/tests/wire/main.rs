@@ -16,6 +16,7 @@ mod long_polling;
 mod origins;
 mod page;
 mod replay;
+mod restarts;
 mod sessions;
 mod slow_consumers;
 mod transports;

@@ -479,9 +479,10 @@ fn a_draining_server_sends_its_clients_away_and_takes_no_new_ones() {
     assert!(advice["interval"].as_u64().is_some_and(|ms| ms < 5_000), "each at its own time: {advice}");
     assert_eq!(ws.next_json()[0]["advice"]["reconnect"], "retry");
     assert_eq!(ws.next_frame(), Frame::Close(1001, "server going away".into()));
-    let reply = newcomer.call(json!({"id": "1", "channel": "/meta/handshake", "version": "1.0"}));
+    assert!(newcomer.tcp.ends(), "a connection that waits for nothing ends at once");
+    let reply = server.http().call(json!({"id": "1", "channel": "/meta/handshake", "version": "1.0"}));
     assert_eq!((&reply["error"], &reply["advice"]["reconnect"]), (&json!("503::server_draining"), &json!("handshake")));
-    drop((poller, ws, newcomer));
+    drop((poller, ws));
     server.stop();
 }
 

@@ -1,9 +1,11 @@
 //! What the tests share: a server in this process, and clients made of nothing but sockets, so that they can misbehave.
 
+mod folder;
 mod http;
 mod server;
 mod websocket;
 
+pub use self::folder::Folder;
 pub use self::http::{Http, Poller, Response, Tcp};
 pub use self::server::{TestServer, settings, wait_until};
 pub use self::websocket::{Frame, Ws, close_frame, frame, raw_frame};

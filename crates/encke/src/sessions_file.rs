@@ -1,0 +1,202 @@
+//! The file that keeps sessions from a clean stop to the next start: `sessions` in the `data` directory.
+//!
+//! Lines of JSON: a head, every message that waits for somebody, every session, and an end that says how many there are and
+//! what all bytes before it sum up to. A file without a right end is damaged, and moved aside. It is written under another
+//! name first, and removed once it is read: what it says is true for one start only.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::shard::{Saved, SavedSession};
+
+/// What was there.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// No file: the last life did not end cleanly, or there was none.
+    Nothing,
+    /// Its sessions. The file is gone.
+    Sessions(Saved),
+    /// A file that cannot be trusted, and why. It is called `sessions.damaged` now.
+    Damaged(String),
+}
+
+/// One line.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line<'a> {
+    Head { version: u32 },
+    Message(std::borrow::Cow<'a, str>),
+    Session(Box<SavedSession>),
+    End { messages: usize, sessions: usize, crc32c: u32 },
+}
+
+/// Writes the file, as a whole or not at all.
+///
+/// # Errors
+/// What the disk says.
+pub(crate) fn write(directory: &Path, saved: Saved) -> io::Result<()> {
+    let path = directory.join(NEW);
+    // Whoever reads it can take every session over.
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+    let (messages, sessions) = (saved.messages.len(), saved.sessions.len());
+    let mut out = Summed { out: BufWriter::new(file), crc32c: 0 };
+    out.line(&Line::Head { version: VERSION })?;
+    for message in saved.messages {
+        out.line(&Line::Message(message.into_string().into()))?;
+    }
+    for session in saved.sessions {
+        out.line(&Line::Session(Box::new(session)))?;
+    }
+    let crc32c = out.crc32c;
+    out.line(&Line::End { messages, sessions, crc32c })?;
+    out.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    fs::rename(path, directory.join(NAME))?;
+    sync(directory)
+}
+
+/// Reads the file and removes it.
+///
+/// # Errors
+/// What the disk says.
+pub(crate) fn take(directory: &Path) -> io::Result<Found> {
+    let path = directory.join(NAME);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) => return Err(error),
+    };
+    let found = match read(&mut BufReader::new(file))? {
+        Ok(saved) => {
+            fs::remove_file(&path)?;
+            Found::Sessions(saved)
+        }
+        Err(why) => {
+            fs::rename(&path, directory.join(DAMAGED))?;
+            Found::Damaged(why)
+        }
+    };
+    sync(directory)?;
+    Ok(found)
+}
+
+/// The sessions in a file, or what is wrong with it.
+fn read(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
+    let mut saved = Saved::default();
+    let (mut line, mut number, mut sum) = (Vec::new(), 0, 0);
+    let end = loop {
+        line.clear();
+        number += 1;
+        if file.read_until(b'\n', &mut line)? == 0 {
+            return Ok(Err(format!("it ends at line {number}, too early")));
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Line::Head { version: VERSION }) if number == 1 => {}
+            Ok(Line::Message(text)) if number > 1 => saved.messages.push(text.into()),
+            Ok(Line::Session(session)) if number > 1 => saved.sessions.push(*session),
+            Ok(Line::End { messages, sessions, crc32c }) if number > 1 => break (messages, sessions, crc32c),
+            Ok(_) => return Ok(Err(format!("line {number} is of another version, or out of place"))),
+            Err(error) => return Ok(Err(format!("line {number}: {error}"))),
+        }
+        sum = crc32c::crc32c_append(sum, &line);
+    };
+    let right = end == (saved.messages.len(), saved.sessions.len(), sum) && saved.is_whole();
+    Ok(if right { Ok(saved) } else { Err("its end does not fit what is before it".into()) })
+}
+
+/// A file with the sum of what was written.
+struct Summed {
+    out: BufWriter<File>,
+    crc32c: u32,
+}
+
+impl Summed {
+    fn line(&mut self, line: &Line<'_>) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        self.crc32c = crc32c::crc32c_append(self.crc32c, &bytes);
+        self.out.write_all(&bytes)
+    }
+}
+
+/// Names in a directory are safe when the directory is.
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+const VERSION: u32 = 1;
+const NAME: &str = "sessions";
+const NEW: &str = "sessions.new";
+const DAMAGED: &str = "sessions.damaged";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::{Id, kernel_entropy};
+    use crate::shard::{SavedBatch, SavedLedger, SavedLoss, SavedReplay, SavedTail, Span, Stage};
+
+    /// A directory of its own for each test.
+    fn directory(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("encke-sessions-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        path
+    }
+
+    fn sample() -> Saved {
+        let mut entropy = kernel_entropy();
+        let tail = SavedTail { channel: "/h".into(), epoch: "e".into(), next: 7, lost: Some((5, 6)) };
+        let loss = SavedLoss { channel: "/h".into(), epoch: "e".into(), from: 1, to: None, told: Some(3) };
+        let session = SavedSession {
+            id: Id::new(0, &mut entropy),
+            browser: Some(Id::new(0, &mut entropy)),
+            stage: Stage::Connected,
+            interval_ms: None,
+            max_interval_ms: Some(60_000),
+            subscriptions: vec!["/a".into(), "/b/**".into()],
+            waiting: vec![Span(1, 1)],
+            ack: Some(SavedLedger { closed: 4, batches: vec![SavedBatch { number: 3, messages: vec![Span(0, 1)] }] }),
+            replay: Some(SavedReplay { tails: vec![tail], losses: vec![loss] }),
+        };
+        let text = r#"{"channel":"/a","data":{"n":12345678901234567890.10,"t":"\u2028é\n"}}"#;
+        Saved { messages: vec![text.into(), "{}".into()], sessions: vec![session] }
+    }
+
+    #[test]
+    fn what_was_written_is_read_once() {
+        let directory = directory("once");
+        assert!(matches!(take(&directory), Ok(Found::Nothing)));
+        write(&directory, sample()).expect("written");
+        let Ok(Found::Sessions(found)) = take(&directory) else { panic!("no sessions") };
+        assert_eq!((found.messages.len(), found.sessions.len()), (2, 1));
+        assert_eq!(found.messages, sample().messages, "to the last digit");
+        assert_eq!(found.sessions[0].subscriptions, sample().sessions[0].subscriptions);
+        assert!(matches!(take(&directory), Ok(Found::Nothing)), "true for one start only");
+        fs::remove_dir_all(directory).expect("gone");
+    }
+
+    /// Torn anywhere, or with any bit turned, it is never taken for whole.
+    #[test]
+    fn a_damaged_file_is_moved_aside() {
+        let directory = directory("damaged");
+        write(&directory, sample()).expect("written");
+        let whole = fs::read(directory.join(NAME)).expect("there");
+        let torn = (0..whole.len() - 1).map(|end| whole[..end].to_vec());
+        let turned = (0..whole.len()).map(|at| {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            bytes
+        });
+        for bytes in torn.chain(turned) {
+            let found = read(&mut bytes.as_slice()).expect("readable");
+            assert!(found.is_err() || bytes == whole, "{}", String::from_utf8_lossy(&bytes));
+        }
+        fs::write(directory.join(NAME), &whole[..whole.len() / 2]).expect("torn");
+        assert!(matches!(take(&directory), Ok(Found::Damaged(_))));
+        assert!(directory.join(DAMAGED).exists() && !directory.join(NAME).exists());
+        fs::remove_dir_all(directory).expect("gone");
+    }
+}

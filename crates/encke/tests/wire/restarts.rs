@@ -1,0 +1,340 @@
+//! Sessions over a clean restart with a `data` directory: clients go on with a connect, and nothing is lost or doubled.
+
+use std::sync::{Arc, Mutex};
+
+use encke::{Actions, Application, NoApplication, Settings};
+use serde_json::{Value, json};
+
+use crate::ack;
+use crate::common::{Folder, Frame, Poller, TestServer, Ws, publications, settings, wait_until};
+use crate::replay::client::{self, Client};
+
+/// Settings that keep what there is in a directory.
+fn keeping(folder: &Folder) -> Settings {
+    Settings { data: folder.name(), ..settings() }
+}
+
+/// The same session with new connections to another server.
+fn moved(poller: &Poller, server: &TestServer) -> Poller {
+    let mut http = server.http();
+    http.cookie.clone_from(&poller.http.cookie);
+    Poller::of(poller.id.clone(), http)
+}
+
+/// The same session on a new WebSocket to another server.
+fn moved_ws(id: &str, server: &TestServer) -> Ws {
+    let mut ws = server.websocket();
+    ws.id = id.to_owned();
+    ws
+}
+
+fn publish(server: &TestServer, channel: &str, data: u64) {
+    client::publish(server, channel, data);
+}
+
+#[test]
+fn what_was_not_acknowledged_before_a_restart_comes_after_it_in_order_and_once() {
+    for (confirmed, expected) in [(1, vec![1, 2, 3, 4, 5]), (2, vec![4, 5])] {
+        let folder = Folder::new();
+        let server = TestServer::start(Settings { shards: 2, ..keeping(&folder) });
+        let mut poller = ack::poller(&server);
+        ack::poll(&mut poller, 0);
+        (1..4).for_each(|number| publish(&server, "/a", number));
+        server.wait_for("encke_publications", 3);
+        assert_eq!(ack::data(&ack::poll(&mut poller, 1)), [1, 2, 3]);
+        (4..6).for_each(|number| publish(&server, "/a", number));
+        server.wait_for("encke_publications", 5);
+        server.stop();
+
+        let server = TestServer::start(Settings { shards: 2, ..keeping(&folder) });
+        assert_eq!(server.metric("encke_sessions_restored"), 1);
+        let mut poller = moved(&poller, &server);
+        let messages = ack::poll(&mut poller, confirmed);
+        assert_eq!((ack::data(&messages), ack::batch(&messages)), (expected, 3));
+        publish(&server, "/a", 6);
+        server.wait_for("encke_publications", 1);
+        let messages = ack::poll(&mut poller, 3);
+        assert_eq!((ack::data(&messages), ack::batch(&messages)), (vec![6], 4));
+        assert_eq!(ack::data(&ack::poll(&mut poller, 4)), [0; 0]);
+    }
+}
+
+#[test]
+fn a_websocket_that_acknowledges_goes_on_with_a_connect() {
+    let folder = Folder::new();
+    let server = TestServer::start(keeping(&folder));
+    let mut ws = ack::websocket(&server);
+    ack::connect(&mut ws, 0);
+    publish(&server, "/a", 1);
+    server.wait_for("encke_publications", 1);
+    assert_eq!(ack::data(&ack::connect(&mut ws, 1)), [1]);
+    publish(&server, "/a", 2);
+    server.wait_for("encke_publications", 1);
+    server.stop();
+
+    let server = TestServer::start(keeping(&folder));
+    let mut ws = moved_ws(&ws.id, &server);
+    let messages = ack::connect(&mut ws, 2);
+    assert_eq!((ack::data(&messages), ack::batch(&messages)), (vec![2], 3));
+    assert_eq!(ack::data(&ack::connect(&mut ws, 3)), [0; 0]);
+}
+
+#[test]
+fn what_waited_for_a_session_goes_out_after_a_restart_and_its_subscriptions_stand() {
+    for shards in [1, 3] {
+        let folder = Folder::new();
+        let server = TestServer::start(Settings { shards, ..keeping(&folder) });
+        let mut pollers: Vec<Poller> = (0..4).map(|_| server.poller()).collect();
+        let mut sockets: Vec<Ws> = (0..4).map(|_| server.session()).collect();
+        pollers.iter_mut().for_each(|poller| poller.subscribe("/a/**"));
+        for ws in &mut sockets {
+            ws.subscribe("/a/b");
+            ws.subscribe("/a/*");
+        }
+        let ids: Vec<String> = sockets.drain(..).map(|ws| ws.id.clone()).collect();
+        server.wait_for_exactly("encke_websockets", 0);
+        (0..20).for_each(|number| publish(&server, "/a/b", number));
+        server.wait_for("encke_publications", 20);
+        server.stop();
+
+        let server = TestServer::start(Settings { shards, ..keeping(&folder) });
+        assert_eq!((server.metric("encke_sessions"), server.handle.sessions()), (8, 8));
+        // Whatever shard it is published on.
+        publish(&server, "/a/b", 20);
+        server.wait_for("encke_publications", 1);
+        let expected: Vec<u64> = (0..21).collect();
+        for poller in &pollers {
+            let mut poller = moved(poller, &server);
+            let messages = poller.poll(json!({}));
+            assert_eq!(ack::data(&messages), expected);
+            let advice = &messages.last().expect("a reply")["advice"];
+            assert_eq!(advice["interval"], 0, "the pause of the drain is over: {messages:?}");
+        }
+        for id in &ids {
+            let mut ws = moved_ws(id, &server);
+            ws.start_connect();
+            let heard: Vec<Value> = (0..21).map(|_| ws.next_json()[0]["data"].take()).collect();
+            assert_eq!(json!(heard), json!(expected));
+            ws.subscribe("/nothing/comes/twice");
+        }
+        server.stop();
+        assert!(folder.path().join("sessions").exists(), "and again");
+    }
+}
+
+#[test]
+fn what_is_published_while_the_server_drains_is_kept() {
+    let folder = Folder::new();
+    let server = TestServer::start(Settings { drain_timeout_ms: 60_000, ..keeping(&folder) });
+    let (mut poller, mut ws) = (server.poller(), server.session());
+    poller.subscribe("/a");
+    ws.subscribe("/a");
+    ws.start_connect();
+    poller.start_poll(json!({}));
+    server.wait_for_exactly("encke_held_connects", 2);
+    // Half a request keeps the server draining.
+    let mut half = server.tcp();
+    half.send("POST /cometd HTTP/1.1\r\n");
+    server.handle.drain();
+    assert_eq!(poller.end_poll()[0]["advice"]["reconnect"], "retry");
+    assert_eq!(ws.next_json()[0]["advice"]["reconnect"], "retry");
+    assert_eq!(ws.next_frame(), Frame::Close(1001, "server going away".into()));
+    publish(&server, "/a", 1);
+    // A connect that comes now is answered at once, with what there is; what comes later waits for the next server.
+    let early = moved(&poller, &server).poll(json!({}));
+    assert_eq!((ack::data(&early), &early[1]["advice"]["reconnect"]), (vec![1], &json!("retry")));
+    publish(&server, "/a", 2);
+    half.reset();
+    server.stop();
+
+    let server = TestServer::start(keeping(&folder));
+    assert_eq!(ack::data(&moved(&poller, &server).poll(json!({}))), [2]);
+    let mut ws = moved_ws(&ws.id, &server);
+    ws.start_connect();
+    assert_eq!([ws.next_json()[0]["data"].take(), ws.next_json()[0]["data"].take()], [json!(1), json!(2)]);
+}
+
+#[test]
+fn a_response_that_was_on_its_way_at_the_stop_comes_again() {
+    let folder = Folder::new();
+    let large = Settings { outbox_bytes_max: 64 << 20, mailbox_messages_max: 16, shards: 2, ..keeping(&folder) };
+    let server = TestServer::start(large.clone());
+    let mut poller = server.poller();
+    poller.subscribe("/a");
+    let padding = "x".repeat(900_000);
+    for number in 0..30 {
+        client::publish(&server, "/a", json!([number, padding]));
+    }
+    server.wait_for("encke_publications", 30);
+    // The client reads nothing; the kernel takes some megabytes at most.
+    let mut narrow = crate::common::Tcp::narrow(server.address());
+    let body = poller.connect_message("c", json!({})).to_string();
+    let cookie = poller.http.cookie.clone().expect("a cookie");
+    narrow.send(format!(
+        "POST /cometd HTTP/1.1\r\nhost: {}\r\ncookie: BAYEUX_BROWSER={cookie}\r\ncontent-length: {}\r\n\r\n{body}",
+        server.address(),
+        body.len()
+    ));
+    narrow.read_ahead(1_000);
+    server.stop();
+
+    let server = TestServer::start(large);
+    let messages = publications(&moved(&poller, &server).poll(json!({})));
+    let numbers: Vec<Value> = messages.iter().map(|message| message["data"][0].clone()).collect();
+    assert_eq!(json!(numbers), json!((0..30).collect::<Vec<_>>()));
+}
+
+#[test]
+fn sessions_of_shards_that_are_gone_shake_hands_anew_and_the_others_go_on() {
+    let folder = Folder::new();
+    let server = TestServer::start(Settings { shards: 4, ..keeping(&folder) });
+    let ids: Vec<String> = (0..8).map(|_| server.session().id.clone()).collect();
+    server.stop();
+    let server = TestServer::start(Settings { shards: 2, ..keeping(&folder) });
+    assert_eq!(server.metric("encke_sessions_restored"), 4);
+    let mut ends = 0;
+    for id in &ids {
+        let mut ws = moved_ws(id, &server);
+        let reply = ws.call(json!({"id": "c", "channel": "/meta/connect", "advice": {"timeout": 0}}));
+        if reply["successful"] == false {
+            assert_eq!(
+                (&reply["error"], &reply["advice"]["reconnect"]),
+                (&json!("402::session_unknown"), &json!("handshake"))
+            );
+            ends += 1;
+        }
+    }
+    assert_eq!(ends, 4);
+}
+
+#[test]
+fn a_damaged_file_costs_the_sessions_and_nothing_else() {
+    let folder = Folder::new();
+    let server = TestServer::start(keeping(&folder));
+    let poller = server.poller();
+    server.stop();
+    let file = folder.path().join("sessions");
+    let whole = std::fs::read(&file).expect("a file");
+    std::fs::write(&file, &whole[..whole.len() - 10]).expect("torn");
+    let server = TestServer::start(keeping(&folder));
+    assert_eq!(moved(&poller, &server).poll(json!({}))[0]["error"], "402::session_unknown");
+    assert!(folder.path().join("sessions.damaged").exists());
+    server.neighbour().lives(&server);
+}
+
+/// A poller in the middle of a replay of 100 messages, stopped and started again. Before that something happens to the
+/// directory. Returns the numbers it has heard so far, and the number of the first.
+fn in_the_middle_of_a_replay(folder: &Folder, before: impl FnOnce()) -> (TestServer, Client, Vec<u64>, u64) {
+    let kept = Settings { outbox_messages_max: 12, data: folder.name(), ..client::with(client::kept(1_000)) };
+    let server = TestServer::start(kept.clone());
+    (0..100).for_each(|number| publish(&server, "/h/a", number));
+    client::wait_kept(&server, 100);
+    let mut client = Client::poller(&server);
+    let answer = client.subscribe("/h/a", json!({ "/h/a": -2 }));
+    let first = answer["from"].as_u64().expect("a number");
+    let heard = client.numbers(4);
+    assert!(heard.len() < 50, "the rest is still in the history");
+    server.stop();
+    before();
+    let server = TestServer::start(kept);
+    let Client::Http(poller) = client else { unreachable!("a poller") };
+    let client = Client::Http(Box::new(moved(&poller, &server)));
+    (server, client, heard, first)
+}
+
+#[test]
+fn a_replay_goes_on_after_a_restart_where_it_was() {
+    let folder = Folder::new();
+    let (server, mut client, mut heard, _) = in_the_middle_of_a_replay(&folder, || ());
+    publish(&server, "/h/a", 100);
+    while heard.len() < 101 {
+        heard.extend(client.numbers(1));
+    }
+    assert_eq!(heard, (0..101).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_session_is_told_what_a_history_that_is_gone_had_and_hears_places_again() {
+    let folder = Folder::new();
+    let remove = || std::fs::remove_dir_all(folder.path().join("history")).expect("removed");
+    let (server, mut client, heard, first) = in_the_middle_of_a_replay(&folder, remove);
+    let mut replies = Vec::new();
+    wait_until("the loss is told", || {
+        replies.extend(client.next());
+        replies.iter().any(|reply| !reply["ext"]["replay"]["/h/a"]["lost"].is_null())
+    });
+    let told = replies.iter().find(|reply| !reply["ext"]["replay"]["/h/a"]["lost"].is_null()).expect("told");
+    let lost = &told["ext"]["replay"]["/h/a"]["lost"];
+    let least = first + heard.len() as u64;
+    assert!(lost["from"].as_u64().is_some_and(|from| from >= least && from < first + 100), "{told}");
+    assert_eq!(lost["to"], Value::Null);
+    publish(&server, "/h/a", 100);
+    let messages = client.hear(1);
+    assert_eq!(messages[0].data, 100, "and live messages come with their places");
+}
+
+/// Notes which sessions have ended.
+#[derive(Clone, Default)]
+struct Ends(Arc<Mutex<Vec<String>>>);
+
+impl Application for Ends {
+    fn ended(&self, session: &str, _actions: &mut Actions) {
+        self.0.lock().expect("no panic").push(session.into());
+    }
+}
+
+#[test]
+fn a_session_that_is_kept_has_not_ended_for_the_application() {
+    let folder = Folder::new();
+    let ends = Ends::default();
+    let server = TestServer::serving(keeping(&folder), ends.clone());
+    let ws = server.session();
+    server.stop();
+    assert!(ends.0.lock().expect("no panic").is_empty());
+    let server = TestServer::serving(keeping(&folder), ends.clone());
+    let mut again = moved_ws(&ws.id, &server);
+    assert_eq!(again.call(json!({"id": "d", "channel": "/meta/disconnect"}))["successful"], true);
+    assert_eq!(*ends.0.lock().expect("no panic"), [ws.id]);
+}
+
+#[test]
+fn a_session_that_was_to_end_is_told_so_by_the_next_server() {
+    let folder = Folder::new();
+    let server = TestServer::serving(keeping(&folder), NoApplication);
+    let poller = server.poller();
+    server.handle.disconnect(&poller.id);
+    server.stop();
+    let server = TestServer::start(keeping(&folder));
+    let messages = moved(&poller, &server).poll(json!({}));
+    assert_eq!(
+        (&messages[0]["channel"], &messages[1]["advice"]),
+        (&json!("/meta/disconnect"), &json!({"reconnect": "none"}))
+    );
+}
+
+#[test]
+fn without_a_directory_nothing_is_kept() {
+    let server = TestServer::start(settings());
+    let poller = server.poller();
+    server.stop();
+    let server = TestServer::start(settings());
+    assert_eq!(moved(&poller, &server).poll(json!({}))[0]["error"], "402::session_unknown");
+}
+
+/// All clients of a server that goes are told to come back, each at its own time.
+#[test]
+fn the_advice_of_a_drain_is_spread() {
+    let server = TestServer::start(Settings { drain_timeout_ms: 20_000, drain_spread_ms: 5_000, ..settings() });
+    let mut sockets: Vec<Ws> = (0..50).map(|_| server.session()).collect();
+    sockets.iter_mut().for_each(|ws| {
+        ws.start_connect();
+    });
+    server.wait_for_exactly("encke_held_connects", 50);
+    server.handle.drain();
+    let intervals: Vec<u64> =
+        sockets.iter_mut().map(|ws| ws.next_json()[0]["advice"]["interval"].as_u64().expect("an interval")).collect();
+    assert!(intervals.iter().all(|ms| *ms < 5_000), "{intervals:?}");
+    // Of five seconds none is without its share.
+    let seconds: std::collections::HashSet<u64> = intervals.iter().map(|ms| ms / 1_000).collect();
+    assert!(seconds.len() >= 4, "{intervals:?}");
+}
