@@ -47,6 +47,8 @@ encke_only() {
         run encke reconnect $target --clients 200 --rounds 2
         run encke broadcast $target --clients 100 --rate 100 --duration 1s --ack
         run encke replay $target --clients 10 --messages 2000 --duration 1s
+        run encke jitter $target --clients 200 --rate 10 --duration 3s --cut-every 1s --offline 200ms --replay
+        run encke jitter $target --clients 200 --rate 10 --duration 3s --cut-every 1s --offline 200ms --transport long-polling --ack
         run encke soak $target --clients 50 --duration 5s
         run encke idle $target $pid --sessions 500
         run encke open $target --sessions 500
@@ -75,6 +77,10 @@ cat >"$work/history.toml" <<'TOML'
 [[channels]]
 pattern = "/bench/replay/**"
 history_messages = 10000
+
+[[channels]]
+pattern = "/jitter/**"
+history_messages = 1000
 TOML
 passed=0 failed=0
 for lane in "${lanes[@]}"; do

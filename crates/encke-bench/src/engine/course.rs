@@ -194,8 +194,10 @@ impl Crowd {
     fn happened(&mut self, index: usize, event: Event) {
         let session = &mut self.sessions[index];
         match event {
-            Event::Opened { .. } => {
+            Event::Opened { resumed } => {
                 session.usable = true;
+                self.breaks.resumed += u64::from(resumed);
+                self.breaks.renewed += u64::from(!resumed);
                 self.open_if_complete(index);
             }
             Event::Replied { channel, .. } if channel == "/meta/disconnect" => {
@@ -212,7 +214,9 @@ impl Crowd {
             Event::Replied { channel, outcome: Err(error), .. } => {
                 self.first_loss.get_or_insert_with(|| format!("the server refused {channel}: {error}"));
             }
-            Event::Replied { .. } | Event::Message(_) | Event::Gap(_) => {}
+            Event::Message(message) => self.shared.reader.take_message(&message, index),
+            Event::Gap(_) => self.breaks.gaps += 1,
+            Event::Replied { .. } => {}
             Event::Lost { reason, reopen_in } => self.lost(index, reason, reopen_in),
             Event::Ended(error) => self.trouble(index, Trouble::Refused(format!("ended the session: {error}"))),
         }
@@ -233,7 +237,8 @@ impl Crowd {
             (Life::Leaving, _) => self.set_life(index, Life::Gone),
             (_, Stage::Opening) => self.trouble(index, Trouble::Lost(reason)),
             (Life::Opening | Life::Open | Life::Away, _) if self.reconnect => {
-                session.reopen_us = Some(now_us() + micros(reopen_in));
+                let pause_us = self.breaker.as_mut().map_or(micros(reopen_in), |breaker| breaker.offline_us());
+                session.reopen_us = Some(now_us() + pause_us);
                 self.first_loss.get_or_insert(reason);
                 self.set_life(index, Life::Away);
             }

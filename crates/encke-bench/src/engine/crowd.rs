@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt;
 
 use crate::engine::clock;
+use crate::engine::cuts::Breaker;
+use crate::engine::members::channel_of;
 use crate::engine::poll::Ready;
 use crate::engine::pool::Pool;
 use crate::engine::session::{Life, Session};
@@ -15,7 +17,7 @@ use crate::engine::trouble::Trouble;
 use crate::engine::wakes::Wakes;
 use crate::problem::Problem;
 use crate::report::Faults;
-use crate::run::{CrowdSpec, Membership, Recovery};
+use crate::run::{Breaks, CrowdSpec, Membership, Recovery, Replay};
 
 /// Sessions of one process: its share of the subscribers, and of those that only publish.
 #[derive(Debug)]
@@ -32,6 +34,9 @@ pub struct Crowd {
     pub(super) worker: u32,
     pub(super) reconnect: bool,
     pub(super) recovery: Recovery,
+    /// Breaks connections, while it is wanted.
+    pub(super) breaker: Option<Box<Breaker>>,
+    pub(super) breaks: Breaks,
     pub(super) opening_at_once: usize,
     /// Sessions whose pause is over.
     pub(super) to_reopen: VecDeque<usize>,
@@ -169,13 +174,39 @@ impl Crowd {
     /// # Errors
     /// The machine's, never a single session's.
     pub fn turn(&mut self, patience: Duration) -> Result<(), Problem> {
-        let patience = self.wakes.next_us().map_or(patience, |next_us| patience.min(clock::until(next_us)));
+        let next_us =
+            self.wakes.next_us().into_iter().chain(self.breaker.as_ref().and_then(|breaker| breaker.next_us()));
+        let patience = next_us.min().map_or(patience, |next_us| patience.min(clock::until(next_us)));
         let mut ready = std::mem::take(&mut self.ready);
         let waited = self.shared.poll.wait(patience, &mut ready);
         ready.iter().for_each(|ready| self.serve(ready));
         self.ready = ready;
         self.wake();
+        self.make_cuts();
         waited
+    }
+
+    /// Whether all subscribers do about breaks what they are to do; `None` if so, otherwise what the server lacks.
+    pub fn lacks(&self) -> Option<String> {
+        let Recovery { ack, replay } = self.recovery;
+        let sessions = self.sessions.iter().take(self.client_count);
+        let found = |(index, session): (usize, &Session)| {
+            let room = self.shared.reader.tally.rooms_of(index).first().copied().unwrap_or(0);
+            let channel = channel_of(&self.membership, room);
+            let (acknowledges, has_place) = session.talk.recovers(&channel);
+            if ack && !acknowledges {
+                Some("the server does not acknowledge messages (the extension ack).".to_string())
+            } else {
+                let pattern = &self.membership.channel;
+                (replay != Replay::No && !has_place).then(|| {
+                    format!(
+                        "the server keeps no history of {channel}; Encke does with \
+                         --set 'channels=[{{pattern=\"{pattern}/**\",history_messages=1000}}]'."
+                    )
+                })
+            }
+        };
+        sessions.enumerate().find_map(found)
     }
 
     /// Counters so far. A delivery counts as received if it was asked for, the first time, and if it was published since

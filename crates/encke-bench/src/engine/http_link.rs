@@ -143,10 +143,20 @@ impl HttpLink {
         self.errand.take()
     }
 
+    /// Gives up its connection, which stays open, and the errands.
+    pub(super) fn abandon(&mut self) -> Option<Socket> {
+        std::mem::take(self).socket
+    }
+
     /// Closes it. Returns the errands that were on their way or waited.
     pub(super) fn close(&mut self) -> Vec<Errand> {
         let HttpLink { errand, waiting, .. } = std::mem::take(self);
         errand.into_iter().chain(waiting.into_iter().map(|request| request.errand)).collect()
+    }
+
+    /// The connection, to change something about it.
+    pub(super) fn socket_mut(&mut self) -> Option<&mut Socket> {
+        self.socket.as_mut()
     }
 
     /// The connection, if there is one.

@@ -17,7 +17,7 @@ use crate::engine::target::Target;
 use crate::engine::trouble::Trouble;
 use crate::engine::wakes::Wakes;
 use crate::problem::Problem;
-use crate::run::{CrowdSpec, Transport};
+use crate::run::{Breaks, CrowdSpec, Recovery, Transport};
 
 impl Crowd {
     /// A crowd none of whose sessions has begun.
@@ -33,8 +33,13 @@ impl Crowd {
         let members = (0..clients as u32).map(|client| rooms_of(&spec.membership, worker + client * workers.max(1)));
         let nobody = (0..publishers).map(|_| Vec::new());
         let tally = Tally::new(worker, workers, spec.membership.rooms, members.chain(nobody));
+        let mut shared = Shared::new(target, spec.transport, Poll::new()?, Reader::new(tally));
+        // Who does not come back needs no places, and what it gets can be read faster.
+        if spec.reconnect && spec.recovery != Recovery::default() {
+            shared.hearing = clients;
+        }
         Ok(Crowd {
-            shared: Shared::new(target, spec.transport, Poll::new()?, Reader::new(tally)),
+            shared,
             sessions: Vec::with_capacity(total),
             total,
             client_count: clients,
@@ -45,6 +50,8 @@ impl Crowd {
             worker,
             reconnect: spec.reconnect,
             recovery: spec.recovery,
+            breaker: None,
+            breaks: Breaks::default(),
             opening_at_once: spec.opening_at_once.max(1) as usize,
             to_reopen: std::collections::VecDeque::new(),
             stage: Stage::Opening,

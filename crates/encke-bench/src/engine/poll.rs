@@ -63,6 +63,14 @@ impl Poll {
         Ok(epoll::modify(&self.epoll, file, EventData::new_u64(token), interest.flags())?)
     }
 
+    /// Waits for a file no more.
+    ///
+    /// # Errors
+    /// It was not added.
+    pub fn remove(&self, file: impl AsFd) -> Result<(), Problem> {
+        Ok(epoll::delete(&self.epoll, file)?)
+    }
+
     /// Waits for files for at most `patience`, to the microsecond, and puts those that are ready into `ready`, at most
     /// [`EVENTS_PER_TURN`] of them.
     ///

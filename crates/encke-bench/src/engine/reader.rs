@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use encke_client::Message;
 use hdrhistogram::Histogram;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -165,6 +166,22 @@ impl Reader {
             self.bytes += payload.len() as u64;
         }
         Ok(())
+    }
+
+    /// Takes a message that its session has heard by itself.
+    pub(super) fn take_message(&mut self, message: &Message, session: usize) {
+        match Stamped::find(unplaced(message.data.get()).trim_matches('"').as_bytes()) {
+            Some(stamped) => self.count(stamped, session),
+            None => self.tally.note_misdelivered(),
+        }
+    }
+
+    /// Counts a text of a session that hears by itself, if there may be deliveries in it.
+    pub(super) fn note_carrier(&mut self, text: &[u8]) {
+        if text.windows(DATA_KEY.len()).any(|window| window == DATA_KEY) {
+            self.carriers += 1;
+            self.bytes += text.len() as u64;
+        }
     }
 
     /// Takes the message at `at`, which does not fit the shape at hand. Returns where it ends, and whether it was a delivery.
@@ -329,6 +346,7 @@ fn not_bayeux(payload: &[u8], why: &str) -> String {
 /// A room's name may have one digit more than another's, an answer to a call another channel than a broadcast.
 const SHAPES_MAX: usize = 4;
 const SHOWN_BYTES_MAX: usize = 60;
+const DATA_KEY: &[u8] = b"\"data\":";
 
 #[cfg(test)]
 mod tests {

@@ -84,6 +84,26 @@ impl Session {
         }
     }
 
+    /// Lets its connection break in the middle of what comes next, after so many bytes.
+    pub(super) fn break_after(&mut self, bytes: u16) {
+        let socket = match &mut self.carrier {
+            Carrier::WebSocket(link) => link.socket.as_mut(),
+            Carrier::Http { link, .. } => link.socket_mut(),
+        };
+        if let Some(socket) = socket {
+            socket.break_after(bytes);
+        }
+    }
+
+    /// Gives up its connection, which stays open.
+    pub(super) fn abandon(&mut self) -> Option<Socket> {
+        (self.announced, self.usable) = (false, false);
+        match &mut self.carrier {
+            Carrier::WebSocket(link) => std::mem::take(link).socket,
+            Carrier::Http { link, .. } => link.abandon(),
+        }
+    }
+
     /// Closes its connection.
     pub(super) fn close(&mut self) {
         match &mut self.carrier {

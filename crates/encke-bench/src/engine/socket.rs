@@ -20,6 +20,8 @@ pub struct Socket {
     /// So much of `unsent` is sent already.
     sent: usize,
     kept: Vec<u8>,
+    /// How much of what comes is still taken, where the connection is to break in the middle of it.
+    last_bytes: Option<u16>,
 }
 
 /// What all sockets of a thread read into. The default one is empty, and stands in for one that is lent.
@@ -40,7 +42,15 @@ impl Socket {
             Err(error) => return Err(error.into()),
         }
         let stream = TcpStream::from(socket);
-        Ok(Socket { stream, connecting: true, watched: None, unsent: Vec::new(), sent: 0, kept: Vec::new() })
+        Ok(Socket {
+            stream,
+            connecting: true,
+            watched: None,
+            unsent: Vec::new(),
+            sent: 0,
+            kept: Vec::new(),
+            last_bytes: None,
+        })
     }
 
     /// Ends the connecting.
@@ -102,8 +112,12 @@ impl Socket {
     /// [`ErrorKind::UnexpectedEof`] where the peer closed, otherwise the connection is broken.
     pub fn receive<'a>(&mut self, scratch: &'a mut Scratch) -> io::Result<Option<&'a mut [u8]>> {
         let kept = self.kept.len();
+        let room = match self.last_bytes {
+            Some(0) => return Err(io::Error::new(ErrorKind::ConnectionAborted, "was cut off")),
+            last => last.map_or(READ_BYTES, usize::from),
+        };
         let read = loop {
-            match (&self.stream).read(&mut scratch.0[kept..kept + READ_BYTES]) {
+            match (&self.stream).read(&mut scratch.0[kept..kept + room]) {
                 Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed the connection")),
                 Ok(read) => break read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
@@ -111,10 +125,18 @@ impl Socket {
                 Err(error) => return Err(error),
             }
         };
+        if self.last_bytes.is_some() {
+            self.last_bytes = Some(0);
+        }
         if kept > 0 {
             scratch.0[..kept].copy_from_slice(&self.kept);
         }
         Ok(Some(&mut scratch.0[..kept + read]))
+    }
+
+    /// Lets the connection break in the middle of what comes next: after so many bytes, at least one.
+    pub fn break_after(&mut self, bytes: u16) {
+        self.last_bytes = Some(bytes.max(1));
     }
 
     /// Keeps what could not be used yet; the next [`Socket::receive`] begins with it.
@@ -213,6 +235,23 @@ mod tests {
         wait(&mut poll, &mut socket);
         let error = socket.receive(&mut scratch).expect_err("closed");
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_connection_that_is_to_break_gives_so_many_bytes_and_no_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+        let mut poll = Poll::new().expect("epoll");
+        let mut socket = Socket::connect(&listener.local_addr().expect("address")).expect("begun");
+        let (mut peer, _) = listener.accept().expect("accepted");
+        wait(&mut poll, &mut socket);
+        socket.connected().expect("connected");
+        peer.write_all(b"a whole message").expect("sent");
+        socket.break_after(7);
+        wait(&mut poll, &mut socket);
+        let mut scratch = Scratch::new();
+        assert_eq!(socket.receive(&mut scratch).expect("open").expect("bytes"), b"a whole");
+        wait(&mut poll, &mut socket);
+        assert_eq!(socket.receive(&mut scratch).expect_err("broken").kind(), ErrorKind::ConnectionAborted);
     }
 
     #[test]

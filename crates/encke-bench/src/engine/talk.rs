@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use encke_client::dialog::{ConnectionType, Dialog, DialogOptions, Event, Transmission};
+use encke_client::dialog::{ConnectionType, Dialog, DialogOptions, Event, Start, Transmission};
 
 use crate::engine::raw::Raw;
-use crate::engine::recovery::Recovering;
-use crate::run::{Recovery, Transport};
+use crate::run::{Recovery, Replay, Transport};
 
 /// A session without its connection.
 #[derive(Debug)]
@@ -30,10 +29,19 @@ impl Talk {
             Transport::Websocket => ConnectionType::WebSocket,
             Transport::LongPolling => ConnectionType::LongPolling,
         };
-        let mut dialog = Dialog::new(DialogOptions { connection_type, ..DialogOptions::default() });
-        if let Some(recovering) = Recovering::new(recovery) {
-            dialog.extend(recovering);
-        }
+        // Who only publishes has nothing to recover.
+        let recovery = if channels.is_empty() { Recovery::default() } else { recovery };
+        let replay = match recovery.replay {
+            Replay::No => None,
+            Replay::Live => Some(Start::Now),
+            Replay::Kept => Some(Start::Kept),
+        };
+        let mut dialog = Dialog::new(DialogOptions {
+            connection_type,
+            acknowledge: recovery.ack,
+            replay,
+            ..DialogOptions::default()
+        });
         let subscription = (!channels.is_empty()).then(|| dialog.subscribe(channels));
         (Talk::Bayeux(Box::new(dialog)), subscription)
     }
@@ -113,6 +121,15 @@ impl Talk {
                 true
             }
             Talk::Raw(_) => false,
+        }
+    }
+
+    /// What the session does about breaks, as the server agreed to: whether it acknowledges, and whether it has a place in this
+    /// channel's history.
+    pub(super) fn recovers(&self, channel: &str) -> (bool, bool) {
+        match self {
+            Talk::Bayeux(dialog) => (dialog.acknowledges(), dialog.place(channel).is_some()),
+            Talk::Raw(_) => (false, false),
         }
     }
 

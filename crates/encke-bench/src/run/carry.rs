@@ -71,8 +71,13 @@ pub fn carry_out(
 ) -> Result<(Outcome, Vec<Published>), Problem> {
     crowd.begin(before);
     crowd.time_from(begin_us + order.warm_up_ms * 1000, sample(spec, order), order.late_after_us);
+    if let Some(cuts) = order.cuts {
+        crowd.begin_cuts(cuts, begin_us);
+    }
     let mut carrying = Carrying::new(crowd, spec, share, order, begin_us);
     carrying.send(link)?;
+    // Who is away comes back, and gets what it missed.
+    carrying.crowd.end_cuts();
     let all = carrying.totals(link)?;
     carrying.wait(&all, link)?;
     let outcome = carrying.conclude(&all);
@@ -336,6 +341,7 @@ impl<'a> Carrying<'a> {
                 window_s: last.at_us.saturating_sub(first.at_us) as f64 / 1e6,
                 cpu_s: last.cpu.saturating_sub(first.cpu).as_secs_f64(),
             },
+            breaks: self.crowd.breaks(),
             refused: self.refused,
             first_trouble: self.trouble.or_else(|| self.crowd.first_loss().map(str::to_owned)),
             cut_short: self.cut_short,

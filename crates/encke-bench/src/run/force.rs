@@ -91,6 +91,10 @@ impl std::ops::AddAssign for Outcome {
         self.elapsed_ms = self.elapsed_ms.max(other.elapsed_ms);
         self.usage.window_s = self.usage.window_s.max(other.usage.window_s);
         self.usage.cpu_s += other.usage.cpu_s;
+        self.breaks.cut += other.breaks.cut;
+        self.breaks.resumed += other.breaks.resumed;
+        self.breaks.renewed += other.breaks.renewed;
+        self.breaks.gaps += other.breaks.gaps;
         self.refused += other.refused;
         self.first_trouble = self.first_trouble.take().or(other.first_trouble);
         self.cut_short = match (self.cut_short, other.cut_short) {

@@ -28,7 +28,8 @@ pub use interrupt::Interrupt;
 pub use measure::Measure;
 pub use options::{Carriage, Common, Rates, ReportOptions, Sending};
 pub use order::{
-    CrowdSpec, CutShort, From, Membership, Order, Outcome, Recovery, Replay, Size, To, Traffic, Transport, Usage,
+    Breaks, CrowdSpec, CutShort, Cuts, From, Membership, Order, Outcome, Recovery, Replay, Size, To, Traffic,
+    Transport, Usage,
 };
 pub use progress::Progress;
 pub use series::Series;

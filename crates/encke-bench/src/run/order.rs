@@ -40,6 +40,17 @@ pub enum Replay {
     Kept,
 }
 
+/// Connections that break, again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cuts {
+    /// How long a connection lives on average, in microseconds; between a half of it and one and a half.
+    pub every_us: u64,
+    /// How long its client then stays away, in microseconds; likewise.
+    pub offline_us: u64,
+    /// Makes choices repeatable.
+    pub seed: u64,
+}
+
 /// Who is in which room. A room is a channel; its number is written with five digits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Membership {
@@ -139,6 +150,8 @@ pub struct Order {
     pub late_after_us: u64,
     /// When a latency over this is seen, a search gives up the trial early.
     pub give_up_us: Option<u64>,
+    /// Subscribers' connections break while it is sent.
+    pub cuts: Option<Cuts>,
 }
 
 /// What came of an order, in one worker or in all.
@@ -164,12 +177,27 @@ pub struct Outcome {
     pub elapsed_ms: u64,
     /// What the generator itself used of processors, in the measured window.
     pub usage: Usage,
+    /// What breaks did to sessions.
+    pub breaks: Breaks,
     /// Publications that could not be handed to a session any more; they are not expected.
     pub refused: u64,
     /// The first thing that went wrong with a session.
     pub first_trouble: Option<String>,
     /// Whether it was ended before its time, and why.
     pub cut_short: Option<CutShort>,
+}
+
+/// What became of sessions whose connections broke.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Breaks {
+    /// Connections that were cut.
+    pub cut: u64,
+    /// Sessions that came back as they were.
+    pub resumed: u64,
+    /// Sessions that had to shake hands anew.
+    pub renewed: u64,
+    /// Gaps that the server told of.
+    pub gaps: u64,
 }
 
 /// Why a trial ended before its time.

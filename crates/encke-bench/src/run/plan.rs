@@ -176,7 +176,7 @@ mod tests {
 
     fn order(from: From, batches_per_s: Option<f64>, size: Size) -> Order {
         let traffic = Traffic { batches_per_s, batch_size: 1, from, to: To::AnyRoom, data_bytes: 50, seed: 1 };
-        Order { traffic, warm_up_ms: 0, size, patience_ms: 1, late_after_us: 1, give_up_us: None }
+        Order { traffic, warm_up_ms: 0, size, patience_ms: 1, late_after_us: 1, give_up_us: None, cuts: None }
     }
 
     /// Everything that is due until `until_us`, looked at in steps of a millisecond.

@@ -92,6 +92,10 @@ fn behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<String> 
         let text = "the load itself stayed behind: it sent";
         return Some(format!("{text} {}/s of {}/s", number(sent / window_s.max(1e-9)), number(planned)));
     }
+    if order.cuts.is_some() {
+        // Who is away gets it later.
+        return None;
+    }
     let fan_out = outcome.expected as f64 / outcome.sent.max(1) as f64;
     // Rooms are of different size, so what is sent by chance to some of them fans out more or less.
     let chosen_by_chance = order.traffic.to == To::AnyRoom && spec.membership.rooms > 1;
@@ -138,7 +142,15 @@ mod tests {
             data_bytes: 50,
             seed: 1,
         };
-        Order { traffic, warm_up_ms: 0, size: Size::Ms(1000), patience_ms: 1, late_after_us: 1000, give_up_us: None }
+        Order {
+            traffic,
+            warm_up_ms: 0,
+            size: Size::Ms(1000),
+            patience_ms: 1,
+            late_after_us: 1000,
+            give_up_us: None,
+            cuts: None,
+        }
     }
 
     fn outcome(sent: u64, received: u64) -> Outcome {

@@ -7,6 +7,7 @@ mod chat;
 mod flood;
 mod http;
 mod idle;
+mod jitter;
 mod open;
 mod parts;
 mod random_channel;
@@ -82,6 +83,7 @@ pub const ALL: &[Entry] = &[
     entry::<http::Http>(),
     entry::<reconnect::Reconnect>(),
     entry::<replay::Replay>(),
+    entry::<jitter::Jitter>(),
     entry::<soak::Soak>(),
     entry::<broadcast::Broadcast>(),
     entry::<idle::Idle>(),

@@ -54,6 +54,7 @@ pub(super) fn order(bench: &Bench, sending: &Sending, traffic: Traffic, size: Si
         patience_ms: (sending.late_after + PATIENCE_AFTER_LATE).as_millis() as u64,
         late_after_us: sending.late_after.as_micros() as u64,
         give_up_us: None,
+        cuts: None,
     }
 }
 

@@ -133,6 +133,7 @@ impl Reconnect {
             patience_ms: PATIENCE_MS,
             late_after_us: PATIENCE_MS * 1000,
             give_up_us: None,
+            cuts: None,
         };
         let interrupt = bench.interrupt.clone();
         let outcome = force.carry_out(&order, &mut |_| !interrupt.is_set())?;

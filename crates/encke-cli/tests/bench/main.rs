@@ -3,6 +3,7 @@
 mod errors;
 mod faulty;
 mod interrupt;
+mod jitter;
 mod program;
 mod scenarios;
 mod workers;

@@ -15,7 +15,12 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Server {
-        let mut command = encke(&["serve", "--port", "0", "--shards", "1"]);
+        Server::with(&[])
+    }
+
+    /// With these arguments more.
+    pub(crate) fn with(args: &[&str]) -> Server {
+        let mut command = encke(&[&["serve", "--port", "0", "--shards", "1"], args].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("piped"));

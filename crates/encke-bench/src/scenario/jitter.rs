@@ -1,0 +1,102 @@
+//! Connections that break all the time: what arrives in spite of it.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Scenario, parts};
+use crate::engine::Crowd;
+use crate::problem::Problem;
+use crate::report::{Figure, Report, Trial};
+use crate::run::{Bench, Carriage, CrowdSpec, Cuts, From, Limits, Measure, Order, Outcome, Sending, Transport, parse};
+
+/// `encke bench jitter`.
+#[derive(Clone, Debug, Args)]
+pub struct Jitter {
+    /// Subscribers
+    #[arg(long, alias = "sessions", value_name = "N", default_value = "5000", value_parser = parse::count)]
+    pub clients: u32,
+    /// Messages to all of them per second
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse::rate)]
+    pub rate: f64,
+    /// How long each connection lives on average
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse::some_duration)]
+    pub cut_every: Duration,
+    /// How long each client then stays away on average
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::some_duration)]
+    pub offline: Duration,
+    /// Length of a message's data
+    #[arg(long, value_name = "SIZE", default_value = "50", value_parser = parts::data_size)]
+    pub message_size: u32,
+    /// How clients are carried.
+    #[command(flatten)]
+    pub carriage: Carriage,
+    /// How messages are sent and judged.
+    #[command(flatten)]
+    pub sending: Sending,
+}
+
+impl Scenario for Jitter {
+    const NAME: &'static str = "jitter";
+    const TITLE: &'static str = "Connections that break all the time: what arrives, once and in order";
+    const STANDS_FOR: &'static str = "Stands for comparisons of realtime servers under reconnects, where the fastest delivered 41 to 87 % (2025). A third of \
+         the breaks is a reset, a third comes in the middle of a message, a third leaves the server with a connection that takes \
+         everything and has nobody at its end. With --replay or --ack nothing may be lost; without, it is seen what is. The whole of it \
+         takes --duration 60s.";
+
+    fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
+        if self.carriage.transport == Transport::Raw {
+            return Err(Problem::Usage("--transport raw has no sessions that could come back".into()));
+        }
+        let mut report = bench.report::<Self>();
+        let membership = parts::membership(CHANNEL, 1, 1);
+        let crowd = parts::crowd(bench, &self.carriage, self.clients, 1, membership);
+        let spec = CrowdSpec { reconnect: true, ..crowd };
+        if let Some(lack) = lack(&spec)? {
+            report.holds = false;
+            report.reasons.push(lack);
+            return Ok(report);
+        }
+        let traffic = parts::traffic(From::Publishers, Some(self.rate), self.message_size);
+        let (every_us, offline_us) = (self.cut_every.as_micros() as u64, self.offline.as_micros() as u64);
+        let order = Order {
+            warm_up_ms: 0,
+            cuts: Some(Cuts { every_us, offline_us, seed: traffic.seed }),
+            ..parts::order(bench, &self.sending, traffic, parts::duration(bench))
+        };
+        let mut measure = Measure::new(bench, spec, &self.sending);
+        if let Some((mut trial, outcome)) = measure.trial_with_outcome(Self::NAME, &order, Limits::default())? {
+            judge(&mut trial, &outcome);
+            report.trials.push(trial);
+        }
+        Ok(report)
+    }
+}
+
+/// What the server lacks of what clients are to do, seen with one of them.
+fn lack(spec: &CrowdSpec) -> Result<Option<String>, Problem> {
+    let mut probe = Crowd::open(&CrowdSpec { clients: 1, publishers: 0, ..spec.clone() }, 0, 1, &mut |_| true)?;
+    let lack = probe.lacks();
+    probe.leave();
+    Ok(lack)
+}
+
+/// Adds what only this scenario has.
+fn judge(trial: &mut Trial, outcome: &Outcome) {
+    let (breaks, expected) = (outcome.breaks, outcome.expected.max(1));
+    let missing = outcome.faults.lost.min(expected);
+    let figure = |name: &str, value: f64, unit: &str| Figure { name: name.into(), value, unit: unit.into() };
+    trial.figures = vec![
+        figure("delivered", (expected - missing) as f64 * 100.0 / expected as f64, "%"),
+        figure("connections cut", breaks.cut as f64, ""),
+        figure("sessions resumed", breaks.resumed as f64, ""),
+        figure("sessions begun anew", breaks.renewed as f64, ""),
+        figure("gaps told by the server", breaks.gaps as f64, ""),
+    ];
+    if breaks.cut == 0 {
+        trial.holds = false;
+        trial.reasons.push("no connection was cut: --duration is too short for --cut-every.".into());
+    }
+}
+
+const CHANNEL: &str = "/jitter";

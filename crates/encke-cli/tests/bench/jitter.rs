@@ -1,0 +1,84 @@
+//! `encke bench jitter`: who loses nothing, and who is found out.
+
+use serde_json::Value;
+
+use crate::program::{Server, bench, report, text};
+
+#[test]
+fn nothing_is_lost_by_who_goes_on_in_the_history() {
+    for transport in ["websocket", "long-polling"] {
+        holds(&Server::with(&["--set", HISTORY]), &format!("--replay --transport {transport}"));
+    }
+}
+
+#[test]
+fn nothing_is_lost_by_who_acknowledges() {
+    for transport in ["websocket", "long-polling"] {
+        holds(&Server::start(), &format!("--ack --transport {transport}"));
+    }
+}
+
+#[test]
+fn sessions_that_are_forgotten_lose_nothing_with_a_history() {
+    let server = Server::with(&["--set", HISTORY, "--max-interval-ms", "50"]);
+    for transport in ["websocket", "long-polling"] {
+        let trial = holds(&server, &format!("--replay --ack --transport {transport}"));
+        assert!(figure(&trial, "sessions begun anew") > 0.0, "{trial}");
+    }
+}
+
+#[test]
+fn a_server_that_forgets_sessions_is_found_out_and_each_gap_was_told() {
+    let server = Server::with(&["--max-interval-ms", "50"]);
+    let trial = loses(&server, "--ack");
+    assert!(figure(&trial, "sessions begun anew") > 0.0, "{trial}");
+    assert_eq!(figure(&trial, "sessions begun anew"), figure(&trial, "gaps told by the server"));
+}
+
+#[test]
+fn clients_that_do_nothing_about_breaks_lose_messages() {
+    let trial = loses(&Server::start(), "");
+    assert!(figure(&trial, "delivered") < 100.0, "{trial}");
+}
+
+#[test]
+fn a_server_without_a_history_is_told_of_before_the_load() {
+    let output = bench(&Server::start().url, &format!("{LOAD} --replay --quiet --json")).output().expect("runs");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((output.status.code(), report["trials"].as_array().map(Vec::len)), (Some(1), Some(0)));
+    let reason = report["reasons"][0].as_str().expect("a reason");
+    assert!(reason.starts_with("the server keeps no history of /jitter/00000") && reason.contains("--set"), "{reason}");
+}
+
+/// Runs it; all must arrive although connections were cut. The trial.
+fn holds(server: &Server, with: &str) -> Value {
+    let mut report = report(&server.url, &format!("{LOAD} {with}"));
+    let trial = report["trials"][0].take();
+    assert_eq!(
+        trial["faults"],
+        serde_json::json!({"lost": 0, "doubled": 0, "reordered": 0, "misdelivered": 0, "late": 0, "dropped_sessions": 0})
+    );
+    assert!(figure(&trial, "connections cut") > 20.0, "{trial}");
+    assert_eq!(figure(&trial, "delivered"), 100.0);
+    trial
+}
+
+/// Runs it; something must be lost, and nothing else be wrong. The trial.
+fn loses(server: &Server, with: &str) -> Value {
+    let line = format!("{LOAD} {with} --late-after 1s --quiet --json");
+    let output = bench(&server.url, &line).output().expect("runs");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+    assert_eq!((output.status.code(), &report["holds"]), (Some(1), &Value::Bool(false)));
+    let faults = &report["trials"][0]["faults"];
+    assert!(faults["lost"].as_u64() > Some(0), "{faults}");
+    assert_eq!((&faults["doubled"], &faults["reordered"]), (&Value::from(0), &Value::from(0)));
+    report["trials"][0].clone()
+}
+
+fn figure(trial: &Value, name: &str) -> f64 {
+    let figures = trial["figures"].as_array().expect("figures");
+    figures.iter().find(|figure| figure["name"] == name).expect(name)["value"].as_f64().expect("a number")
+}
+
+const HISTORY: &str = r#"channels=[{pattern="/jitter/**",history_messages=1000}]"#;
+const LOAD: &str = "jitter --clients 30 --rate 40 --duration 1500ms --cut-every 600ms --offline 150ms";
