@@ -111,8 +111,9 @@ fn is_of_kubernetes(rest: &str, value: &str) -> bool {
     rest.starts_with("SERVICE_") || rest.starts_with("PORT_") || (rest == "PORT" && value.contains("://"))
 }
 
-/// Variables that are no settings: the file to read, the server to talk to, the program that the test scripts use.
-const OTHER_VARIABLES: &[&str] = &["BIN", "CONFIG", "URL"];
+/// Variables that are no settings: the file to read, the server to talk to, the program that the test scripts use, and that this process
+/// is to take over from another.
+const OTHER_VARIABLES: &[&str] = &["BIN", "CONFIG", "HANDOVER", "URL"];
 
 #[cfg(test)]
 mod tests {
@@ -152,6 +153,7 @@ mod tests {
             ("ENCKE_CONFIG", "f.toml"),
             ("ENCKE_URL", "http://a"),
             ("ENCKE_BIN", "target/release/encke"),
+            ("ENCKE_HANDOVER", "1"),
             ("ENCKE_SHARDS", ""),
             ("ENCKE_SERVICE_HOST", "10.0.0.1"),
             ("ENCKE_PORT", "tcp://10.0.0.1:8080"),

@@ -7,6 +7,7 @@ mod args;
 mod assets;
 mod config;
 mod config_command;
+mod handover;
 mod layers;
 mod logs;
 mod options;

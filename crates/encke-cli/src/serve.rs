@@ -1,14 +1,17 @@
 //! `encke serve`: the server, its signals and its logs.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
+use std::net::TcpListener;
 use std::process::ExitCode;
 
 use encke::demo::Demo;
-use encke::{Handle, Server};
+use encke::{Handle, Running, Server};
+use listenfd::ListenFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Sources};
+use crate::handover::{Predecessor, Program, Successor};
 use crate::logs::LogLevel;
 use crate::{FAILED, assets, complain, config_command};
 
@@ -23,24 +26,78 @@ pub(crate) fn run(sources: Sources) -> ExitCode {
         tracing::warn!("{note}");
     }
     raise_open_files(config.settings.connections_max as u64, config.is_set("connections_max"));
+    match start(sources, config, level) {
+        Ok(running) => {
+            announce(&running.address().to_string());
+            running.join();
+            tracing::info!("ended");
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            complain(&problem);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Why the server does not run.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error(transparent)]
+    Server(#[from] encke::StartError),
+    #[error("cannot listen to signals: {0}")]
+    Signals(io::Error),
+    #[error("cannot take the listening socket that was handed over: {0}")]
+    Socket(io::Error),
+}
+
+fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, Problem> {
+    let program = Program::this().map_err(Problem::Signals)?;
     let server = Server::new(config.settings.clone()).assets(assets::all());
     let server = if config.program.demo { server.application(Demo::default()) } else { server };
-    let running = match server.start() {
-        Ok(running) => running,
-        Err(error) => {
-            complain(&error);
-            return ExitCode::from(FAILED);
-        }
+    let predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
+    let (listener, belongs) = match &predecessor {
+        Some(predecessor) => (Some(predecessor.socket().map_err(Problem::Socket)?), Belongs::Here),
+        None => match of_supervisor().map_err(Problem::Socket)? {
+            Some(listener) => (Some(listener), Belongs::Supervisor),
+            None => (None, Belongs::Here),
+        },
     };
-    let signals = Signals { sources, current: config, level, handle: running.handle() };
-    if let Err(error) = signals.start() {
-        complain(&format_args!("cannot listen to signals: {error}"));
-        return ExitCode::from(FAILED);
+    if let Some(Ok(address)) = listener.as_ref().map(TcpListener::local_addr)
+        && config.is_set("listen")
+        && config.settings.listen != address
+    {
+        tracing::warn!(%address, "the listening socket was handed over; the setting listen has no effect");
     }
-    announce(&running.address().to_string());
-    running.join();
-    tracing::info!("ended");
-    ExitCode::SUCCESS
+    if let Some(predecessor) = predecessor {
+        config.settings.check().map_err(encke::StartError::from)?;
+        tracing::info!("ready; waiting for the server before this one to end");
+        predecessor.succeed().map_err(Problem::Socket)?;
+    }
+    let running = listener.into_iter().fold(server, Server::listener).start()?;
+    let listener = running.listener().map_err(Problem::Socket)?;
+    let handle = running.handle();
+    let signals = Signals { sources, current: config, level, handle, program, listener, belongs, successor: None };
+    signals.start().map_err(Problem::Signals)?;
+    Ok(running)
+}
+
+/// Whose the listening socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Belongs {
+    /// It ends with this process, or with the one that this hands it to.
+    Here,
+    /// It outlives this process.
+    Supervisor,
+}
+
+/// The listening socket that systemd has opened, if it has.
+fn of_supervisor() -> io::Result<Option<TcpListener>> {
+    let mut given = ListenFd::from_env();
+    if given.len() > 1 {
+        tracing::warn!(sockets = given.len(), "of several sockets that were handed over the first is used");
+    }
+    given.take_tcp_listener(0)
 }
 
 /// Tells that the server is ready: one line for programs, a word more for people.
@@ -71,6 +128,14 @@ fn raise_open_files(connections_max: u64, was_asked_for: bool) {
     }
 }
 
+/// The signals that are listened to.
+struct Heard {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    hand_over: Signal,
+}
+
 /// What a signal needs.
 struct Signals {
     sources: Sources,
@@ -78,34 +143,44 @@ struct Signals {
     current: Config,
     level: LogLevel,
     handle: Handle,
+    program: Program,
+    listener: TcpListener,
+    belongs: Belongs,
+    /// The server that comes after this one.
+    successor: Option<Successor>,
 }
 
 impl Signals {
     /// Listens on a thread of its own; returns when signals cannot be missed any more.
-    fn start(self) -> std::io::Result<()> {
+    fn start(self) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let listen = |kind| {
+        let heard = {
             let _inside = runtime.enter();
-            signal(kind)
+            Heard {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+                hangup: signal(SignalKind::hangup())?,
+                hand_over: signal(SignalKind::user_defined2())?,
+            }
         };
-        let terminate = listen(SignalKind::terminate())?;
-        let interrupt = listen(SignalKind::interrupt())?;
-        let hangup = listen(SignalKind::hangup())?;
-        std::thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || runtime.block_on(self.listen(terminate, interrupt, hangup)))?;
+        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(self.listen(heard)))?;
         Ok(())
     }
 
-    /// The first SIGTERM or SIGINT drains, the second ends at once; SIGHUP reads the configuration again.
-    async fn listen(mut self, mut terminate: Signal, mut interrupt: Signal, mut hangup: Signal) {
+    /// The first SIGTERM or SIGINT drains, the second ends at once; SIGHUP reads the configuration again; SIGUSR2 drains when another
+    /// server is ready to take over.
+    async fn listen(mut self, mut heard: Heard) {
         let mut is_draining = false;
         loop {
             let code = tokio::select! {
-                _ = terminate.recv() => 128 + 15,
-                _ = interrupt.recv() => 128 + 2,
-                _ = hangup.recv() => {
+                _ = heard.terminate.recv() => 128 + 15,
+                _ = heard.interrupt.recv() => 128 + 2,
+                _ = heard.hangup.recv() => {
                     self.reload();
+                    continue;
+                }
+                _ = heard.hand_over.recv() => {
+                    is_draining = is_draining || self.hand_over().await;
                     continue;
                 }
             };
@@ -114,7 +189,29 @@ impl Signals {
             }
             is_draining = true;
             tracing::info!("draining: clients are told to come back later; a second signal ends at once");
+            if self.belongs == Belongs::Supervisor {
+                // Who connects now is for the next to hold the socket.
+                self.handle.stop_accepting();
+            }
             self.handle.drain();
+        }
+    }
+
+    /// Lets another process of this program take over. False if it cannot.
+    async fn hand_over(&mut self) -> bool {
+        match self.program.hand_over(&self.listener).await {
+            Ok(successor) => {
+                let process = successor.process;
+                self.successor = Some(successor);
+                tracing::info!(process, "draining: another server takes over when this one has ended");
+                self.handle.stop_accepting();
+                self.handle.drain();
+                true
+            }
+            Err(error) => {
+                tracing::error!("nobody takes over, this server goes on: {error}");
+                false
+            }
         }
     }
 

@@ -22,7 +22,7 @@ pub struct Settings {
     /// A directory that keeps histories and sessions over a restart; made if it is not there. Empty: they are kept in memory only.
     pub data: String,
     /// What must have happened to a message of a channel with a history before its publisher gets the reply, where there is a
-    /// `data` directory: `os`, `interval` or `always`.
+    /// `data` directory: `os` (the system has it), `interval` (the same, and it is soon on the disk) or `always` (it is on the disk).
     pub history_commit: HistoryCommit,
     /// With `history_commit = "interval"`: how long a message may wait to be on the disk, in milliseconds.
     pub history_commit_interval_ms: u64,

@@ -1,0 +1,266 @@
+//! One process takes over from another on the same listening socket: nobody is refused meanwhile, and sessions go on.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::{Value, json};
+
+/// A server, and those that take over from it.
+struct Server {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    log: BufReader<ChildStderr>,
+    address: SocketAddr,
+    /// The process that serves now.
+    serving: Pid,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Server {
+        // A group of its own, so that successors end with the test, too.
+        let command = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("starts");
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        let log = BufReader::new(child.stderr.take().expect("piped"));
+        let address = address_of(&mut out);
+        let serving = Pid::from_child(&child);
+        Server { child, out, log, address, serving }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.serving, signal).expect("is there");
+    }
+
+    /// Lets a new process take over, and waits until it serves.
+    fn hand_over(&mut self) {
+        self.signal(Signal::USR2);
+        let log = self.log_until("another server takes over");
+        let number = log.rsplit_once("process=").expect("its number").1.split_whitespace().next();
+        let number = number.and_then(|number| number.parse().ok()).expect("a number");
+        self.serving = Pid::from_raw(number).expect("a process");
+        assert_eq!(address_of(&mut self.out), self.address);
+    }
+
+    /// Reads the log up to a line that holds `text`, and returns what was read.
+    fn log_until(&mut self, text: &str) -> String {
+        let mut read = String::new();
+        while !read.contains(text) {
+            assert_ne!(self.log.read_line(&mut read).expect("a line"), 0, "no {text:?} in {read}");
+        }
+        read
+    }
+
+    /// Waits for the end of the first process.
+    fn end(&mut self) -> Option<i32> {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().expect("waits") {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it does not end");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// The address in the line that a server says when it is ready.
+fn address_of(out: &mut impl BufRead) -> SocketAddr {
+    let mut line = String::new();
+    out.read_line(&mut line).expect("a line");
+    let address = line.trim().strip_prefix("encke listening on http://").expect("the address");
+    address.parse().expect("an address")
+}
+
+/// A folder of its own for each test that goes away with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("encke-handover-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A command with an environment that says nothing about the server.
+fn clean(program: impl AsRef<Path>, args: &[&str]) -> Command {
+    let mut command = Command::new(program.as_ref());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ENCKE_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(args).current_dir(std::env::temp_dir());
+    command
+}
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_encke");
+/// How long a test waits before it gives up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Posts messages on a connection of its own; the response with its head.
+fn post(address: SocketAddr, cookie: &str, messages: &Value) -> String {
+    let body = messages.to_string();
+    let head = format!(
+        "POST /cometd HTTP/1.1\r\nhost: {address}\r\ncookie: {cookie}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    ask(address, &(head + &body)).expect("an answer")
+}
+
+/// One request on a new connection; all that comes back.
+fn ask(address: SocketAddr, request: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
+}
+
+fn messages(response: &str) -> Value {
+    let body = response.split_once("\r\n\r\n").expect("a body").1;
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}"))
+}
+
+/// A long-polling session with a subscription.
+struct Session {
+    id: Value,
+    cookie: String,
+}
+
+impl Session {
+    fn open(address: SocketAddr, channel: &str) -> Session {
+        let response = post(address, "", &json!([{"id": "1", "channel": "/meta/handshake", "version": "1.0"}]));
+        let set = response.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
+        let cookie = set.split(';').next().expect("a cookie").to_owned();
+        let session = Session { id: messages(&response)[0]["clientId"].clone(), cookie };
+        assert_eq!(session.connect(address)[0]["successful"], true);
+        let subscribe =
+            json!([{"id": "2", "channel": "/meta/subscribe", "clientId": session.id, "subscription": channel}]);
+        assert_eq!(messages(&post(address, &session.cookie, &subscribe))[0]["successful"], true);
+        session
+    }
+
+    fn connect(&self, address: SocketAddr) -> Value {
+        let connect = json!([{"id": "3", "channel": "/meta/connect", "clientId": self.id,
+            "connectionType": "long-polling", "advice": {"timeout": 0}}]);
+        messages(&post(address, &self.cookie, &connect))
+    }
+}
+
+/// Publishes from outside, as a program does.
+fn publish(address: SocketAddr, channel: &str, data: &str) {
+    let url = format!("http://{address}");
+    let output = clean(PROGRAM, &["publish", channel, data, "--url", &url]).output().expect("runs");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_new_process_takes_over_and_nobody_who_connects_meanwhile_is_refused() {
+    let folder = Folder::new();
+    let data = folder.path("data");
+    let mut server = Server::start(clean(PROGRAM, &["serve", "--port", "0", "--data", &data]));
+    let address = server.address;
+    let session = Session::open(address, "/news");
+    publish(address, "/news", "1");
+    let (is_over, answered, began) = (AtomicBool::new(false), AtomicUsize::new(0), Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) && began.elapsed() < PATIENCE {
+                    let get = "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
+                    let response = ask(address, get).expect("neither refused nor reset");
+                    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+                    answered.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        for _ in 0..2 {
+            let before = answered.load(Ordering::Relaxed);
+            server.hand_over();
+            while answered.load(Ordering::Relaxed) < before + 20 {
+                assert!(began.elapsed() < PATIENCE, "nobody answers");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(server.end(), Some(0));
+    let heard = session.connect(address);
+    assert_eq!((&heard[0]["data"], &heard[1]["successful"]), (&json!(1), &json!(true)), "{heard}");
+    publish(address, "/news", "2");
+    assert_eq!(session.connect(address)[0]["data"], 2);
+}
+
+#[test]
+fn a_new_process_that_cannot_start_changes_nothing() {
+    let folder = Folder::new();
+    let file = folder.path("encke.toml");
+    std::fs::write(&file, "timeout_ms = 5000\n").expect("a file");
+    let mut server = Server::start(clean(PROGRAM, &["serve", "--port", "0", "--config", &file]));
+    std::fs::write(&file, "timeout_ms = \"soon\"\n").expect("a file");
+    server.signal(Signal::USR2);
+    let log = server.log_until("nobody takes over, this server goes on");
+    assert!(log.contains("ended before it was ready (exit status: 2)"), "{log}");
+    publish(server.address, "/news", "1");
+    std::fs::write(&file, "timeout_ms = 6000\n").expect("a file");
+    server.hand_over();
+    assert_eq!(server.end(), Some(0), "and later it can");
+}
+
+/// What systemd does with a socket unit: it holds the socket, and gives it to whoever it starts.
+#[test]
+fn a_socket_of_a_supervisor_is_served_by_one_process_after_another() {
+    let folder = Folder::new();
+    let data = folder.path("data");
+    let socket = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let start = || {
+        let given = OwnedFd::from(socket.try_clone().expect("a copy"));
+        let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\" 3<&0 </dev/null";
+        let mut command = clean("/bin/sh", &["-c", script, "sh", PROGRAM, "serve", "--data", &data]);
+        command.stdin(Stdio::from(given));
+        Server::start(command)
+    };
+    let mut first = start();
+    let address = first.address;
+    assert_eq!(address, socket.local_addr().expect("bound"));
+    let session = Session::open(address, "/news");
+    first.signal(Signal::TERM);
+    assert_eq!(first.end(), Some(0));
+    // Nobody serves: whoever connects waits.
+    let early = std::thread::spawn(move || {
+        ask(address, "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+    });
+    let second = start();
+    assert_eq!(second.address, address);
+    assert!(early.join().expect("no panic").expect("an answer").starts_with("HTTP/1.1 200"));
+    assert_eq!(session.connect(address)[0]["successful"], true);
+}
