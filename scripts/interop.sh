@@ -4,18 +4,20 @@
 #
 #   scripts/interop.sh                 all three suites
 #   scripts/interop.sh node chromium   only these
+#   scripts/interop.sh jitter          100 clients of Node that acknowledge, while their connections break: two minutes
 #   scripts/interop.sh --reference …   against CometD's own server instead of ours
 #
 # `INTEROP_SERVER` names another program to test. Ends non-zero when a suite fails; every suite
 # asked for is run.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# A suite takes at most half a minute; this is when it counts as hanging.
+# A suite takes at most half a minute, jitter two; this is when it counts as hanging.
 suite_seconds=120
+jitter_seconds=240
 
 # need_suites: the programs and packages of the chosen suites.
 need_suites() {
-    case " ${suites[*]} " in *" node "* | *" chromium "*)
+    case " ${suites[*]} " in *" node "* | *" chromium "* | *" jitter "*)
         command -v npm >/dev/null || { echo "npm is missing: install Node 20.14 or newer" >&2; exit 1; }
         npm --prefix tests/interop ci --no-audit --no-fund --loglevel=error
         ;;
@@ -48,6 +50,7 @@ need_server() {
 run_suite() {
     case $1 in
     node | chromium) timeout "$suite_seconds" npm --prefix tests/interop run --silent "test:$1" ;;
+    jitter) timeout "$jitter_seconds" npm --prefix tests/interop run --silent test:jitter ;;
     java) (cd tests/java && timeout "$suite_seconds" mvn -q -B -ntp test) ;;
     esac
 }
@@ -57,9 +60,9 @@ suites=()
 for argument in "$@"; do
     case $argument in
     --reference) reference=yes ;;
-    node | chromium | java) suites+=("$argument") ;;
+    node | chromium | java | jitter) suites+=("$argument") ;;
     *)
-        echo "usage: scripts/interop.sh [--reference] [node] [chromium] [java]" >&2
+        echo "usage: scripts/interop.sh [--reference] [node] [chromium] [java] [jitter]" >&2
         exit 2
         ;;
     esac

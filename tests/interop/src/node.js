@@ -25,7 +25,7 @@ export function nodeSuite(type) {
  * be advised to poll. Here each transport has the XMLHttpRequest class, thus the jar, of an
  * adapt() of its own; the client looks the class up when it sends, which is synchronous.
  */
-class OwnBrowserLongPolling extends LongPollingTransport {
+export class OwnBrowserLongPolling extends LongPollingTransport {
     #xmlHttpRequest;
 
     constructor() {

@@ -1,0 +1,70 @@
+// Many official clients whose connections break again and again, and what they hear in spite of it.
+
+import {AckExtension} from "cometd/AckExtension.js";
+import {WebSocketTransport} from "cometd";
+
+import {BreakingProxy} from "./breaking-proxy.js";
+import {connect, disconnect, newClient, sleep, subscribe} from "./client.js";
+import {OwnBrowserLongPolling} from "./node.js";
+
+/** Messages per second. */
+const RATE = 2;
+
+/** How long clients have at the end to come back and to catch up. */
+const CATCH_UP_MS = 20000;
+
+/**
+ * Publishes twice a second to `clients` sessions that acknowledge, while each one's connections break every `cutEveryMs`
+ * for `offlineMs`; resolves to what was wrong, in counts over all sessions.
+ */
+export async function jitter(server, transport, {clients, seconds, cutEveryMs, offlineMs}) {
+    const sessions = [];
+    try {
+        for (let index = 0; index < clients; ++index) {
+            sessions.push(await open(server, transport, {cutEveryMs, offlineMs}));
+        }
+        sessions.forEach(({proxy}) => proxy.begin());
+        const count = seconds * RATE;
+        for (let number = 0; number < count; ++number) {
+            await server.control("publish", "/jitter", String(number));
+            await sleep(1000 / RATE);
+        }
+        sessions.forEach(({proxy}) => proxy.end());
+        const end = Date.now() + CATCH_UP_MS;
+        while (Date.now() < end && sessions.some(({heard}) => new Set(heard).size < count)) {
+            await sleep(50);
+        }
+        // What comes twice comes soon after.
+        await sleep(300);
+        return tally(sessions, count);
+    } finally {
+        await Promise.all(sessions.map(({client}) => disconnect(client).catch(() => undefined)));
+        sessions.forEach(({proxy}) => proxy.stop());
+    }
+}
+
+async function open(server, transport, times) {
+    const proxy = new BreakingProxy(Number(new URL(server.origin).port), times);
+    const url = `http://127.0.0.1:${await proxy.start()}/cometd`;
+    const carrier = transport === "websocket" ? new WebSocketTransport() : new OwnBrowserLongPolling();
+    const client = newClient(url, transport, carrier, {maxBackoff: 1000, logLevel: "off"});
+    client.registerExtension("ack", new AckExtension());
+    const heard = [];
+    await connect(client);
+    await subscribe(client, "/jitter", {push: message => heard.push(message.data)});
+    // Not kept: there are many clients.
+    client.wire.push = () => 0;
+    return {client, proxy, heard, id: client.getClientId()};
+}
+
+function tally(sessions, count) {
+    const sum = each => sessions.reduce((sum, session) => sum + each(session), 0);
+    return {
+        expected: sessions.length * count,
+        lost: sum(({heard}) => count - new Set(heard).size),
+        doubled: sum(({heard}) => heard.length - new Set(heard).size),
+        reordered: sum(({heard}) => heard.filter((number, index) => index > 0 && number < heard[index - 1]).length),
+        renewed: sum(({client, id}) => client.getClientId() === id ? 0 : 1),
+        cuts: sum(({proxy}) => proxy.cuts)
+    };
+}
