@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test scenarios bench-core bench-json compare fmt web
+.PHONY: help serve test scenarios bench-core bench-delivery bench-json compare fmt web
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -17,6 +17,9 @@ scenarios: ## Run every scenario of encke bench small, against Encke, CometD and
 
 bench-core: ## Measure speed and memory against the floor
 	@bash scripts/bench-core.sh
+
+bench-delivery: ## Measure what acknowledgement, history and replay cost
+	@bash scripts/bench-delivery.sh
 
 bench-json: ## Measure JSON engines at what a server does with messages
 	@bash scripts/bench-json.sh

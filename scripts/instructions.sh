@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 baselines=benches/instructions.txt
 allowed_percent=10
 # case:times
-cases=(parse:10000 publish:10000 fanout:50000 fanout-gathered:320000)
+cases=(parse:10000 publish:10000 fanout:50000 fanout-gathered:320000 fanout-history:50000 fanout-replay:50000)
 
 # count CASE TIMES: instructions of the whole program.
 count() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bayeux::{Limits, parse_batch};
 use clap::{Parser, ValueEnum};
 use encke::shard::{Now, Shard, Shared, SocketKey, Wire};
-use encke::{NoApplication, Settings};
+use encke::{ChannelRule, NoApplication, Settings};
 use encke_bench::engine::stamp::Stamp;
 
 /// Does one kind of work a number of times.
@@ -34,15 +34,24 @@ enum Case {
     Fanout,
     /// Deliver to one of 1,000 subscribers, 32 publications a turn.
     FanoutGathered,
+    /// Deliver to one of 1,000 subscribers of a channel with a history, one publication a turn.
+    FanoutHistory,
+    /// The same, with subscribers that want to know where messages stand.
+    FanoutReplay,
 }
 
 fn main() -> ExitCode {
     let Arguments { case, times } = Arguments::parse();
     let done = match case {
         Case::Parse => parse(times),
-        Case::Publish => publish(times, 0, 1),
-        Case::Fanout => publish(times / SUBSCRIBERS, SUBSCRIBERS, 1),
-        Case::FanoutGathered => publish(times / SUBSCRIBERS, SUBSCRIBERS, 32),
+        Case::Publish => publish(&mut Core::new(0), times, 0, 1),
+        Case::Fanout => publish(&mut Core::new(0), times / SUBSCRIBERS, SUBSCRIBERS, 1),
+        Case::FanoutGathered => publish(&mut Core::new(0), times / SUBSCRIBERS, SUBSCRIBERS, 32),
+        Case::FanoutHistory => publish(&mut Core::new(KEPT), times / SUBSCRIBERS, SUBSCRIBERS, 1),
+        Case::FanoutReplay => {
+            let mut core = Core { replays: true, ..Core::new(KEPT) };
+            publish(&mut core, times / SUBSCRIBERS, SUBSCRIBERS, 1)
+        }
     };
     match done {
         Some(()) => ExitCode::SUCCESS,
@@ -65,8 +74,7 @@ fn parse(times: u32) -> Option<()> {
 }
 
 /// `times` publications from one session to `subscribers` others, `gathered` in each turn.
-fn publish(times: u32, subscribers: u32, gathered: u32) -> Option<()> {
-    let mut core = Core::new();
+fn publish(core: &mut Core, times: u32, subscribers: u32, gathered: u32) -> Option<()> {
     let (publisher, client_id) = core.open()?;
     for _ in 0..subscribers {
         let (socket, client_id) = core.open()?;
@@ -101,6 +109,8 @@ fn publication(client_id: &str, sequence: u32) -> String {
 struct Core {
     shard: Shard,
     wire: Sink,
+    /// Whether sessions want to know where messages stand.
+    replays: bool,
 }
 
 #[derive(Default)]
@@ -110,7 +120,8 @@ struct Sink {
 }
 
 impl Core {
-    fn new() -> Self {
+    /// One whose channels keep so many messages.
+    fn new(history_messages: usize) -> Self {
         let shared = Arc::new(Shared::new(1, Box::new(NoApplication)));
         // Fixed ids make each run the same work.
         let mut state = 1_u64;
@@ -120,15 +131,21 @@ impl Core {
                 *byte = (state >> 56) as u8;
             }
         });
-        Core { shard: Shard::new(0, shared, Arc::new(Settings::default()), entropy, NOW), wire: Sink::default() }
+        let rule = ChannelRule { pattern: "/**".into(), history_messages, ..ChannelRule::default() };
+        let channels = if history_messages > 0 { vec![rule] } else { Vec::new() };
+        let settings = Arc::new(Settings { channels, ..Settings::default() });
+        Core { shard: Shard::new(0, shared, settings, entropy, NOW), wire: Sink::default(), replays: false }
     }
 
     /// A WebSocket with a session: its socket and client id.
     fn open(&mut self) -> Option<(SocketKey, String)> {
         let socket = self.shard.socket_opened(NOW, None);
+        let ext = if self.replays { r#","ext":{"replay":true}"# } else { "" };
         self.send(
             socket,
-            r#"[{"id":"1","channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["websocket"]}]"#,
+            &format!(
+                r#"[{{"id":"1","channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["websocket"]{ext}}}]"#
+            ),
         );
         self.turn();
         let reply = String::from_utf8_lossy(&self.wire.last);
@@ -167,5 +184,7 @@ const NOW: Now = Now { ms: 1, wall_ms: 1_800_000_000_000 };
 const CHANNEL: &str = "/bench/a";
 const DATA_BYTES: usize = 50;
 const SUBSCRIBERS: u32 = 1000;
+/// Messages that a channel with a history keeps.
+const KEPT: usize = 1000;
 /// Enough of a reply to find the client id in.
 const LAST_BYTES_MAX: usize = 512;

@@ -94,6 +94,8 @@ pub struct Counts {
     pub sent_carriers: u64,
     /// Their bytes.
     pub sent_bytes: u64,
+    /// Publications that the server refused.
+    pub denied: u64,
     /// Deliveries received.
     pub received: u64,
     /// WebSocket messages or responses that held them.
@@ -218,6 +220,7 @@ impl Crowd {
             sent: self.sent,
             sent_carriers: self.sent_carriers,
             sent_bytes: self.sent_bytes,
+            denied: self.shared.reader.denied,
             received: self.shared.reader.received,
             received_carriers: self.shared.reader.carriers,
             received_bytes: self.shared.reader.bytes,

@@ -29,6 +29,8 @@ pub(super) struct Reader {
     pub(super) bytes: u64,
     /// Publications that were refused, and why the first was.
     pub(super) refused: Option<String>,
+    /// How many were.
+    pub(super) denied: u64,
     shapes: [Shape; SHAPES_MAX],
     /// The next place to put one that is learnt.
     next_shape: usize,
@@ -76,6 +78,7 @@ impl Reader {
             carriers: 0,
             bytes: 0,
             refused: None,
+            denied: 0,
             shapes: [Shape::default(); SHAPES_MAX],
             next_shape: 0,
             now_us: now_us(),
@@ -239,6 +242,7 @@ impl Reader {
             _ if message.channel.starts_with("/meta/") => rest.push(end - raw.len()..end),
             Some(true) => {}
             Some(false) => {
+                self.denied += 1;
                 let error = message.error.as_deref().unwrap_or("without a reason");
                 self.refused.get_or_insert_with(|| format!("{} refused: {error}", message.channel));
             }
@@ -434,6 +438,7 @@ mod tests {
         let mut reader = reader();
         take(&mut reader, r#"[{"channel":"/bench/a/00007","successful":false,"error":"403::no"}]"#);
         assert_eq!(reader.refused.as_deref(), Some("/bench/a/00007 refused: 403::no"));
+        assert_eq!(reader.denied, 1);
         take(&mut reader, r#"[{"channel":"/bench/a/00007","data":{"user":"somebody"}}]"#);
         assert_eq!(reader.tally.faults(&[]).misdelivered, 1);
     }

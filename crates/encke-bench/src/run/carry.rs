@@ -343,6 +343,7 @@ impl<'a> Carrying<'a> {
             },
             breaks: self.crowd.breaks(),
             refused: self.refused,
+            denied: self.crowd.counts().denied - self.base.denied,
             first_trouble: self.trouble.or_else(|| self.crowd.first_loss().map(str::to_owned)),
             cut_short: self.cut_short,
         }

@@ -96,6 +96,7 @@ impl std::ops::AddAssign for Outcome {
         self.breaks.renewed += other.breaks.renewed;
         self.breaks.gaps += other.breaks.gaps;
         self.refused += other.refused;
+        self.denied += other.denied;
         self.first_trouble = self.first_trouble.take().or(other.first_trouble);
         self.cut_short = match (self.cut_short, other.cut_short) {
             (Some(CutShort::Hopeless), _) | (_, Some(CutShort::Hopeless)) => Some(CutShort::Hopeless),

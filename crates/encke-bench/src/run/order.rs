@@ -181,6 +181,9 @@ pub struct Outcome {
     pub breaks: Breaks,
     /// Publications that could not be handed to a session any more; they are not expected.
     pub refused: u64,
+    /// Publications that the server refused, whether it delivered them or not.
+    #[serde(default)]
+    pub denied: u64,
     /// The first thing that went wrong with a session.
     pub first_trouble: Option<String>,
     /// Whether it was ended before its time, and why.

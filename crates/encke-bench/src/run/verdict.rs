@@ -58,6 +58,9 @@ fn reasons(
     if outcome.refused > 0 {
         reasons.push(format!("{} messages could not be sent{told}", count(outcome.refused)));
     }
+    if outcome.denied > 0 {
+        reasons.push(format!("{} publications were refused{told}", count(outcome.denied)));
+    }
     if faults.dropped_sessions > 0 {
         reasons.push(format!("{} sessions were dropped{told}", count(faults.dropped_sessions)));
     }
@@ -219,6 +222,14 @@ mod tests {
         let faults = Faults { doubled: 1, ..Faults::default() };
         let cut = Outcome { cut_short: Some(CutShort::Asked), faults, ..outcome(10, 500) };
         assert_eq!(reasons_of(cut, 5, Limits::default()).len(), 1);
+    }
+
+    #[test]
+    fn publications_that_the_server_refused_are_a_reason_though_they_arrived() {
+        let trouble = Some("/a refused: 507:/a:history_not_kept".to_string());
+        let denied = Outcome { denied: 3, first_trouble: trouble, ..outcome(1000, 100_000) };
+        let reasons = reasons_of(denied, 5, Limits::default());
+        assert_eq!(reasons, ["3 publications were refused (/a refused: 507:/a:history_not_kept)."]);
     }
 
     #[test]

@@ -1,0 +1,226 @@
+//! The page of `make bench-delivery`: what acknowledgement, history and replay cost, each beside the same without it.
+//!
+//! Reports are collected as for [`compare`](crate::compare): see [`Runs`]. What is compared takes turns, and each figure is the
+//! median of its runs.
+
+use std::fmt::Write as _;
+
+use encke_bench::report::Trial;
+use encke_bench::report::chart::{Axis, Bar, Bars, Chart, Group, Scale, Unit};
+use encke_bench::report::units::number;
+
+use crate::compare::runs::{Run, Runs, median};
+
+/// What is asked of a figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wanted {
+    /// At least this multiple of the figure beside it.
+    TimesAtLeast(f64),
+    /// At most this multiple of the figure beside it.
+    TimesAtMost(f64),
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+    /// Only shown.
+    Nothing,
+}
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Row {
+    /// What is measured, with its unit.
+    pub what: &'static str,
+    /// The case of its reports.
+    pub case: &'static str,
+    /// The label of the reports it is about.
+    pub of: &'static str,
+    /// The label of those beside them, and what they are.
+    pub beside: Option<(&'static str, &'static str)>,
+    /// Where the figure comes from.
+    pub figure: fn(&Run) -> Option<f64>,
+    /// What is asked of it.
+    pub wanted: Wanted,
+}
+
+/// What `make bench-delivery` measures.
+pub const ROWS: &[Row] = &[
+    Row {
+        what: "With acknowledgement: highest deliveries/s to 1,000 WebSockets",
+        case: "most",
+        of: "ack",
+        beside: Some(("plain", "plain")),
+        figure: deliveries_per_s,
+        wanted: Wanted::TimesAtLeast(0.6),
+    },
+    Row {
+        what: "With acknowledgement: CPU per delivery at 100,000 deliveries/s, ns",
+        case: "fanout",
+        of: "ack",
+        beside: Some(("plain", "plain")),
+        figure: cpu_ns,
+        wanted: Wanted::Nothing,
+    },
+    Row {
+        what: "With a history: CPU per delivery at 100,000 deliveries/s, ns",
+        case: "fanout",
+        of: "history",
+        beside: Some(("plain", "plain")),
+        figure: cpu_ns,
+        wanted: Wanted::TimesAtMost(1.15),
+    },
+    Row {
+        what: "With a history, subscribers replay: CPU per delivery at 100,000 deliveries/s, ns",
+        case: "fanout",
+        of: "replay",
+        beside: Some(("plain", "plain")),
+        figure: cpu_ns,
+        wanted: Wanted::TimesAtMost(1.15),
+    },
+    Row {
+        what: "History on disk, `interval` commits: highest publications/s of 200 bytes",
+        case: "log",
+        of: "durable",
+        beside: Some(("memory", "in memory")),
+        figure: deliveries_per_s,
+        wanted: Wanted::AtLeast(300_000.0),
+    },
+    Row {
+        what: "While 100 sessions replay 10,000 messages each, again and again: p99 of 100,000 deliveries/s to others, ms",
+        case: "others",
+        of: "busy",
+        beside: Some(("quiet", "no replay")),
+        figure: |run| Some(lasting(run)?.latency.as_ref()?.p99_us as f64 / 1000.0),
+        wanted: Wanted::AtMost(50.0),
+    },
+    Row {
+        what: "Messages replayed per second meanwhile",
+        case: "replay",
+        of: "busy",
+        beside: None,
+        figure: deliveries_per_s,
+        wanted: Wanted::Nothing,
+    },
+];
+
+impl Wanted {
+    /// Whether a figure is what was wanted; none if nothing was, or if there is nothing to compare with.
+    pub fn holds(self, figure: f64, beside: Option<f64>) -> Option<bool> {
+        match self {
+            Wanted::TimesAtLeast(factor) => beside.map(|beside| figure >= factor * beside),
+            Wanted::TimesAtMost(factor) => beside.map(|beside| figure <= factor * beside),
+            Wanted::AtLeast(least) => Some(figure >= least),
+            Wanted::AtMost(most) => Some(figure <= most),
+            Wanted::Nothing => None,
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Wanted::TimesAtLeast(factor) => format!("≥ {factor} ×"),
+            Wanted::TimesAtMost(factor) => format!("≤ {factor} ×"),
+            Wanted::AtLeast(least) => format!("≥ {}", number(least)),
+            Wanted::AtMost(most) => format!("≤ {}", number(most)),
+            Wanted::Nothing => String::new(),
+        }
+    }
+}
+
+/// The table, in Markdown, and whether all that was wanted was measured and holds.
+pub fn table(runs: &Runs) -> (String, bool) {
+    let mut text = String::from("| what | wanted | figure | beside it | ratio | holds |\n");
+    text += "| --- | --- | ---: | --- | ---: | --- |\n";
+    let mut all_hold = true;
+    for row in ROWS {
+        let figure = runs.median(row.case, row.of, row.figure);
+        let beside = row.beside.and_then(|(label, _)| runs.median(row.case, label, row.figure));
+        let holds = figure.and_then(|figure| row.wanted.holds(figure, beside));
+        let verdict = match (holds, row.wanted) {
+            (Some(true), _) => "yes",
+            (Some(false), _) => "**no**",
+            (None, Wanted::Nothing) => "",
+            (None, _) => "not measured",
+        };
+        all_hold &= matches!(verdict, "yes" | "");
+        let cell = |value: Option<f64>| value.map(number).unwrap_or_default();
+        let words = row.beside.zip(beside).map(|((_, name), value)| format!("{} {name}", number(value)));
+        let ratio = figure.zip(beside).map(|(figure, beside)| format!("{:.2}", figure / beside));
+        let (wanted, words, ratio) = (row.wanted.words(), words.unwrap_or_default(), ratio.unwrap_or_default());
+        let _ = writeln!(text, "| {} | {wanted} | {} | {words} | {ratio} | {verdict} |", row.what, cell(figure));
+    }
+    (text, all_hold)
+}
+
+/// A bar for each way's processor time; none if nothing was measured.
+pub fn chart(runs: &Runs) -> Option<Chart> {
+    let ways = [("plain", "plain"), ("ack", "acknowledged"), ("history", "with a history"), ("replay", "and replay")];
+    let bar = |(label, name): (&str, &str)| {
+        let figure = runs.median("fanout", label, cpu_ns)?;
+        Some(Group { name: name.into(), bars: vec![Bar::of(figure / 1000.0)] })
+    };
+    let groups: Vec<Group> = ways.into_iter().filter_map(bar).collect();
+    (!groups.is_empty()).then(|| {
+        Chart::Bars(Bars {
+            title: "Processor time for a delivery, 100 publications/s to 1,000 WebSockets".into(),
+            note: "One write for each delivery; shorter is better.".into(),
+            axis: Axis::new("µs", Unit::Micros, Scale::Linear),
+            series: vec!["processor time".into()],
+            groups,
+        })
+    })
+}
+
+/// The median number of cores that other processes used during the runs where nothing else was to run.
+pub fn others_cores(runs: &Runs) -> Option<f64> {
+    let alone = runs.runs.iter().filter(|run| run.lane != "busy");
+    median(alone.filter_map(|run| run.trial()?.others_cores).collect())
+}
+
+/// The trial of a run, if nothing was lost in it and it kept up.
+fn lasting(run: &Run) -> Option<&Trial> {
+    run.trial().filter(|trial| trial.holds)
+}
+
+fn deliveries_per_s(run: &Run) -> Option<f64> {
+    Some(lasting(run)?.incoming.messages_per_s())
+}
+
+fn cpu_ns(run: &Run) -> Option<f64> {
+    Some(lasting(run)?.server?.ns_per_delivery)
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_bench::report::{Flow, Report};
+
+    use super::*;
+
+    fn run(lane: &str, deliveries_per_s: u64, holds: bool) -> Run {
+        let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
+        let trials = vec![Trial { incoming, holds, ..Trial::default() }];
+        let report = Report { trials, result: Some(0), ..Report::default() };
+        Run { case: "most".into(), lane: lane.into(), round: 1, report }
+    }
+
+    fn first_row(runs: Vec<Run>) -> String {
+        let mut all = Runs::default();
+        all.runs = runs;
+        table(&all).0.lines().nth(2).expect("first row").to_owned()
+    }
+
+    #[test]
+    fn what_is_wanted_is_judged_by_what_is_measured_beside_it() {
+        let plain = || run("plain", 10_000_000, true);
+        let good = first_row(vec![plain(), run("ack", 7_000_000, true)]);
+        assert!(good.contains("| 7,000,000 | 10,000,000 plain | 0.70 | yes |"), "{good}");
+        let bad = first_row(vec![plain(), run("ack", 5_000_000, true)]);
+        assert!(bad.contains("| 0.50 | **no** |"), "{bad}");
+    }
+
+    #[test]
+    fn what_lost_something_or_was_not_measured_does_not_count() {
+        let lost = first_row(vec![run("plain", 10, true), run("ack", 9, false)]);
+        assert!(lost.ends_with("not measured |"), "{lost}");
+        assert!(!table(&Runs::default()).1);
+    }
+}
