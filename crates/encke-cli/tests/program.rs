@@ -224,6 +224,8 @@ fn what_goes_wrong_has_one_line_and_an_exit_code() {
         (&["serve", "--set", "maxQueue=7"], 2, "encke: --set maxQueue: CometD's option has no equivalent: "),
         (&["serve", "--config", "/nowhere.toml"], 2, "encke: /nowhere.toml: "),
         (&["serve", "--listen", "192.0.2.1:8080"], 1, "encke: "),
+        (&["serve", "--port", "0", "--data", "/proc/a"], 1, "encke: cannot use /proc/a as the data directory: "),
+        (&["serve", "--port", "0", "--data", "/dev/null"], 1, "encke: cannot use /dev/null as the data directory: "),
     ];
     for (args, code, start) in cases {
         let output = run(args);

@@ -1,0 +1,110 @@
+//! A disk that takes no more: said to publishers and in the log, and nobody else notices.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
+
+use encke_client::dialog::Start;
+use encke_client::{Client, Error, Options, RawValue};
+
+/// How long anything may take before the test gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program on a data directory, whose files may have so many blocks of 512 bytes.
+fn start(data: &std::path::Path, blocks: &str) -> (Child, String, BufReader<ChildStderr>) {
+    let config = data.with_extension("toml");
+    std::fs::write(&config, "[[channels]]\npattern = \"/kept/*\"\nhistory_messages = 100000\n").expect("a file");
+    // A write beyond the limit fails as on a full disk, once the signal that comes with it is ignored.
+    let script = "trap '' XFSZ; ulimit -f \"$1\"; shift; exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", blocks, env!("CARGO_BIN_EXE_encke"), "serve", "--port", "0", "--no-demo"]);
+    command.args(["--history-commit", "always", "--data"]).arg(data).arg("--config").arg(config);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    let url = line.trim().strip_prefix("encke listening on ").expect("the address").to_string();
+    let log = BufReader::new(child.stderr.take().expect("piped"));
+    (child, url, log)
+}
+
+fn json(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.into()).expect("JSON")
+}
+
+/// Publishes until the disk is full and a little longer, beside a subscriber. Returns how many were kept before.
+async fn fill(url: &str) -> Result<u64, Error> {
+    let mut subscriber = Client::connect(url).await?;
+    subscriber.subscribe("/kept/a").await?;
+    let mut publisher = Client::connect_with(url, Options { reconnect: false, ..Options::default() }).await?;
+    let (mut kept, mut refused) = (0, 0);
+    let filler = "x".repeat(1_000);
+    for number in 0.. {
+        let data = json(&format!("{{\"number\":{number},\"filler\":\"{filler}\"}}"));
+        match publisher.publish("/kept/a", &data).await {
+            Ok(()) => {
+                assert_eq!(refused, 0, "there is no more room than before");
+                kept += 1;
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("507:/kept/a:history_not_kept"), "{error}");
+                refused += 1;
+            }
+        }
+        assert_eq!(subscriber.next().await?.data.get(), data.get(), "delivery goes on");
+        if refused == 20 {
+            break;
+        }
+    }
+    // What is in memory is replayed all the same; the very first message is there, too.
+    let options = Options { replay: Some(Start::Kept), ..Options::default() };
+    let mut late = Client::connect_with(url, options).await?;
+    late.subscribe("/kept/a").await?;
+    for _ in 0..kept + refused {
+        late.next().await?;
+    }
+    Ok(kept)
+}
+
+async fn replayed(url: &str, count: u64) -> Result<(), Error> {
+    let options = Options { replay: Some(Start::Kept), ..Options::default() };
+    let mut client = Client::connect_with(url, options).await?;
+    client.subscribe("/kept/a").await?;
+    for number in 0..count {
+        let message = client.next().await?;
+        assert!(message.data.get().contains(&format!("\"number\":{number},")), "{number}: {}", message.data);
+    }
+    Ok(())
+}
+
+fn run<T>(work: impl Future<Output = Result<T, Error>>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let done = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
+    done.expect("it takes too long").unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() {
+    let folder = std::env::temp_dir().join(format!("encke-full-{}", std::process::id()));
+    let data = folder.join("data");
+    std::fs::create_dir_all(&data).expect("a folder");
+    let (mut child, url, mut log) = start(&data, "64");
+    let kept = run(fill(&url));
+    assert!(kept > 5, "there was room for some: {kept}");
+    let mut line = String::new();
+    while !line.contains("histories are not kept on disk at the moment; delivery goes on") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).expect("a line"), 0, "it is in the log");
+    }
+    assert!(line.contains("cannot write") && line.contains(".journal"), "{line}");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let rest: Vec<String> = log.lines().map_while(Result::ok).collect();
+    assert!(!rest.iter().any(|line| line.contains("histories are not kept")), "told once: {rest:?}");
+
+    // With room it goes on: what was kept is there.
+    let (mut child, url, _log) = start(&data, "unlimited");
+    run(replayed(&url, kept));
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}

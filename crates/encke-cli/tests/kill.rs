@@ -1,0 +1,185 @@
+//! Kill -9 at random moments: what a publisher was told to be kept is there afterwards, once and in order.
+//!
+//! `ENCKE_KILL_ROUNDS` says how often (10 by default). 200 rounds: `ENCKE_KILL_ROUNDS=200 cargo test -p encke-cli --test kill`.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use encke_client::dialog::Start;
+use encke_client::{Client, Error, Options, RawValue, Transport};
+use serde_json::Value;
+
+/// A server that was started on the data directory.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+/// The data directory and the configuration, which go away with the test.
+struct Folder(PathBuf);
+
+/// What one publisher knows.
+struct Publisher {
+    number: usize,
+    channel: &'static str,
+    transport: Transport,
+    /// Messages that go together.
+    batch: u64,
+    /// How many it has sent, whatever became of them.
+    sent: u64,
+    confirmed: Vec<u64>,
+}
+
+/// Numbers by chance.
+struct Chance(u64);
+
+const CHANNELS: [&str; 2] = ["/kept/a", "/kept/b"];
+/// More than this is not kept of a channel.
+const KEPT_MESSAGES: usize = 20_000;
+const PUBLISHERS: usize = 8;
+/// How long a replay may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+impl Folder {
+    fn new() -> Folder {
+        let path = std::env::temp_dir().join(format!("encke-kill-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        let rule =
+            format!("[[channels]]\npattern = \"/kept/*\"\nhistory_messages = {KEPT_MESSAGES}\nhistory_ms = 36000000\n");
+        std::fs::write(path.join("encke.toml"), rule).expect("a file");
+        Folder(path)
+    }
+
+    fn start(&self) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
+        command.args(["serve", "--port", "0", "--shards", "2", "--history-commit", "always", "--no-demo", "--data"]);
+        command.arg(self.0.join("data")).arg("--config").arg(self.0.join("encke.toml"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        let mut log = String::new();
+        if line.is_empty() {
+            let _ = child.stderr.take().expect("piped").read_to_string(&mut log);
+        }
+        let url = line.trim().strip_prefix("encke listening on ").unwrap_or_else(|| panic!("no start: {log}")).into();
+        Server { child, url }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Server {
+    fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+}
+
+impl Publisher {
+    fn new(number: usize) -> Publisher {
+        let transport = if number.is_multiple_of(4) { Transport::LongPolling } else { Transport::WebSocket };
+        let (channel, batch) = (CHANNELS[number % 2], if number < 4 { 1 } else { 7 });
+        Publisher { number, channel, transport, batch, sent: 0, confirmed: Vec::new() }
+    }
+
+    /// Publishes until the server is gone.
+    async fn publish(&mut self, url: &str) -> Result<(), Error> {
+        let options = Options { reconnect: false, transport: self.transport, ..Options::default() };
+        let mut client = Client::connect_with(url, options).await?;
+        loop {
+            let numbers: Vec<u64> = (self.sent..self.sent + self.batch).collect();
+            self.sent += self.batch;
+            let data = |number: &u64| json(format!("{{\"from\":{},\"number\":{number}}}", self.number));
+            let (texts, channel) = (numbers.iter().map(data).collect::<Vec<_>>(), self.channel);
+            client.batch(|batch| texts.iter().for_each(|data| batch.publish(channel, data))).await?;
+            self.confirmed.extend(numbers);
+        }
+    }
+}
+
+fn json(text: String) -> Box<RawValue> {
+    RawValue::from_string(text).expect("JSON")
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
+
+/// Everything that is kept: for each channel the publisher and number of each message, in order.
+async fn replay(url: &str, round: u64) -> Result<BTreeMap<String, Vec<(usize, u64)>>, Error> {
+    let mut kept = BTreeMap::new();
+    for channel in CHANNELS {
+        let options = Options { reconnect: false, replay: Some(Start::Kept), ..Options::default() };
+        let mut client = Client::connect_with(url, options).await?;
+        client.subscribe(channel).await?;
+        // It comes last, and says that all is there.
+        client.publish_soon(channel, &json(format!("{{\"end\":{round}}}"))).await?;
+        let messages: &mut Vec<_> = kept.entry(channel.to_string()).or_default();
+        loop {
+            let message = client.next().await?;
+            let data: Value = serde_json::from_str(message.data.get()).expect("JSON");
+            if data["end"] == round {
+                break;
+            }
+            if let (Some(from), Some(number)) = (data["from"].as_u64(), data["number"].as_u64()) {
+                messages.push((from as usize, number));
+            }
+        }
+    }
+    Ok(kept)
+}
+
+/// What was confirmed is there, once and in order; of what was not, nobody knows.
+fn check(publisher: &Publisher, kept: &[(usize, u64)], round: u64) {
+    let mine: Vec<u64> = kept.iter().filter(|(from, _)| *from == publisher.number).map(|(_, number)| *number).collect();
+    assert!(mine.is_sorted_by(|one, two| one < two), "round {round}: {} out of order: {mine:?}", publisher.number);
+    // When the history is full the oldest have gone.
+    let is_full = kept.len() + 1_000 > KEPT_MESSAGES;
+    let first = if is_full { mine.first().copied().unwrap_or(u64::MAX) } else { 0 };
+    let missing = |number: &&u64| **number >= first && mine.binary_search(number).is_err();
+    let lost: Vec<&u64> = publisher.confirmed.iter().filter(missing).collect();
+    assert!(lost.is_empty(), "round {round}: publisher {} was told that {lost:?} are kept", publisher.number);
+}
+
+#[test]
+fn what_was_confirmed_is_replayed_after_a_kill() {
+    let rounds = std::env::var("ENCKE_KILL_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(10);
+    let folder = Folder::new();
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut chance = Chance(clock.as_nanos() as u64);
+    let mut publishers: Vec<Publisher> = (0..PUBLISHERS).map(Publisher::new).collect();
+    for round in 0..rounds {
+        let server = folder.start();
+        let url = server.url.clone();
+        std::thread::scope(|scope| {
+            for publisher in &mut publishers {
+                scope.spawn(|| run(publisher.publish(&url)));
+            }
+            std::thread::sleep(Duration::from_micros(chance.below(150_000)));
+            server.kill();
+        });
+        let server = folder.start();
+        let kept = run(async { tokio::time::timeout(PATIENCE, replay(&server.url, round)).await.expect("it ends") });
+        let kept = kept.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        publishers.iter().for_each(|publisher| check(publisher, &kept[publisher.channel], round));
+        server.kill();
+    }
+    let confirmed: usize = publishers.iter().map(|publisher| publisher.confirmed.len()).sum();
+    let sent: u64 = publishers.iter().map(|publisher| publisher.sent).sum();
+    println!("{rounds} rounds: {sent} messages sent, {confirmed} confirmed, none of these lost");
+    assert!(confirmed > 0, "nothing was confirmed");
+}
