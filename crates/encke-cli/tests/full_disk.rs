@@ -1,6 +1,6 @@
 //! A disk that takes no more: said to publishers and in the log, and nobody else notices.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
@@ -10,8 +10,22 @@ use encke_client::{Client, Error, Options, RawValue};
 /// How long anything may take before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A running server; dropped, it is killed.
+struct Server {
+    child: Child,
+    url: String,
+    log: BufReader<ChildStderr>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
 /// The program on a data directory, whose files may have so many blocks of 512 bytes.
-fn start(data: &std::path::Path, blocks: &str) -> (Child, String, BufReader<ChildStderr>) {
+fn start(data: &std::path::Path, blocks: &str) -> Server {
     let config = data.with_extension("toml");
     std::fs::write(&config, "[[channels]]\npattern = \"/kept/*\"\nhistory_messages = 100000\n").expect("a file");
     // A write beyond the limit fails as on a full disk, once the signal that comes with it is ignored.
@@ -24,7 +38,7 @@ fn start(data: &std::path::Path, blocks: &str) -> (Child, String, BufReader<Chil
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
     let url = line.trim().strip_prefix("encke listening on ").expect("the address").to_string();
     let log = BufReader::new(child.stderr.take().expect("piped"));
-    (child, url, log)
+    Server { child, url, log }
 }
 
 fn json(text: &str) -> Box<RawValue> {
@@ -87,24 +101,23 @@ fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() 
     let folder = std::env::temp_dir().join(format!("encke-full-{}", std::process::id()));
     let data = folder.join("data");
     std::fs::create_dir_all(&data).expect("a folder");
-    let (mut child, url, mut log) = start(&data, "64");
-    let kept = run(fill(&url));
+    let mut server = start(&data, "64");
+    let kept = run(fill(&server.url));
     assert!(kept > 5, "there was room for some: {kept}");
     let mut line = String::new();
     while !line.contains("histories are not kept on disk at the moment; delivery goes on") {
         line.clear();
-        assert_ne!(log.read_line(&mut line).expect("a line"), 0, "it is in the log");
+        assert_ne!(server.log.read_line(&mut line).expect("a line"), 0, "it is in the log");
     }
     assert!(line.contains("cannot write") && line.contains(".journal"), "{line}");
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
-    let rest: Vec<String> = log.lines().map_while(Result::ok).collect();
+    server.child.kill().expect("it runs");
+    let rest: Vec<String> = server.log.by_ref().lines().map_while(Result::ok).collect();
     assert!(!rest.iter().any(|line| line.contains("histories are not kept")), "told once: {rest:?}");
 
     // With room it goes on: what was kept is there.
-    let (mut child, url, _log) = start(&data, "unlimited");
-    run(replayed(&url, kept));
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
+    drop(server);
+    let server = start(&data, "unlimited");
+    run(replayed(&server.url, kept));
+    drop(server);
     std::fs::remove_dir_all(&folder).expect("removed");
 }

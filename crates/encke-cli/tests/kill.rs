@@ -12,7 +12,7 @@ use encke_client::dialog::Start;
 use encke_client::{Client, Error, Options, RawValue, Transport};
 use serde_json::Value;
 
-/// A server that was started on the data directory.
+/// A server that was started on the data directory. Dropped, it is killed.
 struct Server {
     child: Child,
     url: String,
@@ -82,10 +82,10 @@ impl Drop for Folder {
     }
 }
 
-impl Server {
-    fn kill(mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
     }
 }
 
@@ -170,13 +170,12 @@ fn what_was_confirmed_is_replayed_after_a_kill() {
                 scope.spawn(|| run(publisher.publish(&url)));
             }
             std::thread::sleep(Duration::from_micros(chance.below(150_000)));
-            server.kill();
+            drop(server);
         });
         let server = folder.start();
         let kept = run(async { tokio::time::timeout(PATIENCE, replay(&server.url, round)).await.expect("it ends") });
         let kept = kept.unwrap_or_else(|error| panic!("round {round}: {error}"));
         publishers.iter().for_each(|publisher| check(publisher, &kept[publisher.channel], round));
-        server.kill();
     }
     let confirmed: usize = publishers.iter().map(|publisher| publisher.confirmed.len()).sum();
     let sent: u64 = publishers.iter().map(|publisher| publisher.sent).sum();

@@ -71,9 +71,9 @@ pub fn burst<'t>(channel: &str, at: &Position, except: Option<Id>, texts: impl I
     writer.finish(next)
 }
 
-/// The state of a ring without messages.
-pub fn state(ring: &Ring) -> Vec<u8> {
-    Writer::new(STATE, ring.name(), ring.epoch(), ring.next()).finish(ring.next())
+/// A new ring, which has had no message yet: a burst of none.
+pub fn birth(ring: &Ring) -> Vec<u8> {
+    Writer::new(BURST, ring.name(), ring.epoch(), ring.next()).finish(ring.next())
 }
 
 /// A part of the state of a ring: its messages from this number on, as many as `bytes_max` allows but at least one; those are left out

@@ -39,6 +39,8 @@ struct Draft {
     terms: Option<HistoryTerms>,
     life: Life,
     bytes: usize,
+    /// What stood below this number would not be kept now.
+    dropped: u64,
 }
 
 impl<'a> Recovery<'a> {
@@ -121,7 +123,7 @@ impl<'a> Recovery<'a> {
 impl Draft {
     fn new(part: &Part<'_>, terms: Option<HistoryTerms>) -> Draft {
         let life = Life { epoch: part.epoch.into(), oldest: part.from, next: part.from, entries: VecDeque::new() };
-        let mut draft = Draft { terms, life, bytes: 0 };
+        let mut draft = Draft { terms, life, bytes: 0, dropped: 0 };
         draft.take(part);
         draft
     }
@@ -131,7 +133,7 @@ impl Draft {
         while self.life.entries.front().is_some_and(|entry| entry.number < number) {
             self.drop_oldest();
         }
-        self.life.oldest = number;
+        self.life.oldest = number.max(self.dropped);
     }
 
     fn take(&mut self, part: &Part<'_>) {
@@ -168,7 +170,8 @@ impl Draft {
     fn drop_oldest(&mut self) {
         if let Some(entry) = self.life.entries.pop_front() {
             self.bytes -= entry.bytes();
-            self.life.oldest = self.life.oldest.max(entry.number + 1);
+            self.dropped = entry.number + 1;
+            self.life.oldest = self.life.oldest.max(self.dropped);
         }
     }
 }

@@ -287,8 +287,9 @@ fn records_that_come_twice_or_late_change_nothing() {
     let orders = [
         vec![burst(3, 3), burst(4, 4), burst(5, 6)],
         vec![old_life.clone(), burst(4, 6), burst(3, 3), burst(4, 4), old_life],
-        vec![burst(5, 6), Record::State(part("later", 2, vec![message(2, "2"), message(4, "4")])), burst(5, 6)],
+        vec![burst(5, 6), Record::State(part("later", 3, vec![message(3, "3"), message(4, "4")])), burst(5, 6)],
         vec![Record::State(part("later", 1, vec![])), burst(2, 4), burst(2, 6)],
+        vec![burst(2, 6), Record::State(part("later", 2, vec![])), Record::Burst(part("later", 2, vec![]))],
     ];
     for order in orders {
         let mut recovery = Recovery::new(&settings, at(0));
@@ -300,10 +301,22 @@ fn records_that_come_twice_or_late_change_nothing() {
         let key = histories.find("/a", 0).expect("a ring").ring;
         let found = histories.with(key, |ring| {
             let texts: Vec<_> = ring.from(0).map(|entry| entry.text.to_string()).collect();
-            (ring.epoch().to_string(), texts)
+            (ring.epoch().to_string(), ring.oldest(), texts)
         });
-        assert_eq!(found, Some(("later".into(), vec!["4".into(), "5".into(), "6".into()])), "{order:?}");
+        assert_eq!(found, Some(("later".into(), 4, vec!["4".into(), "5".into(), "6".into()])), "{order:?}");
     }
+}
+
+#[test]
+fn a_disk_that_can_only_be_read_and_a_full_one_are_refused_at_the_start() {
+    let disk = SimDisk::new(1);
+    start(&disk, &rules(10), 0);
+    disk.faults(|faults| faults.read_only = true);
+    let error = open(&disk, &rules(10), at(0)).err().expect("refused").to_string();
+    assert!(error.starts_with("cannot lock lock: ") && error.contains("read-only"), "{error}");
+    disk.faults(|faults| (faults.read_only, faults.space_bytes) = (false, Some(0)));
+    let error = open(&disk, &rules(10), at(0)).err().expect("refused").to_string();
+    assert!(error.starts_with("cannot write 00000000000000000001.journal: "), "{error}");
 }
 
 #[test]

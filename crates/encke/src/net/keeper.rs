@@ -198,3 +198,48 @@ const BACKLOG_BYTES_MAX: usize = 8 << 20;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 /// Pause before a full mailbox is tried again, in milliseconds.
 const LATE_RETRY_MS: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inbox() -> (Inbox, Receiver<Post>) {
+        let (posts, receiver) = mpsc::channel();
+        (Inbox { posts, backlog: Arc::default() }, receiver)
+    }
+
+    fn keep(bytes: usize) -> Keep {
+        Keep { record: vec![0; bytes], ticket: None }
+    }
+
+    #[test]
+    fn a_full_inbox_makes_publishers_wait_and_refuses_what_comes_all_the_same() {
+        let (inbox, posts) = inbox();
+        let mut taken = 0;
+        while !inbox.is_full() {
+            inbox.put(keep(100_000)).expect("room");
+            taken += 1;
+        }
+        assert!(taken >= BACKLOG_BYTES_MAX / cost(100_000));
+        while inbox.put(keep(100_000)).is_ok() {
+            taken += 1;
+        }
+        assert!(taken <= 2 * BACKLOG_BYTES_MAX / 100_000, "{taken}");
+        assert!(inbox.backlog.has_refused.load(Ordering::Relaxed), "the keeper has to know of it");
+        assert_eq!(posts.try_iter().count(), taken);
+    }
+
+    #[test]
+    fn small_records_fill_it_too() {
+        let (inbox, _posts) = inbox();
+        let count = (0..).take_while(|_| inbox.put(keep(0)).is_ok()).count();
+        assert!(count <= 2 * BACKLOG_BYTES_MAX / cost(0));
+    }
+
+    #[test]
+    fn what_nobody_takes_any_more_is_given_back() {
+        let (inbox, posts) = inbox();
+        drop(posts);
+        assert_eq!(inbox.put(keep(7)).err().map(|keep| keep.record.len()), Some(7));
+    }
+}

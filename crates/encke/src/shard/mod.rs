@@ -228,7 +228,7 @@ impl Shard {
         self.pushes
     }
 
-    /// Bytes of publications for histories since the start: what reading a socket has caused, seen by the difference.
+    /// Bytes of publications for histories that survive the process, since the start: what reading a socket has caused, seen by the difference.
     pub fn recorded_bytes(&self) -> u64 {
         self.recorded_bytes
     }

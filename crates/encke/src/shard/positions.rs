@@ -205,7 +205,7 @@ impl Shard {
         let (ring, is_new) = shared.histories.open(birth)?;
         if is_new && shared.is_durable {
             // Its epoch is about to be told.
-            let record = shared.histories.with(ring, record::state)?;
+            let record = shared.histories.with(ring, record::birth)?;
             self.effects.push(Effect::Keep(Keep { record, ticket: None }));
         }
         Some(ring)

@@ -22,7 +22,9 @@ impl Shard {
     /// Takes publications down, or has their owner do so.
     pub(super) fn record(&mut self, delivery: &Delivery<'_>, terms: HistoryTerms, except: Option<SessionKey>) {
         let owner = self.shared.histories.owner(delivery.channel.as_str());
-        self.recorded_bytes += delivery.frames.bytes() as u64;
+        if self.shared.is_durable {
+            self.recorded_bytes += delivery.frames.bytes() as u64;
+        }
         let except_id = self.id_of_session(except);
         if owner == self.index {
             return self.take_down(delivery, terms, except, except_id);

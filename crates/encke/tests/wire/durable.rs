@@ -179,6 +179,26 @@ fn the_rules_of_now_say_what_comes_back() {
 }
 
 #[test]
+fn who_does_not_get_its_own_messages_does_not_get_them_after_a_restart() {
+    let folder = Folder::new();
+    let settings = Settings { broadcast_to_publisher: false, ..folder.settings(kept(1_000)) };
+    let server = TestServer::start(settings.clone());
+    let (mut publisher, mut other) = (Client::poller(&server), Client::websocket(&server));
+    publisher.subscribe("/h/a", Value::Null);
+    confirm(&mut publisher, "/h/a", json!(1));
+    confirm(&mut other, "/h/a", json!(2));
+    let Client::Http(poller) = publisher else { panic!("a poller") };
+    server.stop();
+    let server = TestServer::start(settings);
+    let mut http = server.http();
+    http.cookie.clone_from(&poller.http.cookie);
+    let mut publisher = Client::of(Poller::of(poller.id, http));
+    publisher.subscribe("/h/a", json!(-2));
+    confirm(&mut Client::websocket(&server), "/h/a", json!(3));
+    assert_eq!(publisher.numbers(2), [2, 3]);
+}
+
+#[test]
 fn messages_of_one_request_are_confirmed_by_one_response() {
     let folder = Folder::new();
     let server = TestServer::start(Settings { shards: 3, ..folder.settings(kept(1_000)) });
