@@ -19,5 +19,6 @@ mod replay;
 mod restarts;
 mod sessions;
 mod slow_consumers;
+mod switches;
 mod transports;
 mod websocket_frames;

@@ -1,0 +1,179 @@
+//! A session changes its transport while messages flow, and a client sleeps: nothing is lost, doubled or out of order.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use encke::{ChannelRule, Settings, SlowConsumer};
+use serde_json::{Value, json};
+use websocket::Opcode;
+
+use crate::ack;
+use crate::common::{Frame, PATIENCE, Poller, TestServer, Ws, frame, publications, settings};
+use crate::replay::client;
+
+/// How often a session changes to and fro.
+const SWITCHES: usize = 20;
+
+/// Publishes rising numbers on `/a` until the session has done what it wants; then checks that it heard them all.
+fn while_numbers_come(server: &TestServer, listen: impl FnOnce() -> Vec<u64>) {
+    let (is_over, began) = (AtomicBool::new(false), Instant::now());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0_u64;
+            while !is_over.load(Ordering::Relaxed) && began.elapsed() < PATIENCE {
+                number += u64::from(server.handle.publish("/a", &number.to_string()).is_ok());
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let heard = listen();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(heard, (0..heard.len() as u64).collect::<Vec<_>>());
+        assert!(heard.len() > SWITCHES, "messages came meanwhile");
+    });
+}
+
+/// The numbers in a frame.
+fn numbers(frame: &Frame) -> Vec<u64> {
+    match frame {
+        Frame::Text(text) => ack::data(&serde_json::from_str::<Vec<Value>>(text).expect("messages")),
+        _ => Vec::new(),
+    }
+}
+
+/// What is still to be read on a WebSocket that carries the session no more.
+fn rest(ws: &mut Ws) -> Vec<u64> {
+    let mut heard = Vec::new();
+    if ws.tcp.try_send(frame(Opcode::Ping, b"the end")).is_err() {
+        return heard;
+    }
+    loop {
+        match ws.next_frame() {
+            Frame::Pong(_) | Frame::End => return heard,
+            frame => heard.extend(numbers(&frame)),
+        }
+    }
+}
+
+#[test]
+fn a_session_that_switches_in_the_middle_of_messages_hears_each_once_and_in_order() {
+    for shards in [1, 2] {
+        let server = TestServer::start(Settings { shards, ..settings() });
+        let mut poller = server.poller();
+        poller.subscribe("/a");
+        while_numbers_come(&server, || {
+            let mut heard = Vec::new();
+            for _ in 0..SWITCHES {
+                let mut ws = server.websocket();
+                ws.id.clone_from(&poller.id);
+                ws.start_connect();
+                let wanted = heard.len() + 5;
+                while heard.len() < wanted {
+                    heard.extend(numbers(&ws.next_frame()));
+                }
+                // Back to HTTP: what went out on the WebSocket before is read first.
+                let next = poller.poll(json!({ "advice": { "timeout": 0 } }));
+                heard.extend(rest(&mut ws));
+                heard.extend(ack::data(&next));
+                heard.extend(ack::data(&poller.poll(json!({}))));
+            }
+            heard
+        });
+    }
+}
+
+#[test]
+fn a_session_that_acknowledges_switches_though_what_it_was_sent_last_is_lost() {
+    for shards in [1, 2] {
+        let server = TestServer::start(Settings { shards, trust_client_session: true, ..settings() });
+        let mut poller = ack::poller(&server);
+        while_numbers_come(&server, || {
+            let (mut heard, mut acknowledged) = (Vec::new(), 0);
+            let mut take = |messages: Vec<Value>| {
+                heard.extend(ack::data(&messages));
+                ack::batch(&messages)
+            };
+            for round in 0..SWITCHES {
+                let mut ws = server.websocket();
+                ws.id.clone_from(&poller.id);
+                acknowledged = take(ack::connect(&mut ws, acknowledged));
+                acknowledged = take(ack::connect(&mut ws, acknowledged));
+                // A batch that is never read: the connection breaks, or stays as it is.
+                ack::start_connect(&mut ws, acknowledged, json!({ "timeout": 0 }));
+                if round % 2 == 0 {
+                    ws.tcp.reset();
+                }
+                acknowledged = take(ack::poll(&mut poller, acknowledged));
+                acknowledged = take(ack::poll(&mut poller, acknowledged));
+                let lost = json!({ "ext": { "ack": acknowledged }, "advice": { "timeout": 0 } });
+                poller.start_poll(lost);
+                if round % 2 == 0 {
+                    let polls = poller.http.again();
+                    std::mem::replace(&mut poller.polls, polls).tcp.reset();
+                } else {
+                    poller.end_poll();
+                }
+            }
+            heard
+        });
+    }
+}
+
+/// A client that asks for its own grace at the handshake.
+fn patient(server: &TestServer, max_interval: Value) -> (Poller, Value) {
+    let mut http = server.http();
+    let handshake = json!([{ "id": "h", "channel": "/meta/handshake", "version": "1.0",
+        "supportedConnectionTypes": ["long-polling"], "advice": { "maxInterval": max_interval } }]);
+    let mut reply = http.post(&handshake).messages().remove(0);
+    let mut poller = Poller::of(reply["clientId"].as_str().expect("a session").to_owned(), http);
+    poller.subscribe("/a");
+    poller.poll(json!({}));
+    (poller, reply["advice"]["maxInterval"].take())
+}
+
+#[test]
+fn a_laptop_that_sleeps_keeps_its_session_and_what_came_meanwhile() {
+    let server = TestServer::start(Settings { max_interval_ms: 300, client_interval_max_ms: 60_000, ..settings() });
+    let (mut sleeper, granted_ms) = patient(&server, json!(50_000));
+    assert_eq!(granted_ms, 50_000);
+    let (_, granted_ms) = patient(&server, json!(1e15));
+    assert_eq!(granted_ms, 60_000, "not more than clients may ask for");
+    let (mut hasty, granted_ms) = patient(&server, json!(1));
+    assert_eq!(granted_ms, 300, "nor less than everybody has");
+    let (_, granted_ms) = patient(&server, json!(-5));
+    assert_eq!(granted_ms, Value::Null);
+    let ordinary = server.poller();
+    // Longer than the others live.
+    server.wait_for("encke_sessions_expired", 3);
+    assert_eq!(hasty.poll(json!({}))[0]["error"], "402::session_unknown");
+    drop(ordinary);
+    (0..3).for_each(|number| client::publish(&server, "/a", number));
+    server.wait_for("encke_publications", 3);
+    assert_eq!(ack::data(&sleeper.poll(json!({}))), [0, 1, 2]);
+}
+
+#[test]
+fn who_sleeps_beyond_the_cap_loses_the_session() {
+    let server = TestServer::start(Settings { max_interval_ms: 300, client_interval_max_ms: 600, ..settings() });
+    let (mut sleeper, granted_ms) = patient(&server, json!(i64::MAX));
+    assert_eq!(granted_ms, 600);
+    server.wait_for("encke_sessions_expired", 1);
+    assert_eq!(sleeper.poll(json!({}))[0]["error"], "402::session_unknown");
+}
+
+#[test]
+fn what_waits_for_a_sleeper_is_bounded_as_for_everybody() {
+    for (slow_consumer, expected) in
+        [(SlowConsumer::DropOldest, Some((10..20).collect::<Vec<u64>>())), (SlowConsumer::Disconnect, None)]
+    {
+        let rule = ChannelRule { pattern: "/a".into(), slow_consumer, ..ChannelRule::default() };
+        let server = TestServer::start(Settings { outbox_messages_max: 10, channels: vec![rule], ..settings() });
+        let (mut sleeper, _) = patient(&server, json!(600_000));
+        (0..20).for_each(|number| client::publish(&server, "/a", number));
+        server.wait_for("encke_publications", 20);
+        let messages = sleeper.poll(json!({}));
+        match expected {
+            Some(expected) => assert_eq!(ack::data(&publications(&messages)), expected),
+            None => assert_eq!(messages[0]["error"], "402::session_unknown"),
+        }
+    }
+}
