@@ -221,6 +221,32 @@ fn a_new_process_takes_over_and_nobody_who_connects_meanwhile_is_refused() {
 }
 
 #[test]
+fn who_connects_while_the_old_process_drains_is_served_by_the_new_one() {
+    let mut server =
+        Server::start(clean(PROGRAM, &["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "30000"]));
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n");
+    let [mut idle, mut busy] = [(); 2].map(|()| {
+        let mut stream = TcpStream::connect(server.address).expect("connects");
+        stream.write_all(get("/readyz").as_bytes()).expect("writes");
+        assert_ne!(stream.read(&mut [0; 1024]).expect("an answer"), 0);
+        stream
+    });
+    // Half a request keeps the old process draining.
+    busy.write_all(b"GET /readyz HTTP/1.1\r\n").expect("writes");
+    server.signal(Signal::USR2);
+    assert_eq!(idle.read(&mut [0; 1024]).expect("its end"), 0, "it drains now");
+    let mut late = TcpStream::connect(server.address).expect("connects");
+    late.write_all(get("/readyz").as_bytes()).expect("writes");
+    // Time enough for the old one to make the mistake.
+    std::thread::sleep(Duration::from_millis(100));
+    drop(busy);
+    assert_eq!(address_of(&mut server.out), server.address);
+    let mut answer = [0; 1024];
+    let count = late.read(&mut answer).expect("an answer");
+    assert!(answer[..count].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer[..count]));
+}
+
+#[test]
 fn a_new_process_that_cannot_start_changes_nothing() {
     let folder = Folder::new();
     let file = folder.path("encke.toml");
