@@ -86,23 +86,26 @@ impl DataInUse {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub(crate) fn sessions(&self, shards: usize) -> Result<Saved, StartError> {
+    pub(crate) fn sessions(&self, shards: usize, sessions_max: usize) -> Result<Saved, StartError> {
         let found = sessions_file::take(&self.path);
-        Ok(match found.map_err(|error| StartError::Data { path: self.path.clone(), error })? {
-            Found::Nothing => Saved::default(),
+        let mut saved = match found.map_err(|error| StartError::Data { path: self.path.clone(), error })? {
+            Found::Nothing => return Ok(Saved::default()),
             Found::Damaged(why) => {
                 tracing::warn!(why, "the file sessions is damaged, and sessions.damaged now: clients shake hands anew");
-                Saved::default()
+                return Ok(Saved::default());
             }
-            Found::Sessions(saved) => {
-                let lost = saved.sessions.iter().filter(|session| session.id.shard() >= shards).count();
-                if lost > 0 {
-                    tracing::warn!(sessions = lost, "there are fewer shards than before: these shake hands anew");
-                }
-                tracing::info!(sessions = saved.sessions.len() - lost, "sessions are back");
-                saved
-            }
-        })
+            Found::Sessions(saved) => saved,
+        };
+        let all = saved.sessions.len();
+        saved.sessions.retain(|session| session.id.shard() < shards);
+        saved.sessions.truncate(sessions_max);
+        let sessions = saved.sessions.len();
+        tracing::info!(sessions, "sessions are back");
+        if sessions < all {
+            let lost = all - sessions;
+            tracing::warn!(lost, "fewer shards than before, or a lower sessions_max: these clients shake hands anew");
+        }
+        Ok(saved)
     }
 
     /// Waits until everything is written; the shards have ended before. The directory is held until what this returns is dropped.

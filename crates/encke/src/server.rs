@@ -133,8 +133,8 @@ impl Server {
         let kept = data.map(|data| data.start(&shared, &common.mailboxes, &common.metrics[shards])).transpose()?;
         let (keeper, data) = kept.unzip();
         // Last of all: what is taken here is gone if something else fails.
-        let saved = data.as_ref().map_or_else(|| Ok(Saved::default()), |data| data.sessions(shards))?;
-        let (saved, restored) = (Arc::new(saved), Arc::new(Barrier::new(shards)));
+        let last_life = data.as_ref().map(|data| data.sessions(shards, settings.sessions_max)).transpose()?;
+        let (saved, restored) = (Arc::new(last_life.unwrap_or_default()), Arc::new(Barrier::new(shards)));
         let mut threads = Vec::new();
         let mut listener = Some(listener);
         for (index, mailbox) in receivers.into_iter().enumerate() {

@@ -239,21 +239,15 @@ impl Shard {
         }
     }
 
-    /// Takes up the sessions that live here. Do so with all shards before anything else happens to one of them. Returns how many.
-    pub fn restore(&mut self, now: Now, saved: &Saved) -> usize {
+    /// Takes up the sessions that live here. Do so with all shards before anything else happens to one of them.
+    pub fn restore(&mut self, now: Now, saved: &Saved) {
         self.now = now;
         let mut frames = vec![None; saved.messages.len()];
-        let (index, mut restored) = (self.index, 0);
+        let index = self.index;
         for session in saved.sessions.iter().filter(|session| session.id.shard() == index) {
-            let is_full = self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max;
-            if !is_full && self.sessions.find(&session.id).is_none() {
-                self.restore_session(session, &saved.messages, &mut frames);
-                restored += 1;
-            }
+            self.restore_session(session, &saved.messages, &mut frames);
         }
-        self.metrics.restored.add(restored);
         self.update_gauges();
-        restored
     }
 
     fn restore_session(&mut self, saved: &SavedSession, texts: &[Box<str>], frames: &mut [Option<Frames>]) {
@@ -268,6 +262,7 @@ impl Shard {
         let protocol = bayeux::Session::restored(since_ms, &self.terms, stage, wishes);
         let key = self.sessions.insert(saved.id, saved.browser, protocol, self.now.ms);
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        self.metrics.restored.add(1);
         let mut outbox = Outbox::default();
         let mut push = |shard: &mut Shard, outbox: &mut Outbox, spans: &[Span]| {
             for number in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {

@@ -409,12 +409,13 @@ fn lazy_timeout_max_ms_bounds_the_wait_of_lazy_messages() {
 #[test]
 fn connections_per_second_max_makes_those_who_come_together_wait() {
     let server = TestServer::start(Settings { connections_per_second_max: 50, ..settings() });
+    let mut neighbour = server.neighbour();
     let mut connections: Vec<Http> = (0..10).map(|_| server.http()).collect();
+    neighbour.lives(&server);
     for http in &mut connections {
         assert_eq!(http.get("/healthz").status, 200);
     }
     assert!(server.metric("encke_accepts_delayed") >= 9);
-    server.neighbour().lives(&server);
 }
 
 #[test]

@@ -96,6 +96,9 @@ fn what_waited_for_a_session_goes_out_after_a_restart_and_its_subscriptions_stan
         (0..20).for_each(|number| publish(&server, "/a/b", number));
         server.wait_for("encke_publications", 20);
         server.stop();
+        let file = std::fs::read_to_string(folder.path().join("sessions")).expect("a file");
+        let messages = file.lines().filter(|line| line.starts_with("{\"message\"")).count();
+        assert!(messages <= 20 * shards, "a message for many is there once: {messages}");
 
         let server = TestServer::start(Settings { shards, ..keeping(&folder) });
         assert_eq!((server.metric("encke_sessions"), server.handle.sessions()), (8, 8));
@@ -205,6 +208,16 @@ fn sessions_of_shards_that_are_gone_shake_hands_anew_and_the_others_go_on() {
         }
     }
     assert_eq!(ends, 4);
+}
+
+#[test]
+fn no_more_sessions_come_back_than_there_may_be() {
+    let folder = Folder::new();
+    let server = TestServer::start(keeping(&folder));
+    let _sockets: Vec<Ws> = (0..4).map(|_| server.session()).collect();
+    server.stop();
+    let server = TestServer::start(Settings { sessions_max: 3, ..keeping(&folder) });
+    assert_eq!((server.metric("encke_sessions_restored"), server.handle.sessions()), (3, 3));
 }
 
 #[test]
