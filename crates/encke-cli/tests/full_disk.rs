@@ -33,6 +33,9 @@ fn start(data: &std::path::Path, blocks: &str) -> Server {
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", blocks, env!("CARGO_BIN_EXE_encke"), "serve", "--port", "0", "--no-demo"]);
     command.args(["--history-commit", "always", "--data"]).arg(data).arg("--config").arg(config);
+    // A variable that begins so would be a setting.
+    let settings = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ENCKE_"));
+    settings.for_each(|(name, _)| _ = command.env_remove(name));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");

@@ -64,6 +64,9 @@ impl Folder {
         let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
         command.args(["serve", "--port", "0", "--shards", "2", "--history-commit", "always", "--no-demo", "--data"]);
         command.arg(self.0.join("data")).arg("--config").arg(self.0.join("encke.toml"));
+        // A variable that begins so would be a setting.
+        let settings = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ENCKE_"));
+        settings.for_each(|(name, _)| _ = command.env_remove(name));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
