@@ -100,7 +100,7 @@ impl Server {
         self
     }
 
-    /// Binds the address, brings back the sessions of its last life, starts a thread for each shard, and returns.
+    /// Binds the address, starts a thread for each shard, brings back the sessions of its last life, and returns.
     ///
     /// # Errors
     /// When a setting cannot work, the address cannot be bound, the data directory cannot be used, or no thread can be had.
@@ -134,7 +134,7 @@ impl Server {
         let (keeper, data) = kept.unzip();
         // Last of all: what is taken here is gone if something else fails.
         let last_life = data.as_ref().map(|data| data.sessions(shards, settings.sessions_max)).transpose()?;
-        let (saved, restored) = (Arc::new(last_life.unwrap_or_default()), Arc::new(Barrier::new(shards)));
+        let (saved, restored) = (Arc::new(last_life.unwrap_or_default()), Arc::new(Barrier::new(shards + 1)));
         let mut threads = Vec::new();
         let mut listener = Some(listener);
         for (index, mailbox) in receivers.into_iter().enumerate() {
@@ -153,6 +153,7 @@ impl Server {
             });
             threads.push(thread.map_err(StartError::Thread)?);
         }
+        restored.wait();
         let handle = Handle {
             common,
             shared,
@@ -291,14 +292,15 @@ impl Handle {
         if self.draining.swap(true, Ordering::Relaxed) {
             return;
         }
-        for shard in 0..self.common.mailboxes.len() {
-            let _gone = self.mail(shard, Mail::Drain);
-        }
         let handle = self.clone();
         std::thread::spawn(move || handle.stop_when_empty());
     }
 
     fn stop_when_empty(&self) {
+        for mailbox in &self.common.mailboxes {
+            // However full it is: who is not told is cut off.
+            let _gone = mailbox.blocking_send(Parcel::Mail(Mail::Drain));
+        }
         let patience = Duration::from_millis(self.settings().drain_timeout_ms);
         let started = Instant::now();
         // A first pause lets answers to the drain leave.
