@@ -135,11 +135,12 @@ impl Desk {
             Err(RecvTimeoutError::Timeout) => return true,
             Err(RecvTimeoutError::Disconnected) => return false,
         };
-        let mut bytes = 0;
+        let (mut bytes, mut records, mut has_paused) = (0, 0, false);
         loop {
             match post {
                 Post::Keep(keep) => {
                     bytes += keep.record.len();
+                    records += 1;
                     self.keeper.take(keep);
                 }
                 Post::Leaving => self.left += 1,
@@ -149,6 +150,15 @@ impl Desk {
             }
             post = match self.posts.try_recv() {
                 Ok(post) => post,
+                // Much is coming: it is cheaper together.
+                Err(TryRecvError::Empty) if records >= BUSY_RECORDS && !has_paused => {
+                    has_paused = true;
+                    std::thread::sleep(GATHER_PAUSE);
+                    match self.posts.try_recv() {
+                        Ok(post) => post,
+                        Err(_) => return true,
+                    }
+                }
                 // The next call ends it.
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return true,
             };
@@ -196,6 +206,10 @@ fn cost(bytes: usize) -> usize {
 const BACKLOG_BYTES_MAX: usize = 8 << 20;
 /// How much is taken before it is committed, in bytes.
 const GROUP_BYTES_MAX: usize = 4 << 20;
+/// So many records at once say that more are coming.
+const BUSY_RECORDS: usize = 4;
+/// How long they are waited for.
+const GATHER_PAUSE: Duration = Duration::from_micros(200);
 /// Pause before a full mailbox is tried again, in milliseconds.
 const LATE_RETRY_MS: u64 = 1;
 
