@@ -332,6 +332,7 @@ fn a_log_of_another_version_is_refused() {
 
 #[test]
 fn whatever_a_disk_does_what_counts_as_kept_comes_back_once_and_in_order() {
+    let mut passes = 0;
     for seed in 0..300_u64 {
         let disk = SimDisk::new(seed);
         let mut random = seed;
@@ -342,12 +343,16 @@ fn whatever_a_disk_does_what_counts_as_kept_comes_back_once_and_in_order() {
         // By number: the text, and whether it was said to be kept.
         let mut given: Vec<(u64, String, bool)> = Vec::new();
         let (mut ms, mut epoch) = (0, None);
+        // With short histories the log is written anew again and again; what had left memory need not come back.
+        let settings = rules([100_000, 5][seed as usize % 2]);
+        let mut oldest = 0;
         for _life in 0..4 {
-            let mut life = start(&disk, &rules(100_000), ms);
+            let mut life = start(&disk, &settings, ms);
             if let Some(found) = life.histories.find("/a", 0) {
                 let (texts, next) = (life.ring("/a").1, life.ring("/a").3);
-                let wanted = given.iter().filter(|(.., is_kept)| *is_kept).map(|(number, text, _)| (*number, text));
-                assert!(wanted.clone().all(|(number, text)| texts.contains(&(number, text.clone()))), "seed {seed}");
+                let wanted = given.iter().filter(|(number, _, is_kept)| *is_kept && *number >= oldest);
+                let mut wanted = wanted.map(|(number, text, _)| (*number, text));
+                assert!(wanted.all(|(number, text)| texts.contains(&(number, text.clone()))), "seed {seed}");
                 assert!(texts.is_sorted_by(|one, two| one.0 < two.0), "seed {seed}");
                 assert!(given.iter().all(|(number, ..)| *number < next), "seed {seed}: numbers come again");
                 assert_eq!(epoch.get_or_insert(found.epoch.clone()), &found.epoch, "seed {seed}");
@@ -381,6 +386,8 @@ fn whatever_a_disk_does_what_counts_as_kept_comes_back_once_and_in_order() {
                 }
             }
             disk.faults(|faults| *faults = Default::default());
+            oldest = life.histories.find("/a", 0).map_or(oldest, |_| life.ring("/a").2);
+            passes += life.keeper.figures().passes;
             match below(3) {
                 // What a failing disk lost the next process would still find in the system's cache: the journal tells of that.
                 _ if has_lied => disk.crash(),
@@ -390,4 +397,5 @@ fn whatever_a_disk_does_what_counts_as_kept_comes_back_once_and_in_order() {
             }
         }
     }
+    assert!(passes > 300, "{passes}");
 }
