@@ -53,6 +53,7 @@ enum Problem {
 
 fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, Problem> {
     let program = Program::this().map_err(Problem::Signals)?;
+    let early = Early::new().map_err(Problem::Signals)?;
     let server = Server::new(config.settings.clone()).assets(assets::all());
     let server = if config.program.demo { server.application(Demo::default()) } else { server };
     let predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
@@ -78,7 +79,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, P
     let listener = running.listener().map_err(Problem::Socket)?;
     let handle = running.handle();
     let signals = Signals { sources, current: config, level, handle, program, listener, belongs, successor: None };
-    signals.start().map_err(Problem::Signals)?;
+    signals.start(early).map_err(Problem::Signals)?;
     Ok(running)
 }
 
@@ -136,6 +137,24 @@ struct Heard {
     hand_over: Signal,
 }
 
+/// The signals that must not end a process that is about to serve. They wait until it does.
+struct Early {
+    runtime: tokio::runtime::Runtime,
+    hangup: Signal,
+    hand_over: Signal,
+}
+
+impl Early {
+    fn new() -> io::Result<Early> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (hangup, hand_over) = {
+            let _inside = runtime.enter();
+            (signal(SignalKind::hangup())?, signal(SignalKind::user_defined2())?)
+        };
+        Ok(Early { runtime, hangup, hand_over })
+    }
+}
+
 /// What a signal needs.
 struct Signals {
     sources: Sources,
@@ -152,17 +171,14 @@ struct Signals {
 
 impl Signals {
     /// Listens on a thread of its own; returns when signals cannot be missed any more.
-    fn start(self) -> io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let heard = {
+    fn start(self, early: Early) -> io::Result<()> {
+        let Early { runtime, hangup, hand_over } = early;
+        let listen = |kind| {
             let _inside = runtime.enter();
-            Heard {
-                terminate: signal(SignalKind::terminate())?,
-                interrupt: signal(SignalKind::interrupt())?,
-                hangup: signal(SignalKind::hangup())?,
-                hand_over: signal(SignalKind::user_defined2())?,
-            }
+            signal(kind)
         };
+        let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        let heard = Heard { terminate, interrupt, hangup, hand_over };
         std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(self.listen(heard)))?;
         Ok(())
     }

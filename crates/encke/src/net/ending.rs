@@ -39,6 +39,8 @@ pub(crate) fn finish(node: &Node, first: Vec<Parcel>, mailbox: &mut mpsc::Receiv
     let mut had_mail = true;
     let mut asked: Option<std::sync::mpsc::Sender<bool>> = None;
     node.confirm();
+    // What the last events caused before the freeze.
+    node.settle();
     loop {
         let parcel = match first.next() {
             Some(parcel) => Ok(parcel),

@@ -1,6 +1,8 @@
 //! Sessions over a clean restart with a `data` directory: clients go on with a connect, and nothing is lost or doubled.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use encke::{Actions, Application, NoApplication, Settings};
 use serde_json::{Value, json};
@@ -155,6 +157,39 @@ fn what_is_published_while_the_server_drains_is_kept() {
     let mut ws = moved_ws(&ws.id, &server);
     ws.start_connect();
     assert_eq!([ws.next_json()[0]["data"].take(), ws.next_json()[0]["data"].take()], [json!(1), json!(2)]);
+}
+
+/// Whatever is between two shards, or in a mailbox, when the server stops.
+#[test]
+fn every_publication_that_was_taken_before_the_stop_is_kept() {
+    let folder = Folder::new();
+    let server = TestServer::start(Settings { shards: 3, ..keeping(&folder) });
+    let mut pollers: Vec<Poller> = (0..6).map(|_| server.poller()).collect();
+    pollers.iter_mut().for_each(|poller| poller.subscribe("/a"));
+    let (handle, is_over) = (server.handle.clone(), AtomicBool::new(false));
+    let taken = std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| {
+            let mut taken = 0_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                for _ in 0..10 {
+                    taken += u64::from(handle.publish("/a", &taken.to_string()).is_ok());
+                }
+                // Not more than outboxes hold.
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            taken
+        });
+        server.wait_for("encke_publications", 100);
+        server.stop();
+        is_over.store(true, Ordering::Relaxed);
+        publisher.join().expect("no panic")
+    });
+    let server = TestServer::start(Settings { shards: 3, ..keeping(&folder) });
+    for poller in &pollers {
+        let heard = ack::data(&moved(poller, &server).poll(json!({})));
+        let wrong = heard.iter().copied().enumerate().find(|(at, number)| *at as u64 != *number);
+        assert_eq!((heard.len() as u64, wrong), (taken, None));
+    }
 }
 
 #[test]
