@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import {test} from "node:test";
+import {setTimeout} from "node:timers/promises";
 
 import {AckExtension} from "cometd/AckExtension.js";
 import {BinaryExtension} from "cometd/BinaryExtension.js";
@@ -33,6 +34,14 @@ function testWithServer(name, run) {
     });
 }
 
+/** Waits until the server has no WebSocket any more. */
+async function socketsAreClosed(origin) {
+    const isOpen = async () => !/^encke_websockets(\{.*\})? 0$/m.test(await (await fetch(origin + "/metrics")).text());
+    while (await isOpen()) {
+        await setTimeout(10);
+    }
+}
+
 testWithServer("binary: bytes arrive as they were sent", async newClient => {
     const client = newClient({binary: new BinaryExtension()});
     await connect(client);
@@ -58,6 +67,8 @@ testWithServer("reload: a new page goes on with the session, and hears what came
     await subscribe(before, "/news", new Inbox());
     const id = before.getClientId();
     before.reload();
+    // Without acknowledgement, what the old page's socket took would be lost.
+    await socketsAreClosed(server.origin);
     await server.control("publish", "/news", "1");
 
     const after = newClient({reload: new ReloadExtension()});
