@@ -1,8 +1,8 @@
 //! What a journal needs of a disk, and the real one.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
 /// One directory of files. Calls may fail, write less than asked for, or be interrupted; the journal copes.
@@ -48,11 +48,11 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory; makes it, and those above it, if it is not there.
+    /// Opens a directory; makes it, and those above it, if it is not there: for its owner only.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Directory> {
         let path = path.as_ref().to_path_buf();
         if !path.is_dir() {
-            fs::create_dir_all(&path)?;
+            DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
             if let Some(above) = path.canonicalize()?.parent() {
                 File::open(above)?.sync_all()?;
             }

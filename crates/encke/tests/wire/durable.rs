@@ -2,32 +2,20 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use encke::{ChannelRule, HistoryCommit, Server, Settings};
 use serde_json::{Value, json};
 
-use crate::common::{Poller, TestServer, reply, settings};
+use crate::common::{Folder, Poller, TestServer, reply, settings};
 use crate::replay::client::{Client, OPEN, kept, publish, wait_kept, with};
 
-/// A directory of its own that goes away with the test.
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new() -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("encke-durable-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
-    }
-
     /// What would be there if the process ended right now.
     fn image(&self) -> Folder {
         let copy = Folder::new();
-        let history = copy.0.join("history");
+        let history = copy.path().join("history");
         fs::create_dir_all(&history).expect("a folder");
-        for entry in fs::read_dir(self.0.join("history")).expect("a folder") {
+        for entry in fs::read_dir(self.path().join("history")).expect("a folder") {
             let path = entry.expect("an entry").path();
             fs::copy(&path, history.join(path.file_name().expect("a name"))).expect("a copy");
         }
@@ -36,7 +24,7 @@ impl Folder {
 
     /// The files of the log, oldest first.
     fn segments(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.0.join("history")).expect("a folder");
+        let entries = fs::read_dir(self.path().join("history")).expect("a folder");
         let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "journal"));
         paths.sort();
@@ -44,17 +32,11 @@ impl Folder {
     }
 
     fn settings(&self, rule: ChannelRule) -> Settings {
-        Settings { data: self.0.display().to_string(), history_commit: HistoryCommit::Always, ..with(rule) }
+        Settings { data: self.name(), history_commit: HistoryCommit::Always, ..with(rule) }
     }
 
     fn start(&self) -> TestServer {
         TestServer::start(self.settings(kept(1_000)))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _gone = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -233,11 +215,23 @@ fn a_connect_in_the_same_request_does_not_wait_and_the_reply_follows() {
 }
 
 #[test]
+fn a_new_data_directory_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let path = folder.path().join("new");
+    let _server = TestServer::start(Settings { data: path.display().to_string(), ..folder.settings(kept(10)) });
+    for made in [path.clone(), path.join("history")] {
+        let mode = std::fs::metadata(&made).expect("it was made").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "{}", made.display());
+    }
+}
+
+#[test]
 fn a_data_directory_has_one_server() {
     let folder = Folder::new();
     let server = folder.start();
     let error = refusal(folder.settings(kept(10)));
-    let lock = folder.0.join("history/lock");
+    let lock = folder.path().join("history/lock");
     let expected = format!("{} is held by another process: a journal has one writer", lock.display());
     assert_eq!(error, format!("cannot recover histories: {expected}"));
     server.stop();
@@ -247,7 +241,7 @@ fn a_data_directory_has_one_server() {
 #[test]
 fn a_directory_that_cannot_be_one_is_refused_with_one_line() {
     let folder = Folder::new();
-    let file = folder.0.join("file");
+    let file = folder.path().join("file");
     fs::write(&file, "not a directory").expect("a file");
     for path in [&file, Path::new("/proc/encke")] {
         let error = refusal(Settings { data: path.display().to_string(), ..settings() });
