@@ -50,6 +50,10 @@ pub enum Invariant {
     PlacesHonest,
     /// Histories keep no more than they may.
     HistoryBounded,
+    /// A publication that was confirmed to its publisher is in its history after a restart.
+    ConfirmedKept,
+    /// The log can be opened after any end of the process.
+    LogOpens,
     /// The core does not panic.
     NoPanic,
 }
@@ -173,6 +177,18 @@ pub struct Tally {
     pub gone: u64,
     /// Places told with connect replies.
     pub heartbeats: u64,
+    /// Ends of the server's process.
+    pub restarts: u64,
+    /// Those of them that were not in order.
+    pub kills: u64,
+    /// Sessions that went on in the next process.
+    pub restored: u64,
+    /// Times the disk began to refuse.
+    pub disk_faults: u64,
+    /// Publications that were delivered and not kept.
+    pub unkept: u64,
+    /// Messages of histories that were lost with a process, and not confirmed.
+    pub places_lost: u64,
 }
 
 /// The books.
@@ -182,6 +198,8 @@ pub struct Checker {
     pub publications: Vec<Publication>,
     /// All sessions that some client knows, by number.
     pub sessions: Vec<Session>,
+    /// Publications whose publishers know that they were accepted.
+    pub confirmed: BTreeSet<usize>,
     /// What happened.
     pub tally: Tally,
     /// Whether publishers get their own messages.

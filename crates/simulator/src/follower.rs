@@ -4,6 +4,7 @@
 //! whether it does, the world reads along in the histories themselves: see [`Records`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use bayeux::json::{decode_string, integer, member, members};
 
@@ -36,10 +37,38 @@ pub enum Footing {
 #[derive(Debug, Default)]
 pub struct Records {
     places: BTreeMap<&'static str, BTreeMap<u64, usize>>,
+    /// Places whose messages were lost with a process.
+    lost: BTreeSet<(&'static str, u64)>,
     next: BTreeMap<&'static str, u64>,
     oldest: BTreeMap<&'static str, u64>,
-    /// The last place that each session without places has heard of, by channel.
+    /// The last place that each session has heard of, by channel.
     heard: BTreeMap<(usize, String), u64>,
+}
+
+impl Records {
+    /// What histories hold in the next life of the server: where they begin, and the places that have a message. What is missing was
+    /// lost, and is not promised to anybody.
+    pub(crate) fn begin_anew(&mut self, there: &BTreeMap<&str, (u64, BTreeSet<u64>)>) -> u64 {
+        let mut count = 0;
+        for (channel, places) in &self.places {
+            let ring = there.get(channel);
+            let oldest = ring.map_or(0, |(oldest, _)| *oldest);
+            let gone = places.range(oldest..).filter(|(id, _)| ring.is_none_or(|(_, ids)| !ids.contains(id)));
+            let gone: Vec<u64> = gone.map(|(id, _)| *id).collect();
+            count += gone.into_iter().filter(|id| self.lost.insert((*channel, *id))).count() as u64;
+        }
+        // All that is there is looked at again.
+        self.next.clear();
+        count
+    }
+
+    /// The places in a range that have a message which everybody is to get, or to be told of.
+    fn owed<'a>(&'a self, channel: &'a str, range: Range<u64>) -> impl Iterator<Item = u64> + 'a {
+        let places = self.places.get_key_value(channel).filter(|_| !range.is_empty());
+        let ids =
+            places.into_iter().flat_map(move |(name, places)| places.range(range.clone()).map(|(id, _)| (*name, *id)));
+        ids.filter(|place| !self.lost.contains(place)).map(|(_, id)| id)
+    }
 }
 
 /// A place told in a message or a reply.
@@ -79,14 +108,22 @@ impl World {
             let Some(ring) = histories.find(channel, 0) else { continue };
             let (places, next) = (self.records.places.entry(channel).or_default(), self.records.next.entry(channel));
             let next = next.or_default();
+            let oldest = self.records.oldest.entry(channel).or_default();
+            let mut given_twice = None;
             histories.with(ring.ring, |ring| {
-                places.extend(
-                    ring.from(*next)
-                        .filter_map(|entry| Some((entry.number, member(&entry.text, "data").and_then(number_of)?))),
-                );
+                for entry in ring.from(*next) {
+                    let Some(number) = member(&entry.text, "data").and_then(number_of) else { continue };
+                    let before = places.insert(entry.number, number).filter(|before| *before != number);
+                    given_twice = given_twice.or(before.map(|before| (entry.number, before, number)));
+                }
                 *next = ring.next();
-                self.records.oldest.insert(channel, ring.oldest());
+                // What comes back with a restart may have been told to be lost before.
+                *oldest = ring.oldest().max(*oldest);
             });
+            if let Some((id, before, number)) = given_twice {
+                let detail = format!("{id} of {channel} was message {before} and is message {number} now");
+                self.checker.fail(Invariant::OneOrder, detail);
+            }
         }
         for owner in 0..self.shards.len() {
             let settings = self.shards[owner].settings();
@@ -249,6 +286,12 @@ impl World {
         let current = self.clients[client].session() == Some(session);
         let Some(follower) = &mut self.clients[client].follower else { return };
         let last = follower.last.get(channel).map(|last| last.1);
+        // Who named no place in a new session cannot complain about what it had in an old one.
+        let heard = self.records.heard.insert((session, channel.to_owned()), id);
+        let claimed = follower.footing.contains_key(channel) || heard.is_some_and(|heard| heard >= id);
+        if last.is_some_and(|last| last >= id) && !claimed {
+            return;
+        }
         if let Some(last) = last.filter(|last| *last >= id) {
             let detail = format!("client {client} got message {id} of {channel} after {last}");
             return self.checker.fail(Invariant::PlacesGrow, detail);
@@ -268,7 +311,9 @@ impl World {
     /// Between two places there is nothing that a session wanted, but what it was told to be lost.
     fn nothing_between(&mut self, session: usize, channel: &str, from: u64, to: u64, told: &Told, when: &str) {
         let lost = |id: u64| told.lost.is_some_and(|(first, last)| first <= id && last.is_none_or(|last| id <= last));
-        if let Some(id) = (from..to).find(|id| !lost(*id) && !self.is_own(session, channel, *id)) {
+        let mut owed = self.records.owed(channel, from..to);
+        if let Some(id) = owed.find(|id| !lost(*id) && !self.is_own(session, channel, *id)) {
+            drop(owed);
             let detail = format!("session {session} never got {channel} {id} and was not told, {when} at {to}");
             self.checker.fail(Invariant::LossTold, detail);
         }
@@ -373,7 +418,8 @@ impl World {
             for (channel, footing) in &follower.footing {
                 let next = self.records.next.get(channel.as_str()).copied().unwrap_or(0);
                 let last = follower.last.get(channel).map_or(next, |last| last.1);
-                let wanted = (last + 1..next).find(|id| !self.is_own(session, channel, *id));
+                let mut owed = self.records.owed(channel, last + 1..next.max(last + 1));
+                let wanted = owed.find(|id| !self.is_own(session, channel, *id));
                 if let Some(id) = wanted.filter(|_| *footing == Footing::Firm) {
                     missing.push(format!("client {number} has {channel} up to {last}, not {id}"));
                 }

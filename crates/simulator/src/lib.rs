@@ -2,7 +2,7 @@
 //!
 //! A seed decides everything: how many shards and clients, the settings, what the clients do, when bytes and mail arrive, what breaks. So a
 //! run can be done again exactly, and ten thousand seeds are ten thousand different afternoons of a busy server. The shards are the real
-//! ones; the network ([`network`]), the threads around them ([`server`]) and the clients ([`client`], [`reading`]) are made
+//! ones, and so is the log of the histories; the network ([`network`]), the threads around them ([`server`]) and the clients ([`client`], [`reading`]) are made
 //! here. What must always hold is in [`checker`].
 //!
 //! ```
@@ -17,9 +17,11 @@ pub mod checker;
 pub mod client;
 mod ending;
 pub mod follower;
+mod log;
 pub mod network;
 mod oddities;
 pub mod reading;
+pub mod restart;
 pub mod rng;
 pub mod script;
 mod sending;
@@ -29,6 +31,7 @@ pub mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use checker::{Broken, Invariant, Tally};
+use restart::Stop;
 use world::World;
 
 /// How to run a seed.
@@ -74,6 +77,25 @@ pub enum Sabotage {
     ChangedPlace,
     /// What is lost is not told.
     HushedLoss,
+    /// Records are reported as kept that never came to the log.
+    FalseKept,
+    /// After a kill the log says that the end was in order.
+    FalseEnd,
+    /// A session is lost with a clean restart.
+    LostSession,
+    /// What waits for sessions is lost with a clean restart.
+    LostOutbox,
+}
+
+impl Sabotage {
+    /// How the server has to end for this to be done.
+    fn stop(self) -> Option<Stop> {
+        match self {
+            Sabotage::FalseKept | Sabotage::FalseEnd => Some(Stop::Killed),
+            Sabotage::LostSession | Sabotage::LostOutbox => Some(Stop::Clean),
+            _ => None,
+        }
+    }
 }
 
 /// A seed that broke a promise.
@@ -127,6 +149,12 @@ impl Tally {
             (&mut self.replayed, other.replayed),
             (&mut self.gone, other.gone),
             (&mut self.heartbeats, other.heartbeats),
+            (&mut self.restarts, other.restarts),
+            (&mut self.kills, other.kills),
+            (&mut self.restored, other.restored),
+            (&mut self.disk_faults, other.disk_faults),
+            (&mut self.unkept, other.unkept),
+            (&mut self.places_lost, other.places_lost),
         ];
         for (mine, more) in pairs {
             *mine += more;

@@ -231,6 +231,21 @@ impl Network {
         }
     }
 
+    /// The server's process is gone, and the connection with it: the client may read what the kernel has.
+    pub fn end(&mut self, conn: usize) {
+        let state = &mut self.conns[conn];
+        (state.key, state.moving, state.fate) = (None, false, Fate::Reset);
+        state.up.clear();
+        if !std::mem::replace(&mut state.shut, true) && state.client_open {
+            self.inboxes[state.client].push_back(Item::End(conn));
+        }
+    }
+
+    /// No shard has any connection.
+    pub fn forget_sockets(&mut self) {
+        self.sockets.iter_mut().for_each(Vec::clear);
+    }
+
     /// The client lets go of a connection. Returns the texts that it never read, though the kernel had them whole.
     pub fn leave(&mut self, conn: usize) -> Vec<String> {
         self.conns[conn].client_open = false;

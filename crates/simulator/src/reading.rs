@@ -251,12 +251,12 @@ impl World {
     fn answered(&mut self, client: usize, route: Route, id: u64, what: &What, owed: bool, raw: &str) {
         let successful = member(raw, "successful") == Some("true");
         let session = self.clients[client].session();
-        if *what == What::Connect {
-            self.note_batch(client, raw);
-        }
         if let Some(session) = session.filter(|session| self.is_of(route, *session)) {
             match what {
-                What::Connect => self.told_places(client, session, raw),
+                What::Connect => {
+                    self.note_batch(client, raw);
+                    self.told_places(client, session, raw);
+                }
                 What::Subscribe(_) if successful => self.told_starts(client, session, raw),
                 What::Subscribe(names) => self.not_told(client, session, names),
                 _ => {}
@@ -281,7 +281,12 @@ impl World {
                     *wish = Wish::Gone(number);
                 }
             }
-            (What::Publish(number), _) if !successful => {
+            (What::Publish(number), _) if successful => {
+                self.checker.confirmed.insert(*number);
+            }
+            // Delivered, and not kept.
+            (What::Publish(_), _) if self.log.is_some() && field(raw, "error").starts_with("507:/past/") => {}
+            (What::Publish(number), _) => {
                 self.checker.fail(Invariant::OneReply, format!("publication {number} was refused: {raw}"));
             }
             _ => {}
@@ -305,7 +310,7 @@ impl World {
         self.clients[client].next_ms = self.now.ms + 500;
         let text = field(raw, "clientId");
         let Some(id) = Id::parse(&text).filter(|_| successful) else {
-            if !self.drained {
+            if !self.has_drained {
                 self.checker.fail(Invariant::LivesOn, format!("client {client} was refused: {raw}"));
             }
             return;

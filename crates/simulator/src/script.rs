@@ -1,7 +1,8 @@
 //! What a seed decides before anything happens: how many of what, which settings, how bad the network is.
 
-use encke::{ChannelRule, Settings, SlowConsumer};
+use encke::{ChannelRule, HistoryCommit, Settings, SlowConsumer};
 
+use crate::restart::Stop;
 use crate::rng::Rng;
 
 /// How a client likes to be served.
@@ -40,6 +41,14 @@ pub struct Scenario {
     pub padding_bytes: usize,
     /// The longest jump of time in one step, in milliseconds.
     pub jump_ms: u64,
+    /// Whether histories are on disk, too.
+    pub durable: bool,
+    /// How often their keeper does something, per thousand steps.
+    pub keeping: usize,
+    /// When a segment of their log is long enough, in bytes.
+    pub segment_bytes: u64,
+    /// At which steps the server ends, and how; only where histories are on disk.
+    pub restarts: Vec<(usize, Stop)>,
 }
 
 /// Channels that clients publish on.
@@ -62,6 +71,7 @@ impl Scenario {
         // What the checkers rely on stays as it is.
         second.channels[PAST_RULE] = first.channels[PAST_RULE].clone();
         second.history_bytes_max = first.history_bytes_max;
+        second.history_commit = first.history_commit;
         second.broadcast_to_publisher = first.broadcast_to_publisher;
         second.outbox_messages_max = first.outbox_messages_max;
         second.outbox_bytes_max = first.outbox_bytes_max;
@@ -89,7 +99,43 @@ impl Scenario {
             kernel_bytes: rng.pick(&[90, 300, 1_000, 8_000, 100_000]),
             drained: rng.chance(80),
             padding_bytes: rng.pick(&[0, 10, 200, 2_000]),
+            durable: false,
+            keeping: rng.pick(&[20, 100, 500]),
+            segment_bytes: rng.pick(&[2_000, 20_000, 1 << 20]),
+            restarts: Vec::new(),
         }
+        .with_restarts(rng)
+    }
+
+    fn with_restarts(mut self, rng: &mut Rng) -> Scenario {
+        self.durable = rng.chance(400);
+        if self.durable {
+            // The clock on the wall jumps by hours: what is younger than a day is sure to be kept.
+            let history_ms = rng.pick(&[500, 0, DAY_MS, DAY_MS, DAY_MS]);
+            self.settings.iter_mut().for_each(|settings| settings.channels[PAST_RULE].history_ms = history_ms);
+            let count = rng.below(4);
+            let stops = [Stop::Clean, Stop::Clean, Stop::Killed, Stop::PowerLoss];
+            // Not when the server is about to drain for good.
+            self.restarts = (0..count).map(|_| (rng.below(self.steps * 8 / 10), rng.pick(&stops))).collect();
+        }
+        self
+    }
+
+    /// Ends the server like this in the middle of the run.
+    pub fn end_once(&mut self, stop: Stop) {
+        self.durable = true;
+        self.restarts = vec![(self.steps / 2, stop)];
+        self.settings.iter_mut().for_each(|settings| settings.channels[PAST_RULE].history_ms = DAY_MS);
+    }
+
+    /// How long a history keeps a message, in milliseconds.
+    pub fn history_age_max_ms(&self) -> u64 {
+        self.settings[0].channels[PAST_RULE].history().map_or(0, |terms| terms.age_max_ms)
+    }
+
+    /// Whether messages may have to leave histories for want of room.
+    pub fn history_is_tight(&self) -> bool {
+        self.settings[0].history_bytes_max < 1 << 28
     }
 }
 
@@ -131,6 +177,13 @@ fn settings(rng: &mut Rng, shards: usize) -> Settings {
             ),
             past(rng, tight),
         ],
+        history_commit: rng.pick(&[
+            HistoryCommit::Always,
+            HistoryCommit::Always,
+            HistoryCommit::Interval,
+            HistoryCommit::Os,
+        ]),
+        history_commit_interval_ms: rng.between(1, 500),
         history_bytes_max: rng.pick(&[shards * 1_000_000, 1 << 28]),
         subscriptions_max: rng.pick(&[4, 1_000]),
         channels_max: rng.pick(&[4, 1_000, 1_000]),
@@ -153,5 +206,6 @@ fn past(rng: &mut Rng, tight: bool) -> ChannelRule {
     }
 }
 
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// Where that rule stands.
 const PAST_RULE: usize = 3;

@@ -212,6 +212,7 @@ impl World {
         // The clock on the wall is set now and then, backwards, too.
         let jump_ms = if self.rng.chance(20) { self.rng.between(0, 10_000_000) } else { 5_000_000 };
         self.now.wall_ms = (self.now.wall_ms + ms + jump_ms).saturating_sub(5_000_000);
+        self.wall_max_ms = self.wall_max_ms.max(self.now.wall_ms);
         for shard in 0..self.shards.len() {
             let before = self.ends(shard);
             if self.sabotage != Sabotage::StoppedClock {
@@ -222,7 +223,7 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, shard: usize) {
+    pub(crate) fn carry_out(&mut self, shard: usize) {
         for effect in self.shards[shard].take_effects() {
             self.note(|_| format!("shard {shard} wants {effect:?}"));
             match effect {
@@ -236,10 +237,12 @@ impl World {
                     self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} has mail for {to}: {mail:?}"));
                 }
                 Effect::Mail(to, mail) => self.mail[to][shard].push_back(Letter::Mail(mail)),
-                // Histories are in memory only here.
-                Effect::Keep(keep) => {
-                    self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} wants {keep:?} to be kept"));
-                }
+                Effect::Keep(keep) => match &mut self.log {
+                    Some(log) => log.inbox.push_back(keep),
+                    None => {
+                        self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} wants {keep:?} to be kept"))
+                    }
+                },
             }
         }
     }
@@ -261,6 +264,14 @@ impl World {
         }
         let abandoned = matches!(exchange.state, State::Abandoned);
         exchange.state = State::Answered;
+        if self.frozen {
+            // Nobody writes it any more.
+            let client = exchange.client;
+            if exchange.client_waits {
+                self.network.inboxes[client].push_back(Item::Failed(number));
+            }
+            return;
+        }
         let (client, waits, transport) = (exchange.client, exchange.client_waits, exchange.transport);
         let breaks = !self.healing && self.network.rng.chance(self.scenario.faults);
         let lied_to = self.sabotage == Sabotage::FalseReceipt && response.confirm.is_some();
@@ -336,7 +347,7 @@ impl World {
         }
         self.read_along();
         let metrics = self.shards[shard].metrics();
-        let open = metrics.handshakes.get() - after.iter().sum::<u64>();
+        let open = metrics.handshakes.get() + metrics.restored.get() - after.iter().sum::<u64>();
         if ended != ends.iter().sum::<u64>() || open != self.shards[shard].sessions() as u64 {
             let detail = format!("shard {shard}: {ended} sessions ended, counted {ends:?}, {open} should be open");
             self.checker.fail(Invariant::NumbersAgree, detail);

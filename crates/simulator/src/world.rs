@@ -7,11 +7,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use encke::shard::{ExchangeId, Id, Mail, Now, Shard, Shared};
+use journal::sim::SimDisk;
 
 use crate::application::Recorder;
 use crate::checker::{Broken, Checker, Invariant, Publication, Tally};
 use crate::client::Client;
 use crate::follower::{Follower, Records};
+use crate::log::Log;
 use crate::network::Network;
 use crate::rng::Rng;
 use crate::script::{CHANNELS, Scenario};
@@ -39,6 +41,14 @@ pub struct World {
     /// Nothing breaks any more: what was promised has to come.
     pub(crate) healing: bool,
     pub(crate) drained: bool,
+    /// It did so at some time.
+    pub(crate) has_drained: bool,
+    /// The server reads and writes nothing any more: only mail on its way arrives.
+    pub(crate) frozen: bool,
+    /// The log of the histories, where they are on disk.
+    pub(crate) log: Option<Log>,
+    /// The latest time that the clock on the wall has shown, in milliseconds.
+    pub(crate) wall_max_ms: u64,
     pub(crate) sabotage: Sabotage,
     pub(crate) sabotaged: u32,
     /// Messages that clients have sent.
@@ -70,20 +80,14 @@ impl World {
     /// The world of a seed.
     pub fn new(seed: u64, options: &Options) -> World {
         let mut rng = Rng::new(seed);
-        let scenario = Scenario::new(&mut rng);
+        let mut scenario = Scenario::new(&mut rng);
+        if let Some(stop) = options.sabotage.stop() {
+            scenario.end_once(stop);
+        }
         let recorder = Recorder::default();
-        let shared = Arc::new(Shared::new(scenario.shards, Box::new(recorder.clone())));
-        let now = Now { ms: rng.between(0, 100_000), wall_ms: 1_700_000_000_000 };
-        let settings = Arc::new(scenario.settings[0].clone());
-        let mut shards: Vec<Shard> = (0..scenario.shards)
-            .map(|index| {
-                let mut bits = Rng::new(rng.bits());
-                let entropy = Box::new(move |bytes: &mut [u8]| bits.fill(bytes));
-                Shard::new(index, shared.clone(), settings.clone(), entropy, now)
-            })
-            .collect();
-        shards[0].advance(now);
-        let empty_frame_bytes = shards[0].metrics().frame_bytes.get();
+        let shared = Shared::new(scenario.shards, Box::new(recorder.clone()));
+        // High enough that what is recovered may be old.
+        let now = Now { ms: (1 << 40) + rng.between(0, 100_000), wall_ms: WALL_MS };
         let count = scenario.clients.len();
         recorder.with(|desk| desk.sessions = vec![None; count]);
         let mut clients: Vec<Client> =
@@ -92,7 +96,8 @@ impl World {
         let network = Network::new(Rng::new(rng.bits()), scenario.shards, count, scenario.short_writes);
         let checker =
             Checker { returns_to_publisher: scenario.settings[0].broadcast_to_publisher, ..Checker::default() };
-        World {
+        let durable = scenario.durable.then(|| SimDisk::new(rng.bits()));
+        let world = World {
             mail: (0..scenario.shards).map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect()).collect(),
             reports: VecDeque::new(),
             browsers: vec![(None, 0); count],
@@ -106,15 +111,33 @@ impl World {
             rng,
             scenario,
             now,
-            shards,
-            shared,
+            shards: Vec::new(),
+            shared: Arc::new(shared),
+            log: None,
+            wall_max_ms: WALL_MS,
+            frozen: false,
+            has_drained: false,
             recorder,
             network,
             clients,
             checker,
             records: Records::default(),
-            empty_frame_bytes,
+            empty_frame_bytes: 0,
+        };
+        world.begun(durable)
+    }
+
+    /// Starts the first process.
+    fn begun(mut self, disk: Option<SimDisk>) -> World {
+        if let Some(disk) = disk {
+            let mut shared = Shared::new(self.scenario.shards, Box::new(self.recorder.clone()));
+            self.open_log(disk, &mut shared);
+            self.shared = Arc::new(shared);
         }
+        self.shards = self.new_shards();
+        self.shards[0].advance(self.now);
+        self.empty_frame_bytes = self.shards[0].metrics().frame_bytes.get();
+        self
     }
 
     /// Runs it to its end, or until a promise is broken.
@@ -124,12 +147,7 @@ impl World {
         if !self.is_broken() {
             self.leave();
         }
-        self.checker.tally.dropped = self.shards.iter().map(|shard| shard.metrics().slow_dropped.get()).sum();
-        self.checker.tally.slow = self.shards.iter().map(|shard| shard.metrics().slow_disconnected.get()).sum();
-        self.checker.tally.expired = self.shards.iter().map(|shard| shard.metrics().expired.get()).sum();
-        self.checker.tally.kicked = self.shards.iter().map(|shard| shard.metrics().kicked.get()).sum();
-        self.checker.tally.replayed = self.shards.iter().map(|shard| shard.metrics().replayed.get()).sum();
-        self.checker.tally.gone = self.shards.iter().map(|shard| shard.metrics().positions_gone.get()).sum();
+        self.harvest();
         self.checker.broken.clone().map_or(Ok(self.checker.tally), Err)
     }
 
@@ -165,20 +183,34 @@ impl World {
             if self.scenario.drained && step == self.scenario.steps * 9 / 10 {
                 self.drain();
             }
-            match self.rng.below(100) {
-                0..22 => self.some_client(World::act),
-                22..42 => self.some_client(World::read),
-                42..56 => self.some_upload(),
-                56..68 => self.some_exchange(),
-                68..78 => self.some_mail(),
-                78..90 => self.some_turn(),
-                90..94 => self.some_report(),
-                94..99 => self.some_time(),
-                _ => self.some_control(),
+            let stop = self.scenario.restarts.iter().find(|(at, _)| *at == step).map(|(_, stop)| *stop);
+            if let Some(stop) = stop.filter(|_| !self.drained) {
+                self.restart(stop);
+                continue;
             }
+            self.step();
             if self.rng.chance(self.scenario.faults) {
                 self.some_fault();
             }
+        }
+    }
+
+    /// Something happens.
+    pub(crate) fn step(&mut self) {
+        match self.rng.below(100) {
+            0..22 => self.some_client(World::act),
+            22..42 => self.some_client(World::read),
+            42..56 => self.some_upload(),
+            56..68 => self.some_exchange(),
+            68..78 => self.some_mail(),
+            78..90 => self.some_turn(),
+            90..94 => self.some_report(),
+            94..99 => self.some_time(),
+            _ => self.some_control(),
+        }
+        if self.log.is_some() && self.rng.chance(self.scenario.keeping) {
+            let most = 1 + self.rng.below(5);
+            self.keep(most);
         }
     }
 
@@ -207,6 +239,7 @@ impl World {
             while self.tell() {
                 moved = true;
             }
+            moved |= self.keep(usize::MAX);
             for shard in 0..self.shards.len() {
                 moved |= self.turn(shard);
             }
@@ -280,6 +313,9 @@ impl World {
     }
 
     fn some_fault(&mut self) {
+        if self.log.is_some() && self.rng.chance(200) {
+            return if self.rng.chance(500) { self.break_disk() } else { self.mend_disk() };
+        }
         let alive: Vec<usize> =
             (0..self.network.conns.len()).filter(|conn| self.network.conns[*conn].is_up()).collect();
         if alive.is_empty() || self.rng.chance(300) {
@@ -333,17 +369,10 @@ impl World {
         let outside = self.shards.len();
         self.mail[to][outside].push_back(Letter::Mail(Mail::Publish(channel.into(), data.into())));
     }
-
-    fn drain(&mut self) {
-        self.drained = true;
-        self.note(|_| "the server drains".into());
-        let outside = self.shards.len();
-        for to in 0..self.shards.len() {
-            self.mail[to][outside].push_back(Letter::Mail(Mail::Drain));
-        }
-    }
 }
 
+/// The time of day when a run begins, in milliseconds.
+const WALL_MS: u64 = 1_700_000_000_000;
 /// Steps that are kept to be told.
 const HISTORY_MAX: usize = 4_000;
 /// Rounds of letting things arrive.

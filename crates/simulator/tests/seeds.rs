@@ -27,6 +27,12 @@ fn hundreds_of_seeds_keep_every_promise() {
         ("messages out of histories", tally.replayed),
         ("messages that no history had any more", tally.gone),
         ("places told with connect replies", tally.heartbeats),
+        ("restarts", tally.restarts),
+        ("kills", tally.kills),
+        ("sessions that went on after a restart", tally.restored),
+        ("faults of the disk", tally.disk_faults),
+        ("publications not kept", tally.unkept),
+        ("unconfirmed messages lost with a process", tally.places_lost),
     ] {
         assert!(count >= 50, "{what}: only {count}");
     }
@@ -111,6 +117,26 @@ fn a_message_at_the_place_of_another_is_found() {
 #[test]
 fn a_loss_that_is_not_told_is_found() {
     finds(Sabotage::HushedLoss, &[Invariant::LossTold]);
+}
+
+#[test]
+fn a_record_that_is_said_to_be_kept_and_is_not_is_found() {
+    finds(Sabotage::FalseKept, &[Invariant::ConfirmedKept]);
+}
+
+#[test]
+fn numbers_that_are_given_again_after_a_kill_are_found() {
+    finds(Sabotage::FalseEnd, &[Invariant::OneOrder]);
+}
+
+#[test]
+fn a_session_that_does_not_come_back_is_found() {
+    finds(Sabotage::LostSession, &[Invariant::LivesOn]);
+}
+
+#[test]
+fn messages_that_waited_and_do_not_come_back_are_found() {
+    finds(Sabotage::LostOutbox, &[Invariant::NothingLost, Invariant::LossTold]);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub struct Channel {
     /// How many of them want to know where messages stand in the history.
     followers: u32,
     heard: Option<Box<Heard>>,
-    /// Of a pattern: how many bursts of each owner of histories are older than it.
+    /// How many bursts of each owner of histories are older than it.
     older: Option<Box<[u64]>>,
 }
 
@@ -153,7 +153,7 @@ impl Hub {
         self.channels.get(channel as usize).is_some_and(|channel| channel.followers > 0)
     }
 
-    /// Notes how many bursts of each owner are older than a pattern that has got its first subscriber.
+    /// Notes how many bursts of each owner are older than a channel or pattern that has got its first subscriber.
     pub fn set_older(&mut self, channel: u32, older: Box<[u64]>) {
         if let Some(channel) = self.channels.get_mut(channel as usize) {
             channel.older = Some(older);
@@ -171,7 +171,7 @@ impl Hub {
         };
     }
 
-    /// Whether a pattern has its first subscriber since after this burst of this owner. Such a burst was sent here for others, and
+    /// Whether a channel or pattern has its first subscriber since after this burst of this owner. Such a burst was sent here for others, and
     /// later ones, while nobody was there, were not.
     pub fn is_younger(&self, channel: u32, owner: usize, burst: u64) -> bool {
         let older = self.channels.get(channel as usize).and_then(|channel| channel.older.as_ref());

@@ -137,6 +137,10 @@ impl Shard {
         if batch.parted
             && let Some(socket) = self.socket_mut(key).filter(|socket| socket.unkept > 0)
         {
+            // A client may say goodbye twice.
+            if !socket.last_words.is_empty() && !batch.replies.is_empty() {
+                socket.last_words.push(b',');
+            }
             socket.last_words.append(&mut batch.replies);
         }
         if !batch.replies.is_empty() {
@@ -284,12 +288,12 @@ impl Shard {
         }
         if torn {
             self.abort_socket(socket);
-        } else if !left.replies.is_empty()
-            && let Some(state) = self.socket_mut(socket)
-        {
-            // Who asked on this socket hears on it.
+        } else if let Some(state) = self.socket_mut(socket) {
+            // Who asked on this socket hears on it. Until now it was listed by its session.
             state.out.append(left.replies);
-            self.make_socket_dirty(socket);
+            if !state.out.is_empty() {
+                self.make_socket_dirty(socket);
+            }
         }
     }
 

@@ -122,7 +122,8 @@ impl Shard {
         session.subscriptions.push(subscription);
         if first && self.shared.shards > 1 {
             self.shared.interest.add(name, self.index);
-            if channel.is_pattern() && self.settings.channels.iter().any(|rule| rule.history().is_some()) {
+            // A channel, too: where a session hears it by a pattern already, no tail keeps out what is older.
+            if self.settings.channels.iter().any(|rule| rule.history().is_some()) {
                 self.hub.set_older(subscription.channel, self.shared.histories.bursts());
             }
         }

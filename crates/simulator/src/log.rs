@@ -1,0 +1,115 @@
+//! The log of the histories on a made-up disk, and what the real server has a thread for, done by hand.
+
+use std::collections::VecDeque;
+
+use encke::HistoryCommit;
+use encke::keeper::{Keeper, KeeperTerms, Recovery};
+use encke::shard::history::Room;
+use encke::shard::{Keep, Kept, Mail, Shared};
+use journal::sim::SimDisk;
+
+use crate::Sabotage;
+use crate::checker::Invariant;
+use crate::world::{Letter, World};
+
+/// The data directory of the server, and its keeper.
+pub(crate) struct Log {
+    /// What outlives the process.
+    pub(crate) disk: SimDisk,
+    keeper: Keeper<SimDisk>,
+    /// What shards have handed over, oldest first.
+    pub(crate) inbox: VecDeque<Keep>,
+}
+
+impl World {
+    /// Opens the log, and brings back what stands in it. A disk whose faults are over must not refuse.
+    pub(crate) fn open_log(&mut self, disk: SimDisk, shared: &mut Shared) {
+        let settings = &self.scenario.settings[0];
+        let mut recovery = Recovery::new(settings, self.now);
+        let terms = KeeperTerms {
+            record_bytes: RECORD_BYTES,
+            memory_bytes: 4 * RECORD_BYTES,
+            segment_bytes: self.scenario.segment_bytes,
+            step_bytes: STEP_BYTES,
+            ..KeeperTerms::new(settings)
+        };
+        match Keeper::open(disk.clone(), terms, self.rng.bits(), &mut recovery) {
+            Ok((keeper, _)) => {
+                recovery.restore(&shared.histories, Room::of(settings, self.scenario.shards));
+                shared.is_durable = true;
+                self.log = Some(Log { disk, keeper, inbox: VecDeque::new() });
+            }
+            Err(error) => self.checker.fail(Invariant::LogOpens, error.to_string()),
+        }
+    }
+
+    /// The keeper takes up to so many records, commits and answers. False if there was nothing to do.
+    pub(crate) fn keep(&mut self, most: usize) -> bool {
+        let lies = self.sabotage == Sabotage::FalseKept && self.rng.chance(500);
+        let Some(log) = &mut self.log else { return false };
+        let due = log.keeper.due_ms().is_some_and(|due_ms| due_ms <= self.now.ms);
+        if log.inbox.is_empty() && !due {
+            return false;
+        }
+        let mut answers = Vec::new();
+        for _ in 0..most {
+            let Some(keep) = log.inbox.pop_front() else { break };
+            if lies {
+                answers.extend(keep.ticket.map(|ticket| (ticket, true)));
+                continue;
+            }
+            log.keeper.take(keep);
+        }
+        log.keeper.commit(self.now.ms, &self.shared.histories);
+        answers.extend(log.keeper.answers().into_iter().filter_map(|answer| Some((answer.ticket?, answer.is_kept))));
+        self.note(|_| format!("the keeper answers {answers:?}"));
+        let outside = self.shards.len();
+        for (ticket, is_kept) in answers {
+            self.checker.tally.unkept += u64::from(!is_kept);
+            let kept = vec![Kept { number: ticket.number, is_kept }];
+            self.mail[usize::from(ticket.shard)][outside].push_back(Letter::Mail(Mail::Kept(kept)));
+        }
+        true
+    }
+
+    /// The keeper ends as it should: everything is on the disk, and a mark says so.
+    pub(crate) fn close_log(&mut self) {
+        while self.log.as_ref().is_some_and(|log| !log.inbox.is_empty()) {
+            self.keep(usize::MAX);
+        }
+        if let Some(log) = &mut self.log {
+            log.keeper.close(&self.shared.histories);
+        }
+    }
+
+    /// Something is wrong with the disk for a while.
+    pub(crate) fn break_disk(&mut self) {
+        let kind = self.rng.below(5);
+        let Some(log) = &self.log else { return };
+        self.checker.tally.disk_faults += 1;
+        log.disk.faults(|faults| match kind {
+            0 => faults.failing_syncs = 1,
+            1 => faults.failing_writes = 1,
+            2 => faults.space_bytes = Some(0),
+            3 => faults.read_only = true,
+            _ => faults.stutter = true,
+        });
+    }
+
+    /// The disk is as it should be again.
+    pub(crate) fn mend_disk(&mut self) {
+        if let Some(log) = &self.log {
+            log.disk.faults(|faults| *faults = Default::default());
+        }
+    }
+
+    /// Whether what was confirmed outlives the end of the process, or that of the machine.
+    pub(crate) fn outlives(&self, power_is_lost: bool) -> bool {
+        !power_is_lost || self.scenario.settings[0].history_commit == HistoryCommit::Always
+    }
+}
+
+/// The longest record, in bytes: a batch of the longest publications.
+const RECORD_BYTES: usize = 1 << 20;
+/// What a pass over the histories appends between two commits, in bytes.
+const STEP_BYTES: usize = 1 << 12;

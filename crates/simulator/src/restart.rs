@@ -1,0 +1,250 @@
+//! The end of the server's process and the beginning of the next: as it should be, with all sessions kept, or with a kill or a loss of power
+//! that leaves nothing but the log of the histories, as far as that had reached the disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bayeux::json::member;
+use encke::shard::{Mail, Saved, Shard, Shared};
+
+use crate::Sabotage;
+use crate::checker::{Invariant, number_of};
+use crate::network::{Item, State};
+use crate::rng::Rng;
+use crate::script::PAST;
+use crate::world::{Letter, World};
+
+/// How a life of the server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It drains, and hands its sessions on.
+    Clean,
+    /// The process is killed: what it has written is there.
+    Killed,
+    /// The machine stops: what was not synced is kept, torn or lost by chance.
+    PowerLoss,
+}
+
+/// A message that stood in a history.
+struct Kept {
+    channel: &'static str,
+    id: u64,
+    number: usize,
+    /// When it is too old by the clock on the wall, in milliseconds.
+    until_ms: u64,
+}
+
+impl World {
+    /// The server ends and begins again. Its clients find their connections closed.
+    pub(crate) fn restart(&mut self, stop: Stop) {
+        self.note(|_| format!("the server ends: {stop:?}"));
+        self.checker.tally.restarts += 1;
+        let saved = match stop {
+            Stop::Clean => self.stop_cleanly(),
+            Stop::Killed | Stop::PowerLoss => {
+                self.checker.tally.kills += 1;
+                Saved::default()
+            }
+        };
+        if self.is_broken() {
+            return;
+        }
+        let kept = self.kept();
+        self.harvest();
+        self.cut_connections(stop);
+        if self.sabotage == Sabotage::FalseEnd && stop != Stop::Clean {
+            self.log.iter_mut().for_each(|log| log.inbox.clear());
+            self.close_log();
+        }
+        let Some(log) = self.log.take() else { return };
+        let disk = log.disk.clone();
+        drop(log);
+        match stop {
+            Stop::PowerLoss => disk.crash(),
+            Stop::Clean | Stop::Killed => disk.kill(),
+        }
+        // Were the clock set back meanwhile, numbers might begin anew below those of a history that never reached the disk.
+        self.wall_max_ms = self.wall_max_ms.max(self.now.wall_ms);
+        self.now.wall_ms = self.wall_max_ms + 1;
+        self.begin(disk, &saved);
+        if stop != Stop::Clean {
+            for session in 0..self.checker.sessions.len() {
+                self.checker.ended(session);
+            }
+        }
+        let now_ms = self.now.ms;
+        for session in &mut self.checker.sessions {
+            (session.held_since_ms, session.heard_ms) = (None, now_ms);
+        }
+        self.histories_are_back(&kept, stop);
+    }
+
+    /// The shards of a new process, with what the last one has left.
+    fn begin(&mut self, disk: journal::sim::SimDisk, saved: &Saved) {
+        let mut shared = Shared::new(self.scenario.shards, Box::new(self.recorder.clone()));
+        self.open_log(disk, &mut shared);
+        self.shared = Arc::new(shared);
+        self.shards = self.new_shards();
+        let restored: usize = self.shards.iter_mut().map(|shard| shard.restore(self.now, saved)).sum();
+        self.checker.tally.restored += restored as u64;
+        if restored != saved.sessions.len() {
+            let detail = format!("{restored} of {} sessions came back", saved.sessions.len());
+            self.checker.fail(Invariant::LivesOn, detail);
+        }
+        self.drained = false;
+        self.frozen = false;
+    }
+
+    /// Shards without sessions.
+    pub(crate) fn new_shards(&mut self) -> Vec<Shard> {
+        let settings = Arc::new(self.scenario.settings[0].clone());
+        (0..self.scenario.shards)
+            .map(|index| {
+                let mut bits = Rng::new(self.rng.bits());
+                let entropy = Box::new(move |bytes: &mut [u8]| bits.fill(bytes));
+                Shard::new(index, self.shared.clone(), settings.clone(), entropy, self.now)
+            })
+            .collect()
+    }
+
+    /// What the real server does between SIGTERM and its end.
+    fn stop_cleanly(&mut self) -> Saved {
+        self.drain();
+        for _ in 0..self.rng.below(DRAIN_STEPS_MAX) {
+            self.step();
+        }
+        while self.tell() {}
+        // From here on nothing is read or written: only mail that is on its way arrives.
+        self.frozen = true;
+        for letters in self.mail.iter_mut().flatten() {
+            letters.retain(|letter| matches!(letter, Letter::Mail(_)));
+        }
+        for _ in 0..SETTLE_ROUNDS_MAX {
+            let mut moved = false;
+            for to in 0..self.shards.len() {
+                for from in 0..=self.shards.len() {
+                    while self.deliver_mail(to, from) {
+                        moved = true;
+                    }
+                }
+                self.carry_out(to);
+            }
+            moved |= self.keep(usize::MAX);
+            if !moved {
+                break;
+            }
+        }
+        let mut saved = Saved::default();
+        for shard in 0..self.shards.len() {
+            saved.append(self.shards[shard].save(self.now));
+        }
+        self.close_log();
+        if self.sabotage == Sabotage::LostSession {
+            saved.sessions.pop();
+        }
+        if self.sabotage == Sabotage::LostOutbox {
+            saved.sessions.iter_mut().for_each(|session| session.waiting.clear());
+        }
+        saved
+    }
+
+    /// Every connection ends, and what was on its way inside the server is gone.
+    fn cut_connections(&mut self, stop: Stop) {
+        for conn in 0..self.network.conns.len() {
+            let client = self.network.conns[conn].client;
+            let was_up = self.network.conns[conn].is_up();
+            if stop != Stop::Clean && was_up && self.network.rng.chance(500) {
+                for text in self.network.break_off(conn) {
+                    self.checker.lost(client, &text);
+                }
+            }
+            self.network.end(conn);
+        }
+        for number in 0..self.network.exchanges.len() {
+            let exchange = &mut self.network.exchanges[number];
+            if matches!(exchange.state, State::Sent(_) | State::Open | State::Abandoned) {
+                exchange.state = State::Lost;
+                if exchange.client_waits {
+                    let client = exchange.client;
+                    self.network.inboxes[client].push_back(Item::Failed(number));
+                }
+            }
+        }
+        self.mail.iter_mut().flatten().for_each(|letters| letters.clear());
+        self.reports.clear();
+        self.network.forget_sockets();
+    }
+
+    /// What histories hold and publishers know to be kept.
+    fn kept(&self) -> Vec<Kept> {
+        let mut kept = Vec::new();
+        for channel in PAST {
+            let Some(ring) = self.shared.histories.find(channel, 0) else { continue };
+            let age_max_ms = self.scenario.history_age_max_ms();
+            self.shared.histories.with(ring.ring, |ring| {
+                for entry in ring.from(0) {
+                    let number = member(&entry.text, "data").and_then(number_of);
+                    let confirmed = number.filter(|number| self.checker.confirmed.contains(number));
+                    kept.extend(confirmed.map(|number| Kept {
+                        channel,
+                        id: entry.number,
+                        number,
+                        until_ms: entry.wall_ms.saturating_add(age_max_ms),
+                    }));
+                }
+            });
+        }
+        kept
+    }
+
+    /// What was confirmed is there, at its place; no place has another message than before.
+    fn histories_are_back(&mut self, kept: &[Kept], stop: Stop) {
+        let mut there: BTreeMap<&str, (u64, BTreeSet<u64>)> = BTreeMap::new();
+        for channel in PAST {
+            let Some(ring) = self.shared.histories.find(channel, 0) else { continue };
+            self.shared.histories.with(ring.ring, |ring| {
+                let ids = ring.from(0).map(|entry| entry.number).collect();
+                there.insert(channel, (ring.oldest(), ids));
+            });
+        }
+        self.checker.tally.places_lost += self.records.begin_anew(&there);
+        self.read_along();
+        // With little room, older messages that the log still had may have come back in the place of newer ones.
+        let sure = self.outlives(stop == Stop::PowerLoss) && !self.scenario.history_is_tight();
+        for Kept { channel, id, number, until_ms } in kept {
+            let is_there = there.get(channel).is_some_and(|(_, ids)| ids.contains(id));
+            if sure && !is_there && *until_ms > self.now.wall_ms {
+                let detail = format!("message {number} at {id} of {channel} was confirmed and is gone after {stop:?}");
+                return self.checker.fail(Invariant::ConfirmedKept, detail);
+            }
+        }
+    }
+
+    /// Adds what the shards have counted.
+    pub(crate) fn harvest(&mut self) {
+        let tally = &mut self.checker.tally;
+        for metrics in self.shards.iter().map(Shard::metrics) {
+            tally.dropped += metrics.slow_dropped.get();
+            tally.slow += metrics.slow_disconnected.get();
+            tally.expired += metrics.expired.get();
+            tally.kicked += metrics.kicked.get();
+            tally.replayed += metrics.replayed.get();
+            tally.gone += metrics.positions_gone.get();
+        }
+    }
+
+    /// The server is told to end.
+    pub(crate) fn drain(&mut self) {
+        (self.drained, self.has_drained) = (true, true);
+        self.note(|_| "the server drains".into());
+        let outside = self.shards.len();
+        for to in 0..self.shards.len() {
+            self.mail[to][outside].push_back(Letter::Mail(Mail::Drain));
+        }
+    }
+}
+
+/// Steps between the beginning of a drain and the end.
+const DRAIN_STEPS_MAX: usize = 60;
+/// Rounds in which mail causes mail.
+const SETTLE_ROUNDS_MAX: usize = 32;
