@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Runs seeds of the simulator: sessions, switches and faults over the shards, under virtual time.
-# `scripts/simulator.sh [SEEDS=10000]`
+# Runs seeds of the simulator: sessions, switches, faults and restarts over the shards and the log, under virtual time.
+# `scripts/simulator.sh [SEEDS]`: so many; without a number as many of 50,000 as two minutes allow.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_rust
-cargo run --quiet --release --locked -p simulator -- --seeds "${1:-10000}"
+options=(--seeds 50000 --seconds 110)
+[ $# -eq 0 ] || options=(--seeds "$1")
+cargo run --quiet --release --locked -p simulator -- "${options[@]}"

@@ -5,6 +5,9 @@
 //! ones, and so is the log of the histories; the network ([`network`]), the threads around them ([`server`]) and the clients ([`client`], [`reading`]) are made
 //! here. What must always hold is in [`checker`].
 //!
+//! In some runs histories are on a disk that refuses, tears and forgets, and the server ends in the middle: in order, so that its sessions go
+//! on, or by a kill or a loss of power ([`restart`]).
+//!
 //! ```
 //! let tally = simulator::run(1, &simulator::Options::default()).expect("every promise is kept");
 //! assert!(tally.sessions > 0);

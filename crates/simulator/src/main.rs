@@ -6,11 +6,13 @@ use std::time::Instant;
 use simulator::checker::Tally;
 use simulator::{Failure, Options, run};
 
-const USAGE: &str = "usage: simulator [--seeds N] [--from S] [--seed X] [--verbose]";
+const USAGE: &str = "usage: simulator [--seeds N] [--from S] [--seed X] [--seconds T] [--verbose]";
 
 struct Arguments {
     seeds: u64,
     from: u64,
+    /// The time after which no more seeds are run, in seconds.
+    seconds: u64,
     verbose: bool,
 }
 
@@ -26,7 +28,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let begun = Instant::now();
     let mut tally = Tally::default();
-    let mut failures = 0;
+    let (mut failures, mut done) = (0, 0);
     for seed in arguments.from..arguments.from + arguments.seeds {
         match run(seed, &Options::default()) {
             Ok(one) => tally.add(&one),
@@ -39,13 +41,16 @@ fn main() -> ExitCode {
                 }
             }
         }
-        let done = seed - arguments.from + 1;
+        done = seed - arguments.from + 1;
         if done % PROGRESS_EVERY == 0 {
             eprintln!("{done} of {} seeds, {:.1} s", arguments.seeds, begun.elapsed().as_secs_f64());
         }
+        if begun.elapsed().as_secs() >= arguments.seconds {
+            break;
+        }
     }
     println!(
-        "{} seeds from {}, {failures} failed, {:.1} s",
+        "{done} of {} seeds from {}, {failures} failed, {:.1} s",
         arguments.seeds,
         arguments.from,
         begun.elapsed().as_secs_f64()
@@ -57,7 +62,7 @@ fn main() -> ExitCode {
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut arguments = Arguments { seeds: 1_000, from: 1, verbose: false };
+    let mut arguments = Arguments { seeds: 1_000, from: 1, seconds: u64::MAX, verbose: false };
     while let Some(word) = words.next() {
         let mut number = || {
             let value = words.next().unwrap_or_default();
@@ -67,6 +72,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--seeds" => arguments.seeds = number()?,
             "--from" => arguments.from = number()?,
             "--seed" => (arguments.from, arguments.seeds) = (number()?, 1),
+            "--seconds" => arguments.seconds = number()?,
             "--verbose" => arguments.verbose = true,
             _ => return Err(format!("{word:?} is no option")),
         }

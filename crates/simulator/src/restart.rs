@@ -85,7 +85,8 @@ impl World {
         self.open_log(disk, &mut shared);
         self.shared = Arc::new(shared);
         self.shards = self.new_shards();
-        let restored: usize = self.shards.iter_mut().map(|shard| shard.restore(self.now, saved)).sum();
+        self.shards.iter_mut().for_each(|shard| shard.restore(self.now, saved));
+        let restored: usize = self.shards.iter().map(Shard::sessions).sum();
         self.checker.tally.restored += restored as u64;
         if restored != saved.sessions.len() {
             let detail = format!("{restored} of {} sessions came back", saved.sessions.len());

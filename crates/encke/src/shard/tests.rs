@@ -124,6 +124,19 @@ fn a_request_that_was_given_up_takes_no_newer_connect_with_it() {
 }
 
 #[test]
+fn a_close_frame_leaves_on_the_socket_of_an_acknowledging_session_that_goes_on_elsewhere() {
+    let mut rig = rig();
+    let socket = rig.shard.socket_opened(NOW, None);
+    let text = r#"{"channel":"/meta/handshake","version":"1.0","ext":{"ack":true}}"#;
+    rig.shard.socket_text(NOW, socket, text);
+    let client = member_of(&rig.flushed(socket), "clientId");
+    rig.shard.socket_close(NOW, socket, Closing { code: 1001, reason: "server going away" });
+    let other = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, other, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+    assert!(rig.flushed(socket).contains("server going away"));
+}
+
+#[test]
 fn messages_of_a_response_that_failed_come_before_newer_ones_on_a_websocket() {
     let (mut rig, client, exchange) = with_a_response_on_its_way();
     let socket = rig.shard.socket_opened(NOW, None);

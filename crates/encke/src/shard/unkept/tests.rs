@@ -130,6 +130,24 @@ fn a_goodbye_is_answered_after_what_was_published_before_it() {
 }
 
 #[test]
+fn the_goodbyes_of_two_sessions_that_wait_on_one_socket_are_whole_messages() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    rig.shard.socket_text(NOW, socket, &publication(&client, "/b", "1"));
+    let goodbye = |client: &str| format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}","id":"2"}}"#);
+    rig.shard.socket_text(NOW, socket, &goodbye(&client));
+    rig.shard.socket_text(NOW, socket, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
+    let said = rig.flushed(socket);
+    let second = said.split("\"clientId\":\"").nth(1).expect("an id").split('"').next().expect("an id");
+    rig.shard.socket_text(NOW, socket, &goodbye(second));
+    let (keeps, _) = effects(&mut rig);
+    settle(&mut rig, &keeps[0], true);
+    let said = rig.flushed(socket);
+    assert_eq!(said.matches("/meta/disconnect").count(), 2, "{said}");
+    assert!(!said.contains("}{"), "{said}");
+}
+
+#[test]
 fn who_has_gone_before_the_reply_costs_nothing() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
