@@ -44,7 +44,7 @@ need_bun() {
 
 need_two_cores
 need_lane encke floor
-cargo build --quiet --release --locked -p benches --bin core_report
+cargo build --quiet --release --locked -p benches --bin measured_report
 [[ " ${lanes[*]} " == *" bun "* ]] && need_bun
 
 for round in $(seq "$rounds"); do
@@ -64,4 +64,4 @@ if [[ " ${lanes[*]} " == *" encke "* ]]; then
 fi
 
 echo
-"$target_dir/release/core_report" "$runs" --into docs/benchmarks
+"$target_dir/release/measured_report" core "$runs" --into docs/benchmarks

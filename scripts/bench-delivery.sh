@@ -89,7 +89,7 @@ part_others() {
 
 need_two_cores
 need_lane encke
-cargo build --quiet --release --locked -p benches --bin delivery_report
+cargo build --quiet --release --locked -p benches --bin measured_report
 
 for round in $(seq "$rounds"); do
     echo "round $round of $rounds"
@@ -97,4 +97,4 @@ for round in $(seq "$rounds"); do
 done
 
 echo
-"$target_dir/release/delivery_report" "$runs" --into docs/benchmarks
+"$target_dir/release/measured_report" delivery "$runs" --into docs/benchmarks

@@ -9,6 +9,7 @@ use encke_bench::report::chart::{Axis, Bar, Bars, Chart, Group, Scale, Unit};
 use encke_bench::report::units::number;
 
 use crate::compare::runs::{Run, Runs, median};
+use crate::measured::Measured;
 
 /// What is asked of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,8 +111,22 @@ impl Wanted {
     }
 }
 
+/// The page of `make bench-core`.
+pub fn measured(runs: &Runs) -> Measured {
+    let (table, all_hold) = table(runs);
+    Measured {
+        name: "core",
+        title: "Speed and memory of the core",
+        table,
+        all_hold,
+        chart: chart(runs).map(|chart| (chart, "Broadcast to 1,000 WebSockets")),
+        explanation: EXPLANATION,
+        others_cores: others_cores(runs),
+    }
+}
+
 /// The table, in Markdown, and whether all that was wanted and measured holds.
-pub fn table(runs: &Runs) -> (String, bool) {
+fn table(runs: &Runs) -> (String, bool) {
     let names: Vec<&str> = SERVERS.iter().map(|(_, name)| *name).collect();
     let mut text = format!("| what | wanted | {} | Encke ÷ floor | holds |\n", names.join(" | "));
     text += &format!("| --- | --- |{} ---: | --- |\n", " ---: |".repeat(names.len()));
@@ -139,7 +154,7 @@ pub fn table(runs: &Runs) -> (String, bool) {
 }
 
 /// A bar for each server's highest rate; none if nothing was measured.
-pub fn chart(runs: &Runs) -> Option<Chart> {
+fn chart(runs: &Runs) -> Option<Chart> {
     let row = &ROWS[0];
     let bar = |&(label, name): &(&str, &str)| {
         let figure = runs.median(row.case, label, row.figure)?;
@@ -158,7 +173,7 @@ pub fn chart(runs: &Runs) -> Option<Chart> {
 }
 
 /// The median number of cores that other processes used during the runs that tell.
-pub fn others_cores(runs: &Runs) -> Option<f64> {
+fn others_cores(runs: &Runs) -> Option<f64> {
     median(runs.runs.iter().filter_map(|run| run.trial()?.others_cores).collect())
 }
 
@@ -169,6 +184,17 @@ fn memory_per_session(run: &Run) -> Option<f64> {
 fn named(run: &Run, name: &str) -> Option<f64> {
     Some(run.trial()?.figures.iter().find(|figure| figure.name == name)?.value)
 }
+
+const EXPLANATION: &str = "\
+Repeat with `make bench-core`. The server runs on core 0, the load on core 1; servers take turns, each figure is the
+median of its runs. The floor (`benches/src/bin/floor.rs`) is a fan-out over epoll without any protocol above WebSocket
+frames; Bun is its native publish and subscribe (`benches/rivals/bun/server.js`). Both get the same 50 bytes of data as
+Encke's subscribers, who get them in a Bayeux message. The load is `encke bench broadcast`, `open` and `idle`: it publishes
+at planned times and checks that every subscriber receives every message once and in order; latency is counted from the
+planned time. The highest rate is the one where nothing is lost, deliveries keep up with the plan and p99 is under one
+second. Sessions are opened in full: connect, upgrade, handshake, connect, subscribe, each after the answer to the one
+before. Memory is the growth of the server's resident set divided by 9,000 sessions.
+";
 
 #[cfg(test)]
 mod tests {

@@ -10,6 +10,7 @@ use encke_bench::report::chart::{Axis, Bar, Bars, Chart, Group, Scale, Unit};
 use encke_bench::report::units::number;
 
 use crate::compare::runs::{Run, Runs, median};
+use crate::measured::Measured;
 
 /// What is asked of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -126,8 +127,22 @@ impl Wanted {
     }
 }
 
+/// The page of `make bench-delivery`.
+pub fn measured(runs: &Runs) -> Measured {
+    let (table, all_hold) = table(runs);
+    Measured {
+        name: "delivery",
+        title: "What sure delivery costs",
+        table,
+        all_hold,
+        chart: chart(runs).map(|chart| (chart, "Processor time for a delivery")),
+        explanation: EXPLANATION,
+        others_cores: others_cores(runs),
+    }
+}
+
 /// The table, in Markdown, and whether all that was wanted was measured and holds.
-pub fn table(runs: &Runs) -> (String, bool) {
+fn table(runs: &Runs) -> (String, bool) {
     let mut text = String::from("| what | wanted | figure | beside it | ratio | holds |\n");
     text += "| --- | --- | ---: | --- | ---: | --- |\n";
     let mut all_hold = true;
@@ -152,7 +167,7 @@ pub fn table(runs: &Runs) -> (String, bool) {
 }
 
 /// A bar for each way's processor time; none if nothing was measured.
-pub fn chart(runs: &Runs) -> Option<Chart> {
+fn chart(runs: &Runs) -> Option<Chart> {
     let ways = [("plain", "plain"), ("ack", "acknowledged"), ("history", "with a history"), ("replay", "and replay")];
     let bar = |(label, name): (&str, &str)| {
         let figure = runs.median("fanout", label, cpu_ns)?;
@@ -171,7 +186,7 @@ pub fn chart(runs: &Runs) -> Option<Chart> {
 }
 
 /// The median number of cores that other processes used during the runs where nothing else was to run.
-pub fn others_cores(runs: &Runs) -> Option<f64> {
+fn others_cores(runs: &Runs) -> Option<f64> {
     let alone = runs.runs.iter().filter(|run| run.lane != "busy");
     median(alone.filter_map(|run| run.trial()?.others_cores).collect())
 }
@@ -188,6 +203,20 @@ fn deliveries_per_s(run: &Run) -> Option<f64> {
 fn cpu_ns(run: &Run) -> Option<f64> {
     Some(lasting(run)?.server?.ns_per_delivery)
 }
+
+const EXPLANATION: &str = "\
+Repeat with `make bench-delivery`. The server runs on core 0, the load on core 1; what is compared takes turns, each figure is
+the median of its runs. The load publishes at planned times and checks that every subscriber gets every message once and in
+order; runs that lose anything or do not keep up do not count. The rows come from
+
+- `encke bench broadcast --find-max --p99 1s`, with and without `--ack`: 1,000 subscribers, 50 bytes of data. Clients that
+  acknowledge do as CometD's do: messages come with connect replies, and each is followed by a connect;
+- `encke bench broadcast --rate 100`, plain, with `--ack`, on a channel with `history_messages = 10000`, and there with `--replay`;
+- `encke bench broadcast --find-max --clients 1 --message-size 200`, one publisher and one subscriber: the server once with
+  `--data DIR` and `history_commit = \"interval\"` (1 s), once without; then the history is in memory;
+- `encke bench broadcast --rate 100`, with and without `encke bench replay` beside it: 100 clients open a session, replay
+  10,000 messages each, leave, and begin again. Both loads share core 1, the replaying one with a lower priority (`nice`).
+";
 
 #[cfg(test)]
 mod tests {

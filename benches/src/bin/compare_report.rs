@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use benches::compare::{charts, page, runs::Runs};
+use benches::measured::IMAGE_WIDTH_PIXELS;
 use clap::Parser;
 use encke_bench::machine;
 use encke_bench::problem::Problem;
@@ -46,6 +47,3 @@ fn run(arguments: &Arguments) -> Result<bool, Problem> {
     println!("written: {}", path.display());
     Ok(page::demands(&runs).iter().all(page::Demand::holds))
 }
-
-/// As wide as the text of a page is on most sites.
-const IMAGE_WIDTH_PIXELS: u32 = 760;

@@ -1,0 +1,56 @@
+//! A page about figures that were wanted: a table, a chart, and how to repeat it.
+
+use std::fs;
+use std::path::Path;
+
+use encke_bench::machine;
+use encke_bench::problem::Problem;
+use encke_bench::report::chart::Chart;
+
+/// What was measured, ready to be written.
+pub struct Measured {
+    /// The name of its files, without their endings.
+    pub name: &'static str,
+    /// The title of the page.
+    pub title: &'static str,
+    /// The table, in Markdown.
+    pub table: String,
+    /// Whether all that was wanted was measured and holds.
+    pub all_hold: bool,
+    /// The chart, with what it shows; none if nothing was measured.
+    pub chart: Option<(Chart, &'static str)>,
+    /// How the figures were made, in Markdown.
+    pub explanation: &'static str,
+    /// How many cores other processes used meanwhile (median).
+    pub others_cores: Option<f64>,
+}
+
+impl Measured {
+    /// Writes the page and the chart to a folder, which is made if need be.
+    ///
+    /// # Errors
+    /// When the folder or a file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), Problem> {
+        let Measured { name, title, table, explanation, .. } = self;
+        fs::create_dir_all(folder)?;
+        let mut image = String::new();
+        if let Some((chart, what)) = &self.chart {
+            fs::write(folder.join(format!("{name}.svg")), chart.file(IMAGE_WIDTH_PIXELS))?;
+            image = format!("![{what}]({name}.svg)\n\n");
+        }
+        let facts = machine::facts();
+        let machine =
+            format!("Measured on {} cores ({}), {}, over loopback.", facts.cores, facts.processor, facts.system);
+        let others = self.others_cores.map(|cores| {
+            format!(
+                "Other processes used {cores:.2} cores meanwhile (median); the nearer to 0, the better the figures.\n"
+            )
+        });
+        let others = others.unwrap_or_default();
+        let page = format!("# {title}\n\n{image}{table}\n{explanation}\n{machine}\n{others}");
+        Ok(fs::write(folder.join(format!("{name}.md")), page)?)
+    }
+}
+
+/// As wide as the text of a page is on most sites.
+pub const IMAGE_WIDTH_PIXELS: u32 = 760;
