@@ -49,6 +49,8 @@ encke_only() {
         run encke replay $target --clients 10 --messages 2000 --duration 1s
         run encke jitter $target --clients 200 --rate 10 --duration 3s --cut-every 1s --offline 200ms --replay
         run encke jitter $target --clients 200 --rate 10 --duration 3s --cut-every 1s --offline 200ms --transport long-polling --ack
+        run encke avalanche --clients 200 --around 500ms --kill term --ack
+        run encke avalanche --clients 200 --around 500ms --kill kill --replay
         run encke soak $target --clients 50 --duration 5s
         run encke idle $target $pid --sessions 500
         run encke open $target --sessions 500

@@ -10,7 +10,7 @@ use crate::engine::http::{self, Response};
 use crate::engine::http_link::{Errand, Progress, Request};
 use crate::engine::poll::Ready;
 use crate::engine::pool::Outcome;
-use crate::engine::session::{Carrier, Life, Session};
+use crate::engine::session::{Back, Carrier, Life, Session};
 use crate::engine::trouble::Trouble;
 
 impl Crowd {
@@ -100,6 +100,7 @@ impl Crowd {
     /// A session's connection is of no use any more.
     pub(super) fn trouble(&mut self, index: usize, trouble: Trouble) {
         let session = &mut self.sessions[index];
+        let was_carried = session.is_carried();
         session.close();
         match (session.life, self.stage) {
             (Life::Gone | Life::Away, _) => return,
@@ -112,10 +113,9 @@ impl Crowd {
         }
         match &trouble {
             Trouble::Refused(reason) => return self.lose_for_good(index, reason),
-            Trouble::Unreachable(reason) | Trouble::Machine(reason) => {
-                session.talk.carrier_failed(reason, Instant::now());
-            }
-            Trouble::NotSpoken(reason) | Trouble::Lost(reason) => session.talk.carrier_lost(reason, Instant::now()),
+            // The session knows of a connection only when it can be used.
+            _ if was_carried => session.talk.carrier_lost(trouble.reason(), Instant::now()),
+            _ => session.talk.carrier_failed(trouble.reason(), Instant::now()),
         }
         self.settle(index);
     }
@@ -184,6 +184,10 @@ impl Crowd {
         }
         let heard = self.shared.take_bayeux(&body, index, talk);
         self.shared.body = body;
+        if self.sessions[index].back == Back::No {
+            // Where nothing was on its way, a session over requests does not notice that its server was gone.
+            self.sessions[index].back = Back::Connect;
+        }
         match heard {
             Ok(false) => {}
             Ok(true) => self.settle(index),
@@ -195,9 +199,10 @@ impl Crowd {
         let session = &mut self.sessions[index];
         match event {
             Event::Opened { resumed } => {
-                session.usable = true;
-                self.breaks.resumed += u64::from(resumed);
-                self.breaks.renewed += u64::from(!resumed);
+                (session.usable, session.back) = (true, if resumed { Back::Connect } else { Back::Handshake });
+                let is_subscriber = index < self.client_count;
+                self.breaks.resumed += u64::from(resumed && is_subscriber);
+                self.breaks.renewed += u64::from(!resumed && is_subscriber);
                 self.open_if_complete(index);
             }
             Event::Replied { channel, .. } if channel == "/meta/disconnect" => {
@@ -238,7 +243,10 @@ impl Crowd {
             (_, Stage::Opening) => self.trouble(index, Trouble::Lost(reason)),
             (Life::Opening | Life::Open | Life::Away, _) if self.reconnect => {
                 let pause_us = self.breaker.as_mut().map_or(micros(reopen_in), |breaker| breaker.offline_us());
-                session.reopen_us = Some(now_us() + pause_us);
+                // What is published while others are away is what counts, so that publishers do not wait.
+                let is_publisher = index >= self.client_count;
+                session.reopen_us =
+                    Some(now_us() + if is_publisher { pause_us.min(PUBLISHER_PAUSE_US) } else { pause_us });
                 self.first_loss.get_or_insert(reason);
                 self.set_life(index, Life::Away);
             }
@@ -296,6 +304,9 @@ impl Crowd {
         }
     }
 }
+
+/// The longest that a publisher stays away.
+const PUBLISHER_PAUSE_US: u64 = 100_000;
 
 fn micros(duration: Duration) -> u64 {
     duration.as_micros().try_into().unwrap_or(u64::MAX)

@@ -8,7 +8,6 @@ use rustix::net::sockopt;
 
 use crate::engine::clock;
 use crate::engine::cuts::Breaker;
-use crate::engine::members::channel_of;
 use crate::engine::poll::Ready;
 use crate::engine::pool::Pool;
 use crate::engine::session::{Life, Session};
@@ -17,7 +16,7 @@ use crate::engine::trouble::Trouble;
 use crate::engine::wakes::Wakes;
 use crate::problem::Problem;
 use crate::report::Faults;
-use crate::run::{Breaks, CrowdSpec, Membership, Recovery, Replay};
+use crate::run::{Breaks, CrowdSpec, Membership, Recovery};
 
 /// Sessions of one process: its share of the subscribers, and of those that only publish.
 #[derive(Debug)]
@@ -186,29 +185,6 @@ impl Crowd {
         self.wake();
         self.make_cuts();
         waited
-    }
-
-    /// Whether all subscribers do about breaks what they are to do; `None` if so, otherwise what the server lacks.
-    pub fn lacks(&self) -> Option<String> {
-        let Recovery { ack, replay } = self.recovery;
-        let sessions = self.sessions.iter().take(self.client_count);
-        let found = |(index, session): (usize, &Session)| {
-            let room = self.shared.reader.tally.rooms_of(index).first().copied().unwrap_or(0);
-            let channel = channel_of(&self.membership, room);
-            let (acknowledges, has_place) = session.talk.recovers(&channel);
-            if ack && !acknowledges {
-                Some("the server does not acknowledge messages (the extension ack).".to_string())
-            } else {
-                let pattern = &self.membership.channel;
-                (replay != Replay::No && !has_place).then(|| {
-                    format!(
-                        "the server keeps no history of {channel}; Encke does with \
-                         --set 'channels=[{{pattern=\"{pattern}/**\",history_messages=1000}}]'."
-                    )
-                })
-            }
-        };
-        sessions.enumerate().find_map(found)
     }
 
     /// Counters so far. A delivery counts as received if it was asked for, the first time, and if it was published since

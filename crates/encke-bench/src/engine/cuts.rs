@@ -12,6 +12,7 @@ use rustix::net::sockopt;
 
 use crate::engine::clock::now_us;
 use crate::engine::crowd::Crowd;
+use crate::engine::session::{Back, Life};
 use crate::engine::socket::Socket;
 use crate::engine::trouble::Trouble;
 use crate::run::{Breaks, Chance, Cuts};
@@ -52,7 +53,7 @@ impl Crowd {
         let mut chance = Chance::new(terms.seed, self.worker);
         let first = |index| Reverse((from_us + chance.below(terms.every_us), index));
         let next = (0..self.client_count as u32).map(first).collect();
-        self.breaks = Breaks::default();
+        self.forget_breaks();
         self.breaker = Some(Box::new(Breaker { terms, chance, next, dead: BTreeMap::new() }));
     }
 
@@ -63,7 +64,29 @@ impl Crowd {
         }
     }
 
-    /// What breaks did to sessions, since [`Crowd::begin_cuts`].
+    /// Counts anew what breaks do to sessions.
+    pub fn forget_breaks(&mut self) {
+        self.breaks = Breaks::default();
+        self.sessions.iter_mut().for_each(|session| session.back = Back::No);
+    }
+
+    /// How many sessions may be on their way back at a time.
+    pub fn open_at_once(&mut self, sessions: u32) {
+        self.opening_at_once = sessions.max(1) as usize;
+    }
+
+    /// Subscribers that are open and have heard of the server since [`Crowd::forget_breaks`]: those that go on, and those that
+    /// had to begin anew.
+    pub fn clients_back(&self) -> (u64, u64) {
+        let open = self.sessions[..self.client_count].iter().filter(|session| session.life == Life::Open);
+        open.fold((0, 0), |(connect, handshake), session| match session.back {
+            Back::No => (connect, handshake),
+            Back::Connect => (connect + 1, handshake),
+            Back::Handshake => (connect, handshake + 1),
+        })
+    }
+
+    /// What breaks did to subscribers, since [`Crowd::forget_breaks`] or [`Crowd::begin_cuts`].
     pub fn breaks(&self) -> Breaks {
         self.breaks
     }

@@ -72,6 +72,17 @@ impl Flow {
         holes + u64::from(end.saturating_sub(next))
     }
 
+    /// Which are missing if `end` would come next, apart from those that are too far back to be remembered.
+    pub(super) fn missing(&self, end: u32) -> Vec<u32> {
+        let Some(window) = &self.window else { return (self.next..end).collect() };
+        let given_up = window.given_up.iter().cloned().flatten();
+        if self.next != ODD {
+            return given_up.chain(self.next..end).collect();
+        }
+        let holes = (window.first..window.top).filter(|sequence| !window.has(*sequence));
+        given_up.chain(holes).chain(window.top..end).collect()
+    }
+
     #[cold]
     fn take_odd(&mut self, sequence: u32, publisher: u32) -> Verdict {
         if sequence == ODD {
@@ -121,6 +132,11 @@ impl Window {
             self.first += 64;
         }
         self.order(sequence, publisher)
+    }
+
+    fn has(&self, sequence: u32) -> bool {
+        let offset = (sequence - self.first) as usize;
+        self.words.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
     }
 
     fn order(&mut self, sequence: u32, publisher: u32) -> Verdict {
@@ -220,6 +236,7 @@ mod tests {
         let (flow, doubled, reordered) = of_one([0, 1, 4, 2, 5, 5, 1, 7]);
         // 3 and 6 are missing, 8 and 9 never came; 5 and 1 came twice; 2 came late.
         assert_eq!((flow.lost(10), doubled, reordered), (4, 2, 1));
+        assert_eq!(flow.missing(10), [3, 6, 8, 9]);
     }
 
     #[test]
@@ -254,6 +271,7 @@ mod tests {
     fn holes_far_back_are_lost_and_found_again() {
         let (mut flow, doubled, reordered) = of_one((0..200_000).filter(|sequence| ![5, 6, 70_000].contains(sequence)));
         assert_eq!((flow.lost(200_000), doubled, reordered), (3, 0, 0));
+        assert_eq!(flow.missing(200_001), [5, 6, 70_000, 200_000]);
         assert_eq!(flow.take(6, || 1), Verdict::Reordered);
         assert_eq!(flow.take(6, || 1), Verdict::Doubled);
         assert_eq!(flow.lost(200_000), 2);

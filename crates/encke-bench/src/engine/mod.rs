@@ -7,6 +7,7 @@
 
 pub mod clients;
 pub mod clock;
+mod confirmed;
 mod course;
 mod crowd;
 mod cuts;

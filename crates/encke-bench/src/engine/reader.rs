@@ -5,6 +5,7 @@
 //! to the JSON parser again.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use encke_client::Message;
@@ -27,6 +28,8 @@ pub(super) struct Reader {
     pub(super) carriers: u64,
     /// Their bytes.
     pub(super) bytes: u64,
+    /// The numbers of publications that the server has confirmed, where that is wanted.
+    pub(super) confirmed: Option<HashSet<u32>>,
     /// Publications that were refused, and why the first was.
     pub(super) refused: Option<String>,
     /// How many were.
@@ -66,6 +69,8 @@ struct Any<'a> {
     data: Option<&'a RawValue>,
     successful: Option<bool>,
     #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
     error: Option<Cow<'a, str>>,
 }
 
@@ -77,6 +82,7 @@ impl Reader {
             received: 0,
             carriers: 0,
             bytes: 0,
+            confirmed: None,
             refused: None,
             denied: 0,
             shapes: [Shape::default(); SHAPES_MAX],
@@ -240,7 +246,7 @@ impl Reader {
         }
         match message.successful {
             _ if message.channel.starts_with("/meta/") => rest.push(end - raw.len()..end),
-            Some(true) => {}
+            Some(true) => self.note_confirmed(message.id),
             Some(false) => {
                 self.denied += 1;
                 let error = message.error.as_deref().unwrap_or("without a reason");
@@ -249,6 +255,12 @@ impl Reader {
             None => self.tally.note_misdelivered(),
         }
         false
+    }
+
+    /// Ids of publications count them; see `Crowd::write_batch`.
+    fn note_confirmed(&mut self, id: Option<&RawValue>) {
+        let Some(confirmed) = &mut self.confirmed else { return };
+        confirmed.extend(id.and_then(|id| id.get().trim_matches('"').strip_prefix('p')?.parse::<u32>().ok()));
     }
 
     #[inline]

@@ -19,6 +19,8 @@ pub(super) struct Session {
     pub(super) announced: bool,
     /// Whether the session can be used, apart from `subscribing`.
     pub(super) usable: bool,
+    /// How it came back since [`Crowd::forget_breaks`](crate::engine::Crowd::forget_breaks).
+    pub(super) back: Back,
     pub(super) alarm: Alarm,
     /// When the connection is to be opened again, in microseconds.
     pub(super) reopen_us: Option<u64>,
@@ -56,6 +58,17 @@ pub(super) enum Life {
     Gone,
 }
 
+/// How a session came back after its server went away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Back {
+    /// It was not heard of.
+    No,
+    /// As it was.
+    Connect,
+    /// It had to begin anew.
+    Handshake,
+}
+
 impl Session {
     /// A session that opens now; its connection is to be begun.
     pub(super) fn new(transport: Transport, recovery: Recovery, rooms: &[u32], channels: &[String]) -> Session {
@@ -71,6 +84,7 @@ impl Session {
             subscribing,
             announced: false,
             usable: false,
+            back: Back::No,
             alarm: Alarm::default(),
             reopen_us: None,
         }
@@ -81,6 +95,14 @@ impl Session {
         match &self.carrier {
             Carrier::WebSocket(link) => link.socket.as_ref(),
             Carrier::Http { link, .. } => link.socket(),
+        }
+    }
+
+    /// Whether the session knows of its connection.
+    pub(super) fn is_carried(&self) -> bool {
+        match &self.carrier {
+            Carrier::WebSocket(link) => link.is_upgraded(),
+            Carrier::Http { .. } => self.announced,
         }
     }
 
@@ -95,11 +117,10 @@ impl Session {
         }
     }
 
-    /// Gives up its connection, which stays open.
+    /// Gives up its connection, which stays open; the session is still to be told.
     pub(super) fn abandon(&mut self) -> Option<Socket> {
-        (self.announced, self.usable) = (false, false);
         match &mut self.carrier {
-            Carrier::WebSocket(link) => std::mem::take(link).socket,
+            Carrier::WebSocket(link) => link.socket.take(),
             Carrier::Http { link, .. } => link.abandon(),
         }
     }

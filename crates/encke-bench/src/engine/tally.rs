@@ -115,6 +115,14 @@ impl Tally {
         expected
     }
 
+    /// The numbers of publications that have not come, once for each session that misses one.
+    pub(super) fn missing(&self, all: &[Published]) -> impl Iterator<Item = u32> {
+        self.flows.iter().enumerate().flat_map(move |(index, flow)| {
+            let (place, worker) = (index / self.workers as usize, index as u32 % self.workers);
+            flow.missing(first_of(all, worker, self.rooms[place]))
+        })
+    }
+
     /// What is wrong if nothing more comes.
     pub(super) fn faults(&self, all: &[Published]) -> Faults {
         let answers = self.calls.iter().map(|calls| calls.answers.lost(calls.next));

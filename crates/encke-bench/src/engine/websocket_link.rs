@@ -26,6 +26,11 @@ pub(super) struct WebSocketLink {
 }
 
 impl WebSocketLink {
+    /// Whether it is a WebSocket by now.
+    pub(super) fn is_upgraded(&self) -> bool {
+        self.upgraded
+    }
+
     /// Begins the connection.
     pub(super) fn open(&mut self, shared: &Shared) -> Result<(), Trouble> {
         let socket = Socket::connect(&shared.target.address).map_err(|error| Trouble::connecting(&error))?;

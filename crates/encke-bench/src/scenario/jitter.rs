@@ -52,7 +52,7 @@ impl Scenario for Jitter {
         let membership = parts::membership(CHANNEL, 1, 1);
         let crowd = parts::crowd(bench, &self.carriage, self.clients, 1, membership);
         let spec = CrowdSpec { reconnect: true, ..crowd };
-        if let Some(lack) = lack(&spec)? {
+        if let Some(lack) = Crowd::lack_of(&spec)? {
             report.holds = false;
             report.reasons.push(lack);
             return Ok(report);
@@ -71,14 +71,6 @@ impl Scenario for Jitter {
         }
         Ok(report)
     }
-}
-
-/// What the server lacks of what clients are to do, seen with one of them.
-fn lack(spec: &CrowdSpec) -> Result<Option<String>, Problem> {
-    let mut probe = Crowd::open(&CrowdSpec { clients: 1, publishers: 0, ..spec.clone() }, 0, 1, &mut |_| true)?;
-    let lack = probe.lacks();
-    probe.leave();
-    Ok(lack)
 }
 
 /// Adds what only this scenario has.

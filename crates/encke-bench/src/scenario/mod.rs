@@ -2,6 +2,7 @@
 //!
 //! A scenario is its own command line options and what it does with a [`Bench`]; [`ALL`] has them in the order of the help.
 
+mod avalanche;
 mod broadcast;
 mod chat;
 mod flood;
@@ -84,6 +85,7 @@ pub const ALL: &[Entry] = &[
     entry::<reconnect::Reconnect>(),
     entry::<replay::Replay>(),
     entry::<jitter::Jitter>(),
+    entry::<avalanche::Avalanche>(),
     entry::<soak::Soak>(),
     entry::<broadcast::Broadcast>(),
     entry::<idle::Idle>(),

@@ -1,0 +1,55 @@
+//! What a server owes to sessions that do something against loss: what it lacks for that, and what it has confirmed.
+
+use crate::engine::crowd::{Crowd, Published};
+use crate::engine::members::channel_of;
+use crate::engine::session::Session;
+use crate::problem::Problem;
+use crate::run::{CrowdSpec, Recovery, Replay};
+
+impl Crowd {
+    /// What the server lacks of what clients are to do against loss, seen with one of them; `None` if nothing.
+    ///
+    /// # Errors
+    /// As [`Crowd::open`].
+    pub fn lack_of(spec: &CrowdSpec) -> Result<Option<String>, Problem> {
+        let spec = CrowdSpec { clients: 1, publishers: 0, reconnect: true, ..spec.clone() };
+        let mut probe = Crowd::open(&spec, 0, 1, &mut |_| true)?;
+        let lack = probe.sessions.first().and_then(|session| probe.lacks(session));
+        probe.leave();
+        Ok(lack)
+    }
+
+    fn lacks(&self, session: &Session) -> Option<String> {
+        let Recovery { ack, replay } = self.recovery;
+        let channel = channel_of(&self.membership, self.shared.reader.tally.rooms_of(0).first().copied().unwrap_or(0));
+        let (acknowledges, has_place) = session.talk.recovers(&channel);
+        if ack && !acknowledges {
+            return Some("the server does not acknowledge messages (the extension ack).".into());
+        }
+        let pattern = &self.membership.channel;
+        (replay != Replay::No && !has_place).then(|| {
+            format!(
+                "the server keeps no history of {channel}; Encke does with \
+                 --set 'channels=[{{pattern=\"{pattern}/**\",history_messages=1000}}]'."
+            )
+        })
+    }
+
+    /// From now on notes which publications the server confirms. For crowds that have not published yet, do so with one session
+    /// in one room, and call nobody.
+    pub fn note_confirmations(&mut self) {
+        self.shared.reader.confirmed.get_or_insert_default();
+    }
+
+    /// How many publications the server has confirmed.
+    pub fn confirmed(&self) -> u64 {
+        self.shared.reader.confirmed.as_ref().map_or(0, |confirmed| confirmed.len() as u64)
+    }
+
+    /// How many deliveries of confirmed publications have not come.
+    pub fn missing_confirmed(&self) -> u64 {
+        let Some(confirmed) = &self.shared.reader.confirmed else { return 0 };
+        let end = Published { next: self.published.next.clone() };
+        self.shared.reader.tally.missing(&[end]).filter(|sequence| confirmed.contains(sequence)).count() as u64
+    }
+}

@@ -1,0 +1,159 @@
+//! A server that goes away and comes back: how soon all clients are there again, and what is missing then.
+
+mod fall;
+mod server;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use self::fall::{Fall, Fallen};
+use self::server::{Kill, Plan};
+use super::{Scenario, parts};
+use crate::engine::{Crowd, Target};
+use crate::machine::Process;
+use crate::problem::Problem;
+use crate::report::units::count;
+use crate::report::{Faults, Figure, Report, Trial};
+use crate::run::{Bench, Carriage, CrowdSpec, Transport, parse};
+
+/// `encke bench avalanche`.
+#[derive(Clone, Debug, Args)]
+pub struct Avalanche {
+    /// Subscribers
+    #[arg(long, alias = "sessions", value_name = "N", default_value = "10000", value_parser = parse::count)]
+    pub clients: u32,
+    /// How the server is stopped
+    #[arg(long, value_enum, default_value = "term")]
+    pub kill: Kill,
+    /// Messages to all of them per second, before, meanwhile as far as they are taken, and after
+    #[arg(long, value_name = "N", default_value = "2", value_parser = parse::rate)]
+    pub rate: f64,
+    /// How long messages are sent before the server is stopped, and after all are back
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::some_duration)]
+    pub around: Duration,
+    /// How soon all have to be back
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration)]
+    pub back_within: Duration,
+    /// Length of a message's data
+    #[arg(long, value_name = "SIZE", default_value = "50", value_parser = parts::data_size)]
+    pub message_size: u32,
+    /// The port that the server listens on [default: any that is free]
+    #[arg(long, value_name = "N")]
+    pub port: Option<u16>,
+    /// The directory that the server keeps its things in [default: a new one, removed afterwards]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// The command that starts the server, with {port} and {data} [default: this program's serve, with a history]
+    #[arg(long, value_name = "COMMAND")]
+    pub server: Option<String>,
+    /// How clients are carried.
+    #[command(flatten)]
+    pub carriage: Carriage,
+}
+
+impl Scenario for Avalanche {
+    const NAME: &'static str = "avalanche";
+    const TITLE: &'static str = "The server stops and starts again: when all are back, and what is missing then";
+    const STANDS_FOR: &'static str = "Stands for every deployment and every crash. It starts the server itself. What the server has confirmed to the \
+         publisher has to arrive at all clients, once and in order: with --kill term and --ack or --replay, with --kill kill and \
+         --replay. --target and --duration have no meaning here.";
+
+    fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
+        if self.carriage.transport == Transport::Raw {
+            return Err(Problem::Usage("--transport raw has no sessions that could come back".into()));
+        }
+        let plan = Plan::new(self.port, self.data.as_deref(), self.server.as_deref())?;
+        bench.common.target = format!("http://127.0.0.1:{}", plan.port);
+        bench.target = Target::resolve(&bench.common.target, "/cometd")?;
+        let mut report = bench.report::<Self>();
+        let membership = parts::membership(CHANNEL, 1, 1);
+        let crowd = parts::crowd(bench, &self.carriage, self.clients, 1, membership);
+        let spec = CrowdSpec { reconnect: true, ..crowd };
+        let server = fall::started(&plan)?;
+        bench.server = Process::watch(server.id()).ok();
+        if let Some(lack) = Crowd::lack_of(&spec)? {
+            report.holds = false;
+            report.reasons.push(lack);
+            return Ok(report);
+        }
+        let Some(mut force) = super::opened(bench, &spec)? else { return Ok(report) };
+        let Some(crowd) = super::crowd_of(&mut force) else { return Ok(report) };
+        let fallen = Fall::new(self, bench, crowd).run(&plan, server)?;
+        report.trials.push(self.judged(fallen, crowd));
+        Ok(report)
+    }
+}
+
+impl Avalanche {
+    /// What came of it, and whether that will do.
+    fn judged(&self, fallen: Fallen, crowd: &Crowd) -> Trial {
+        let (breaks, counts, clients) = (crowd.breaks(), crowd.counts(), u64::from(self.clients));
+        let (connect, handshake) = crowd.clients_back();
+        let confirmed = crowd.confirmed();
+        let sent = counts.sent;
+        let faults = Faults {
+            lost: crowd.missing_confirmed(),
+            dropped_sessions: clients - connect - handshake,
+            ..crowd.faults(&[])
+        };
+        let mut trial = Trial {
+            name: format!("{} clients, {}", count(clients), self.kill.name()),
+            clients,
+            expected: confirmed * clients,
+            faults,
+            samples: fallen.samples,
+            ..Trial::default()
+        };
+        let figure = |name: &str, value: f64, unit: &str| Figure { name: name.into(), value, unit: unit.into() };
+        let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+        let after = |name: &str, time: Option<Duration>| time.map(|time| figure(name, ms(time), "ms"));
+        let shares = SHARES.iter().zip(fallen.back);
+        let shares = shares.filter_map(|(share, time)| after(&format!("{share} % back after"), time));
+        trial.figures.extend(after("server ended after", fallen.ended));
+        trial.figures.extend(after("server listened after", fallen.listened));
+        trial.figures.extend(shares);
+        trial.figures.extend([
+            figure("back with a connect", connect as f64, ""),
+            figure("back with a handshake", handshake as f64, ""),
+            figure("messages confirmed", confirmed as f64, ""),
+            figure("messages without an answer", sent.saturating_sub(confirmed) as f64, ""),
+            figure("gaps told", breaks.gaps as f64, ""),
+        ]);
+        trial.reasons = self.reasons(&trial, fallen.back[2], crowd);
+        trial.holds = trial.reasons.is_empty();
+        trial
+    }
+
+    fn reasons(&self, trial: &Trial, back: Option<Duration>, crowd: &Crowd) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let why = crowd.first_loss().map(|why| format!(" ({why})")).unwrap_or_default();
+        let limit_s = self.back_within.as_secs_f64();
+        match back {
+            None => reasons.push(format!("{} sessions did not come back{why}.", count(trial.faults.dropped_sessions))),
+            Some(back) if back > self.back_within => {
+                reasons.push(format!("all were back after {:.1} s, not within {limit_s} s.", back.as_secs_f64()));
+            }
+            Some(_) => {}
+        }
+        for (number, what) in [
+            (trial.faults.lost, "that were confirmed never arrived"),
+            (trial.faults.doubled, "arrived more than once"),
+            (trial.faults.reordered, "arrived out of order"),
+            (trial.faults.misdelivered, "arrived where nobody had asked for them"),
+        ] {
+            if number > 0 {
+                reasons.push(format!("{} of {} messages {what}.", count(number), count(trial.expected)));
+            }
+        }
+        if crowd.confirmed() == 0 {
+            reasons.push("no message was confirmed: --around is too short, or the server takes none.".into());
+        }
+        reasons
+    }
+}
+
+const CHANNEL: &str = "/avalanche";
+/// Percent of the clients that are timed.
+const SHARES: [u64; 3] = [50, 99, 100];

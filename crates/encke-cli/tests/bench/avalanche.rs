@@ -1,0 +1,60 @@
+//! `encke bench avalanche`: who keeps what over a restart, and who is found out.
+
+use serde_json::Value;
+
+use crate::program::{bench, report, text};
+
+#[test]
+fn a_clean_stop_loses_nothing_and_sessions_go_on_with_a_connect() {
+    for with in ["--ack", "--replay --transport long-polling"] {
+        let trial = report(NOBODY, &format!("{LOAD} --kill term {with}"))["trials"][0].take();
+        assert_eq!((figure(&trial, "back with a handshake"), figure(&trial, "gaps told")), (0.0, 0.0), "{trial}");
+        assert_eq!(figure(&trial, "back with a connect"), 30.0, "{trial}");
+        assert!(figure(&trial, "messages confirmed") > 5.0, "{trial}");
+        assert_eq!(trial["expected"], figure(&trial, "messages confirmed") as u64 * 30);
+    }
+}
+
+#[test]
+fn a_killed_server_loses_nothing_that_it_confirmed_and_sessions_begin_anew() {
+    for with in ["--replay", "--replay --ack --transport long-polling"] {
+        let trial = report(NOBODY, &format!("{LOAD} --kill kill {with}"))["trials"][0].take();
+        assert_eq!((figure(&trial, "back with a connect"), figure(&trial, "gaps told")), (0.0, 0.0), "{trial}");
+        assert_eq!(figure(&trial, "back with a handshake"), 30.0, "{trial}");
+        assert!(figure(&trial, "50 % back after") <= figure(&trial, "100 % back after"), "{trial}");
+    }
+}
+
+#[test]
+fn a_server_that_forgets_its_sessions_is_found_out_and_clients_are_told() {
+    // They acknowledge, but do not replay: what is published while they are away is for nobody.
+    let output = bench(NOBODY, &format!("{LOAD} --kill kill --ack --quiet --json")).output().expect("runs");
+    let mut report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+    assert_eq!((output.status.code(), &report["holds"]), (Some(1), &Value::Bool(false)));
+    let trial = report["trials"][0].take();
+    assert_eq!((figure(&trial, "back with a handshake"), figure(&trial, "gaps told")), (30.0, 30.0), "{trial}");
+    let faults = &trial["faults"];
+    assert_eq!((&faults["doubled"], &faults["reordered"]), (&Value::from(0), &Value::from(0)), "{faults}");
+    assert!(faults["lost"].as_u64() > Some(0), "{faults}");
+    let reasons = report["reasons"].to_string();
+    assert!(reasons.contains("that were confirmed never arrived"), "{reasons}");
+}
+
+#[test]
+fn a_server_that_does_not_start_is_told_in_one_line() {
+    let output = bench(NOBODY, LOAD).args(["--quiet", "--server", "sh -c 'echo no such luck >&2; exit 3'"]).output();
+    let output = output.expect("runs");
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("ended instead of listening") && said.contains("no such luck"), "{said}");
+}
+
+fn figure(trial: &Value, name: &str) -> f64 {
+    let figures = trial["figures"].as_array().expect("figures");
+    figures.iter().find(|figure| figure["name"] == name).expect(name)["value"].as_f64().expect("a number")
+}
+
+/// The scenario brings its own server.
+const NOBODY: &str = "http://127.0.0.1:9";
+const LOAD: &str = "avalanche --clients 30 --rate 20 --around 400ms --back-within 60s";
