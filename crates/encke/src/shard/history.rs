@@ -140,7 +140,9 @@ impl Histories {
         let hash = channel
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        ((hash >> 32) % self.owners.len().max(1) as u64) as usize
+        // Its last characters hardly reach the upper bits by themselves.
+        let mixed = (hash ^ (hash >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((mixed >> 32) % self.owners.len().max(1) as u64) as usize
     }
 
     /// Appends a burst of messages, JSON objects, to a channel's ring. None where there is no room for one more channel.

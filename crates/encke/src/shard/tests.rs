@@ -137,6 +137,44 @@ fn a_close_frame_leaves_on_the_socket_of_an_acknowledging_session_that_goes_on_e
 }
 
 #[test]
+fn what_is_older_than_a_session_does_not_come_by_a_channel_that_it_hears_by_a_pattern_already() {
+    let rule = crate::ChannelRule { pattern: "/**".into(), history_messages: 10, ..Default::default() };
+    let settings = Settings { channels: vec![rule], ..Settings::default() };
+    let terms = settings.channels[0].history().expect("a history");
+    let mut rig = Rig::new(2, settings, Box::new(NoApplication));
+    let histories = &rig.shard.shared.histories;
+    let channel = ["/a", "/b", "/c", "/d", "/e", "/f", "/x/1", "/x/2"]
+        .into_iter()
+        .find(|name| histories.owner(name) == 1)
+        .expect("one");
+    let (room, entropy) = (rig.shard.history_room(), &mut kernel_entropy());
+    let birth = history::Birth { channel, terms, room, now: NOW, entropy };
+    let text = format!(r#"{{"channel":"{channel}","data":7}}"#);
+    let position = histories.append(birth, None, [&*text].into_iter()).expect("room");
+    let mut frames = Vec::new();
+    websocket::frame::message(websocket::Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);
+    // It is on its way from the other shard when the session comes.
+    let key = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0","ext":{"replay":true}}"#);
+    let client = member_of(&rig.flushed(key), "clientId");
+    for name in ["/**", channel] {
+        let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}"}}"#);
+        rig.shard.socket_text(NOW, key, &text);
+    }
+    rig.flushed(key);
+    let publication = Publication {
+        channel: channel.into(),
+        frames: frames.into(),
+        messages: 1,
+        except: None,
+        ticket: None,
+        position: Some(position),
+    };
+    rig.shard.mail(NOW, Mail::Publication(publication.into()));
+    assert_eq!(rig.flushed(key), "");
+}
+
+#[test]
 fn messages_of_a_response_that_failed_come_before_newer_ones_on_a_websocket() {
     let (mut rig, client, exchange) = with_a_response_on_its_way();
     let socket = rig.shard.socket_opened(NOW, None);

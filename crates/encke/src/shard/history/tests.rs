@@ -130,3 +130,13 @@ fn a_pattern_finds_the_rings_it_matches() {
     assert_eq!(found("/**").len(), 4, "no more than are wanted");
     assert_eq!(found("/c/**"), [""; 0]);
 }
+
+#[test]
+fn channels_that_differ_in_the_last_character_only_belong_to_different_shards() {
+    for shards in [2, 3, 4, 8] {
+        let histories = Histories::new(shards);
+        let mut counts = vec![0; shards];
+        (0..64).for_each(|number| counts[histories.owner(&format!("/stock/{}", char::from(b'0' + number)))] += 1);
+        assert!(counts.iter().all(|count| *count > 0 && *count < 3 * 64 / shards), "{counts:?}");
+    }
+}
