@@ -392,9 +392,10 @@ impl Shard {
         tracing::debug!(session = ?session.id, why = ?why, "session ended");
         if let Carrier::Socket(socket) = session.carrier {
             let is_owing = session.ledger.as_ref().is_some_and(|ledger| ledger.is_owing(Some(socket)));
-            if is_owing && session.replay.is_some() {
-                // Its client comes back with the last place it saw: what it never got must not lie before that.
-                session.outbox.filter(|_, payload| bayeux::ext::place_of(payload).is_none());
+            if is_owing {
+                // What it was sent elsewhere may still arrive: newer messages must not come before that, nor its client come back with
+                // their places. That it has ended it is told.
+                session.outbox.filter(|_, payload| payload.starts_with(b"[{\"channel\":\"/meta/"));
             }
             self.inherit(socket, session.outbox);
         }

@@ -175,6 +175,24 @@ fn what_is_older_than_a_session_does_not_come_by_a_channel_that_it_hears_by_a_pa
 }
 
 #[test]
+fn newer_messages_of_an_acknowledging_session_do_not_overtake_a_response_when_it_says_goodbye() {
+    let mut rig = rig();
+    let socket = rig.shard.socket_opened(NOW, None);
+    let text = r#"{"channel":"/meta/handshake","version":"1.0","ext":{"ack":true}}"#;
+    rig.shard.socket_text(NOW, socket, text);
+    let client = member_of(&rig.flushed(socket), "clientId");
+    rig.subscribe(socket, &client);
+    rig.connect(&client);
+    rig.publish(1);
+    let exchange = rig.connect(&client);
+    assert!(rig.response(exchange).expect("a response").contains("\"data\":1"));
+    rig.publish(2);
+    rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#));
+    let said = rig.flushed(socket);
+    assert!(said.contains("/meta/disconnect") && !said.contains("\"data\":2"), "{said}");
+}
+
+#[test]
 fn messages_of_a_response_that_failed_come_before_newer_ones_on_a_websocket() {
     let (mut rig, client, exchange) = with_a_response_on_its_way();
     let socket = rig.shard.socket_opened(NOW, None);
