@@ -66,7 +66,7 @@ part_fanout() {
 # What the log on disk takes. A search is long, so there is one.
 part_log() {
     [ "$round" = 1 ] || return 0
-    local search=(--clients 1 --message-size 200 --find-max --p99 1s --rate 200k --duration 2s --search-time 25s)
+    local search=(--clients 1 --message-size 200 --find-max --p99 1s --rate 400k --duration 2s --search-time 25s)
     measure durable log broadcast "${search[@]}"
     measure memory log broadcast "${search[@]}"
 }
