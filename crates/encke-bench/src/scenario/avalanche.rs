@@ -147,6 +147,15 @@ impl Avalanche {
                 reasons.push(format!("{} of {} messages {what}.", count(number), count(trial.expected)));
             }
         }
+        let Carriage { ack, replay, .. } = self.carriage;
+        if trial.faults.lost > 0 && !replay && (self.kill == Kill::Kill || !ack) {
+            reasons.push(match self.kill {
+                Kill::Term => "no client asked for what is missing: --ack or --replay.".into(),
+                Kill::Kill => {
+                    "no client asked for what is missing: --replay, as sessions do not outlive SIGKILL.".into()
+                }
+            });
+        }
         if crowd.confirmed() == 0 {
             reasons.push("no message was confirmed: --around is too short, or the server takes none.".into());
         }

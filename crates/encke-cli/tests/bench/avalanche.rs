@@ -38,7 +38,7 @@ fn a_server_that_forgets_its_sessions_is_found_out_and_clients_are_told() {
     assert_eq!((&faults["doubled"], &faults["reordered"]), (&Value::from(0), &Value::from(0)), "{faults}");
     assert!(faults["lost"].as_u64() > Some(0), "{faults}");
     let reasons = report["reasons"].to_string();
-    assert!(reasons.contains("that were confirmed never arrived"), "{reasons}");
+    assert!(reasons.contains("that were confirmed never arrived") && reasons.contains(": --replay"), "{reasons}");
 }
 
 #[test]
