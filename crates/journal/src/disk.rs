@@ -61,14 +61,25 @@ impl Directory {
     }
 }
 
+/// The locked file of a [`Directory`]; unlocked when it is dropped.
+#[derive(Debug)]
+pub struct DirectoryLock(File);
+
+/// Closing the file would not do: a child that was forked but has not yet begun its program holds a copy, and the lock with it.
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 impl Disk for Directory {
     type File = File;
-    type Lock = File;
+    type Lock = DirectoryLock;
 
-    fn lock(&self) -> io::Result<Option<File>> {
+    fn lock(&self) -> io::Result<Option<DirectoryLock>> {
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path(LOCK))?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
+            Ok(()) => Ok(Some(DirectoryLock(file))),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -113,5 +124,22 @@ impl Disk for Directory {
 
     fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Directory, Disk};
+
+    #[test]
+    fn a_dropped_lock_is_free_though_a_child_process_still_holds_its_file() {
+        let path = std::env::temp_dir().join(format!("journal-lock-{}", std::process::id()));
+        let directory = Directory::open(&path).expect("it opens");
+        let lock = directory.lock().expect("it can be locked").expect("nobody has it");
+        let _copy_of_a_child = lock.0.try_clone().expect("it can be copied");
+        assert!(directory.lock().expect("it can be asked").is_none());
+        drop(lock);
+        assert!(directory.lock().expect("it can be locked").is_some());
+        std::fs::remove_dir_all(&path).expect("it is there");
     }
 }

@@ -72,7 +72,7 @@ mod read;
 pub mod sim;
 
 pub use commit::{Committer, Policy, RETRY_MS};
-pub use disk::{Directory, Disk, LOCK};
+pub use disk::{Directory, DirectoryLock, Disk, LOCK};
 pub use error::Error;
 pub use journal::{Journal, Options, Position, Segment};
 pub use open::{Cut, Opened};
