@@ -82,7 +82,7 @@ fn chunks_that_are_lost_doubled_or_out_of_order_are_reported() {
         (&[1, 3, 2, 4], "out of order"),
         (&[1, 2, 5, 6], "2 of 6 chunks never came"),
     ] {
-        let arguments = ["--connections", "1", "--chunk-every", "1s", "--late-after", "1s", "--duration", "100ms"];
+        let arguments = ["--connections", "1", "--chunk-every", "1s", "--late-after", "1s", "--duration", "900ms"];
         let reasons = run("flood", misnumbered(numbers), &arguments).expect("measured").reasons.join("; ");
         assert!(reasons.contains(fault), "{numbers:?}: {reasons}");
     }

@@ -12,6 +12,9 @@ use crate::drive::{Call, Waiting, Way};
 use crate::endpoint::Endpoint;
 use crate::{Error, Extension, Message, Options};
 
+/// Where Bayeux servers answer by habit.
+const DEFAULT_PATH: &str = "/cometd";
+
 /// What comes for a session; see [`Client::listen`].
 #[derive(Clone, Debug)]
 pub enum Heard {
@@ -83,7 +86,7 @@ impl Client {
             dialog.extend(extension);
         }
         let mut client = Client {
-            endpoint: Arc::new(Endpoint::parse(url)?),
+            endpoint: Arc::new(Endpoint::parse(url, DEFAULT_PATH)?),
             connection_type: options.connection_type(),
             options,
             dialog,

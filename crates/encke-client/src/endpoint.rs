@@ -2,21 +2,25 @@
 
 use crate::Error;
 
-/// Host, port and path of a Bayeux server.
+/// Host, port and path of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint {
+pub struct Endpoint {
     /// Name or address, an IPv6 address without brackets.
-    pub(crate) host: String,
+    pub host: String,
     /// Host and port as in a URL and in the `Host` header.
-    pub(crate) authority: String,
-    pub(crate) port: u16,
-    /// The path of the server, `/cometd` where the URL has none, with its query.
-    pub(crate) path: String,
+    pub authority: String,
+    /// As in the URL; 80 where it has none.
+    pub port: u16,
+    /// Path and query, beginning with a slash.
+    pub path: String,
 }
 
 impl Endpoint {
-    /// Takes `http://host[:port][/path]` or the same with `ws://`.
-    pub(crate) fn parse(url: &str) -> Result<Endpoint, Error> {
+    /// Takes `http://host[:port][/path]` or the same with `ws://`. Where the URL has no path, or only a slash, it is `default_path`.
+    ///
+    /// # Errors
+    /// [`Error::Url`] for what is not such a URL.
+    pub fn parse(url: &str, default_path: &str) -> Result<Endpoint, Error> {
         let fail = |wanted| Error::Url { url: url.into(), wanted };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| fail("it begins with http:// or ws://"))?;
         match scheme.to_ascii_lowercase().as_str() {
@@ -25,10 +29,7 @@ impl Endpoint {
             _ => return Err(fail("it begins with http:// or ws://")),
         }
         let rest = rest.split('#').next().unwrap_or_default();
-        let (authority, path) = match rest.find(['/', '?']) {
-            Some(at) => rest.split_at(at),
-            None => (rest, ""),
-        };
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         // What goes into the head of a request must not end it.
         if url.bytes().any(|byte| byte <= b' ' || byte == 0x7f) || authority.contains('@') {
             return Err(fail("it has no spaces and no user name"));
@@ -38,8 +39,8 @@ impl Endpoint {
             return Err(fail("it names a host"));
         }
         let path = match path {
-            "" | "/" => DEFAULT_PATH.into(),
-            query if query.starts_with('?') => format!("{DEFAULT_PATH}{query}"),
+            "" | "/" => default_path.into(),
+            query if query.starts_with('?') => format!("{default_path}{query}"),
             path => path.into(),
         };
         Ok(Endpoint { host: host.into(), authority: authority.into(), port, path })
@@ -63,9 +64,6 @@ fn split_port(authority: &str) -> Option<(&str, u16)> {
     }
 }
 
-/// Where Bayeux servers answer by habit.
-const DEFAULT_PATH: &str = "/cometd";
-
 /// The port of `http` and `ws`.
 const DEFAULT_PORT: u16 = 80;
 
@@ -74,12 +72,12 @@ mod tests {
     use super::*;
 
     fn parsed(url: &str) -> (String, u16, String) {
-        let endpoint = Endpoint::parse(url).expect(url);
+        let endpoint = Endpoint::parse(url, "/cometd").expect(url);
         (endpoint.host, endpoint.port, endpoint.path)
     }
 
     #[test]
-    fn a_url_without_a_path_means_cometd() {
+    fn a_url_without_a_path_gets_the_default_one() {
         assert_eq!(parsed("http://127.0.0.1:8080"), ("127.0.0.1".into(), 8080, "/cometd".into()));
         assert_eq!(parsed("ws://example.com/"), ("example.com".into(), 80, "/cometd".into()));
         assert_eq!(parsed("http://[::1]:9000/bayeux?a=1#x"), ("::1".into(), 9000, "/bayeux?a=1".into()));
@@ -88,11 +86,20 @@ mod tests {
 
     #[test]
     fn a_url_that_cannot_be_used_is_the_callers_fault() {
-        for url in ["", "example.com", "https://example.com", "http://", "http://:80", "http://a:0", "http://a:70000"] {
-            assert!(matches!(Endpoint::parse(url), Err(Error::Url { .. })), "{url}");
+        for url in [
+            "",
+            "example.com",
+            "https://example.com",
+            "wss://example.com",
+            "http://",
+            "http://:80",
+            "http://a:0",
+            "http://a:70000",
+        ] {
+            assert!(matches!(Endpoint::parse(url, "/cometd"), Err(Error::Url { .. })), "{url}");
         }
         for url in ["http://a/b c", "http://a/\r\nX: y", "http://user@a/", "ftp://a", "http://[::1", "http://::1"] {
-            assert!(matches!(Endpoint::parse(url), Err(Error::Url { .. })), "{url}");
+            assert!(matches!(Endpoint::parse(url, "/cometd"), Err(Error::Url { .. })), "{url}");
         }
     }
 }

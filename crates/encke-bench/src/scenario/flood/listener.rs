@@ -1,8 +1,10 @@
 //! What one connection has had: its welcome, and chunks in order.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::engine::clock::now_us;
+use crate::problem::Problem;
 use crate::report::Faults;
 use crate::scenario::http::timing::Timing;
 
@@ -60,6 +62,31 @@ pub(super) struct Shared {
     pub(super) can_publish: bool,
     /// Why it cannot any more.
     pub(super) publisher_failed: Option<String>,
+}
+
+impl Shared {
+    /// Nothing has happened yet.
+    ///
+    /// # Errors
+    /// There is not enough memory.
+    pub(super) fn new(late_after: Duration, chunk_every: Duration) -> Result<Shared, Problem> {
+        Ok(Shared {
+            late_after_us: late_after.as_micros() as u64,
+            chunk_every_us: chunk_every.as_micros() as u64,
+            welcomes: Timing::new()?,
+            lateness: Timing::new()?,
+            welcomed_us: Vec::new(),
+            listening: 0,
+            sent: 0,
+            chunks: 0,
+            bytes: 0,
+            faults: Faults::default(),
+            errors: BTreeMap::new(),
+            published: 0,
+            can_publish: false,
+            publisher_failed: None,
+        })
+    }
 }
 
 impl Listener {
@@ -145,22 +172,7 @@ mod tests {
     use super::*;
 
     pub(super) fn shared() -> Shared {
-        Shared {
-            late_after_us: 1_000_000,
-            chunk_every_us: 10_000_000,
-            welcomes: Timing::new().expect("memory"),
-            lateness: Timing::new().expect("memory"),
-            welcomed_us: Vec::new(),
-            listening: 0,
-            sent: 0,
-            chunks: 0,
-            bytes: 0,
-            faults: Faults::default(),
-            errors: BTreeMap::new(),
-            published: 0,
-            can_publish: false,
-            publisher_failed: None,
-        }
+        Shared::new(Duration::from_secs(1), Duration::from_secs(10)).expect("memory")
     }
 
     fn taken(numbers: &[u64]) -> (u64, Faults) {
