@@ -90,8 +90,14 @@
 //! # }
 //! ```
 //!
-//! Of a pattern, channels that the session has heard before go on at their places; one that is heard for the first time begins where
-//! the subscription did.
+//! Of a pattern, channels that the session has heard before go on at their places, up to 999 of all patterns together. All others
+//! begin with what the server keeps, if the subscription did ([`Start::Kept`](dialog::Start::Kept)). If it began with what is new, they
+//! do so again after a break, and the pattern is told as a gap, for nobody knows what came on them meanwhile; and so it is where channels
+//! were heard that have no place here.
+//!
+//! Over long-polling, without acknowledgement, a server that sends messages with responses to other requests than connects may have
+//! newer ones overtake older ones on the other connection. Those are shown when they come, but a break in between loses them. Encke does
+//! not do so with sessions that replay.
 //!
 //! # Extensions
 //!

@@ -24,9 +24,11 @@ pub struct Options {
     /// Whether the session remembers its places in the histories of its channels and goes on there after a break (extension
     /// `replay`), also in a new session; and where its subscriptions begin.
     pub replay: Option<Start>,
-    /// The longest text that the server may send, in bytes.
+    /// The longest text that the server may send, in bytes. Over long-polling a response may hold a whole outbox, which is 16 MiB
+    /// with Encke's defaults.
     pub message_bytes_max: usize,
-    /// How many messages may wait for [`Client::next`](crate::Client::next) while another method runs.
+    /// How many messages may wait for [`Client::next`](crate::Client::next) while another method runs, or for the reply that confirms
+    /// them in a session that acknowledges. More end the session: a server's outbox should not hold more.
     pub inbox_messages_max: usize,
     /// How many bytes of [`Client::publish_soon`](crate::Client::publish_soon) may wait to be sent.
     pub unsent_bytes_max: usize,
@@ -54,7 +56,7 @@ impl Default for Options {
             backoff_max: Duration::from_secs(60),
             acknowledge: false,
             replay: None,
-            message_bytes_max: 16 * 1024 * 1024,
+            message_bytes_max: 32 * 1024 * 1024,
             inbox_messages_max: 100_000,
             unsent_bytes_max: 256 * 1024,
         }
@@ -78,6 +80,7 @@ impl Options {
             backoff_max: self.backoff_max,
             acknowledge: self.acknowledge,
             replay: self.replay.clone(),
+            batch_messages_max: self.inbox_messages_max,
             random: None,
         }
     }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -116,6 +117,46 @@ fn a_server_that_has_forgotten_everything_is_told_of() {
 }
 
 #[test]
+fn a_pattern_with_more_channels_than_a_subscribe_takes_outlives_a_break() {
+    for (transport, replay) in [(Transport::WebSocket, Start::Now), (Transport::LongPolling, Start::Kept)] {
+        let running = start(keeping(100));
+        run(async {
+            let proxy = Proxy::open(running.address(), Upgrades::Pass).await;
+            let options = Options { replay: Some(replay), ..quick(transport) };
+            let mut client = connected(proxy.address, options).await;
+            client.subscribe("/kept/**").await.expect("subscribes");
+            let publish = |number: u64| {
+                for channel in (0..CHANNELS).map(|channel| format!("/kept/{channel}")) {
+                    while running.handle().publish(&channel, &number.to_string()).is_err() {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            };
+            publish(1);
+            assert_eq!(numbers(&mut client, CHANNELS).await, [1; CHANNELS as usize]);
+            let old = client.client_id().expect("a session").to_string();
+            silent(&mut client).await;
+            proxy.cut.send(()).expect("a connection");
+            publish(2);
+            // One for each place that is known; of the others it is told that something may be missing.
+            let (mut heard, mut gaps) = (BTreeSet::new(), Vec::new());
+            while heard.len() < 999 || gaps.is_empty() {
+                match listen(&mut client).await {
+                    Heard::Message(message) => assert!(heard.insert(message.channel), "once"),
+                    Heard::Gap(gap) => gaps.push(gap),
+                }
+            }
+            assert_eq!(gaps, [Gap { channel: "/kept/**".into(), lost: None }]);
+            assert_eq!(client.client_id(), Some(&*old));
+            while tokio::time::timeout(Duration::from_millis(60), client.listen()).await.is_ok() {}
+            publish(3);
+            assert_eq!(numbers(&mut client, CHANNELS).await, [3; CHANNELS as usize]);
+        });
+        end(running);
+    }
+}
+
+#[test]
 fn a_place_that_a_program_has_kept_is_where_it_goes_on() {
     let running = start(keeping(100));
     run(async {
@@ -190,3 +231,4 @@ fn keeping(messages: usize) -> Settings {
 }
 
 const CHANNEL: &str = "/kept/news";
+const CHANNELS: u64 = 1_050;

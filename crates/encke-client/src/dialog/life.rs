@@ -6,7 +6,7 @@ use crate::Error;
 use crate::message::{Envelope, Incoming, Reconnect};
 
 use super::pace::after;
-use super::{Asked, CONNECT, Change, DISCONNECT, Dialog, Event, HANDSHAKE, Lane, SUBSCRIBE, Sent, State};
+use super::{Asked, CONNECT, Change, DISCONNECT, Dialog, Event, HANDSHAKE, Lane, Sent, State};
 
 impl Dialog {
     /// There is a way to the server: goes on with the old session, or opens one.
@@ -70,9 +70,8 @@ impl Dialog {
         match self.state {
             State::Away | State::Leaving { .. } | State::Over => None,
             State::Unshaken(at) | State::Due(at) => Some(at),
-            State::Handshaking(sent) | State::Restoring { sent, .. } | State::Resuming(sent) | State::Held(sent) => {
-                Some(sent.deadline)
-            }
+            State::Restoring { deadline, .. } => Some(deadline),
+            State::Handshaking(sent) | State::Resuming(sent) | State::Held(sent) => Some(sent.deadline),
         }
     }
 
@@ -85,8 +84,11 @@ impl Dialog {
                 let deadline = after(after(now, self.pace.held), self.options.network_delay_max);
                 self.state = State::Held(Sent { id, deadline });
             }
-            State::Handshaking(sent) | State::Restoring { sent, .. } | State::Resuming(sent) | State::Held(sent)
-                if sent.deadline <= now =>
+            State::Handshaking(Sent { deadline, .. })
+            | State::Restoring { deadline, .. }
+            | State::Resuming(Sent { deadline, .. })
+            | State::Held(Sent { deadline, .. })
+                if deadline <= now =>
             {
                 self.lose("the server does not answer");
             }
@@ -104,14 +106,16 @@ impl Dialog {
         {
             self.pace.advise(advice);
         }
-        let (id, naming) = (message.id(), self.naming());
+        let (id, naming) = (message.id(), self.naming_of(&message));
         self.take_ext(&message);
         // A reply without an id answers whatever is waited for on its channel.
         let answers = |sent: Sent| id.is_none_or(|id| id == sent.id);
+        if let Some(at) = naming {
+            self.named(at, message, now);
+            return Ok(());
+        }
         match (self.state.clone(), &*message.channel) {
             (State::Handshaking(sent), HANDSHAKE) if answers(sent) => self.handshake_replied(message, now)?,
-            (State::Restoring { sent, resumed }, SUBSCRIBE) if answers(sent) => self.restored(message, resumed, now),
-            (_, SUBSCRIBE) if id.is_some() && id == naming => self.naming_refused(message, now),
             (State::Resuming(sent), CONNECT) if answers(sent) => self.resume_replied(message, now),
             (State::Held(sent), CONNECT) if answers(sent) => self.connect_replied(message, now),
             (State::Leaving { id: sent }, DISCONNECT) if id.is_none_or(|id| id == sent) => {
@@ -142,27 +146,14 @@ impl Dialog {
                 if self.subscriptions.is_empty() {
                     self.open(now, false);
                 } else {
-                    let id = self.next_id();
-                    let channels = std::mem::take(&mut self.subscriptions);
-                    self.send_change(Lane::Other, id, Change::Subscribe, &channels);
-                    self.subscriptions = channels;
-                    self.state = State::Restoring { sent: self.awaited(id, now), resumed: false };
+                    self.name_all(Lane::Other);
+                    self.state = State::Restoring { deadline: self.deadline(now), resumed: false };
                 }
             }
             (Err(_), Some(Reconnect::Retry | Reconnect::Handshake)) => self.renew(now),
             (Err(error), Some(Reconnect::None) | None) => self.end(HANDSHAKE, &error),
         }
         Ok(())
-    }
-
-    /// A session that lacks a subscription is not the one that was asked for: a refusal ends it.
-    fn restored(&mut self, mut message: Incoming<'_>, resumed: bool, now: Instant) {
-        let reconnect = message.reconnect();
-        match message.outcome() {
-            Ok(()) => self.open(now, resumed),
-            Err(_) if reconnect == Some(Reconnect::Handshake) => self.renew(now),
-            Err(error) => self.end(SUBSCRIBE, &error),
-        }
     }
 
     fn resume_replied(&mut self, mut message: Incoming<'_>, now: Instant) {
@@ -173,9 +164,10 @@ impl Dialog {
             (_, Some(Reconnect::Handshake)) | (Err(_), None) => self.renew(now),
             (Ok(()), _) => {
                 self.pace.succeeded();
-                match self.naming() {
-                    Some(id) => self.state = State::Restoring { sent: self.awaited(id, now), resumed: true },
-                    None => self.open(now, true),
+                if self.naming.is_empty() {
+                    self.open(now, true);
+                } else {
+                    self.state = State::Restoring { deadline: self.deadline(now), resumed: true };
                 }
             }
             (Err(error), Some(Reconnect::Retry)) => self.lose(&error),
@@ -237,26 +229,28 @@ impl Dialog {
                 let Some(replay) = self.recovery.as_mut().and_then(|recovery| recovery.replay.as_mut()) else { return };
                 asked.channels.iter().for_each(|channel| replay.forget(channel, &self.subscriptions));
             }
-            Change::Subscribe if granted => {
-                for channel in asked.channels {
+            Change::Subscribe => {
+                if let Some(replay) = self.replay() {
+                    replay.has_begun(&asked.channels);
+                }
+                for channel in asked.channels.into_iter().filter(|_| granted) {
                     if !self.subscriptions.contains(&channel) {
                         self.subscriptions.push(channel);
                     }
                 }
             }
-            Change::Subscribe => {}
         }
     }
 
     /// The session can be used. What was asked before is said again, for it may have been lost on its way.
-    fn open(&mut self, now: Instant, resumed: bool) {
+    pub(super) fn open(&mut self, now: Instant, resumed: bool) {
         self.state = State::Due(if resumed { after(now, self.pace.interval) } else { now });
         self.events.push_back(Event::Opened { resumed });
         self.tell_gaps(resumed);
         let asked = std::mem::take(&mut self.asked);
         self.batch(|dialog| {
             for Asked { id, change, channels } in &asked {
-                dialog.send_change(Lane::Other, *id, *change, channels);
+                dialog.send_change(Lane::Other, *id, *change, channels, false);
             }
         });
         self.asked = asked;
@@ -279,7 +273,7 @@ impl Dialog {
     }
 
     fn shake(&mut self, now: Instant) {
-        self.client_id = None;
+        (self.client_id, self.naming) = (None, Vec::new());
         let id = self.next_id();
         let envelope = Envelope {
             channel: HANDSHAKE,
@@ -301,6 +295,7 @@ impl Dialog {
         }
         self.state = State::Away;
         self.out.clear();
+        self.naming = Vec::new();
         if let Some(recovery) = &mut self.recovery {
             recovery.carrier_lost();
         }
@@ -309,14 +304,22 @@ impl Dialog {
     }
 
     pub(super) fn end(&mut self, channel: &str, error: &str) {
+        self.finish(Error::Refused { channel: channel.into(), error: error.into() });
+    }
+
+    pub(super) fn finish(&mut self, error: Error) {
         self.state = State::Over;
         self.client_id = None;
         self.out.clear();
-        self.events.push_back(Event::Ended(Error::Refused { channel: channel.into(), error: error.into() }));
+        self.events.push_back(Event::Ended(error));
     }
 
     fn awaited(&self, id: u64, now: Instant) -> Sent {
-        Sent { id, deadline: after(now, self.options.network_delay_max) }
+        Sent { id, deadline: self.deadline(now) }
+    }
+
+    fn deadline(&self, now: Instant) -> Instant {
+        after(now, self.options.network_delay_max)
     }
 }
 

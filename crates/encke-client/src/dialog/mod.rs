@@ -24,6 +24,7 @@
 //! connects; how long to wait for the reply to anything else is the caller's affair, who may then say `carrier_lost`.
 
 mod life;
+mod naming;
 mod pace;
 mod recovery;
 mod replay;
@@ -39,6 +40,7 @@ use crate::extension::{Extension, Extensions};
 use crate::message::{AdviceRequest, Envelope};
 use crate::{Error, Message};
 
+use naming::Naming;
 use pace::Pace;
 use recovery::Recovery;
 pub use replay::{Gap, Place, Start};
@@ -54,6 +56,8 @@ pub struct Dialog {
     subscriptions: Vec<String>,
     /// Subscribing and unsubscribing that was not answered yet; said again after a break.
     asked: Vec<Asked>,
+    /// Subscribes that put all subscriptions in their places again and are not granted yet.
+    naming: Vec<Naming>,
     pace: Pace,
     extensions: Extensions,
     /// What makes up for breaks, if something does.
@@ -81,6 +85,9 @@ pub struct DialogOptions {
     /// Whether the session remembers its places in the histories of its channels and goes on there after a break (extension
     /// `replay`), also in a new session; and where its subscriptions begin.
     pub replay: Option<Start>,
+    /// How many messages a session that acknowledges may get before the reply that confirms them: a server's outbox, over
+    /// long-polling. More end the session.
+    pub batch_messages_max: usize,
     /// Decides about chance. `None` asks the kernel.
     pub random: Option<[u8; 8]>,
 }
@@ -169,7 +176,7 @@ enum State {
     /// A handshake was sent.
     Handshaking(Sent),
     /// The session's subscriptions were sent; `resumed` says that it is an old one.
-    Restoring { sent: Sent, resumed: bool },
+    Restoring { deadline: Instant, resumed: bool },
     /// The session is old; a connect asks whether the server still knows it.
     Resuming(Sent),
     /// The session is open; the next connect is to be sent then.
@@ -227,6 +234,7 @@ impl Default for DialogOptions {
             backoff_max: Duration::from_secs(60),
             acknowledge: false,
             replay: None,
+            batch_messages_max: 100_000,
             random: None,
         }
     }
@@ -240,6 +248,7 @@ impl Dialog {
             client_id: None,
             subscriptions: Vec::new(),
             asked: Vec::new(),
+            naming: Vec::new(),
             pace: Pace::new(options.random.unwrap_or_else(crate::random)),
             extensions: Extensions::default(),
             recovery: Recovery::new(&mut options),
@@ -348,14 +357,15 @@ impl Dialog {
         }
         self.asked.push(Asked { id, change, channels: channels.into() });
         if self.is_open() {
-            self.send_change(Lane::Other, id, change, channels);
+            self.send_change(Lane::Other, id, change, channels, false);
         }
         id
     }
 
-    fn send_change(&mut self, lane: Lane, id: u64, change: Change, channels: &[String]) {
+    /// Sends a change of subscriptions; `again` says that the session had them before.
+    fn send_change(&mut self, lane: Lane, id: u64, change: Change, channels: &[String], again: bool) {
         let envelope = Envelope { channel: change.channel(), subscription: Some(channels), ..Envelope::default() };
-        self.send(lane, id, envelope);
+        self.send_all(lane, id, envelope, again);
     }
 
     /// Sends a connect: `at_once` asks for a reply without being held.
@@ -373,10 +383,15 @@ impl Dialog {
 
     /// Writes a message of this session, in an array, as senders should (Bayeux 1.0 §3.1).
     fn send(&mut self, lane: Lane, id: u64, envelope: Envelope<'_>) {
+        self.send_all(lane, id, envelope, false);
+    }
+
+    /// The same for any message; see [`Dialog::send_change`] for `again`.
+    fn send_all(&mut self, lane: Lane, id: u64, envelope: Envelope<'_>, again: bool) {
         let mut envelope = Envelope { id: id.to_string(), client_id: self.client_id.as_deref(), ..envelope };
         self.extensions.outgoing(&mut envelope);
         if let Some(recovery) = &self.recovery {
-            recovery.outgoing(&mut envelope);
+            recovery.outgoing(&mut envelope, again);
         }
         // Texts and raw JSON: there is nothing in it that cannot be written.
         let mut text = serde_json::to_string(&[envelope]).unwrap_or_default();

@@ -4,17 +4,15 @@
 //! that lets them come again, and a program that had seen them would see them twice. With `replay` alone the server cannot know
 //! what a broken connection took along, so the session names its places again before anything else.
 
-use std::time::Instant;
-
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::Message;
-use crate::message::{Envelope, Incoming, Reconnect};
+use crate::message::{Envelope, Incoming};
+use crate::{Error, Message};
 
 use super::replay::{Gap, Place, Replay, Start, Told};
-use super::{CONNECT, Change, Dialog, DialogOptions, Event, HANDSHAKE, Lane, SUBSCRIBE, State};
+use super::{CONNECT, Change, Dialog, DialogOptions, Event, HANDSHAKE, SUBSCRIBE, State};
 
 /// What a session does about breaks.
 #[derive(Debug)]
@@ -50,8 +48,8 @@ impl Recovery {
         (ack.is_some() || replay.is_some()).then(|| Box::new(Recovery { ack, replay }))
     }
 
-    /// Writes into the `ext` of what goes out.
-    pub(super) fn outgoing(&self, envelope: &mut Envelope<'_>) {
+    /// Writes into the `ext` of what goes out; `again` says that it subscribes to what the session has already.
+    pub(super) fn outgoing(&self, envelope: &mut Envelope<'_>, again: bool) {
         let (ack, replay) = match envelope.channel {
             HANDSHAKE => {
                 (self.ack.as_ref().map(|_| Value::from(true)), self.replay.as_ref().map(|_| Value::from(true)))
@@ -59,7 +57,7 @@ impl Recovery {
             CONNECT => (self.spoken_ack().map(|ack| Value::from(ack.batch)), None),
             SUBSCRIBE => {
                 let replay = self.replay.as_ref().filter(|replay| replay.is_spoken);
-                (None, replay.map(|replay| replay.positions(envelope.subscription.unwrap_or_default())))
+                (None, replay.map(|replay| replay.positions(envelope.subscription.unwrap_or_default(), again)))
             }
             _ => (None, None),
         };
@@ -74,9 +72,6 @@ impl Recovery {
     pub(super) fn carrier_lost(&mut self) {
         if let Some(ack) = &mut self.ack {
             ack.open = Vec::new();
-        }
-        if let Some(replay) = &mut self.replay {
-            replay.naming = None;
         }
     }
 
@@ -117,8 +112,8 @@ impl Dialog {
     /// As [`Dialog::subscribe`], to one channel or pattern from somewhere else than
     /// [`DialogOptions::replay`] says. Without that it is a plain subscribe.
     pub fn subscribe_from(&mut self, channel: &str, start: Start) -> u64 {
-        if let Some(replay) = self.replay() {
-            replay.begin(channel, start);
+        if let Some(replay) = self.recovery.as_mut().and_then(|recovery| recovery.replay.as_mut()) {
+            replay.begin(channel, start, &self.subscriptions);
         }
         self.ask(Change::Subscribe, &[channel.into()])
     }
@@ -139,8 +134,9 @@ impl Dialog {
             Some(ack) if ack.is_spoken && is_away => {}
             Some(ack) if ack.is_spoken => {
                 ack.open.push((message, told));
-                if ack.open.len() > BATCH_MESSAGES_MAX {
-                    self.lose("the server sends a batch of messages without an end");
+                if ack.open.len() > self.options.batch_messages_max {
+                    // The next attempt would bring the same batch.
+                    self.finish(Error::Overflow(self.options.batch_messages_max));
                 }
             }
             _ => self.pass(message, told),
@@ -149,10 +145,19 @@ impl Dialog {
 
     /// Shows the program a message, unless it has seen it.
     fn pass(&mut self, mut message: Message, told: Option<Told>) {
-        if let (Some(told), Some(replay)) = (told, self.replay()) {
-            let Some((place, gap)) = replay.pass(&message.channel, told) else { return };
-            self.events.extend(gap.map(Event::Gap));
-            message.place = Some(place);
+        let replay = self.recovery.as_mut().and_then(|recovery| recovery.replay.as_mut());
+        match (replay, told) {
+            (Some(replay), Some(told)) => {
+                let mut named = self.naming.iter().flat_map(|naming| &naming.channels);
+                if named.any(|name| replay.brings_again(name, &message.channel)) {
+                    return;
+                }
+                let Some((place, gap)) = replay.pass(&message.channel, told) else { return };
+                self.events.extend(gap.map(Event::Gap));
+                message.place = Some(place);
+            }
+            (Some(replay), None) => replay.heard_bare(&message.channel, &self.subscriptions),
+            (None, _) => {}
         }
         self.events.push_back(Event::Message(message));
     }
@@ -171,67 +176,19 @@ impl Dialog {
                     ack.batch = batch.unwrap_or(ack.batch).max(ack.batch);
                     open.into_iter().filter(|_| is_new).for_each(|(message, told)| self.pass(message, told));
                 }
-                if let (Some(beat), Some(replay)) = (ext.and_then(|ext| ext.replay), self.replay()) {
+                let is_named = self.naming.is_empty();
+                if let (Some(beat), Some(replay)) = (ext.and_then(|ext| ext.replay).filter(|_| is_named), self.replay())
+                {
                     let gaps = replay.heard_beat(beat);
                     self.events.extend(gaps.into_iter().map(Event::Gap));
                 }
             }
             SUBSCRIBE => {
                 let Some(replay) = &mut recovery.replay else { return };
-                if replay.naming.is_some() && replay.naming == message.id() {
-                    replay.naming = None;
-                }
                 let gaps = ext.and_then(|ext| ext.replay).map(|answers| replay.answered(answers));
                 self.events.extend(gaps.into_iter().flatten().map(Event::Gap));
             }
             _ => {}
-        }
-    }
-
-    /// Names all places to the old session over its new carrier, where only that tells the server what is missing.
-    pub(super) fn name_places(&mut self) {
-        let acknowledges = self.acknowledges();
-        let names_them = self.replay().is_some_and(|replay| replay.is_spoken) && !acknowledges;
-        if !names_them || self.subscriptions.is_empty() {
-            return;
-        }
-        let id = self.next_id();
-        let channels = std::mem::take(&mut self.subscriptions);
-        self.send_change(Lane::Connect, id, Change::Subscribe, &channels);
-        self.subscriptions = channels;
-        if let Some(replay) = self.replay() {
-            replay.naming = Some(id);
-        }
-    }
-
-    /// A response begins with its messages. Those that come with the answer to the places were sent because of them.
-    pub(super) fn put_naming_first(&self, messages: &mut [Incoming<'_>]) {
-        let Some(naming) = self.naming() else { return };
-        let answers = |message: &Incoming<'_>| message.channel == SUBSCRIBE && message.id() == Some(naming);
-        if let Some(at) = messages.iter().position(answers) {
-            messages[..=at].rotate_right(1);
-        }
-    }
-
-    /// The id of the subscribe that named all places, if it is not answered yet.
-    pub(super) fn naming(&self) -> Option<u64> {
-        self.recovery.as_ref()?.replay.as_ref()?.naming
-    }
-
-    /// The places that were named are refused: a session that goes on without them would miss something and say nothing.
-    pub(super) fn naming_refused(&mut self, mut message: Incoming<'_>, now: Instant) {
-        if let Some(replay) = self.replay() {
-            replay.naming = None;
-        }
-        let reconnect = message.reconnect();
-        match message.outcome() {
-            Ok(()) => {}
-            Err(error) if reconnect != Some(Reconnect::Handshake) && !error.starts_with("402") => {
-                self.end(SUBSCRIBE, &error)
-            }
-            // The reply to the connect says the same where there is one.
-            Err(_) if matches!(self.state, State::Resuming(_)) => {}
-            Err(_) => self.renew(now),
         }
     }
 
@@ -248,6 +205,3 @@ impl Dialog {
         self.recovery.as_mut()?.replay.as_mut()
     }
 }
-
-/// What a batch may hold: far more than a server's outbox does.
-pub(super) const BATCH_MESSAGES_MAX: usize = 100_000;

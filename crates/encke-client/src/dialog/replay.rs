@@ -55,11 +55,24 @@ pub(super) struct Replay {
     /// Those that begin elsewhere.
     starts: Vec<(Box<str>, Start)>,
     /// By channel.
-    places: Vec<(Box<str>, Place)>,
+    places: Vec<(Box<str>, Known)>,
+    /// Channels that are to begin anew though messages of them come: what was heard may come again, until the server has answered.
+    begun: Vec<Box<str>>,
+    /// Patterns that take in channels without a history.
+    bare: Vec<Box<str>>,
+    /// Whether channels were heard of which there is no place here: what subscriptions bring again would be shown twice.
+    is_partial: bool,
     /// Whether the server of this session can do it.
     pub(super) is_spoken: bool,
-    /// The id of the subscribe that named all places again, until it is answered: what comes before that comes again.
-    pub(super) naming: Option<u64>,
+}
+
+/// How far a session is with a channel.
+#[derive(Debug)]
+struct Known {
+    place: Place,
+    /// The first and the last number of those below that did not come, the last time that some were left out: over long-polling a
+    /// message may overtake those that were sent before it on the other connection.
+    late: Option<(u64, u64)>,
 }
 
 /// What the server says of a message's place.
@@ -97,59 +110,122 @@ struct Beat {
 
 impl Replay {
     pub(super) fn new(start: Start) -> Replay {
-        Replay { start, starts: Vec::new(), places: Vec::new(), is_spoken: false, naming: None }
+        let (starts, places, begun, bare) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Replay { start, starts, places, begun, bare, is_partial: false, is_spoken: false }
     }
 
-    /// Lets a channel or pattern begin there, in place of where all others do.
-    pub(super) fn begin(&mut self, name: &str, start: Start) {
+    /// Lets a channel or pattern begin there, in place of where all others do. The others may bring messages of it already.
+    pub(super) fn begin(&mut self, name: &str, start: Start, others: &[String]) {
         self.starts.retain(|(other, _)| **other != *name);
         self.starts.push((name.into(), start));
-        if let Ok(at) = self.find(name) {
-            self.places.remove(at);
+        if !is_pattern(name) && others.iter().any(|other| covers(other, name)) {
+            self.begun.push(name.into());
         }
+    }
+
+    /// A subscribe was answered: these names begin anew no more.
+    pub(super) fn has_begun(&mut self, names: &[String]) {
+        self.begun.retain(|begun| !names.iter().any(|name| **name == **begun));
     }
 
     /// Forgets what is known only because of this subscription.
     pub(super) fn forget(&mut self, name: &str, others: &[String]) {
         self.starts.retain(|(other, _)| **other != *name);
+        self.bare.retain(|other| **other != *name);
         self.places.retain(|(channel, _)| others.iter().any(|other| covers(other, channel)));
+        self.is_partial &= !others.is_empty();
     }
 
-    /// The member `replay` of the `ext` of a subscribe.
-    pub(super) fn positions(&self, names: &[String]) -> Value {
+    /// The member `replay` of the `ext` of a subscribe, to names that the session has `again` or for the first time.
+    pub(super) fn positions(&self, names: &[String], again: bool) -> Value {
         let mut positions = Map::new();
         for name in names {
-            let own = self.starts.iter().find(|(of, _)| **of == **name).map_or(&self.start, |(_, start)| start);
-            positions.insert(name.clone(), own.to_value());
+            let start = if again { self.start_again(name) } else { self.start_of(name) };
+            positions.insert(name.clone(), start.to_value());
         }
-        for (channel, place) in &self.places {
-            if names.iter().any(|name| covers(name, channel)) {
+        for (channel, Known { place, .. }) in &self.places {
+            let is_wanted = names.iter().any(|name| covers(name, channel)) && !self.begun.contains(channel);
+            if is_wanted && (positions.len() < POSITIONS_MAX || positions.contains_key(&**channel)) {
                 positions.insert(channel.to_string(), json!({"id": place.id, "epoch": place.epoch}));
             }
         }
         positions.into()
     }
 
-    /// Where the session stands in a channel's history.
-    pub(super) fn place(&self, channel: &str) -> Option<&Place> {
-        self.find(channel).ok().map(|at| &self.places[at].1)
+    /// How many positions a subscribe to this name has.
+    pub(super) fn positions_of(&self, name: &str) -> usize {
+        1 + self.places.iter().filter(|(channel, _)| **channel != *name && covers(name, channel)).count()
     }
 
-    /// Whether a subscription goes on from a place.
-    pub(super) fn knows(&self, name: &str) -> bool {
+    /// Where the session stands in a channel's history.
+    pub(super) fn place(&self, channel: &str) -> Option<&Place> {
+        self.find(channel).ok().map(|at| &self.places[at].1.place)
+    }
+
+    /// Whether messages came by this subscription whose places are known.
+    pub(super) fn has_heard(&self, name: &str) -> bool {
         self.places.iter().any(|(channel, _)| covers(name, channel))
     }
 
-    /// A message came that stands there. `None` if the session has it, or will get it once more.
-    pub(super) fn pass(&mut self, channel: &str, told: Told) -> Option<(Place, Option<Gap>)> {
-        if let Some(place) = self.place(channel)
-            && (self.naming.is_some() || (place.epoch == told.epoch && told.id <= place.id))
-        {
-            return None;
+    /// Whether all that a subscription has missed comes, or is told channel by channel, when it is there again. Of a pattern that
+    /// begins with what is new nobody knows what channels there were meanwhile.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        let begins_before = *self.start_again(name) != Start::Now && !self.bare.iter().any(|bare| **bare == *name);
+        self.has_heard(name) && (!is_pattern(name) || begins_before)
+    }
+
+    /// Whether this name, which the session has subscribed to again, brings what comes on the channel before the server's answer
+    /// once more behind it.
+    pub(super) fn brings_again(&self, name: &str, channel: &str) -> bool {
+        covers(name, channel) && (self.place(channel).is_some() || *self.start_again(name) != Start::Now)
+    }
+
+    /// The server does not take all these positions: the next subscribe has fewer. False if there is nothing left to leave out.
+    pub(super) fn give_way(&mut self) -> bool {
+        // At first it may be a pattern of which too many channels are not known here.
+        if std::mem::replace(&mut self.is_partial, true) {
+            let are_there = !self.places.is_empty();
+            self.places.truncate(self.places.len() / 2);
+            return are_there;
         }
-        let gap = told.lost.and_then(|lost| self.gap(channel, &told.epoch, lost));
-        let place = Place { epoch: told.epoch, id: told.id };
-        self.set(channel, Some(place.clone()));
+        true
+    }
+
+    /// A message came on a channel without a history.
+    pub(super) fn heard_bare(&mut self, channel: &str, subscriptions: &[String]) {
+        for name in subscriptions.iter().filter(|name| is_pattern(name) && covers(name, channel)) {
+            if !self.bare.iter().any(|bare| **bare == **name) {
+                self.bare.push(name.as_str().into());
+            }
+        }
+    }
+
+    /// A message came that stands there. `None` if the session has it.
+    pub(super) fn pass(&mut self, channel: &str, told: Told) -> Option<(Place, Option<Gap>)> {
+        let Told { epoch, id, lost } = told;
+        let place = Place { epoch, id };
+        let at = self.find(channel).ok();
+        let known = at.map(|at| &mut self.places[at].1).filter(|known| known.place.epoch == place.epoch);
+        let (mut late, mut is_again) = (None, false);
+        if let Some(known) = known {
+            if id > known.place.id {
+                late = (lost.is_none() && id > known.place.id + 1).then_some((known.place.id + 1, id - 1));
+            } else if let Some((from, to)) = known.late
+                && (from..=to).contains(&id)
+            {
+                known.late = (id < to).then_some((id + 1, to));
+                return Some((place, None));
+            } else {
+                is_again = true;
+            }
+        }
+        if is_again {
+            // Only what begins anew comes again.
+            let begun = self.begun.iter().position(|begun| **begun == *channel)?;
+            self.begun.remove(begun);
+        }
+        let gap = lost.and_then(|lost| self.gap(channel, &place.epoch, lost));
+        self.set(channel, Some(Known { place: place.clone(), late }));
         Some((place, gap))
     }
 
@@ -159,9 +235,20 @@ impl Replay {
         let mut gaps = Vec::new();
         for (channel, Answer { recovered, epoch, from, lost }) in answers {
             let place = epoch.zip(from).map(|(epoch, from)| Place { epoch, id: from.saturating_sub(1) });
+            let known = self.place(&channel);
             // A history that is no more has no place, and all subscriptions without one are told of together.
-            let is_told = place.is_none() && self.place(&channel).is_some();
-            self.set(&channel, place);
+            let is_told = place.is_none() && known.is_some();
+            // Messages may have come before the answer. Only where the server has less than the session it begins before them.
+            let begun = self.begun.iter().position(|begun| **begun == *channel);
+            let is_ahead = known.zip(place.as_ref()).is_some_and(|(known, place)| {
+                known.epoch == place.epoch && known.id >= place.id && (recovered || lost.is_some())
+            });
+            if begun.is_some() || !is_ahead {
+                self.set(&channel, place.map(Known::from));
+            }
+            if let Some(begun) = begun {
+                self.begun.remove(begun);
+            }
             if !recovered && !is_told {
                 gaps.push(Gap { channel, lost: lost.and_then(Lost::range) });
             }
@@ -172,15 +259,12 @@ impl Replay {
     /// A connect reply tells how far the session is, or what is gone.
     pub(super) fn heard_beat(&mut self, raw: &RawValue) -> Vec<Gap> {
         let beats: BTreeMap<String, Beat> = serde_json::from_str(raw.get()).unwrap_or_default();
-        if self.naming.is_some() {
-            return Vec::new();
-        }
         let mut gaps = Vec::new();
         for (channel, Beat { id, epoch, lost }) in beats {
             gaps.extend(lost.and_then(|lost| self.gap(&channel, &epoch, lost)));
             let known = self.place(&channel).filter(|place| place.epoch == epoch).map(|place| place.id);
             if id.is_none() || id > known {
-                self.set(&channel, id.map(|id| Place { epoch, id }));
+                self.set(&channel, id.map(|id| Known::from(Place { epoch, id })));
             }
         }
         gaps
@@ -199,13 +283,24 @@ impl Replay {
         is_news.then(|| Gap { channel: channel.into(), lost: Lost { from: after, ..lost }.range() })
     }
 
-    fn set(&mut self, channel: &str, place: Option<Place>) {
-        match (self.find(channel), place) {
-            (Ok(at), Some(place)) => self.places[at].1 = place,
+    fn set(&mut self, channel: &str, known: Option<Known>) {
+        match (self.find(channel), known) {
+            (Ok(at), Some(known)) => self.places[at].1 = known,
             (Ok(at), None) => drop(self.places.remove(at)),
-            (Err(at), Some(place)) if self.places.len() < PLACES_MAX => self.places.insert(at, (channel.into(), place)),
-            (Err(_), _) => {}
+            (Err(at), Some(known)) if self.places.len() < PLACES_MAX => self.places.insert(at, (channel.into(), known)),
+            (Err(_), Some(_)) => self.is_partial = true,
+            (Err(_), None) => {}
         }
+    }
+
+    /// Where a subscription begins for the first time.
+    fn start_of(&self, name: &str) -> &Start {
+        self.starts.iter().find(|(of, _)| **of == *name).map_or(&self.start, |(_, start)| start)
+    }
+
+    /// Where it begins again with channels of which there is no place here.
+    fn start_again(&self, name: &str) -> &Start {
+        if self.is_partial { &Start::Now } else { self.start_of(name) }
     }
 
     fn find(&self, channel: &str) -> Result<usize, usize> {
@@ -221,6 +316,12 @@ impl Start {
             Start::After { id, epoch: None } => json!(id),
             Start::After { id, epoch } => json!({"id": id, "epoch": epoch}),
         }
+    }
+}
+
+impl From<Place> for Known {
+    fn from(place: Place) -> Known {
+        Known { place, late: None }
     }
 }
 
@@ -249,8 +350,16 @@ fn covers(name: &str, channel: &str) -> bool {
     }
 }
 
-/// How many places a session remembers: as many as a server takes in one subscribe. Channels beyond that begin anew.
-const PLACES_MAX: usize = 1_000;
+fn is_pattern(name: &str) -> bool {
+    name.ends_with('*')
+}
+
+/// How many positions one subscribe may name: as many as Encke takes.
+pub(super) const POSITIONS_MAX: usize = 1_000;
+
+/// How many places a session remembers: as many as one subscribe takes beside the pattern that they belong to. Channels beyond that
+/// begin with what is new after a break, and their patterns are told of as gaps.
+const PLACES_MAX: usize = POSITIONS_MAX - 1;
 
 #[cfg(test)]
 mod tests {
@@ -279,9 +388,10 @@ mod tests {
             replay.pass(&format!("/{number}"), Told { epoch: "e".into(), id: 1, lost: None });
         }
         assert_eq!(replay.places.len(), PLACES_MAX);
+        assert!(replay.is_partial);
         assert!(replay.pass("/0", Told { epoch: "e".into(), id: 1, lost: None }).is_none());
         assert!(
-            replay.pass("/1009", Told { epoch: "e".into(), id: 1, lost: None }).is_some(),
+            replay.pass("/999", Told { epoch: "e".into(), id: 1, lost: None }).is_some(),
             "what is not known comes"
         );
     }

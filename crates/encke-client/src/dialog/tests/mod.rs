@@ -2,6 +2,7 @@
 
 mod breaks;
 mod opening;
+mod places;
 mod recovery;
 mod running;
 
