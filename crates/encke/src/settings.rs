@@ -209,7 +209,7 @@ impl ChannelRule {
     }
 }
 
-/// What happens to a session whose outbox is full.
+/// What happens to a session whose outbox is full. One that acknowledges is always ended: it was promised every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlowConsumer {

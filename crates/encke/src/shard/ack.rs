@@ -46,7 +46,7 @@ struct Kept {
 
 /// On a WebSocket one batch is one frame: clients bound how large that may be (64 KiB with Jetty's). A single message may be
 /// larger.
-const SOCKET_BATCH_BYTES_MAX: usize = 60_000;
+pub(super) const SOCKET_BATCH_BYTES_MAX: usize = 60_000;
 /// Batches up to so many bytes are copied together: cheaper than several pieces for each session, which share the large ones.
 const COPY_BYTES_MAX: usize = 4096;
 /// A client uses one WebSocket at a time; of so many that are closing late ones may still be heard.
@@ -89,6 +89,12 @@ impl Ledger {
             outbox.settle(&kept.messages);
         }
         done
+    }
+
+    /// Lets go of unconfirmed messages that `keep`, given the payload, does not want.
+    pub fn withdraw(&mut self, outbox: &mut Outbox, mut keep: impl FnMut(&[u8]) -> bool) {
+        self.kept.iter_mut().for_each(|kept| outbox.withdraw(&mut kept.messages, &mut keep));
+        self.kept.retain(|kept| kept.messages.messages() > 0);
     }
 
     /// Hands out the batch that was closed last: what is owed, then what waits. Returns how many messages go out again.
@@ -197,3 +203,6 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,11 +35,7 @@ impl Shard {
         let circumstances = Circumstances {
             advice: message.advice,
             may_hold: !self.draining && (socket || batch.len == 1),
-            // While a response is on its way nothing more can be delivered: the connect waits for its fate.
-            queued: match &session.ledger {
-                Some(ledger) => session.urgent || ledger.is_owing(on),
-                None => !socket && session.urgent && session.in_flight.is_none(),
-            },
+            queued: session.has_something_for(on),
         };
         let mut advice = None;
         let mut successful = true;
@@ -178,6 +174,7 @@ impl Shard {
     /// Answers the held connect, with all messages that wait where it is a request.
     pub(super) fn answer_held(&mut self, key: SessionKey, advice: Option<Advice>) {
         let Some(held) = self.take_held(key) else { return };
+        self.prime(key);
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
         let (ext, timestamp) = (self.connect_ext(key, held.timesync), self.timestamp());
         let mut reply = Vec::with_capacity(128);

@@ -238,12 +238,22 @@ impl Shard {
         rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default()
     }
 
+    fn has_no_room(&self, key: SessionKey, frames: &Frames) -> bool {
+        self.sessions.get(key).is_some_and(|session| session.outbox.is_full(1, frames.bytes(), &self.capacity))
+    }
+
     /// The outbox of a session is full: makes room as the channel's policy says, or ends the session.
     fn too_slow(&mut self, key: SessionKey, policy: SlowConsumer, channel: &str, frames: &Frames) {
-        self.spill(key);
+        for all in [false, true] {
+            if self.has_no_room(key, frames) {
+                self.spill(key, all);
+            }
+        }
         let Some(session) = self.sessions.get_mut(key) else { return };
         let dropped = match policy {
             _ if !session.outbox.is_full(1, frames.bytes(), &self.capacity) => 0,
+            // Who acknowledges was promised every message, or to be told.
+            _ if session.ledger.is_some() => 0,
             SlowConsumer::Disconnect => 0,
             SlowConsumer::DropOldest => session.outbox.drop_oldest(frames.bytes(), &self.capacity),
             SlowConsumer::KeepLatest => session.outbox.keep_latest(channel),

@@ -89,6 +89,11 @@ impl Outbox {
         self.bytes + self.lent.1
     }
 
+    /// Bytes that wait, without those in a response.
+    pub fn waiting_bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether so many messages of so many bytes more would pass the capacity.
     pub fn is_full(&self, messages: usize, bytes: usize, capacity: &Capacity) -> bool {
         self.messages() + messages > capacity.messages_max || self.bytes() + bytes > capacity.bytes_max
@@ -267,6 +272,15 @@ impl Outbox {
     /// These messages, which were taken out, have arrived.
     pub fn settle(&mut self, arrived: &InFlight) {
         self.lent = (self.lent.0 - arrived.messages(), self.lent.1 - arrived.bytes());
+    }
+
+    /// Takes messages that `keep`, given the payload, does not want out of those that were taken: they need not come back.
+    pub fn withdraw(&mut self, taken: &mut InFlight, mut keep: impl FnMut(&[u8]) -> bool) {
+        self.settle(taken);
+        let mut waiting = Outbox { runs: std::mem::take(&mut taken.runs), ..Outbox::default() };
+        waiting.filter(|_, payload| keep(payload));
+        taken.runs = waiting.runs;
+        self.lent = (self.lent.0 + taken.messages(), self.lent.1 + taken.bytes());
     }
 
     /// The response with these messages failed: they wait again, before all others.

@@ -174,10 +174,11 @@ impl Shard {
         true
     }
 
-    /// What waits for a session since an earlier subscription and comes out of the ring now must not come twice.
+    /// What waits for a session since an earlier subscription, or may come back from a broken connection, and comes out of the ring now
+    /// must not come twice.
     fn unqueue(&mut self, key: SessionKey, channel: &str, start: &Start) {
-        let Some(session) = self.sessions.get_mut(key).filter(|session| !session.outbox.is_empty()) else { return };
-        session.outbox.filter(|_, payload| {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.withdraw(|payload| {
             let place = ext::place_of(payload).filter(|(name, epoch, _)| name == channel && **epoch == *start.epoch);
             place.is_none_or(|(_, _, id)| id < start.from)
         });
@@ -248,12 +249,13 @@ impl Shard {
     }
 
     /// How far a client is in the history of each channel it subscribes to, and what it has lost: the member `replay` of a
-    /// connect reply's `ext`. Only while nothing waits for it, as it must not be told of what it has not got.
+    /// connect reply's `ext`. How far it is only while nothing waits for it, as it must not be told of what it has not got; and nothing
+    /// at all while a response is on its way, which may come back.
     pub(super) fn heartbeat(&mut self, key: SessionKey) -> Option<String> {
-        let session = self.sessions.get_mut(key)?;
+        let session = self.sessions.get_mut(key).filter(|session| session.in_flight.is_none())?;
         let replay = session.replay.as_mut()?;
         let losses = replay.tell_losses(session.ledger.as_ref().map(|ledger| ledger.next_batch()));
-        let quiet = session.outbox.is_empty() && session.in_flight.is_none();
+        let quiet = session.outbox.is_empty();
         let (count, first) = (session.subscriptions.len(), replay.beat);
         let mut members = Vec::new();
         let mut looked_at = 0;

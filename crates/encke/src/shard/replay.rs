@@ -6,19 +6,22 @@
 //! ```
 //!
 //! For each channel that it is behind with a session has a [`Tail`]. While its cursor has not reached the end, live messages of
-//! the channel are not pushed to it: they are in the ring. Its outbox is filled from the ring whenever it is empty, so a replay of a
-//! million messages takes no more memory than its outbox does, and everybody else's live messages go first. A session that
-//! is too slow for live messages falls back to its cursor in the same way.
+//! the channel are not pushed to it: they are in the ring. Its outbox gets a step out of the ring whenever nothing urgent waits in it,
+//! and before each response, behind what waits: of this channel that has lower numbers. So a replay of a million messages takes no
+//! more memory than its outbox does, a busy channel does not hold it up, and everybody else's live messages go first. A session
+//! that is too slow for live messages falls back to its cursor in the same way.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bayeux::ext::{self, Place};
 
 use super::Shard;
+use super::ack::SOCKET_BATCH_BYTES_MAX;
 use super::effect::SessionKey;
 use super::flush::Wire;
 use super::follow::write_placed;
-use super::history::{Position, Ring, RingKey};
+use super::history::{Histories, Position, Ring, RingKey};
 use super::hub::Heard;
 use super::ids::Id;
 use super::outbox::{Capacity, Kind};
@@ -79,6 +82,15 @@ struct Step {
     messages_max: usize,
     taken_bytes: usize,
     taken_messages: usize,
+}
+
+/// A ring that a full outbox leaves its messages to.
+struct Spilled {
+    position: Position,
+    /// From this number on.
+    from: u64,
+    /// The lowest that it had.
+    first: u64,
 }
 
 /// What a step has found in a ring.
@@ -176,7 +188,7 @@ impl Replay {
     }
 
     /// Whether something is lost of which nothing was told yet.
-    fn has_news(&self) -> bool {
+    pub(super) fn has_news(&self) -> bool {
         let untold = |tail: &Tail| tail.lost.is_some() && !tail.is_told;
         self.tails.iter().any(untold) || self.losses.iter().any(|loss| loss.told.is_none())
     }
@@ -221,27 +233,29 @@ impl Shard {
         self.catch_up_later(key);
     }
 
-    /// The outbox of a session is full: what of it stands in a ring goes, and comes again from there.
-    pub(super) fn spill(&mut self, key: SessionKey) {
+    /// The outbox of a session is full: what of it stands in a ring goes, and comes again from there. With `all` what has left its ring
+    /// meanwhile goes, too: the session is told that it is lost.
+    pub(super) fn spill(&mut self, key: SessionKey, all: bool) {
         let Some(session) = self.sessions.get_mut(key).filter(|session| session.replay.is_some()) else { return };
         let mut outbox = std::mem::take(&mut session.outbox);
         let histories = &self.shared.histories;
-        let mut rings: Vec<(String, Option<Position>)> = Vec::new();
+        let mut rings: HashMap<String, Option<Spilled>> = HashMap::new();
         outbox.filter(|_, payload| {
             let Some((channel, epoch, id)) = ext::place_of(payload) else { return true };
-            if rings.iter().all(|(name, _)| *name != channel) {
-                let ring = histories.find(&channel, id).filter(|ring| *ring.epoch == *epoch);
-                rings.push((channel.to_string(), ring));
+            if !rings.contains_key(&*channel) {
+                rings.insert(channel.to_string(), Spilled::of(histories, &channel, all));
             }
-            let ring = rings.iter().find(|(name, _)| *name == channel).and_then(|(_, ring)| ring.as_ref());
-            ring.is_none_or(|ring| *ring.epoch != *epoch)
+            let ring = rings.get_mut(&*channel).and_then(|ring| ring.as_mut());
+            let Some(ring) = ring.filter(|ring| *ring.position.epoch == *epoch && id >= ring.from) else { return true };
+            ring.first = ring.first.min(id);
+            false
         });
         if let Some(session) = self.sessions.get_mut(key) {
             session.outbox = outbox;
         }
-        for (channel, position) in rings {
-            if let Some(position) = position {
-                self.fall_back(key, &channel, &position, position.first);
+        for (channel, ring) in rings {
+            if let Some(Spilled { position, first, .. }) = ring.filter(|ring| ring.first < u64::MAX) {
+                self.fall_back(key, &channel, &position, first);
             }
         }
     }
@@ -259,7 +273,9 @@ impl Shard {
     /// One step of a session from the list. Who cannot take it now is listed again by what changes that.
     pub(super) fn catch_up(&mut self, key: SessionKey, wire: &mut dyn Wire) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let (ready, holds) = (session.is_reachable() && session.outbox.is_empty(), session.held.is_some());
+        // What is urgent is on its way already; what is lazy waits for company.
+        let idle = session.outbox.is_empty() || !session.urgent;
+        let (ready, holds) = (session.is_reachable() && idle, session.held.is_some());
         let Some(replay) = &mut session.replay else { return };
         replay.listed = false;
         if !ready {
@@ -267,23 +283,31 @@ impl Shard {
         }
         self.refill(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if !session.outbox.is_empty() {
+        if session.urgent && !session.outbox.is_empty() {
             self.flush_session(key, wire);
         } else if holds && session.replay.as_ref().is_some_and(|replay| replay.has_news()) {
             self.answer_held(key, None);
         }
     }
 
-    /// Fills the outbox of a session that gets messages with responses, before one is made.
+    /// Fills the outbox of a session that gets messages with responses, before one is made. Whatever waits already: else a channel that
+    /// has something for each response would keep all others waiting. Not more than goes out with that response.
     pub(super) fn prime(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key).filter(|session| session.replay.is_some()) else { return };
-        let with_responses = session.carrier == Carrier::Requests || session.ledger.is_some();
-        if with_responses && session.in_flight.is_none() && session.outbox.is_empty() {
+        let Some(session) = self.sessions.get(key) else { return };
+        if !session.replay.as_ref().is_some_and(|replay| replay.is_behind()) || session.protocol.is_ending() {
+            return;
+        }
+        let response_bytes_max = match session.carrier {
+            Carrier::Requests => usize::MAX,
+            Carrier::Socket(_) if session.ledger.is_some() => SOCKET_BATCH_BYTES_MAX,
+            Carrier::Socket(_) => return,
+        };
+        if session.in_flight.is_none() && session.outbox.waiting_bytes() < response_bytes_max {
             self.refill(key);
         }
     }
 
-    /// Puts as much out of the rings into an empty outbox as a step may have.
+    /// Puts as much out of the rings into an outbox, behind what waits there, as a step may have.
     fn refill(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(mut replay) = session.replay.take() else { return };
@@ -321,15 +345,25 @@ impl Shard {
     }
 }
 
+impl Spilled {
+    fn of(histories: &Histories, channel: &str, all: bool) -> Option<Spilled> {
+        let position = histories.find(channel, 0)?;
+        let from = if all { 0 } else { histories.with(position.ring, |ring| ring.oldest())? };
+        Some(Spilled { position, from, first: u64::MAX })
+    }
+}
+
 impl Step {
     fn new(session: &Session, capacity: &Capacity) -> Step {
-        let bytes_max = capacity.bytes_max.saturating_sub(session.outbox.bytes());
-        let messages_left = capacity.messages_max.saturating_sub(session.outbox.messages());
+        // Live messages of other channels need room, too.
+        let (messages, bytes) = (session.outbox.messages(), session.outbox.bytes());
+        let left = |max: usize, used: usize| (max - if messages > 0 { max / 4 } else { 0 }).saturating_sub(used);
+        let bytes_max = left(capacity.bytes_max, bytes);
+        let messages_left = left(capacity.messages_max, messages);
         Step {
             own: session.id,
             message_bytes_max: capacity.bytes_max,
             bytes_max,
-            // Live messages of other channels need room, too.
             fair_bytes: STEP_BYTES.min(capacity.bytes_max / 4),
             messages_max: messages_left.min((capacity.messages_max / 4).max(1)),
             taken_bytes: 0,
@@ -419,3 +453,6 @@ impl Found {
 const STEP_BYTES: usize = 48 * 1024;
 /// What telling the place of a message adds to it at most, in bytes, with its frame and a word about what was lost.
 const PLACE_BYTES_MAX: usize = 320;
+
+#[cfg(test)]
+mod tests;

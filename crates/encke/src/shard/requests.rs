@@ -104,10 +104,12 @@ impl Shard {
 
     /// Answers a request whose batch has been worked through.
     pub(super) fn finish(&mut self, batch: Batch, exchange: ExchangeId, transport: &HttpTransport) {
-        // Callback-polling delivers with connects only; long-polling with every response, unless settings say otherwise.
+        // Callback-polling delivers with connects only; long-polling with every response, unless settings say otherwise. Who acknowledges
+        // or replays gets messages with connects only: what comes on two connections at once may overtake, and numbers are not to.
         let anytime = *transport == HttpTransport::LongPolling && !self.settings.connect_deliver_only;
-        let acknowledges = batch.session.is_some_and(|key| self.acknowledges(key));
-        let deliver = batch.connected || (anytime && !batch.handshake && !acknowledges);
+        let session = batch.session.and_then(|key| self.sessions.get(key));
+        let numbered = session.is_some_and(|session| session.ledger.is_some() || session.replay.is_some());
+        let deliver = batch.connected || (anytime && !batch.handshake && !numbered);
         self.respond_with(exchange, transport, batch.session, deliver, &batch.replies, batch.set_browser);
         if batch.farewell
             && let Some(key) = batch.session

@@ -188,6 +188,27 @@ impl Session {
         (pushed || self.held.is_some()) && self.in_flight.is_none()
     }
 
+    /// Whether a connect on this WebSocket, or by a request, has something to bring it.
+    pub fn has_something_for(&self, socket: Option<SocketKey>) -> bool {
+        let has_news = self.replay.as_ref().is_some_and(|replay| replay.has_news());
+        match &self.ledger {
+            Some(ledger) => self.urgent || ledger.is_owing(socket) || has_news,
+            // While a response is on its way nothing more can be delivered: the connect waits for its fate.
+            None => self.in_flight.is_none() && (has_news || (self.urgent && socket.is_none())),
+        }
+    }
+
+    /// Lets go of messages that are not to come, or not again, as `keep` says, given the payload: wherever they wait.
+    pub fn withdraw(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+        self.outbox.filter(|_, payload| keep(payload));
+        if let Some(in_flight) = &mut self.in_flight {
+            self.outbox.withdraw(&mut in_flight.1, &mut keep);
+        }
+        if let Some(ledger) = &mut self.ledger {
+            ledger.withdraw(&mut self.outbox, &mut keep);
+        }
+    }
+
     /// Whether its held connect came as this request.
     pub fn is_held_on(&self, exchange: ExchangeId) -> bool {
         self.held.as_ref().is_some_and(|held| matches!(&held.via, HeldVia::Exchange(on, _) if *on == exchange))

@@ -32,7 +32,7 @@ impl Wire for FakeKernel {
 }
 
 impl Rig {
-    fn new(shards: usize, settings: Settings, application: Box<dyn Application>) -> Rig {
+    pub(super) fn new(shards: usize, settings: Settings, application: Box<dyn Application>) -> Rig {
         Rig::with(Shared::new(shards, application), settings)
     }
 
@@ -74,7 +74,7 @@ impl Rig {
     }
 
     /// The response to a request, if there is one.
-    fn response(&mut self, wanted: ExchangeId) -> Option<String> {
+    pub(super) fn response(&mut self, wanted: ExchangeId) -> Option<String> {
         self.shard.flush(NOW, &mut self.kernel, &mut || false);
         self.shard.take_effects().into_iter().find_map(|effect| match effect {
             Effect::Respond(exchange, response) if exchange == wanted => {
@@ -84,11 +84,11 @@ impl Rig {
         })
     }
 
-    fn publish(&mut self, data: usize) {
+    pub(super) fn publish(&mut self, data: usize) {
         self.shard.mail(NOW, Mail::Publish("/a".into(), data.to_string().into()));
     }
 
-    fn connect(&mut self, client: &str) -> ExchangeId {
+    pub(super) fn connect(&mut self, client: &str) -> ExchangeId {
         self.request(format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#))
     }
 }
@@ -97,7 +97,7 @@ fn rig() -> Rig {
     Rig::new(1, Settings::default(), Box::new(NoApplication))
 }
 
-fn member_of(text: &str, name: &str) -> String {
+pub(super) fn member_of(text: &str, name: &str) -> String {
     let (_, rest) = text.split_once(&format!("\"{name}\":\"")).expect("it has the member");
     rest.split('"').next().unwrap_or_default().to_owned()
 }

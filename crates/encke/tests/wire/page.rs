@@ -3,7 +3,7 @@
 /// The pages, how many tests each names at least, and where these are.
 const PAGES: [(&str, usize); 2] =
     [(include_str!("../../../../docs/bad-input.md"), 90), (include_str!("../../../../docs/delivery.md"), 30)];
-const FILES: [(&str, &str); 23] = [
+const FILES: [(&str, &str); 24] = [
     ("ack", include_str!("ack.rs")),
     ("bayeux_messages", include_str!("bayeux_messages.rs")),
     ("channel_names", include_str!("channel_names.rs")),
@@ -24,6 +24,7 @@ const FILES: [(&str, &str); 23] = [
     ("restarts", include_str!("restarts.rs")),
     ("seeds", include_str!("../../../simulator/tests/seeds.rs")),
     ("sessions", include_str!("sessions.rs")),
+    ("shard_ack", include_str!("../../src/shard/ack/tests.rs")),
     ("slow_consumers", include_str!("slow_consumers.rs")),
     ("transports", include_str!("transports.rs")),
     ("websocket_frames", include_str!("websocket_frames.rs")),
