@@ -3,8 +3,8 @@
 //! A session that asked for it at its handshake gets messages with connect replies only, on every transport. Each such reply
 //! closes a batch and carries its number (`"ext":{"ack":7}`); the next connect says which batch came last. What was in later
 //! ones goes out again, before anything newer. On a WebSocket the messages and the reply are one frame, so a client has
-//! either both or neither and sees nothing twice. What went out on the very WebSocket that a connect comes on will still
-//! arrive there, and is not sent again.
+//! either both or neither and sees nothing twice; how large that may be is bounded, and what has no room is left for the next one. What
+//! went out on the very WebSocket that a connect comes on will still arrive there, and is not sent again.
 //!
 //! ```text
 //!   outbox ── take ──▶ batch 7, kept ──▶ reply, ack 7
@@ -15,6 +15,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use bayeux::ext;
 use smallvec::SmallVec;
@@ -37,26 +38,29 @@ pub struct Ledger {
 /// Messages that may have to be sent again.
 #[derive(Debug)]
 struct Kept {
-    /// The batch they were first in.
-    batch: u64,
+    /// The batches that show, when one of them is confirmed, that these have arrived, the latest last. A range ends where a batch had no
+    /// room for them, and the next begins with the batch that they were in again.
+    batches: SmallVec<[Range<u64>; 1]>,
     /// The WebSockets they went out on, the latest last: an older one may come back with a connect that was long on its way.
     sockets: SmallVec<[SocketKey; 1]>,
     messages: InFlight,
 }
 
-/// On a WebSocket one batch is one frame: clients bound how large that may be (64 KiB with Jetty's). A single message may be
-/// larger.
+/// On a WebSocket one batch is one frame, in bytes, what is sent again and the replies in it: clients bound how large that may be (64 KiB
+/// with Jetty's). A single message may be larger, and goes alone.
 pub(super) const SOCKET_BATCH_BYTES_MAX: usize = 60_000;
 /// Batches up to so many bytes are copied together: cheaper than several pieces for each session, which share the large ones.
 const COPY_BYTES_MAX: usize = 4096;
 /// A client uses one WebSocket at a time; of so many that are closing late ones may still be heard.
 const SOCKETS_MAX: usize = 8;
+/// Of messages that were left out again and again the last few batches are remembered.
+const RANGES_MAX: usize = 4;
 
 impl Ledger {
     /// Of an earlier life of the server: the number of the batch that was closed last, and what of which batch was not confirmed,
     /// oldest first. The WebSockets it went out on are gone.
     pub fn restored(closed: u64, batches: impl Iterator<Item = (u64, InFlight)>) -> Ledger {
-        let kept = batches.map(|(batch, messages)| Kept { batch, sockets: SmallVec::new(), messages });
+        let kept = batches.map(|(batch, messages)| Kept::new(batch, None, messages));
         Ledger { closed, kept: kept.collect() }
     }
 
@@ -65,9 +69,14 @@ impl Ledger {
         self.closed
     }
 
-    /// What was not confirmed, with the number of the batch it was first in; oldest first.
+    /// What was not confirmed, with the number of a batch since which it was in each; oldest first.
     pub fn unconfirmed(&self) -> impl Iterator<Item = (u64, &InFlight)> {
-        self.kept.iter().map(|kept| (kept.batch, &kept.messages))
+        self.kept.iter().map_while(|kept| Some((kept.in_since()?, &kept.messages)))
+    }
+
+    /// What was not confirmed either and is newer than that: the last batch had no room for it.
+    pub fn left_out(&self) -> impl Iterator<Item = &InFlight> {
+        self.kept.iter().skip_while(|kept| kept.in_since().is_some()).map(|kept| &kept.messages)
     }
 
     /// Whether something has to be sent again to a client that connects on this WebSocket, or by a request.
@@ -83,8 +92,8 @@ impl Ledger {
     /// The client has received this batch and all before it. Returns how many messages are done with.
     fn confirm(&mut self, batch: i64, outbox: &mut Outbox) -> usize {
         let mut done = 0;
-        while let Some(kept) = self.kept.pop_front_if(|kept| i64::try_from(kept.batch).is_ok_and(|kept| kept <= batch))
-        {
+        let Ok(batch) = u64::try_from(batch) else { return 0 };
+        while let Some(kept) = self.kept.pop_front_if(|kept| kept.batches.iter().any(|range| range.contains(&batch))) {
             done += kept.messages.messages();
             outbox.settle(&kept.messages);
         }
@@ -97,26 +106,81 @@ impl Ledger {
         self.kept.retain(|kept| kept.messages.messages() > 0);
     }
 
-    /// Hands out the batch that was closed last: what is owed, then what waits. Returns how many messages go out again.
-    fn send(&mut self, outbox: &mut Outbox, socket: Option<SocketKey>, mut send: impl FnMut(&InFlight)) -> usize {
-        let bytes_max = if socket.is_some() { SOCKET_BATCH_BYTES_MAX } else { usize::MAX };
-        let (mut again, mut bytes) = (0, 0);
-        for kept in self.kept.iter_mut().filter(|kept| !kept.arrives_on(socket)) {
+    /// Hands out the batch that was closed last: what is owed, then what waits, up to so many bytes, but at least one message. Returns how
+    /// many messages go out again.
+    fn send(
+        &mut self,
+        outbox: &mut Outbox,
+        socket: Option<SocketKey>,
+        bytes_max: usize,
+        mut send: impl FnMut(&InFlight),
+    ) -> usize {
+        let batch = self.closed;
+        let (mut again, mut left) = (0, bytes_max);
+        let mut at = 0;
+        while let Some(kept) = self.kept.get_mut(at) {
+            at += 1;
+            if kept.arrives_on(socket) {
+                kept.is_in(batch);
+                continue;
+            }
+            let fits = kept.messages.take_oldest(left, again == 0);
+            let rest = std::mem::replace(&mut kept.messages, fits);
+            left = if rest.messages() > 0 { 0 } else { left.saturating_sub(kept.messages.bytes()) };
+            if kept.messages.messages() == 0 {
+                kept.messages = rest;
+                kept.is_left_out_of(batch);
+                continue;
+            }
+            let behind = (rest.messages() > 0).then(|| kept.with(rest));
             send(&kept.messages);
+            kept.is_in(batch);
             kept.went_out_on(socket);
             again += kept.messages.messages();
-            bytes += kept.messages.bytes();
+            if let Some(behind) = behind {
+                self.kept.insert(at, behind);
+            }
         }
-        if bytes < bytes_max && !outbox.is_empty() {
-            let messages = outbox.take_oldest(bytes_max - bytes);
+        let messages = outbox.take_oldest(left, again == 0);
+        if messages.messages() > 0 {
             send(&messages);
-            self.kept.push_back(Kept { batch: self.closed, sockets: socket.into_iter().collect(), messages });
+            self.kept.push_back(Kept::new(batch, socket, messages));
         }
         again
     }
 }
 
 impl Kept {
+    fn new(batch: u64, socket: Option<SocketKey>, messages: InFlight) -> Kept {
+        let batches = std::iter::once(batch..u64::MAX).collect();
+        Kept { batches, sockets: socket.into_iter().collect(), messages }
+    }
+
+    /// Others that were in the same batches.
+    fn with(&self, messages: InFlight) -> Kept {
+        Kept { batches: self.batches.clone(), sockets: self.sockets.clone(), messages }
+    }
+
+    /// Since which batch they were in each; None if the last one had no room for them.
+    fn in_since(&self) -> Option<u64> {
+        self.batches.last().filter(|range| range.end == u64::MAX).map(|range| range.start)
+    }
+
+    fn is_in(&mut self, batch: u64) {
+        if self.in_since().is_none() {
+            if self.batches.len() == RANGES_MAX {
+                self.batches.remove(0);
+            }
+            self.batches.push(batch..u64::MAX);
+        }
+    }
+
+    fn is_left_out_of(&mut self, batch: u64) {
+        if let Some(range) = self.batches.last_mut().filter(|range| range.end == u64::MAX) {
+            range.end = batch;
+        }
+    }
+
     /// Whether its messages come, without being sent again, before anything that is written to this WebSocket now.
     fn arrives_on(&self, socket: Option<SocketKey>) -> bool {
         socket.is_some_and(|socket| self.sockets.contains(&socket))
@@ -158,13 +222,14 @@ impl Shard {
 
     /// Writes the messages of the batch that was closed last into a response.
     pub(super) fn write_batch(&mut self, key: SessionKey, body: &mut Vec<u8>) {
-        self.send_messages(key, None, |messages| messages.write(body));
+        self.send_messages(key, None, usize::MAX, |messages| messages.write(body));
     }
 
     /// Sends the batch that was closed last as one frame, with the replies behind its messages.
     pub(super) fn send_batch(&mut self, key: SessionKey, socket: SocketKey, replies: &[u8]) {
         let mut parts = Vec::new();
-        self.send_messages(key, Some(socket), |messages| messages.join(&mut parts));
+        let bytes_max = SOCKET_BATCH_BYTES_MAX.saturating_sub(replies.len());
+        self.send_messages(key, Some(socket), bytes_max, |messages| messages.join(&mut parts));
         let bytes = parts.iter().map(Frames::bytes).sum::<usize>() + replies.len() + 2;
         if bytes <= COPY_BYTES_MAX {
             let frames = self.own.frame(Opcode::Text, bytes, |out| {
@@ -183,16 +248,22 @@ impl Shard {
             out.extend_from_slice(replies);
             out.push(b']');
         });
-        // Bounded when they came into the outbox.
+        // The messages count against the outbox until they are confirmed.
         for part in [&head].into_iter().chain(&parts).chain([&tail]) {
             self.push_frames(socket, part, Kind::Replies);
         }
     }
 
-    fn send_messages(&mut self, key: SessionKey, socket: Option<SocketKey>, send: impl FnMut(&InFlight)) {
+    fn send_messages(
+        &mut self,
+        key: SessionKey,
+        socket: Option<SocketKey>,
+        bytes_max: usize,
+        send: impl FnMut(&InFlight),
+    ) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(ledger) = &mut session.ledger else { return };
-        let again = ledger.send(&mut session.outbox, socket, send);
+        let again = ledger.send(&mut session.outbox, socket, bytes_max, send);
         if again > 0 {
             tracing::debug!(session = ?session.id, messages = again, "sent again: not acknowledged");
             self.metrics.resent.add(again);

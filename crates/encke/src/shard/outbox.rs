@@ -233,30 +233,12 @@ impl Outbox {
     }
 
     /// Takes the oldest messages out, as [`Outbox::take_messages`] does: not more than `bytes_max` of frames, but at least
-    /// one message if there is any. Only of an outbox without replies, of which nothing is written.
-    pub fn take_oldest(&mut self, bytes_max: usize) -> InFlight {
+    /// one message if `at_least_one`. Only of an outbox without replies, of which nothing is written.
+    pub fn take_oldest(&mut self, bytes_max: usize, at_least_one: bool) -> InFlight {
         if self.bytes <= bytes_max {
             return self.take_messages();
         }
-        let (mut runs, mut left) = (VecDeque::new(), bytes_max);
-        while let Some(mut run) = self.runs.pop_front() {
-            if run.frames.bytes() > left {
-                let (cut, _, count) = whole_frames(&run.frames, left as u32);
-                let (cut, count) = if count == 0 && runs.is_empty() { first_frame(&run.frames) } else { (cut, count) };
-                let mut head = run.clone();
-                (head.frames.end, head.messages) = (cut, count);
-                (run.frames.start, run.messages) = (cut, run.messages - count);
-                if count > 0 {
-                    runs.push_back(head);
-                }
-                if run.messages > 0 {
-                    self.runs.push_front(run);
-                }
-                break;
-            }
-            left -= run.frames.bytes();
-            runs.push_back(run);
-        }
+        let runs = take_oldest(&mut self.runs, bytes_max, at_least_one);
         self.lend(runs)
     }
 
@@ -372,6 +354,11 @@ impl InFlight {
         self.runs.iter().map(|run| run.frames.bytes()).sum()
     }
 
+    /// Takes the oldest out: not more than `bytes_max` of frames, but at least one message if `at_least_one`.
+    pub fn take_oldest(&mut self, bytes_max: usize, at_least_one: bool) -> InFlight {
+        InFlight { runs: take_oldest(&mut self.runs, bytes_max, at_least_one) }
+    }
+
     /// Appends them as elements of a JSON array, each with a comma behind it: bytes that are shared, not copied.
     pub fn join(&self, parts: &mut Vec<Frames>) {
         parts.extend(self.runs.iter().map(|run| run.frames.joined()));
@@ -395,6 +382,31 @@ impl InFlight {
             }
         }
     }
+}
+
+/// Takes the first of these runs of messages out.
+fn take_oldest(runs: &mut VecDeque<Run>, bytes_max: usize, at_least_one: bool) -> VecDeque<Run> {
+    let (mut oldest, mut left) = (VecDeque::new(), bytes_max);
+    while let Some(mut run) = runs.pop_front() {
+        if run.frames.bytes() > left {
+            let (cut, _, count) = whole_frames(&run.frames, left as u32);
+            let is_first = at_least_one && count == 0 && oldest.is_empty();
+            let (cut, count) = if is_first { first_frame(&run.frames) } else { (cut, count) };
+            let mut head = run.clone();
+            (head.frames.end, head.messages) = (cut, count);
+            (run.frames.start, run.messages) = (cut, run.messages - count);
+            if count > 0 {
+                oldest.push_back(head);
+            }
+            if run.messages > 0 {
+                runs.push_front(run);
+            }
+            break;
+        }
+        left -= run.frames.bytes();
+        oldest.push_back(run);
+    }
+    oldest
 }
 
 /// Where the first frame ends, and that it is one.

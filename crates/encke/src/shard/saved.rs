@@ -85,7 +85,7 @@ pub struct SavedLedger {
 /// Messages that were not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedBatch {
-    /// The number of the batch they were first in.
+    /// The number of a batch since which they were in each.
     pub number: u64,
     /// The messages.
     pub messages: Vec<Span>,
@@ -215,6 +215,8 @@ impl Shard {
 
     fn save_session(&self, session: &Session, pile: &mut Pile) -> SavedSession {
         let Wishes { interval_ms, max_interval_ms } = session.protocol.wishes();
+        let left_out =
+            session.ledger.iter().flat_map(|ledger| ledger.left_out()).flat_map(|messages| messages.ranges());
         let ack = session.ledger.as_ref().map(|ledger| SavedLedger {
             closed: ledger.closed(),
             batches: ledger
@@ -234,7 +236,7 @@ impl Shard {
             max_interval_ms,
             subscriptions: session.subscriptions.iter().map(|s| self.hub.name(s.channel).into()).collect(),
             ack,
-            waiting: pile.add(session.outbox.message_ranges()),
+            waiting: pile.add(left_out.chain(session.outbox.message_ranges())),
             replay: session.replay.as_ref().map(|replay| replay.save()),
         }
     }

@@ -2,6 +2,7 @@ use super::*;
 use crate::NoApplication;
 use crate::settings::{ChannelRule, Settings, SlowConsumer};
 use crate::shard::effect::Mail;
+use crate::shard::ids::Id;
 use crate::shard::tests::{NOW, Rig, member_of};
 
 /// A session that acknowledges, on a WebSocket, and subscribes to `/a`.
@@ -36,4 +37,99 @@ fn a_session_that_acknowledges_ends_where_the_policy_would_drop_messages_of_othe
         assert_eq!(rig.shard.sessions(), 0, "{slow_consumer:?}");
         assert_eq!((rig.shard.metrics().slow_dropped.get(), rig.shard.metrics().slow_disconnected.get()), (0, 1));
     }
+}
+
+/// What a connect that has got this batch brings at once on a WebSocket: the numbers of the messages, and that of the batch. Its frame
+/// is one that clients take.
+fn connect(rig: &mut Rig, socket: SocketKey, client: &str, acknowledged: u64) -> (Vec<u64>, u64) {
+    let ext = format!(r#""advice":{{"timeout":0}},"ext":{{"ack":{acknowledged}}}"#);
+    let text = format!(r#"{{"channel":"/meta/connect","clientId":"{client}",{ext}}}"#);
+    rig.shard.socket_text(NOW, socket, &text);
+    let frame = rig.flushed(socket);
+    assert!(frame.len() <= 64 * 1024, "{} bytes", frame.len());
+    read(&frame)
+}
+
+/// The same over HTTP, where a response may be large.
+fn poll(rig: &mut Rig, client: &str, acknowledged: u64) -> (Vec<u64>, u64) {
+    let ext = format!(r#""advice":{{"timeout":0}},"ext":{{"ack":{acknowledged}}}"#);
+    let exchange = rig.request(format!(r#"{{"channel":"/meta/connect","clientId":"{client}",{ext}}}"#));
+    read(&rig.response(exchange).expect("a response"))
+}
+
+fn read(text: &str) -> (Vec<u64>, u64) {
+    let number = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("one");
+    let numbers = text.match_indices("{\"n\":").map(|(at, _)| number(&text[at + 5..])).collect();
+    let (_, batch) = text.split_once("\"ack\":").expect("a batch");
+    (numbers, number(batch))
+}
+
+#[test]
+fn what_comes_again_on_a_websocket_comes_in_frames_that_clients_can_take() {
+    let (mut rig, first, client) = acknowledging(Settings::default());
+    let (_, got) = connect(&mut rig, first, &client, 0);
+    publish(&mut rig, 50, 1_100);
+    let (lost, _) = connect(&mut rig, first, &client, got);
+    assert_eq!(lost, (0..50).collect::<Vec<_>>());
+    publish(&mut rig, 1, 12_000);
+    let second = rig.shard.socket_opened(NOW, None);
+    let (again, got) = connect(&mut rig, second, &client, got);
+    assert_eq!(again, lost);
+    let (rest, _) = connect(&mut rig, second, &client, got);
+    assert_eq!(rest, [0]);
+}
+
+#[test]
+fn a_long_response_that_was_lost_comes_again_on_a_websocket_in_pieces_once_and_in_order() {
+    let (mut rig, socket, client) = acknowledging(Settings::default());
+    rig.shard.socket_closed(NOW, socket);
+    let (_, mut got) = poll(&mut rig, &client, 0);
+    publish(&mut rig, 300, 1_000);
+    assert_eq!(poll(&mut rig, &client, got).0.len(), 300);
+    publish(&mut rig, 1, 1);
+    let mut socket = rig.shard.socket_opened(NOW, None);
+    let mut heard = Vec::new();
+    for round in 0..12 {
+        let (numbers, batch) = connect(&mut rig, socket, &client, got);
+        if round % 3 == 1 {
+            // This one never arrives.
+            socket = rig.shard.socket_opened(NOW, None);
+            continue;
+        }
+        heard.extend(numbers);
+        got = batch;
+    }
+    assert_eq!(heard, (0..300).chain([0]).collect::<Vec<_>>());
+    let id = Id::parse(&client).expect("an id");
+    assert_eq!(rig.shard.waiting(&id), Some((0, 0)));
+}
+
+#[test]
+fn a_batch_confirms_what_it_held_though_a_later_one_had_no_room_for_it() {
+    let (mut rig, socket, client) = acknowledging(Settings::default());
+    rig.shard.socket_closed(NOW, socket);
+    let (_, got) = poll(&mut rig, &client, 0);
+    publish(&mut rig, 300, 1_000);
+    let (all, polled) = poll(&mut rig, &client, got);
+    // An older connect was long on its way: what it is answered goes nowhere.
+    let other = rig.shard.socket_opened(NOW, None);
+    let (some, late) = connect(&mut rig, other, &client, got);
+    assert!(some.len() < all.len() && late > polled);
+    assert_eq!(poll(&mut rig, &client, polled).0, [0; 0], "the client had all of it");
+}
+
+#[test]
+fn what_a_batch_had_no_room_for_outlives_a_restart_unconfirmed() {
+    let (mut rig, socket, client) = acknowledging(Settings::default());
+    rig.shard.socket_closed(NOW, socket);
+    let (_, got) = poll(&mut rig, &client, 0);
+    publish(&mut rig, 300, 1_000);
+    poll(&mut rig, &client, got);
+    let socket = rig.shard.socket_opened(NOW, None);
+    let (some, got) = connect(&mut rig, socket, &client, got);
+    let saved = rig.shard.save(NOW);
+    let mut next = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    next.shard.restore(NOW, &saved);
+    let (rest, _) = poll(&mut next, &client, got);
+    assert_eq!(some.into_iter().chain(rest).collect::<Vec<_>>(), (0..300).collect::<Vec<_>>());
 }

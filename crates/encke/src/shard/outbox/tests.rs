@@ -66,14 +66,14 @@ fn what_a_failed_response_carried_waits_again_in_order() {
 #[test]
 fn the_oldest_are_taken_up_to_a_limit_and_at_least_one() {
     let (_arena, mut outbox, even) = filled(5);
-    let two = outbox.take_oldest(2 * even + 5);
+    let two = outbox.take_oldest(2 * even + 5, true);
     assert_eq!((two.messages(), outbox.messages(), outbox.runs()), (2, 5, 1));
-    let one = outbox.take_oldest(1);
+    let one = outbox.take_oldest(1, true);
     assert_eq!((one.messages(), waiting(&mut outbox).len()), (1, 2));
     outbox.settle(&two);
     assert_eq!(outbox.messages(), 3);
     outbox.settle(&one);
-    assert_eq!((outbox.messages(), outbox.take_oldest(usize::MAX).messages()), (2, 2));
+    assert_eq!((outbox.messages(), outbox.take_oldest(usize::MAX, true).messages()), (2, 2));
 }
 
 #[test]
