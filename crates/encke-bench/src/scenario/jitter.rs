@@ -83,7 +83,7 @@ fn judge(trial: &mut Trial, outcome: &Outcome) {
         figure("connections cut", breaks.cut as f64, ""),
         figure("sessions resumed", breaks.resumed as f64, ""),
         figure("sessions begun anew", breaks.renewed as f64, ""),
-        figure("gaps told by the server", breaks.gaps as f64, ""),
+        figure("gaps told", breaks.gaps as f64, ""),
     ];
     if breaks.cut == 0 {
         trial.holds = false;

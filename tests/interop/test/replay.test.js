@@ -1,0 +1,104 @@
+// The replay extension of docs/clients, with the official client: a page that copies it loses nothing and gets nothing twice.
+
+import assert from "node:assert/strict";
+import {mkdtemp, rm} from "node:fs/promises";
+import {tmpdir} from "node:os";
+import {join} from "node:path";
+import {test} from "node:test";
+
+import {AckExtension} from "cometd/AckExtension.js";
+import {LongPollingTransport, WebSocketTransport} from "cometd";
+import {adapt} from "cometd-nodejs-client";
+
+import {ReplayExtension} from "../../../docs/clients/replay-extension.js";
+import {Inbox, connect, disconnect, newClient} from "../src/client.js";
+import {IS_COMETD, Server} from "../src/server.js";
+
+adapt();
+
+const TRANSPORTS = {websocket: WebSocketTransport, "long-polling": LongPollingTransport};
+const channels = rule => JSON.stringify([{pattern: "/kept/**", ...rule}]);
+
+for (const transport of Object.keys(TRANSPORTS)) {
+    testWith(`over ${transport} a page goes on where it was after the server was killed`, {history_messages: 100}, true,
+        async server => {
+            const page = await open(server, transport, {"/kept/news": -2});
+            await publish(server, 1, 2);
+            assert.deepEqual(await page.numbers(2), [1, 2]);
+            await server.control("kill");
+            await server.start();
+            await publish(server, 3, 4);
+            assert.deepEqual(await page.numbers(2), [3, 4]);
+            await page.inbox.staysEmpty();
+            await disconnect(page.client);
+            await publish(server, 5);
+            const places = JSON.parse(JSON.stringify(page.places));
+            const next = await open(server, transport, places);
+            assert.deepEqual(await next.numbers(1), [5]);
+            await next.inbox.staysEmpty();
+            assert.deepEqual([...page.lost, ...next.lost], []);
+            await disconnect(next.client);
+        });
+
+    testWith(`over ${transport} a page is told what is gone`, {history_messages: 3}, false, async server => {
+        const page = await open(server, transport, {"/kept/news": -1});
+        await publish(server, 1);
+        assert.deepEqual(await page.numbers(1), [1]);
+        await disconnect(page.client);
+        const {id} = page.places["/kept/news"];
+        await publish(server, 2, 3, 4, 5, 6);
+        const next = await open(server, transport, page.places);
+        assert.deepEqual(await next.numbers(3), [4, 5, 6]);
+        assert.deepEqual(next.lost, [["/kept/news", {from: id + 1, to: id + 2}]]);
+        // The history itself.
+        await server.control("kill");
+        await server.start();
+        await publish(server, 7);
+        assert.deepEqual(await next.numbers(1), [7]);
+        assert.deepEqual(next.lost.slice(1), [["/kept/news", null]]);
+        await disconnect(next.client);
+    });
+}
+
+function testWith(name, rule, isDurable, run) {
+    test(name, {skip: IS_COMETD}, async context => {
+        const data = isDurable ? {data: await mkdtemp(join(tmpdir(), "encke-interop-"))} : {};
+        const server = new Server({...data, channels: channels(rule)});
+        context.after(async () => {
+            await server.dispose();
+            await (isDurable && rm(data.data, {recursive: true}));
+        });
+        await server.start();
+        await run(server);
+    });
+}
+
+/** A page that subscribes in each of its sessions. */
+async function open(server, transport, places) {
+    const client = newClient(server.origin + "/cometd", transport, new TRANSPORTS[transport]());
+    const [inbox, lost] = [new Inbox(), []];
+    client.registerExtension("ack", new AckExtension());
+    client.registerExtension("replay", new ReplayExtension(places, (channel, range) => lost.push([channel, range])));
+    const subscribed = new Promise(resolve => client.addListener("/meta/subscribe", resolve));
+    client.addListener("/meta/handshake", ({successful}) => {
+        if (successful) {
+            client.subscribe("/kept/news", message => inbox.push(message));
+        }
+    });
+    await connect(client);
+    await subscribed;
+    const numbers = async count => {
+        const heard = [];
+        while (heard.length < count) {
+            heard.push((await inbox.next()).data.payload);
+        }
+        return heard;
+    };
+    return {client, inbox, lost, places, numbers};
+}
+
+async function publish(server, ...numbers) {
+    for (const number of numbers) {
+        assert.equal(await server.control("publish", "/kept/news", String(number)), "ok");
+    }
+}
