@@ -65,6 +65,11 @@ impl Shard {
 
     /// Hands the publications at hand to their subscribers. Whatever looks at outboxes or changes subscriptions does this first.
     pub(super) fn spread(&mut self) {
+        self.spread_burst();
+        self.execute_wills();
+    }
+
+    pub(super) fn spread_burst(&mut self) {
         let Some((frames, messages)) = self.burst.finish() else { return };
         let burst = std::mem::take(&mut self.burst);
         let limits = self.limits.clone();

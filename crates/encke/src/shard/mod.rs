@@ -142,8 +142,9 @@ pub struct Shard {
     /// Sessions that may go on to catch up, each once: when nothing else is to be written.
     catching_up: VecDeque<SessionKey>,
     effects: Vec<Effect>,
-    /// What is to be done after the end of sessions; the first is being done.
+    /// What is to be done after the end of sessions.
     wills: VecDeque<Actions>,
+    executing_wills: bool,
     publications: u64,
     pushes: u64,
     recorded_bytes: u64,
@@ -198,6 +199,7 @@ impl Shard {
             catching_up: VecDeque::new(),
             effects: Vec::new(),
             wills: VecDeque::new(),
+            executing_wills: false,
             publications: 0,
             pushes: 0,
             recorded_bytes: 0,
@@ -283,7 +285,8 @@ impl Shard {
 
     /// Whether nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
-        self.dirty.is_empty() && self.effects.is_empty() && self.burst.is_empty() && self.catching_up.is_empty()
+        let at_hand = !self.burst.is_empty() || !self.wills.is_empty();
+        !at_hand && self.dirty.is_empty() && self.effects.is_empty() && self.catching_up.is_empty()
     }
 
     /// Whether sessions wait to be given more out of histories by [`Shard::flush`], when it has nothing else to do.
@@ -401,20 +404,23 @@ impl Shard {
         }
         let mut actions = Actions::default();
         self.shared.application.ended(session.id.as_str(), &mut actions);
-        self.execute_will(actions);
+        // Not now: publications may be on their way through outboxes, and what comes after this end comes after them.
+        self.wills.push_back(actions);
     }
 
-    /// Runs what is to be done after the end of a session. That may end others, whose wills wait their turn: nested, they
+    /// Does what is to be done after the end of sessions. That may end others, whose wills wait their turn: nested, they
     /// would take the stack of as many sessions as are too slow for each other's farewells.
-    fn execute_will(&mut self, actions: Actions) {
-        self.wills.push_back(actions);
-        if self.wills.len() > 1 {
+    fn execute_wills(&mut self) {
+        if self.wills.is_empty() || std::mem::replace(&mut self.executing_wills, true) {
             return;
         }
-        while let Some(actions) = self.wills.front_mut().map(std::mem::take) {
-            self.act(actions, None);
-            self.wills.pop_front();
+        while !self.wills.is_empty() {
+            while let Some(actions) = self.wills.pop_front() {
+                self.act(actions, None);
+            }
+            self.spread_burst();
         }
+        self.executing_wills = false;
     }
 
     fn update_gauges(&self) {

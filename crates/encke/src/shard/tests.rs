@@ -271,12 +271,14 @@ fn a_socket_with_bytes_left_to_write_is_shut_instead_of_moved() {
     assert!(matches!(rig.shard.take_effects()[..], [Effect::Close(closed)] if closed == key));
 }
 
-/// Tells everybody of each end, as chats do.
-struct Mourner;
+/// Tells everybody of each end, as chats do, on these channels.
+struct Mourner(&'static [&'static str]);
 
 impl Application for Mourner {
     fn ended(&self, _session: &str, actions: &mut Actions) {
-        actions.publish("/a", "\"gone\"");
+        for channel in self.0 {
+            actions.publish(channel, "\"gone\"");
+        }
     }
 
     fn service(&self, _message: &Service<'_>, _actions: &mut Actions) {}
@@ -285,13 +287,40 @@ impl Application for Mourner {
 #[test]
 fn sessions_that_are_too_slow_for_each_others_obituaries_do_not_pile_up_on_the_stack() {
     let settings = Settings { outbox_messages_max: 1, ..Settings::default() };
-    let mut rig = Rig::new(1, settings, Box::new(Mourner));
+    let mut rig = Rig::new(1, settings, Box::new(Mourner(&["/a"])));
     for _ in 0..20_000 {
         rig.socket();
     }
     rig.publish(1);
     rig.publish(2);
     assert_eq!(rig.shard.sessions(), 0);
+}
+
+#[test]
+fn what_is_published_at_the_end_of_a_slow_consumer_arrives_after_what_it_was_too_slow_for() {
+    let settings = Settings { outbox_messages_max: 2, ..Settings::default() };
+    let mut rig = Rig::new(2, settings, Box::new(Mourner(&["/a", "/b", "/a"])));
+    let (socket, client) = rig.socket();
+    let witness = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, witness, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
+    let other = member_of(&rig.flushed(witness), "clientId");
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{other}","subscription":"/b"}}"#);
+    rig.shard.socket_text(NOW, witness, &text);
+    rig.flushed(witness);
+    rig.shard.shared.interest.add("/a", 1);
+    (1..=3).for_each(|data| rig.publish(data));
+    assert!(rig.shard.waiting(&Id::parse(&client).expect("an id")).is_none() && rig.flushed(socket).is_empty());
+    let text = rig.flushed(witness);
+    assert!(text.contains(r#""data":"gone""#), "{text:?}");
+    let mut told = String::new();
+    for effect in rig.shard.take_effects() {
+        if let Effect::Mail(1, Mail::Publication(publication)) = effect {
+            told += &String::from_utf8_lossy(&publication.frames);
+        }
+    }
+    let places: Vec<_> = ["1", "2", "3", "\"gone\""].map(|data| told.find(&format!("\"data\":{data}}}"))).into();
+    assert!(places.is_sorted() && places.iter().all(Option::is_some), "{told:?}");
+    assert_eq!(told.matches("gone").count(), 2);
 }
 
 #[test]
