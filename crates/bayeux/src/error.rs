@@ -60,6 +60,8 @@ pub enum BayeuxError {
     SubscriptionNamesMax,
     /// A subscribe names positions of more channels, or replays more channels, than allowed.
     ReplayChannelsMax,
+    /// The replies to the messages before it in its batch are as long as allowed.
+    RepliesTooLong,
     /// The session has as many subscriptions as allowed.
     SubscriptionsMax,
     /// The server has as many sessions as allowed.
@@ -99,6 +101,7 @@ impl BayeuxError {
             BayeuxError::CustomFieldsMax => "413::custom_fields_max",
             BayeuxError::SubscriptionNamesMax => "413::subscription_names_max",
             BayeuxError::ReplayChannelsMax => "413::replay_channels_max",
+            BayeuxError::RepliesTooLong => "413::replies_too_long",
             BayeuxError::SubscriptionsMax => "413::subscriptions_max",
             BayeuxError::SessionsMax => "413::sessions_max",
             BayeuxError::ChannelsMax => "413::channels_max",

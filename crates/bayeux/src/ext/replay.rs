@@ -5,7 +5,10 @@
 //! `"data":{"event":{"replayId":7},…}`, and the same in `ext.replay` with the epoch.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
+use crate::channel::ChannelName;
 use crate::error::BayeuxError;
 use crate::json::{decode_string, member, members};
 
@@ -29,7 +32,7 @@ pub enum Position<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Positions<'a> {
     lone: Option<Position<'a>>,
-    named: Vec<(Cow<'a, str>, Position<'a>)>,
+    named: BTreeMap<Cow<'a, str>, Position<'a>>,
 }
 
 /// Where a message stands in the history of its channel.
@@ -65,12 +68,12 @@ impl<'a> Positions<'a> {
             positions.lone = Some(position(raw).ok_or(BayeuxError::ReplayInvalid)?);
             return Ok(positions);
         }
-        for (name, raw) in members(raw) {
-            if positions.named.len() == max {
+        for (at, (name, raw)) in members(raw).enumerate() {
+            if at == max {
                 return Err(BayeuxError::ReplayChannelsMax);
             }
             let name = name.decode().ok_or(BayeuxError::ReplayInvalid)?;
-            positions.named.push((name, position(raw).ok_or(BayeuxError::ReplayInvalid)?));
+            positions.named.insert(name, position(raw).ok_or(BayeuxError::ReplayInvalid)?);
         }
         Ok(positions)
     }
@@ -82,12 +85,14 @@ impl<'a> Positions<'a> {
 
     /// The position that stands by this name; of several the last.
     pub fn named(&self, name: &str) -> Option<&Position<'a>> {
-        self.named.iter().rev().find(|(of, _)| of == name).map(|(_, position)| position)
+        self.named.get(name)
     }
 
-    /// The names that positions stand by.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.named.iter().map(|(name, _)| name.as_ref())
+    /// The names that positions stand by and that may be those of channels which this pattern matches: all that do are among them.
+    pub fn below(&self, pattern: ChannelName<'_>) -> impl Iterator<Item = &str> {
+        let parent = pattern.as_str().trim_end_matches('*').to_owned();
+        let from_there = self.named.range::<str, _>((Bound::Included(&*parent), Bound::Unbounded));
+        from_there.map(|(name, _)| name.as_ref()).take_while(move |name| name.starts_with(&*parent))
     }
 }
 

@@ -4,6 +4,7 @@ use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, Reply,
 
 use super::effect::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use super::ids::Id;
+use super::positions::Begun;
 use super::unkept::LateKey;
 use super::{Actions, Shard, error_reply};
 use crate::application::{Publishing, Service, Verdict};
@@ -40,6 +41,8 @@ pub(super) struct Batch {
     pub(super) parted: bool,
     /// Replies over HTTP that wait until something is kept.
     pub(super) late: Option<LateKey>,
+    /// Where in histories its subscribes begin.
+    pub(super) begun: Begun,
 }
 
 impl Batch {
@@ -56,6 +59,7 @@ impl Batch {
             farewell: false,
             parted: false,
             late: None,
+            begun: Begun::default(),
         }
     }
 
@@ -100,9 +104,15 @@ impl Shard {
     pub(super) fn process(&mut self, batch: &mut Batch, messages: &[Message<'_>]) {
         self.metrics.batches.add(1);
         self.metrics.messages.add(messages.len());
+        let replies_max = (self.capacity.bytes_max / 2).max(REPLIES_BYTES_LEAST);
         for message in messages {
-            self.process_one(batch, message);
+            if batch.replies.len() <= replies_max {
+                self.process_one(batch, message);
+            } else {
+                self.refuse(batch, message, BayeuxError::RepliesTooLong.as_str());
+            }
         }
+        self.unqueue(batch);
         self.update_gauges();
     }
 
@@ -259,3 +269,7 @@ impl Shard {
         });
     }
 }
+
+/// The replies to one batch may have half of what an outbox may have, and at least so many bytes: then no more of its messages is
+/// worked through.
+const REPLIES_BYTES_LEAST: usize = 64 * 1024;

@@ -23,7 +23,9 @@ impl Shard {
             self.leave_socket(key);
         }
         self.supersede(key);
-        self.prime(key);
+        if !batch.begun.is_pending() {
+            self.prime(key);
+        }
         if self.is_inactive(key) {
             self.end_later(key);
         }

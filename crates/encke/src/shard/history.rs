@@ -8,20 +8,21 @@
 //! whether a client that comes back has missed something. Numbers begin at the time of day, so that those of an earlier
 //! life, before a restart, too, are lower than the first and are seen to be gone.
 
+mod names;
 mod restore;
 mod ring;
 #[cfg(test)]
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::ops::Bound;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bayeux::ChannelName;
 use slab::Slab;
 
+use names::Names;
 pub use restore::{Life, first_number};
 pub use ring::{Entry, Ring};
 
@@ -85,7 +86,7 @@ pub struct Holding {
 /// The rings of one owner.
 #[derive(Debug, Default)]
 struct Owned {
-    names: BTreeMap<Box<str>, u32>,
+    names: Names,
     rings: Slab<Ring>,
     /// For each ring with messages a time, in milliseconds, at or before which its oldest is too old.
     due: BinaryHeap<Reverse<(u64, u32, u64)>>,
@@ -197,7 +198,7 @@ impl Histories {
     pub fn find(&self, channel: &str, number: u64) -> Option<Position> {
         let owner = self.owner(channel);
         let owned = self.lock(owner)?;
-        let slot = *owned.names.get(channel)?;
+        let slot = owned.names.get(channel)?;
         let ring = owned.rings.get(slot as usize)?;
         let key = RingKey { owner: owner as u32, slot, serial: ring.serial };
         Some(Position { ring: key, epoch: ring.epoch.clone(), first: number, wall_ms: 0, burst: 0 })
@@ -209,21 +210,13 @@ impl Histories {
         owned.rings.get(key.slot as usize).filter(|ring| ring.serial == key.serial).map(look)
     }
 
-    /// Up to `max` rings whose channels a pattern matches, with their names.
-    pub fn matching(&self, pattern: ChannelName<'_>, max: usize) -> Vec<(Box<str>, RingKey)> {
-        let parent = pattern.as_str().trim_end_matches('*');
+    /// Up to `max` channels with a ring that a pattern matches, of those that are wanted.
+    pub fn matching(&self, pattern: ChannelName<'_>, max: usize, is_wanted: impl Fn(&str) -> bool) -> Vec<Box<str>> {
         let mut found = Vec::new();
         for owner in 0..self.owners.len() {
             let Some(owned) = self.lock(owner) else { continue };
-            // What it matches begins with its parent, and stands together.
-            let names = owned.names.range::<str, _>((Bound::Included(parent), Bound::Unbounded));
-            for (name, slot) in names.take_while(|(name, _)| name.starts_with(parent)) {
-                let deeper = !pattern.as_str().ends_with("/**") && name[parent.len()..].contains('/');
-                if found.len() < max && !deeper && name.len() > parent.len() {
-                    let serial = owned.rings.get(*slot as usize).map_or(0, |ring| ring.serial);
-                    found.push((name.clone(), RingKey { owner: owner as u32, slot: *slot, serial }));
-                }
-            }
+            let names = owned.names.matching(pattern).map(|(name, _)| name).filter(|name| is_wanted(name));
+            found.extend(names.take(max - found.len()).map(Box::from));
         }
         found
     }
@@ -264,7 +257,7 @@ impl Histories {
 
     /// Where the ring of a channel is, and whether it is new; made, if need and room be. Rings without messages make room for it.
     fn slot(&self, owned: &mut Owned, birth: Birth<'_>) -> Option<(u32, bool)> {
-        if let Some(slot) = owned.names.get(birth.channel).copied() {
+        if let Some(slot) = owned.names.get(birth.channel) {
             if let Some(ring) = owned.rings.get_mut(slot as usize) {
                 ring.terms = birth.terms;
             }
@@ -281,7 +274,7 @@ impl Histories {
         let mut ring = Ring::new(birth.channel, epoch.into(), serial, birth.terms, first);
         ring.empty_since_ms = birth.now.ms;
         let slot = owned.rings.insert(ring) as u32;
-        owned.names.insert(birth.channel.into(), slot);
+        owned.names.insert(birth.channel, slot);
         owned.empty.insert((birth.now.ms, slot));
         Some((slot, true))
     }

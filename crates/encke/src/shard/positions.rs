@@ -1,10 +1,15 @@
 //! What a session that replays says and hears about positions: where a subscription begins, what it got of what it wanted, and
 //! how far it is when nothing happens.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
 use bayeux::ext::{self, Position, Positions};
 use bayeux::{BayeuxError, ChannelName, Message};
+use foldhash::fast::RandomState;
 
 use super::Shard;
+use super::batch::Batch;
 use super::deliver::rule_index;
 use super::effect::{Effect, Keep, SessionKey};
 use super::history::{Birth, Ring, RingKey};
@@ -16,28 +21,44 @@ use crate::settings::HistoryTerms;
 /// What one subscribe wants of the past, and what becomes of it.
 pub(super) struct Course<'a> {
     positions: Positions<'a>,
-    /// Members of the reply's `ext.replay`, with commas between.
-    answers: String,
+    /// Where it has begun with each channel, and what the reply says of that.
+    answers: BTreeMap<Box<str>, (Position<'a>, String)>,
+    begun: Begun,
+}
+
+/// Where the subscribes of one batch begin.
+#[derive(Default)]
+pub(super) struct Begun {
+    /// How often they began with a channel.
+    channels: usize,
+    /// From which number on the ring gives a channel's messages, and the epoch.
+    from: HashMap<Box<str>, (Arc<str>, u64), RandomState>,
 }
 
 /// Where a session begins with a channel.
 struct Start {
     recovered: bool,
-    epoch: std::sync::Arc<str>,
+    epoch: Arc<str>,
     from: u64,
     /// The number of the next message.
     next: u64,
     lost: Option<(u64, u64)>,
 }
 
-impl Course<'_> {
+impl<'a> Course<'a> {
     /// The member `replay` of the reply's `ext`.
-    pub(super) fn reply(self) -> Option<String> {
-        (!self.answers.is_empty()).then(|| format!("\"replay\":{{{}}}", self.answers))
+    pub(super) fn end(self, batch: &mut Batch) -> Option<String> {
+        batch.begun = self.begun;
+        let answers: Vec<_> = self.answers.iter().map(|(name, (_, answer))| format!("\"{name}\":{answer}")).collect();
+        (!answers.is_empty()).then(|| format!("\"replay\":{{{}}}", answers.join(",")))
     }
 
-    fn answer(&mut self, name: &str, start: Option<&Start>) {
-        let comma = if self.answers.is_empty() { "" } else { "," };
+    /// Whether it has begun with a channel just there: two of its names may bring the same one.
+    fn has_begun(&self, name: &str, position: &Position<'_>) -> bool {
+        self.answers.get(name).is_some_and(|(begun, _)| begun == position)
+    }
+
+    fn answer(&mut self, name: &str, position: &Position<'a>, start: Option<&Start>) {
         let answer = match start {
             None => "{\"recovered\":false,\"epoch\":null,\"from\":null,\"latest\":null,\"lost\":null}".to_string(),
             Some(Start { recovered, epoch, from, next, lost }) => {
@@ -47,7 +68,7 @@ impl Course<'_> {
                 )
             }
         };
-        self.answers += &format!("{comma}\"{name}\":{answer}");
+        self.answers.insert(name.into(), (position.clone(), answer));
     }
 }
 
@@ -72,12 +93,17 @@ impl Start {
 
 impl Shard {
     /// What a subscribe wants of the past. None where its session does not replay.
-    pub(super) fn course<'m>(&self, key: SessionKey, message: &Message<'m>) -> Result<Option<Course<'m>>, BayeuxError> {
+    pub(super) fn course<'m>(
+        &self,
+        batch: &mut Batch,
+        key: SessionKey,
+        message: &Message<'m>,
+    ) -> Result<Option<Course<'m>>, BayeuxError> {
         if self.sessions.get(key).is_none_or(|session| session.replay.is_none()) {
             return Ok(None);
         }
         let positions = Positions::read(message.ext, POSITIONS_MAX)?;
-        Ok(Some(Course { positions, answers: String::new() }))
+        Ok(Some(Course { positions, answers: BTreeMap::new(), begun: std::mem::take(&mut batch.begun) }))
     }
 
     /// Lets a session begin where it wants to with a channel, or with those that a pattern matches. `new` is the subscription
@@ -94,22 +120,26 @@ impl Shard {
         if !name.is_pattern() {
             return if self.begin(key, name.as_str(), &position, new, course) { Ok(()) } else { too_many() };
         }
-        let named: Vec<String> = course.positions.names().map(String::from).collect();
+        let matches = |channel: &&str| {
+            let channel = ChannelName::parse(channel, &self.limits);
+            channel.is_ok_and(|channel| !channel.is_pattern() && name.matches(channel))
+        };
+        let named: BTreeSet<String> = course.positions.below(name).filter(matches).map(String::from).collect();
+        let others = if position == Position::Now {
+            Vec::new()
+        } else {
+            self.shared.histories.matching(name, PATTERN_CHANNELS_MAX + 1, |channel| !named.contains(channel))
+        };
+        if others.len() > PATTERN_CHANNELS_MAX {
+            return too_many();
+        }
         for channel in &named {
-            let Ok(parsed) = ChannelName::parse(channel, &self.limits) else { continue };
-            let own = course.positions.named(channel).cloned().filter(|_| !parsed.is_pattern() && name.matches(parsed));
-            if own.is_some_and(|own| !self.begin(key, channel, &own, new, course)) {
+            let own = course.positions.of(channel).clone();
+            if !self.begin(key, channel, &own, new, course) {
                 return too_many();
             }
         }
-        if position == Position::Now {
-            return Ok(());
-        }
-        let matching = self.shared.histories.matching(name, REPLAY_CHANNELS_MAX + 1);
-        if matching.len() > REPLAY_CHANNELS_MAX {
-            return too_many();
-        }
-        for (channel, _) in matching.iter().filter(|(channel, _)| !named.iter().any(|name| **name == **channel)) {
+        for channel in &others {
             if !self.begin(key, channel, &position, new, course) {
                 return too_many();
             }
@@ -118,22 +148,29 @@ impl Shard {
     }
 
     /// The same for one channel. False if the session has as many to catch up with as it may.
-    fn begin(
+    fn begin<'m>(
         &mut self,
         key: SessionKey,
         channel: &str,
-        position: &Position<'_>,
+        position: &Position<'m>,
         new: Option<u32>,
-        course: &mut Course<'_>,
+        course: &mut Course<'m>,
     ) -> bool {
+        if course.has_begun(channel, position) {
+            return true;
+        }
+        if course.begun.channels >= BEGUN_MAX {
+            return false;
+        }
+        course.begun.channels += 1;
         let Some(terms) = self.history_of(channel) else {
             if matches!(position, Position::After { .. }) {
-                course.answer(channel, None);
+                course.answer(channel, position, None);
             }
             return true;
         };
         let Some(ring) = self.ring_of(channel, terms) else {
-            course.answer(channel, None);
+            course.answer(channel, position, None);
             return true;
         };
         let heard_before = self.hears(key, channel, new);
@@ -143,8 +180,8 @@ impl Shard {
         }
         let Some(start) = self.shared.histories.with(ring, |ring| Start::new(ring, position)) else { return true };
         self.metrics.positions_gone.add(usize::from(!start.recovered));
-        course.answer(channel, Some(&start));
-        let tails_max = self.settings.subscriptions_max + REPLAY_CHANNELS_MAX;
+        course.answer(channel, position, Some(&start));
+        let tails_max = self.settings.subscriptions_max + TAILS_MAX;
         let owned_here = ring.owner() == self.index;
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
         if let Some(tail) = replay.tail(ring.serial) {
@@ -169,18 +206,20 @@ impl Shard {
                 is_told: false,
             });
         }
-        self.unqueue(key, channel, &start);
+        course.begun.note(channel, &start);
         self.catch_up_later(key);
         true
     }
 
     /// What waits for a session since an earlier subscription, or may come back from a broken connection, and comes out of the ring now
-    /// must not come twice.
-    fn unqueue(&mut self, key: SessionKey, channel: &str, start: &Start) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
+    /// must not come twice: it goes, before anything of a batch leaves.
+    pub(super) fn unqueue(&mut self, batch: &mut Batch) {
+        let Begun { from, .. } = std::mem::take(&mut batch.begun);
+        let session = batch.session.and_then(|key| self.sessions.get_mut(key)).filter(|_| !from.is_empty());
+        let Some(session) = session else { return };
         session.withdraw(|payload| {
-            let place = ext::place_of(payload).filter(|(name, epoch, _)| name == channel && **epoch == *start.epoch);
-            place.is_none_or(|(_, _, id)| id < start.from)
+            let Some((channel, epoch, id)) = ext::place_of(payload) else { return true };
+            from.get(&*channel).is_none_or(|(of, from)| **of != *epoch || id < *from)
         });
     }
 
@@ -284,6 +323,18 @@ impl Shard {
     }
 }
 
+impl Begun {
+    /// Whether something that waits may have to go before the rings give more.
+    pub(super) fn is_pending(&self) -> bool {
+        !self.from.is_empty()
+    }
+
+    fn note(&mut self, channel: &str, start: &Start) {
+        let from = self.from.entry(channel.into()).or_insert_with(|| (start.epoch.clone(), start.from));
+        *from = if from.0 == start.epoch { (start.epoch.clone(), start.from.min(from.1)) } else { (start.epoch.clone(), start.from) };
+    }
+}
+
 impl Loss {
     fn to_member(&self) -> String {
         let Loss { name, epoch, from, to, .. } = self;
@@ -298,7 +349,11 @@ fn range(lost: Option<(u64, u64)>) -> String {
 
 /// Positions in one subscribe: as many as the subscriptions that a session may have by default.
 const POSITIONS_MAX: usize = 1_000;
-/// Channels that a pattern may begin with anew: the reply, which names them all, stays below 64 KiB.
-const REPLAY_CHANNELS_MAX: usize = 256;
+/// Channels that a pattern may begin with beside those that positions name.
+const PATTERN_CHANNELS_MAX: usize = 256;
+/// Channels that the subscribes of one batch may begin with: the replies name them all, in up to 400 bytes each.
+const BEGUN_MAX: usize = 4_000;
+/// Channels that a session may have to catch up with, beside one for each subscription that it may have.
+const TAILS_MAX: usize = 4_096;
 /// Channels whose position one connect reply tells; the others' follow with the next.
 const HEARTBEAT_CHANNELS_MAX: usize = 64;

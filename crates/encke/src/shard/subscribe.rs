@@ -1,6 +1,9 @@
 //! `/meta/subscribe` and `/meta/unsubscribe` (Bayeux 1.0 §4.5, §4.6).
 
+use std::collections::HashSet;
+
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Reply, subscription_names};
+use foldhash::fast::RandomState;
 
 use super::Shard;
 use super::batch::{Batch, ext_of};
@@ -14,14 +17,13 @@ type Refusal = std::borrow::Cow<'static, str>;
 
 impl Shard {
     pub(super) fn subscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
-        let mut course = match self.course(key, message) {
+        let mut course = match self.course(batch, key, message) {
             Ok(course) => course,
             Err(error) => return self.refuse(batch, message, error.as_str()),
         };
-        if let Some(raw) =
-            self.each_name(batch, message, key, |shard, name| shard.subscribe_to(key, name, course.as_mut()))
-        {
-            let replay = course.and_then(|course| course.reply());
+        let raw = self.each_name(batch, message, key, |shard, name| shard.subscribe_to(key, name, course.as_mut()));
+        let replay = course.and_then(|course| course.end(batch));
+        if let Some(raw) = raw {
             self.accept_names(batch, message, raw, replay);
         }
     }
@@ -54,7 +56,12 @@ impl Shard {
                 return None;
             }
         };
+        let mut known = HashSet::with_hasher(RandomState::default());
         for name in &names {
+            // What stands there twice is done once.
+            if names.len() > 1 && !known.insert(&**name) {
+                continue;
+            }
             if let Err(error) = each(self, name) {
                 self.refuse(batch, message, &error);
                 return None;

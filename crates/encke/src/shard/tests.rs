@@ -7,6 +7,8 @@ use std::sync::Arc;
 use super::*;
 use crate::{NoApplication, Service};
 
+mod bounds;
+
 pub(super) const NOW: Now = Now { ms: 1_000, wall_ms: 1_700_000_000_000 };
 
 /// A shard, and a kernel that takes so many bytes of each socket.

@@ -28,7 +28,7 @@ impl Histories {
     pub fn restore(&self, channel: &str, life: Life, terms: HistoryTerms, room: Room, now: Now) -> bool {
         let owner = self.owner(channel);
         let Some(mut owned) = self.lock(owner) else { return false };
-        if owned.names.contains_key(channel) || owned.rings.len() >= room.channels_max {
+        if owned.names.get(channel).is_some() || owned.rings.len() >= room.channels_max {
             return false;
         }
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl Histories {
         owned.bytes += ring.bytes();
         let due_ms = ring.due_ms();
         let slot = owned.rings.insert(ring) as u32;
-        owned.names.insert(channel.into(), slot);
+        owned.names.insert(channel, slot);
         match due_ms {
             Some(due_ms) => owned.due.push(Reverse((due_ms, slot, serial))),
             None => _ = owned.empty.insert((now.ms, slot)),

@@ -1,0 +1,74 @@
+//! The names of channels with a ring, in an order in which those that a pattern matches stand together.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use bayeux::ChannelName;
+
+/// Names by their number of segments: what `/a/*` matches is one range of one level, what `/a/**` matches one of each level from
+/// there on. So finding some costs no look at any other.
+#[derive(Debug, Default)]
+pub struct Names {
+    levels: Vec<BTreeMap<Box<str>, u32>>,
+}
+
+impl Names {
+    /// The place of the ring of a channel.
+    pub fn get(&self, name: &str) -> Option<u32> {
+        self.levels.get(level(name))?.get(name).copied()
+    }
+
+    /// Adds a channel.
+    pub fn insert(&mut self, name: &str, slot: u32) {
+        let level = level(name);
+        if self.levels.len() <= level {
+            self.levels.resize_with(level + 1, BTreeMap::new);
+        }
+        self.levels[level].insert(name.into(), slot);
+    }
+
+    /// Removes a channel.
+    pub fn remove(&mut self, name: &str) {
+        if let Some(level) = self.levels.get_mut(level(name)) {
+            level.remove(name);
+        }
+    }
+
+    /// The channels that a pattern matches, with the places of their rings.
+    pub fn matching<'a>(&'a self, pattern: ChannelName<'a>) -> impl Iterator<Item = (&'a str, u32)> {
+        let parent = pattern.as_str().trim_end_matches('*');
+        let levels = if pattern.as_str().ends_with("/**") { usize::MAX } else { 1 };
+        self.levels.iter().skip(level(parent)).take(levels).flat_map(move |names| {
+            let from_there = names.range::<str, _>((Bound::Included(parent), Bound::Unbounded));
+            from_there.map(|(name, slot)| (&**name, *slot)).take_while(move |(name, _)| name.starts_with(parent))
+        })
+    }
+}
+
+fn level(name: &str) -> usize {
+    name.bytes().filter(|byte| *byte == b'/').count().saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_finds_what_it_matches_and_nothing_else() {
+        let all = ["/a", "/a/b", "/a/b/c", "/a/c", "/ab/c", "/a-/c", "/b", "/a/b/c/d"];
+        let mut names = Names::default();
+        all.iter().zip(0..).for_each(|(name, slot)| names.insert(name, slot));
+        names.insert("/a/gone", 99);
+        names.remove("/a/gone");
+        let limits = bayeux::Limits::default();
+        for pattern in ["/*", "/**", "/a/*", "/a/**", "/a/b/*", "/a/b/**", "/a/b/c/*", "/none/**", "/a/b/c/d/e/f/*"] {
+            let pattern = ChannelName::parse(pattern, &limits).expect("a pattern");
+            let matches = |name: &str| ChannelName::parse(name, &limits).is_ok_and(|name| pattern.matches(name));
+            let mut found: Vec<_> = names.matching(pattern).map(|(name, slot)| (slot as usize, name)).collect();
+            found.sort_unstable();
+            let wanted: Vec<_> = all.iter().copied().enumerate().filter(|(_, name)| matches(name)).collect();
+            assert_eq!(found, wanted, "{pattern:?}");
+        }
+        assert_eq!((names.get("/a/c"), names.get("/a/gone"), names.get("/a/b/c/d/e")), (Some(3), None, None));
+    }
+}

@@ -1,0 +1,117 @@
+//! What one client may cause, however little it sends for it.
+
+use std::fmt::Write;
+
+use super::*;
+use crate::{ChannelRule, NoApplication, Settings, SlowConsumer};
+
+/// Settings with a history of `/h/**`.
+fn history() -> Settings {
+    let rule = ChannelRule { pattern: "/h/**".into(), history_messages: 1_000, ..ChannelRule::default() };
+    Settings { channels: vec![rule], ..Settings::default() }
+}
+
+/// A WebSocket with a session of these extensions.
+fn open(rig: &mut Rig, ext: &str) -> (SocketKey, String) {
+    let key = rig.shard.socket_opened(NOW, None);
+    let text = format!(r#"{{"channel":"/meta/handshake","version":"1.0","ext":{ext}}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    let client = member_of(&rig.flushed(key), "clientId");
+    (key, client)
+}
+
+/// A shard with histories of so many channels, and a session that replays.
+fn with_histories(channels: usize, settings: Settings) -> (Rig, SocketKey, String) {
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    for number in 0..channels {
+        rig.shard.mail(NOW, Mail::Publish(format!("/h/{number}").into(), "1".into()));
+    }
+    let (key, client) = open(&mut rig, r#"{"replay":true}"#);
+    (rig, key, client)
+}
+
+/// A batch of the same message, many times.
+fn batch(message: &str, times: usize) -> String {
+    format!("[{}]", vec![message; times].join(","))
+}
+
+#[test]
+fn a_channel_that_a_subscribe_names_over_and_over_is_answered_once() {
+    let (mut rig, key, client) = with_histories(256, history());
+    let names = vec![r#""/h/*","/h/**""#; 500].join(",");
+    let text = format!(
+        r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":[{names}],"ext":{{"replay":-2}}}}"#
+    );
+    rig.shard.socket_text(NOW, key, &text);
+    let reply = rig.flushed(key);
+    let reply = reply.split("\"successful\":true").nth(1).expect("a reply");
+    assert_eq!(reply.matches("\"/h/7\":").count(), 1);
+    assert!(reply.matches("\"recovered\"").count() == 256, "{} bytes", reply.len());
+}
+
+#[test]
+fn the_subscribes_of_one_batch_begin_with_a_limited_number_of_channels() {
+    let (mut rig, key, client) = with_histories(256, history());
+    let subscribe = |name: &str| {
+        format!(
+            r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}","ext":{{"replay":-2}}}}"#
+        )
+    };
+    rig.shard.socket_text(NOW, key, &batch(&subscribe("/h/*"), 1_000));
+    let replies = rig.flushed(key);
+    assert!(replies.len() < 2_000_000, "{} bytes", replies.len());
+    assert_eq!(replies.matches("413::replay_channels_max").count(), 1_000 - 4_000 / 256);
+    // The next batch may begin with some again.
+    rig.shard.socket_text(NOW, key, &subscribe("/h/**"));
+    assert!(rig.flushed(key).contains("\"successful\":true"));
+}
+
+#[test]
+fn positions_that_name_all_channels_of_a_pattern_leave_nothing_to_be_too_many() {
+    let (mut rig, key, client) = with_histories(900, Settings { subscriptions_max: 1, ..history() });
+    let mut positions = String::new();
+    (0..900).for_each(|number| _ = write!(positions, "\"/h/{number}\":-2,"));
+    let text = format!(
+        r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/*","ext":{{"replay":{{{positions}"/h/*":-2}}}}}}"#
+    );
+    rig.shard.socket_text(NOW, key, &text);
+    let mut heard = rig.flushed(key);
+    assert_eq!((heard.contains("\"successful\":true"), heard.matches("\"recovered\":true").count()), (true, 900));
+    (0..100).for_each(|_| heard += &rig.flushed(key));
+    assert_eq!(heard.matches("\"replayId\"").count(), 900);
+}
+
+#[test]
+fn replies_to_one_batch_are_limited_and_what_is_left_is_refused() {
+    let settings = Settings { outbox_bytes_max: 256 * 1024, ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (key, client) = open(&mut rig, "{}");
+    let names = format!("\"/{}\",", "n".repeat(250)).repeat(9);
+    let subscribe =
+        format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":[{names}"/h"]}}"#);
+    let text = batch(&subscribe, 100);
+    rig.shard.socket_text(NOW, key, &text);
+    let replies = rig.flushed(key);
+    let exchange = rig.request(text);
+    let response = rig.response(exchange).expect("a response");
+    for replies in [replies, response] {
+        let (taken, left) = (replies.matches("\"successful\":true").count(), replies.matches("413::replies_too_long"));
+        let left = left.count();
+        assert!(taken > 40 && left > 30 && taken + left == 100, "{taken} and {left}");
+    }
+}
+
+#[test]
+fn what_comes_out_of_the_ring_anew_does_not_come_from_the_outbox_too() {
+    let (mut rig, key, client) = with_histories(0, history());
+    let subscribe = |ext: &str| {
+        format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/a","ext":{ext}}}"#)
+    };
+    rig.shard.socket_text(NOW, key, &subscribe("{}"));
+    rig.flushed(key);
+    (1..=9).for_each(|data| rig.shard.mail(NOW, Mail::Publish("/h/a".into(), data.to_string().into())));
+    rig.shard.socket_text(NOW, key, &batch(&subscribe(r#"{"replay":-2}"#), 3));
+    let mut heard = rig.flushed(key);
+    (0..9).for_each(|_| heard += &rig.flushed(key));
+    assert_eq!(heard.matches("\"replayId\"").count(), 9);
+}
