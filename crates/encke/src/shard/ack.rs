@@ -231,6 +231,9 @@ impl Shard {
         let bytes_max = SOCKET_BATCH_BYTES_MAX.saturating_sub(replies.len());
         self.send_messages(key, Some(socket), bytes_max, |messages| messages.join(&mut parts));
         let bytes = parts.iter().map(Frames::bytes).sum::<usize>() + replies.len() + 2;
+        if self.is_unread(socket, bytes) {
+            return self.cut_off(socket);
+        }
         if bytes <= COPY_BYTES_MAX {
             let frames = self.own.frame(Opcode::Text, bytes, |out| {
                 out.push(b'[');
@@ -248,7 +251,6 @@ impl Shard {
             out.extend_from_slice(replies);
             out.push(b']');
         });
-        // The messages count against the outbox until they are confirmed.
         for part in [&head].into_iter().chain(&parts).chain([&tail]) {
             self.push_frames(socket, part, Kind::Replies);
         }

@@ -3,8 +3,9 @@
 //! An outbox is a queue of runs; a run is a range of whole frames in a chunk of the arena. Publications that lie side by
 //! side extend the last run instead of adding one, which is what makes a fan-out cheap: see [`super::arena`].
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
 use websocket::frame;
 
 use super::arena::{Chunk, Frames};
@@ -43,6 +44,8 @@ pub struct Outbox {
     runs: VecDeque<Run>,
     messages: usize,
     bytes: usize,
+    /// Bytes of the runs that are no messages.
+    reply_bytes: usize,
     /// Bytes of the first run that the kernel has already.
     written: u32,
     /// Messages and bytes in a response on its way, which may come back.
@@ -94,6 +97,16 @@ impl Outbox {
         self.bytes
     }
 
+    /// Bytes of replies and control frames that wait; those of which the kernel has a part count wholly.
+    pub fn reply_bytes(&self) -> usize {
+        self.reply_bytes
+    }
+
+    /// Bytes of messages that were sent and may come back.
+    pub fn lent_bytes(&self) -> usize {
+        self.lent.1
+    }
+
     /// Whether so many messages of so many bytes more would pass the capacity.
     pub fn is_full(&self, messages: usize, bytes: usize, capacity: &Capacity) -> bool {
         self.messages() + messages > capacity.messages_max || self.bytes() + bytes > capacity.bytes_max
@@ -105,15 +118,16 @@ impl Outbox {
         first.is_some_and(|run| whole_frames(&run.frames, self.written).1 < self.written as usize)
     }
 
-    /// Adds all of another outbox at the end. Only a queue that is empty may take over one whose first frame is half out.
+    /// Adds all that waits in another outbox at the end. Only a queue that is empty may take over one whose first frame is half out.
     pub fn append(&mut self, mut other: Outbox) {
         if self.is_empty() {
-            *self = other;
+            *self = Outbox { lent: self.lent, ..other };
             return;
         }
         debug_assert!(!other.is_mid_frame(), "nothing may come between the halves of a frame");
         self.messages += other.messages;
         self.bytes += other.bytes;
+        self.reply_bytes += other.reply_bytes;
         self.runs.append(&mut other.runs);
     }
 
@@ -126,6 +140,9 @@ impl Outbox {
     pub fn push_many(&mut self, frames: &Frames, kind: Kind, messages: u32) {
         self.messages += messages as usize;
         self.bytes += frames.bytes();
+        if kind != Kind::Messages {
+            self.reply_bytes += frames.bytes();
+        }
         if let Some(last) = self.runs.back_mut()
             && last.kind == kind
             && last.frames.is_followed_by(frames)
@@ -181,7 +198,10 @@ impl Outbox {
             }
             bytes -= rest;
             wrote.messages += first.messages as usize;
-            wrote.close |= first.kind == Kind::Close;
+            if first.kind != Kind::Messages {
+                self.reply_bytes -= first.frames.bytes();
+                wrote.close |= first.kind == Kind::Close;
+            }
             self.messages -= first.messages as usize;
             self.written = 0;
             self.runs.pop_front();
@@ -214,6 +234,7 @@ impl Outbox {
             }
             run.kind == Kind::Messages
         });
+        self.reply_bytes = 0;
         left
     }
 
@@ -227,7 +248,7 @@ impl Outbox {
 
     /// Takes all messages out for a response. They count as waiting until they are settled or restored.
     pub fn take_messages(&mut self) -> InFlight {
-        self.written = 0;
+        (self.written, self.reply_bytes) = (0, 0);
         let runs = std::mem::take(&mut self.runs);
         self.lend(runs)
     }
@@ -279,33 +300,56 @@ impl Outbox {
     pub fn drop_oldest(&mut self, bytes: usize, capacity: &Capacity) -> usize {
         let mut wanted = (self.bytes() + bytes).saturating_sub(capacity.bytes_max);
         let mut surplus = (self.messages() + 1).saturating_sub(capacity.messages_max);
-        self.filter(|frame_bytes, _| {
-            let drop = wanted > 0 || surplus > 0;
-            if drop {
-                wanted = wanted.saturating_sub(frame_bytes);
-                surplus = surplus.saturating_sub(1);
+        let messages = self.messages;
+        let mut written = self.written;
+        let mut spared = Vec::new();
+        while (wanted > 0 || surplus > 0)
+            && let Some(mut run) = self.runs.pop_front()
+        {
+            let begun = std::mem::take(&mut written);
+            if run.kind != Kind::Messages {
+                spared.push(run);
+                continue;
             }
-            !drop
-        })
+            if begun > 0 {
+                spared.push(run.split_off_front(|before| before < begun as usize));
+            }
+            let all = wanted >= run.frames.bytes() || surplus >= run.messages as usize;
+            let mut left = surplus;
+            let gone = run.split_off_front(|before| {
+                let goes = all || before < wanted || left > 0;
+                left = left.saturating_sub(1);
+                goes
+            });
+            wanted = wanted.saturating_sub(gone.frames.bytes());
+            surplus = surplus.saturating_sub(gone.messages as usize);
+            self.bytes -= gone.frames.bytes();
+            self.messages -= gone.messages as usize;
+            if run.messages > 0 {
+                self.runs.push_front(run);
+            }
+        }
+        for run in spared.into_iter().rev() {
+            self.runs.push_front(run);
+        }
+        messages - self.messages
     }
 
     /// Keeps of each channel only the latest message, and drops those of `next` as a newer one is about to come. Returns how many were dropped.
     pub fn keep_latest(&mut self, next: &str) -> usize {
-        let mut seen: Vec<Vec<u8>> = vec![next.as_bytes().to_vec()];
-        let mut keep = Vec::new();
-        // From the newest to the oldest: the first of its channel stays.
-        let mut newest_first: Vec<Vec<u8>> = Vec::new();
-        self.each_message(|payload| newest_first.push(channel_of(payload).to_vec()));
-        for channel in newest_first.into_iter().rev() {
-            let known = seen.contains(&channel);
-            keep.push(!known);
-            if !known {
-                seen.push(channel);
+        let mut latest: HashMap<Box<[u8]>, usize, RandomState> = HashMap::default();
+        let mut count = 0;
+        self.each_message(|payload| {
+            let channel = channel_of(payload);
+            match latest.get_mut(channel) {
+                Some(at) => *at = count,
+                None => _ = latest.insert(channel.into(), count),
             }
-        }
-        keep.reverse();
-        let mut keep = keep.into_iter();
-        self.filter(|_, _| keep.next().unwrap_or(true))
+            count += 1;
+        });
+        latest.remove(next.as_bytes());
+        let mut numbers = 0..;
+        self.filter(|_, payload| latest.get(channel_of(payload)).copied() == numbers.next())
     }
 
     /// Visits the unwritten whole messages, oldest first.
@@ -340,6 +384,28 @@ impl Outbox {
         kept.bytes -= self.written as usize;
         *self = kept;
         dropped
+    }
+}
+
+impl Run {
+    /// Takes the first frames off, as long as `goes` says so, which is given the bytes before each.
+    fn split_off_front(&mut self, mut goes: impl FnMut(usize) -> bool) -> Run {
+        let (mut before, mut count) = (0, 0);
+        {
+            let bytes = self.frames.chunk.slice(self.frames.start, self.frames.end);
+            for frame in frames(&bytes) {
+                if !goes(before) {
+                    break;
+                }
+                before += frame.len();
+                count += 1;
+            }
+        }
+        let mut front = self.clone();
+        front.frames.end = front.frames.start + before as u32;
+        (front.messages, self.messages) = (count.min(self.messages), self.messages.saturating_sub(count));
+        self.frames.start = front.frames.end;
+        front
     }
 }
 

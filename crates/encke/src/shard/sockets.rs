@@ -344,18 +344,29 @@ impl Shard {
 
     /// Queues a frame that is for the socket and not for the session, unless too much waits already.
     fn push_on_socket(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
-        let bytes_max = self.capacity.bytes_max;
-        let Some(outbox) = self.outbox_of_socket(key) else { return };
-        // A client that asks and never reads what it asked for.
-        if kind == Kind::Replies && outbox.bytes() + frames.bytes() > bytes_max {
-            tracing::info!(bytes = outbox.bytes(), "socket aborted: its client does not read the replies");
-            self.metrics.websocket_errors.add(1);
-            if let Some(session) = self.socket(key).and_then(|socket| socket.session) {
-                self.remove_session(session, Ended::Slow);
-            }
-            return self.abort_socket(key);
+        if kind == Kind::Replies && self.is_unread(key, frames.bytes()) {
+            return self.cut_off(key);
         }
         self.push_frames(key, frames, kind);
+    }
+
+    /// Whether a socket has so many replies waiting that so many bytes more are too many. What it carries of an acknowledging
+    /// session's messages is bounded by that one's outbox and is not held against it.
+    pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
+        let session = self.socket(key).and_then(|socket| self.sessions.get(socket.session?));
+        let lent_bytes = session.filter(|session| session.ledger.is_some()).map_or(0, |s| s.outbox.lent_bytes());
+        let replies_max = self.capacity.bytes_max + lent_bytes;
+        self.outbox_of_socket(key).is_some_and(|outbox| outbox.reply_bytes() + bytes > replies_max)
+    }
+
+    /// Ends a socket, and its session, whose client asks and never reads what it asked for.
+    pub(super) fn cut_off(&mut self, key: SocketKey) {
+        tracing::info!("socket aborted: its client does not read the replies");
+        self.metrics.websocket_errors.add(1);
+        if let Some(session) = self.socket(key).and_then(|socket| socket.session) {
+            self.remove_session(session, Ended::Slow);
+        }
+        self.abort_socket(key);
     }
 
     pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {

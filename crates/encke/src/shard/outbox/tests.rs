@@ -95,3 +95,62 @@ fn keep_latest_leaves_one_message_a_channel() {
     assert!(left[0].contains(":7}") && left[1].contains(":8}"), "{left:?}");
     assert_eq!(outbox.keep_latest("/odd"), 1);
 }
+
+/// Every way to fill an outbox: what waits in front may be replies, or half out.
+#[test]
+fn drop_oldest_takes_no_more_than_it_must_and_leaves_replies_and_order() {
+    let lengths = |outbox: &Outbox| outbox.unwritten().map(|frames| frames.bytes()).sum::<usize>();
+    for (written, at_reply) in [(0, 0), (0, 3), (5, 0), (5, 9), (60, 2), (200, 1)] {
+        let (mut arena, mut outbox) = (Arena::new(), Outbox::default());
+        for n in 0..12 {
+            if n == at_reply {
+                outbox.push(&message(&mut arena, "/meta/connect", "0"), Kind::Replies);
+            }
+            let frames = message(&mut arena, "/a", &format!("\"{n}{}\"", "x".repeat(n)));
+            outbox.push(&frames, Kind::Messages);
+        }
+        outbox.wrote(written);
+        let untouched = waiting(&mut outbox);
+        for bytes_max in (0..=outbox.bytes()).rev().step_by(7) {
+            let (before, bytes) = (waiting(&mut outbox), outbox.bytes());
+            let dropped = outbox.drop_oldest(0, &Capacity { messages_max: 11, bytes_max });
+            let after = waiting(&mut outbox);
+            assert_eq!(after[..], before[dropped..]);
+            assert_eq!((lengths(&outbox), outbox.reply_bytes() > 0), (outbox.bytes(), written < 200));
+            let fits = outbox.messages() <= 10 && outbox.bytes() <= bytes_max;
+            assert!(fits || after.is_empty(), "{written} {at_reply} {bytes_max}");
+            if outbox.messages() < 10 && dropped > 0 {
+                let last = before[dropped - 1].len() + 2;
+                assert!(bytes - outbox.bytes() < bytes - bytes_max + last, "one less would not have done");
+            }
+        }
+        assert!(waiting(&mut outbox).is_empty() && untouched.len() >= 7);
+    }
+}
+
+#[test]
+fn bytes_of_replies_are_counted_until_they_are_gone() {
+    let (mut arena, mut outbox, _) = filled(2);
+    let bytes = outbox.bytes();
+    let reply = message(&mut arena, "/meta/connect", "1");
+    outbox.push(&reply, Kind::Replies);
+    outbox.push(&reply, Kind::Close);
+    assert_eq!(outbox.reply_bytes(), 2 * reply.bytes());
+    outbox.filter(|_, _| true);
+    outbox.wrote(bytes + 3);
+    assert_eq!(outbox.reply_bytes(), 2 * reply.bytes());
+    outbox.wrote(reply.bytes() - 3);
+    assert_eq!(outbox.reply_bytes(), reply.bytes());
+    let left = outbox.leave_carrier();
+    assert_eq!((outbox.reply_bytes(), left.replies.reply_bytes()), (0, reply.bytes()));
+}
+
+#[test]
+fn what_is_on_its_way_in_a_response_is_not_inherited() {
+    let (_arena, mut outbox, even) = filled(3);
+    let all = outbox.bytes();
+    let _taken = outbox.take_oldest(even);
+    let mut heir = Outbox::default();
+    heir.append(outbox);
+    assert_eq!((heir.messages(), heir.bytes()), (2, all - even));
+}

@@ -115,3 +115,68 @@ fn what_comes_out_of_the_ring_anew_does_not_come_from_the_outbox_too() {
     (0..9).for_each(|_| heard += &rig.flushed(key));
     assert_eq!(heard.matches("\"replayId\"").count(), 9);
 }
+
+#[test]
+fn who_acknowledges_and_never_reads_the_replies_to_connects_is_cut_off() {
+    let settings = Settings { outbox_bytes_max: 256 * 1024, ..history() };
+    let (mut rig, _, _) = with_histories(64, settings);
+    let (key, client) = open(&mut rig, r#"{"ack":true,"replay":true}"#);
+    let text =
+        format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/**","ext":{{"replay":-2}}}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    // What it says to have received does not count for it.
+    let connect = format!(
+        r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}},"ext":{{"ack":1000000}}}}"#
+    );
+    let mut most = 0;
+    for _ in 0..3_000 {
+        rig.shard.mail(NOW, Mail::Publish("/h/1".into(), format!("\"{}\"", "x".repeat(500)).into()));
+        rig.shard.socket_text(NOW, key, &connect);
+        rig.flushed(key);
+        most = most.max(rig.shard.socket(key).expect("it is not closed yet").out.bytes());
+    }
+    assert!(most > 200 * 1024 && most < 520 * 1024, "{most}");
+    assert_eq!(rig.shard.metrics.slow_disconnected.get(), 1);
+    assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Close(socket) if *socket == key)));
+}
+
+#[test]
+fn an_acknowledging_client_may_be_slow_to_read_as_much_as_its_outbox_may_hold() {
+    let settings = Settings { outbox_bytes_max: 256 * 1024, ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (key, client) = open(&mut rig, r#"{"ack":true}"#);
+    rig.subscribe(key, &client);
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
+    for _ in 0..250 {
+        rig.shard.mail(NOW, Mail::Publish("/a".into(), format!("\"{}\"", "x".repeat(950)).into()));
+        rig.shard.socket_text(NOW, key, &connect);
+        rig.flushed(key);
+    }
+    rig.shard.socket_ping(NOW, key, b"");
+    assert_eq!(rig.shard.metrics.slow_disconnected.get(), 0);
+}
+
+#[test]
+fn a_reply_finds_room_where_messages_have_filled_the_outbox() {
+    for slow_consumer in [SlowConsumer::DropOldest, SlowConsumer::KeepLatest] {
+        let rule = ChannelRule { pattern: "/**".into(), slow_consumer, ..ChannelRule::default() };
+        let settings = Settings { outbox_bytes_max: 2_000, channels: vec![rule], ..Settings::default() };
+        let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+        let (key, client) = rig.socket();
+        rig.kernel.room = 0;
+        for _ in 0..100 {
+            rig.shard.mail(NOW, Mail::Publish("/a".into(), format!("\"{}\"", "x".repeat(900)).into()));
+            rig.flushed(key);
+            rig.shard.socket_ping(NOW, key, b"12345678");
+        }
+        let id = Id::parse(&client).expect("an id");
+        assert!(rig.shard.waiting(&id).is_some_and(|(messages, _)| messages > 0), "{slow_consumer:?}");
+        // Replies that nobody reads have a limit all the same.
+        (0..400).for_each(|_| rig.shard.socket_ping(NOW, key, b"12345678"));
+        assert!(rig.shard.waiting(&id).is_none());
+    }
+}
