@@ -385,7 +385,7 @@ impl World {
         let now_ms = self.now.ms;
         let settings = &self.scenario.settings;
         let state = &mut self.checker.sessions[session];
-        let (Some((messages, bytes)), Some(held)) =
+        let (Some((messages, bytes, reply_bytes)), Some(held)) =
             (self.shards[shard].waiting(&state.id), self.shards[shard].holds(&state.id))
         else {
             return self.checker.fail(Invariant::LivesOn, format!("session {session} is gone, and nobody was told"));
@@ -412,9 +412,10 @@ impl World {
         // carrier broke the first half, which counts again.
         let messages_max = settings[0].outbox_messages_max + 1;
         let bytes_max = settings[0].outbox_bytes_max + FAREWELL_BYTES + self.scenario.padding_bytes + FRAME_BYTES;
-        if messages > messages_max || bytes > bytes_max {
+        if messages > messages_max || bytes.max(reply_bytes) > bytes_max {
             let detail = format!(
-                "{messages} messages and {bytes} bytes wait for session {session}, at most {messages_max} and {bytes_max}"
+                "{messages} messages, {bytes} bytes and {reply_bytes} bytes of replies wait for session {session}, \
+                 at most {messages_max} and {bytes_max} of both"
             );
             self.checker.fail(Invariant::OutboxBounded, detail);
         }

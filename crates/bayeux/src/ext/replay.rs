@@ -186,12 +186,9 @@ impl Place<'_> {
             let inside = ext.trim_end().strip_suffix('}').unwrap_or("{");
             put(out, &[inside, separator(ext)]);
         } else {
-            // A publisher must not speak of places: what is here is the server's word.
+            // What is here is the server's word.
             out.push(b'{');
-            for (key, value) in members(ext).filter(|(key, _)| !key.is("replay")) {
-                comma(out);
-                put(out, &[key.raw(), ":", value]);
-            }
+            put_others(ext, out);
             comma(out);
         }
         put(out, &["\"replay\":{\"epoch\":\"", self.epoch, "\",\"id\":", &self.id.to_string()]);
@@ -202,13 +199,33 @@ impl Place<'_> {
     }
 }
 
-/// The channel, the epoch and the number in a message that [`Place::write`] made, alone in its array. A publisher can make one that
-/// looks the same, where no place is told.
+/// The `ext` of a publisher as its subscribers may see it: places are told by the server only, so `replay` is left out. None if
+/// nothing else is in it.
+pub fn without_place(raw_ext: &str) -> Option<Cow<'_, str>> {
+    // Nearly always so, without a look at its members. The name may be written with escapes.
+    if !raw_ext.contains("replay") && !raw_ext.contains('\\') || member(raw_ext, "replay").is_none() {
+        return Some(Cow::Borrowed(raw_ext));
+    }
+    let mut rest = vec![b'{'];
+    put_others(raw_ext, &mut rest);
+    rest.push(b'}');
+    String::from_utf8(rest).ok().filter(|rest| rest.len() > 2).map(Cow::Owned)
+}
+
+/// The channel, the epoch and the number in a message that [`Place::write`] made, alone in its array.
 pub fn place_of(payload: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>, u64)> {
     let message = str::from_utf8(payload).ok()?.strip_prefix('[')?;
     let place = member(member(message, "ext")?, "replay")?;
     let channel = decode_string(member(message, "channel")?)?;
     Some((channel, decode_string(member(place, "epoch")?)?, member(place, "id")?.parse().ok()?))
+}
+
+/// Appends the members of an `ext` without its `replay`, with commas between.
+fn put_others(ext: &str, out: &mut Vec<u8>) {
+    for (key, value) in members(ext).filter(|(key, _)| !key.is("replay")) {
+        comma(out);
+        put(out, &[key.raw(), ":", value]);
+    }
 }
 
 /// A comma, unless something has just begun.
@@ -303,6 +320,20 @@ mod tests {
         let payload = format!("[{}]", placed(r#"{"channel":"/a","data":1,"ext":{"replay":{"epoch":"x","id":1}}}"#));
         assert_eq!(place_of(payload.as_bytes()), Some(("/a".into(), "e".into(), 7)));
         assert_eq!(place_of(br#"[{"channel":"/a","data":1}]"#), None);
+    }
+
+    #[test]
+    fn an_ext_loses_its_place_and_nothing_else() {
+        for (ext, rest) in [
+            ("{}", Some("{}")),
+            (r#"{"a":"replay"}"#, Some(r#"{"a":"replay"}"#)),
+            (r#"{"a\\":{"replay":1}}"#, Some(r#"{"a\\":{"replay":1}}"#)),
+            (r#"{"replay":{"id":7}}"#, None),
+            (r#"{"r\u0065play":7 , "a":1}"#, Some(r#"{"a":1}"#)),
+            (r#"{"a":[1.50],"replay":7,"replay":8,"b":"\n"}"#, Some(r#"{"a":[1.50],"b":"\n"}"#)),
+        ] {
+            assert_eq!(without_place(ext).as_deref(), rest, "{ext}");
+        }
     }
 
     #[test]

@@ -250,6 +250,8 @@ impl Shard {
         if replacement.is_some() {
             publication.data = replacement.as_deref();
         }
+        let told = publication.ext.and_then(ext::without_place);
+        publication.ext = told.as_deref();
         publication.timestamp = stamp.as_deref().or(publication.timestamp);
         match self.broadcast(channel, &publication, Some(key)) {
             None => self.accept(batch, message),

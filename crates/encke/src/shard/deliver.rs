@@ -250,8 +250,9 @@ impl Shard {
     /// The outbox of a session is full: makes room as the channel's policy says, or ends the session.
     fn too_slow(&mut self, key: SessionKey, policy: SlowConsumer, channel: &str, frames: &Frames) {
         for all in [false, true] {
-            if self.has_no_room(key, frames) {
-                self.spill(key, all);
+            if self.has_no_room(key, frames) && !self.spill(key, all) {
+                // Messages of histories that a policy dropped would be lost in silence.
+                return self.end_slow(key, channel);
             }
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
@@ -274,7 +275,12 @@ impl Shard {
             }
             return;
         }
-        // Nothing is lost in silence: the client finds its session unknown and starts anew.
+        self.end_slow(key, channel);
+    }
+
+    /// Ends a session that is too slow. Nothing is lost in silence: the client finds its session unknown and starts anew.
+    pub(super) fn end_slow(&mut self, key: SessionKey, channel: &str) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
         tracing::info!(session = ?session.id, channel, messages = session.outbox.messages(),
             bytes = session.outbox.bytes(), "slow consumer: session ended");
         let carrier = session.carrier;

@@ -12,6 +12,7 @@ use super::effect::SessionKey;
 use super::history::Position;
 use super::hub::Heard;
 use super::outbox::{Kind, payloads, singly};
+use super::replay::InRings;
 use super::{Dirty, Shard};
 
 impl Shard {
@@ -36,8 +37,13 @@ impl Shard {
                     continue;
                 }
                 session.stamp = manner.stamp;
-                let frames = if session.replay.is_some() { &placed } else { delivery.frames };
-                let catches_up = session.replay.as_ref().is_some_and(|replay| !replay.is_live());
+                let (frames, catches_up) = match &mut session.replay {
+                    Some(replay) => {
+                        replay.in_rings = InRings::Maybe;
+                        (&placed, !replay.is_live())
+                    }
+                    None => (delivery.frames, false),
+                };
                 let full = || session.outbox.is_full(messages as usize, frames.bytes(), capacity);
                 if catches_up || manner.lazy_due_ms.is_some() || full() {
                     special.push(session.key(subscriber.session));
@@ -65,11 +71,13 @@ impl Shard {
         placed: &Frames,
         manner: &Manner,
     ) {
+        let name = delivery.channel.as_str();
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(replay) = &mut session.replay else {
             return self.push_or_overflow(key, delivery, (delivery.frames, delivery.messages), manner);
         };
-        let (lead, skip) = replay.share(position.ring.serial, position.first, delivery.messages);
+        let (lead, skip) = replay.tails.share(name, position.ring.serial, position.first, delivery.messages);
+        replay.in_rings = InRings::Maybe;
         if lead.max(skip) > 0 {
             self.catch_up_later(key);
         }
@@ -81,10 +89,12 @@ impl Shard {
             let full = session.outbox.is_full(count as usize, frames.bytes(), &self.capacity);
             if full {
                 // The ring has it, too: the session goes on from there when it can. No policy for slow consumers is needed.
-                return self.fall_back(key, delivery.channel.as_str(), position, first);
-            } else {
-                self.push_or_overflow(key, delivery, (&frames, count), manner);
+                if !self.fall_back(key, name, position, first) {
+                    self.end_slow(key, name);
+                }
+                return;
             }
+            self.push_or_overflow(key, delivery, (&frames, count), manner);
         }
     }
 

@@ -35,6 +35,7 @@ mod saved;
 mod session;
 mod sockets;
 mod subscribe;
+mod tails;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -245,10 +246,11 @@ impl Shard {
         self.sessions.len()
     }
 
-    /// What waits in the outbox of a session: messages and bytes. None for an unknown one.
-    pub fn waiting(&self, session: &Id) -> Option<(usize, usize)> {
+    /// What waits for a session: messages, their bytes, and bytes of replies on its WebSocket. None for an unknown one.
+    pub fn waiting(&self, session: &Id) -> Option<(usize, usize, usize)> {
         let session = self.sessions.get(self.sessions.find(session)?)?;
-        Some((session.outbox.messages(), session.outbox.bytes()))
+        let (bytes, reply_bytes) = (session.outbox.bytes(), session.outbox.reply_bytes());
+        Some((session.outbox.messages(), bytes.saturating_sub(reply_bytes), reply_bytes))
     }
 
     /// Whether a connect of a session is held. None for an unknown one.

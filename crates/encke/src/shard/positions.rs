@@ -14,7 +14,8 @@ use super::deliver::rule_index;
 use super::effect::{Effect, Keep, SessionKey};
 use super::history::{Birth, Ring, RingKey};
 use super::hub::Heard;
-use super::replay::{Loss, Tail};
+use super::replay::Loss;
+use super::tails::Tail;
 use crate::keeper::record;
 use crate::settings::HistoryTerms;
 
@@ -181,30 +182,24 @@ impl Shard {
         let Some(start) = self.shared.histories.with(ring, |ring| Start::new(ring, position)) else { return true };
         self.metrics.positions_gone.add(usize::from(!start.recovered));
         course.answer(channel, position, Some(&start));
-        let tails_max = self.settings.subscriptions_max + TAILS_MAX;
+        let tails_max = self.tails_max();
         let owned_here = ring.owner() == self.index;
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
-        if let Some(tail) = replay.tail(ring.serial) {
+        if let Some(tail) = replay.tails.get_mut(channel, ring.serial) {
             let from = if heard_before { start.from.min(tail.next) } else { start.from };
             let below = if heard_before { tail.below.min(from) } else { 0 };
             (tail.below, tail.next, tail.open, tail.lost) = (below, from, true, None);
+            replay.tails.list(channel);
         } else if start.from == start.next && owned_here {
             // Nothing is on its way: what comes is new.
             self.note_position(channel, ring, &start);
             return true;
-        } else if replay.tails().len() >= tails_max && !replay.drop_closed_tail() {
+        } else if !replay.tails.make_room(tails_max) {
             return false;
         } else {
-            replay.add_tail(Tail {
-                name: channel.into(),
-                ring,
-                epoch: start.epoch.clone(),
-                below: if heard_before { start.from } else { 0 },
-                next: start.from,
-                open: start.from < start.next,
-                lost: None,
-                is_told: false,
-            });
+            let below = if heard_before { start.from } else { 0 };
+            let open = start.from < start.next;
+            replay.tails.insert(channel, Tail { below, open, ..Tail::new(ring, start.epoch.clone(), start.from) });
         }
         course.begun.note(channel, &start);
         self.catch_up_later(key);
@@ -276,13 +271,11 @@ impl Shard {
     pub(super) fn forget_tails(&mut self, key: SessionKey, name: &str) {
         let Some(replay) = self.sessions.get(key).and_then(|session| session.replay.as_ref()) else { return };
         let Ok(name) = ChannelName::parse(name, &self.limits) else { return };
-        let covered = |tail: &&Tail| ChannelName::parse(&tail.name, &self.limits).is_ok_and(|tail| name.matches(tail));
-        let candidates: Vec<Box<str>> = replay.tails().iter().filter(covered).map(|tail| tail.name.clone()).collect();
-        for channel in candidates {
+        for channel in replay.tails.covered(name, &self.limits) {
             if !self.hears(key, &channel, None)
                 && let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
             {
-                replay.close_tail(&channel, self.index);
+                replay.tails.close(&channel, self.index);
             }
         }
     }
@@ -296,14 +289,15 @@ impl Shard {
         let losses = replay.tell_losses(session.ledger.as_ref().map(|ledger| ledger.next_batch()));
         let quiet = session.outbox.is_empty();
         let (count, first) = (session.subscriptions.len(), replay.beat);
+        let lost: BTreeSet<&str> = losses.iter().map(|loss| &*loss.name).collect();
         let mut members = Vec::new();
         let mut looked_at = 0;
         while quiet && looked_at < count && members.len() < HEARTBEAT_CHANNELS_MAX {
             let channel = session.subscriptions[(first + looked_at) % count].channel;
             looked_at += 1;
             let name = self.hub.name(channel);
-            let tail = replay.tails().iter().find(|tail| *tail.name == *name);
-            let is_lost = losses.iter().any(|loss| *loss.name == *name);
+            let tail = replay.tails.of(name);
+            let is_lost = lost.contains(name);
             let far = match (tail, self.hub.heard(channel)) {
                 _ if name.ends_with('*') => None,
                 (Some(tail), _) if tail.below > 0 => None,
@@ -331,7 +325,11 @@ impl Begun {
 
     fn note(&mut self, channel: &str, start: &Start) {
         let from = self.from.entry(channel.into()).or_insert_with(|| (start.epoch.clone(), start.from));
-        *from = if from.0 == start.epoch { (start.epoch.clone(), start.from.min(from.1)) } else { (start.epoch.clone(), start.from) };
+        *from = if from.0 == start.epoch {
+            (start.epoch.clone(), start.from.min(from.1))
+        } else {
+            (start.epoch.clone(), start.from)
+        };
     }
 }
 
@@ -353,7 +351,5 @@ const POSITIONS_MAX: usize = 1_000;
 const PATTERN_CHANNELS_MAX: usize = 256;
 /// Channels that the subscribes of one batch may begin with: the replies name them all, in up to 400 bytes each.
 const BEGUN_MAX: usize = 4_000;
-/// Channels that a session may have to catch up with, beside one for each subscription that it may have.
-const TAILS_MAX: usize = 4_096;
 /// Channels whose position one connect reply tells; the others' follow with the next.
 const HEARTBEAT_CHANNELS_MAX: usize = 64;

@@ -11,7 +11,7 @@
 //! more memory than its outbox does, a busy channel does not hold it up, and everybody else's live messages go first. A session
 //! that is too slow for live messages falls back to its cursor in the same way.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bayeux::ext::{self, Place};
@@ -21,41 +21,39 @@ use super::ack::SOCKET_BATCH_BYTES_MAX;
 use super::effect::SessionKey;
 use super::flush::Wire;
 use super::follow::write_placed;
-use super::history::{Histories, Position, Ring, RingKey};
+use super::history::{Histories, Position, Ring};
 use super::hub::Heard;
 use super::ids::Id;
 use super::outbox::{Capacity, Kind};
 use super::session::{Carrier, Session};
+use super::tails::{Tail, Tails};
 
 /// What a session has to catch up with.
 #[derive(Debug, Default)]
 pub struct Replay {
-    tails: Vec<Tail>,
+    pub(super) tails: Tails,
     /// What it has lost with a whole ring.
     losses: Vec<Loss>,
+    /// Whether something may be lost of which nothing was told yet.
+    has_news: bool,
+    pub(super) in_rings: InRings,
     /// Whether it is on the shard's list of those who catch up.
     listed: bool,
     /// The subscription that the next heartbeat begins with.
     pub(super) beat: usize,
 }
 
-/// A channel that a session has not, or not only, heard live.
-#[derive(Debug)]
-pub(super) struct Tail {
-    pub(super) name: Box<str>,
-    pub(super) ring: RingKey,
-    pub(super) epoch: Arc<str>,
-    /// What comes live with lower numbers is for the session: it subscribed by another name before.
-    pub(super) below: u64,
-    /// The cursor: the number of the next message out of the ring.
-    pub(super) next: u64,
-    /// Whether there is more in the ring. If not, live messages from the cursor on are for the session.
-    pub(super) open: bool,
-    /// What the session has lost before the cursor: told with connect replies, and with the next message. Until that comes out of the
-    /// ring the tail stays open.
-    pub(super) lost: Option<(u64, u64)>,
-    /// Whether a connect reply has told of that.
-    pub(super) is_told: bool,
+/// What is known of the messages in an outbox that were in rings once: so that a full one is not searched for them in vain, again and
+/// again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum InRings {
+    /// There are none.
+    #[default]
+    None,
+    /// They have left their rings.
+    Gone,
+    /// They may be there still.
+    Maybe,
 }
 
 /// Messages that are gone.
@@ -102,6 +100,8 @@ struct Found {
     gap: bool,
     /// What was lost with the whole ring.
     loss: Option<Loss>,
+    /// The ring has more than the step may have.
+    more: bool,
 }
 
 /// A message that was found.
@@ -116,8 +116,9 @@ struct FoundMessage {
 
 impl Replay {
     /// Of an earlier life of the server.
-    pub(super) fn restored(tails: Vec<Tail>, losses: Vec<Loss>) -> Replay {
-        Replay { tails, losses, ..Replay::default() }
+    pub(super) fn restored(tails: Tails, losses: Vec<Loss>) -> Replay {
+        let has_news = !losses.is_empty() || tails.iter().any(|(_, tail)| tail.lost.is_some());
+        Replay { tails, losses, has_news, in_rings: InRings::Maybe, ..Replay::default() }
     }
 
     /// What is lost with a whole ring and has to be told still.
@@ -130,40 +131,6 @@ impl Replay {
         self.tails.is_empty()
     }
 
-    /// Whether there is something to be had out of a ring.
-    fn is_behind(&self) -> bool {
-        self.tails.iter().any(|tail| tail.open)
-    }
-
-    pub(super) fn tail(&mut self, serial: u64) -> Option<&mut Tail> {
-        self.tails.iter_mut().find(|tail| tail.ring.serial == serial)
-    }
-
-    pub(super) fn tails(&self) -> &[Tail] {
-        &self.tails
-    }
-
-    /// Adds a tail; one of an earlier life of the channel ends.
-    pub(super) fn add_tail(&mut self, tail: Tail) {
-        self.tails.retain(|other| other.name != tail.name);
-        self.tails.push(tail);
-    }
-
-    /// A channel is not heard any more. What the ring has given may still be on its way from its owner, and must not come again
-    /// by a later subscription; where this shard is the owner nothing is.
-    pub(super) fn close_tail(&mut self, name: &str, shard: usize) {
-        self.tails.retain(|tail| *tail.name != *name || tail.ring.owner() != shard);
-        if let Some(tail) = self.tails.iter_mut().find(|tail| *tail.name == *name) {
-            (tail.below, tail.open, tail.lost) = (0, false, None);
-        }
-    }
-
-    /// Lets go of the oldest tail that has nothing to give. False if there is none.
-    pub(super) fn drop_closed_tail(&mut self) -> bool {
-        let closed = self.tails.iter().position(|tail| !tail.open);
-        closed.map(|closed| self.tails.remove(closed)).is_some()
-    }
-
     /// What was lost and has to be told, in the batch of this number if the session acknowledges.
     pub(super) fn tell_losses(&mut self, batch: Option<u64>) -> Vec<Loss> {
         let mut told = match batch {
@@ -173,12 +140,9 @@ impl Replay {
                 self.losses.clone()
             }
         };
-        for tail in &mut self.tails {
-            if let Some((from, to)) = tail.lost {
-                tail.is_told = true;
-                told.push(tail.loss(from, Some(to)));
-            }
-        }
+        let lost = self.tails.iter().filter_map(|(name, tail)| Some((name, tail, tail.lost?)));
+        told.extend(lost.map(|(name, tail, (from, to))| tail.loss(name, from, Some(to))));
+        self.has_news = false;
         told
     }
 
@@ -187,83 +151,71 @@ impl Replay {
         self.losses.retain(|loss| loss.told.is_none_or(|told| i64::try_from(told).is_ok_and(|told| told > batch)));
     }
 
-    /// Whether something is lost of which nothing was told yet.
+    /// Whether something may be lost of which nothing was told yet.
     pub(super) fn has_news(&self) -> bool {
-        let untold = |tail: &Tail| tail.lost.is_some() && !tail.is_told;
-        self.tails.iter().any(untold) || self.losses.iter().any(|loss| loss.told.is_none())
-    }
-
-    /// How many of these live messages, from the first on, are for the session, and from which on they are again; what is
-    /// between is the ring's to give. A tail that has nothing to say any more ends.
-    pub(super) fn share(&mut self, serial: u64, first: u64, messages: u32) -> (u32, u32) {
-        let Some(at) = self.tails.iter().position(|tail| tail.ring.serial == serial) else {
-            return (messages, messages);
-        };
-        let Tail { below, next, open, .. } = self.tails[at];
-        let within = |number: u64| number.saturating_sub(first).min(u64::from(messages)) as u32;
-        let skip = if open { messages } else { within(next) };
-        if !open && first + u64::from(messages) > next {
-            self.tails.swap_remove(at);
-        }
-        (within(below).min(skip), skip)
+        self.has_news
     }
 }
 
 impl Shard {
-    /// A session is too slow for live messages from this number on: it gets them out of the ring.
-    pub(super) fn fall_back(&mut self, key: SessionKey, channel: &str, position: &Position, number: u64) {
-        let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return };
-        match replay.tail(position.ring.serial) {
-            Some(tail) => {
-                tail.next = if tail.open { tail.next.min(number) } else { number };
-                tail.below = tail.below.min(number);
-                tail.open = true;
-            }
-            None => replay.add_tail(Tail {
-                name: channel.into(),
-                ring: position.ring,
-                epoch: position.epoch.clone(),
-                below: 0,
-                next: number,
-                open: true,
-                lost: None,
-                is_told: false,
-            }),
+    /// A session is too slow for live messages from this number on: it gets them out of the ring. False if it has as many channels to
+    /// catch up with as it may.
+    pub(super) fn fall_back(&mut self, key: SessionKey, channel: &str, position: &Position, number: u64) -> bool {
+        let tails_max = self.tails_max();
+        let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
+        if let Some(tail) = replay.tails.get_mut(channel, position.ring.serial) {
+            tail.next = if tail.open { tail.next.min(number) } else { number };
+            tail.below = tail.below.min(number);
+            tail.open = true;
+            replay.tails.list(channel);
+        } else if replay.tails.make_room(tails_max) {
+            replay.tails.insert(channel, Tail::new(position.ring, position.epoch.clone(), number));
+        } else {
+            return false;
         }
         self.catch_up_later(key);
+        true
+    }
+
+    /// Channels that a session may have to catch up with.
+    pub(super) fn tails_max(&self) -> usize {
+        self.settings.subscriptions_max + TAILS_MAX
     }
 
     /// The outbox of a session is full: what of it stands in a ring goes, and comes again from there. With `all` what has left its ring
-    /// meanwhile goes, too: the session is told that it is lost.
-    pub(super) fn spill(&mut self, key: SessionKey, all: bool) {
-        let Some(session) = self.sessions.get_mut(key).filter(|session| session.replay.is_some()) else { return };
-        let mut outbox = std::mem::take(&mut session.outbox);
+    /// meanwhile goes, too: the session is told that it is lost. False if that is of too many channels.
+    pub(super) fn spill(&mut self, key: SessionKey, all: bool) -> bool {
+        let Some(session) = self.sessions.get_mut(key) else { return true };
+        let Some(replay) = &mut session.replay else { return true };
+        if replay.in_rings == InRings::None || (replay.in_rings == InRings::Gone && !all) {
+            return true;
+        }
         let histories = &self.shared.histories;
-        let mut rings: HashMap<String, Option<Spilled>> = HashMap::new();
-        outbox.filter(|_, payload| {
+        let mut rings: BTreeMap<String, Option<Spilled>> = BTreeMap::new();
+        let mut stays = InRings::None;
+        session.outbox.filter(|_, payload| {
             let Some((channel, epoch, id)) = ext::place_of(payload) else { return true };
             if !rings.contains_key(&*channel) {
                 rings.insert(channel.to_string(), Spilled::of(histories, &channel, all));
             }
             let ring = rings.get_mut(&*channel).and_then(|ring| ring.as_mut());
-            let Some(ring) = ring.filter(|ring| *ring.position.epoch == *epoch && id >= ring.from) else { return true };
+            let Some(ring) = ring.filter(|ring| *ring.position.epoch == *epoch && id >= ring.from) else {
+                stays = if all { InRings::None } else { InRings::Gone };
+                return true;
+            };
             ring.first = ring.first.min(id);
             false
         });
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.outbox = outbox;
-        }
-        for (channel, ring) in rings {
-            if let Some(Spilled { position, first, .. }) = ring.filter(|ring| ring.first < u64::MAX) {
-                self.fall_back(key, &channel, &position, first);
-            }
-        }
+        replay.in_rings = stays;
+        let rings = rings.into_iter().filter_map(|(channel, ring)| Some((channel, ring?)));
+        let mut spilled = rings.filter(|(_, ring)| ring.first < u64::MAX);
+        spilled.all(|(channel, Spilled { position, first, .. })| self.fall_back(key, &channel, &position, first))
     }
 
     /// Puts a session on the list of those who may go on to catch up, if it has to.
     pub(super) fn catch_up_later(&mut self, key: SessionKey) {
         if let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
-            && (replay.is_behind() || replay.has_news())
+            && (replay.tails.is_behind() || replay.has_news)
             && !std::mem::replace(&mut replay.listed, true)
         {
             self.catching_up.push_back(key);
@@ -294,7 +246,7 @@ impl Shard {
     /// has something for each response would keep all others waiting. Not more than goes out with that response.
     pub(super) fn prime(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else { return };
-        if !session.replay.as_ref().is_some_and(|replay| replay.is_behind()) || session.protocol.is_ending() {
+        if !session.replay.as_ref().is_some_and(|replay| replay.tails.is_behind()) || session.protocol.is_ending() {
             return;
         }
         let response_bytes_max = match session.carrier {
@@ -309,39 +261,34 @@ impl Shard {
 
     /// Puts as much out of the rings into an outbox, behind what waits there, as a step may have.
     fn refill(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(mut replay) = session.replay.take() else { return };
-        let mut step = Step::new(session, &self.capacity);
+        let Shard { sessions, hub, index, shared, metrics, scratch, own, capacity, .. } = self;
+        let Some(session) = sessions.get_mut(key) else { return };
+        let mut step = Step::new(session, capacity);
+        let Some(replay) = &mut session.replay else { return };
         let mut frames = Vec::new();
-        for tail in replay.tails.iter_mut().filter(|tail| tail.open) {
-            let read = self.shared.histories.with(tail.ring, |ring| step.read(ring, tail));
-            let found = read.unwrap_or_else(|| tail.vanish());
-            self.metrics.positions_gone.add(usize::from(found.gap));
-            replay.losses.extend(found.loss.clone());
-            found.write(&tail.epoch, &mut self.scratch, &mut frames);
+        while let Some((name, tail)) = replay.tails.first_ready() {
+            let read = shared.histories.with(tail.ring, |ring| step.read(ring, tail));
+            let found = read.unwrap_or_else(|| Found::nothing(&name, tail));
+            metrics.positions_gone.add(usize::from(found.gap));
+            found.write(&tail.epoch, scratch, &mut frames);
+            replay.has_news |= found.gap;
+            replay.losses.extend(found.loss);
+            if found.more {
+                break;
+            }
+            if let Some(tail) = replay.tails.pass_turn(*index)
+                && let Some(channel) = hub.find(&name)
+            {
+                hub.set_heard(channel, Heard { serial: tail.ring.serial, epoch: tail.epoch, id: tail.next - 1 });
+            }
         }
-        self.metrics.replayed.add(step.taken_messages);
+        metrics.replayed.add(step.taken_messages);
         if step.taken_messages > 0 {
-            let frames = self.own.encoded(&frames);
+            replay.in_rings = InRings::Maybe;
+            let frames = own.encoded(&frames);
             session.outbox.push_many(&frames, Kind::Messages, step.taken_messages as u32);
             session.urgent = true;
         }
-        session.replay = Some(replay);
-        self.end_tails(key);
-    }
-
-    /// Lets go of tails that have reached the end, where no live message is on its way that the ring has given already.
-    fn end_tails(&mut self, key: SessionKey) {
-        let Shard { sessions, hub, index, .. } = self;
-        let Some(replay) = sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return };
-        replay.tails.retain(|tail| {
-            let ends = !tail.open && tail.ring.owner() == *index;
-            if ends && let Some(channel) = hub.find(&tail.name) {
-                let heard = Heard { serial: tail.ring.serial, epoch: tail.epoch.clone(), id: tail.next - 1 };
-                hub.set_heard(channel, heard);
-            }
-            !ends
-        });
     }
 }
 
@@ -409,33 +356,20 @@ impl Step {
             // The numbers behind the last message may have jumped.
             tail.next = ring.next();
         }
-        tail.open = tail.next < ring.next() || tail.lost.is_some();
+        found.more = !is_done;
+        tail.open = !is_done || tail.lost.is_some();
         found
     }
 }
 
-impl Tail {
-    /// Everything up to this message that the session has not got is gone.
-    fn lose(&mut self, to: u64) {
-        let from = self.lost.map_or(self.next, |lost| lost.0);
-        self.lost = Some((from, to));
-        self.is_told = false;
-        self.next = to + 1;
-    }
-
-    /// The ring is gone with all that was in it.
-    fn vanish(&mut self) -> Found {
-        self.open = false;
-        let from = self.lost.take().map_or(self.next, |lost| lost.0);
-        Found { gap: true, loss: Some(self.loss(from, None)), ..Found::default() }
-    }
-
-    fn loss(&self, from: u64, to: Option<u64>) -> Loss {
-        Loss { name: self.name.clone(), epoch: self.epoch.clone(), from, to, told: None }
-    }
-}
-
 impl Found {
+    /// The ring is gone with all that was in it.
+    fn nothing(name: &str, tail: &mut Tail) -> Found {
+        tail.open = false;
+        let from = tail.lost.take().map_or(tail.next, |lost| lost.0);
+        Found { gap: true, loss: Some(tail.loss(name, from, None)), ..Found::default() }
+    }
+
     /// Appends the messages, each with its place, as a frame.
     fn write(&self, epoch: &str, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
         let mut start = 0;
@@ -453,6 +387,8 @@ impl Found {
 const STEP_BYTES: usize = 48 * 1024;
 /// What telling the place of a message adds to it at most, in bytes, with its frame and a word about what was lost.
 const PLACE_BYTES_MAX: usize = 320;
+/// Channels that a session may have to catch up with, beside one for each subscription that it may have. One takes some 500 bytes.
+const TAILS_MAX: usize = 4_096;
 
 #[cfg(test)]
 mod tests;

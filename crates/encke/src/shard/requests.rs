@@ -6,6 +6,7 @@ use bytes::Bytes;
 use super::batch::{Batch, Via, client_of};
 use super::effect::{Effect, ExchangeId, HttpTransport, Mail, Now, Request, Response, SessionKey};
 use super::ids::Id;
+use super::replay::InRings;
 use super::session::{Carrier, Ended};
 use super::{Dirty, Shard, batch_error_body};
 
@@ -83,6 +84,9 @@ impl Shard {
             tracing::debug!(session = ?session.id, "a response did not arrive: its messages wait again");
             session.outbox.restore(in_flight.1);
             session.urgent = true;
+            if let Some(replay) = &mut session.replay {
+                replay.in_rings = InRings::Maybe;
+            }
         }
         let wanted = session.urgent || matches!(session.carrier, Carrier::Socket(_));
         if !session.outbox.is_empty() && wanted && session.is_reachable() && !session.dirty {

@@ -19,11 +19,13 @@ use super::Shard;
 use super::ack::Ledger;
 use super::arena::{Chunk, Frames};
 use super::effect::{Now, SessionKey};
+use super::history::Position;
 use super::hub::Heard;
 use super::ids::Id;
 use super::outbox::{Kind, Outbox, payloads};
-use super::replay::{Loss, Replay, Tail};
+use super::replay::{Loss, Replay};
 use super::session::Session;
+use super::tails::{Tail, Tails};
 
 /// The sessions of a shard, or of all, on their way to the next life of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -316,21 +318,14 @@ impl Shard {
 
     fn restore_replay(&self, saved: &SavedReplay) -> Replay {
         let mut losses: Vec<Loss> = saved.losses.iter().map(SavedLoss::to_loss).collect();
-        let mut tails = Vec::new();
+        let mut tails = Tails::default();
         for tail in &saved.tails {
             let ring = self.shared.histories.find(&tail.channel, tail.next);
             match ring.filter(|ring| *ring.epoch == *tail.epoch) {
-                Some(position) => tails.push(Tail {
-                    name: tail.channel.clone(),
-                    ring: position.ring,
-                    epoch: position.epoch,
-                    // All that came live has been handed out.
-                    below: 0,
-                    next: tail.next,
-                    open: true,
-                    lost: tail.lost,
-                    is_told: false,
-                }),
+                // All that came live has been handed out: nothing below the cursor is on its way.
+                Some(Position { ring, epoch, .. }) => {
+                    tails.insert(&tail.channel, Tail { lost: tail.lost, ..Tail::new(ring, epoch, tail.next) });
+                }
                 None => {
                     self.metrics.positions_gone.add(1);
                     losses.push(tail.to_loss());
@@ -351,8 +346,8 @@ impl Replay {
             to: loss.to,
             told: loss.told,
         });
-        let tails = self.tails().iter().filter(|tail| tail.open).map(|tail| SavedTail {
-            channel: tail.name.clone(),
+        let tails = self.tails.iter().filter(|(_, tail)| tail.open).map(|(name, tail)| SavedTail {
+            channel: name.into(),
             epoch: (*tail.epoch).into(),
             next: tail.next,
             lost: tail.lost,

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::*;
+use crate::shard::replay::InRings;
 use crate::{ChannelRule, NoApplication, Settings, SlowConsumer};
 
 /// Settings with a history of `/h/**`.
@@ -87,8 +88,7 @@ fn replies_to_one_batch_are_limited_and_what_is_left_is_refused() {
     let mut rig = Rig::new(1, settings, Box::new(NoApplication));
     let (key, client) = open(&mut rig, "{}");
     let names = format!("\"/{}\",", "n".repeat(250)).repeat(9);
-    let subscribe =
-        format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":[{names}"/h"]}}"#);
+    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":[{names}"/h"]}}"#);
     let text = batch(&subscribe, 100);
     rig.shard.socket_text(NOW, key, &text);
     let replies = rig.flushed(key);
@@ -121,8 +121,9 @@ fn who_acknowledges_and_never_reads_the_replies_to_connects_is_cut_off() {
     let settings = Settings { outbox_bytes_max: 256 * 1024, ..history() };
     let (mut rig, _, _) = with_histories(64, settings);
     let (key, client) = open(&mut rig, r#"{"ack":true,"replay":true}"#);
-    let text =
-        format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/**","ext":{{"replay":-2}}}}"#);
+    let text = format!(
+        r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/**","ext":{{"replay":-2}}}}"#
+    );
     rig.shard.socket_text(NOW, key, &text);
     rig.flushed(key);
     rig.kernel.room = 0;
@@ -174,9 +175,92 @@ fn a_reply_finds_room_where_messages_have_filled_the_outbox() {
             rig.shard.socket_ping(NOW, key, b"12345678");
         }
         let id = Id::parse(&client).expect("an id");
-        assert!(rig.shard.waiting(&id).is_some_and(|(messages, _)| messages > 0), "{slow_consumer:?}");
+        assert!(rig.shard.waiting(&id).is_some_and(|(messages, ..)| messages > 0), "{slow_consumer:?}");
         // Replies that nobody reads have a limit all the same.
         (0..400).for_each(|_| rig.shard.socket_ping(NOW, key, b"12345678"));
         assert!(rig.shard.waiting(&id).is_none());
+    }
+}
+
+#[test]
+fn a_session_falls_back_on_a_limited_number_of_channels_and_ends_at_the_next() {
+    let settings = Settings { subscriptions_max: 1, outbox_messages_max: 5_000, ..history() };
+    let (mut rig, key, client) = with_histories(0, settings);
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/**"}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    let id = Id::parse(&client).expect("an id");
+    let tails = |rig: &Rig| {
+        let key = rig.shard.sessions.find(&id)?;
+        Some(rig.shard.sessions.get(key)?.replay.as_ref()?.tails.len())
+    };
+    let publish = |rig: &mut Rig, number: usize| {
+        rig.shard.mail(NOW, Mail::Publish(format!("/h/{number}").into(), "1".into()));
+        rig.flushed(key);
+    };
+    (0..9_097).for_each(|number| publish(&mut rig, number));
+    assert_eq!(tails(&rig), Some(4_097));
+    // One that it falls back on already is not one more.
+    publish(&mut rig, 9_000);
+    assert_eq!(tails(&rig), Some(4_097));
+    publish(&mut rig, 9_097);
+    assert_eq!((tails(&rig), rig.shard.metrics.slow_disconnected.get()), (None, 1));
+}
+
+#[test]
+fn a_session_that_fell_back_on_many_channels_gets_all_of_them() {
+    let (mut rig, key, client) = with_histories(0, Settings { outbox_messages_max: 8, ..history() });
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/**"}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    for number in 0..3_000 {
+        rig.shard.mail(NOW, Mail::Publish(format!("/h/{}", number % 1_000).into(), format!("{number}").into()));
+        rig.flushed(key);
+    }
+    rig.kernel.room = usize::MAX / 2;
+    rig.shard.socket_writable(NOW, key);
+    let mut heard = String::new();
+    while !rig.shard.is_settled() {
+        heard += &rig.flushed(key);
+    }
+    for channel in 0..1_000 {
+        let place = |round: usize| heard.find(&format!("\"payload\":{}}}", channel + round * 1_000));
+        assert!(place(0).is_some() && place(0) < place(1) && place(1) < place(2), "{channel}");
+    }
+    assert_eq!(heard.matches("\"replayId\"").count(), 3_000);
+}
+
+/// A search for each message would cost more, the more waits.
+#[test]
+fn an_outbox_without_messages_of_histories_is_searched_for_them_once() {
+    let rule = ChannelRule { pattern: "/a".into(), slow_consumer: SlowConsumer::DropOldest, ..ChannelRule::default() };
+    let settings = Settings { outbox_messages_max: 4, channels: vec![rule], ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (key, client) = open(&mut rig, r#"{"replay":true}"#);
+    rig.subscribe(key, &client);
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    let session = rig.shard.sessions.find(&Id::parse(&client).expect("an id")).expect("a session");
+    let in_rings = |rig: &Rig| rig.shard.sessions.get(session).and_then(|s| s.replay.as_ref()).map(|r| r.in_rings);
+    for data in 0..10 {
+        rig.publish(data);
+        rig.flushed(key);
+        assert_eq!(in_rings(&rig), Some(InRings::None));
+    }
+    assert_eq!(rig.shard.waiting(&Id::parse(&client).expect("an id")).map(|waiting| waiting.0), Some(4));
+}
+
+#[test]
+fn publishers_do_not_speak_of_places() {
+    for ext in [r#"{"replay":{"id":7,"epoch":"x"}}"#, r#"{"a":1,"\u0072eplay":{"id":7,"epoch":"x"},"b":2}"#] {
+        let mut rig = rig();
+        let (key, client) = rig.socket();
+        let text = format!(r#"{{"channel":"/a","clientId":"{client}","data":1,"ext":{ext}}}"#);
+        rig.shard.socket_text(NOW, key, &text);
+        let heard = rig.flushed(key);
+        let rest = if ext.contains("\"a\"") { r#","ext":{"a":1,"b":2}}"# } else { "}" };
+        assert!(heard.contains(&format!(r#"[{{"channel":"/a","data":1{rest}]"#)), "{heard}");
     }
 }

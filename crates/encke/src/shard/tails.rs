@@ -1,0 +1,169 @@
+//! The channels that a session has to catch up with, or whose live messages it has had out of the ring already.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bayeux::ChannelName;
+
+use super::history::RingKey;
+use super::replay::Loss;
+
+/// A channel that a session has not, or not only, heard live.
+#[derive(Debug)]
+pub(super) struct Tail {
+    pub(super) ring: RingKey,
+    pub(super) epoch: Arc<str>,
+    /// What comes live with lower numbers is for the session: it subscribed by another name before.
+    pub(super) below: u64,
+    /// The cursor: the number of the next message out of the ring.
+    pub(super) next: u64,
+    /// Whether there is more in the ring. If not, live messages from the cursor on are for the session.
+    pub(super) open: bool,
+    /// What the session has lost before the cursor: told with connect replies, and with the next message. Until that comes out of the
+    /// ring the tail stays open.
+    pub(super) lost: Option<(u64, u64)>,
+    /// Its place among those that are ready: for [`Tails`] only.
+    pub(super) turn: Option<u64>,
+}
+
+/// All tails of a session. No step costs more for there being many.
+#[derive(Debug, Default)]
+pub(super) struct Tails {
+    by_name: BTreeMap<Box<str>, Tail>,
+    /// Those whose ring may have something for the session, in the order in which they came to be so.
+    ready: BTreeMap<u64, Box<str>>,
+    turns: u64,
+}
+
+impl Tail {
+    /// One that begins at this number.
+    pub(super) fn new(ring: RingKey, epoch: Arc<str>, next: u64) -> Tail {
+        Tail { ring, epoch, below: 0, next, open: true, lost: None, turn: None }
+    }
+
+    /// Everything up to this message that the session has not got is gone.
+    pub(super) fn lose(&mut self, to: u64) {
+        let from = self.lost.map_or(self.next, |lost| lost.0);
+        self.lost = Some((from, to));
+        self.next = to + 1;
+    }
+
+    /// What is gone from this message on.
+    pub(super) fn loss(&self, name: &str, from: u64, to: Option<u64>) -> Loss {
+        Loss { name: name.into(), epoch: self.epoch.clone(), from, to, told: None }
+    }
+}
+
+impl Tails {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether there may be something to be had out of a ring.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The tail of a channel.
+    pub(super) fn of(&self, name: &str) -> Option<&Tail> {
+        self.by_name.get(name)
+    }
+
+    /// The tail of a channel in this life of it. Who opens it lists it, too: [`Tails::list`].
+    pub(super) fn get_mut(&mut self, name: &str, serial: u64) -> Option<&mut Tail> {
+        self.by_name.get_mut(name).filter(|tail| tail.ring.serial == serial)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Tail)> {
+        self.by_name.iter().map(|(name, tail)| (&**name, tail))
+    }
+
+    /// The names of those that a pattern, or a channel's own name, covers.
+    pub(super) fn covered(&self, name: ChannelName<'_>, limits: &bayeux::Limits) -> Vec<Box<str>> {
+        let parent = name.as_str().trim_end_matches('*');
+        let from_there =
+            self.by_name.range::<str, _>((Bound::Included(parent), Bound::Unbounded)).map(|(tail, _)| tail);
+        let covers = |tail: &&Box<str>| ChannelName::parse(tail, limits).is_ok_and(|tail| name.matches(tail));
+        from_there.take_while(|tail| tail.starts_with(parent)).filter(covers).cloned().collect()
+    }
+
+    /// Adds a tail; one of an earlier life of the channel ends.
+    pub(super) fn insert(&mut self, name: &str, tail: Tail) {
+        self.remove(name);
+        self.by_name.insert(name.into(), tail);
+        self.list(name);
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some(turn) = self.by_name.remove(name).and_then(|tail| tail.turn) {
+            self.ready.remove(&turn);
+        }
+    }
+
+    /// There may be something for the session in the ring of a tail: it is read in its turn.
+    pub(super) fn list(&mut self, name: &str) {
+        if let Some(tail) = self.by_name.get_mut(name).filter(|tail| tail.open && tail.turn.is_none()) {
+            self.turns += 1;
+            tail.turn = Some(self.turns);
+            self.ready.insert(self.turns, name.into());
+        }
+    }
+
+    /// The one whose turn it is.
+    pub(super) fn first_ready(&mut self) -> Option<(Box<str>, &mut Tail)> {
+        let name = self.ready.first_key_value()?.1.clone();
+        let tail = self.by_name.get_mut(&name)?;
+        Some((name, tail))
+    }
+
+    /// The ring of the one whose turn it is has been read. It ends, if nothing is on its way that the ring has given already: so it
+    /// is where this shard owns the channel. Returns it then.
+    pub(super) fn pass_turn(&mut self, shard: usize) -> Option<Tail> {
+        let (_, name) = self.ready.pop_first()?;
+        let tail = self.by_name.get_mut(&name)?;
+        tail.turn = None;
+        if tail.open || tail.ring.owner() != shard { None } else { self.by_name.remove(&name) }
+    }
+
+    /// A channel is not heard any more. What the ring has given may still be on its way from its owner, and must not come again
+    /// by a later subscription; where this shard is the owner nothing is.
+    pub(super) fn close(&mut self, name: &str, shard: usize) {
+        let Some(tail) = self.by_name.get_mut(name) else { return };
+        (tail.below, tail.open, tail.lost) = (0, false, None);
+        if let Some(turn) = tail.turn.take() {
+            self.ready.remove(&turn);
+        }
+        if tail.ring.owner() == shard {
+            self.by_name.remove(name);
+        }
+    }
+
+    /// Makes room for one more where there are so many: lets go of one that has nothing to give. False if there is none.
+    pub(super) fn make_room(&mut self, max: usize) -> bool {
+        if self.len() < max {
+            return true;
+        }
+        let closed = self.iter().find(|(_, tail)| !tail.open).map(|(name, _)| Box::from(name));
+        closed.map(|closed: Box<str>| self.remove(&closed)).is_some()
+    }
+
+    /// How many of these live messages, from the first on, are for the session, and from which on they are again; what is
+    /// between is the ring's to give. A tail that has nothing to say any more ends.
+    pub(super) fn share(&mut self, name: &str, serial: u64, first: u64, messages: u32) -> (u32, u32) {
+        let Some(tail) = self.get_mut(name, serial) else { return (messages, messages) };
+        let Tail { below, next, open, .. } = *tail;
+        let within = |number: u64| number.saturating_sub(first).min(u64::from(messages)) as u32;
+        let skip = if open { messages } else { within(next) };
+        if open {
+            self.list(name);
+        } else if first + u64::from(messages) > next {
+            self.remove(name);
+        }
+        (within(below).min(skip), skip)
+    }
+}
