@@ -88,8 +88,8 @@ impl Tails {
         let parent = name.as_str().trim_end_matches('*');
         let from_there =
             self.by_name.range::<str, _>((Bound::Included(parent), Bound::Unbounded)).map(|(tail, _)| tail);
-        let covers = |tail: &&Box<str>| ChannelName::parse(tail, limits).is_ok_and(|tail| name.matches(tail));
-        from_there.take_while(|tail| tail.starts_with(parent)).filter(covers).cloned().collect()
+        let covers = |tail: &str| ChannelName::parse(tail, limits).is_ok_and(|tail| name.matches(tail));
+        from_there.take_while(|tail| tail.starts_with(parent)).filter(|tail| covers(tail)).cloned().collect()
     }
 
     /// Adds a tail; one of an earlier life of the channel ends.

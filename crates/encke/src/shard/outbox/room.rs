@@ -1,0 +1,103 @@
+//! Making room in an outbox that is full.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::{Capacity, Kind, Outbox, Run, frames};
+
+impl Outbox {
+    /// Drops the oldest messages until one of `bytes` fits. Frames that the kernel has a part of stay. Returns how many were dropped.
+    pub fn drop_oldest(&mut self, bytes: usize, capacity: &Capacity) -> usize {
+        let mut wanted = (self.bytes() + bytes).saturating_sub(capacity.bytes_max);
+        let mut surplus = (self.messages() + 1).saturating_sub(capacity.messages_max);
+        let messages = self.messages;
+        let mut written = self.written;
+        let mut spared = Vec::new();
+        while (wanted > 0 || surplus > 0)
+            && let Some(mut run) = self.runs.pop_front()
+        {
+            let begun = std::mem::take(&mut written);
+            if run.kind != Kind::Messages {
+                spared.push(run);
+                continue;
+            }
+            if begun > 0 {
+                spared.push(run.split_off_front(|before| before < begun as usize));
+            }
+            let all = wanted >= run.frames.bytes() || surplus >= run.messages as usize;
+            let mut left = surplus;
+            let gone = run.split_off_front(|before| {
+                let goes = all || before < wanted || left > 0;
+                left = left.saturating_sub(1);
+                goes
+            });
+            wanted = wanted.saturating_sub(gone.frames.bytes());
+            surplus = surplus.saturating_sub(gone.messages as usize);
+            self.bytes -= gone.frames.bytes();
+            self.messages -= gone.messages as usize;
+            if run.messages > 0 {
+                self.runs.push_front(run);
+            }
+        }
+        for run in spared.into_iter().rev() {
+            self.runs.push_front(run);
+        }
+        messages - self.messages
+    }
+
+    /// Keeps of each channel only the latest message, and drops those of `next` as a newer one is about to come. Returns how many were dropped.
+    pub fn keep_latest(&mut self, next: &str) -> usize {
+        let mut latest: HashMap<Box<[u8]>, usize, RandomState> = HashMap::default();
+        let mut count = 0;
+        self.each_message(|payload| {
+            let channel = channel_of(payload);
+            match latest.get_mut(channel) {
+                Some(at) => *at = count,
+                None => _ = latest.insert(channel.into(), count),
+            }
+            count += 1;
+        });
+        latest.remove(next.as_bytes());
+        let mut numbers = 0..;
+        self.filter(|_, payload| latest.get(channel_of(payload)).copied() == numbers.next())
+    }
+
+    /// Visits the unwritten whole messages, oldest first.
+    pub(super) fn each_message(&mut self, mut each: impl FnMut(&[u8])) {
+        self.filter(|_, payload| {
+            each(payload);
+            true
+        });
+    }
+}
+
+impl Run {
+    /// Takes the first frames off, as long as `goes` says so, which is given the bytes before each.
+    fn split_off_front(&mut self, mut goes: impl FnMut(usize) -> bool) -> Run {
+        let (mut before, mut count) = (0, 0);
+        {
+            let bytes = self.frames.chunk.slice(self.frames.start, self.frames.end);
+            for frame in frames(&bytes) {
+                if !goes(before) {
+                    break;
+                }
+                before += frame.len();
+                count += 1;
+            }
+        }
+        let mut front = self.clone();
+        front.frames.end = front.frames.start + before as u32;
+        (front.messages, self.messages) = (count.min(self.messages), self.messages.saturating_sub(count));
+        self.frames.start = front.frames.end;
+        front
+    }
+}
+
+/// The channel of an encoded message: always its first field, and its characters need no escapes.
+fn channel_of(payload: &[u8]) -> &[u8] {
+    const BEFORE: &[u8] = b"[{\"channel\":\"";
+    let rest = payload.strip_prefix(BEFORE).unwrap_or_default();
+    let end = rest.iter().position(|byte| *byte == b'"').unwrap_or(rest.len());
+    &rest[..end]
+}
