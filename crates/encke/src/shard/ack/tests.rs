@@ -101,7 +101,7 @@ fn a_long_response_that_was_lost_comes_again_on_a_websocket_in_pieces_once_and_i
     }
     assert_eq!(heard, (0..300).chain([0]).collect::<Vec<_>>());
     let id = Id::parse(&client).expect("an id");
-    assert_eq!(rig.shard.waiting(&id), Some((0, 0)));
+    assert_eq!(rig.shard.waiting(&id), Some((0, 0, 0)));
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn bytes_of_replies_are_counted_until_they_are_gone() {
 fn what_is_on_its_way_in_a_response_is_not_inherited() {
     let (_arena, mut outbox, even) = filled(3);
     let all = outbox.bytes();
-    let _taken = outbox.take_oldest(even);
+    let _taken = outbox.take_oldest(even, true);
     let mut heir = Outbox::default();
     heir.append(outbox);
     assert_eq!((heir.messages(), heir.bytes()), (2, all - even));
