@@ -18,6 +18,10 @@ pub(crate) fn init(path: &Path) -> ExitCode {
             println!("{} written: every setting with its default", path.display());
             ExitCode::SUCCESS
         }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            complain(&format_args!("{} is there already and stays as it is", path.display()));
+            ExitCode::from(FAILED)
+        }
         Err(error) => {
             complain(&format_args!("{}: {error}", path.display()));
             ExitCode::from(FAILED)

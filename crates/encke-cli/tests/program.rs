@@ -247,9 +247,11 @@ fn a_variable_with_a_wrong_name_is_refused() {
 #[test]
 fn a_file_is_written_once_and_passes_its_check() {
     let folder = Folder::new();
-    let init = || encke(&["config", "init"]).current_dir(&folder.0).output().expect("runs").status.code();
-    assert_eq!(init(), Some(0));
-    assert_eq!(init(), Some(1), "it must not be overwritten");
+    let init = || encke(&["config", "init"]).current_dir(&folder.0).output().expect("runs");
+    assert_eq!(init().status.code(), Some(0));
+    let again = init();
+    assert_eq!(again.status.code(), Some(1), "it must not be overwritten");
+    assert_eq!(text(&again.stderr), "encke: encke.toml is there already and stays as it is\n");
     let check = encke(&["config", "check"]).current_dir(&folder.0).output().expect("runs");
     assert_eq!((check.status.code(), text(&check.stdout)), (Some(0), "encke.toml: good\n".into()));
 }
