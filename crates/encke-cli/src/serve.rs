@@ -8,6 +8,7 @@ use encke::demo::Demo;
 use encke::{Handle, Running, Server};
 use listenfd::ListenFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Sources};
@@ -75,11 +76,13 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, P
         tracing::info!("ready; waiting for the server before this one to end");
         predecessor.succeed().map_err(Problem::Socket)?;
     }
+    // From here on it may have what nobody else has: the sessions.
+    let (runtime, heard) = early.all().map_err(Problem::Signals)?;
     let running = listener.into_iter().fold(server, Server::listener).start()?;
     let listener = running.listener().map_err(Problem::Socket)?;
     let handle = running.handle();
     let signals = Signals { sources, current: config, level, handle, program, listener, belongs, successor: None };
-    signals.start(early).map_err(Problem::Signals)?;
+    signals.start(runtime, heard).map_err(Problem::Signals)?;
     Ok(running)
 }
 
@@ -139,7 +142,7 @@ struct Heard {
 
 /// The signals that must not end a process that is about to serve. They wait until it does.
 struct Early {
-    runtime: tokio::runtime::Runtime,
+    runtime: Runtime,
     hangup: Signal,
     hand_over: Signal,
 }
@@ -152,6 +155,16 @@ impl Early {
             (signal(SignalKind::hangup())?, signal(SignalKind::user_defined2())?)
         };
         Ok(Early { runtime, hangup, hand_over })
+    }
+
+    /// Those that ask for an end wait, too, from now on.
+    fn all(self) -> io::Result<(Runtime, Heard)> {
+        let Early { runtime, hangup, hand_over } = self;
+        let (terminate, interrupt) = {
+            let _inside = runtime.enter();
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+        };
+        Ok((runtime, Heard { terminate, interrupt, hangup, hand_over }))
     }
 }
 
@@ -170,23 +183,16 @@ struct Signals {
 }
 
 impl Signals {
-    /// Listens on a thread of its own; returns when signals cannot be missed any more.
-    fn start(self, early: Early) -> io::Result<()> {
-        let Early { runtime, hangup, hand_over } = early;
-        let listen = |kind| {
-            let _inside = runtime.enter();
-            signal(kind)
-        };
-        let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        let heard = Heard { terminate, interrupt, hangup, hand_over };
+    /// Listens on a thread of its own.
+    fn start(self, runtime: Runtime, heard: Heard) -> io::Result<()> {
         std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(self.listen(heard)))?;
         Ok(())
     }
 
     /// The first SIGTERM or SIGINT drains, the second ends at once; SIGHUP reads the configuration again; SIGUSR2 drains when another
-    /// server is ready to take over.
+    /// server is ready to take over, which makes no later signal the second.
     async fn listen(mut self, mut heard: Heard) {
-        let mut is_draining = false;
+        let (mut is_draining, mut was_told_to_end) = (false, false);
         loop {
             let code = tokio::select! {
                 _ = heard.terminate.recv() => 128 + 15,
@@ -200,7 +206,7 @@ impl Signals {
                     continue;
                 }
             };
-            if is_draining {
+            if std::mem::replace(&mut was_told_to_end, true) {
                 std::process::exit(code);
             }
             is_draining = true;

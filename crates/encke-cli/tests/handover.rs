@@ -290,3 +290,83 @@ fn a_socket_of_a_supervisor_is_served_by_one_process_after_another() {
     assert!(early.join().expect("no panic").expect("an answer").starts_with("HTTP/1.1 200"));
     assert_eq!(session.connect(address)[0]["successful"], true);
 }
+
+/// Connections that keep the server draining, each with half a request.
+fn busy(address: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let open = |_| {
+        let mut stream = TcpStream::connect(address).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("it can be set");
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n").expect("writes");
+        stream
+    };
+    (0..count).map(open).collect()
+}
+
+/// The kernel closes the files of a process one by one: that its end of the line is closed says nothing of its lock.
+#[test]
+fn a_process_that_is_killed_while_it_gives_way_is_followed_all_the_same() {
+    let folder = Folder::new();
+    let data = folder.path("data");
+    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "30000", "--data", &data];
+    let mut server = Server::start(clean(PROGRAM, &args));
+    for _ in 0..3 {
+        let connections = busy(server.address, 300);
+        // All are accepted, so that there is something to close.
+        assert!(ask(server.address, "GET /healthz HTTP/1.0\r\n\r\n").expect("an answer").contains("200"));
+        server.signal(Signal::USR2);
+        let log = server.log_until("another server takes over");
+        server.signal(Signal::KILL);
+        assert_eq!(address_of(&mut server.out), server.address);
+        let number = log.rsplit_once("process=").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
+        server.serving = number.and_then(Pid::from_raw).expect("a process");
+        publish(server.address, "/news", "1");
+        drop(connections);
+    }
+}
+
+#[test]
+fn a_signal_to_a_process_that_gives_way_is_the_first_one() {
+    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "30000"];
+    let mut server = Server::start(clean(PROGRAM, &args));
+    let mut connections = busy(server.address, 1);
+    assert!(ask(server.address, "GET /healthz HTTP/1.0\r\n\r\n").expect("an answer").contains("200"));
+    server.signal(Signal::USR2);
+    server.log_until("another server takes over");
+    server.signal(Signal::TERM);
+    server.log_until("a second signal ends at once");
+    connections[0].write_all(b"\r\n").expect("it drains still");
+    let mut answer = String::new();
+    connections[0].read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn a_signal_while_the_server_starts_costs_no_session() {
+    let folder = Folder::new();
+    let data = folder.path("data");
+    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "0", "--data", &data];
+    let mut server = Server::start(clean(PROGRAM, &args));
+    let session = Session::open(server.address, "/news");
+    let file = folder.0.join("data/sessions");
+    for round in 0..10 {
+        server.signal(Signal::TERM);
+        assert_eq!(server.end(), Some(0), "round {round}");
+        assert!(file.exists(), "round {round}");
+        let child = clean(PROGRAM, &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("starts");
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        let log = BufReader::new(child.stderr.take().expect("piped"));
+        server.serving = Pid::from_child(&child);
+        (server.child, server.out, server.log) = (child, out, log);
+        // As early as the sessions can be anywhere but in the file.
+        let began = Instant::now();
+        while file.exists() && began.elapsed() < PATIENCE {
+            std::hint::spin_loop();
+        }
+    }
+    server.signal(Signal::TERM);
+    server.end();
+    let server = Server::start(clean(PROGRAM, &args));
+    assert_eq!(session.connect(server.address)[0]["successful"], true);
+}

@@ -3,12 +3,13 @@
 //! `history/` in it is the log of the histories. Its lock stands for the whole directory. `sessions` is there between a clean stop and
 //! the next start.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use journal::{Directory, Opened};
+use journal::{Directory, Disk, Opened};
 use tokio::sync::mpsc;
 
 use crate::keeper::{Keeper, KeeperError, KeeperTerms, Recovered, Recovery};
@@ -43,8 +44,8 @@ impl Data {
         }
         let began = Instant::now();
         let path = PathBuf::from(&settings.data);
-        let directory = Directory::open(path.join(HISTORY));
-        let directory = directory.map_err(|error| StartError::Data { path: path.clone(), error })?;
+        let directory = history_in(&path)?;
+        wait_until_free(&directory);
         let mut salt = [0; 8];
         kernel_entropy()(&mut salt);
         let mut recovery = Recovery::new(settings, now);
@@ -61,7 +62,10 @@ impl Data {
         let sessions = saved.sessions.len();
         match sessions_file::write(&self.path, saved) {
             Ok(()) => tracing::info!(sessions, "sessions are kept for the next start"),
-            Err(error) => tracing::error!(%error, sessions, "sessions cannot be kept: their clients shake hands anew"),
+            Err(error) => {
+                let data = self.path.display();
+                tracing::error!(%data, %error, sessions, "sessions cannot be kept: their clients shake hands anew");
+            }
         }
     }
 
@@ -82,13 +86,13 @@ impl Data {
 }
 
 impl DataInUse {
-    /// The sessions of the server's last life, if it ended cleanly; the directory has them no more.
+    /// The sessions of the server's last life, if it ended cleanly.
     ///
     /// # Errors
     /// When the disk refuses.
     pub(crate) fn sessions(&self, shards: usize, sessions_max: usize) -> Result<Saved, StartError> {
-        let found = sessions_file::take(&self.path);
-        let mut saved = match found.map_err(|error| StartError::Data { path: self.path.clone(), error })? {
+        let found = sessions_file::read(&self.path).map_err(|error| self.unreadable(error))?;
+        let mut saved = match found {
             Found::Nothing => return Ok(Saved::default()),
             Found::Damaged(why) => {
                 tracing::warn!(why, "the file sessions is damaged, and sessions.damaged now: clients shake hands anew");
@@ -108,6 +112,18 @@ impl DataInUse {
         Ok(saved)
     }
 
+    /// The sessions have been taken up: what the directory says of them is not true any more.
+    ///
+    /// # Errors
+    /// When the disk refuses: then nobody may be let in.
+    pub(crate) fn forget_sessions(&self) -> Result<(), StartError> {
+        sessions_file::remove(&self.path).map_err(|error| self.unreadable(error))
+    }
+
+    fn unreadable(&self, error: io::Error) -> StartError {
+        StartError::Sessions { path: sessions_file::path(&self.path), error }
+    }
+
     /// Waits until everything is written; the shards have ended before. The directory is held until what this returns is dropped.
     pub(crate) fn close(self) -> Option<Data> {
         match self.keeper.join() {
@@ -117,6 +133,26 @@ impl DataInUse {
                 None
             }
         }
+    }
+}
+
+/// The directory of the log; made, if need be.
+fn history_in(data: &Path) -> Result<Directory, StartError> {
+    let path = data.join(HISTORY);
+    Directory::open(&path).map_err(|error| {
+        // If that is none, so is everything in it.
+        let path = if data.is_dir() { path } else { data.into() };
+        StartError::Data { path, error }
+    })
+}
+
+/// A process that was killed holds its lock until the kernel has closed its files, one by one, and its other ends are seen to be closed
+/// before that: who comes after it waits a little.
+fn wait_until_free(directory: &Directory) {
+    let began = Instant::now();
+    // What else is wrong is said when it is opened.
+    while matches!(directory.lock(), Ok(None)) && began.elapsed() < LOCK_PATIENCE {
+        std::thread::sleep(LOCK_PAUSE);
     }
 }
 
@@ -140,3 +176,7 @@ impl From<KeeperError> for StartError {
 
 /// The log of the histories in the data directory.
 const HISTORY: &str = "history";
+/// How long a data directory that another process has is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked at.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);

@@ -2,7 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex, PoisonError, RwLock};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use crate::application::{Application, NoApplication};
 use crate::data::{Data, DataInUse};
 use crate::http::Asset;
 use crate::keeper::KeeperError;
+use crate::net::keeper::Inbox;
 use crate::net::node::{Common, Parcel};
 use crate::net::{accept, driver, ending};
 use crate::settings::{Settings, SettingsError};
@@ -43,7 +45,15 @@ pub enum StartError {
     /// The data directory is none, or cannot be made.
     #[error("cannot use {} as the data directory: {error}", path.display())]
     Data {
-        /// The directory.
+        /// The directory, or that of the histories in it.
+        path: std::path::PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The sessions in the data directory cannot be read, or not be removed from it.
+    #[error("cannot take up the sessions in {}: {error}", path.display())]
+    Sessions {
+        /// The file.
         path: std::path::PathBuf,
         /// What the system said.
         error: std::io::Error,
@@ -51,7 +61,7 @@ pub enum StartError {
     /// The histories in the data directory cannot be used: they are damaged, another process has them, or the disk refuses.
     #[error("cannot recover histories: {0}")]
     History(KeeperError),
-    /// A thread could not be started.
+    /// A thread could not be started, or has nothing to run on.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
@@ -132,28 +142,20 @@ impl Server {
         });
         let kept = data.map(|data| data.start(&shared, &common.mailboxes, &common.metrics[shards])).transpose()?;
         let (keeper, data) = kept.unzip();
-        // Last of all: what is taken here is gone if something else fails.
-        let last_life = data.as_ref().map(|data| data.sessions(shards, settings.sessions_max)).transpose()?;
-        let (saved, restored) = (Arc::new(last_life.unwrap_or_default()), Arc::new(Barrier::new(shards + 1)));
-        let mut threads = Vec::new();
-        let mut listener = Some(listener);
-        for (index, mailbox) in receivers.into_iter().enumerate() {
-            let (shared, settings, common) = (shared.clone(), settings.clone(), common.clone());
-            let (saved, restored) = (saved.clone(), restored.clone());
-            let (listener, keeper) = (listener.take(), keeper.clone());
-            let thread = std::thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
-                let metrics = common.metrics[index].clone();
-                let now = Common::now(start);
-                let mut shard = Shard::new(index, shared, settings, kernel_entropy(), now).with_metrics(metrics);
-                shard.restore(now, &saved);
-                drop(saved);
-                // What one shard publishes must find the subscriptions of the others.
-                restored.wait();
-                driver::run(shard, common, mailbox, listener, keeper)
-            });
-            threads.push(thread.map_err(StartError::Thread)?);
+        let saved = data.as_ref().map(|data| data.sessions(shards, settings.sessions_max)).transpose()?;
+        let ground = Ground {
+            shared: shared.clone(),
+            settings: settings.clone(),
+            common: common.clone(),
+            saved: Arc::new(saved.unwrap_or_default()),
+        };
+        let (threads, gates) = ground.start_shards(receivers, listener, keeper)?;
+        // Only now: if something has failed before, the next start finds them.
+        data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
+        for gate in gates {
+            // One that has ended with a panic has said so.
+            let _gone = gate.send(());
         }
-        restored.wait();
         let handle = Handle {
             common,
             shared,
@@ -166,11 +168,68 @@ impl Server {
     }
 }
 
+/// What the threads of all shards begin with.
+#[derive(Clone)]
+struct Ground {
+    shared: Arc<Shared>,
+    settings: Arc<Settings>,
+    common: Arc<Common>,
+    saved: Arc<Saved>,
+}
+
+/// A shard's thread, which returns its sessions.
+type ShardThread = JoinHandle<Option<Saved>>;
+
+impl Ground {
+    /// Starts a thread for each mailbox. When this returns, all have taken up their sessions and wait for a word to their gates: what one
+    /// shard publishes must find the subscriptions of the others. A thread whose gate is dropped ends.
+    fn start_shards(
+        self,
+        mailboxes: Vec<mpsc::Receiver<Parcel>>,
+        listener: TcpListener,
+        keeper: Option<Inbox>,
+    ) -> Result<(Vec<ShardThread>, Vec<Sender<()>>), StartError> {
+        let (mut threads, mut gates) = (Vec::new(), Vec::new());
+        let (ready, readiness) = channel();
+        let mut listener = Some(listener);
+        for (index, mailbox) in mailboxes.into_iter().enumerate() {
+            let (ground, ready, keeper, listener) = (self.clone(), ready.clone(), keeper.clone(), listener.take());
+            let (gate, opened) = channel();
+            let thread = std::thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
+                let runtime = driver::runtime();
+                let runtime = runtime.map_err(|error| ready.send(Err(error))).ok()?;
+                let (shard, common) = ground.restored(index);
+                let _told = ready.send(Ok(()));
+                drop(ready);
+                opened.recv().ok()?;
+                driver::run(runtime, shard, common, mailbox, listener, keeper)
+            });
+            threads.push(thread.map_err(StartError::Thread)?);
+            gates.push(gate);
+        }
+        drop(ready);
+        for _ in &threads {
+            let said = readiness.recv().unwrap_or_else(|_| Err(std::io::Error::other("a shard ended with a panic")));
+            said.map_err(StartError::Thread)?;
+        }
+        Ok((threads, gates))
+    }
+
+    /// A shard with its sessions of the last life.
+    fn restored(self, index: usize) -> (Shard, Arc<Common>) {
+        let metrics = self.common.metrics[index].clone();
+        let now = Common::now(self.common.start);
+        let mut shard = Shard::new(index, self.shared, self.settings, kernel_entropy(), now).with_metrics(metrics);
+        shard.restore(now, &self.saved);
+        (shard, self.common)
+    }
+}
+
 /// A running server.
 pub struct Running {
     address: SocketAddr,
     handle: Handle,
-    threads: Vec<JoinHandle<Option<Saved>>>,
+    threads: Vec<ShardThread>,
     listener: TcpListener,
     data: Option<DataInUse>,
 }
@@ -258,6 +317,7 @@ impl Handle {
     pub fn reload(&self, settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
         settings.check()?;
         let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        // What needs a restart stays as it is until then, here, too: the next call compares with what holds.
         let fixed = [
             ("listen", settings.listen != current.listen && settings.listen.port() != 0),
             ("shards", settings.shards != current.shards),
@@ -270,6 +330,9 @@ impl Handle {
             listen: current.listen,
             shards: current.shards,
             data: current.data.clone(),
+            history_commit: current.history_commit,
+            history_commit_interval_ms: current.history_commit_interval_ms,
+            mailbox_messages_max: current.mailbox_messages_max,
             ..settings
         });
         for shard in 0..self.common.mailboxes.len() {

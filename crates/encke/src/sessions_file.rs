@@ -2,12 +2,12 @@
 //!
 //! Lines of JSON: a head, every message that waits for somebody, every session, and an end that says how many there are and
 //! what all bytes before it sum up to. A file without a right end is damaged, and moved aside. It is written under another
-//! name first, and removed once it is read: what it says is true for one start only.
+//! name first, and removed once its sessions are taken up, before anything happens to them: what it says is true for one start only.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ use crate::shard::{Saved, SavedSession};
 pub(crate) enum Found {
     /// No file: the last life did not end cleanly, or there was none.
     Nothing,
-    /// Its sessions. The file is gone.
+    /// Its sessions. The file stays until [`remove`].
     Sessions(Saved),
     /// A file that cannot be trusted, and why. It is called `sessions.damaged` now.
     Damaged(String),
@@ -39,10 +39,57 @@ enum Line<'a> {
 /// # Errors
 /// What the disk says.
 pub(crate) fn write(directory: &Path, saved: Saved) -> io::Result<()> {
-    let path = directory.join(NEW);
+    let new = directory.join(NEW);
+    let written = write_whole(&new, saved).and_then(|()| fs::rename(&new, path(directory)));
+    if written.is_err() {
+        // It may be what fills the disk; if it stays, the next one is written over it.
+        let _gone = fs::remove_file(&new);
+    }
+    written.and_then(|()| sync(directory))
+}
+
+/// Where the file is.
+pub(crate) fn path(directory: &Path) -> PathBuf {
+    directory.join(NAME)
+}
+
+/// Reads the file.
+///
+/// # Errors
+/// What the disk says.
+pub(crate) fn read(directory: &Path) -> io::Result<Found> {
+    let path = path(directory);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) => return Err(error),
+    };
+    match parse(&mut BufReader::new(file))? {
+        Ok(saved) => Ok(Found::Sessions(saved)),
+        Err(why) => {
+            fs::rename(&path, directory.join(DAMAGED))?;
+            sync(directory)?;
+            Ok(Found::Damaged(why))
+        }
+    }
+}
+
+/// Removes the file, if there is one.
+///
+/// # Errors
+/// What the disk says.
+pub(crate) fn remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_file(path(directory)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => sync(directory),
+    }
+}
+
+fn write_whole(path: &Path, saved: Saved) -> io::Result<()> {
     // Whoever reads it can take every session over.
     let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let (messages, sessions) = (saved.messages.len(), saved.sessions.len());
     let mut out = Summed { out: BufWriter::new(file), crc32c: 0 };
     out.line(&Line::Head { version: VERSION })?;
@@ -54,38 +101,11 @@ pub(crate) fn write(directory: &Path, saved: Saved) -> io::Result<()> {
     }
     let crc32c = out.crc32c;
     out.line(&Line::End { messages, sessions, crc32c })?;
-    out.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    fs::rename(path, directory.join(NAME))?;
-    sync(directory)
-}
-
-/// Reads the file and removes it.
-///
-/// # Errors
-/// What the disk says.
-pub(crate) fn take(directory: &Path) -> io::Result<Found> {
-    let path = directory.join(NAME);
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
-        Err(error) => return Err(error),
-    };
-    let found = match read(&mut BufReader::new(file))? {
-        Ok(saved) => {
-            fs::remove_file(&path)?;
-            Found::Sessions(saved)
-        }
-        Err(why) => {
-            fs::rename(&path, directory.join(DAMAGED))?;
-            Found::Damaged(why)
-        }
-    };
-    sync(directory)?;
-    Ok(found)
+    out.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
 /// The sessions in a file, or what is wrong with it.
-fn read(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
+fn parse(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
     let mut saved = Saved::default();
     let (mut line, mut number, mut sum) = (Vec::new(), 0, 0);
     let end = loop {
@@ -166,15 +186,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_once() {
+    fn what_was_written_is_read_until_it_is_removed() {
         let directory = directory("once");
-        assert!(matches!(take(&directory), Ok(Found::Nothing)));
+        assert!(matches!(read(&directory), Ok(Found::Nothing)));
+        remove(&directory).expect("there is nothing to remove");
         write(&directory, sample()).expect("written");
-        let Ok(Found::Sessions(found)) = take(&directory) else { panic!("no sessions") };
+        assert!(matches!(read(&directory), Ok(Found::Sessions(_))), "a start that failed");
+        let Ok(Found::Sessions(found)) = read(&directory) else { panic!("no sessions") };
         assert_eq!((found.messages.len(), found.sessions.len()), (2, 1));
         assert_eq!(found.messages, sample().messages, "to the last digit");
         assert_eq!(found.sessions[0].subscriptions, sample().sessions[0].subscriptions);
-        assert!(matches!(take(&directory), Ok(Found::Nothing)), "true for one start only");
+        remove(&directory).expect("it is there");
+        assert!(matches!(read(&directory), Ok(Found::Nothing)), "true for one start only");
         fs::remove_dir_all(directory).expect("gone");
     }
 
@@ -191,12 +214,22 @@ mod tests {
             bytes
         });
         for bytes in torn.chain(turned) {
-            let found = read(&mut bytes.as_slice()).expect("readable");
+            let found = parse(&mut bytes.as_slice()).expect("readable");
             assert!(found.is_err() || bytes == whole, "{}", String::from_utf8_lossy(&bytes));
         }
         fs::write(directory.join(NAME), &whole[..whole.len() / 2]).expect("torn");
-        assert!(matches!(take(&directory), Ok(Found::Damaged(_))));
+        assert!(matches!(read(&directory), Ok(Found::Damaged(_))));
         assert!(directory.join(DAMAGED).exists() && !directory.join(NAME).exists());
+        fs::remove_dir_all(directory).expect("gone");
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing_behind() {
+        let directory = directory("refused");
+        // A name that is taken by a directory, as a full disk refuses the file.
+        fs::create_dir_all(path(&directory).join("x")).expect("a directory");
+        assert!(write(&directory, sample()).is_err());
+        assert!(!directory.join(NEW).exists());
         fs::remove_dir_all(directory).expect("gone");
     }
 }

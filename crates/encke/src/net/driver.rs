@@ -1,9 +1,11 @@
 //! The life of one shard's thread: its runtime, its clock, its mailbox, its flusher.
 
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::LocalRuntime;
 use tokio::sync::mpsc;
 
 use super::keeper::Inbox;
@@ -12,23 +14,25 @@ use super::{accept, ending, socket};
 use crate::http;
 use crate::shard::{Mail, Saved, Shard};
 
+/// What a shard's thread runs on.
+///
+/// # Errors
+/// When the system refuses, mostly for want of files.
+pub(crate) fn runtime() -> io::Result<LocalRuntime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(FILE_THREADS_MAX).build_local(Default::default())
+}
+
 /// Runs a shard on this thread until it is told to stop. The first shard also accepts, and hands connections out. Returns the
 /// shard's sessions where they are kept over a restart.
 pub(crate) fn run(
+    runtime: LocalRuntime,
     shard: Shard,
     common: Arc<Common>,
     mut mailbox: mpsc::Receiver<Parcel>,
     listener: Option<std::net::TcpListener>,
     keeper: Option<Inbox>,
 ) -> Option<Saved> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = match builder.enable_all().max_blocking_threads(FILE_THREADS_MAX).build_local(Default::default()) {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!(%error, "a shard could not start");
-            return None;
-        }
-    };
     let node = Rc::new(Node::new(shard, common, keeper.clone()));
     let frozen = runtime.block_on(async {
         tokio::task::spawn_local(flush(node.clone()));
