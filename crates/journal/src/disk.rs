@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// One directory of files. Calls may fail, write less than asked for, or be interrupted; the journal copes.
@@ -28,6 +28,9 @@ pub trait Disk {
     fn sync(&self, file: &Self::File) -> io::Result<()>;
     /// Makes the file `bytes` long, and syncs that.
     fn truncate(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
+    /// Gives a file another name, in place of the file that has it, if there is one: at no moment none. For sure after
+    /// [`Disk::sync_directory`].
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Deletes a file; for sure after [`Disk::sync_directory`].
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Puts the list of files where it survives a loss of power.
@@ -51,9 +54,11 @@ impl Directory {
     /// Opens a directory; makes it, and those above it, if it is not there: for its owner only.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Directory> {
         let path = path.as_ref().to_path_buf();
-        if !path.is_dir() {
+        let missing = path.ancestors().take_while(|above| !above.is_dir() && *above != Path::new("")).count();
+        if missing > 0 {
             DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-            if let Some(above) = path.canonicalize()?.parent() {
+            // Each of those that were made is safe when the one that it is in is.
+            for above in path.canonicalize()?.ancestors().skip(1).take(missing) {
                 File::open(above)?.sync_all()?;
             }
         }
@@ -77,7 +82,7 @@ impl Disk for Directory {
     type Lock = DirectoryLock;
 
     fn lock(&self) -> io::Result<Option<DirectoryLock>> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path(LOCK))?;
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(OWNER_ONLY).open(self.path(LOCK))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(DirectoryLock(file))),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -90,7 +95,7 @@ impl Disk for Directory {
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().create_new(true).read(true).write(true).open(self.path(name))
+        OpenOptions::new().create_new(true).read(true).write(true).mode(OWNER_ONLY).open(self.path(name))
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
@@ -114,6 +119,10 @@ impl Disk for Directory {
         file.sync_all()
     }
 
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path(name))
     }
@@ -126,6 +135,9 @@ impl Disk for Directory {
         self.path.join(name)
     }
 }
+
+/// Who may read and write the files: records may hold what others must not see.
+const OWNER_ONLY: u32 = 0o600;
 
 #[cfg(test)]
 mod tests {

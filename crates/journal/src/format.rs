@@ -6,8 +6,8 @@ pub(crate) const HEADER_BYTES: usize = 40;
 pub(crate) const FRAME_BYTES: usize = 20;
 /// The version of the format that is written and read.
 pub(crate) const VERSION: u32 = 1;
-/// No record is longer, whatever the options say: a length above it is no length.
-pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
+/// The longest record there can be, in bytes, whatever the options say: a length above it is no length.
+pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
 /// What a segment says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +113,9 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
     let number = name.strip_suffix(SUFFIX)?.parse().ok()?;
     (file_name(number) == name).then_some(number)
 }
+
+/// A segment that is being made: it gets its name when its header and its first records are on the disk.
+pub(crate) const UNFINISHED: &str = "unfinished.journal";
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::format::{FRAME_BYTES, HEADER_BYTES, Header, RECORD_BYTES_MAX, VERSION, encode_record, file_name};
+use crate::format::{FRAME_BYTES, HEADER_BYTES, Header, RECORD_BYTES_MAX, UNFINISHED, VERSION, encode_record, file_name};
 
 /// Where a record stands: 1 for the first one ever appended, then 2, … without gaps. 0 stands before all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,7 +31,7 @@ impl fmt::Display for Position {
 pub struct Options {
     /// The longest record, in bytes; never above 16 MiB. Default 1 MiB.
     pub record_bytes: usize,
-    /// The most that records not yet synced may take in memory, in bytes; at least four of the longest records.
+    /// The most that records not yet synced may take in memory, in bytes; at least two of the longest records.
     /// [`Journal::write`] syncs by itself when half of it is full. Default 32 MiB: half of it are 76,000 records of 200 bytes.
     pub memory_bytes: usize,
     /// A segment that has reached this length, in bytes, is followed by the next one. Default 64 MiB.
@@ -47,7 +48,7 @@ impl Options {
 
     pub(crate) fn within_bounds(mut self) -> Options {
         self.record_bytes = self.record_bytes.min(RECORD_BYTES_MAX);
-        self.memory_bytes = self.memory_bytes.max(4 * (self.record_bytes + FRAME_BYTES));
+        self.memory_bytes = self.memory_bytes.max(2 * (self.record_bytes + FRAME_BYTES));
         self
     }
 }
@@ -154,8 +155,8 @@ impl<D: Disk> Journal<D> {
     /// Writes what was appended and waits until it is on the disk.
     ///
     /// If the system says that it could not, what it did with the bytes is unknown, and asking again proves nothing: Linux marks the pages
-    /// as clean ("fsyncgate", 2018). So that segment is given up from its last synced record on, a new one begins there, the records are
-    /// written again from memory and synced. Only if that fails too, the error is returned; the next call tries the same anew.
+    /// as clean ("fsyncgate", 2018). So that segment is given up from its last synced record on, and a new one that begins there is written
+    /// from memory, synced, and takes its place. Only if that fails too, the error is returned; the next call tries the same anew.
     pub fn sync(&mut self) -> Result<Position, Error> {
         if self.synced < self.appended {
             self.hand_over()?;
@@ -201,6 +202,12 @@ impl<D: Disk> Journal<D> {
         self.segments.iter().copied()
     }
 
+    /// The file of the segment that this record stands in.
+    pub fn file_of(&self, position: Position) -> PathBuf {
+        let segment = self.segments.iter().rev().find(|segment| segment.first <= position);
+        self.disk.path(&file_name(segment.map_or(1, |segment| segment.number)))
+    }
+
     /// Bytes in memory that are not synced.
     pub fn unsynced_bytes(&self) -> usize {
         self.unsynced.len()
@@ -216,10 +223,10 @@ impl<D: Disk> Journal<D> {
             return Ok(());
         }
         self.close_full_segment();
-        if let Tail::Closed = self.tail {
-            self.begin_segment()?;
+        match self.tail {
+            Tail::Closed => self.begin_segment(),
+            Tail::Open(_) => self.write_out(),
         }
-        self.write_out()
     }
 
     fn close_full_segment(&mut self) {
@@ -232,27 +239,42 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Makes the file of the next segment, with a header that is on the disk before the first record is written.
+    /// Begins the next segment, with all that memory holds, which is synced then.
+    ///
+    /// It is made under another name. Where a segment was given up, that one has until the last moment what the system holds of the
+    /// records that were not synced: they survive the end of this process, whenever it comes.
     fn begin_segment(&mut self) -> Result<(), Error> {
         let first = self.synced.next();
         // If nothing in the last one was ever synced, the new one takes its place: a disk that keeps refusing is not filled with remains.
-        let _ = self.segments.pop_back_if(|last| last.first == first);
-        let number = self.segments.back().map_or(1, |last| last.number + 1);
+        let number = match self.segments.back() {
+            Some(last) if last.first == first => last.number,
+            last => last.map_or(1, |last| last.number + 1),
+        };
         let name = file_name(number);
         // A new file, never one that was written before: a crash could mix the two.
-        self.remove(&name)?;
-        let file = self.disk.create(&name).map_err(|error| self.failed("create", &name, error))?;
+        self.remove(UNFINISHED)?;
+        let file = self.disk.create(UNFINISHED).map_err(|error| self.failed("create", UNFINISHED, error))?;
         let header = Header { version: VERSION, number, first: first.0, salt: self.salt }.encode();
         let made = write_all(&self.disk, &file, &header, 0)
+            .and_then(|()| write_all(&self.disk, &file, &self.unsynced, HEADER_BYTES as u64))
             .and_then(|()| self.disk.sync(&file))
-            .and_then(|()| self.disk.sync_directory());
+            .and_then(|()| self.disk.rename(UNFINISHED, &name));
         if let Err(error) = made {
-            // If it stays, the next attempt removes it, or the next start finds a segment without records.
-            let _ = self.disk.remove(&name);
+            // If it stays, the next attempt or the next start removes it.
+            let _ = self.disk.remove(UNFINISHED);
             return Err(self.failed("begin", &name, error));
         }
-        self.segments.push_back(Segment { number, first, bytes: HEADER_BYTES as u64 });
+        let _ = self.segments.pop_back_if(|last| last.number == number);
+        let bytes = (HEADER_BYTES + self.unsynced.len()) as u64;
+        self.segments.push_back(Segment { number, first, bytes });
         self.tail = Tail::Open(file);
+        if let Err(error) = self.disk.sync_directory() {
+            self.give_up();
+            return Err(self.failed("sync the directory of", &name, error));
+        }
+        self.written = self.appended;
+        self.written_bytes = self.unsynced.len();
+        self.has_synced();
         Ok(())
     }
 
@@ -274,18 +296,26 @@ impl<D: Disk> Journal<D> {
     /// Syncs what was written. On failure the segment is given up.
     fn flush(&mut self) -> Result<(), Error> {
         let (Tail::Open(file), Some(last)) = (&self.tail, self.segments.back()) else { return Ok(()) };
+        if self.synced == self.written {
+            return Ok(());
+        }
         if let Err(error) = self.disk.sync(file) {
             let name = file_name(last.number);
             self.give_up();
             return Err(self.failed("sync", &name, error));
         }
-        self.unsynced.drain(..self.written_bytes);
-        self.written_bytes = 0;
-        self.synced = self.written;
+        self.has_synced();
         Ok(())
     }
 
-    /// Leaves the last segment as it is, for good: the next one replaces all of it that was not synced.
+    /// What was written is on the disk, and need not be in memory any more.
+    fn has_synced(&mut self) {
+        self.unsynced.drain(..self.written_bytes);
+        self.written_bytes = 0;
+        self.synced = self.written;
+    }
+
+    /// Writes no more to the last segment: the next one replaces all of it that was not synced.
     fn give_up(&mut self) {
         self.tail = Tail::Closed;
         self.written_bytes = 0;
@@ -306,7 +336,8 @@ impl<D: Disk> Journal<D> {
     }
 }
 
-fn write_all<D: Disk>(disk: &D, file: &D::File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+/// Writes all of it, however little the disk takes at once.
+pub(crate) fn write_all<D: Disk>(disk: &D, file: &D::File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match disk.write_at(file, bytes, offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

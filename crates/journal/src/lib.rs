@@ -46,12 +46,12 @@
 //! The salt is random and kept from segment to segment: a payload from outside cannot hold a sequence that fits.
 //!
 //! A segment ends where the next one begins: from that one's first sequence on, what it holds does not count. That is how a segment is
-//! given up whose sync failed. A header is synced, and the directory too, before the first record is written; a segment is synced before
-//! the next one is made.
+//! given up whose sync failed. A segment is made under another name, `unfinished.journal`, and gets its own when its header and its first
+//! records are synced; the one before it is synced before, or given up.
 //!
 //! # Opening
 //!
-//! All segments are read. Only the last one may end torn, and there the rule is: *what was never confirmed may be cut, what was confirmed
+//! All segments are read. Only the last one may end torn, and there the rule is: *what was never synced may be cut, what was synced
 //! never*. A crash can tear several records written together, and keep the later ones: a whole record behind a torn one alone proves
 //! nothing. But each record says how far the journal was synced when it was appended. If one that is whole says that the torn one was synced, the
 //! journal is [damaged](Error::Damaged) and is not opened; else everything from the torn one on is [cut](Cut). Zeros, which some file
@@ -68,11 +68,14 @@ mod error;
 mod format;
 mod journal;
 mod open;
+mod probe;
 mod read;
 pub mod sim;
 
 pub use commit::{Committer, Policy, RETRY_MS};
 pub use disk::{Directory, DirectoryLock, Disk, LOCK};
 pub use error::Error;
+pub use format::RECORD_BYTES_MAX;
 pub use journal::{Journal, Options, Position, Segment};
 pub use open::{Cut, Opened};
+pub use probe::probe;

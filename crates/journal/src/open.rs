@@ -7,8 +7,9 @@ use std::path::PathBuf;
 
 use crate::disk::{Disk, LOCK};
 use crate::error::Error;
-use crate::format::{HEADER_BYTES, Header, VERSION, file_name, number_of};
+use crate::format::{Header, UNFINISHED, VERSION, file_name, number_of};
 use crate::journal::{Journal, Options, Position, Segment, Tail};
+use crate::probe::PROBE;
 use crate::read::{Found, Reader};
 
 /// What was found when a journal was opened.
@@ -20,8 +21,7 @@ pub struct Opened {
     pub first: Position,
     /// The last record that is there; if there is none, the one before `first`.
     pub last: Position,
-    /// What was cut because it was never confirmed: the torn end of the last segment, the end of one that was given up, or a segment
-    /// that was just being made.
+    /// What was cut because it was not known to be synced: the torn end of the last segment, or the end of one that was given up.
     pub cut: Vec<Cut>,
     /// Files in the directory that are not the journal's. They were left alone.
     pub strangers: Vec<PathBuf>,
@@ -32,7 +32,7 @@ pub struct Opened {
 pub struct Cut {
     /// The segment.
     pub file: PathBuf,
-    /// Where the last whole record ended. 0: the whole file was removed.
+    /// Where the last whole record ended.
     pub offset: u64,
     /// How many bytes stood behind it.
     pub bytes: u64,
@@ -42,7 +42,7 @@ impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "cut {} torn bytes, never confirmed, off {} at offset {}",
+            "cut {} bytes that were never known to be synced off {} at offset {}",
             self.bytes,
             self.file.display(),
             self.offset
@@ -86,13 +86,15 @@ impl<D: Disk> Journal<D> {
     }
 }
 
-/// Reads the headers of all segments, in order. A last one that was never finished is removed.
+/// Reads the headers of all segments, in order. One that was never finished is removed.
 fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<Vec<Header>, Error> {
     let mut numbers = Vec::new();
     for name in disk.list().map_err(|error| failed(disk, "list the directory of", LOCK, error))? {
         match number_of(&name) {
             Some(number) => numbers.push(number),
-            None if name == LOCK => {}
+            None if name == LOCK || name == PROBE => {}
+            // What it holds is in memory of a process that is gone, or stands in another segment, too.
+            None if name == UNFINISHED => disk.remove(&name).map_err(|error| failed(disk, "remove", &name, error))?,
             None => opened.strangers.push(disk.path(&name)),
         }
     }
@@ -101,28 +103,11 @@ fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<Vec<Header>, E
 
     let mut headers: Vec<Header> = Vec::new();
     for (index, &number) in numbers.iter().enumerate() {
-        let name = file_name(number);
         if index > 0 && numbers[index - 1] + 1 != number {
             let missing = file_name(numbers[index - 1] + 1);
             return Err(damaged(disk, &missing, 0, "this segment", "no such file"));
         }
-        match read_header(disk, &name)? {
-            Ok(header) if header.version != VERSION => {
-                let expected = format!("version {VERSION} of the format");
-                return Err(damaged(disk, &name, 0, &expected, format!("version {}", header.version)));
-            }
-            Ok(header) if header.number != number => {
-                let found = format!("the one of segment {}", header.number);
-                return Err(damaged(disk, &name, 0, "the header of this segment", found));
-            }
-            Ok(header) => headers.push(header),
-            // The header is on the disk before the first record is written: without more bytes, there was none.
-            Err((_, bytes)) if index + 1 == numbers.len() && bytes <= HEADER_BYTES as u64 => {
-                disk.remove(&name).map_err(|error| failed(disk, "remove", &name, error))?;
-                opened.cut.push(Cut { file: disk.path(&name), offset: 0, bytes });
-            }
-            Err((found, _)) => return Err(damaged(disk, &name, 0, "the header of a segment", found)),
-        }
+        headers.push(read_header(disk, number)?);
     }
     if let Some(pair) = headers.windows(2).find(|pair| pair[0].first > pair[1].first) {
         let expected = format!("a first record not before {}", pair[0].first);
@@ -131,13 +116,22 @@ fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<Vec<Header>, E
     Ok(headers)
 }
 
-/// The header; or what is there instead and how many bytes the file has, counted a little beyond a header.
-fn read_header<D: Disk>(disk: &D, name: &str) -> Result<Result<Header, (String, u64)>, Error> {
-    let file = disk.open(name).map_err(|error| failed(disk, "open", name, error))?;
-    let mut reader = Reader::new(disk, &file);
-    let header = reader.header().map_err(|error| failed(disk, "read", name, error))?;
-    let more = !matches!(reader.record(0).map_err(|error| failed(disk, "read", name, error))?, Found::End);
-    Ok(header.map_err(|found| (found, reader.offset() + u64::from(more))))
+/// The header of a segment; it was on the disk before the segment had its name.
+pub(crate) fn read_header<D: Disk>(disk: &D, number: u64) -> Result<Header, Error> {
+    let name = file_name(number);
+    let file = disk.open(&name).map_err(|error| failed(disk, "open", &name, error))?;
+    match Reader::new(disk, &file).header().map_err(|error| failed(disk, "read", &name, error))? {
+        Ok(header) if header.version != VERSION => {
+            let expected = format!("version {VERSION} of the format");
+            Err(damaged(disk, &name, 0, &expected, format!("version {}", header.version)))
+        }
+        Ok(header) if header.number != number => {
+            let found = format!("the one of segment {}", header.number);
+            Err(damaged(disk, &name, 0, "the header of this segment", found))
+        }
+        Ok(header) => Ok(header),
+        Err(found) => Err(damaged(disk, &name, 0, "the header of a segment", found)),
+    }
 }
 
 /// Reads the records of a segment, from `next` on, which it moves. Returns how long it is now, and the file.
@@ -191,7 +185,7 @@ fn read_segment<D: Disk>(
     Ok((offset, file))
 }
 
-fn failed<D: Disk>(disk: &D, doing: &'static str, name: &str, source: io::Error) -> Error {
+pub(crate) fn failed<D: Disk>(disk: &D, doing: &'static str, name: &str, source: io::Error) -> Error {
     Error::Io { doing, path: disk.path(name), source }
 }
 

@@ -16,6 +16,8 @@ pub struct Faults {
     pub read_only: bool,
     /// So many syncs of files fail. What they should have kept may never be kept, even if a later sync succeeds.
     pub failing_syncs: u32,
+    /// So many syncs of the list of files fail.
+    pub failing_directory_syncs: u32,
     /// So many writes fail when some of their bytes are written.
     pub failing_writes: u32,
     /// After so many calls that change something, none does any more: the process is dead and does not know.
@@ -208,6 +210,14 @@ impl Disk for SimDisk {
         state.sync(file)
     }
 
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.writable()?;
+        let inode = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        state.names.insert(to.into(), inode);
+        Ok(())
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
         state.writable()?;
@@ -217,6 +227,10 @@ impl Disk for SimDisk {
     fn sync_directory(&self) -> io::Result<()> {
         let mut state = self.state();
         state.writable()?;
+        if state.faults.failing_directory_syncs > 0 {
+            state.faults.failing_directory_syncs -= 1;
+            return Err(io::Error::other("the device lost the list of files"));
+        }
         state.synced_names = state.names.clone();
         Ok(())
     }

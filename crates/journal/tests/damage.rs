@@ -4,7 +4,7 @@ mod common;
 
 use common::{SMALL, append, disk_with, name, open, record};
 use journal::sim::SimDisk;
-use journal::{Disk, Error, Journal, Options, Position};
+use journal::{Disk, Error, Journal, Options, Position, probe};
 
 /// One segment for all.
 const LARGE: Options = Options { segment_bytes: 1 << 20, ..SMALL };
@@ -82,10 +82,14 @@ fn a_file_cut_at_any_byte_opens_with_exactly_the_whole_records() {
     for bytes in 0..=whole.len() {
         let disk = SimDisk::new(1);
         disk.put(&name(1), &whole[..bytes]);
+        if bytes < 40 {
+            assert_eq!(damage(&disk, LARGE), (name(1), 0), "a segment has its name when its header is on the disk");
+            continue;
+        }
         let (mut journal, opened) = open(disk.clone(), LARGE).expect("a torn tail is no damage");
         let records = borders.iter().filter(|border| **border <= bytes as u64).count().saturating_sub(1);
         assert_eq!(opened.records, records as u64, "{bytes} bytes");
-        let end = if bytes < 40 { 0 } else { borders[records] };
+        let end = borders[records];
         match &opened.cut[..] {
             [] => assert_eq!(bytes as u64, end, "something was cut"),
             [cut] => assert_eq!((cut.offset, cut.offset + cut.bytes), (end, bytes as u64)),
@@ -107,7 +111,7 @@ fn zeros_at_the_end_are_torn_not_damaged() {
         disk.put(&name(1), &bytes);
         let (_, opened) = open(disk, LARGE).expect("it opens");
         assert_eq!((opened.records, opened.cut[0].offset, opened.cut[0].bytes), (5, end, zeros as u64));
-        let said = format!("cut {zeros} torn bytes, never confirmed, off {} at offset {end}", name(1));
+        let said = format!("cut {zeros} bytes that were never known to be synced off {} at offset {end}", name(1));
         assert_eq!(opened.cut[0].to_string(), said);
     }
 }
@@ -158,17 +162,35 @@ fn a_payload_that_holds_records_of_another_journal_proves_nothing() {
 }
 
 #[test]
-fn a_last_segment_that_was_just_being_made_is_removed() {
+fn a_segment_that_was_just_being_made_is_removed() {
     let disk = disk_with(20, SMALL);
-    let last = open(disk.clone(), SMALL).expect("whole").0.segments().last().expect("there are some").number;
-    let torn = name(last + 1);
-    for bytes in [0, 1, 39, 40] {
-        disk.put(&torn, &[0; 40][..bytes]);
+    let whole = disk.contents(&name(2)).expect("it exists");
+    for bytes in [0, 1, 39, 40, whole.len()] {
+        disk.put("unfinished.journal", &whole[..bytes]);
         let (mut journal, opened) = open(disk.clone(), SMALL).expect("it opens");
-        assert_eq!((opened.cut[0].offset, opened.cut[0].bytes), (0, bytes as u64));
-        assert_eq!(disk.contents(&torn), None);
-        assert_eq!(journal.append(&record(opened.last.0 + 1)).expect("there is room"), opened.last.next());
+        assert_eq!((opened.last, opened.cut, opened.strangers), (Position(20), vec![], vec![]));
+        assert_eq!(disk.contents("unfinished.journal"), None);
+        assert_eq!(journal.append(&record(21)).expect("there is room"), Position(21));
     }
+}
+
+#[test]
+fn a_probe_beside_the_writer_says_what_would_keep_a_journal_from_being_opened() {
+    let disk = disk_with(40, SMALL);
+    let _writer = open(disk.clone(), SMALL).expect("whole");
+    let before = disk.list().expect("it works");
+    disk.faults(|faults| faults.stutter = true);
+    probe(&disk).expect("whole");
+    assert_eq!(disk.list().expect("it works"), before);
+    let said = || probe(&disk).err().expect("it is refused").to_string();
+    disk.faults(|faults| (faults.stutter, faults.space_bytes) = (false, Some(0)));
+    assert!(said().starts_with("cannot write probe: no storage space"), "{}", said());
+    assert_eq!(disk.list().expect("it works"), before, "nothing is left behind");
+    disk.faults(|faults| (faults.read_only, faults.space_bytes) = (true, None));
+    assert!(said().starts_with("cannot write probe: read-only"), "{}", said());
+    disk.faults(|faults| faults.read_only = false);
+    disk.flip(&name(3), 9, 0);
+    assert!(said().starts_with("00000000000000000003.journal is damaged at offset 0"), "{}", said());
 }
 
 #[test]

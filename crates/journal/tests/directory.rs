@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -52,6 +53,17 @@ fn a_real_directory_keeps_records_segments_and_the_lock() {
     assert_eq!((&opened.cut[0].file, opened.cut[0].bytes), (&last, 10));
     assert_eq!(opened.strangers, [place.0.join("notes.txt")]);
     assert_eq!(journal.segments().collect::<Vec<_>>(), segments);
+}
+
+#[test]
+fn only_the_owner_may_read_what_is_written() {
+    let place = Place::new("modes");
+    let disk = Directory::open(place.0.join("a/b")).expect("the directories can be made");
+    let (mut journal, _) = open(disk, SMALL).expect("it opens");
+    append(&mut journal, 1);
+    let mode = |path: &str| std::fs::metadata(place.0.join(path)).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!([mode("a"), mode("a/b")], [0o700; 2]);
+    assert_eq!([mode("a/b/lock"), mode(&format!("a/b/{}", name(1)))], [0o600; 2]);
 }
 
 #[test]

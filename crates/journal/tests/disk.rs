@@ -3,7 +3,7 @@
 mod common;
 
 use common::{SMALL, append, disk_with, name, open, record};
-use journal::sim::SimDisk;
+use journal::sim::{Faults, SimDisk};
 use journal::{Committer, Disk, Error, Journal, Options, Policy, Position, RETRY_MS};
 
 fn message<T>(result: Result<T, Error>) -> String {
@@ -131,17 +131,16 @@ fn what_a_segment_that_was_given_up_held_never_comes_back_in_place_of_newer_reco
         };
         let (mut journal, _) = begin();
         append(&mut journal, 1);
-        // The old record is in the first segment, which is given up, and not yet in the next one, which has only its header.
+        // The old record is in the first segment, which is given up, and there is no next one yet.
         journal.append(b"old").expect("there is room");
         disk.faults(|faults| faults.failing_syncs = 2);
         message(journal.sync());
-        journal.write().expect("it works again");
         disk.crash();
         let (mut journal, found) = begin();
         if found.len() == 2 {
             continue;
         }
-        // The old one is lost. The new one comes to the new segment, which goes when it cannot be synced.
+        // The old one is lost. The new one comes to the place where it was, in a segment that is given up, too.
         journal.append(b"new").expect("there is room");
         journal.write().expect("the disk works");
         disk.faults(|faults| (faults.failing_syncs, faults.space_bytes) = (1, Some(0)));
@@ -155,18 +154,67 @@ fn what_a_segment_that_was_given_up_held_never_comes_back_in_place_of_newer_reco
 fn a_disk_that_never_syncs_is_not_filled_with_segments_that_were_given_up() {
     let disk = disk_with(3, SMALL);
     let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
-    journal.append(&record(4)).expect("there is room");
-    for _ in 0..50 {
-        journal.write().expect("the new segment can be made");
-        // The sync of the data fails, then that of the header of the segment that should replace it.
-        disk.faults(|faults| faults.failing_syncs = 2);
+    for position in 4..54 {
+        journal.append(&record(position)).expect("there is room");
+        // The sync of the data fails, or was done, then that of the segment that should replace it, or that of its name.
+        disk.faults(|faults| (faults.failing_syncs, faults.failing_directory_syncs) = (u32::MAX, 0));
         assert!(message(journal.sync()).starts_with("cannot begin "));
+        disk.faults(|faults| (faults.failing_syncs, faults.failing_directory_syncs) = (0, 1));
+        assert!(message(journal.write()).starts_with("cannot sync the directory "));
     }
-    assert!(disk.list().expect("it works").len() <= 4, "{:?}", disk.list());
-    assert_eq!(journal.sync().expect("the disk works"), Position(4));
+    assert_eq!(disk.list().expect("it works").len(), 2, "{:?}", disk.list());
+    assert_eq!(journal.synced(), Position(3));
+    disk.faults(|faults| *faults = Faults::default());
+    assert_eq!(journal.sync().expect("the disk works"), Position(53));
     drop(journal);
     disk.crash();
-    assert_eq!(open(disk, SMALL).expect("it opens").1.last, Position(4));
+    assert_eq!(open(disk, SMALL).expect("it opens").1.last, Position(53));
+}
+
+/// The process ends in any of the calls that replace a segment whose sync failed.
+#[test]
+fn what_the_system_had_before_a_sync_failed_survives_the_end_of_the_process_at_any_moment() {
+    for (synced, space_bytes) in [(20, None), (0, None), (20, Some(1500))] {
+        for calls in 0..20 {
+            let disk = SimDisk::new(u64::from(calls));
+            let (mut journal, _) = open(disk.clone(), Options { segment_bytes: 1 << 20, ..SMALL }).expect("it opens");
+            append(&mut journal, synced);
+            for position in synced + 1..=30 {
+                journal.append(&record(position)).expect("there is room");
+            }
+            journal.write().expect("the disk works");
+            assert_eq!(journal.written(), Position(30));
+            disk.faults(|faults| (faults.failing_syncs, faults.space_bytes) = (1, space_bytes));
+            disk.faults(|faults| faults.calls_left = Some(calls));
+            let _ = journal.sync();
+            drop(journal);
+            disk.kill();
+            let (_, opened) = open(disk, SMALL).expect("it opens");
+            assert_eq!(opened.last, Position(30), "{synced} synced, dead after {calls} calls");
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_takes_the_place_of_the_only_one_has_its_number() {
+    let disk = disk_with(40, SMALL);
+    let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
+    journal.remove_before(Position(u64::MAX)).expect("it works");
+    drop(journal);
+    let last = open(disk.clone(), SMALL).expect("it opens").0.segments().next().expect("the last one stays").number;
+    // What it held was lost without a trace: nothing in it was ever synced.
+    let header = disk.contents(&name(last)).expect("it is there")[..40].to_vec();
+    disk.put(&name(last), &header);
+    let (mut journal, opened) = Journal::open(disk.clone(), SMALL, &mut |_, _| {}).expect("it opens");
+    let next = opened.last.next();
+    journal.append(&record(next.0)).expect("there is room");
+    journal.write().expect("the disk works");
+    disk.faults(|faults| faults.failing_syncs = 1);
+    journal.sync().expect("the second try works");
+    let files: Vec<String> = disk.list().expect("it works").into_iter().filter(|name| name.ends_with("journal")).collect();
+    assert_eq!(files, [name(last)]);
+    drop(journal);
+    assert_eq!(open(disk, SMALL).expect("no gap").1.last, next);
 }
 
 #[test]
@@ -204,19 +252,18 @@ fn files_that_are_not_ours_are_named_and_left_alone() {
 
 #[test]
 fn each_policy_confirms_what_it_promises() {
-    let disk = SimDisk::new(1);
-    let (mut journal, _) = open(disk, SMALL).expect("it opens");
+    let (mut journal, _) = open(disk_with(1, SMALL), SMALL).expect("it opens");
     let (mut os, mut always) = (Committer::new(Policy::Os), Committer::new(Policy::Always));
-    journal.append(&record(1)).expect("there is room");
-    assert_eq!(os.commit(&mut journal, 0).expect("it works"), Position(1));
-    assert_eq!((journal.synced(), os.due_ms()), (Position(0), None));
-    assert_eq!(always.commit(&mut journal, 0).expect("it works"), Position(1));
-    assert_eq!((journal.synced(), always.due_ms()), (Position(1), None));
+    journal.append(&record(2)).expect("there is room");
+    assert_eq!(os.commit(&mut journal, 0).expect("it works"), Position(2));
+    assert_eq!((journal.synced(), os.due_ms()), (Position(1), None));
+    assert_eq!(always.commit(&mut journal, 0).expect("it works"), Position(2));
+    assert_eq!((journal.synced(), always.due_ms()), (Position(2), None));
 }
 
 #[test]
 fn the_interval_is_kept_even_by_a_clock_that_jumps() {
-    let (mut journal, _) = open(SimDisk::new(1), SMALL).expect("it opens");
+    let (mut journal, _) = open(disk_with(1, SMALL), SMALL).expect("it opens");
     let mut committer = Committer::new(Policy::Interval { ms: 100 });
     let mut at = |position: u64, now_ms: u64| {
         if journal.appended() < Position(position) {
@@ -225,12 +272,12 @@ fn the_interval_is_kept_even_by_a_clock_that_jumps() {
         assert_eq!(committer.commit(&mut journal, now_ms).expect("it works"), Position(position), "written is kept");
         (journal.synced().0, committer.due_ms())
     };
-    assert_eq!(at(1, 1000), (0, Some(1100)));
-    assert_eq!(at(2, 1099), (0, Some(1100)));
-    assert_eq!(at(2, 1100), (2, None), "nothing waits");
-    assert_eq!(at(3, 5000), (2, Some(5100)));
-    assert_eq!(at(4, 10), (2, Some(110)), "back: the time begins anew");
-    assert_eq!(at(4, 9_000_000), (4, None), "forward: it is due");
+    assert_eq!(at(2, 1000), (1, Some(1100)));
+    assert_eq!(at(3, 1099), (1, Some(1100)));
+    assert_eq!(at(3, 1100), (3, None), "nothing waits");
+    assert_eq!(at(4, 5000), (3, Some(5100)));
+    assert_eq!(at(5, 10), (3, Some(110)), "back: the time begins anew");
+    assert_eq!(at(5, 9_000_000), (5, None), "forward: it is due");
 }
 
 #[test]

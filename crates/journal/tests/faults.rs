@@ -15,6 +15,7 @@ enum Step {
     Kill,
     RemoveUpToSynced,
     FailSyncs(u32),
+    FailDirectorySync,
     FailWrite,
     Space(Option<u64>),
     ReadOnly(bool),
@@ -32,6 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Kill),
         1 => Just(Step::RemoveUpToSynced),
         1 => (1..4u32).prop_map(Step::FailSyncs),
+        1 => Just(Step::FailDirectorySync),
         1 => Just(Step::FailWrite),
         1 => prop_oneof![Just(None), (0..20_000u64).prop_map(Some)].prop_map(Step::Space),
         1 => any::<bool>().prop_map(Step::ReadOnly),
@@ -47,6 +49,8 @@ struct World {
     /// All records that may be there, the first one at position 1.
     records: Vec<Vec<u8>>,
     promised: usize,
+    /// So many survive the end of the process.
+    written: usize,
     /// Up to here segments may be gone.
     removed: usize,
     /// Whether a sync was made to fail since the machine began.
@@ -59,7 +63,7 @@ impl World {
     fn new(seed: u64) -> World {
         let disk = SimDisk::new(seed);
         let mut world =
-            World { disk, journal: None, records: Vec::new(), promised: 0, removed: 0, tainted: false, stamp: 0 };
+            World { disk, journal: None, records: Vec::new(), promised: 0, written: 0, removed: 0, tainted: false, stamp: 0 };
         world.open();
         world
     }
@@ -85,22 +89,31 @@ impl World {
                 self.tainted = true;
                 self.disk.faults(|faults| faults.failing_syncs = times);
             }
+            Step::FailDirectorySync => self.disk.faults(|faults| faults.failing_directory_syncs = 1),
             Step::FailWrite => self.disk.faults(|faults| faults.failing_writes = 1),
             Step::Space(space_bytes) => self.disk.faults(|faults| faults.space_bytes = space_bytes),
             Step::ReadOnly(read_only) => self.disk.faults(|faults| faults.read_only = read_only),
             Step::Stutter(stutter) => self.disk.faults(|faults| faults.stutter = stutter),
             Step::Die(calls) => self.disk.faults(|faults| faults.calls_left = Some(calls)),
-            // What the system falsely believes to be synced can be lost by a later crash; see the crate's documentation.
-            Step::Kill if !self.tainted => {
+            Step::Kill => {
                 self.disk.kill();
                 self.open();
+                assert!(self.records.len() >= self.written, "{} were written", self.written);
+                if self.tainted {
+                    // What the system falsely believes to be synced can be lost by a later crash; see the crate's documentation.
+                    self.stamp += 1;
+                    *self = World { stamp: self.stamp, ..World::new(self.stamp) };
+                }
             }
-            Step::Kill | Step::Crash => {
+            Step::Crash => {
                 self.disk.crash();
                 self.tainted = false;
                 self.open();
+                self.written = 0;
             }
         }
+        let written = self.journal().written().0 as usize;
+        self.written = self.written.max(written);
         let (promised, synced) = (self.promised, self.journal().synced().0 as usize);
         assert!(synced >= promised, "what was synced stays synced");
         self.promised = synced;
