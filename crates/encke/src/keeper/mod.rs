@@ -19,8 +19,9 @@ mod recover;
 mod tests;
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
-use journal::{Committer, Disk, Error, Journal, Opened, Options, Policy, Position};
+use journal::{Committer, Disk, Error, Journal, Opened, Options, Policy, Position, RECORD_BYTES_MAX};
 
 use crate::settings::{HistoryCommit, Settings};
 use crate::shard::history::Histories;
@@ -55,9 +56,9 @@ pub struct Keeper<D: Disk> {
 pub struct KeeperTerms {
     /// When a record counts as kept.
     pub policy: Policy,
-    /// The longest record, in bytes; the journal allows 16 MiB at most.
+    /// The longest record, in bytes; the journal allows 16 MiB at most. A message that is longer is delivered, and not kept.
     pub record_bytes: usize,
-    /// Records that the disk has not taken yet, in bytes; at least four of the longest.
+    /// Records that the disk has not taken yet, in bytes; at least two of the longest.
     pub memory_bytes: usize,
     /// When a segment is long enough, in bytes.
     pub segment_bytes: u64,
@@ -93,6 +94,8 @@ pub struct Figures {
     pub bytes: u64,
     /// Segments.
     pub segments: usize,
+    /// Segments whose sync failed, since the start.
+    pub given_up: u64,
 }
 
 /// Why a log cannot be used.
@@ -102,8 +105,13 @@ pub enum KeeperError {
     #[error(transparent)]
     Journal(#[from] Error),
     /// The log is whole, but another version wrote it.
-    #[error("record {0} of the log of histories is of a kind that this version does not know")]
-    Unknown(Position),
+    #[error("record {at} in {} is of a kind that this version does not know", file.display())]
+    Unknown {
+        /// The record.
+        at: Position,
+        /// The segment it stands in.
+        file: PathBuf,
+    },
 }
 
 /// A record that has no answer yet.
@@ -122,8 +130,7 @@ impl KeeperTerms {
                 HistoryCommit::Interval => Policy::Interval { ms: settings.history_commit_interval_ms },
                 HistoryCommit::Always => Policy::Always,
             },
-            // What one read or one request can bring, written anew with timestamps.
-            record_bytes: settings.message_bytes_max.saturating_add(RECORD_SPARE_BYTES),
+            record_bytes: RECORD_BYTES_MAX,
             memory_bytes: MEMORY_BYTES_MAX,
             segment_bytes: SEGMENT_BYTES,
             step_bytes: STEP_BYTES,
@@ -148,7 +155,7 @@ impl<D: Disk> Keeper<D> {
         let options = Options { record_bytes, memory_bytes, segment_bytes, ..Options::new(salt) };
         let (journal, opened) = Journal::open(disk, options, &mut |at, record| recovery.read(at, record))?;
         if let Some(at) = recovery.unreadable() {
-            return Err(KeeperError::Unknown(at));
+            return Err(KeeperError::Unknown { at, file: journal.file_of(at) });
         }
         let mut keeper = Keeper {
             journal,
@@ -273,16 +280,19 @@ impl<D: Disk> Keeper<D> {
     }
 
     fn measure(&mut self) {
+        let given_up = self.journal.given_up_segments();
+        if given_up > self.figures.given_up {
+            tracing::warn!(given_up, "the disk could not sync histories; they were written once more: look at the disk");
+        }
+        self.figures.given_up = given_up;
         let segments = self.journal.segments();
         self.figures.segments = segments.len();
         self.figures.bytes = segments.map(|segment| segment.bytes).sum();
     }
 }
 
-/// What a record may have beyond one message or request of the largest size, in bytes.
-const RECORD_SPARE_BYTES: usize = 1 << 20;
-/// Records that the disk has not taken yet, in bytes.
-const MEMORY_BYTES_MAX: usize = 32 << 20;
+/// Records that the disk has not taken yet, in bytes: when half of it is full they are synced, and a group and the longest record fit on top.
+const MEMORY_BYTES_MAX: usize = 48 << 20;
 /// When a segment is long enough, in bytes.
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// What a pass appends between two commits, in bytes: some milliseconds of a disk.

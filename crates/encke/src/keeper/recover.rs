@@ -1,6 +1,12 @@
 //! From the log back to rings: what stands in it is put together by channel, number by number.
+//!
+//! On the way no more is held than in the end: what is too old is left out, what has no room in its channel's history goes, and when there is
+//! too much in all, the messages go first that would go first from the rings.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::btree_map::Entry::Vacant;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::sync::Arc;
 
 use bayeux::ChannelName;
 use foldhash::fast::RandomState;
@@ -16,6 +22,8 @@ pub struct Recovery<'a> {
     settings: &'a Settings,
     now: Now,
     rings: HashMap<Box<str>, Draft, RandomState>,
+    /// What all rings hold, in bytes.
+    bytes: usize,
     floor: u64,
     /// Whether the last record says that the process ended as it should.
     is_clean: bool,
@@ -37,16 +45,23 @@ pub struct Recovered {
 struct Draft {
     /// What is kept of its channel now; nothing of one without.
     terms: Option<HistoryTerms>,
-    life: Life,
+    epoch: Arc<str>,
+    /// See [`Life`].
+    oldest: u64,
+    next: u64,
+    /// By number: they come in any order, many old ones behind newer ones if the log ends in a pass.
+    entries: BTreeMap<u64, Entry>,
     bytes: usize,
     /// What stood below this number would not be kept now.
     dropped: u64,
+    /// The time of day of the latest message it has ever had, in milliseconds.
+    heard_ms: u64,
 }
 
 impl<'a> Recovery<'a> {
     /// Nothing is read yet. The settings say what is kept of which channel.
     pub fn new(settings: &'a Settings, now: Now) -> Recovery<'a> {
-        Recovery { settings, now, rings: HashMap::default(), floor: 0, is_clean: true, unreadable: None }
+        Recovery { settings, now, rings: HashMap::default(), bytes: 0, floor: 0, is_clean: true, unreadable: None }
     }
 
     /// Takes the next record.
@@ -58,7 +73,7 @@ impl<'a> Recovery<'a> {
             Some(Record::Floor(floor)) => self.floor = self.floor.max(floor),
             Some(Record::Leap(number)) => {
                 self.floor = self.floor.max(number);
-                self.rings.values_mut().for_each(|draft| draft.life.next = draft.life.next.max(number));
+                self.rings.values_mut().for_each(|draft| draft.next = draft.next.max(number));
             }
             Some(Record::Closed(floor)) => {
                 self.floor = self.floor.max(floor);
@@ -75,7 +90,7 @@ impl<'a> Recovery<'a> {
 
     /// What the log has to say first of all about the life that begins now.
     pub fn first_record(&self) -> Record<'static> {
-        let known = self.rings.values().map(|draft| draft.life.next).max().unwrap_or(0).max(self.floor);
+        let known = self.rings.values().map(|draft| draft.next).max().unwrap_or(0).max(self.floor);
         if self.is_clean {
             return Record::Floor(known);
         }
@@ -91,88 +106,113 @@ impl<'a> Recovery<'a> {
         let mut recovered = Recovered { is_clean, ..Recovered::default() };
         let mut rings: Vec<_> = self.rings.drain().collect();
         // If there are too many, those that were heard of last stay.
-        rings.sort_unstable_by_key(|(_, draft)| u64::MAX - draft.life.entries.back().map_or(0, |entry| entry.wall_ms));
+        rings.sort_unstable_by_key(|(_, draft)| Reverse(draft.heard_ms));
         for (channel, draft) in rings {
             let Some(terms) = draft.terms else { continue };
-            recovered.channels += usize::from(histories.restore(&channel, draft.life, terms, room, self.now));
+            recovered.channels += usize::from(histories.restore(&channel, draft.into_life(), terms, room, self.now));
         }
         recovered.messages = (0..histories.owners()).map(|owner| histories.holding(owner).messages).sum();
         recovered
     }
 
     fn part(&mut self, part: &Part<'_>, is_state: bool) {
-        let Some(draft) = self.rings.get_mut(part.channel) else {
-            let draft = Draft::new(part, terms_of(self.settings, part.channel));
-            self.rings.insert(part.channel.into(), draft);
-            return;
+        let terms = || terms_of(self.settings, part.channel);
+        let draft = match self.rings.get_mut(part.channel) {
+            Some(draft) => draft,
+            None => self.rings.entry(part.channel.into()).or_insert(Draft::new(part, terms())),
         };
-        if *draft.life.epoch != *part.epoch {
-            // A later life of a channel begins above all numbers of the one before.
-            if part.from >= draft.life.next {
-                *draft = Draft::new(part, draft.terms);
+        let before = draft.bytes;
+        if *draft.epoch == *part.epoch {
+            if is_state {
+                draft.begin_at(part.from);
             }
-            return;
+            draft.take(part, self.now);
+        } else if part.from >= draft.next {
+            // A later life of a channel begins above all numbers of the one before.
+            *draft = Draft::new(part, draft.terms);
+            draft.take(part, self.now);
         }
-        if is_state {
-            draft.begin_at(part.from);
+        self.bytes = self.bytes + draft.bytes - before;
+        let bytes_max = self.settings.history_bytes_max;
+        if self.bytes > bytes_max + bytes_max / SPARE_PART {
+            self.make_room(bytes_max);
         }
-        draft.take(part);
+    }
+
+    /// Lets the messages go that are due first, until the others fit.
+    fn make_room(&mut self, bytes_max: usize) {
+        let mut drafts: Vec<&mut Draft> = self.rings.values_mut().collect();
+        let due = |(index, draft): (usize, &&mut Draft)| Some(Reverse((draft.due_ms()?, index)));
+        let mut due: BinaryHeap<_> = drafts.iter().enumerate().filter_map(due).collect();
+        while self.bytes > bytes_max
+            && let Some(Reverse((_, index))) = due.pop()
+        {
+            let draft = &mut *drafts[index];
+            self.bytes -= draft.drop_oldest();
+            due.extend(draft.due_ms().map(|due_ms| Reverse((due_ms, index))));
+        }
     }
 }
 
 impl Draft {
+    /// With nothing in it yet.
     fn new(part: &Part<'_>, terms: Option<HistoryTerms>) -> Draft {
-        let life = Life { epoch: part.epoch.into(), oldest: part.from, next: part.from, entries: VecDeque::new() };
-        let mut draft = Draft { terms, life, bytes: 0, dropped: 0 };
-        draft.take(part);
-        draft
+        let (oldest, next) = (part.from, part.from);
+        let entries = BTreeMap::new();
+        Draft { terms, epoch: part.epoch.into(), oldest, next, entries, bytes: 0, dropped: 0, heard_ms: 0 }
     }
 
     /// Everything from this number on is in the log; nothing below it was kept.
     fn begin_at(&mut self, number: u64) {
-        while self.life.entries.front().is_some_and(|entry| entry.number < number) {
+        while self.entries.first_key_value().is_some_and(|(first, _)| *first < number) {
             self.drop_oldest();
         }
-        self.life.oldest = number.max(self.dropped);
+        self.oldest = number.max(self.dropped);
     }
 
-    fn take(&mut self, part: &Part<'_>) {
-        self.life.next = self.life.next.max(part.next);
+    fn take(&mut self, part: &Part<'_>, now: Now) {
+        self.next = self.next.max(part.next);
         let Some(HistoryTerms { messages_max, bytes_max, .. }) = self.terms else { return };
-        for message in &part.messages {
-            self.insert(message);
-            // No more is held on the way than in the end.
-            while self.life.entries.len() > 1 && (self.life.entries.len() > messages_max || self.bytes > bytes_max) {
-                self.drop_oldest();
-            }
+        part.messages.iter().for_each(|message| self.insert(message));
+        let is_too_much = |draft: &Draft| draft.entries.len() > messages_max || draft.bytes > bytes_max;
+        while self.entries.len() > 1 && is_too_much(self) {
+            self.drop_oldest();
+        }
+        while self.due_ms().is_some_and(|due_ms| due_ms <= now.wall_ms) {
+            self.drop_oldest();
         }
     }
 
     fn insert(&mut self, message: &Message<'_>) {
         let Message { number, wall_ms, except, text } = *message;
-        if number < self.life.oldest {
+        self.heard_ms = self.heard_ms.max(wall_ms);
+        if number < self.oldest {
             return;
         }
-        let entries = &mut self.life.entries;
-        let at = if entries.back().is_none_or(|last| last.number < number) {
-            entries.len()
-        } else {
-            match entries.binary_search_by_key(&number, |entry| entry.number) {
-                Ok(_) => return,
-                Err(at) => at,
-            }
-        };
+        let Vacant(place) = self.entries.entry(number) else { return };
         let entry = Entry { number, text: text.into(), at_ms: 0, wall_ms, except: except.map(Box::new) };
         self.bytes += entry.bytes();
-        entries.insert(at, entry);
+        place.insert(entry);
     }
 
-    fn drop_oldest(&mut self) {
-        if let Some(entry) = self.life.entries.pop_front() {
-            self.bytes -= entry.bytes();
-            self.dropped = entry.number + 1;
-            self.life.oldest = self.life.oldest.max(self.dropped);
-        }
+    /// When its oldest message is too old, by the time of day, in milliseconds; None without any.
+    fn due_ms(&self) -> Option<u64> {
+        let (_, oldest) = self.entries.first_key_value()?;
+        Some(oldest.wall_ms.saturating_add(self.terms?.age_max_ms))
+    }
+
+    /// Returns how many bytes went with it.
+    fn drop_oldest(&mut self) -> usize {
+        let Some((number, entry)) = self.entries.pop_first() else { return 0 };
+        self.bytes -= entry.bytes();
+        self.dropped = number + 1;
+        self.oldest = self.oldest.max(self.dropped);
+        entry.bytes()
+    }
+
+    fn into_life(self) -> Life {
+        let Draft { epoch, oldest, next, entries, .. } = self;
+        Life { epoch, oldest, next, entries: entries.into_values().collect() }
     }
 }
 
@@ -186,3 +226,89 @@ fn terms_of(settings: &Settings, channel: &str) -> Option<HistoryTerms> {
 /// After an end that was not clean, numbers that somebody may have seen are lost with their messages: so many are left out, or as many as
 /// the time of day says, whichever are more.
 const JUMP: u64 = 1 << 20;
+/// How much more than in the end may be held before room is made, as a part of that: it is one look at all rings each time.
+const SPARE_PART: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::ChannelRule;
+
+    const NOW: Now = Now { ms: 1 << 40, wall_ms: 1_700_000_000_000 };
+
+    fn settings(messages: usize, history_bytes_max: usize) -> Settings {
+        let rule = ChannelRule { pattern: "/**".into(), history_messages: messages, ..ChannelRule::default() };
+        Settings { channels: vec![rule], history_bytes_max, ..Settings::default() }
+    }
+
+    /// A message with its number as its time before now: lower numbers are older.
+    fn message(number: u64, text: &str) -> Message<'_> {
+        Message { number, wall_ms: NOW.wall_ms - 1_000 + number, except: None, text }
+    }
+
+    fn read(recovery: &mut Recovery<'_>, is_state: bool, channel: &str, messages: Vec<Message<'_>>) {
+        let from = if is_state { 1 } else { messages[0].number };
+        let next = messages.last().map_or(from, |message| message.number + 1);
+        let part = Part { channel, epoch: "e", from, next, messages };
+        let record = if is_state { Record::State(part) } else { Record::Burst(part) };
+        recovery.read(Position(1), &record.encode());
+    }
+
+    fn restored(recovery: Recovery<'_>, room: usize) -> Vec<(String, Vec<u64>)> {
+        let histories = Histories::new(1);
+        recovery.restore(&histories, Room { bytes_max: room, channels_max: 100 });
+        let (mut found, mut place) = (Vec::new(), 0);
+        while let Some((at, ring)) = histories.look_from(0, place, |at, ring| {
+            (at, (ring.name().to_string(), ring.from(0).map(|entry| entry.number).collect::<Vec<_>>()))
+        }) {
+            found.push(ring);
+            place = at + 1;
+        }
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn no_more_than_a_little_above_the_limit_of_all_histories_is_held_and_the_newest_stays() {
+        let (limit, text) = (100_000, "x".repeat(900));
+        let settings = settings(1_000_000, limit);
+        let mut recovery = Recovery::new(&settings, NOW);
+        for number in 1..=900 {
+            let channel = format!("/{}", number % 3);
+            read(&mut recovery, false, &channel, vec![message(number, &text)]);
+            assert!(recovery.bytes <= limit + limit / SPARE_PART, "{number}: {}", recovery.bytes);
+            assert_eq!(recovery.bytes, recovery.rings.values().map(|draft| draft.bytes).sum::<usize>());
+        }
+        let numbers: Vec<u64> = restored(recovery, limit).into_iter().flat_map(|(_, numbers)| numbers).collect();
+        let fit = limit / (900 + 64);
+        assert_eq!(numbers.len(), fit);
+        assert!(numbers.iter().all(|number| *number > 900 - fit as u64), "{numbers:?}");
+    }
+
+    #[test]
+    fn what_is_too_old_is_not_held_on_the_way() {
+        let mut settings = settings(1_000, usize::MAX / 2);
+        settings.channels[0].history_ms = 500;
+        let mut recovery = Recovery::new(&settings, NOW);
+        for number in 1..=900 {
+            read(&mut recovery, false, "/a", vec![message(number, "text")]);
+            assert!(recovery.rings["/a"].entries.len() <= 400, "{number}");
+        }
+        assert_eq!(recovery.rings["/a"].oldest, 501);
+        // The state that a pass wrote of it when it had all.
+        read(&mut recovery, true, "/a", (1..=900).map(|number| message(number, "text")).collect());
+        assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), (501..=900).collect())]);
+    }
+
+    #[test]
+    fn old_messages_behind_many_new_ones_come_to_their_places() {
+        let settings = settings(1_000_000, usize::MAX / 2);
+        let mut recovery = Recovery::new(&settings, NOW);
+        read(&mut recovery, false, "/a", (501..=1_000).map(|number| message(number, "new")).collect());
+        for part in 0..5 {
+            let numbers = part * 100 + 1..=part * 100 + 100;
+            read(&mut recovery, true, "/a", numbers.map(|number| message(number, "old")).collect());
+        }
+        assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), (1..=1_000).collect())]);
+    }
+}

@@ -30,7 +30,6 @@ fn rules(messages: usize) -> Settings {
 }
 
 fn open(disk: &SimDisk, settings: &Settings, now: Now) -> Result<Life, KeeperError> {
-    let mut recovery = Recovery::new(settings, now);
     let terms = KeeperTerms {
         record_bytes: 2_000,
         memory_bytes: 10_000,
@@ -38,6 +37,11 @@ fn open(disk: &SimDisk, settings: &Settings, now: Now) -> Result<Life, KeeperErr
         step_bytes: 500,
         ..KeeperTerms::new(settings)
     };
+    open_with(disk, settings, now, terms)
+}
+
+fn open_with(disk: &SimDisk, settings: &Settings, now: Now, terms: KeeperTerms) -> Result<Life, KeeperError> {
+    let mut recovery = Recovery::new(settings, now);
     let (keeper, _) = Keeper::open(disk.clone(), terms, 7, &mut recovery)?;
     let histories = Histories::new(2);
     let recovered = recovery.restore(&histories, ROOM);
@@ -245,6 +249,34 @@ fn what_was_refused_and_not_made_up_for_leaves_its_numbers_out() {
 }
 
 #[test]
+fn a_message_that_no_record_can_hold_is_not_kept_and_does_not_keep_the_keeper_busy() {
+    let mut settings = Settings { message_bytes_max: 64 << 20, ..rules(10) };
+    settings.channels[0].history_bytes = 64 << 20;
+    let disk = SimDisk::new(1);
+    let mut life = open_with(&disk, &settings, at(0), KeeperTerms::new(&settings)).unwrap_or_else(|error| panic!("{error}"));
+    life.publish("/a", "1");
+    life.publish("/a", &"x".repeat(journal::RECORD_BYTES_MAX));
+    life.publish("/a", "3");
+    assert_eq!(life.commit(), [false, true, true]);
+    life.keeper.missed();
+    life.commit();
+    assert_eq!((life.keeper.due_ms(), life.keeper.figures().passes), (None, 1));
+    assert!(life.keeper.figures().bytes < 10_000, "{:?}", life.keeper.figures());
+    drop(life);
+    assert_eq!(start(&disk, &settings, 0).texts("/a"), ["1", "3"]);
+}
+
+#[test]
+fn a_sync_that_works_at_the_second_try_is_counted() {
+    let disk = SimDisk::new(1);
+    let mut life = start(&disk, &rules(10), 0);
+    life.publish("/a", "1");
+    disk.faults(|faults| faults.failing_syncs = 1);
+    assert_eq!(life.commit(), [true]);
+    assert_eq!((life.keeper.figures().given_up, life.keeper.figures().failures), (1, 0));
+}
+
+#[test]
 fn a_long_log_is_written_anew_and_says_the_same() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(20), 0);
@@ -327,7 +359,7 @@ fn a_log_of_another_version_is_refused() {
     life.commit();
     drop(life);
     let error = open(&disk, &rules(10), at(0)).err().expect("refused").to_string();
-    assert_eq!(error, "record 2 of the log of histories is of a kind that this version does not know");
+    assert_eq!(error, "record 2 in 00000000000000000001.journal is of a kind that this version does not know");
 }
 
 #[test]

@@ -188,6 +188,7 @@ impl Desk {
         metrics.keeper_commits.set(figures.commits as usize);
         metrics.keeper_failures.set(figures.failures as usize);
         metrics.keeper_passes.set(figures.passes as usize);
+        metrics.keeper_given_up.set(figures.given_up as usize);
         metrics.journal_bytes.set(figures.bytes as usize);
         metrics.journal_segments.set(figures.segments);
     }

@@ -82,6 +82,7 @@ metrics! {
     Counter keeper_refused "encke_keeper_records_refused" "Bursts of messages that could not be kept in the data directory, or not in time."
     Counter keeper_commits "encke_keeper_commits" "Times that what waited was handed to the disk."
     Counter keeper_failures "encke_keeper_failures" "Times that the disk refused."
+    Counter keeper_given_up "encke_keeper_files_given_up" "Files of histories that the disk could not sync, and that were written once more."
     Counter keeper_passes "encke_keeper_passes" "Times that all histories were written anew, to remove old files."
     Counter errors "encke_error_replies" "Messages answered with an error."
     Counter batches_refused "encke_batches_refused" "Batches that were no JSON, too deep, too long or empty."
