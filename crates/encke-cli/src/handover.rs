@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   old: SIGUSR2 ── starts the program again, with the socket ──▶ new
-//!   old ◀── "ready": its configuration is good ───────────────── new
+//!   old ◀── "ready": its configuration and the disk are good ─── new
 //!   old: takes no more connections, drains, keeps its sessions, ends
 //!        (who connects now waits in the socket's backlog)       new: sees that it has ended, starts: sessions, connections
 //! ```
 //!
-//! Both talk over a pair of sockets; one end is the new program's standard input. That the old one has ended is seen
-//! when its end closes, whatever it ended by.
+//! Both talk over a pair of sockets; one end is the new program's standard input. That the old one has ended, or is about to, is seen
+//! when its end closes, whatever it ended by. One that was killed may hold its other files for some milliseconds more: who opens the
+//! data directory waits for that.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read};
@@ -125,7 +126,7 @@ impl Predecessor {
         rights.map(TcpListener::from).ok_or_else(|| io::Error::other("there was no socket in the message"))
     }
 
-    /// Says that this process can take over, and waits until the other has ended.
+    /// Says that this process can take over, and waits until the other has ended, or has begun to close its files.
     pub(crate) fn succeed(mut self) -> io::Result<()> {
         rustix::io::write(&self.line, &[READY])?;
         let mut rest = Vec::new();

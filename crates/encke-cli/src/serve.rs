@@ -72,7 +72,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, P
         tracing::warn!(%address, "the listening socket was handed over; the setting listen has no effect");
     }
     if let Some(predecessor) = predecessor {
-        config.settings.check().map_err(encke::StartError::from)?;
+        server.check()?;
         tracing::info!("ready; waiting for the server before this one to end");
         predecessor.succeed().map_err(Problem::Socket)?;
     }

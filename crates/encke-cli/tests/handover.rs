@@ -262,6 +262,22 @@ fn a_new_process_that_cannot_start_changes_nothing() {
     assert_eq!(server.end(), Some(0), "and later it can");
 }
 
+#[test]
+fn a_new_process_that_could_not_use_the_data_directory_changes_nothing() {
+    let folder = Folder::new();
+    let data = folder.path("data");
+    let mut server = Server::start(clean(PROGRAM, &["serve", "--port", "0", "--data", &data]));
+    let strange = folder.0.join("data/history/00000000000000000099.journal");
+    std::fs::write(&strange, "written by something else").expect("a file");
+    server.signal(Signal::USR2);
+    let log = server.log_until("nobody takes over, this server goes on");
+    assert!(log.contains("00000000000000000099.journal is damaged at offset 0"), "{log}");
+    publish(server.address, "/news", "1");
+    std::fs::remove_file(&strange).expect("it is there");
+    server.hand_over();
+    assert_eq!(server.end(), Some(0), "and later it can");
+}
+
 /// What systemd does with a socket unit: it holds the socket, and gives it to whoever it starts.
 #[test]
 fn a_socket_of_a_supervisor_is_served_by_one_process_after_another() {

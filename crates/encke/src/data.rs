@@ -57,6 +57,19 @@ impl Data {
         Ok(Some(Data { path, keeper }))
     }
 
+    /// Finds out what would keep the directory from being opened, as far as that can be seen while another process has it. It is
+    /// made, if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be used, or a file of the histories begins as none of them does.
+    pub(crate) fn probe(settings: &Settings) -> Result<(), StartError> {
+        if settings.data.is_empty() {
+            return Ok(());
+        }
+        let directory = history_in(Path::new(&settings.data))?;
+        journal::probe(&directory).map_err(|error| KeeperError::Journal(error).into())
+    }
+
     /// Keeps sessions for the next start.
     pub(crate) fn keep_sessions(&self, saved: Saved) {
         let sessions = saved.sessions.len();

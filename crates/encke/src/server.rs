@@ -110,6 +110,16 @@ impl Server {
         self
     }
 
+    /// Finds out what would keep it from starting, as far as that can be seen while another server runs on the same `data` directory: its
+    /// settings, a disk that takes no file, a file of another version. What is damaged further in is seen at the start only.
+    ///
+    /// # Errors
+    /// The same as [`Server::start`] would return.
+    pub fn check(&self) -> Result<(), StartError> {
+        self.settings.check()?;
+        Data::probe(&self.settings)
+    }
+
     /// Binds the address, starts a thread for each shard, brings back the sessions of its last life, and returns.
     ///
     /// # Errors

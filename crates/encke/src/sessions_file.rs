@@ -79,10 +79,12 @@ pub(crate) fn read(directory: &Path) -> io::Result<Found> {
 /// # Errors
 /// What the disk says.
 pub(crate) fn remove(directory: &Path) -> io::Result<()> {
+    // Opened before: a process that has no more files must not find that out when the file is gone.
+    let names = File::open(directory)?;
     match fs::remove_file(path(directory)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
-        Ok(()) => sync(directory),
+        Ok(()) => names.sync_all(),
     }
 }
 

@@ -5,9 +5,11 @@
 mod common;
 
 use std::fs::File;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Http, TestServer, settings, wait_until};
+use common::{Folder, Http, TestServer, settings, wait_until};
+use encke::{Server, Settings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn metric(scraper: &mut Http, name: &str) -> u64 {
@@ -16,9 +18,36 @@ fn metric(scraper: &mut Http, name: &str) -> u64 {
     line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
 }
 
+/// The limit is the process's: one test at a time.
+static LIMIT: Mutex<()> = Mutex::new(());
+
+#[test]
+fn a_start_that_fails_for_want_of_files_is_an_error_and_costs_no_session() {
+    let _alone = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    let settings = Settings { data: folder.name(), shards: 4, ..settings() };
+    let server = TestServer::start(settings.clone());
+    server.session();
+    server.stop();
+    let mut refused = Vec::new();
+    let before = getrlimit(Resource::Nofile);
+    let started = (3..100).find_map(|files| {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(files), ..before }).expect("a lower limit");
+        let started = Server::new(settings.clone()).start();
+        setrlimit(Resource::Nofile, before).expect("the limit of before");
+        started.map_err(|error| refused.push(error.to_string())).ok()
+    });
+    let running = started.expect("with enough files it starts");
+    assert_eq!(running.handle().sessions(), 1, "{refused:?}");
+    assert!(refused.iter().any(|error| error.starts_with("cannot start a thread: ")), "{refused:?}");
+    running.handle().drain();
+    running.join();
+}
+
 /// The accept loop waits instead of spinning, those who are connected are served, and those who waited are when there is room.
 #[test]
 fn without_a_free_file_nobody_is_accepted_and_nothing_else_suffers() {
+    let _alone = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let mut scraper = server.http();

@@ -82,7 +82,8 @@ impl Disk for Directory {
     type Lock = DirectoryLock;
 
     fn lock(&self) -> io::Result<Option<DirectoryLock>> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(OWNER_ONLY).open(self.path(LOCK))?;
+        let file =
+            OpenOptions::new().create(true).truncate(false).write(true).mode(OWNER_ONLY).open(self.path(LOCK))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(DirectoryLock(file))),
             Err(TryLockError::WouldBlock) => Ok(None),

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::format::{FRAME_BYTES, HEADER_BYTES, Header, RECORD_BYTES_MAX, UNFINISHED, VERSION, encode_record, file_name};
+use crate::format::{
+    FRAME_BYTES, HEADER_BYTES, Header, RECORD_BYTES_MAX, UNFINISHED, VERSION, encode_record, file_name,
+};
 
 /// Where a record stands: 1 for the first one ever appended, then 2, … without gaps. 0 stands before all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

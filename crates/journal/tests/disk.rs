@@ -211,7 +211,8 @@ fn a_segment_that_takes_the_place_of_the_only_one_has_its_number() {
     journal.write().expect("the disk works");
     disk.faults(|faults| faults.failing_syncs = 1);
     journal.sync().expect("the second try works");
-    let files: Vec<String> = disk.list().expect("it works").into_iter().filter(|name| name.ends_with("journal")).collect();
+    let files: Vec<String> =
+        disk.list().expect("it works").into_iter().filter(|name| name.ends_with("journal")).collect();
     assert_eq!(files, [name(last)]);
     drop(journal);
     assert_eq!(open(disk, SMALL).expect("no gap").1.last, next);

@@ -62,8 +62,16 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let disk = SimDisk::new(seed);
-        let mut world =
-            World { disk, journal: None, records: Vec::new(), promised: 0, written: 0, removed: 0, tainted: false, stamp: 0 };
+        let mut world = World {
+            disk,
+            journal: None,
+            records: Vec::new(),
+            promised: 0,
+            written: 0,
+            removed: 0,
+            tainted: false,
+            stamp: 0,
+        };
         world.open();
         world
     }

@@ -282,7 +282,10 @@ impl<D: Disk> Keeper<D> {
     fn measure(&mut self) {
         let given_up = self.journal.given_up_segments();
         if given_up > self.figures.given_up {
-            tracing::warn!(given_up, "the disk could not sync histories; they were written once more: look at the disk");
+            tracing::warn!(
+                given_up,
+                "the disk could not sync histories; they were written once more: look at the disk"
+            );
         }
         self.figures.given_up = given_up;
         let segments = self.journal.segments();

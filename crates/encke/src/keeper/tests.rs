@@ -253,7 +253,8 @@ fn a_message_that_no_record_can_hold_is_not_kept_and_does_not_keep_the_keeper_bu
     let mut settings = Settings { message_bytes_max: 64 << 20, ..rules(10) };
     settings.channels[0].history_bytes = 64 << 20;
     let disk = SimDisk::new(1);
-    let mut life = open_with(&disk, &settings, at(0), KeeperTerms::new(&settings)).unwrap_or_else(|error| panic!("{error}"));
+    let mut life =
+        open_with(&disk, &settings, at(0), KeeperTerms::new(&settings)).unwrap_or_else(|error| panic!("{error}"));
     life.publish("/a", "1");
     life.publish("/a", &"x".repeat(journal::RECORD_BYTES_MAX));
     life.publish("/a", "3");

@@ -66,6 +66,7 @@ metrics! {
     Gauge journal_segments "encke_journal_segments" "Files on disk that histories take."
     Counter handshakes "encke_handshakes" "Sessions opened."
     Counter restored "encke_sessions_restored" "Sessions brought back from before a restart."
+    Counter unrestored "encke_sessions_not_restored" "Sessions not brought back because a subscription of theirs is not allowed any more."
     Counter disconnected "encke_sessions_disconnected" "Sessions ended by their clients."
     Counter expired "encke_sessions_expired" "Sessions ended by silence."
     Counter kicked "encke_sessions_kicked" "Sessions ended by the server."

@@ -248,10 +248,27 @@ impl Shard {
         self.now = now;
         let mut frames = vec![None; saved.messages.len()];
         let index = self.index;
+        let mut lost = 0;
         for session in saved.sessions.iter().filter(|session| session.id.shard() == index) {
-            self.restore_session(session, &saved.messages, &mut frames);
+            if self.can_restore(session) {
+                self.restore_session(session, &saved.messages, &mut frames);
+            } else {
+                lost += 1;
+            }
+        }
+        if lost > 0 {
+            self.metrics.unrestored.add(lost);
+            tracing::warn!(
+                lost,
+                "sessions have subscriptions that the settings do not allow now: these clients shake hands anew"
+            );
         }
         self.update_gauges();
+    }
+
+    /// A session without one of its subscriptions would miss messages, and nobody would tell its client.
+    fn can_restore(&self, saved: &SavedSession) -> bool {
+        saved.subscriptions.iter().all(|name| ChannelName::parse(name, &self.limits).is_ok())
     }
 
     fn restore_session(&mut self, saved: &SavedSession, texts: &[Box<str>], frames: &mut [Option<Frames>]) {

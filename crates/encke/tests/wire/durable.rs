@@ -250,6 +250,15 @@ fn a_directory_that_cannot_be_one_is_refused_with_one_line() {
     }
 }
 
+#[test]
+fn a_file_in_place_of_the_histories_is_named() {
+    let folder = Folder::new();
+    let history = folder.path().join("history");
+    fs::write(&history, "not a directory").expect("a file");
+    let error = refusal(folder.settings(kept(10)));
+    assert!(error.starts_with(&format!("cannot use {} as the data directory: ", history.display())), "{error}");
+}
+
 /// A log of a few messages, and the file they are in.
 fn log_of_a_few() -> (Folder, PathBuf) {
     let folder = Folder::new();

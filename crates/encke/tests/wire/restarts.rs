@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use encke::{Actions, Application, NoApplication, Settings};
+use encke::{Actions, Application, NoApplication, Server, Settings};
 use serde_json::{Value, json};
 
 use crate::ack;
@@ -253,6 +253,32 @@ fn no_more_sessions_come_back_than_there_may_be() {
     server.stop();
     let server = TestServer::start(Settings { sessions_max: 3, ..keeping(&folder) });
     assert_eq!((server.metric("encke_sessions_restored"), server.handle.sessions()), (3, 3));
+}
+
+#[test]
+fn a_session_that_would_lose_a_subscription_is_not_brought_back() {
+    let folder = Folder::new();
+    let server = TestServer::start(keeping(&folder));
+    let (mut deep, mut flat) = (server.session(), server.session());
+    ["/a", "/a/b/c"].into_iter().for_each(|channel| deep.subscribe(channel));
+    flat.subscribe("/a");
+    server.stop();
+    let server = TestServer::start(Settings { channel_segments_max: 2, ..keeping(&folder) });
+    let found = ["encke_sessions_restored", "encke_sessions_not_restored"].map(|name| server.metric(name));
+    assert_eq!((found, server.handle.sessions()), ([1, 1], 1));
+    let connect = json!({"id": "c", "channel": "/meta/connect", "advice": {"timeout": 0}});
+    assert_eq!(moved_ws(&deep.id, &server).call(connect.clone())["error"], "402::session_unknown");
+    assert_eq!(moved_ws(&flat.id, &server).call(connect)["successful"], true);
+}
+
+#[test]
+fn sessions_that_cannot_be_read_are_named_with_their_file() {
+    let folder = Folder::new();
+    let file = folder.path().join("sessions");
+    std::fs::create_dir_all(&file).expect("a directory where the file should be");
+    let started = Server::new(keeping(&folder)).start();
+    let error = started.err().expect("refused").to_string();
+    assert!(error.starts_with(&format!("cannot take up the sessions in {}: ", file.display())), "{error}");
 }
 
 #[test]
