@@ -151,7 +151,7 @@ const CHANNELS: &str = "
 ```toml
 [[channels]]
 pattern = \"/stock/**\"
-slow_consumer = \"keep-latest\"   # or \"disconnect\" (the default), \"drop-oldest\"
+slow_consumer = \"keep-latest\"   # or \"disconnect\" (the default), \"drop-oldest\"; for who acknowledges it is always \"disconnect\"
 lazy = true                      # messages wait for the next other message, or for their time
 lazy_timeout_ms = 1000           # 0: lazy_timeout_max_ms
 broadcast_to_publisher = false   # instead of the setting of this name

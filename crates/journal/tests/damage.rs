@@ -182,7 +182,7 @@ fn a_probe_beside_the_writer_says_what_would_keep_a_journal_from_being_opened() 
     disk.faults(|faults| faults.stutter = true);
     probe(&disk).expect("whole");
     assert_eq!(disk.list().expect("it works"), before);
-    let said = || probe(&disk).err().expect("it is refused").to_string();
+    let said = || probe(&disk).expect_err("it is refused").to_string();
     disk.faults(|faults| (faults.stutter, faults.space_bytes) = (false, Some(0)));
     assert!(said().starts_with("cannot write probe: no storage space"), "{}", said());
     assert_eq!(disk.list().expect("it works"), before, "nothing is left behind");

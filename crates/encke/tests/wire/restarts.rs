@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use encke::{Actions, Application, NoApplication, Server, Settings};
+use encke::{Actions, Application, HistoryCommit, NoApplication, Server, Settings};
 use serde_json::{Value, json};
 
 use crate::ack;
@@ -411,4 +411,16 @@ fn the_advice_of_a_drain_is_spread() {
     // Of five seconds none is without its share.
     let seconds: std::collections::HashSet<u64> = intervals.iter().map(|ms| ms / 1_000).collect();
     assert!(seconds.len() >= 4, "{intervals:?}");
+}
+
+#[test]
+fn what_needs_a_restart_is_told_as_long_as_it_is_not_in_force() {
+    let server = TestServer::start(settings());
+    let always = HistoryCommit::Always;
+    let later = Settings { history_commit: always, mailbox_messages_max: 99, ..settings() };
+    for _ in 0..2 {
+        let told = server.handle.reload(later.clone()).expect("good settings");
+        assert_eq!(told, ["history_commit", "mailbox_messages_max"]);
+    }
+    assert_eq!(server.handle.reload(settings()).expect("good settings"), [""; 0]);
 }
