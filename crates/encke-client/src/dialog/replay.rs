@@ -154,7 +154,8 @@ impl Replay {
 
     /// How many positions a subscribe to this name has.
     pub(super) fn positions_of(&self, name: &str) -> usize {
-        1 + self.places.iter().filter(|(channel, _)| **channel != *name && covers(name, channel)).count()
+        let others = if is_pattern(name) { &self.places[..] } else { &[] };
+        1 + others.iter().filter(|(channel, _)| covers(name, channel)).count()
     }
 
     /// Where the session stands in a channel's history.
@@ -164,7 +165,10 @@ impl Replay {
 
     /// Whether messages came by this subscription whose places are known.
     pub(super) fn has_heard(&self, name: &str) -> bool {
-        self.places.iter().any(|(channel, _)| covers(name, channel))
+        if is_pattern(name) {
+            return self.places.iter().any(|(channel, _)| covers(name, channel));
+        }
+        self.place(name).is_some()
     }
 
     /// Whether all that a subscription has missed comes, or is told channel by channel, when it is there again. Of a pattern that
