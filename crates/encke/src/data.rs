@@ -108,7 +108,8 @@ impl DataInUse {
         let mut saved = match found {
             Found::Nothing => return Ok(Saved::default()),
             Found::Damaged(why) => {
-                tracing::warn!(why, "the file sessions is damaged, and sessions.damaged now: clients shake hands anew");
+                let file = sessions_file::path(&self.path);
+                tracing::warn!(file = %file.display(), why, "damaged, and called sessions.damaged now: clients shake hands anew");
                 return Ok(Saved::default());
             }
             Found::Sessions(saved) => saved,
