@@ -189,6 +189,10 @@ pub struct Tally {
     pub unkept: u64,
     /// Messages of histories that were lost with a process, and not confirmed.
     pub places_lost: u64,
+    /// Times a client named its places again in its old session.
+    pub returns: u64,
+    /// Responses that overtook what was written before them.
+    pub overtaken: u64,
 }
 
 /// The books.

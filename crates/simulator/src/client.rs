@@ -167,6 +167,9 @@ impl World {
                 }
             }
             Phase::On(session) => {
+                if self.clients[client].follower.as_ref().is_some_and(|follower| follower.names_places) {
+                    return self.name_places(client, session);
+                }
                 self.forget_overdue_connect(client);
                 if (self.healing || self.rng.chance(300)) && self.resume(client, session) {
                     return;
@@ -370,6 +373,7 @@ impl World {
         state.stream += 1;
         if let Some(follower) = &mut state.follower {
             follower.footing.clear();
+            follower.names_places = false;
         }
         for awaited in state.awaited.values_mut() {
             awaited.owed &= awaited.what != What::Connect;

@@ -22,6 +22,8 @@ pub struct Follower {
     pub last: BTreeMap<String, (String, u64)>,
     /// What it may expect of each channel in its session.
     pub footing: BTreeMap<String, Footing>,
+    /// It goes on with its session, but has to name its places first.
+    pub names_places: bool,
 }
 
 /// What a client may expect of a channel.
@@ -218,35 +220,6 @@ impl World {
         if let Some(follower) = &mut self.clients[client].follower {
             follower.wanted.remove(name);
             follower.footing.retain(|channel, _| !gone.contains(&channel.as_str()));
-        }
-    }
-
-    /// A client that cannot know what its connection had is done with its session: it comes back with the places it knows.
-    pub(crate) fn walk_away(&mut self, client: usize, session: Option<usize>) -> bool {
-        let Some(session) = session.filter(|session| self.clients[client].session() == Some(*session)) else {
-            return false;
-        };
-        let state = &self.checker.sessions[session];
-        let asked = |footing: &Footing| matches!(footing, Footing::Asked(..));
-        let follower = self.clients[client].follower.as_ref();
-        // A subscribe that comes late would begin anew with places that are not the latest any more.
-        let asks = follower.is_some_and(|follower| follower.footing.values().any(asked));
-        if !state.follows || (state.acknowledges && !asks) {
-            return false;
-        }
-        self.note(|_| format!("client {client} leaves session {session} to come back with its places"));
-        self.lose_sight(client);
-        self.forsake(client, session);
-        true
-    }
-
-    /// A client reads no more where an older session may be spoken to: it is about to name places.
-    pub(crate) fn cut_off(&mut self, client: usize) {
-        if self.clients[client].follower.is_some() {
-            let conn = self.clients[client].conn.take();
-            self.clients[client].old_conns.extend(conn);
-            self.drop_old_conns(client);
-            self.abandon_requests(client, |_| true);
         }
     }
 

@@ -13,7 +13,8 @@
 //! assert!(tally.sessions > 0);
 //! ```
 //!
-//! Not simulated: the WebSocket and HTTP codecs of the server, and responses that overtake each other on two connections of one client.
+//! Not simulated: the WebSocket and HTTP codecs of the server, and responses that overtake each other on two connections of a client that does
+//! not replay.
 
 pub mod application;
 pub mod checker;
@@ -25,6 +26,7 @@ pub mod network;
 mod oddities;
 pub mod reading;
 pub mod restart;
+mod returning;
 pub mod rng;
 pub mod script;
 mod sending;
@@ -158,6 +160,8 @@ impl Tally {
             (&mut self.disk_faults, other.disk_faults),
             (&mut self.unkept, other.unkept),
             (&mut self.places_lost, other.places_lost),
+            (&mut self.returns, other.returns),
+            (&mut self.overtaken, other.overtaken),
         ];
         for (mine, more) in pairs {
             *mine += more;

@@ -25,7 +25,8 @@ impl World {
 
     /// A client reads one thing. False if there is none.
     pub(crate) fn read_one(&mut self, client: usize) -> bool {
-        let Some(item) = self.network.inboxes[client].pop_front() else { return false };
+        let at = self.overtaking(client);
+        let Some(item) = self.network.inboxes[client].remove(at) else { return false };
         match item {
             Item::Bytes(conn, bytes) => {
                 for found in self.network.read(conn, bytes) {
@@ -42,9 +43,32 @@ impl World {
         true
     }
 
+    /// Which of the things that a client may read comes first: of one that replays a response may overtake.
+    fn overtaking(&mut self, client: usize) -> usize {
+        let inbox = &self.network.inboxes[client];
+        if self.clients[client].follower.is_none() || inbox.len() < 2 || !self.rng.chance(300) {
+            return 0;
+        }
+        let at = self.rng.below(inbox.len());
+        let overtakes = at > 0 && matches!(inbox[at], Item::Response(..));
+        self.checker.tally.overtaken += u64::from(overtakes);
+        if overtakes { at } else { 0 }
+    }
+
+    /// Clients bound what one frame may hold; a single message may be larger.
+    fn fits(&mut self, conn: usize, text: &str) {
+        let acknowledges = self.network.conns[conn].session.is_some_and(|at| self.checker.sessions[at].acknowledges);
+        let messages = || elements(text).filter(|raw| member(raw, "data").is_some()).count();
+        if acknowledges && text.len() > FRAME_BYTES_MAX && messages() > 1 {
+            let detail = format!("{} bytes in one frame of connection {conn}", text.len());
+            self.checker.fail(Invariant::CleanFrames, detail);
+        }
+    }
+
     fn found(&mut self, client: usize, conn: usize, found: Found) {
         match found {
             Found::Text(text) => {
+                self.fits(conn, &text);
                 for text in self.tampered(text) {
                     self.note(|_| format!("client {client} reads on connection {conn}: {text}"));
                     self.text(client, Route::Conn(conn), &text);
@@ -446,6 +470,9 @@ impl World {
         vec![text]
     }
 }
+
+/// What Jetty's client takes.
+const FRAME_BYTES_MAX: usize = 64 * 1024;
 
 /// A member that is a string; empty where it is none.
 fn field(raw: &str, name: &str) -> String {

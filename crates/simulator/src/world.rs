@@ -334,7 +334,9 @@ impl World {
     fn some_control(&mut self) {
         let outside = self.shards.len();
         if self.rng.chance(300) {
-            return self.publish_from_outside();
+            let channel = self.rng.pick(&CHANNELS);
+            self.publish_from_outside(channel);
+            return;
         }
         if self.rng.chance(150) {
             let known: Vec<usize> =
@@ -357,8 +359,8 @@ impl World {
     }
 
     /// A handle of the server publishes something.
-    fn publish_from_outside(&mut self) {
-        let (number, channel) = (self.checker.publications.len(), self.rng.pick(&CHANNELS));
+    pub(crate) fn publish_from_outside(&mut self, channel: &str) {
+        let number = self.checker.publications.len();
         let to = self.rng.below(self.shards.len());
         let data = format!("{{\"k\":{number},\"big\":12345678901234567890.10,\"from\":\"outside\"}}");
         // Mail to one shard stays in order.

@@ -1,0 +1,99 @@
+//! How a client that replays comes back after a break: with a new session, or with its old one, to which it names its places again.
+//!
+//! In its old session such a client can say only with its places what it has: the responses and the connections it has left may
+//! still take messages along, or fail and bring them back.
+
+use crate::checker::Wish;
+use crate::client::{Outgoing, What};
+use crate::follower::Footing;
+use crate::network::{State, Up};
+use crate::world::{Letter, World};
+use encke::shard::Mail;
+
+impl World {
+    /// A client that cannot know what its connection had is done with it, and mostly with its session: it comes back with the places it
+    /// knows.
+    pub(crate) fn walk_away(&mut self, client: usize, session: Option<usize>) -> bool {
+        let Some(session) = session.filter(|session| self.clients[client].session() == Some(*session)) else {
+            return false;
+        };
+        let state = &self.checker.sessions[session];
+        let asked = |footing: &Footing| matches!(footing, Footing::Asked(..));
+        let follower = self.clients[client].follower.as_ref();
+        // A subscribe that comes late would begin anew with places that are not the latest any more.
+        let asks = follower.is_some_and(|follower| follower.footing.values().any(asked));
+        if !state.follows || (state.acknowledges && !asks) {
+            return false;
+        }
+        let stays = !asks && !state.acknowledges && self.rng.chance(600) && self.may_go_on(client, session);
+        self.note(|_| format!("client {client} comes back with its places, to session {session}: {stays}"));
+        self.lose_sight(client);
+        if stays {
+            self.cut_off(client);
+            let next_ms = self.now.ms;
+            let state = &mut self.clients[client];
+            (state.connect, state.next_ms) = (None, next_ms);
+            state.follower.iter_mut().for_each(|follower| follower.names_places = true);
+        } else {
+            self.forsake(client, session);
+        }
+        true
+    }
+
+    /// Whether nothing that the client has asked for can still come to the server, and all its subscriptions are beyond doubt.
+    fn may_go_on(&self, client: usize, session: usize) -> bool {
+        let changes = |what: &What| matches!(what, What::Subscribe(_) | What::Unsubscribe(_));
+        let state = &self.clients[client];
+        let Some(follower) = &state.follower else { return false };
+        let is_asking = state.awaited.values().any(|awaited| changes(&awaited.what));
+        let exchanges = &self.network.exchanges;
+        let is_sent = exchanges.iter().any(|x| x.client == client && matches!(x.state, State::Sent(_)));
+        let mut conns = self.network.conns.iter().filter(|conn| conn.client == client);
+        let is_said = conns.any(|conn| conn.moving || conn.up.iter().any(|up| matches!(up, Up::Text(..))));
+        let is_mail = self.mail.iter().flatten().flatten().any(|letter| {
+            matches!(letter, Letter::Mail(Mail::Request(request))
+                if exchanges[request.exchange.number as usize].client == client)
+        });
+        let wishes = &self.checker.sessions[session].wishes;
+        let is_granted = |name: &String| matches!(wishes.get(name), Some(Wish::Granted(_)));
+        !is_asking && !is_sent && !is_said && !is_mail && follower.wanted.iter().all(is_granted)
+    }
+
+    /// A client that goes on with its session says where it is, and connects. Only together: what a connect that was left takes along
+    /// would be missing else.
+    pub(crate) fn name_places(&mut self, client: usize, session: usize) {
+        let Some(follower) = &mut self.clients[client].follower else { return };
+        let mut members = Vec::new();
+        for (channel, footing) in &mut follower.footing {
+            let Some((epoch, id)) = follower.last.get(channel) else { continue };
+            *footing = Footing::Asked(Some(*id), None);
+            members.push(format!("\"{channel}\":{{\"id\":{id},\"epoch\":\"{epoch}\"}}"));
+        }
+        follower.names_places = false;
+        let names: Vec<String> = follower.wanted.iter().cloned().collect();
+        let mut messages = Vec::new();
+        if !members.is_empty() && !names.is_empty() {
+            let raw = names.join("\",\"");
+            let fields = format!(",\"subscription\":[\"{raw}\"],\"ext\":{{\"replay\":{{{}}}}}", members.join(","));
+            messages.push(Outgoing { channel: "/meta/subscribe".into(), fields, what: What::Subscribe(names) });
+        }
+        self.note(|_| format!("client {client} goes on with session {session}"));
+        let fields = ",\"connectionType\":\"x\"".to_string();
+        messages.push(Outgoing { channel: "/meta/connect".into(), fields, what: What::Connect });
+        if self.send(client, messages) {
+            let sent = self.clients[client].awaited.keys().last().copied();
+            self.clients[client].connect = sent.map(|id| (id, self.now.ms));
+            self.checker.tally.returns += 1;
+        }
+    }
+
+    /// A client reads no more where an older session, or an older connect, may be spoken to: it is about to name places.
+    pub(crate) fn cut_off(&mut self, client: usize) {
+        if self.clients[client].follower.is_some() {
+            let conn = self.clients[client].conn.take();
+            self.clients[client].old_conns.extend(conn);
+            self.drop_old_conns(client);
+            self.abandon_requests(client, |_| true);
+        }
+    }
+}
