@@ -15,7 +15,9 @@ impl World {
         }
         self.scenario.kernel_bytes = HEALED_KERNEL_BYTES;
         self.network.widen(HEALED_KERNEL_BYTES);
-        let busy = self.rng.chance(300).then(|| self.rng.pick(&BUSY));
+        // In a tight outbox a long message has no room beside any other.
+        let is_tight = self.scenario.settings[0].outbox_bytes_max < 1 << 20;
+        let busy = (!is_tight && self.rng.chance(300)).then(|| self.rng.pick(&BUSY));
         for round in 0..HEALING_ROUNDS_MAX {
             for client in 0..self.clients.len() {
                 self.act(client);
@@ -33,7 +35,11 @@ impl World {
             let step_ms = self.rng.between(10, 120);
             self.pass(step_ms);
             // Who catches up has to get there beside a channel that has something for each of its connects.
-            if let Some(channel) = busy.filter(|_| !self.missing_places().is_empty()) {
+            let missing = self.missing_places();
+            if let Some(channel) = busy.filter(|_| !missing.is_empty()) {
+                if round == BUSY_ROUNDS_MAX {
+                    return self.checker.fail(Invariant::LossTold, format!("beside {channel}: {}", missing.join("; ")));
+                }
                 self.chatter(channel);
             }
         }
@@ -179,6 +185,8 @@ impl World {
 const BUSY: [&str; 2] = ["/a", "/lazy/x"];
 /// Rounds of healing: with about 65 ms each more than all waits that the settings allow.
 const HEALING_ROUNDS_MAX: usize = 150;
+/// Those of them beside a busy channel, in which everybody has to catch up.
+const BUSY_ROUNDS_MAX: usize = 120;
 /// What a connect may take beyond its timeout: slots of the timer wheel, steps of time, and a pause that was advised.
 const HEALING_SLACK_MS: u64 = 1_000;
 /// Longer than a history is remembered.

@@ -124,7 +124,7 @@ impl Shard {
     }
 
     /// The session goes on over requests: its WebSocket carries it no more, and a connect that is held there is answered there.
-    fn leave_socket(&mut self, key: SessionKey) {
+    pub(super) fn leave_socket(&mut self, key: SessionKey) {
         if self.sessions.get(key).is_some_and(|session| matches!(session.carrier, Carrier::Socket(_))) {
             if self.acknowledges(key) {
                 // Its messages go out with the newer connect; a batch number here would overtake that one's.

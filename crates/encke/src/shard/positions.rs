@@ -2,6 +2,7 @@
 //! how far it is when nothing happens.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bayeux::ext::{self, Position, Positions};
@@ -32,8 +33,8 @@ pub(super) struct Course<'a> {
 pub(super) struct Begun {
     /// How often they began with a channel.
     channels: usize,
-    /// From which number on the ring gives a channel's messages, and the epoch.
-    from: HashMap<Box<str>, (Arc<str>, u64), RandomState>,
+    /// Of each channel the epoch, and the numbers that come out of the ring now or not at all.
+    known: HashMap<Box<str>, (Arc<str>, Range<u64>), RandomState>,
 }
 
 /// Where a session begins with a channel.
@@ -184,24 +185,29 @@ impl Shard {
         course.answer(channel, position, Some(&start));
         let tails_max = self.tails_max();
         let owned_here = ring.owner() == self.index;
+        // Who names a place has what is before it, or is told that it is lost: nothing below may come any more.
+        let anew = matches!(position, Position::After { .. });
+        let goes_on = heard_before && !anew;
+        let lower = if anew { 0 } else { start.from };
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
         if let Some(tail) = replay.tails.get_mut(channel, ring.serial) {
-            let from = if heard_before { start.from.min(tail.next) } else { start.from };
-            let below = if heard_before { tail.below.min(from) } else { 0 };
+            let from = if goes_on { start.from.min(tail.next) } else { start.from };
+            let below = if goes_on { tail.below.min(from) } else { 0 };
             (tail.below, tail.next, tail.open, tail.lost) = (below, from, true, None);
             replay.tails.list(channel);
         } else if start.from == start.next && owned_here {
             // Nothing is on its way: what comes is new.
             self.note_position(channel, ring, &start);
+            course.begun.note(channel, &start, lower);
             return true;
         } else if !replay.tails.make_room(tails_max) {
             return false;
         } else {
-            let below = if heard_before { start.from } else { 0 };
+            let below = if goes_on { start.from } else { 0 };
             let open = start.from < start.next;
             replay.tails.insert(channel, Tail { below, open, ..Tail::new(ring, start.epoch.clone(), start.from) });
         }
-        course.begun.note(channel, &start);
+        course.begun.note(channel, &start, lower);
         self.catch_up_later(key);
         true
     }
@@ -209,12 +215,12 @@ impl Shard {
     /// What waits for a session since an earlier subscription, or may come back from a broken connection, and comes out of the ring now
     /// must not come twice: it goes, before anything of a batch leaves.
     pub(super) fn unqueue(&mut self, batch: &mut Batch) {
-        let Begun { from, .. } = std::mem::take(&mut batch.begun);
-        let session = batch.session.and_then(|key| self.sessions.get_mut(key)).filter(|_| !from.is_empty());
+        let Begun { known, .. } = std::mem::take(&mut batch.begun);
+        let session = batch.session.and_then(|key| self.sessions.get_mut(key)).filter(|_| !known.is_empty());
         let Some(session) = session else { return };
         session.withdraw(|payload| {
             let Some((channel, epoch, id)) = ext::place_of(payload) else { return true };
-            from.get(&*channel).is_none_or(|(of, from)| **of != *epoch || id < *from)
+            known.get(&*channel).is_none_or(|(of, known)| **of != *epoch || !known.contains(&id))
         });
     }
 
@@ -320,16 +326,15 @@ impl Shard {
 impl Begun {
     /// Whether something that waits may have to go before the rings give more.
     pub(super) fn is_pending(&self) -> bool {
-        !self.from.is_empty()
+        !self.known.is_empty()
     }
 
-    fn note(&mut self, channel: &str, start: &Start) {
-        let from = self.from.entry(channel.into()).or_insert_with(|| (start.epoch.clone(), start.from));
-        *from = if from.0 == start.epoch {
-            (start.epoch.clone(), start.from.min(from.1))
-        } else {
-            (start.epoch.clone(), start.from)
-        };
+    /// What waits of a channel from this number on is not to come beside the ring.
+    fn note(&mut self, channel: &str, start: &Start, lower: u64) {
+        let numbers = lower..start.next;
+        let (epoch, known) = self.known.entry(channel.into()).or_insert_with(|| (start.epoch.clone(), numbers.clone()));
+        *known = if *epoch == start.epoch { known.start.min(lower)..known.end.max(start.next) } else { numbers };
+        *epoch = start.epoch.clone();
     }
 }
 

@@ -43,6 +43,12 @@ impl Shard {
             return Taken::Elsewhere(home);
         }
         let session = client.and_then(|id| self.usable(&id, request.browser, false));
+        if let Some(key) = session.filter(|key| self.is_torn(*key))
+            && messages.iter().any(|message| message.subscription.is_some())
+        {
+            // It may name a place: the message that its WebSocket has only a part of would come out of the history and wait here, too.
+            self.leave_socket(key);
+        }
         let Request { exchange, transport, browser, .. } = request;
         let via = Via::Http { exchange, transport: transport.clone(), browser };
         let mut batch = Batch::new(via, &messages, session);
@@ -94,6 +100,12 @@ impl Shard {
             self.dirty.push_back(Dirty::Session(key));
         }
         self.catch_up_later(key);
+    }
+
+    /// Whether a session that replays has a message of which its WebSocket has taken a part.
+    fn is_torn(&self, key: SessionKey) -> bool {
+        let session = self.sessions.get(key).filter(|session| session.replay.is_some());
+        session.is_some_and(|session| session.carrier != Carrier::Requests && session.outbox.is_mid_frame())
     }
 
     /// The session of an id, if whoever came with this cookie may use it: knowing a client id is not enough for a session

@@ -14,14 +14,14 @@ pub(super) const NOW: Now = Now { ms: 1_000, wall_ms: 1_700_000_000_000 };
 /// A shard, and a kernel that takes so many bytes of each socket.
 pub(super) struct Rig {
     pub(super) shard: Shard,
-    kernel: FakeKernel,
+    pub(super) kernel: FakeKernel,
     exchanges: u64,
 }
 
 #[derive(Default)]
-struct FakeKernel {
+pub(super) struct FakeKernel {
     taken: HashMap<SocketKey, Vec<u8>>,
-    room: usize,
+    pub(super) room: usize,
 }
 
 impl Wire for FakeKernel {

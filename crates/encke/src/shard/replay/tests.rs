@@ -237,9 +237,30 @@ fn a_place_named_while_a_response_fails_brings_nothing_twice() {
         client.subscribe("/a", &(start + 2).to_string());
         client.rig.shard.delivered(NOW, lost, false);
         let reply = client.connect();
-        assert_eq!(places(&reply), [start + 1, start + 2, start + 3, start + 4, start + 5], "{ext}: {reply}");
+        assert_eq!(places(&reply), [start + 3, start + 4, start + 5], "{ext}: {reply}");
         assert_eq!(reply.matches("\"/b\"").count(), 1, "other channels have no place: they come again");
     }
+}
+
+#[test]
+fn a_place_named_by_a_request_while_a_websocket_has_half_of_a_message_brings_nothing_twice() {
+    let mut client = Client::new(By::WebSocket, r#"{"replay":true}"#, Settings::default());
+    let start = numbers(&client.subscribe("/a", "-1"), "\"from\":")[0];
+    client.publish("/a", 1);
+    client.rig.kernel.room = 100;
+    client.rig.flushed(client.socket.take().expect("a WebSocket"));
+    client.subscribe("/a", &(start - 1).to_string());
+    assert_eq!(places(&client.connect()), [start]);
+}
+
+#[test]
+fn what_is_told_to_be_lost_does_not_come_after_all() {
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
+    let start = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
+    client.publish("/short", 8);
+    let reply = client.subscribe("/short", &(start - 1).to_string());
+    assert!(reply.contains(&format!(r#""lost":{{"from":{start},"to":{}}}"#, start + 2)), "{reply}");
+    assert_eq!(places(&client.connect()), (start + 3..start + 8).collect::<Vec<_>>());
 }
 
 #[test]
