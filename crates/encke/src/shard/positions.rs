@@ -332,6 +332,9 @@ impl Begun {
     /// What waits of a channel from this number on is not to come beside the ring.
     fn note(&mut self, channel: &str, start: &Start, lower: u64) {
         let numbers = lower..start.next;
+        if numbers.is_empty() {
+            return;
+        }
         let (epoch, known) = self.known.entry(channel.into()).or_insert_with(|| (start.epoch.clone(), numbers.clone()));
         *known = if *epoch == start.epoch { known.start.min(lower)..known.end.max(start.next) } else { numbers };
         *epoch = start.epoch.clone();
