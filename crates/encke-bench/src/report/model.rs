@@ -44,6 +44,9 @@ pub struct Report {
     pub holds: bool,
     /// Why not, one sentence each.
     pub reasons: Vec<String>,
+    /// Why a search's result is a lower bound only, one sentence each; empty where it is the highest that there is.
+    #[serde(default)]
+    pub at_least: Vec<String>,
 }
 
 /// Where a run was made.
@@ -94,6 +97,9 @@ pub struct Trial {
     /// Cores that the load used in the measured window.
     #[serde(deserialize_with = "null_as_nan")]
     pub load_cores: f64,
+    /// The load used all of its cores, or stayed behind its plan: the server may be able to do more than was seen.
+    #[serde(default)]
+    pub load_is_limit: bool,
     /// Cores that others used meanwhile, where known; the nearer to 0, the better the figures.
     pub others_cores: Option<f64>,
     /// What went on over time, about one per second.

@@ -162,6 +162,9 @@ fn verdict(report: &Report, paint: Paint) -> String {
         (false, []) => "Does not hold.".into(),
         (false, reasons) => format!("Does not hold: {}", one_line(&reasons.join(" "))),
     };
+    for bound in &report.at_least {
+        sentence += &format!(" {}", one_line(bound));
+    }
     if report.interrupted {
         sentence += " Interrupted: this is the report so far.";
     }

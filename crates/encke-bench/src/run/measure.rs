@@ -10,8 +10,8 @@ use super::verdict::{self, Limits};
 use super::watch::Watcher;
 use super::{latency, options::Sending};
 use crate::problem::Problem;
-use crate::report::Trial;
 use crate::report::units::count;
+use crate::report::{Report, Trial};
 
 /// Carries out orders with crowds of one kind.
 #[derive(Debug)]
@@ -82,12 +82,13 @@ impl<'a> Measure<'a> {
             return Ok(None);
         }
         let Some(mut force) = self.force.take() else { return Ok(None) };
+        let cores = self.cores();
         let bench = &mut *self.bench;
         let mut watcher = Watcher::new(name, bench.server, &mut bench.progress, &bench.interrupt);
         let outcome = force.carry_out(order, &mut |event| watcher.take(event))?;
         let seen = watcher.conclude(&outcome);
         let latency = latency::summary(&outcome.latencies_us, outcome.latency_max_us);
-        let mut trial = verdict::judged(&self.spec, order, outcome.clone(), latency, limits);
+        let mut trial = verdict::judged(&self.spec, order, outcome.clone(), latency, limits, cores);
         trial.name = name.into();
         trial.samples = seen.samples;
         trial.others_cores = seen.others_cores;
@@ -99,9 +100,26 @@ impl<'a> Measure<'a> {
             self.force = Some(force);
         } else {
             force.leave();
-            thread::sleep(RECOVER);
+            self.rest(RECOVER);
         }
         Ok(Some((trial, outcome)))
+    }
+
+    /// Lets the server come to itself for so long, unless the run is to end.
+    pub fn rest(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end && !self.bench.interrupt.is_set() {
+            thread::sleep(LOOK_EVERY.min(end.saturating_duration_since(Instant::now())));
+        }
+    }
+
+    /// Cores that the load can use: each process of it has one thread.
+    fn cores(&self) -> f64 {
+        let given = match self.bench.common.core.len() {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            named => named,
+        };
+        f64::from(self.workers).min(given as f64)
     }
 
     /// The open crowd, if there is one.
@@ -125,4 +143,18 @@ impl Drop for Measure<'_> {
     }
 }
 
+/// Takes a problem into a report that has figures already: it ends the run there, and what was measured before counts.
+///
+/// # Errors
+/// The problem itself, where nothing was measured yet.
+pub(crate) fn ended_by(problem: Problem, report: &mut Report) -> Result<(), Problem> {
+    if report.trials.is_empty() {
+        return Err(problem);
+    }
+    report.holds = false;
+    report.reasons.push(format!("It ended before its time: {problem}."));
+    Ok(())
+}
+
 const RECOVER: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(50);

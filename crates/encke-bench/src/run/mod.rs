@@ -26,6 +26,7 @@ pub(crate) use chance::Chance;
 pub use force::{Force, Local};
 pub use interrupt::Interrupt;
 pub use measure::Measure;
+pub(crate) use measure::ended_by;
 pub use options::{Carriage, Common, Rates, ReportOptions, Sending};
 pub use order::{
     Breaks, CrowdSpec, CutShort, Cuts, From, Membership, Order, Outcome, Recovery, Replay, Size, To, Traffic,

@@ -78,7 +78,7 @@ pub struct Rates {
     /// Messages per second, or several rates, one after another; where a search begins
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse::rate)]
     pub rate: Vec<f64>,
-    /// Search the highest rate that loses nothing and stays under --p99
+    /// Search the highest rate that loses nothing and stays under --p99, in trials of 3 s (or --duration, if that is shorter)
     #[arg(long)]
     pub find_max: bool,
     /// The highest p99 latency that --find-max lets pass

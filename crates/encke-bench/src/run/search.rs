@@ -25,8 +25,15 @@ pub enum Verdict {
 /// What the search came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Found {
-    /// The highest rate that held in a long trial.
+    /// The highest rate that held in a long trial; one that is higher by [`PRECISION`] did not.
     Rate(f64),
+    /// The time ended before the limit was found: it lies between these.
+    Rough {
+        /// The highest rate that held in a long trial.
+        best: f64,
+        /// The lowest that did not hold.
+        fails_at: f64,
+    },
     /// The time ended before a long trial held; the highest rate that held in a short one, if any did.
     TooShort(Option<f64>),
     /// Not even this rate holds.
@@ -35,9 +42,10 @@ pub enum Found {
     Stopped(Option<f64>),
 }
 
-/// Searches from `start`: ramps up by [`RAMP`] with short trials until one fails, then halves the gap with long ones until
-/// what holds and what does not are within [`PRECISION`], or `is_over` says that the time is. Where `start` itself does not
-/// hold it ramps down instead. A rate fails only when it fails twice: machines that do other things, too, halt now and then.
+/// Searches from `start`: ramps up, first by [`FIRST_STEP`], then by [`RAMP`], with short trials until one fails, then halves
+/// the gap with long ones until what holds and what does not are within [`PRECISION`], or `is_over` says that the time is.
+/// Where `start` itself does not hold it ramps down instead. A rate fails only when it fails twice: machines that do other
+/// things, too, halt now and then.
 ///
 /// # Errors
 /// Those of `trial`.
@@ -58,7 +66,7 @@ pub fn find_max(
     let mut rate = (low * high).sqrt();
     while best.is_none() || high / low > PRECISION {
         if is_over() {
-            return Ok(best.map_or(Found::TooShort(Some(low)), Found::Rate));
+            return Ok(best.map_or(Found::TooShort(Some(low)), |best| Found::Rough { best, fails_at: high }));
         }
         match trial(rate, Length::Long)? {
             Verdict::Stop => return Ok(Found::Stopped(best)),
@@ -68,16 +76,16 @@ pub fn find_max(
             }
             Verdict::Fails => {
                 high = rate;
-                // A short trial of the ramp may have flattered.
-                if best.is_none() {
-                    low = low.min(high / RAMP);
+                if best.is_none() && rate <= low {
+                    low = rate / RAMP;
                 }
             }
         }
         if high < start * LEAST {
             return Ok(Found::NothingHolds(high));
         }
-        rate = (low * high).sqrt();
+        // A short trial of the ramp may have flattered: what held in one is tried for long before more is.
+        rate = if best.is_none() { low } else { (low * high).sqrt() };
     }
     Ok(best.map_or(Found::NothingHolds(high), Found::Rate))
 }
@@ -94,6 +102,8 @@ fn ramp(
     trial: &mut dyn FnMut(f64, Length) -> Result<Verdict, Problem>,
 ) -> Result<Ramp, Problem> {
     let (mut low, mut high, mut rate) = (None, None, start);
+    // Who knows where the limit is begins near it.
+    let (mut up, mut down) = (FIRST_STEP, FIRST_STEP);
     loop {
         match trial(rate, Length::Short)? {
             Verdict::Stop => return Ok(Ramp::Ended(Found::Stopped(None))),
@@ -103,16 +113,19 @@ fn ramp(
         rate = match (low, high) {
             (Some(low), Some(high)) => return Ok(Ramp::Between(low, high)),
             (None, Some(high)) if high < start * LEAST => return Ok(Ramp::Ended(Found::NothingHolds(high))),
-            (Some(_), _) => rate * RAMP,
-            // Where the start was far off, it is found sooner by larger steps.
-            (None, _) => rate / (RAMP * RAMP),
+            (Some(_), _) => rate * up,
+            (None, _) => rate / down,
         };
+        // Where the start was far off, what holds is found sooner by larger steps.
+        (up, down) = (RAMP, RAMP * RAMP);
         if is_over() {
             return Ok(Ramp::Ended(Found::TooShort(low)));
         }
     }
 }
 
+/// The first step of the ramp, up or down.
+pub const FIRST_STEP: f64 = 1.25;
 /// The step of the ramp.
 pub const RAMP: f64 = 1.6;
 /// The search ends when what holds and what does not are this near.
@@ -166,14 +179,22 @@ mod tests {
 
     #[test]
     fn a_search_whose_time_ends_in_the_ramp_is_too_short() {
-        assert_eq!(search(1.0, 1e9, 3).0, Found::TooShort(Some(RAMP * RAMP)));
+        assert_eq!(search(1.0, 1e9, 3).0, Found::TooShort(Some(FIRST_STEP * RAMP)));
         assert_eq!(search(1e9, 1.0, 2).0, Found::TooShort(None));
     }
 
     #[test]
-    fn a_search_whose_time_ends_later_keeps_its_best() {
-        let (found, _) = search(900.0, 1000.0, 7);
-        assert!(matches!(found, Found::Rate(rate) if rate <= 1000.0), "{found:?}");
+    fn a_search_whose_time_ends_later_says_between_what_it_stopped() {
+        let (found, _) = search(900.0, 1000.0, 6);
+        let Found::Rough { best, fails_at } = found else { panic!("{found:?}") };
+        assert!(best <= 1000.0 && fails_at > 1000.0 && fails_at / best > PRECISION, "{found:?}");
+    }
+
+    #[test]
+    fn a_search_that_begins_just_below_the_limit_needs_few_trials() {
+        let (found, trials) = search(900.0, 1000.0, 1000);
+        assert!(matches!(found, Found::Rate(_)), "{found:?}");
+        assert!(trials <= 8, "{trials}");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::measure::Measure;
+use super::measure::{Measure, ended_by};
 use super::options::Rates;
 use super::order::{Order, Size};
-use super::search::{Found, Length, Verdict, find_max};
+use super::search::{Found, Length, PRECISION, Verdict, find_max};
 use super::verdict::Limits;
 use crate::problem::Problem;
 use crate::report::units::number;
@@ -24,15 +24,22 @@ pub struct Series<'a> {
 }
 
 impl Series<'_> {
-    /// Measures at each rate of `--rate`, or searches, and adds the trials to the report.
+    /// Measures at each rate of `--rate`, or searches, and adds the trials to the report; `false` if that ended before its
+    /// time.
     ///
     /// # Errors
-    /// As [`Measure::trial`].
-    pub fn run(&self, measure: &mut Measure<'_>, rates: &Rates, report: &mut Report) -> Result<(), Problem> {
-        if rates.find_max {
-            return self.search(measure, rates, report);
+    /// As [`Measure::trial`], where nothing stands in the report yet; otherwise the report says it.
+    pub fn run(&self, measure: &mut Measure<'_>, rates: &Rates, report: &mut Report) -> Result<bool, Problem> {
+        let done =
+            if rates.find_max { self.search(measure, rates, report) } else { self.list(measure, &rates.rate, report) };
+        match done {
+            Ok(()) => Ok(!measure.bench.interrupt.is_set()),
+            Err(problem) => ended_by(problem, report).map(|()| false),
         }
-        for rate in &rates.rate {
+    }
+
+    fn list(&self, measure: &mut Measure<'_>, rates: &[f64], report: &mut Report) -> Result<(), Problem> {
+        for rate in rates {
             let mut order = (self.order)(*rate);
             order.warm_up_ms = measure.bench.common.warm_up.as_millis() as u64;
             order.size = Size::Ms(measure.bench.common.duration.as_millis() as u64);
@@ -51,12 +58,27 @@ impl Series<'_> {
         let start = rates.rate.first().copied().unwrap_or(self.start);
         let end = Instant::now() + rates.search_time;
         let limits = Limits { p99_max: Some(rates.p99) };
+        let first = report.trials.len();
         let mut best = None;
+        let mut closed = None;
         let found = find_max(start, || Instant::now() > end, &mut |rate, length| {
+            closed = None;
+            match measure.open() {
+                Ok(true) => {}
+                Ok(false) => return Ok(Verdict::Stop),
+                // What was asked of the server just now may keep it busy for long.
+                Err(problem) if report.trials.len() > first => {
+                    measure.bench.progress.say(&format!("{}: {problem}", self.name(rate)));
+                    closed = Some(problem);
+                    measure.rest(REOPEN_AFTER);
+                    return Ok(Verdict::Fails);
+                }
+                Err(problem) => return Err(problem),
+            }
             let order = self.search_order(rate, length, measure, rates.p99);
             let Some(trial) = measure.trial(&self.name(rate), &order, limits)? else { return Ok(Verdict::Stop) };
-            let (holds, text) = (trial.holds, told(&trial));
-            measure.bench.progress.say(&text);
+            let holds = trial.holds;
+            measure.bench.progress.say(&told(&trial));
             report.trials.push(trial);
             if measure.bench.interrupt.is_set() {
                 return Ok(Verdict::Stop);
@@ -65,13 +87,36 @@ impl Series<'_> {
                 best = Some(report.trials.len() - 1);
             }
             Ok(if holds { Verdict::Holds } else { Verdict::Fails })
-        })?;
+        });
         report.result = best;
-        if let Some(reason) = self.reason(found) {
+        self.conclude(found?, closed, report, first);
+        Ok(())
+    }
+
+    /// Says what came of a search whose trials are those from `first` on. `closed` is why its last trial had no crowd.
+    fn conclude(&self, found: Found, closed: Option<Problem>, report: &mut Report, first: usize) {
+        let reason = match closed {
+            Some(problem) => Some(format!("the clients could not come back after a trial that failed: {problem}.")),
+            None => self.reason(found),
+        };
+        if let Some(reason) = reason {
             report.holds = false;
             report.reasons.push(reason);
         }
-        Ok(())
+        if let Found::Rough { best, fails_at } = found {
+            report.at_least.push(format!(
+                "At least {}: the search's time ended before it was found to {:.0} %; {} did not hold.",
+                self.name(best),
+                (PRECISION - 1.0) * 100.0,
+                number(fails_at)
+            ));
+        }
+        if let (Found::Rough { best, .. } | Found::Rate(best), Some(result)) = (found, report.result)
+            && load_is_limit(&report.trials[first..], &report.trials[result])
+        {
+            let best = self.name(best);
+            report.at_least.push(format!("At least {best}: the load was at its own limit, the server may do more."));
+        }
     }
 
     fn search_order(&self, rate: f64, length: Length, measure: &Measure<'_>, p99: Duration) -> Order {
@@ -89,7 +134,7 @@ impl Series<'_> {
     fn reason(&self, found: Found) -> Option<String> {
         let rate = |rate| format!("{} {}", number(rate), self.unit);
         match found {
-            Found::Rate(_) | Found::Stopped(_) => None,
+            Found::Rate(_) | Found::Rough { .. } | Found::Stopped(_) => None,
             Found::NothingHolds(lowest) => Some(format!("not even {} hold.", rate(lowest))),
             Found::TooShort(Some(low)) => Some(format!(
                 "the search's time ended above {}; give it more --search-time, or begin it there with --rate.",
@@ -106,6 +151,14 @@ impl Series<'_> {
     }
 }
 
+/// Whether the load was at its limit in the result of a search, or in the slowest trial that was faster and failed.
+fn load_is_limit(trials: &[Trial], result: &Trial) -> bool {
+    let rate = |trial: &Trial| trial.planned_per_s.unwrap_or(0.0);
+    let faster = || trials.iter().filter(|trial| !trial.holds && rate(trial) > rate(result));
+    let next = faster().map(rate).reduce(f64::min);
+    result.load_is_limit || faster().any(|trial| trial.load_is_limit && Some(rate(trial)) <= next)
+}
+
 /// One line about a trial of a search.
 fn told(trial: &Trial) -> String {
     let p99 = trial.latency.as_ref().map_or(0, |latency| latency.p99_us);
@@ -114,9 +167,79 @@ fn told(trial: &Trial) -> String {
     format!("{}: {received} received/s, p99 {p99}: {verdict}", trial.name)
 }
 
+/// Warm-up and length of a search's trials, unless less was asked for.
 const SHORT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
 const LONG: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
+/// A server that could take no clients after a trial gets so long until it is tried again.
+const REOPEN_AFTER: Duration = Duration::from_secs(5);
 /// A single latency so many times the bound means a backlog that only grows.
 const GIVE_UP_P99S: u32 = 20;
 /// A machine that does other things, too, halts for so long now and then.
 const GIVE_UP_LEAST: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{From, To, Traffic};
+
+    fn order(rate: f64) -> Order {
+        let traffic = Traffic {
+            batches_per_s: Some(rate),
+            batch_size: 1,
+            from: From::Publishers,
+            to: To::AnyRoom,
+            data_bytes: 50,
+            seed: 1,
+        };
+        Order {
+            traffic,
+            warm_up_ms: 0,
+            size: Size::Ms(0),
+            patience_ms: 0,
+            late_after_us: 0,
+            give_up_us: None,
+            cuts: None,
+        }
+    }
+
+    fn trial(rate: f64, holds: bool, load_is_limit: bool) -> Trial {
+        Trial { planned_per_s: Some(rate), holds, load_is_limit, ..Trial::default() }
+    }
+
+    /// What is said of a search that found this in these trials, the first of which is its result.
+    fn concluded(found: Found, closed: Option<Problem>, trials: Vec<Trial>) -> Report {
+        let series = Series { unit: "messages/s", prefix: "", start: 1.0, order: &order };
+        let mut report = Report { trials, holds: true, result: Some(0), ..Report::default() };
+        series.conclude(found, closed, &mut report, 0);
+        report
+    }
+
+    #[test]
+    fn a_search_whose_time_ended_says_at_least() {
+        let trials = vec![trial(900.0, true, false), trial(1200.0, false, false)];
+        let report = concluded(Found::Rough { best: 900.0, fails_at: 1200.0 }, None, trials);
+        let told = "At least 900 messages/s: the search's time ended before it was found to 4 %; 1,200 did not hold.";
+        assert_eq!((report.holds, report.at_least), (true, vec![told.to_owned()]));
+    }
+
+    #[test]
+    fn a_search_that_ended_at_the_loads_limit_says_so() {
+        let told = "At least 900 messages/s: the load was at its own limit, the server may do more.";
+        let found = Found::Rate(900.0);
+        let full = concluded(found, None, vec![trial(900.0, true, true), trial(930.0, false, false)]);
+        assert_eq!(full.at_least, [told]);
+        let next = concluded(found, None, vec![trial(900.0, true, false), trial(930.0, false, true)]);
+        assert_eq!(next.at_least, [told]);
+        let far = [trial(900.0, true, false), trial(1600.0, false, true), trial(930.0, false, false)];
+        assert!(concluded(found, None, far.into()).at_least.is_empty(), "the server was the limit already at 930");
+    }
+
+    #[test]
+    fn a_search_whose_last_trial_had_no_clients_has_found_nothing() {
+        let gone = Problem::Unreachable { address: "127.0.0.1:1".into(), reason: "refused".into() };
+        let report = concluded(Found::Rate(900.0), Some(gone), vec![trial(900.0, true, false)]);
+        assert!(!report.holds);
+        let told = "the clients could not come back after a trial that failed: cannot reach 127.0.0.1:1: refused.";
+        assert_eq!(report.reasons, [told]);
+    }
+}

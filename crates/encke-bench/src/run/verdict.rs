@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::order::{CrowdSpec, CutShort, Order, Outcome, Size, To};
-use crate::report::units::{count, micros, number};
+use crate::report::units::{count, micros, number, span};
 use crate::report::{Latency, Trial};
 
 /// What has to be so besides that everything arrives.
@@ -13,9 +13,22 @@ pub struct Limits {
     pub p99_max: Option<Duration>,
 }
 
-/// Fills a trial with what came of its order, and judges it.
-pub fn judged(spec: &CrowdSpec, order: &Order, outcome: Outcome, latency: Option<Latency>, limits: Limits) -> Trial {
-    let reasons = reasons(spec, order, &outcome, latency.as_ref(), limits);
+/// Fills a trial with what came of its order, and judges it. The load has `cores` at most.
+pub fn judged(
+    spec: &CrowdSpec,
+    order: &Order,
+    outcome: Outcome,
+    latency: Option<Latency>,
+    limits: Limits,
+    cores: f64,
+) -> Trial {
+    let mut reasons = reasons(spec, order, &outcome, latency.as_ref(), limits);
+    let load_cores = outcome.usage.cpu_s / outcome.usage.window_s.max(1e-6);
+    let is_full = load_cores > cores * FULL;
+    let load_is_limit = is_full || sent_too_little(spec, order, &outcome);
+    if is_full && !reasons.is_empty() {
+        reasons.push(format!("The load had no core left ({}), so it may have been the limit", number(load_cores)));
+    }
     let reasons: Vec<String> = reasons.into_iter().map(|reason| reason + ".").collect();
     let mut faults = outcome.faults;
     faults.lost += outcome.refused;
@@ -27,7 +40,8 @@ pub fn judged(spec: &CrowdSpec, order: &Order, outcome: Outcome, latency: Option
         outgoing: outcome.outgoing,
         incoming: outcome.incoming,
         latency,
-        load_cores: outcome.usage.cpu_s / outcome.usage.window_s.max(1e-6),
+        load_cores,
+        load_is_limit,
         holds: reasons.is_empty(),
         reasons,
         ..Trial::default()
@@ -73,6 +87,12 @@ fn reasons(
         None if faults.lost > 0 => {}
         None => reasons.extend(behind(spec, order, outcome)),
     }
+    if reasons.is_empty()
+        && let Size::Ms(ms @ 1..) = order.size
+        && (latency.is_none() || outcome.incoming.messages == 0)
+    {
+        reasons.push(format!("nothing was measured: nothing arrived in the window of {}", span(ms)));
+    }
     if let (Some(max), Some(latency)) = (limits.p99_max, latency) {
         let max_us = max.as_micros() as u64;
         if latency.p99_us > max_us {
@@ -82,16 +102,22 @@ fn reasons(
     reasons
 }
 
+/// Whether the load itself sent less than planned in the measured window.
+fn sent_too_little(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> bool {
+    let Size::Ms(_) = order.size else { return false };
+    let planned_per_s = order.traffic.messages_per_s(spec.clients).filter(|_| outcome.cut_short.is_none());
+    let planned = planned_per_s.unwrap_or(0.0) * outcome.outgoing.window_ms as f64 / 1000.0;
+    // Pauses by chance add up to a rate by chance.
+    let by_chance = if order.traffic.batches_per_s.is_none() { planned.sqrt() * 3.0 } else { 0.0 };
+    outcome.outgoing.messages as f64 + edges(order) + by_chance < planned * KEPT_UP
+}
+
 /// Whether the load or the server stayed behind the plan in the measured window.
 fn behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<String> {
     let (planned, Size::Ms(_)) = (order.traffic.messages_per_s(spec.clients)?, order.size) else { return None };
     let window_s = outcome.outgoing.window_ms as f64 / 1000.0;
     let sent = outcome.outgoing.messages as f64;
-    // A window's edges cut through batches.
-    let edges = 2.0 * f64::from(order.traffic.batch_size);
-    // Pauses by chance add up to a rate by chance.
-    let by_chance = if order.traffic.batches_per_s.is_none() { (planned * window_s).sqrt() * 3.0 } else { 0.0 };
-    if sent + edges + by_chance < planned * window_s * KEPT_UP {
+    if sent_too_little(spec, order, outcome) {
         let text = "the load itself stayed behind: it sent";
         return Some(format!("{text} {}/s of {}/s", number(sent / window_s.max(1e-9)), number(planned)));
     }
@@ -104,13 +130,20 @@ fn behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<String> 
     let chosen_by_chance = order.traffic.to == To::AnyRoom && spec.membership.rooms > 1;
     let spread = if chosen_by_chance { sent.sqrt() * ROOM_SPREAD } else { 0.0 };
     let received = outcome.incoming.messages as f64;
-    if received + (edges + spread) * fan_out < sent * fan_out * KEPT_UP {
+    if received + (edges(order) + spread) * fan_out < sent * fan_out * KEPT_UP {
         let (received, due) = (received / window_s.max(1e-9), sent * fan_out / window_s.max(1e-9));
         return Some(format!("did not keep up: {}/s arrived of {}/s", number(received), number(due)));
     }
     None
 }
 
+/// Messages by which a window may miss its plan: its edges cut through batches.
+fn edges(order: &Order) -> f64 {
+    2.0 * f64::from(order.traffic.batch_size)
+}
+
+/// The share of its cores from which on the load counts as full.
+const FULL: f64 = 0.95;
 /// What is under way at the window's edges varies, hence not 1.
 const KEPT_UP: f64 = 0.98;
 /// Three times the spread of a room's size in a share of it, for rooms of a hundred and more.
@@ -120,6 +153,7 @@ const ROOM_SPREAD: f64 = 0.3;
 mod tests {
     use super::*;
     use crate::report::{Faults, Flow};
+    use crate::run::order::Usage;
     use crate::run::{From, Membership, Recovery, Traffic, Transport};
 
     fn spec() -> CrowdSpec {
@@ -170,7 +204,7 @@ mod tests {
 
     fn reasons_of(outcome: Outcome, p99_us: u64, limits: Limits) -> Vec<String> {
         let latency = Latency { count: 1, p99_us, ..Latency::default() };
-        let trial = judged(&spec(), &order(), outcome, Some(latency), limits);
+        let trial = judged(&spec(), &order(), outcome, Some(latency), limits, 1.0);
         assert_eq!(trial.holds, trial.reasons.is_empty());
         trial.reasons
     }
@@ -235,6 +269,47 @@ mod tests {
     #[test]
     fn messages_that_nobody_took_count_as_lost() {
         let refused = Outcome { refused: 7, ..outcome(1000, 100_000) };
-        assert_eq!(judged(&spec(), &order(), refused, None, Limits::default()).faults.lost, 7);
+        assert_eq!(judged(&spec(), &order(), refused, None, Limits::default(), 1.0).faults.lost, 7);
+    }
+
+    #[test]
+    fn a_trial_in_which_nothing_was_measured_does_not_hold() {
+        let bounded = Limits { p99_max: Some(Duration::from_micros(5)) };
+        for limits in [Limits::default(), bounded] {
+            // One message a second: it fell into the warm-up, and the window is within its edges.
+            let order = Order { traffic: Traffic { batches_per_s: Some(1.0), ..order().traffic }, ..order() };
+            let trial = judged(&spec(), &order, Outcome { sent: 1, ..outcome(0, 0) }, None, limits, 1.0);
+            assert_eq!(trial.reasons, ["nothing was measured: nothing arrived in the window of 1 s."]);
+            assert!(!trial.holds);
+        }
+    }
+
+    #[test]
+    fn a_warm_up_has_nothing_to_be_measured() {
+        let order = Order { size: Size::Ms(0), warm_up_ms: 100, ..order() };
+        let nothing = Outcome { outgoing: Flow::default(), ..outcome(0, 0) };
+        assert!(judged(&spec(), &order, nothing, None, Limits::default(), 1.0).holds);
+    }
+
+    #[test]
+    fn a_load_without_a_core_left_is_told_where_the_trial_fails_and_noted_where_it_holds() {
+        let full = Usage { window_s: 1.0, cpu_s: 0.96 };
+        let latency = || Some(Latency { count: 1, ..Latency::default() });
+        let at = |messages, usage, cores| {
+            let outcome = Outcome { usage, ..outcome(1000, messages) };
+            judged(&spec(), &order(), outcome, latency(), Limits::default(), cores)
+        };
+        let held = at(100_000, full, 1.0);
+        assert!(held.holds && held.load_is_limit);
+        assert!(!at(100_000, full, 2.0).load_is_limit, "a second core was free");
+        let failed = at(90_000, full, 1.0);
+        assert_eq!(failed.reasons[1], "The load had no core left (0.96), so it may have been the limit.");
+        assert!(!at(90_000, Usage { cpu_s: 0.5, ..full }, 1.0).load_is_limit);
+    }
+
+    #[test]
+    fn a_load_that_stays_behind_is_the_limit_whatever_it_uses() {
+        let behind = outcome(900, 90_000);
+        assert!(judged(&spec(), &order(), behind, None, Limits::default(), 1.0).load_is_limit);
     }
 }

@@ -37,9 +37,7 @@ impl Scenario for Open {
         let mut report = bench.report::<Self>();
         // The first sessions pay for what is made once.
         let warm = super::opened(bench, &self.spec(bench, WARM_SESSIONS))?;
-        if warm.is_none() {
-            return Ok(report);
-        }
+        let Some(warm) = warm else { return Ok(report) };
         let (spec, server) = (self.spec(bench, self.sessions), bench.server);
         let server_cpu = || server.and_then(|server| server.cpu().ok());
         let (began, own, all, used) = (Instant::now(), own_cpu(), all_cpu(), server_cpu());
@@ -79,6 +77,7 @@ impl Scenario for Open {
             ..Trial::default()
         });
         crowd.leave();
+        warm.leave();
         Ok(report)
     }
 }

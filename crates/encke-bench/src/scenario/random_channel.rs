@@ -48,11 +48,11 @@ impl Scenario for RandomChannel {
         let steps = self.steps();
         for &clients in &steps {
             let before = report.trials.len();
-            self.step(bench, clients, steps.len() > 1, &mut report)?;
+            let goes_on = self.step(bench, clients, steps.len() > 1, &mut report)?;
             let shown = report.result.take().or_else(|| report.trials.len().checked_sub(1)).filter(|at| *at >= before);
             results.extend(shown);
             table.rows.extend(shown.map(|at| row(clients, self.message_size, &report.trials[at])));
-            if bench.interrupt.is_set() {
+            if !goes_on {
                 break;
             }
         }
@@ -70,7 +70,8 @@ impl RandomChannel {
         }
     }
 
-    fn step(&self, bench: &mut Bench, clients: u32, has_more: bool, report: &mut Report) -> Result<(), Problem> {
+    /// Measures with so many clients; `false` if the run ends there.
+    fn step(&self, bench: &mut Bench, clients: u32, has_more: bool, report: &mut Report) -> Result<bool, Problem> {
         let spec = parts::crowd(bench, &self.carriage, clients, 1, parts::membership("/bench/channel", clients, 1));
         let at_rate = |rate| parts::traffic(From::Publishers, Some(rate), self.message_size);
         let blank = parts::order(bench, &self.sending, at_rate(DEFAULT_PER_S), parts::duration(bench));

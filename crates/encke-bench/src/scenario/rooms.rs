@@ -7,7 +7,7 @@ use clap::Args;
 use super::{Scenario, parts, rooms_transcript};
 use crate::problem::Problem;
 use crate::report::Report;
-use crate::run::{Bench, Carriage, From, Limits, Measure, Order, Rates, Sending, Series, Size, parse};
+use crate::run::{Bench, Carriage, From, Limits, Measure, Order, Rates, Sending, Series, Size, ended_by, parse};
 
 /// `encke bench rooms`.
 #[derive(Clone, Debug, Args)]
@@ -92,7 +92,11 @@ impl Rooms {
         for iteration in 1..=self.iterations {
             let name = if self.iterations == 1 { "rooms".into() } else { format!("iteration {iteration}") };
             let began = rooms_transcript::begin(self);
-            let Some((trial, outcome)) = measure.trial_with_outcome(&name, &order, Limits::default())? else { break };
+            let (trial, outcome) = match measure.trial_with_outcome(&name, &order, Limits::default()) {
+                Ok(Some(done)) => done,
+                Ok(None) => break,
+                Err(problem) => return ended_by(problem, report),
+            };
             report.transcript.extend(began);
             report.transcript.extend(rooms_transcript::end(&trial, &outcome));
             report.trials.push(trial);

@@ -5,9 +5,9 @@ use clap::Args;
 use super::{Scenario, parts};
 use crate::machine;
 use crate::problem::Problem;
-use crate::report::Report;
 use crate::report::units::count;
-use crate::run::{Bench, Carriage, From, Limits, Measure, Order, Sending, parse};
+use crate::report::{Faults, Report, Trial};
+use crate::run::{Bench, Carriage, From, Limits, Measure, Order, Sending, ended_by, parse};
 
 /// `encke bench throughput`.
 #[derive(Clone, Debug, Args)]
@@ -48,10 +48,17 @@ impl Scenario for Throughput {
                 continue;
             }
             fits += 1;
-            self.rates(bench, clients, &mut report)?;
+            let first = report.trials.len();
+            if let Err(problem) = self.rates(bench, clients, &mut report) {
+                ended_by(problem, &mut report)?;
+                break;
+            }
             if bench.interrupt.is_set() {
                 break;
             }
+            let wrong = wrong(&report.trials[first..]);
+            report.holds &= wrong.is_empty();
+            report.reasons.extend(wrong);
         }
         if fits == 0 {
             return Err(Problem::Machine(report.transcript.join("; ")));
@@ -103,5 +110,61 @@ impl Throughput {
     }
 }
 
+/// What speaks against the trials of a number of clients. The last need not hold: it is where the server's limit is.
+fn wrong(trials: &[Trial]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if let Some(lowest) = trials.first()
+        && !trials.iter().any(|trial| trial.holds)
+    {
+        wrong.push(format!("{}: not even this rate holds. {}", lowest.name, lowest.reasons.join(" ")));
+    }
+    // Too much load makes messages late, or loses them. It never makes more of them, or brings them to others.
+    for trial in trials {
+        let Faults { doubled, reordered, misdelivered, .. } = trial.faults;
+        if doubled + reordered + misdelivered > 0 {
+            wrong.push(format!(
+                "{}: {} messages were doubled, {} out of order, {} misdelivered.",
+                trial.name,
+                count(doubled),
+                count(reordered),
+                count(misdelivered)
+            ));
+        }
+    }
+    wrong
+}
+
 /// Files beside the sockets of clients: libraries, listeners, epoll, and connections that only publish.
 const SPARE_FILES: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(holds: bool, faults: Faults) -> Trial {
+        Trial { name: "10 clients, 100 deliveries/s".into(), holds, faults, ..Trial::default() }
+    }
+
+    #[test]
+    fn a_number_of_clients_is_done_with_a_rate_that_does_not_hold() {
+        let late = Faults { late: 5, lost: 3, ..Faults::default() };
+        assert!(wrong(&[trial(true, Faults::default()), trial(false, late)]).is_empty());
+    }
+
+    #[test]
+    fn a_number_of_clients_that_holds_no_rate_does_not_hold() {
+        let failed = Trial { reasons: vec!["did not keep up.".into()], ..trial(false, Faults::default()) };
+        assert_eq!(wrong(&[failed]), ["10 clients, 100 deliveries/s: not even this rate holds. did not keep up."]);
+    }
+
+    #[test]
+    fn what_comes_twice_out_of_order_or_to_others_is_wrong_at_any_rate() {
+        for faults in [
+            Faults { doubled: 2, ..Faults::default() },
+            Faults { reordered: 2, ..Faults::default() },
+            Faults { misdelivered: 2, ..Faults::default() },
+        ] {
+            assert_eq!(wrong(&[trial(true, Faults::default()), trial(false, faults)]).len(), 1, "{faults:?}");
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use encke_bench::report::text::Paint;
 use encke_bench::report::{
     Destination, FORMAT_VERSION, Faults, Figure, Flow, Latency, Outputs, Report, Sample, Server, Setting, Table, Trial,
-    compare, comparison, csv, json, text, write,
+    compare, comparison, csv, html, json, text, write,
 };
 use proptest::prelude::*;
 
@@ -49,6 +49,28 @@ fn what_went_wrong_is_named() {
     assert!(!text.contains("reordered"), "what did not happen has no column");
     assert!(!text.contains("Nothing lost"));
     assert!(text.ends_with("Does not hold: 1,234 deliveries were lost.\n"));
+}
+
+#[test]
+fn a_result_that_is_a_lower_bound_is_told_as_one() {
+    let bound = "At least 900 messages/s: the load was at its own limit, the server may do more.";
+    let report = Report { at_least: vec![bound.into()], ..samples::rooms() };
+    let ends = format!("Everything asked for holds. {bound}\n");
+    assert!(text::of(&report, Paint::Plain).replace('\n', " ").trim_end().ends_with(ends.trim_end()));
+    assert!(html::of(&report).contains(bound));
+    let beside = comparison::of(&[samples::rooms(), report]);
+    let told = comparison::text(&beside, Paint::Plain);
+    assert!(told.contains(bound) && told.ends_with("All runs hold.\n"), "{told}");
+}
+
+#[test]
+fn a_report_of_an_older_version_reads_as_before() {
+    let report = Report { format: FORMAT_VERSION, trials: vec![Trial::default()], ..Report::default() };
+    let text = json::of(&report).expect("JSON");
+    let mut old: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    old.as_object_mut().expect("an object").remove("at_least").expect("is there");
+    old["trials"][0].as_object_mut().expect("an object").remove("load_is_limit").expect("is there");
+    assert_eq!(json::parse(&old.to_string()).expect("a report"), report);
 }
 
 #[test]
@@ -169,6 +191,7 @@ fn any_trial() -> impl Strategy<Value = Trial> {
                 latency: some[0].then_some(latency),
                 server: some[1].then_some(server),
                 load_cores: numbers[4],
+                load_is_limit: some[1],
                 others_cores: maybe,
                 samples: vec![sample],
                 holds: some[2],
@@ -194,6 +217,7 @@ prop_compose! {
             settings: vec![Setting { name: line.clone(), value: label.clone() }],
             table: cells.map(|rows| Table { columns: vec!["a".into(), "b".into()], rows }),
             transcript: vec![line.clone()],
+            at_least: vec![line.clone()],
             reasons: vec![line],
             scenario, title, label, target, trials, result, began_unix_ms, interrupted, holds,
             ..Report::default()

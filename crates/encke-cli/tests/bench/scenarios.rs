@@ -103,6 +103,17 @@ fn a_search_ends_with_a_rate_that_held_or_says_that_it_had_no_time() {
 }
 
 #[test]
+fn a_trial_in_which_nothing_was_measured_does_not_hold() {
+    let server = Server::start();
+    // The only message falls into the warm-up.
+    let line = "broadcast --clients 3 --rate 0.1 --duration 200ms --warm-up 200ms --quiet --json";
+    let output = bench(&server.url, line).output().expect("runs");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((output.status.code(), &report["holds"]), (Some(1), &Value::Bool(false)), "{report}");
+    assert!(report["reasons"][0].as_str().is_some_and(|reason| reason.starts_with("nothing was measured")), "{report}");
+}
+
+#[test]
 fn throughput_passes_over_more_clients_than_there_are_files() {
     let server = Server::start();
     let line = "throughput --clients 20,4000000 --rooms 5 --rate 200,400 --duration 500ms --warm-up 100ms";

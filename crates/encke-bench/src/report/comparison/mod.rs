@@ -42,6 +42,8 @@ pub struct Run {
     pub holds: bool,
     /// Why not.
     pub reasons: Vec<String>,
+    /// Why its result is a lower bound only, if it is.
+    pub at_least: Vec<String>,
 }
 
 /// A setting, or a property of the machine, that is not the same for all runs.
@@ -86,6 +88,7 @@ pub fn of(reports: &[Report]) -> Comparison {
         began_unix_ms: report.began_unix_ms,
         holds: report.holds,
         reasons: report.reasons.clone(),
+        at_least: report.at_least.clone(),
     });
     let runs = runs.collect();
     Comparison { comparison: COMPARISON_VERSION, runs, differences: differences(reports), sections: sections(reports) }

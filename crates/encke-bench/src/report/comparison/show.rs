@@ -119,7 +119,9 @@ fn verdict(comparison: &Comparison, paint: Paint) -> String {
         [] => "All runs hold.".into(),
         failed => format!("Does not hold: {}", failed.join(", ")),
     };
-    paint.verdict(failed.is_empty(), &sentence) + "\n"
+    let bound = |run: &super::Run| format!("{}: {}\n", one_line(&run.label), one_line(&run.at_least.join(" ")));
+    let bounds: String = comparison.runs.iter().filter(|run| !run.at_least.is_empty()).map(bound).collect();
+    format!("{bounds}{}\n", paint.verdict(failed.is_empty(), &sentence))
 }
 
 /// Figures of which all trials are shown.

@@ -17,7 +17,7 @@ use parts::{Table, cards, definitions, table, verdict};
 /// The page of one run.
 pub fn of(report: &Report) -> String {
     let mut body = header(&report.scenario, &report.title, &report.stands_for);
-    body += &verdict(report.holds, report.interrupted, &report.reasons);
+    body += &verdict(report.holds, report.interrupted, &[&report.reasons, &report.at_least]);
     body += &facts(report);
     body += &cards(report.headline(), report.trials.len());
     body += &figures_of(&charts::of(report));

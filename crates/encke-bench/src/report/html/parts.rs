@@ -6,13 +6,13 @@ use super::super::text::FAULTS;
 use super::super::units::{bytes, count, figure, micros, number};
 use super::escape;
 
-/// Whether it holds, and why not.
-pub(super) fn verdict(holds: bool, interrupted: bool, reasons: &[String]) -> String {
+/// Whether it holds, why not, and what else is to be known of the result.
+pub(super) fn verdict(holds: bool, interrupted: bool, reasons: &[&[String]]) -> String {
     let (class, sentence) = match holds {
         true => ("verdict", "✓ Everything asked for holds."),
         false => ("verdict bad", "✗ Does not hold."),
     };
-    let reasons: String = reasons.iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
+    let reasons: String = reasons.concat().iter().map(|reason| format!("<li>{}</li>", escape(reason))).collect();
     let reasons = if reasons.is_empty() { reasons } else { format!("<ul>{reasons}</ul>") };
     let broken = if interrupted { "<p class=\"broken\">Interrupted: this is the report so far.</p>" } else { "" };
     format!("<div class=\"{class}\"><p>{sentence}</p>{reasons}{broken}</div>\n")

@@ -41,7 +41,9 @@ fn shared(comparison: &Comparison, reports: &[Report]) -> String {
 
 fn runs(comparison: &Comparison) -> String {
     let row = |run: &super::super::comparison::Run| {
-        let holds = if run.holds { "yes".into() } else { format!("no. {}", run.reasons.join(" ")) };
+        let word = if run.holds { "yes" } else { "no." };
+        let sentences = run.reasons.iter().filter(|_| !run.holds).chain(&run.at_least);
+        let holds = std::iter::once(word).chain(sentences.map(String::as_str)).collect::<Vec<_>>().join(" ");
         let began = if run.began_unix_ms > 0 { date(run.began_unix_ms) } else { String::new() };
         vec![run.label.clone(), run.scenario.clone(), run.target.clone(), began, holds]
     };

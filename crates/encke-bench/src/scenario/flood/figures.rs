@@ -63,6 +63,7 @@ pub(super) fn trial(plan: &Plan, done: Done, interrupted: bool) -> Trial {
         latency: latency::summary(&outcome.latencies_us, outcome.latency_max_us),
         server: seen.server,
         load_cores: outcome.usage.cpu_s / outcome.usage.window_s.max(1e-6),
+        load_is_limit: false,
         others_cores: seen.others_cores,
         samples: seen.samples,
         figures,

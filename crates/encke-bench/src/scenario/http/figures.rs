@@ -56,6 +56,7 @@ pub(super) fn trial(plan: &Plan, done: Done) -> Trial {
         latency: latency::summary(&outcome.latencies_us, outcome.latency_max_us),
         server: seen.server,
         load_cores: outcome.usage.cpu_s / window_s,
+        load_is_limit: false,
         others_cores: seen.others_cores,
         samples: seen.samples,
         figures,

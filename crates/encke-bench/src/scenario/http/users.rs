@@ -147,7 +147,9 @@ fn summary(found: Found, users: Option<u32>, bound: Option<&Bound>, options: &Ht
         (Some(Bound { users, why }), _) => {
             lines.push(format!("more were not tried: {} is {why}; the server may hold more", count((*users).into())));
         }
-        (None, Found::TooShort(_)) => lines.push("the search's time ended before the limit was found".into()),
+        (None, Found::TooShort(_) | Found::Rough { .. }) => {
+            lines.push("the search's time ended before the limit was found".into())
+        }
         _ => {}
     }
     lines

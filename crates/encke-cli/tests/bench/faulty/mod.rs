@@ -80,6 +80,28 @@ fn delayed_messages_are_reported_as_late_and_in_the_latency() {
     assert_eq!((trial["faults"]["lost"].as_u64(), code), (Some(0), Some(1)), "{trial}");
 }
 
+#[test]
+fn what_was_measured_before_a_server_takes_no_more_clients_is_reported() {
+    // What is lost makes the first trial fail; for the next one, three clients and a publisher come again, in vain.
+    for line in [
+        "broadcast --clients 3 --rate 100,200 --duration 500ms --warm-up 0s",
+        "random-channel --clients 3 --rate 100,200 --duration 500ms --warm-up 0s",
+        "broadcast --clients 3 --rate 100 --find-max --search-time 4s --duration 500ms --warm-up 0s",
+    ] {
+        let server = Server::start();
+        let address = server.url.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("an address");
+        let proxy = Faulty::for_connections(address, Fault::Drop, 7, 4);
+        let url = format!("http://{}", proxy.address);
+        let output = bench(&url, &format!("{line} --late-after 100ms --quiet --json")).output().expect("runs");
+        let said = text(&output.stderr);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{line}: {said}"));
+        assert_eq!(report["trials"].as_array().map(Vec::len), Some(1), "{line}: {report}");
+        assert_eq!((output.status.code(), &report["holds"]), (Some(1), &Value::Bool(false)), "{line}");
+        let reasons = report["reasons"].to_string();
+        assert!(reasons.contains("cannot reach 127.0.0.1:"), "{line}: {reasons}");
+    }
+}
+
 const BROADCAST: &str = "broadcast --clients 3 --rate 100 --duration 1s --warm-up 0s";
 const CHAT: &str = "chat --clients 4 --messages 60 --warm-up 0s";
 const ROOMS: &str =

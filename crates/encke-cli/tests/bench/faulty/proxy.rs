@@ -36,12 +36,17 @@ pub struct Faulty {
 impl Faulty {
     /// Puts itself before `server`; every `every`th delivery of a connection gets the fault, the first ones are spared.
     pub fn before(server: SocketAddr, fault: Fault, every: u64) -> Faulty {
+        Faulty::for_connections(server, fault, every, usize::MAX)
+    }
+
+    /// The same, for so many connections: those that come later are refused.
+    pub fn for_connections(server: SocketAddr, fault: Fault, every: u64, connections: usize) -> Faulty {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
         let done = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&done);
         thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
+            for client in listener.incoming().map_while(Result::ok).take(connections) {
                 let Ok(upstream) = TcpStream::connect(server) else { break };
                 let tamper = Tamper { fault, every, seen: 0, held: None, done: Arc::clone(&counter) };
                 let (from, to) = (client.try_clone().expect("a socket"), upstream.try_clone().expect("a socket"));
