@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures Encke beside CometD, Faye and Bun, one core each for server and load, and writes docs/benchmarks.md.
-# Installs what is missing: Node, a JDK and Maven (root on Debian). About half an hour, 18 minutes with ROUNDS=1.
+# Installs what is missing: Node, a JDK and Maven (root on Debian). About 25 minutes, 14 with ROUNDS=1;
+# longer where servers are much faster or slower than the rates that searches begin at.
 #
 #   ROUNDS=2               how often the servers take turns; the burst and the idle sessions come in the first only
 #   COMPARE_ONLY="…"       only these servers, of: encke cometd faye bun
@@ -18,6 +19,8 @@ read -ra lanes <<<"${COMPARE_ONLY:-encke cometd faye bun}"
 read -ra cases <<<"${COMPARE_CASES:-chat-max rooms-max rooms-rate random-channel polling-max burst idle}"
 runs=${COMPARE_RUNS:-$target_dir/compare}
 into=${COMPARE_INTO:-docs}
+idle_sessions=9000
+[ "$quick" = yes ] && idle_sessions=300
 integers='{"n":12345678901234567890,"m":9007199254740993}'
 
 say() { echo "$(date +%T)  $*"; }
@@ -25,21 +28,22 @@ say() { echo "$(date +%T)  $*"; }
 # scenario LANE CASE: sets `scenario` to the words after `encke bench`. Rates: chat counts messages, a thousand deliveries
 # each; rooms count deliveries.
 scenario() {
-    local duration=10s search=60s sessions=9000 messages=2000
-    [ "$quick" = yes ] && duration=1s search=20s sessions=200 messages=200
-    local find=(--find-max --p99 500ms --search-time "$search" --duration "$duration")
+    local duration=6s search=90s sessions=$idle_sessions messages=2000
+    [ "$quick" = yes ] && duration=1s search=20s messages=200
+    local find=(--find-max --p99 500ms --search-time "$search")
+    [ "$quick" = yes ] && find+=(--duration 1s)
     case $2 in
-        chat-max) scenario=(chat --rate "$(start_rate "$1" 14000 100 60 5000)" "${find[@]}") ;;
+        chat-max) scenario=(chat --rate "$(start_rate "$1" 17000 128 86 5500)" "${find[@]}") ;;
         burst) scenario=(chat --messages "$messages" --late-after 5m) ;;
-        rooms-max) scenario=(rooms --rate "$(start_rate "$1" 9000000 80000 60000 3500000)" "${find[@]}") ;;
+        rooms-max) scenario=(rooms --rate "$(start_rate "$1" 9000000 105000 69000 4000000)" "${find[@]}") ;;
         rooms-rate) scenario=(rooms --rate 20000 --duration "$duration") ;;
-        polling-max) scenario=(rooms --transport long-polling --rate "$(start_rate "$1" 1800000 150000 120000)" "${find[@]}") ;;
+        polling-max) scenario=(rooms --transport long-polling --rate "$(start_rate "$1" 1800000 168000 102000)" "${find[@]}") ;;
         random-channel) scenario=(random-channel --clients 1000 --rate 2000 --duration "$duration") ;;
         idle) scenario=(idle --own-channels --sessions "$sessions") ;;
     esac
 }
 
-# start_rate LANE ENCKE COMETD FAYE BUN: where a search begins, which saves time and does not change what it finds.
+# start_rate LANE ENCKE COMETD FAYE BUN: where a search begins: somewhat below what was found before, so that it is short.
 start_rate() {
     case $1 in encke) echo "$2" ;; cometd) echo "$3" ;; faye) echo "$4" ;; bun) echo "$5" ;; esac
 }
@@ -53,7 +57,11 @@ measure() {
     unset COMETD_JVM
     note_settings "$lane"
     scenario "$lane" "$case"
-    [ "$case" = idle ] || warm_up "$lane" "${transport[@]}"
+    if [ "$case" = idle ]; then
+        warm_up_sessions "${transport[@]}"
+    else
+        warm_up "$lane" "${transport[@]}"
+    fi
     local began=$SECONDS
     bench "${scenario[@]}" "${transport[@]}" --label "$lane" --json "$report" >"$work/out" 2>&1 || true
     if [ -s "$report" ]; then
@@ -71,6 +79,15 @@ warm_up() {
     [ "$quick" = yes ] && seconds=1
     [[ " ${scenario[*]} " == *" long-polling "* ]] && set -- "$@" --transport long-polling
     bench chat --rate "$rate" --duration "${seconds}s" "${@:2}" >/dev/null 2>&1 || true
+}
+
+# warm_up_sessions OPTION…: opens and closes as many sessions as will be measured, so that what a JVM compiles for them is not
+# taken for their memory. Few at a time: a server that keeps the memory of all would seem to need none the next time.
+warm_up_sessions() {
+    local groups=30
+    for _ in $(seq "$groups"); do
+        bench open --own-channels --sessions "$((idle_sessions / groups))" "$@" >/dev/null 2>&1 || true
+    done
 }
 
 # note_settings LANE: versions as the programs tell them, and the command line of the running server.

@@ -5,7 +5,6 @@
 
 use std::fmt::Write as _;
 
-use encke_bench::report::Trial;
 use encke_bench::report::chart::{Axis, Bar, Bars, Chart, Group, Scale, Unit};
 use encke_bench::report::units::number;
 
@@ -91,7 +90,7 @@ pub const ROWS: &[Row] = &[
         case: "others",
         of: "busy",
         beside: Some(("quiet", "no replay")),
-        figure: |run| Some(lasting(run)?.latency.as_ref()?.p99_us as f64 / 1000.0),
+        figure: |run| Some(run.trial()?.latency.as_ref()?.p99_us as f64 / 1000.0),
         wanted: Wanted::AtMost(50.0),
     },
     Row {
@@ -157,11 +156,12 @@ fn table(runs: &Runs) -> (String, bool) {
             (None, _) => "not measured",
         };
         all_hold &= matches!(verdict, "yes" | "");
-        let cell = |value: Option<f64>| value.map(number).unwrap_or_default();
-        let words = row.beside.zip(beside).map(|((_, name), value)| format!("{} {name}", number(value)));
+        let cell = |label| runs.shown(row.case, label, row.figure, number);
+        let words = row.beside.and_then(|(label, name)| Some(format!("{} {name}", cell(label)?)));
         let ratio = figure.zip(beside).map(|(figure, beside)| format!("{:.2}", figure / beside));
         let (wanted, words, ratio) = (row.wanted.words(), words.unwrap_or_default(), ratio.unwrap_or_default());
-        let _ = writeln!(text, "| {} | {wanted} | {} | {words} | {ratio} | {verdict} |", row.what, cell(figure));
+        let cell = cell(row.of).unwrap_or_default();
+        let _ = writeln!(text, "| {} | {wanted} | {} | {words} | {ratio} | {verdict} |", row.what, cell);
     }
     (text, all_hold)
 }
@@ -191,23 +191,19 @@ fn others_cores(runs: &Runs) -> Option<f64> {
     median(alone.filter_map(|run| run.trial()?.others_cores).collect())
 }
 
-/// The trial of a run, if nothing was lost in it and it kept up.
-fn lasting(run: &Run) -> Option<&Trial> {
-    run.trial().filter(|trial| trial.holds)
-}
-
 fn deliveries_per_s(run: &Run) -> Option<f64> {
-    Some(lasting(run)?.incoming.messages_per_s())
+    Some(run.trial()?.incoming.messages_per_s())
 }
 
 fn cpu_ns(run: &Run) -> Option<f64> {
-    Some(lasting(run)?.server?.ns_per_delivery)
+    Some(run.trial()?.server?.ns_per_delivery)
 }
 
 const EXPLANATION: &str = "\
 Repeat with `make bench-delivery`. The server runs on core 0, the load on core 1; what is compared takes turns, each figure is
 the median of its runs. The load publishes at planned times and checks that every subscriber gets every message once and in
-order; runs that lose anything or do not keep up do not count. The rows come from
+order; runs that lose anything or do not keep up do not count; where some are missing, it says so. A figure with “≥” is a lower
+bound: the load had no core left, or the search's time ended. The rows come from
 
 - `encke bench broadcast --find-max --p99 1s`, with and without `--ack`: 1,000 subscribers, 50 bytes of data. Clients that
   acknowledge do as CometD's do: messages come with connect replies, and each is followed by a connect;
@@ -220,14 +216,14 @@ order; runs that lose anything or do not keep up do not count. The rows come fro
 
 #[cfg(test)]
 mod tests {
-    use encke_bench::report::{Flow, Report};
+    use encke_bench::report::{Flow, Report, Trial};
 
     use super::*;
 
     fn run(lane: &str, deliveries_per_s: u64, holds: bool) -> Run {
         let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
         let trials = vec![Trial { incoming, holds, ..Trial::default() }];
-        let report = Report { trials, result: Some(0), ..Report::default() };
+        let report = Report { trials, result: Some(0), holds, ..Report::default() };
         Run { case: "most".into(), lane: lane.into(), round: 1, report }
     }
 

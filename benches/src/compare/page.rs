@@ -18,8 +18,10 @@ pub struct Demand {
     pub rival: &'static str,
     /// What the ratio must at least be.
     pub wanted: f64,
-    /// What it is; none if it was not measured.
+    /// What it is; none if no round of either holds.
     pub ratio: Option<f64>,
+    /// The ratio with what is to be known of it: whether it is a bound, and which rounds are missing.
+    pub shown: String,
 }
 
 impl Demand {
@@ -35,7 +37,9 @@ pub fn demands(runs: &Runs) -> Vec<Demand> {
     for case in CASES {
         for (label, wanted) in case.demanded {
             let rival = LANES.iter().find(|lane| lane.0 == *label).map_or(*label, |lane| lane.1);
-            demands.push(Demand { case, rival, wanted: *wanted, ratio: ratio(runs, case, case.rows[0], label) });
+            let ratio = ratio(runs, case, case.rows[0], label);
+            let shown = shown_ratio(runs, case, label).unwrap_or_else(|| "–".to_owned());
+            demands.push(Demand { case, rival, wanted: *wanted, ratio, shown });
         }
     }
     demands
@@ -74,16 +78,18 @@ fn image(images: &[Image], file: &str) -> String {
 fn demands_table(runs: &Runs) -> String {
     let mut text = String::from("\n| what | beside | wanted | measured | holds |\n| --- | --- | ---: | ---: | --- |\n");
     for demand in demands(runs) {
-        let (measured, holds) = match demand.ratio {
-            None => ("–".to_owned(), "not measured"),
-            Some(ratio) => (times(ratio), if demand.holds() { "yes" } else { "**no**" }),
+        let holds = match demand.ratio {
+            None => "not measured",
+            Some(_) if demand.holds() => "yes",
+            Some(_) => "**no**",
         };
+        let measured = &demand.shown;
         let title = demand.case.title;
         let _ = writeln!(text, "| {title} | {} | ≥ {} × | {measured} | {holds} |", demand.rival, demand.wanted);
     }
     for case in CASES.iter().filter(|case| case.demanded.iter().any(|(label, _)| *label == "cometd")) {
-        if let Some(ratio) = ratio(runs, case, case.rows[0], "bun") {
-            let _ = writeln!(text, "| {} | Bun | | {} | |", case.title, times(ratio));
+        if let Some(ratio) = shown_ratio(runs, case, "bun") {
+            let _ = writeln!(text, "| {} | Bun | | {ratio} | |", case.title);
         }
     }
     text
@@ -95,12 +101,20 @@ fn table(runs: &Runs, case: &Case) -> String {
     let names: Vec<String> =
         lanes.iter().map(|lane| lane.1.to_owned()).chain(rivals.map(|lane| format!("÷ {}", lane.1))).collect();
     let mut text = format!("| | {} |\n| --- |{}\n", names.join(" | "), " ---: |".repeat(names.len()));
-    for row in case.rows {
+    for (index, row) in case.rows.iter().enumerate() {
+        let words = |value| figure(value, row.unit);
         let figures = lanes.iter().map(|(label, _)| {
-            runs.median(case.name, label, row.figure).map_or_else(|| "–".to_owned(), |value| figure(value, row.unit))
+            // What is to be known of a figure stands at the one that the case is about.
+            let shown = match index {
+                0 => runs.shown(case.name, label, row.figure, words),
+                _ => runs.median(case.name, label, row.figure).map(words),
+            };
+            shown.unwrap_or_else(|| "–".to_owned())
         });
         let ratios = lanes.iter().skip(1).map(|(label, _)| match ratio(runs, case, *row, label) {
-            Some(ratio) if row.compared => times(ratio),
+            Some(ratio) if row.compared => {
+                format!("{}{}", if index == 0 { bound(runs, case, label) } else { "" }, times(ratio))
+            }
             _ => String::new(),
         });
         let cells: Vec<String> = figures.chain(ratios).collect();
@@ -115,6 +129,27 @@ fn ratio(runs: &Runs, case: &Case, row: Row, rival: &str) -> Option<f64> {
     Some(figure(LANES[0].0)? / figure(rival)?).filter(|ratio| ratio.is_finite())
 }
 
+/// The ratio of the figures that a case is about, with what is to be known of it.
+fn shown_ratio(runs: &Runs, case: &Case, rival: &str) -> Option<String> {
+    let mut shown = format!("{}{}", bound(runs, case, rival), times(ratio(runs, case, case.rows[0], rival)?));
+    for (label, name) in LANES.iter().filter(|(label, _)| [LANES[0].0, rival].contains(label)) {
+        if let Some(gap) = runs.gap(case.name, label, case.rows[0].figure) {
+            let _ = write!(shown, ", {name} {gap}");
+        }
+    }
+    Some(shown)
+}
+
+/// What is put before a ratio of figures of which one is a lower bound.
+fn bound(runs: &Runs, case: &Case, rival: &str) -> &'static str {
+    match [LANES[0].0, rival].map(|lane| runs.is_lower_bound(case.name, lane)) {
+        [true, false] => "≥ ",
+        [false, true] => "≤ ",
+        [true, true] => "≈ ",
+        [false, false] => "",
+    }
+}
+
 fn times(ratio: f64) -> String {
     match ratio {
         0.0 => "0 ×".to_owned(),
@@ -125,13 +160,25 @@ fn times(ratio: f64) -> String {
     }
 }
 
-/// What the runs of a case say against themselves: the first reason of each, as what follows is mostly its consequence.
+/// What the runs of a case say against themselves: the first reason of each, as what follows is mostly its consequence;
+/// why a result is a lower bound only; and which runs gave no report.
 fn doubts(runs: &Runs, case: &Case) -> String {
     let mut text = String::new();
     for (label, name) in runs.lanes() {
-        for Run { round, report, .. } in runs.of(case.name, label).filter(|run| !run.report.holds) {
-            let reason = report.reasons.first().map_or("", String::as_str);
-            let _ = writeln!(text, "- {name}, round {round}, does not hold: {reason}");
+        let of_lane: Vec<&Run> = runs.of(case.name, label).collect();
+        for Run { round, report, .. } in &of_lane {
+            if !report.holds {
+                let reason = report.reasons.first().map_or("", String::as_str);
+                let _ = writeln!(text, "- {name}, round {round}, does not hold: {reason}");
+            }
+            for reason in &report.at_least {
+                let _ = writeln!(text, "- {name}, round {round}: {reason}");
+            }
+        }
+        // Not every server has every case.
+        let is_missing = |round: &u32| !of_lane.is_empty() && !of_lane.iter().any(|run| run.round == *round);
+        for round in runs.rounds_of(case.name).iter().filter(|round| is_missing(round)) {
+            let _ = writeln!(text, "- {name}, round {round}, gave no report.");
         }
     }
     if text.is_empty() { text } else { format!("\n{text}") }
@@ -182,7 +229,9 @@ const INTRODUCTION: &str = "\
 The same load on Encke, on CometD, whose protocol it speaks, on Faye, which speaks it too, and on Bun's native publish and
 subscribe, which is no Bayeux server but the fastest fan-out that can be had ready-made. Each server has one core, the load
 another. Figures are medians over the rounds; in each round the servers take turns. A ratio is Encke's figure over the
-other's: above 1 is good for deliveries, below 1 for time and memory.
+other's: above 1 is good for deliveries, below 1 for time and memory. Only runs that hold have figures; where rounds are
+missing, it says so. “≥” marks a lower bound: a search's time ended before the limit was found, or the load was at its own
+limit. What is to be known of a run stands below its table.
 ";
 
 const FAIRNESS: &str = "
@@ -199,7 +248,7 @@ const FAIRNESS: &str = "
   why the memory is shown. Encke has bounds and slows the publisher down.
 - CometD is the newest complete set of packages, with Jackson for JSON, its WebSocket through Jetty's own transport, HTTP
   through the servlet. It is warmed up with the same kind of load before anything is measured, until its compiler has
-  done its work. The collector is the one of Serial, Parallel and G1 with which it delivered most on one core.
+  done its work; before idle sessions are measured, as many are opened and closed on every server. The collector is the one of Serial, Parallel and G1 with which it delivered most on one core.
 - CometD ties a session over HTTP to a cookie; the load sends back the cookies it is given, to every server.
 - No server compresses. Limits on message size and idle connections are far above what is used.
 - Bun gets the same 50 bytes of data in lines instead of Bayeux messages: it has less to parse and to send.
@@ -221,7 +270,7 @@ mod tests {
 
     fn run(case: &str, lane: &str, round: u32, deliveries_per_s: u64) -> Run {
         let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
-        let trial = Trial { incoming, server: Some(Server::default()), ..Trial::default() };
+        let trial = Trial { incoming, server: Some(Server::default()), holds: true, ..Trial::default() };
         let report = Report { trials: vec![trial], result: Some(0), holds: true, ..Report::default() };
         Run { case: case.into(), lane: lane.into(), round, report }
     }
@@ -231,7 +280,7 @@ mod tests {
         for (round, rate) in encke.into_iter().enumerate() {
             runs.runs.push(run("chat-max", "encke", round as u32 + 1, rate));
         }
-        runs.runs.push(run("chat-max", "cometd", 1, cometd));
+        runs.runs.extend((1..=3).map(|round| run("chat-max", "cometd", round, cometd)));
         runs
     }
 
@@ -269,8 +318,37 @@ mod tests {
     #[test]
     fn a_search_without_a_result_has_no_figure() {
         let mut runs = runs([1, 1, 1], 1);
-        runs.runs[3].report.result = None;
-        runs.runs[3].report.trials.push(Trial::default());
+        for run in &mut runs.runs[3..] {
+            run.report.result = None;
+            run.report.trials.push(Trial::default());
+        }
         assert!(demands(&runs)[0].ratio.is_none());
+    }
+
+    #[test]
+    fn rounds_that_do_not_hold_are_told_with_the_figure_and_with_the_demand() {
+        let mut runs = runs([4_000_000, 4_000_000, 1], 200_000);
+        runs.runs[2].report.holds = false;
+        runs.runs.truncate(4);
+        let page = page(&runs, &[], &Machine::default());
+        assert!(page.contains("| ≥ 20 × | 20 ×, Encke 2 of 3 rounds, CometD 1 of 3 rounds | yes |"), "{page}");
+        assert!(
+            page.contains("| deliveries/s | 4,000,000 (2 of 3 rounds) | 200,000 (1 of 3 rounds) | 20 × |"),
+            "{page}"
+        );
+        assert!(page.contains("- CometD, round 3, gave no report."), "{page}");
+    }
+
+    #[test]
+    fn lower_bounds_are_marked_and_told() {
+        let mut runs = runs([4_000_000; 3], 200_000);
+        runs.runs[0].report.at_least = vec!["At least that: the load was at its own limit.".into()];
+        let told = page(&runs, &[], &Machine::default());
+        assert!(told.contains("| deliveries/s | ≥ 4,000,000 |") && told.contains("| ≥ 20 × |"), "{told}");
+        assert!(told.contains("- Encke, round 1: At least that: the load was at its own limit."), "{told}");
+        runs.runs[0].report.at_least.clear();
+        runs.runs[3].report.at_least = vec!["At least that.".into()];
+        let told = page(&runs, &[], &Machine::default());
+        assert!(told.contains("≥ 200,000") && told.contains("≤ 20 ×"), "{told}");
     }
 }

@@ -3,7 +3,7 @@
 //! `CASE.LANE.ROUND.json` is a report; `LANE.settings` says in lines of Markdown how a server was run; `LANE.integers` is
 //! what a subscriber got of the data in `integers`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -27,13 +27,17 @@ pub struct Run {
 }
 
 impl Run {
-    /// The trial that is the run's result; none if a search found nothing that holds.
+    /// The trial that the run's figures are of: its result, or its only one. None if the run does not hold, or if a search
+    /// found nothing or did not come to its end.
     pub fn trial(&self) -> Option<&Trial> {
-        match (self.report.result, self.report.trials.as_slice()) {
+        let report = &self.report;
+        let is_search = report.settings.iter().any(|setting| setting.name == "find-max");
+        let trial = match (report.result, report.trials.as_slice()) {
             (Some(index), trials) => trials.get(index),
-            (None, [trial]) => Some(trial),
+            (None, [trial]) if !is_search => Some(trial),
             (None, _) => None,
-        }
+        };
+        trial.filter(|trial| trial.holds && report.holds && !report.interrupted)
     }
 }
 
@@ -81,6 +85,37 @@ impl Runs {
         median(self.of(case, lane).filter_map(figure).collect())
     }
 
+    /// The median as tables show it, written by `words`: with `≥` where a run's result is a lower bound only, and with the number
+    /// of rounds that it is of where some have no such figure.
+    pub fn shown(
+        &self,
+        case: &str,
+        lane: &str,
+        figure: fn(&Run) -> Option<f64>,
+        words: impl Fn(f64) -> String,
+    ) -> Option<String> {
+        let value = words(self.median(case, lane, figure)?);
+        let mark = if self.is_lower_bound(case, lane) { "≥ " } else { "" };
+        let gap = self.gap(case, lane, figure).map(|gap| format!(" ({gap})")).unwrap_or_default();
+        Some(format!("{mark}{value}{gap}"))
+    }
+
+    /// Whether a result that counts is a lower bound only.
+    pub fn is_lower_bound(&self, case: &str, lane: &str) -> bool {
+        self.of(case, lane).any(|run| run.trial().is_some() && !run.report.at_least.is_empty())
+    }
+
+    /// `1 of 2 rounds`, where not all rounds of a case have the figure.
+    pub fn gap(&self, case: &str, lane: &str, figure: fn(&Run) -> Option<f64>) -> Option<String> {
+        let (have, all) = (self.of(case, lane).filter_map(figure).count(), self.rounds_of(case).len());
+        (have < all).then(|| format!("{have} of {all} rounds"))
+    }
+
+    /// The rounds in which any server had a run of this case.
+    pub fn rounds_of(&self, case: &str) -> BTreeSet<u32> {
+        self.runs.iter().filter(|run| run.case == case).map(|run| run.round).collect()
+    }
+
     /// The run of a case whose figure is the median, or the lower of the two in the middle, to draw its course.
     pub fn middle<'a>(&'a self, case: &'a str, lane: &'a str, figure: fn(&Run) -> Option<f64>) -> Option<&'a Run> {
         let mut runs: Vec<(f64, &Run)> = self.of(case, lane).filter_map(|run| Some((figure(run)?, run))).collect();
@@ -113,5 +148,69 @@ pub fn median(mut figures: Vec<f64>) -> Option<f64> {
         0 => None,
         odd if odd % 2 == 1 => Some(figures[middle]),
         _ => Some((figures[middle - 1] + figures[middle]) / 2.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_bench::report::{Flow, Setting};
+
+    use super::*;
+
+    fn run(round: u32, deliveries_per_s: u64, report: Report) -> Run {
+        let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
+        let trials = vec![Trial { incoming, holds: true, ..Trial::default() }];
+        Run { case: "most".into(), lane: "encke".into(), round, report: Report { trials, ..report } }
+    }
+
+    fn held() -> Report {
+        Report { holds: true, ..Report::default() }
+    }
+
+    fn search(result: Option<usize>) -> Report {
+        let settings = vec![Setting { name: "find-max".into(), value: "true".into() }];
+        Report { settings, result, ..held() }
+    }
+
+    fn shown(runs: Vec<Run>) -> Option<String> {
+        let runs = Runs { runs, ..Runs::default() };
+        runs.shown("most", "encke", |run| Some(run.trial()?.incoming.messages_per_s()), |value| format!("{value}"))
+    }
+
+    #[test]
+    fn only_runs_that_hold_have_a_figure() {
+        assert!(run(1, 1, held()).trial().is_some());
+        assert!(run(1, 1, Report::default()).trial().is_none());
+        assert!(run(1, 1, Report { interrupted: true, ..held() }).trial().is_none());
+        let mut lost = run(1, 1, held());
+        lost.report.trials[0].holds = false;
+        assert!(lost.trial().is_none());
+    }
+
+    #[test]
+    fn the_only_trial_of_a_search_is_not_its_result() {
+        assert!(run(1, 1, search(Some(0))).trial().is_some());
+        assert!(run(1, 1, search(None)).trial().is_none());
+    }
+
+    #[test]
+    fn rounds_without_a_figure_are_told_with_the_median() {
+        let all = vec![run(1, 10, held()), run(2, 20, held())];
+        assert_eq!(shown(all).as_deref(), Some("15"));
+        let some = vec![run(1, 10, search(Some(0))), run(2, 20, search(None))];
+        assert_eq!(shown(some).as_deref(), Some("10 (1 of 2 rounds)"));
+        assert_eq!(shown(vec![run(1, 10, search(None))]), None);
+    }
+
+    #[test]
+    fn a_round_that_another_server_had_is_missing_too() {
+        let other = Run { lane: "faye".into(), ..run(2, 1, held()) };
+        assert_eq!(shown(vec![run(1, 10, held()), other]).as_deref(), Some("10 (1 of 2 rounds)"));
+    }
+
+    #[test]
+    fn a_lower_bound_is_marked() {
+        let bound = Report { at_least: vec!["At least 10.".into()], ..search(Some(0)) };
+        assert_eq!(shown(vec![run(1, 10, bound), run(2, 10, search(Some(0)))]).as_deref(), Some("≥ 10"));
     }
 }
