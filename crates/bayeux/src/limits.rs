@@ -2,8 +2,9 @@
 
 /// Bounds on what one client message may hold.
 ///
-/// Everything a client sends is held against one of these, so that no input, however made, costs more than its own
-/// size. The size of the whole text in bytes is the transport's limit, not one of these.
+/// Everything a client sends is held against one of these, so that reading a text, however made, costs no more than its own
+/// size. The size of the whole text in bytes is the transport's limit, not one of these; what a message may cause, once read, is
+/// limited where it is carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Messages in one batch (one HTTP body or one WebSocket message).

@@ -25,7 +25,7 @@ pub struct Terms {
     pub interval_ms: u64,
     /// The grace after `interval_ms` before a silent session expires.
     pub max_interval_ms: u64,
-    /// The most a client may ask for, as hold time or as grace.
+    /// The most a client may ask for, as hold time, or as its pause and its grace together.
     pub client_max_ms: u64,
 }
 
@@ -254,7 +254,8 @@ impl Session {
 
     fn grace_ms(&self, terms: &Terms) -> u64 {
         let wish_ms = self.wishes.max_interval_ms.map_or(0, u64::from);
-        wish_ms.min(terms.client_max_ms).max(terms.max_interval_ms)
+        let pause_ms = self.wishes.interval_ms.map_or(0, u64::from);
+        wish_ms.min(terms.client_max_ms.saturating_sub(pause_ms)).max(terms.max_interval_ms)
     }
 }
 
@@ -352,6 +353,9 @@ mod tests {
         );
         session.release(0, &TERMS);
         assert_eq!(session.deadline_ms(), 610_000);
+        let advice = ClientAdvice { interval_ms: Some(400_000), max_interval_ms: Some(i64::MAX), timeout_ms: Some(0) };
+        session.connect(0, &TERMS, &Circumstances { advice: Some(advice), may_hold: true, queued: false });
+        assert_eq!(session.deadline_ms(), 600_000, "a pause and a grace count together");
     }
 
     #[test]

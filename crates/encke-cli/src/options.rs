@@ -159,7 +159,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "client_interval_max_ms",
                 &[],
-                "The most a client may ask for as its own grace or hold time, in milliseconds.",
+                "The most a client may ask for as hold time, or as its pause and grace together, in milliseconds.",
             ),
             option(
                 "lazy_timeout_max_ms",
@@ -320,7 +320,11 @@ pub(crate) const GROUPS: &[Group] = &[
             option("channels_max", &[], "Channels and patterns with a subscriber, of one shard."),
             option("subscriptions_max", &[], "Subscriptions of one session."),
             option("outbox_messages_max", &[], "Messages that wait in the outbox of one session."),
-            option("outbox_bytes_max", &[], "Bytes that wait in the outbox of one session."),
+            option(
+                "outbox_bytes_max",
+                &[],
+                "Bytes that wait in the outbox of one session; replies that its WebSocket does not take may be as many again.",
+            ),
             option(
                 "history_bytes_max",
                 &[],

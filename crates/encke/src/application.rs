@@ -44,7 +44,8 @@ pub trait Application: Send + Sync {
         let _ = (message, actions);
     }
 
-    /// A session has ended, by its own will, by silence, or kicked.
+    /// A session has ended, by its own will, by silence, kicked, or as it was too slow. The actions are carried out after whatever is being
+    /// published.
     fn ended(&self, session: &str, actions: &mut Actions) {
         let _ = (session, actions);
     }

@@ -34,7 +34,7 @@ pub struct Settings {
     pub interval_ms: u64,
     /// How long after `interval_ms` a silent session lives, in milliseconds.
     pub max_interval_ms: u64,
-    /// The most a client may ask for as its own grace or hold time, in milliseconds.
+    /// The most a client may ask for as hold time, or as its pause and grace together, in milliseconds.
     pub client_interval_max_ms: u64,
     /// How long a lazy message waits at most, in milliseconds.
     pub lazy_timeout_max_ms: u64,
@@ -131,7 +131,7 @@ pub struct Settings {
     pub subscriptions_max: usize,
     /// Messages that wait in the outbox of one session.
     pub outbox_messages_max: usize,
-    /// Bytes that wait in the outbox of one session.
+    /// Bytes that wait in the outbox of one session; replies that its WebSocket does not take may be as many again.
     pub outbox_bytes_max: usize,
     /// Bytes of the histories of all channels together; the oldest messages go first.
     pub history_bytes_max: usize,

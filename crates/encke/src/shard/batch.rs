@@ -42,7 +42,7 @@ pub(super) struct Batch {
     /// Replies over HTTP that wait until something is kept.
     pub(super) late: Option<LateKey>,
     /// Where in histories its subscribes begin.
-    pub(super) begun: Begun,
+    pub(super) begun: Option<Box<Begun>>,
 }
 
 impl Batch {
@@ -59,7 +59,7 @@ impl Batch {
             farewell: false,
             parted: false,
             late: None,
-            begun: Begun::default(),
+            begun: None,
         }
     }
 

@@ -23,7 +23,7 @@ impl Shard {
             self.leave_socket(key);
         }
         self.supersede(key);
-        if !batch.begun.is_pending() {
+        if batch.begun.as_ref().is_none_or(|begun| !begun.is_pending()) {
             self.prime(key);
         }
         if self.is_inactive(key) {

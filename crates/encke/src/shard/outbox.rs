@@ -45,7 +45,7 @@ pub struct Outbox {
     runs: VecDeque<Run>,
     messages: usize,
     bytes: usize,
-    /// Bytes of the runs that are no messages.
+    /// Bytes of the runs that are no messages, at most: what is written of them is taken off when somebody looks.
     reply_bytes: usize,
     /// Bytes of the first run that the kernel has already.
     written: u32,
@@ -100,7 +100,17 @@ impl Outbox {
 
     /// Bytes of replies and control frames that wait; those of which the kernel has a part count wholly.
     pub fn reply_bytes(&self) -> usize {
-        self.reply_bytes
+        self.runs.iter().filter(|run| run.kind != Kind::Messages).map(|run| run.frames.bytes()).sum()
+    }
+
+    /// Whether so many bytes of replies more would be too many. An eighth below the limit they may be, so that it is not worth a look at
+    /// all that waits each time.
+    pub fn has_too_many_replies(&mut self, bytes: usize, bytes_max: usize) -> bool {
+        if self.reply_bytes + bytes <= bytes_max {
+            return false;
+        }
+        self.reply_bytes = self.reply_bytes();
+        self.reply_bytes + bytes > bytes_max - bytes_max / 8
     }
 
     /// Bytes of messages that were sent and may come back.
@@ -134,16 +144,16 @@ impl Outbox {
 
     /// Adds one frame at the end.
     pub fn push(&mut self, frames: &Frames, kind: Kind) {
-        self.push_many(frames, kind, u32::from(kind == Kind::Messages));
-    }
-
-    /// Adds several frames at the end, which hold so many messages.
-    pub fn push_many(&mut self, frames: &Frames, kind: Kind, messages: u32) {
-        self.messages += messages as usize;
-        self.bytes += frames.bytes();
         if kind != Kind::Messages {
             self.reply_bytes += frames.bytes();
         }
+        self.push_many(frames, kind, u32::from(kind == Kind::Messages));
+    }
+
+    /// Adds several frames at the end, which hold so many messages and no replies.
+    pub fn push_many(&mut self, frames: &Frames, kind: Kind, messages: u32) {
+        self.messages += messages as usize;
+        self.bytes += frames.bytes();
         if let Some(last) = self.runs.back_mut()
             && last.kind == kind
             && last.frames.is_followed_by(frames)
@@ -199,10 +209,7 @@ impl Outbox {
             }
             bytes -= rest;
             wrote.messages += first.messages as usize;
-            if first.kind != Kind::Messages {
-                self.reply_bytes -= first.frames.bytes();
-                wrote.close |= first.kind == Kind::Close;
-            }
+            wrote.close |= first.kind == Kind::Close;
             self.messages -= first.messages as usize;
             self.written = 0;
             self.runs.pop_front();

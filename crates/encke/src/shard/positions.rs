@@ -1,13 +1,12 @@
 //! What a session that replays says and hears about positions: where a subscription begins, what it got of what it wanted, and
 //! how far it is when nothing happens.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use bayeux::ext::{self, Position, Positions};
 use bayeux::{BayeuxError, ChannelName, Message};
-use foldhash::fast::RandomState;
 
 use super::Shard;
 use super::batch::Batch;
@@ -25,7 +24,7 @@ pub(super) struct Course<'a> {
     positions: Positions<'a>,
     /// Where it has begun with each channel, and what the reply says of that.
     answers: BTreeMap<Box<str>, (Position<'a>, String)>,
-    begun: Begun,
+    begun: Box<Begun>,
 }
 
 /// Where the subscribes of one batch begin.
@@ -34,7 +33,7 @@ pub(super) struct Begun {
     /// How often they began with a channel.
     channels: usize,
     /// Of each channel the epoch, and the numbers that come out of the ring now or not at all.
-    known: HashMap<Box<str>, (Arc<str>, Range<u64>), RandomState>,
+    known: BTreeMap<Box<str>, (Arc<str>, Range<u64>)>,
 }
 
 /// Where a session begins with a channel.
@@ -50,7 +49,7 @@ struct Start {
 impl<'a> Course<'a> {
     /// The member `replay` of the reply's `ext`.
     pub(super) fn end(self, batch: &mut Batch) -> Option<String> {
-        batch.begun = self.begun;
+        batch.begun = Some(self.begun);
         let answers: Vec<_> = self.answers.iter().map(|(name, (_, answer))| format!("\"{name}\":{answer}")).collect();
         (!answers.is_empty()).then(|| format!("\"replay\":{{{}}}", answers.join(",")))
     }
@@ -105,7 +104,7 @@ impl Shard {
             return Ok(None);
         }
         let positions = Positions::read(message.ext, POSITIONS_MAX)?;
-        Ok(Some(Course { positions, answers: BTreeMap::new(), begun: std::mem::take(&mut batch.begun) }))
+        Ok(Some(Course { positions, answers: BTreeMap::new(), begun: batch.begun.take().unwrap_or_default() }))
     }
 
     /// Lets a session begin where it wants to with a channel, or with those that a pattern matches. `new` is the subscription
@@ -215,9 +214,9 @@ impl Shard {
     /// What waits for a session since an earlier subscription, or may come back from a broken connection, and comes out of the ring now
     /// must not come twice: it goes, before anything of a batch leaves.
     pub(super) fn unqueue(&mut self, batch: &mut Batch) {
-        let Begun { known, .. } = std::mem::take(&mut batch.begun);
-        let session = batch.session.and_then(|key| self.sessions.get_mut(key)).filter(|_| !known.is_empty());
-        let Some(session) = session else { return };
+        let Some(begun) = batch.begun.take().filter(|begun| begun.is_pending()) else { return };
+        let known = begun.known;
+        let Some(session) = batch.session.and_then(|key| self.sessions.get_mut(key)) else { return };
         session.withdraw(|payload| {
             let Some((channel, epoch, id)) = ext::place_of(payload) else { return true };
             known.get(&*channel).is_none_or(|(of, known)| **of != *epoch || !known.contains(&id))

@@ -353,10 +353,10 @@ impl Shard {
     /// Whether a socket has so many replies waiting that so many bytes more are too many. What it carries of an acknowledging
     /// session's messages is bounded by that one's outbox and is not held against it.
     pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
-        let session = self.socket(key).and_then(|socket| self.sessions.get(socket.session?));
-        let lent_bytes = session.filter(|session| session.ledger.is_some()).map_or(0, |s| s.outbox.lent_bytes());
-        let replies_max = self.capacity.bytes_max + lent_bytes;
-        self.outbox_of_socket(key).is_some_and(|outbox| outbox.reply_bytes() + bytes > replies_max)
+        let replies_max = self.capacity.bytes_max;
+        let waits =
+            |(outbox, lent_bytes): (&mut Outbox, usize)| outbox.has_too_many_replies(bytes, replies_max + lent_bytes);
+        self.outbox_of_socket(key).is_some_and(waits)
     }
 
     /// Ends a socket, and its session, whose client asks and never reads what it asked for.
@@ -370,19 +370,21 @@ impl Shard {
     }
 
     pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
-        if let Some(outbox) = self.outbox_of_socket(key) {
+        if let Some((outbox, _)) = self.outbox_of_socket(key) {
             outbox.push(frames, kind);
             self.make_socket_dirty(key);
         }
     }
 
-    /// Where a socket's own frames wait: behind the session's messages where there is one that gets them as they come.
-    fn outbox_of_socket(&mut self, key: SocketKey) -> Option<&mut Outbox> {
+    /// Where a socket's own frames wait: behind the session's messages where there is one that gets them as they come. And how many
+    /// bytes of messages may be among them.
+    fn outbox_of_socket(&mut self, key: SocketKey) -> Option<(&mut Outbox, usize)> {
         let Shard { sockets, sessions, .. } = self;
         let socket = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))?;
         match socket.session.and_then(|session| sessions.get_mut(session)) {
-            Some(session) if session.ledger.is_none() => Some(&mut session.outbox),
-            _ => Some(&mut socket.out),
+            Some(session) if session.ledger.is_none() => Some((&mut session.outbox, 0)),
+            Some(session) => Some((&mut socket.out, session.outbox.lent_bytes())),
+            None => Some((&mut socket.out, 0)),
         }
     }
 

@@ -3,9 +3,10 @@
 /// The pages, how many tests each names at least, and where these are.
 const PAGES: [(&str, usize); 2] =
     [(include_str!("../../../../docs/bad-input.md"), 90), (include_str!("../../../../docs/delivery.md"), 30)];
-const FILES: [(&str, &str); 24] = [
+const FILES: [(&str, &str); 25] = [
     ("ack", include_str!("ack.rs")),
     ("bayeux_messages", include_str!("bayeux_messages.rs")),
+    ("bounds", include_str!("../../src/shard/tests/bounds.rs")),
     ("channel_names", include_str!("channel_names.rs")),
     ("durable", include_str!("durable.rs")),
     ("file_descriptors", include_str!("../file_descriptors.rs")),

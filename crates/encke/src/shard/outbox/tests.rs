@@ -141,8 +141,12 @@ fn bytes_of_replies_are_counted_until_they_are_gone() {
     assert_eq!(outbox.reply_bytes(), 2 * reply.bytes());
     outbox.wrote(reply.bytes() - 3);
     assert_eq!(outbox.reply_bytes(), reply.bytes());
+    // What is written counts until there is a need to look.
+    let bytes = reply.bytes();
+    assert!(!outbox.has_too_many_replies(bytes, 3 * bytes) && !outbox.has_too_many_replies(2 * bytes, 4 * bytes - 1));
+    assert!(outbox.has_too_many_replies(2 * bytes, 2 * bytes));
     let left = outbox.leave_carrier();
-    assert_eq!((outbox.reply_bytes(), left.replies.reply_bytes()), (0, reply.bytes()));
+    assert_eq!((outbox.reply_bytes(), left.replies.reply_bytes()), (0, bytes));
 }
 
 #[test]
