@@ -54,6 +54,8 @@ encke_only() {
         run encke soak $target --clients 50 --duration 5s
         run encke idle $target $pid --sessions 500
         run encke open $target --sessions 500
+        # Bounds that a busy machine keeps, too: here it is to work, not to be fast.
+        run encke self-test --clients 100 --wanted 100000 --added-p99 1s --duration 2s
         run encke http $target --files "$files" --duration 1s
         run encke http $target --files "$files" --users --think 100ms --p90 200ms --search-time 60s --duration 1s
         run encke flood $target --connections 100 --rate 100 --chunk-every 1s --duration 3s

@@ -80,11 +80,18 @@ impl Sender {
         self.signals.go.store(true, Ordering::Relaxed);
     }
 
-    /// It finishes the round at hand and ends.
-    pub(super) fn stop(mut self) -> Result<Sent, Problem> {
+    /// It finishes the round at hand and ends. As long as it has not, its sockets are to be read.
+    pub(super) fn ask_to_stop(&self) {
         self.signals.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().map(JoinHandle::join);
-        match ended {
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// What it has sent, when it [has ended](Sender::has_ended).
+    pub(super) fn join(mut self) -> Result<Sent, Problem> {
+        match self.thread.take().map(JoinHandle::join) {
             Some(Ok(sent)) => sent,
             _ => Err(Problem::Machine("the sending thread ended in a panic".into())),
         }
@@ -202,8 +209,9 @@ fn pace(sockets: &mut [Socket], per_s: f64, signals: &Signals) -> u32 {
         for socket in &mut *sockets {
             let due = Duration::from_secs_f64(rounds as f64 * f64::from(PACED_FRAMES) / per_s);
             rounds += 1;
-            // A thread that sleeps wakes late, which would be the sender's latency and not the load's.
-            while began.elapsed() < due {
+            // A thread that sleeps wakes late, which would be the sender's latency and not the load's. The rest of the last
+            // round is not waited for.
+            while began.elapsed() < due && !signals.stop.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
             frames.clear();
