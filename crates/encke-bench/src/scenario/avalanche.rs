@@ -71,7 +71,7 @@ impl Scenario for Avalanche {
         let membership = parts::membership(CHANNEL, 1, 1);
         let crowd = parts::crowd(bench, &self.carriage, self.clients, 1, membership);
         let spec = CrowdSpec { reconnect: true, ..crowd };
-        let server = fall::started(&plan)?;
+        let Some(server) = fall::started(&plan, &bench.interrupt)? else { return Ok(report) };
         bench.server = Process::watch(server.id()).ok();
         if let Some(lack) = Crowd::lack_of(&spec)? {
             report.holds = false;
@@ -81,7 +81,7 @@ impl Scenario for Avalanche {
         let Some(mut force) = super::opened(bench, &spec)? else { return Ok(report) };
         let Some(crowd) = super::crowd_of(&mut force) else { return Ok(report) };
         let fallen = Fall::new(self, bench, crowd).run(&plan, server)?;
-        report.trials.push(self.judged(fallen, crowd));
+        report.trials.extend(fallen.map(|fallen| self.judged(fallen, crowd)));
         Ok(report)
     }
 }

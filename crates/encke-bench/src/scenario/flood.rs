@@ -90,10 +90,11 @@ impl Scenario for Flood {
 
 impl Flood {
     fn over(&self, bench: &Bench) -> Result<Over, Problem> {
+        let target = Target::resolve(&bench.common.target, "/")?;
         if let Some(over) = self.over {
+            probe::reach(&target)?;
             return Ok(over);
         }
-        let target = Target::resolve(&bench.common.target, "/")?;
         match probe::get(&target, &stream::path(0), |answer| answer.body_bytes > 0) {
             Ok(answer) if answer.head.status == 200 && answer.head.chunked => Ok(Over::Stream),
             Err(unreachable @ Problem::Unreachable { .. }) => Err(unreachable),

@@ -32,11 +32,11 @@ impl Scenario for Idle {
          server. Memory is the growth of the resident set, after it has settled. Needs the server's process.";
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
-        let process = bench.watched()?;
         let mut report = bench.report::<Self>();
-        let mut watch = Settling { process, began: Instant::now(), samples: Vec::new() };
-        // A few sessions first: what is made once is not a session's cost.
+        // A few sessions first: what is made once is not a session's cost. Only who is reached has a process to watch.
         let Some(mut warm) = self.open(bench, WARM_SESSIONS)? else { return Ok(report) };
+        let process = bench.watched()?;
+        let mut watch = Settling { process, began: Instant::now(), samples: Vec::new() };
         let before = watch.settled(bench, &mut warm)?;
         let Some(mut force) = self.open(bench, self.sessions)? else { return Ok(report) };
         let with_all = watch.settled(bench, &mut force)?;

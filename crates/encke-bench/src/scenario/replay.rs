@@ -44,45 +44,63 @@ impl Scenario for Replay {
         let idle = parts::crowd(bench, &self.carriage, 0, 1, membership);
         let mut publisher = Crowd::open(&idle, 0, 1, &mut |_| true)?;
         self.fill(bench, &mut publisher)?;
+        if bench.interrupt.is_set() {
+            publisher.leave();
+            return Ok(report);
+        }
         let replaying = Recovery { replay: Wanted::Kept, ..self.carriage.recovery() };
         let spec = CrowdSpec { clients: self.clients, publishers: 0, recovery: replaying, ..idle };
         let trial = self.rounds(bench, &spec, publisher.published())?;
         publisher.leave();
-        report.trials.push(trial);
+        report.trials.extend(trial);
         Ok(report)
     }
 }
 
 impl Replay {
     /// Publishes what is to be replayed, in batches, no faster than it is taken.
+    ///
+    /// # Errors
+    /// The server takes nothing any more, or the publisher is lost.
     fn fill(&self, bench: &mut Bench, publisher: &mut Crowd) -> Result<(), Problem> {
         let session = publisher.publishers().start;
         let mut left = self.messages as usize;
+        let mut taken = Instant::now();
         while left > 0 && !bench.interrupt.is_set() {
             let size = left.min(BATCH_MESSAGES);
             let batch = vec![Publication { room: 0, planned_us: Crowd::clock_us() }; size];
-            if publisher.publish(session, &batch, self.message_size as usize).is_ok() {
-                left -= size;
+            match publisher.publish(session, &batch, self.message_size as usize) {
+                Ok(()) => (left, taken) = (left - size, Instant::now()),
+                Err(_) if publisher.counts().dropped == 0 && taken.elapsed() < PATIENCE => {}
+                Err(problem) => {
+                    let why = publisher.first_loss().map_or_else(|| problem.to_string(), String::from);
+                    let text = format!("{why}, with {} messages of the history to go", count(left as u64));
+                    return Err(Problem::Server(text));
+                }
             }
             publisher.turn(PAUSE)?;
             bench.progress.tick(|| format!("filling the history  {} to go", count(left as u64)));
         }
         // The last ones are on their way.
         let until = Instant::now() + bench.common.warm_up;
-        while Instant::now() < until {
+        while Instant::now() < until && !bench.interrupt.is_set() {
             publisher.turn(PAUSE)?;
         }
         Ok(())
     }
 
-    /// Round after round, until the time is over.
-    fn rounds(&self, bench: &mut Bench, spec: &CrowdSpec, published: &Published) -> Result<Trial, Problem> {
+    /// Round after round, until the time is over; none if that was before the first had its end.
+    fn rounds(&self, bench: &mut Bench, spec: &CrowdSpec, published: &Published) -> Result<Option<Trial>, Problem> {
         let mut trial = Trial { name: "replay".into(), clients: spec.clients.into(), holds: true, ..Trial::default() };
         let (began, mut times) = (Instant::now(), Vec::new());
         while trial.holds && !bench.interrupt.is_set() && (times.is_empty() || began.elapsed() < bench.common.duration)
         {
-            times.push(self.round(bench, spec, published, &mut trial)?);
+            let Some(took) = self.round(bench, spec, published, &mut trial)? else { break };
+            times.push(took);
             bench.progress.tick(|| format!("replaying  {} rounds", times.len()));
+        }
+        if times.is_empty() {
+            return Ok(None);
         }
         times.sort_unstable();
         trial.incoming.window_ms = began.elapsed().as_millis() as u64;
@@ -93,17 +111,18 @@ impl Replay {
         ];
         trial.figures =
             figures.map(|(name, value, unit)| Figure { name: name.into(), value, unit: unit.into() }).into();
-        Ok(trial)
+        Ok(Some(trial))
     }
 
-    /// Opens all clients, and waits until they have everything. Returns how long that took.
+    /// Opens all clients, and waits until they have everything. Returns how long that took; none if the run is to end before,
+    /// and nothing counts then.
     fn round(
         &self,
         bench: &Bench,
         spec: &CrowdSpec,
         published: &Published,
         trial: &mut Trial,
-    ) -> Result<Duration, Problem> {
+    ) -> Result<Option<Duration>, Problem> {
         let all = [published.clone()];
         let began = Instant::now();
         let mut crowd = Crowd::open(spec, 0, 1, &mut |_| !bench.interrupt.is_set())?;
@@ -115,6 +134,10 @@ impl Replay {
             if received != moved.0 {
                 moved = (received, Instant::now());
             }
+        }
+        if bench.interrupt.is_set() {
+            crowd.leave();
+            return Ok(None);
         }
         let took = began.elapsed();
         let (counts, faults) = (crowd.counts(), crowd.faults(&all));
@@ -139,7 +162,7 @@ impl Replay {
             trial.reasons.push(text);
         }
         crowd.leave();
-        Ok(took)
+        Ok(Some(took))
     }
 }
 

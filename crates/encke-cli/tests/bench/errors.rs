@@ -39,6 +39,9 @@ fn an_unreachable_target_and_what_is_no_bayeux_server_are_told_apart() {
             check(&web, &line(scenario), 3, "encke: no Bayeux server at 127.0.0.1:");
         }
     }
+    for scenario in ["idle --sessions 5", "flood --over stream --connections 5", "flood --over long-polling", "replay"] {
+        check("http://127.0.0.1:1", &format!("{scenario} --quiet"), 3, "encke: cannot reach 127.0.0.1:1: ");
+    }
     check("http://nowhere.invalid", "chat --quiet", 3, "encke: cannot reach nowhere.invalid: ");
 }
 
@@ -84,8 +87,10 @@ fn too_many_clients_for_the_file_table_are_refused_with_the_figure() {
 
 #[test]
 fn a_server_that_cannot_be_watched_has_no_idle_sessions_to_measure() {
-    // Nobody listens there, so there is no process to find.
-    check("http://127.0.0.1:1", "idle --sessions 5 --quiet", 2, "encke: the server's memory is measured here");
+    // An address that leads to this machine, but does not say so: its process is not looked for.
+    let server = Server::start();
+    let url = server.url.replace("127.0.0.1", "0.0.0.0");
+    check(&url, "idle --sessions 5 --quiet", 2, "encke: the server's memory is measured here");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Ctrl-C.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
-use crate::program::{Server, bench, text, wait};
+use crate::program::{PATIENCE, Server, bench, run, text, wait};
 
 fn start(url: &str, line: &str) -> Child {
     let mut command = bench(url, line);
@@ -72,4 +73,61 @@ fn a_second_ctrl_c_ends_at_once() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert_eq!(wait(&mut child), Some(130));
+}
+
+#[test]
+fn ctrl_c_while_a_history_is_filled_is_told_as_that() {
+    let server = Server::start();
+    let mut child = start(&server.url, "replay --messages 50M --json");
+    said_until(&mut child, "filling the history");
+    interrupt(&child, Signal::INT);
+    assert_eq!(wait(&mut child), Some(1));
+    let said = text(&child.wait_with_output().expect("ended").stdout);
+    let report: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((&report["interrupted"], &report["trials"]), (&Value::from(true), &serde_json::json!([])), "{said}");
+}
+
+#[test]
+fn a_server_that_goes_while_a_history_is_filled_is_told() {
+    let server = Server::start();
+    let mut command = bench(&server.url, "replay --messages 50M --quiet");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(server);
+    assert!(matches!(wait(&mut child), Some(1 | 3)));
+    let said = text(&child.wait_with_output().expect("ended").stderr);
+    assert!(said.starts_with("encke: ") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn ctrl_c_in_a_terminal_ends_an_avalanche_and_its_server_and_nothing_is_judged() {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let line = format!("avalanche --clients 10 --rate 20 --around 600s --port {port} --json");
+    let mut command = bench("http://127.0.0.1:9", &line);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.process_group(0).spawn().expect("starts");
+    said_until(&mut child, "sending");
+    // A terminal tells all of the group.
+    kill_process_group(Pid::from_child(&child), Signal::INT).expect("is there");
+    assert_eq!(wait(&mut child), Some(1));
+    let said = text(&child.wait_with_output().expect("ended").stdout);
+    let report: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((&report["interrupted"], &report["trials"]), (&Value::from(true), &serde_json::json!([])), "{said}");
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "the server is still there");
+}
+
+#[test]
+fn the_load_measures_itself_and_comes_to_an_end() {
+    let began = std::time::Instant::now();
+    let line = "self-test --clients 50 --wanted 20k --added-p99 10s --duration 500ms --warm-up 0s --json --quiet";
+    let (code, shown, said) = run("http://127.0.0.1:1", line);
+    let report: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{said}"));
+    // How fast this machine is at the moment is another question.
+    assert!(matches!(code, Some(0 | 1)) && began.elapsed() < PATIENCE, "{report}");
+    let trials = report["trials"].as_array().expect("trials");
+    assert_eq!(trials.len(), 2);
+    for trial in trials {
+        assert_eq!((&trial["faults"]["lost"], &trial["faults"]["doubled"]), (&Value::from(0), &Value::from(0)), "{trial}");
+        assert!(trial["incoming"]["messages"].as_u64() > Some(0), "{trial}");
+    }
 }

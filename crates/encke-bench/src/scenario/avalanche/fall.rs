@@ -12,7 +12,7 @@ use crate::engine::{Crowd, Publication};
 use crate::problem::Problem;
 use crate::report::Sample;
 use crate::report::units::count;
-use crate::run::Bench;
+use crate::run::{Bench, Interrupt};
 
 /// One avalanche on its way.
 pub(super) struct Fall<'a> {
@@ -36,17 +36,20 @@ pub(super) struct Fallen {
     pub(super) samples: Vec<Sample>,
 }
 
-/// Starts a server and waits until it listens.
-pub(super) fn started(plan: &Plan) -> Result<Running, Problem> {
+/// Starts a server and waits until it listens; none if the run is to end before.
+pub(super) fn started(plan: &Plan, interrupt: &Interrupt) -> Result<Option<Running>, Problem> {
     let mut server = plan.start()?;
     let began = Instant::now();
     while !server.is_up()? {
+        if interrupt.is_set() {
+            return Ok(None);
+        }
         if began.elapsed() > START_PATIENCE {
             return Err(Problem::Server(format!("does not listen after {} s", START_PATIENCE.as_secs())));
         }
         std::thread::sleep(TURN);
     }
-    Ok(server)
+    Ok(Some(server))
 }
 
 impl<'a> Fall<'a> {
@@ -55,17 +58,24 @@ impl<'a> Fall<'a> {
         Fall { terms, bench, crowd, next_us: now_us, began: Instant::now(), samples: Vec::new() }
     }
 
-    /// From the first message to the last. The server ends with it.
-    pub(super) fn run(mut self, plan: &Plan, mut server: Running) -> Result<Fallen, Problem> {
+    /// From the first message to the last. The server ends with it. None if the run is to end before: half an avalanche says
+    /// nothing.
+    pub(super) fn run(mut self, plan: &Plan, mut server: Running) -> Result<Option<Fallen>, Problem> {
         let mut fallen = Fallen { ended: None, listened: None, back: [None; 3], samples: Vec::new() };
         self.crowd.begin(&[]);
         self.crowd.note_confirmations();
         self.go_on_for(self.terms.around)?;
+        if self.bench.interrupt.is_set() {
+            return Ok(None);
+        }
         // Nobody waits for anybody now.
         self.crowd.open_at_once(self.terms.clients);
         server.signal(self.terms.kill)?;
         let signalled = Instant::now();
         while server.ended()?.is_none() {
+            if self.bench.interrupt.is_set() {
+                return Ok(None);
+            }
             if signalled.elapsed() > STOP_PATIENCE {
                 return Err(Problem::Server(format!("does not stop within {} s", STOP_PATIENCE.as_secs())));
             }
@@ -83,10 +93,21 @@ impl<'a> Fall<'a> {
         if fallen.back[2].is_some() {
             self.go_on_for(self.terms.around)?;
         }
+        self.catch_up()?;
+        if self.bench.interrupt.is_set() {
+            return Ok(None);
+        }
+        self.sample();
+        fallen.samples = std::mem::take(&mut self.samples);
+        Ok(Some(fallen))
+    }
+
+    /// Until what was confirmed is there, or nothing comes any more.
+    fn catch_up(&mut self) -> Result<(), Problem> {
         let mut arrival = (self.crowd.counts().received, Instant::now());
         while self.crowd.missing_confirmed() > 0 && arrival.1.elapsed() < CATCH_UP_PATIENCE {
             if self.bench.interrupt.is_set() {
-                break;
+                return Ok(());
             }
             self.serve("catching up")?;
             let received = self.crowd.counts().received;
@@ -96,12 +117,10 @@ impl<'a> Fall<'a> {
         }
         // What comes twice comes soon after.
         let lingering = Instant::now();
-        while lingering.elapsed() < LINGER {
+        while lingering.elapsed() < LINGER && !self.bench.interrupt.is_set() {
             self.serve("catching up")?;
         }
-        self.sample();
-        fallen.samples = std::mem::take(&mut self.samples);
-        Ok(fallen)
+        Ok(())
     }
 
     /// Until all are back, or it takes too long.

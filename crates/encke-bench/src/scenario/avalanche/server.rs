@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -61,6 +62,8 @@ impl Plan {
     pub fn start(&self) -> Result<Running, Problem> {
         let log = std::env::temp_dir().join(format!("encke-avalanche-{}-{}.log", std::process::id(), self.port));
         let mut command = self.command()?;
+        // Ctrl-C in a terminal is for the load, which then ends the server.
+        command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
         Ok(Running { child, address: (Ipv4Addr::LOCALHOST, self.port).into(), log })
     }

@@ -1,6 +1,6 @@
 //! One request before the measurement: whether somebody answers, and with what.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -24,15 +24,22 @@ pub(crate) fn request(target: &Target, path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: keep-alive\r\n\r\n", target.authority).into_bytes()
 }
 
+/// Connects, and leaves again.
+///
+/// # Errors
+/// Nobody answers.
+pub(crate) fn reach(target: &Target) -> Result<(), Problem> {
+    connect(target).map(drop)
+}
+
 /// Asks for `path` and reads the response to its end, or until `is_enough` says that it is.
 ///
 /// # Errors
 /// Nobody answers, nobody in time, or what comes is not HTTP.
 pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bool) -> Result<Answer, Problem> {
-    let unreachable = |reason: String| Problem::Unreachable { address: target.authority.clone(), reason };
-    let mut tcp = TcpStream::connect_timeout(&target.address, PATIENCE).map_err(|error| unreachable(words(&error)))?;
+    let mut tcp = connect(target)?;
     tcp.set_read_timeout(Some(PATIENCE))?;
-    tcp.write_all(&request(target, path)).map_err(|error| unreachable(words(&error)))?;
+    tcp.write_all(&request(target, path)).map_err(|error| unreachable(target, &error))?;
     let (mut responses, mut kept, mut answer) = (Responses::default(), Vec::new(), Answer::default());
     let end = Instant::now() + PATIENCE;
     let mut bytes = vec![0; READ_BYTES];
@@ -67,6 +74,14 @@ pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bo
             return Err(Problem::Server(format!("does not end its answer to GET {path}")));
         }
     }
+}
+
+fn connect(target: &Target) -> Result<TcpStream, Problem> {
+    TcpStream::connect_timeout(&target.address, PATIENCE).map_err(|error| unreachable(target, &error))
+}
+
+fn unreachable(target: &Target, error: &io::Error) -> Problem {
+    Problem::Unreachable { address: target.authority.clone(), reason: words(error) }
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
