@@ -2,21 +2,30 @@
 
 use crate::engine::crowd::{Crowd, Published};
 use crate::engine::members::channel_of;
-use crate::engine::session::Session;
+use crate::engine::session::{Life, Session};
 use crate::problem::Problem;
 use crate::run::{CrowdSpec, Recovery, Replay};
 
 impl Crowd {
-    /// What the server lacks of what clients are to do against loss, seen with one of them; `None` if nothing.
+    /// What the server lacks of what clients are to do against loss, seen with one of them, without "the server"; `None` if
+    /// nothing.
     ///
     /// # Errors
     /// As [`Crowd::open`].
     pub fn lack_of(spec: &CrowdSpec) -> Result<Option<String>, Problem> {
         let spec = CrowdSpec { clients: 1, publishers: 0, reconnect: true, ..spec.clone() };
-        let mut probe = Crowd::open(&spec, 0, 1, &mut |_| true)?;
-        let lack = probe.sessions.first().and_then(|session| probe.lacks(session));
+        let mut probe = Crowd::prepare(&spec, 0, 1)?;
+        probe.open_all(None, &mut |_| true)?;
+        let lack = probe.lack();
         probe.leave();
         Ok(lack)
+    }
+
+    /// What the server lacks, seen with the first subscriber.
+    pub(super) fn lack(&self) -> Option<String> {
+        let subscribers = &self.sessions[..self.client_count.min(self.sessions.len())];
+        let first = subscribers.first().filter(|session| session.life == Life::Open)?;
+        self.lacks(first)
     }
 
     fn lacks(&self, session: &Session) -> Option<String> {
@@ -24,12 +33,12 @@ impl Crowd {
         let channel = channel_of(&self.membership, self.shared.reader.tally.rooms_of(0).first().copied().unwrap_or(0));
         let (acknowledges, has_place) = session.talk.recovers(&channel);
         if ack && !acknowledges {
-            return Some("the server does not acknowledge messages (the extension ack).".into());
+            return Some("does not acknowledge messages (the extension ack).".into());
         }
         let pattern = &self.membership.channel;
         (replay != Replay::No && !has_place).then(|| {
             format!(
-                "the server keeps no history of {channel}; Encke does with \
+                "keeps no history of {channel}; Encke does with \
                  --set 'channels=[{{pattern=\"{pattern}/**\",history_messages=1000}}]'."
             )
         })

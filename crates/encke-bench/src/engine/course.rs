@@ -83,6 +83,7 @@ impl Crowd {
     /// Handles what a session has to say: events, texts to be sent, its next time.
     pub(super) fn settle(&mut self, index: usize) {
         loop {
+            self.note_repeats(index);
             while let Some(event) = self.sessions[index].talk.event() {
                 self.happened(index, event);
             }
@@ -99,7 +100,9 @@ impl Crowd {
 
     /// A session's connection is of no use any more.
     pub(super) fn trouble(&mut self, index: usize, trouble: Trouble) {
+        self.note_repeats(index);
         let session = &mut self.sessions[index];
+        session.has_broken = true;
         let was_carried = session.is_carried();
         session.close();
         match (session.life, self.stage) {
@@ -195,10 +198,23 @@ impl Crowd {
         }
     }
 
+    /// Counts what the session has left out because it had it: after a break that may be, otherwise it was sent twice.
+    fn note_repeats(&mut self, index: usize) {
+        let session = &mut self.sessions[index];
+        let repeats = session.talk.repeats();
+        let again = repeats - std::mem::replace(&mut session.repeats, repeats);
+        self.breaks.again += again;
+        if !session.has_broken {
+            self.shared.reader.tally.note_doubled(again);
+        }
+    }
+
     fn happened(&mut self, index: usize, event: Event) {
         let session = &mut self.sessions[index];
         match event {
             Event::Opened { resumed } => {
+                // A session that is begun anew while its connection holds is a break, too.
+                session.has_broken |= session.life == Life::Open;
                 (session.usable, session.back) = (true, if resumed { Back::Connect } else { Back::Handshake });
                 let is_subscriber = index < self.client_count;
                 self.breaks.resumed += u64::from(resumed && is_subscriber);
@@ -236,6 +252,7 @@ impl Crowd {
 
     fn lost(&mut self, index: usize, reason: String, reopen_in: Duration) {
         let session = &mut self.sessions[index];
+        session.has_broken = true;
         session.close();
         match (session.life, self.stage) {
             (Life::Gone, _) => {}

@@ -116,7 +116,8 @@ impl Crowd {
     /// what is open by then is the crowd.
     ///
     /// # Errors
-    /// Nobody answers at the target, what answers is no Bayeux server, it refuses, or the machine has too few files.
+    /// Nobody answers at the target, what answers is no Bayeux server, it refuses, lacks what [`CrowdSpec::recovery`] needs, or
+    /// the machine has too few files.
     pub fn open(
         spec: &CrowdSpec,
         worker: u32,
@@ -126,6 +127,10 @@ impl Crowd {
         let mut crowd = Crowd::prepare(spec, worker, workers)?;
         let opens_per_s = spec.opens_per_s.map(|rate| rate / f64::from(workers.max(1)));
         crowd.open_all(opens_per_s, progress)?;
+        if let Some(lack) = crowd.lack() {
+            crowd.leave();
+            return Err(Problem::Server(lack));
+        }
         Ok(crowd)
     }
 
@@ -239,12 +244,14 @@ impl Crowd {
         }
     }
 
-    /// Begins a new trial: what was published before neither counts nor is expected any more. All workers are to begin before
-    /// any of them publishes.
-    pub fn begin(&mut self, all: &[Published]) {
-        self.shared.reader.tally.begin(all);
+    /// Begins a new trial: what was published before neither counts nor is expected any more. Returns how many deliveries of the
+    /// trial have been received already, from workers that were sooner; they were counted, but not timed.
+    pub fn begin(&mut self, all: &[Published]) -> u64 {
+        let early = self.shared.reader.tally.begin(all);
+        self.sessions.iter_mut().for_each(|session| session.has_broken = false);
         self.shared.reader.time_from(u64::MAX, 1, u64::MAX);
         self.dropped_before = self.dropped;
+        early
     }
 
     /// Why the first lost session was lost, or what else went wrong first, such as a refused publication.

@@ -15,7 +15,7 @@ pub fn allow_sockets(sockets: u64) -> Result<(), Problem> {
     if wanted > allowed {
         return Err(Problem::Machine(format!(
             "{wanted} open files are needed for {sockets} sockets, the system allows {allowed}; raise it (ulimit -Hn), \
-             ask for fewer, or use more workers"
+             or ask for fewer in each process"
         )));
     }
     if limit.current.is_some_and(|current| current < wanted) {

@@ -52,6 +52,11 @@ impl Flow {
         Flow { next, window: None }
     }
 
+    /// How many have come from `base` on, if nothing is missing before or between them.
+    pub(super) fn ahead_of(&self, base: u32) -> Option<u32> {
+        if self.window.is_none() && self.next != ODD { self.next.checked_sub(base) } else { None }
+    }
+
     /// Takes one; `publisher` is asked only if the order is unclear.
     #[inline]
     pub(super) fn take(&mut self, sequence: u32, publisher: impl FnOnce() -> u32) -> Verdict {

@@ -26,7 +26,13 @@ pub(crate) fn rooms_of(membership: &Membership, client: u32) -> Vec<u32> {
 
 /// The channel of a room.
 pub(crate) fn channel_of(membership: &Membership, room: u32) -> String {
-    format!("{}/{room:05}", membership.channel)
+    format!("{}/{:05}", membership.channel, membership.first + room)
+}
+
+/// Whether this is the channel of a room.
+pub(crate) fn is_channel_of(membership: &Membership, room: u32, channel: &str) -> bool {
+    let number = channel.strip_prefix(&*membership.channel).and_then(|rest| rest.strip_prefix('/'));
+    number.and_then(|number| number.parse().ok()) == Some(membership.first + room)
 }
 
 /// SplitMix64: a small generator whose every seed is a good one.
@@ -43,7 +49,7 @@ mod tests {
     use super::*;
 
     fn membership(rooms: u32, per_client: u32) -> Membership {
-        Membership { channel: "/bench/a".into(), rooms, per_client, seed: 7 }
+        Membership { channel: "/bench/a".into(), rooms, per_client, seed: 7, first: 0 }
     }
 
     #[test]
@@ -51,6 +57,12 @@ mod tests {
         let rooms: Vec<_> = (0..5).flat_map(|client| rooms_of(&membership(3, 1), client)).collect();
         assert_eq!(rooms, [0, 1, 2, 0, 1]);
         assert_eq!(channel_of(&membership(3, 1), 2), "/bench/a/00002");
+        let from_one = Membership { first: 1, ..membership(3, 1) };
+        assert_eq!(channel_of(&from_one, 2), "/bench/a/00003");
+        assert!(is_channel_of(&from_one, 2, "/bench/a/00003"));
+        for other in ["/bench/a/00002", "/bench/b/00003", "/bench/a00003", "/bench/a/", "/bench/a/00003/x"] {
+            assert!(!is_channel_of(&from_one, 2, other), "{other}");
+        }
     }
 
     #[test]

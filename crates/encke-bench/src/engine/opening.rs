@@ -33,7 +33,8 @@ impl Crowd {
         let members = (0..clients as u32).map(|client| rooms_of(&spec.membership, worker + client * workers.max(1)));
         let nobody = (0..publishers).map(|_| Vec::new());
         let tally = Tally::new(worker, workers, spec.membership.rooms, members.chain(nobody));
-        let mut shared = Shared::new(target, spec.transport, Poll::new()?, Reader::new(tally));
+        let reader = Reader::new(tally, (spec.transport != Transport::Raw).then(|| spec.membership.clone()));
+        let mut shared = Shared::new(target, spec.transport, Poll::new()?, reader);
         // Who does not come back needs no places, and what it gets can be read faster.
         if spec.reconnect && spec.recovery != Recovery::default() {
             shared.hearing = clients;

@@ -106,7 +106,7 @@ mod tests {
 
     fn shared(listener: &TcpListener) -> Shared {
         let url = format!("http://{}", listener.local_addr().expect("address"));
-        let reader = Reader::new(Tally::new(0, 1, 1, std::iter::empty()));
+        let reader = Reader::new(Tally::new(0, 1, 1, std::iter::empty()), None);
         let target = Target::resolve(&url, "/cometd").expect("a URL");
         Shared::new(target, Transport::LongPolling, Poll::new().expect("epoll"), reader)
     }

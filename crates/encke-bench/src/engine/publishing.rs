@@ -37,7 +37,7 @@ impl Crowd {
                     out.pop();
                     debug_assert!(out.len() > channel);
                     out.push(b'/');
-                    write_room(room, &mut out);
+                    write_room(self.membership.first + room, &mut out);
                     out.push(b'"');
                     self.write_rest(session, stamp, data_bytes, &mut out);
                 }

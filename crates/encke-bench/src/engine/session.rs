@@ -21,6 +21,10 @@ pub(super) struct Session {
     pub(super) usable: bool,
     /// How it came back since [`Crowd::forget_breaks`](crate::engine::Crowd::forget_breaks).
     pub(super) back: Back,
+    /// What [`Talk::repeats`] said when it was asked last.
+    pub(super) repeats: u64,
+    /// Whether its connection has broken since [`Crowd::begin`](crate::engine::Crowd::begin): then messages may come again.
+    pub(super) has_broken: bool,
     pub(super) alarm: Alarm,
     /// When the connection is to be opened again, in microseconds.
     pub(super) reopen_us: Option<u64>,
@@ -85,6 +89,8 @@ impl Session {
             announced: false,
             usable: false,
             back: Back::No,
+            repeats: 0,
+            has_broken: false,
             alarm: Alarm::default(),
             reopen_us: None,
         }

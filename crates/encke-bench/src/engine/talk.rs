@@ -133,6 +133,14 @@ impl Talk {
         }
     }
 
+    /// How many messages the session did not show because it had shown them before.
+    pub(super) fn repeats(&self) -> u64 {
+        match self {
+            Talk::Bayeux(dialog) => dialog.repeats(),
+            Talk::Raw(_) => 0,
+        }
+    }
+
     /// The session's id in publications; empty where it has none.
     pub(super) fn client_id(&self) -> &str {
         match self {

@@ -93,6 +93,11 @@ impl Tally {
         self.faults.misdelivered += 1;
     }
 
+    /// Deliveries that came again, as their session knows and nobody else.
+    pub(super) fn note_doubled(&mut self, deliveries: u64) {
+        self.faults.doubled += deliveries;
+    }
+
     /// The number of a session's next call.
     pub(super) fn next_call(&mut self, session: usize) -> u32 {
         if self.calls.is_empty() {
@@ -133,17 +138,24 @@ impl Tally {
         Faults { lost: answers.sum::<u64>() + flows.sum::<u64>(), ..self.faults }
     }
 
-    /// Starts over: what comes next is what is published from now on.
-    pub(super) fn begin(&mut self, all: &[Published]) {
+    /// Starts over: what comes next is what is published from now on. Returns how much of it is there already: other workers may
+    /// have begun before.
+    pub(super) fn begin(&mut self, all: &[Published]) -> u64 {
         self.base = all.to_vec();
         self.faults = Faults::default();
+        let mut early = 0;
         for (index, flow) in self.flows.iter_mut().enumerate() {
             let (place, worker) = (index / self.workers as usize, index as u32 % self.workers);
-            *flow = Flow::new(first_of(all, worker, self.rooms[place]));
+            let base = first_of(all, worker, self.rooms[place]);
+            match flow.ahead_of(base) {
+                Some(ahead) => early += u64::from(ahead),
+                None => *flow = Flow::new(base),
+            }
         }
         for calls in &mut self.calls {
             (calls.base, calls.answers) = (calls.next, Flow::new(calls.next));
         }
+        early
     }
 
     #[cold]
@@ -229,13 +241,26 @@ mod tests {
         let mut tally = tally();
         let all = published([[2, 0, 0], [0, 0, 0]]);
         deliver(&mut tally, 0, 0, 0, 1);
-        tally.begin(&all);
+        assert_eq!(tally.begin(&all), 0);
         assert_eq!(tally.expected(&all), 0);
         assert!(!deliver(&mut tally, 0, 0, 0, 0), "late from the trial before");
         assert!(tally.faults(&all).none());
         let all = published([[3, 0, 0], [0, 0, 0]]);
         assert_eq!((tally.expected(&all), tally.faults(&all).lost), (2, 2));
         assert!(deliver(&mut tally, 0, 0, 0, 2) && deliver(&mut tally, 1, 0, 0, 2));
+        assert!(tally.faults(&all).none());
+    }
+
+    #[test]
+    fn what_comes_before_a_worker_that_is_slow_to_begin_counts() {
+        let mut tally = tally();
+        // Another worker begins the trial, and publishes twice in room 0, before this one has heard of it.
+        (0..4).for_each(|sequence| assert!(deliver(&mut tally, 0, 0, 1, sequence)));
+        (0..3).for_each(|sequence| assert!(deliver(&mut tally, 1, 0, 1, sequence)));
+        assert_eq!(tally.begin(&published([[0, 0, 0], [2, 0, 0]])), 2 + 1);
+        let all = published([[0, 0, 0], [4, 0, 0]]);
+        assert_eq!((tally.expected(&all), tally.faults(&all).lost), (4, 1));
+        assert!(deliver(&mut tally, 1, 0, 1, 3));
         assert!(tally.faults(&all).none());
     }
 

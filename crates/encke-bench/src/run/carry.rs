@@ -69,12 +69,13 @@ pub fn carry_out(
     (begin_us, before): (u64, &[Published]),
     link: &mut dyn Link,
 ) -> Result<(Outcome, Vec<Published>), Problem> {
-    crowd.begin(before);
+    let early = crowd.begin(before);
     crowd.time_from(begin_us + order.warm_up_ms * 1000, sample(spec, order), order.late_after_us);
     if let Some(cuts) = order.cuts {
         crowd.begin_cuts(cuts, begin_us);
     }
     let mut carrying = Carrying::new(crowd, spec, share, order, begin_us);
+    carrying.base.received -= early;
     carrying.send(link)?;
     // Who is away comes back, and gets what it missed.
     carrying.crowd.end_cuts();

@@ -95,6 +95,7 @@ impl std::ops::AddAssign for Outcome {
         self.breaks.resumed += other.breaks.resumed;
         self.breaks.renewed += other.breaks.renewed;
         self.breaks.gaps += other.breaks.gaps;
+        self.breaks.again += other.breaks.again;
         self.refused += other.refused;
         self.denied += other.denied;
         self.first_trouble = self.first_trouble.take().or(other.first_trouble);

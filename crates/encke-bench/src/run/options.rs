@@ -16,10 +16,10 @@ pub struct Common {
     #[arg(long, env = "ENCKE_URL", hide_env = true, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub target: String,
     /// How long to measure, such as 500ms, 10s, 2m or 1h
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::length)]
     pub duration: Duration,
     /// How long to run before measuring
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::length_or_none)]
     pub warm_up: Duration,
     /// The server's process, to read its processor time and memory [default: whoever listens there on this machine]
     #[arg(long, value_name = "PID", hide_short_help = true)]
@@ -82,10 +82,11 @@ pub struct Rates {
     #[arg(long)]
     pub find_max: bool,
     /// The highest p99 latency that --find-max lets pass
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse::some_duration)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse::some_duration, requires = "find_max")]
     pub p99: Duration,
     /// Time for the whole search
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse::some_duration, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse::some_duration, requires = "find_max",
+          hide_short_help = true)]
     pub search_time: Duration,
 }
 

@@ -63,6 +63,9 @@ pub struct Membership {
     pub per_client: u32,
     /// Makes choices repeatable.
     pub seed: u64,
+    /// The number in the name of the first room.
+    #[serde(default)]
+    pub first: u32,
 }
 
 /// All clients of a run; each worker opens its share of them.
@@ -201,6 +204,9 @@ pub struct Breaks {
     pub renewed: u64,
     /// Gaps that the server told of.
     pub gaps: u64,
+    /// Messages that came again, which clients noticed by their places or batches, and left out.
+    #[serde(default)]
+    pub again: u64,
 }
 
 /// Why a trial ended before its time.

@@ -32,6 +32,23 @@ pub fn some_duration(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|found| if found.is_zero() { Err("it must be above zero".into()) } else { Ok(found) })
 }
 
+/// As [`duration`], but at least a millisecond, in which lengths of trials are counted.
+///
+/// # Errors
+/// As [`duration`], or it is shorter.
+pub fn length(text: &str) -> Result<Duration, String> {
+    let long_enough = |found: &Duration| *found >= Duration::from_millis(1);
+    duration(text).and_then(|found| Some(found).filter(long_enough).ok_or("it must be at least 1ms".into()))
+}
+
+/// As [`length`], or zero.
+///
+/// # Errors
+/// As [`duration`], or it is something between.
+pub fn length_or_none(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|found| if found.is_zero() { Ok(found) } else { length(text) })
+}
+
 /// Reads a whole number from 1 to four billion, also as `10k` or `2M`.
 ///
 /// # Errors
@@ -115,7 +132,9 @@ mod tests {
         for text in ["", "10", "s", "-1s", "1d", "1,5s", "ten", "1..2s", "99999h"] {
             assert!(duration(text).is_err(), "{text}");
         }
-        assert!(some_duration("0s").is_err());
+        assert!(some_duration("0s").is_err() && some_duration("500us").is_ok());
+        assert!(length("0s").is_err() && length("999us").is_err() && length("1ms").is_ok());
+        assert!(length_or_none("0s").is_ok() && length_or_none("999us").is_err() && length_or_none("1ms").is_ok());
     }
 
     #[test]

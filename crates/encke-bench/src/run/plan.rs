@@ -160,7 +160,7 @@ mod tests {
     use crate::run::{Membership, Recovery, To, Transport};
 
     fn spec(clients: u32, publishers: u32) -> CrowdSpec {
-        let membership = Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0 };
+        let membership = Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 };
         CrowdSpec {
             target: String::new(),
             transport: Transport::Websocket,

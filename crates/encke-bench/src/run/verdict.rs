@@ -162,7 +162,7 @@ mod tests {
             transport: Transport::Websocket,
             recovery: Recovery::default(),
             clients: 100,
-            membership: Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0 },
+            membership: Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 },
             publishers: 1,
             opening_at_once: 1,
             opens_per_s: None,

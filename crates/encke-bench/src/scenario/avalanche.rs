@@ -75,7 +75,7 @@ impl Scenario for Avalanche {
         bench.server = Process::watch(server.id()).ok();
         if let Some(lack) = Crowd::lack_of(&spec)? {
             report.holds = false;
-            report.reasons.push(lack);
+            report.reasons.push(format!("the server {lack}"));
             return Ok(report);
         }
         let Some(mut force) = super::opened(bench, &spec)? else { return Ok(report) };
@@ -120,6 +120,7 @@ impl Avalanche {
             figure("messages confirmed", confirmed as f64, ""),
             figure("messages without an answer", sent.saturating_sub(confirmed) as f64, ""),
             figure("gaps told", breaks.gaps as f64, ""),
+            figure("came again, dropped by the client", breaks.again as f64, ""),
         ]);
         trial.reasons = self.reasons(&trial, fallen.back[2], crowd);
         trial.holds = trial.reasons.is_empty();

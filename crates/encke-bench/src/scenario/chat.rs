@@ -14,7 +14,8 @@ pub struct Chat {
     #[arg(long, value_name = "N", default_value = "1000", value_parser = parse::count)]
     pub clients: u32,
     /// Messages, each from a client by chance, as fast as they can be sent unless there is a --rate
-    #[arg(long, value_name = "N", default_value = "10000", value_parser = parse::count)]
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = parse::count,
+          conflicts_with_all = ["rate", "find_max"])]
     pub messages: u32,
     /// Length of a message's data
     #[arg(long, value_name = "SIZE", default_value = "50", value_parser = parts::data_size)]

@@ -54,7 +54,7 @@ impl Scenario for Jitter {
         let spec = CrowdSpec { reconnect: true, ..crowd };
         if let Some(lack) = Crowd::lack_of(&spec)? {
             report.holds = false;
-            report.reasons.push(lack);
+            report.reasons.push(format!("the server {lack}"));
             return Ok(report);
         }
         let traffic = parts::traffic(From::Publishers, Some(self.rate), self.message_size);
@@ -84,6 +84,7 @@ fn judge(trial: &mut Trial, outcome: &Outcome) {
         figure("sessions resumed", breaks.resumed as f64, ""),
         figure("sessions begun anew", breaks.renewed as f64, ""),
         figure("gaps told", breaks.gaps as f64, ""),
+        figure("came again, dropped by the client", breaks.again as f64, ""),
     ];
     if breaks.cut == 0 {
         trial.holds = false;

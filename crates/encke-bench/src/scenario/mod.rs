@@ -109,10 +109,29 @@ fn run_of<S: Scenario>(matches: &ArgMatches, interrupt: &Interrupt) -> Result<(R
     let common = Common::from_arg_matches(matches).map_err(usage)?;
     let scenario = S::from_arg_matches(matches).map_err(usage)?;
     common.outputs.destinations().check()?;
+    check_together(&common, matches)?;
     let settings = settings(&command_of::<S>(), matches);
     let mut bench = Bench::new(common.clone(), settings, interrupt.clone())?;
     let report = scenario.run(&mut bench)?;
     Ok((bench.finish(report), common))
+}
+
+/// Whether all that was given has an effect, as far as the command line itself does not say so.
+fn check_together(common: &Common, matches: &ArgMatches) -> Result<(), Problem> {
+    let shares = matches.try_get_one::<u32>("workers").ok().flatten().copied();
+    let workers = shares.unwrap_or(1);
+    let cores = common.core.len();
+    if cores > workers as usize {
+        let text = format!("--core names {cores} cores for {workers} process{}", if workers == 1 { "" } else { "es" });
+        let hint = if shares.is_some() { "; give as many --workers" } else { "" };
+        return Err(Problem::Usage(text + hint));
+    }
+    let is_search = matches.try_get_one::<bool>("find_max").ok().flatten().is_some_and(|given| *given);
+    let rates = matches.try_get_many::<f64>("rate").ok().flatten().map_or(0, Iterator::count);
+    if is_search && rates > 1 {
+        return Err(Problem::Usage("--find-max begins its search at one --rate, not at several".into()));
+    }
+    Ok(())
 }
 
 /// A text in lines that fit a terminal.

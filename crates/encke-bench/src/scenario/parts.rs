@@ -30,7 +30,7 @@ pub(super) fn crowd(
 
 /// Rooms below `channel`, each client in `per_client` of them.
 pub(super) fn membership(channel: &str, rooms: u32, per_client: u32) -> Membership {
-    Membership { channel: channel.trim_end_matches('/').into(), rooms, per_client, seed: SEED }
+    Membership { channel: channel.trim_end_matches('/').into(), rooms, per_client, seed: SEED, first: 0 }
 }
 
 /// Deliveries that a message to a room leads to, on average.

@@ -6,7 +6,7 @@ use super::{Scenario, parts};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Report, Table, Trial};
-use crate::run::{Bench, Carriage, From, Measure, Order, Rates, Sending, Series, parse};
+use crate::run::{Bench, Carriage, From, Measure, Membership, Order, Rates, Sending, Series, parse};
 
 /// `encke bench random-channel`.
 #[derive(Clone, Debug, Args)]
@@ -72,7 +72,8 @@ impl RandomChannel {
 
     /// Measures with so many clients; `false` if the run ends there.
     fn step(&self, bench: &mut Bench, clients: u32, has_more: bool, report: &mut Report) -> Result<bool, Problem> {
-        let spec = parts::crowd(bench, &self.carriage, clients, 1, parts::membership("/bench/channel", clients, 1));
+        let membership = Membership { first: 1, ..parts::membership("/bench/channel", clients, 1) };
+        let spec = parts::crowd(bench, &self.carriage, clients, 1, membership);
         let at_rate = |rate| parts::traffic(From::Publishers, Some(rate), self.message_size);
         let blank = parts::order(bench, &self.sending, at_rate(DEFAULT_PER_S), parts::duration(bench));
         let order = |rate| Order { traffic: at_rate(rate), ..blank.clone() };

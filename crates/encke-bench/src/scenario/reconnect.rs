@@ -98,6 +98,7 @@ impl Reconnect {
     ) -> Result<[Option<Duration>; 3], Problem> {
         let wanted = SHARES.map(|share| (u64::from(self.clients) * share).div_ceil(100));
         let (mut back, mut sampled) = ([None; 3], Duration::ZERO);
+        crowd.forget_breaks();
         crowd.cut();
         let began = Instant::now();
         trial.samples.push(sample(bench, Duration::ZERO, 0));
@@ -139,6 +140,8 @@ impl Reconnect {
         let outcome = force.carry_out(&order, &mut |_| !interrupt.is_set())?;
         trial.expected = outcome.expected;
         trial.faults = outcome.faults;
+        let (name, value) = ("came again, dropped by the client".into(), outcome.breaks.again as f64);
+        trial.figures.push(Figure { name, value, unit: String::new() });
         if outcome.faults.none() && outcome.refused == 0 {
             trial.holds = true;
         } else {

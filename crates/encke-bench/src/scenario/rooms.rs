@@ -22,13 +22,15 @@ pub struct Rooms {
     #[arg(long, alias = "roomsPerClient", value_name = "N", default_value = "10", value_parser = parse::count)]
     pub rooms_per_client: u32,
     /// Batches to send, each from a client by chance
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = parse::count)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = parse::count,
+          conflicts_with_all = ["rate", "find_max"])]
     pub batches: u32,
     /// Messages in a batch, each to a room by chance
     #[arg(long, alias = "batchSize", value_name = "N", default_value = "10", value_parser = parse::count)]
     pub batch_size: u32,
     /// Time between batches, in µs unless it has another unit; 0 for none
-    #[arg(long, alias = "batchPause", value_name = "TIME", default_value = "10000", value_parser = micros)]
+    #[arg(long, alias = "batchPause", value_name = "TIME", default_value = "10000", value_parser = micros,
+          conflicts_with_all = ["rate", "find_max"])]
     pub batch_pause: Duration,
     /// Length of a message's data
     #[arg(long, alias = "messageSize", value_name = "SIZE", default_value = "50", value_parser = parts::data_size)]
@@ -37,7 +39,8 @@ pub struct Rooms {
     #[arg(long, value_name = "CHANNEL", default_value = "/bench/a", value_parser = parts::channel, hide_short_help = true)]
     pub channel: String,
     /// How often to measure
-    #[arg(long, value_name = "N", default_value = "1", value_parser = parse::count, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse::count,
+          conflicts_with_all = ["rate", "find_max"], hide_short_help = true)]
     pub iterations: u32,
     /// How clients are carried.
     #[command(flatten)]

@@ -47,8 +47,10 @@ impl Scenario for SelfTest {
         }
         let mut report = bench.report::<Self>();
         report.target = "a thread of the load".into();
-        let modes =
-            [("all it can receive", Mode::Flood), ("a tenth of what is wanted", Mode::Paced { per_s: self.wanted / 10.0 })];
+        let modes = [
+            ("all it can receive", Mode::Flood),
+            ("a tenth of what is wanted", Mode::Paced { per_s: self.wanted / 10.0 }),
+        ];
         for (name, mode) in modes {
             if !bench.interrupt.is_set() {
                 report.trials.push(self.trial(bench, name, mode)?);
@@ -87,7 +89,7 @@ impl SelfTest {
             transport: Transport::Raw,
             recovery: Recovery::default(),
             clients: self.clients,
-            membership: Membership { channel: "/bench/a".into(), rooms: 1, per_client: 1, seed: 0 },
+            membership: Membership { channel: "/bench/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 },
             publishers: 0,
             opening_at_once: OPENING_AT_ONCE,
             opens_per_s: None,

@@ -20,7 +20,7 @@ fn everything_arrives_over_long_polling() {
 fn several_rooms_a_client_and_every_client_publishing() {
     let (_server, target) = server();
     for transport in [Transport::Websocket, Transport::LongPolling] {
-        let membership = Membership { channel: "/bench/b".into(), rooms: 10, per_client: 3, seed: 5 };
+        let membership = Membership { channel: "/bench/b".into(), rooms: 10, per_client: 3, seed: 5, first: 0 };
         let mut crowd =
             open(&CrowdSpec { membership, publishers: 0, ..spec(&target, transport, 20, 10) }).expect("open");
         for round in 0..10 {

@@ -36,7 +36,7 @@ fn spec(target: &str, transport: Transport, clients: u32, rooms: u32) -> CrowdSp
         transport,
         recovery: Recovery::default(),
         clients,
-        membership: Membership { channel: "/bench/a".into(), rooms, per_client: 1, seed: 1 },
+        membership: Membership { channel: "/bench/a".into(), rooms, per_client: 1, seed: 1, first: 0 },
         publishers: 2,
         opening_at_once: 100,
         opens_per_s: None,

@@ -39,7 +39,8 @@ fn an_unreachable_target_and_what_is_no_bayeux_server_are_told_apart() {
             check(&web, &line(scenario), 3, "encke: no Bayeux server at 127.0.0.1:");
         }
     }
-    for scenario in ["idle --sessions 5", "flood --over stream --connections 5", "flood --over long-polling", "replay"] {
+    for scenario in ["idle --sessions 5", "flood --over stream --connections 5", "flood --over long-polling", "replay"]
+    {
         check("http://127.0.0.1:1", &format!("{scenario} --quiet"), 3, "encke: cannot reach 127.0.0.1:1: ");
     }
     check("http://nowhere.invalid", "chat --quiet", 3, "encke: cannot reach nowhere.invalid: ");
@@ -53,6 +54,20 @@ fn wrong_use_is_told_before_anything_is_opened() {
         ("chat --clents 5", "encke: --clents: there is no such flag; did you mean --clients?"),
         ("chat --nonsense", "encke: --nonsense: there is no such flag"),
         ("chat --duration 5", "encke: invalid value '5' for '--duration <TIME>': "),
+        ("chat --duration 500us", "encke: invalid value '500us' for '--duration <TIME>': it must be at least 1ms"),
+        ("chat --warm-up 500us", "encke: invalid value '500us' for '--warm-up <TIME>': it must be at least 1ms"),
+        ("chat --p99 5ms", "encke: the following required arguments were not provided: --find-max"),
+        ("chat --search-time 5s", "encke: the following required arguments were not provided: --find-max"),
+        ("chat --messages 5 --rate 5", "encke: the argument '--messages <N>' cannot be used with '--rate <N>'"),
+        ("rooms --batches 5 --find-max", "encke: the argument '--batches <N>' cannot be used with '--find-max'"),
+        (
+            "rooms --batch-pause 5ms --rate 5",
+            "encke: the argument '--batch-pause <TIME>' cannot be used with '--rate <N>'",
+        ),
+        ("chat --find-max --rate 5,6", "encke: --find-max begins its search at one --rate"),
+        ("chat --core 0,0", "encke: --core names 2 cores for 1 process; give as many --workers"),
+        ("open --core 0,0", "encke: --core names 2 cores for 1 process"),
+        ("chat --core 0,0,0 --workers 2", "encke: --core names 3 cores for 2 processes; give as many --workers"),
         ("chat --rate 0", "encke: invalid value '0' for '--rate <N>': "),
         ("chat --transport pigeon", "encke: invalid value 'pigeon' for '--transport <TRANSPORT>'"),
         ("chat --message-size 5", "encke: invalid value '5' for '--message-size <SIZE>': "),
@@ -73,6 +88,22 @@ fn wrong_use_is_told_before_anything_is_opened() {
         check("http://127.0.0.1:1", line, 2, start);
     }
     check("ftp://a", "chat", 2, "encke: ftp://a is not a URL");
+}
+
+#[test]
+fn clients_that_ask_for_what_the_server_lacks_are_told_so() {
+    let server = Server::start();
+    for (line, start) in [
+        ("broadcast --clients 2 --replay", "encke: the server keeps no history of /bench/fanout/00000"),
+        ("open --sessions 2 --replay", "encke: the server keeps no history of /bench/open/00000"),
+        (
+            "random-channel --clients 2 --replay --workers 2",
+            "encke: the server keeps no history of /bench/channel/00001",
+        ),
+        ("replay --messages 5 --clients 2 --warm-up 0s", "encke: the server keeps no history of /bench/replay/00000"),
+    ] {
+        check(&server.url, &format!("{line} --quiet"), 1, start);
+    }
 }
 
 #[test]

@@ -127,7 +127,11 @@ fn the_load_measures_itself_and_comes_to_an_end() {
     let trials = report["trials"].as_array().expect("trials");
     assert_eq!(trials.len(), 2);
     for trial in trials {
-        assert_eq!((&trial["faults"]["lost"], &trial["faults"]["doubled"]), (&Value::from(0), &Value::from(0)), "{trial}");
+        assert_eq!(
+            (&trial["faults"]["lost"], &trial["faults"]["doubled"]),
+            (&Value::from(0), &Value::from(0)),
+            "{trial}"
+        );
         assert!(trial["incoming"]["messages"].as_u64() > Some(0), "{trial}");
     }
 }

@@ -19,6 +19,8 @@ use super::{CONNECT, Change, Dialog, DialogOptions, Event, HANDSHAKE, SUBSCRIBE,
 pub(super) struct Recovery {
     ack: Option<Ack>,
     pub(super) replay: Option<Replay>,
+    /// See [`Dialog::repeats`].
+    repeats: u64,
 }
 
 /// The acknowledgement of batches.
@@ -45,7 +47,7 @@ impl Recovery {
     /// None where nothing was asked for.
     pub(super) fn new(options: &mut DialogOptions) -> Option<Box<Recovery>> {
         let (ack, replay) = (options.acknowledge.then(Ack::default), options.replay.take().map(Replay::new));
-        (ack.is_some() || replay.is_some()).then(|| Box::new(Recovery { ack, replay }))
+        (ack.is_some() || replay.is_some()).then(|| Box::new(Recovery { ack, replay, repeats: 0 }))
     }
 
     /// Writes into the `ext` of what goes out; `again` says that it subscribes to what the session has already.
@@ -109,6 +111,12 @@ impl Dialog {
         self.recovery.as_ref()?.replay.as_ref()?.place(channel)
     }
 
+    /// How many messages came that the program had seen already, and were not shown to it again. After a break that may be; without
+    /// one the server sent them twice.
+    pub fn repeats(&self) -> u64 {
+        self.recovery.as_ref().map_or(0, |recovery| recovery.repeats)
+    }
+
     /// As [`Dialog::subscribe`], to one channel or pattern from somewhere else than
     /// [`DialogOptions::replay`] says. Without that it is a plain subscribe.
     pub fn subscribe_from(&mut self, channel: &str, start: Start) -> u64 {
@@ -152,7 +160,7 @@ impl Dialog {
                 if named.any(|name| replay.brings_again(name, &message.channel)) {
                     return;
                 }
-                let Some((place, gap)) = replay.pass(&message.channel, told) else { return };
+                let Some((place, gap)) = replay.pass(&message.channel, told) else { return self.note_repeats(1) };
                 self.events.extend(gap.map(Event::Gap));
                 message.place = Some(place);
             }
@@ -160,6 +168,12 @@ impl Dialog {
             (None, _) => {}
         }
         self.events.push_back(Event::Message(message));
+    }
+
+    fn note_repeats(&mut self, messages: usize) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.repeats += messages as u64;
+        }
     }
 
     /// Takes what a good reply of the protocol says about batches and places.
@@ -174,7 +188,11 @@ impl Dialog {
                     let open = std::mem::take(&mut ack.open);
                     let is_new = batch.is_none_or(|batch| batch > ack.batch);
                     ack.batch = batch.unwrap_or(ack.batch).max(ack.batch);
-                    open.into_iter().filter(|_| is_new).for_each(|(message, told)| self.pass(message, told));
+                    if is_new {
+                        open.into_iter().for_each(|(message, told)| self.pass(message, told));
+                    } else {
+                        self.note_repeats(open.len());
+                    }
                 }
                 let is_named = self.naming.is_empty();
                 if let (Some(beat), Some(replay)) = (ext.and_then(|ext| ext.replay).filter(|_| is_named), self.replay())

@@ -11,7 +11,7 @@ use crate::program::{Server, bench, text};
 
 /// What is reported of a server behind such a proxy, the exit code, and how often the fault was made.
 fn seen(fault: Fault, every: u64, line: &str) -> (Value, Option<i32>, u64) {
-    let server = Server::start();
+    let server = Server::with(&["--set", HISTORY]);
     let address = server.url.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("an address");
     let proxy = Faulty::before(address, fault, every);
     let url = format!("http://{}", proxy.address);
@@ -55,6 +55,25 @@ fn doubled_messages_are_reported_as_doubled() {
 }
 
 #[test]
+fn over_long_polling_and_of_answers_faults_are_reported_too() {
+    for line in [POLLED, CALLS] {
+        check(Fault::Drop, "lost", line);
+        check(Fault::Double, "doubled", line);
+    }
+}
+
+#[test]
+fn doubled_messages_that_clients_leave_out_are_reported_where_no_connection_broke() {
+    for with in ["--replay", "--replay --ack", "--ack"] {
+        check(Fault::Double, "doubled", &format!("{UNBROKEN} {with}"));
+    }
+    let (report, _, done) = seen(Fault::Double, 7, &format!("{UNBROKEN} --replay --late-after 3s"));
+    let figures = report["trials"][0]["figures"].as_array().expect("figures");
+    let again = figures.iter().find(|figure| figure["name"] == "came again, dropped by the client");
+    assert_eq!(again.map(|figure| figure["value"].as_f64()), Some(Some(done as f64)), "{figures:?}");
+}
+
+#[test]
 fn swapped_messages_are_reported_as_out_of_order() {
     check(Fault::Swap, "reordered", BROADCAST);
 }
@@ -62,7 +81,7 @@ fn swapped_messages_are_reported_as_out_of_order() {
 #[test]
 fn messages_of_two_publishers_may_overtake_each_other() {
     // Bayeux promises the order of one publisher on one channel: each of these has its turn every 40 messages.
-    let line = "chat --clients 40 --messages 300 --rate 400 --duration 1s --warm-up 0s";
+    let line = "chat --clients 40 --rate 400 --duration 1s --warm-up 0s";
     let (report, _, done) = seen(Fault::Swap, 7, line);
     let reordered = report["trials"][0]["faults"]["reordered"].as_u64().expect("a count");
     assert!(done > 100 && reordered < done / 2, "{done} swapped, {reordered} reported");
@@ -103,6 +122,11 @@ fn what_was_measured_before_a_server_takes_no_more_clients_is_reported() {
 }
 
 const BROADCAST: &str = "broadcast --clients 3 --rate 100 --duration 1s --warm-up 0s";
+const POLLED: &str = "broadcast --clients 3 --rate 100 --duration 1s --warm-up 0s --transport long-polling";
+const CALLS: &str = "request-reply --clients 5 --pause-min 5ms --pause-max 15ms --duration 1s --warm-up 0s";
+/// Connections that would be cut some time later.
+const UNBROKEN: &str = "jitter --clients 3 --rate 100 --duration 1s --cut-every 10m";
+const HISTORY: &str = r#"channels=[{pattern="/jitter/**",history_messages=1000}]"#;
 const CHAT: &str = "chat --clients 4 --messages 60 --warm-up 0s";
 const ROOMS: &str =
     "rooms --clients 6 --rooms 3 --rooms-per-client 2 --batches 20 --batch-size 5 --batch-pause 5ms --warm-up 0s";

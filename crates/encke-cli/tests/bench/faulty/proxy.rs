@@ -1,5 +1,5 @@
-//! A server that does wrong on purpose: a real Encke behind a proxy that drops, doubles, swaps or delays deliveries over
-//! WebSocket, and counts what it did. Replies and heartbeats pass untouched.
+//! A server that does wrong on purpose: a real Encke behind a proxy that drops, doubles, swaps or delays deliveries, over
+//! WebSocket or in responses to requests, and counts what it did. Replies and heartbeats pass untouched.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -85,6 +85,9 @@ impl Tamper {
                 _ => return,
             }
         };
+        if !input.starts_with(b"HTTP/1.1 101") {
+            return self.run_http(input, server, client);
+        }
         if client.write_all(&input[..head]).is_err() {
             return;
         }
@@ -106,14 +109,44 @@ impl Tamper {
         }
     }
 
+    /// Responses to requests, one after the other; `input` is what came of the first.
+    fn run_http(mut self, mut input: Vec<u8>, mut server: TcpStream, mut client: TcpStream) {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            while let Some((head, body)) = response(&input) {
+                let end = head.len() + body.len();
+                let texts = std::str::from_utf8(body).ok();
+                let changed = texts.and_then(|text| self.text(text)).unwrap_or_else(|| b"[]".to_vec());
+                let mut out: String = head
+                    .lines()
+                    .filter(|line| !line.is_empty() && length(line).is_none())
+                    .fold(String::new(), |head, line| head + line + "\r\n");
+                out += &format!("Content-Length: {}\r\n\r\n", changed.len());
+                if client.write_all(&[out.as_bytes(), &changed].concat()).is_err() {
+                    return;
+                }
+                input.drain(..end);
+            }
+            match server.read(&mut buffer) {
+                Ok(read) if read > 0 => input.extend_from_slice(&buffer[..read]),
+                _ => return drop(client.shutdown(std::net::Shutdown::Both)),
+            }
+        }
+    }
+
+    /// Messages as they are passed on; none if nothing is left.
+    fn text(&mut self, text: &str) -> Option<Vec<u8>> {
+        let messages: Vec<Box<RawValue>> = serde_json::from_str(text).expect("Bayeux from the server");
+        let mut kept = Vec::new();
+        messages.into_iter().for_each(|message| self.message(message, &mut kept));
+        (!kept.is_empty()).then(|| serde_json::to_vec(&kept).expect("JSON"))
+    }
+
     fn event(&mut self, event: Event<'_>, out: &mut Vec<u8>) {
         match event {
             Event::Text(text) => {
-                let messages: Vec<Box<RawValue>> = serde_json::from_str(text).expect("Bayeux from the server");
-                let mut kept = Vec::new();
-                messages.into_iter().for_each(|message| self.message(message, &mut kept));
-                if !kept.is_empty() {
-                    frame::message(Opcode::Text, serde_json::to_string(&kept).expect("JSON").as_bytes(), out);
+                if let Some(kept) = self.text(text) {
+                    frame::message(Opcode::Text, &kept, out);
                 }
             }
             Event::Ping(payload) => frame::message(Opcode::Ping, payload, out),
@@ -145,6 +178,20 @@ impl Tamper {
             }
         }
     }
+}
+
+/// The head and the body of the response at the start, if it is whole.
+fn response(input: &[u8]) -> Option<(&str, &[u8])> {
+    let end = input.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&input[..end]).expect("a head");
+    let length: usize = head.lines().find_map(length).expect("a length");
+    Some((head, input.get(end..end + length)?))
+}
+
+/// The length in this line of a head.
+fn length(line: &str) -> Option<usize> {
+    let (name, value) = line.split_once(':')?;
+    if name.eq_ignore_ascii_case("content-length") { value.trim().parse().ok() } else { None }
 }
 
 /// The client's way to the server, untouched.

@@ -23,11 +23,13 @@ fn messages_are_shown_when_their_batch_is_closed_and_a_batch_that_broke_off_is_n
     rig.receive(json!([{"channel": "/a", "data": 2}, {"channel": "/a", "data": 3},
         {"channel": "/meta/connect", "id": connect["id"], "successful": true, "ext": {"ack": 3}}]));
     assert_eq!(rig.heard(), ["2", "3", "open"]);
+    assert_eq!(rig.dialog.repeats(), 0, "nobody had seen what broke off");
     // The same batch once more.
     let id = rig.sent_one("/meta/connect")["id"].clone();
     rig.receive(json!([{"channel": "/a", "data": 3},
         {"channel": "/meta/connect", "id": id, "successful": true, "ext": {"ack": 3}}]));
     assert!(rig.events().is_empty());
+    assert_eq!(rig.dialog.repeats(), 1);
     assert_eq!(rig.sent_one("/meta/connect")["ext"], json!({"ack": 3}));
 }
 
@@ -84,8 +86,10 @@ fn an_old_session_names_its_places_before_anything_else_and_shows_nothing_twice(
         "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 13, "latest": 14, "lost": null}}}},
         {"channel": "/meta/connect", "id": messages[1]["id"], "successful": true}, placed("/a", "e", 13), placed("/a", "e", 14)]));
     assert_eq!(rig.heard(), ["no history", "open", "13", "14"]);
+    assert_eq!(rig.dialog.repeats(), 0, "what was left aside was not seen");
     rig.receive(json!([placed("/a", "e", 14), placed("/a", "e", 15)]));
     assert_eq!(rig.heard(), ["15"]);
+    assert_eq!(rig.dialog.repeats(), 1);
 }
 
 #[test]
