@@ -1,16 +1,24 @@
 //! Ctrl-C: the first ends the measurement and gives the report so far, the second ends at once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 use crate::problem::Problem;
 
 /// Whether the run is to end before its time. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_set: AtomicBool,
+    /// The process that a second signal ends, too; 0 for none.
+    child: AtomicI32,
+}
 
 impl Interrupt {
     /// An interrupt that SIGINT and SIGTERM set; when one comes again, the process ends with code 130.
@@ -22,6 +30,10 @@ impl Interrupt {
         let set = interrupt.clone();
         on_each_signal(move || {
             if set.is_set() {
+                if let Some(child) = Pid::from_raw(set.0.child.load(Ordering::Relaxed)) {
+                    // It may have ended by itself.
+                    let _ = kill_process(child, Signal::KILL);
+                }
                 std::process::exit(ENDED_BY_SIGNAL);
             }
             set.set();
@@ -39,19 +51,24 @@ impl Interrupt {
 
     /// Whether the run is to end.
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_set.load(Ordering::Relaxed)
+    }
+
+    /// A second signal, which leaves nobody time to clean up, ends this process, too.
+    pub fn take_along(&self, process: Option<Pid>) {
+        self.0.child.store(Pid::as_raw(process), Ordering::Relaxed);
     }
 
     /// Ends the run.
     pub fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.is_set.store(true, Ordering::Relaxed);
     }
 }
 
 /// Runs `act` for each SIGINT and SIGTERM, on a thread of its own that ends with the process.
 fn on_each_signal(act: impl Fn() + Send + 'static) -> Result<(), Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let listen = |kind: SignalKind| -> Result<Signal, Problem> {
+    let listen = |kind: SignalKind| -> Result<Signals, Problem> {
         let _inside = runtime.enter();
         Ok(signal(kind)?)
     };

@@ -117,6 +117,25 @@ fn ctrl_c_in_a_terminal_ends_an_avalanche_and_its_server_and_nothing_is_judged()
 }
 
 #[test]
+fn a_second_ctrl_c_leaves_no_server_behind() {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let line = format!("avalanche --clients 10 --around 600s --port {port}");
+    let mut child = start("http://127.0.0.1:9", &line);
+    said_until(&mut child, "sending");
+    while child.try_wait().expect("waits").is_none() {
+        interrupt(&child, Signal::INT);
+        std::thread::sleep(std::time::Duration::from_micros(200));
+    }
+    // Who was sooner: the first, or the second.
+    assert!(matches!(wait(&mut child), Some(1 | 130)));
+    let began = std::time::Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_ok() {
+        assert!(began.elapsed() < PATIENCE, "the server is still there");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn the_load_measures_itself_and_comes_to_an_end() {
     let began = std::time::Instant::now();
     let line = "self-test --clients 50 --wanted 20k --added-p99 10s --duration 500ms --warm-up 0s --json --quiet";

@@ -38,7 +38,7 @@ pub(super) struct Fallen {
 
 /// Starts a server and waits until it listens; none if the run is to end before.
 pub(super) fn started(plan: &Plan, interrupt: &Interrupt) -> Result<Option<Running>, Problem> {
-    let mut server = plan.start()?;
+    let mut server = plan.start(interrupt)?;
     let began = Instant::now();
     while !server.is_up()? {
         if interrupt.is_set() {
@@ -88,7 +88,7 @@ impl<'a> Fall<'a> {
             self.turn("stopping")?;
         }
         self.crowd.forget_breaks();
-        let mut server = plan.start()?;
+        let mut server = plan.start(&self.bench.interrupt)?;
         self.come_back(&mut server, &mut fallen)?;
         if fallen.back[2].is_some() {
             self.go_on_for(self.terms.around)?;

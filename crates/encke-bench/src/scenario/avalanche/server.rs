@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::problem::Problem;
+use crate::run::Interrupt;
 
 /// How a server is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -39,6 +40,7 @@ pub struct Running {
     child: Child,
     address: SocketAddr,
     log: PathBuf,
+    interrupt: Interrupt,
 }
 
 impl Plan {
@@ -59,13 +61,14 @@ impl Plan {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(&self) -> Result<Running, Problem> {
+    pub fn start(&self, interrupt: &Interrupt) -> Result<Running, Problem> {
         let log = std::env::temp_dir().join(format!("encke-avalanche-{}-{}.log", std::process::id(), self.port));
         let mut command = self.command()?;
         // Ctrl-C in a terminal is for the load, which then ends the server.
         command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
-        Ok(Running { child, address: (Ipv4Addr::LOCALHOST, self.port).into(), log })
+        interrupt.take_along(Some(Pid::from_child(&child)));
+        Ok(Running { child, address: (Ipv4Addr::LOCALHOST, self.port).into(), log, interrupt: interrupt.clone() })
     }
 
     fn command(&self) -> Result<Command, Problem> {
@@ -127,7 +130,11 @@ impl Running {
     /// # Errors
     /// The machine's.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, Problem> {
-        Ok(self.child.try_wait()?)
+        let ended = self.child.try_wait()?;
+        if ended.is_some() {
+            self.interrupt.take_along(None);
+        }
+        Ok(ended)
     }
 }
 
@@ -135,6 +142,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        self.interrupt.take_along(None);
         let _ = fs::remove_file(&self.log);
     }
 }
