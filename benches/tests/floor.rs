@@ -34,7 +34,7 @@ fn crowd(floor: &Floor, reconnect: bool) -> Crowd {
         transport: Transport::Raw,
         recovery: Recovery::default(),
         clients: 30,
-        membership: Membership { channel: "/bench/a".into(), rooms: 10, per_client: 2, seed: 3 },
+        membership: Membership { channel: "/bench/a".into(), rooms: 10, per_client: 2, seed: 3, first: 0 },
         publishers: 3,
         opening_at_once: 10,
         opens_per_s: None,
