@@ -1,7 +1,8 @@
 //! From the log back to rings: what stands in it is put together by channel, number by number.
 //!
-//! On the way no more is held than in the end: what is too old is left out, what has no room in its channel's history goes, and when there is
-//! too much in all, the messages go first that would go first from the rings.
+//! On the way little more is held than in the end: what has no room in its channel's history goes, and when there is too much in all, the
+//! messages go first that would go first from the rings. What is too old goes when the rings are made: where the clock was set back,
+//! it may stand behind messages that are not, and those may come later.
 
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry::Vacant;
@@ -126,11 +127,11 @@ impl<'a> Recovery<'a> {
             if is_state {
                 draft.begin_at(part.from);
             }
-            draft.take(part, self.now);
+            draft.take(part);
         } else if part.from >= draft.next {
             // A later life of a channel begins above all numbers of the one before.
             *draft = Draft::new(part, draft.terms);
-            draft.take(part, self.now);
+            draft.take(part);
         }
         self.bytes = self.bytes + draft.bytes - before;
         let bytes_max = self.settings.history_bytes_max;
@@ -170,15 +171,12 @@ impl Draft {
         self.oldest = number.max(self.dropped);
     }
 
-    fn take(&mut self, part: &Part<'_>, now: Now) {
+    fn take(&mut self, part: &Part<'_>) {
         self.next = self.next.max(part.next);
         let Some(HistoryTerms { messages_max, bytes_max, .. }) = self.terms else { return };
         part.messages.iter().for_each(|message| self.insert(message));
         let is_too_much = |draft: &Draft| draft.entries.len() > messages_max || draft.bytes > bytes_max;
         while self.entries.len() > 1 && is_too_much(self) {
-            self.drop_oldest();
-        }
-        while self.due_ms().is_some_and(|due_ms| due_ms <= now.wall_ms) {
             self.drop_oldest();
         }
     }
@@ -286,18 +284,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_is_not_held_on_the_way() {
+    fn what_is_too_old_goes_with_all_before_it() {
         let mut settings = settings(1_000, usize::MAX / 2);
         settings.channels[0].history_ms = 500;
         let mut recovery = Recovery::new(&settings, NOW);
-        for number in 1..=900 {
-            read(&mut recovery, false, "/a", vec![message(number, "text")]);
-            assert!(recovery.rings["/a"].entries.len() <= 400, "{number}");
-        }
-        assert_eq!(recovery.rings["/a"].oldest, 501);
+        read(&mut recovery, false, "/a", (1..=900).map(|number| message(number, "text")).collect());
         // The state that a pass wrote of it when it had all.
         read(&mut recovery, true, "/a", (1..=900).map(|number| message(number, "text")).collect());
         assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), (501..=900).collect())]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_takes_nothing_that_comes_later_with_lower_numbers() {
+        let mut settings = settings(1_000, usize::MAX / 2);
+        settings.channels[0].history_ms = 500;
+        let mut recovery = Recovery::new(&settings, NOW);
+        let set_back = Message { number: 103, wall_ms: NOW.wall_ms - 3_600_000, except: None, text: "set back" };
+        read(&mut recovery, false, "/a", vec![set_back]);
+        let before = [900, 901].map(|age| Message { number: age - 800, ..message(age, "before") });
+        read(&mut recovery, true, "/a", before.into_iter().chain([set_back]).collect());
+        assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), vec![100, 101, 103])]);
     }
 
     #[test]
