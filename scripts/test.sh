@@ -8,7 +8,7 @@ steps=(tidy format lints tests docs simulator fuzz interop browser autobahn inst
 step_tidy() { run_script tidy; }
 step_format() { cargo fmt --all --check; }
 step_lints() { cargo clippy --quiet --workspace --all-targets --locked -- -D warnings; }
-step_tests() { cargo test --quiet --workspace --locked; }
+step_tests() { cargo test --quiet --workspace --locked --no-fail-fast; }
 step_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked; }
 step_simulator() { run_script simulator; }
 step_fuzz() { run_script fuzz; }
