@@ -22,7 +22,7 @@ pub struct Client {
     pub conn: Option<usize>,
     /// WebSockets that it used before and still reads.
     pub old_conns: Vec<usize>,
-    /// The request, other than a connect, that is under way: there is only one, so that its messages stay in order.
+    /// The request that is under way, other than a connect, or the connect it came back with: only one, so that messages stay in order.
     pub busy: Option<usize>,
     /// Replies it waits for, by message id.
     pub awaited: BTreeMap<u64, Awaited>,

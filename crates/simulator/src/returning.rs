@@ -4,7 +4,7 @@
 //! still take messages along, or fail and bring them back.
 
 use crate::checker::Wish;
-use crate::client::{Outgoing, What};
+use crate::client::{Outgoing, Route, What};
 use crate::follower::Footing;
 use crate::network::{State, Up};
 use crate::world::{Letter, World};
@@ -81,8 +81,14 @@ impl World {
         let fields = ",\"connectionType\":\"x\"".to_string();
         messages.push(Outgoing { channel: "/meta/connect".into(), fields, what: What::Connect });
         if self.send(client, messages) {
-            let sent = self.clients[client].awaited.keys().last().copied();
-            self.clients[client].connect = sent.map(|id| (id, self.now.ms));
+            let now_ms = self.now.ms;
+            let state = &mut self.clients[client];
+            let sent = state.awaited.last_key_value().map(|(id, awaited)| (*id, awaited.route));
+            state.connect = sent.map(|(id, _)| (id, now_ms));
+            // Other requests wait: one that overtakes is undone, or has its messages sent over the old connection.
+            if let Some((_, Route::Exchange(number))) = sent {
+                state.busy = Some(number);
+            }
             self.checker.tally.returns += 1;
         }
     }
