@@ -120,6 +120,8 @@ impl World {
         for letters in self.mail.iter_mut().flatten() {
             letters.retain(|letter| matches!(letter, Letter::Mail(_)));
         }
+        // What the last events caused before that is mail, too.
+        (0..self.shards.len()).for_each(|shard| self.carry_out(shard));
         for _ in 0..SETTLE_ROUNDS_MAX {
             let mut moved = false;
             for to in 0..self.shards.len() {
