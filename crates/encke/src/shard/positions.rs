@@ -252,7 +252,7 @@ impl Shard {
     }
 
     /// Whether a session hears a channel by another subscription than this one.
-    fn hears(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
+    pub(super) fn hears(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
         let Ok(channel) = ChannelName::parse(channel, &self.limits) else { return false };
         let mut lists = std::mem::take(&mut self.lists);
         self.hub.route(channel, &mut lists);

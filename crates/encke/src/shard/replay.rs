@@ -209,7 +209,10 @@ impl Shard {
         replay.in_rings = stays;
         let rings = rings.into_iter().filter_map(|(channel, ring)| Some((channel, ring?)));
         let mut spilled = rings.filter(|(_, ring)| ring.first < u64::MAX);
-        spilled.all(|(channel, Spilled { position, first, .. })| self.fall_back(key, &channel, &position, first))
+        spilled.all(|(channel, Spilled { position, first, .. })| {
+            // Of a channel that it has given up nothing comes again: the ring has also what came after.
+            !self.hears(key, &channel, None) || self.fall_back(key, &channel, &position, first)
+        })
     }
 
     /// Puts a session on the list of those who may go on to catch up, if it has to.

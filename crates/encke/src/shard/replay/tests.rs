@@ -306,3 +306,20 @@ fn what_has_no_room_and_is_not_in_its_ring_any_more_is_told_to_be_lost() {
     assert_eq!(places(&heard), (first + 25..first + 30).collect::<Vec<_>>());
     assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)));
 }
+
+#[test]
+fn a_full_outbox_brings_nothing_more_of_a_channel_that_was_given_up() {
+    for ext in [r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#] {
+        let settings = Settings { outbox_messages_max: 4, ..Settings::default() };
+        let mut client = Client::new(By::Requests, ext, settings);
+        client.subscribe("/a", "-1");
+        client.subscribe("/b", "-1");
+        client.publish("/a", 2);
+        client.say("/meta/unsubscribe", r#","subscription":"/a""#);
+        client.publish("/a", 3);
+        client.publish("/b", 4);
+        let heard: String = (0..6).map(|_| client.connect()).collect();
+        assert_eq!(heard.matches("\"/b\"").count(), 4, "{heard}");
+        assert!(places(&heard).is_empty(), "{heard}");
+    }
+}
