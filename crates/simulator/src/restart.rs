@@ -214,9 +214,14 @@ impl World {
         self.read_along();
         // With little room, older messages that the log still had may have come back in the place of newer ones.
         let sure = self.outlives(stop == Stop::PowerLoss) && !self.scenario.history_is_tight();
-        for Kept { channel, id, number, until_ms } in kept {
-            let is_there = there.get(channel).is_some_and(|(_, ids)| ids.contains(id));
-            if sure && !is_there && *until_ms > self.now.wall_ms {
+        let wall_ms = self.now.wall_ms;
+        let is_fine = |kept: &Kept| {
+            let is_there = there.get(kept.channel).is_some_and(|(_, ids)| ids.contains(&kept.id));
+            is_there || kept.until_ms <= wall_ms
+        };
+        for Kept { channel, id, number, .. } in kept {
+            // Of what was sent twice, and stood there twice, one may have been confirmed and the other not.
+            if sure && !kept.iter().any(|other| other.number == *number && is_fine(other)) {
                 let detail = format!("message {number} at {id} of {channel} was confirmed and is gone after {stop:?}");
                 return self.checker.fail(Invariant::ConfirmedKept, detail);
             }
