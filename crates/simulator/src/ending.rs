@@ -54,7 +54,7 @@ impl World {
         let shards = self.shards.len();
         for (to, from) in (0..=shards).rev().flat_map(|from| (0..shards).map(move |to| (to, from))) {
             while self.deliver_mail(to, from) {}
-            self.carry_out(to);
+            self.settle(to);
         }
     }
 

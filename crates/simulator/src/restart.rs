@@ -121,7 +121,7 @@ impl World {
             letters.retain(|letter| matches!(letter, Letter::Mail(_)));
         }
         // What the last events caused before that is mail, too.
-        (0..self.shards.len()).for_each(|shard| self.carry_out(shard));
+        (0..self.shards.len()).for_each(|shard| self.settle(shard));
         for _ in 0..SETTLE_ROUNDS_MAX {
             let mut moved = false;
             for to in 0..self.shards.len() {
@@ -130,7 +130,7 @@ impl World {
                         moved = true;
                     }
                 }
-                self.carry_out(to);
+                self.settle(to);
             }
             moved |= self.keep(usize::MAX);
             if !moved {

@@ -206,6 +206,13 @@ impl World {
         true
     }
 
+    /// What a shard has caused without writing is carried out; nothing else happens to it.
+    pub(crate) fn settle(&mut self, shard: usize) {
+        let before = self.ends(shard);
+        self.carry_out(shard);
+        self.after(shard, before, false);
+    }
+
     /// Time passes, for all shards.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now.ms += ms;
@@ -223,7 +230,7 @@ impl World {
         }
     }
 
-    pub(crate) fn carry_out(&mut self, shard: usize) {
+    fn carry_out(&mut self, shard: usize) {
         for effect in self.shards[shard].take_effects() {
             self.note(|_| format!("shard {shard} wants {effect:?}"));
             match effect {
