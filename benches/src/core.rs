@@ -9,22 +9,7 @@ use encke_bench::report::chart::{Axis, Bar, Bars, Chart, Group, Scale, Unit};
 use encke_bench::report::units::number;
 
 use crate::compare::runs::{Run, Runs, median};
-use crate::measured::Measured;
-
-/// What is asked of a figure.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wanted {
-    /// At least this multiple of the floor's figure.
-    TimesFloorAtLeast(f64),
-    /// At most this multiple of the floor's figure.
-    TimesFloorAtMost(f64),
-    /// At least this.
-    AtLeast(f64),
-    /// At most this.
-    AtMost(f64),
-    /// Only shown.
-    Nothing,
-}
+use crate::measured::{Measured, Wanted};
 
 /// One row of the table.
 #[derive(Debug)]
@@ -45,13 +30,13 @@ pub const ROWS: &[Row] = &[
         what: "Broadcast to 1,000 WebSockets, highest deliveries/s",
         case: "broadcast-max",
         figure: |run| Some(run.trial()?.incoming.messages_per_s()),
-        wanted: Wanted::TimesFloorAtLeast(0.4),
+        wanted: Wanted::TimesAtLeast(0.4),
     },
     Row {
         what: "CPU per delivery at 100,000 deliveries/s, ns",
         case: "broadcast",
         figure: |run| Some(run.trial()?.server?.ns_per_delivery),
-        wanted: Wanted::TimesFloorAtMost(1.3),
+        wanted: Wanted::TimesAtMost(1.3),
     },
     Row {
         what: "p99 at 100,000 deliveries/s, µs",
@@ -88,29 +73,6 @@ pub const ROWS: &[Row] = &[
 /// The servers, in the order of the columns, by the label of their reports.
 pub const SERVERS: &[(&str, &str)] = &[("encke", "Encke"), ("floor", "Floor"), ("bun", "Bun")];
 
-impl Wanted {
-    /// Whether a figure is what was wanted; none if nothing was, or if there is no floor to compare with.
-    pub fn holds(self, figure: f64, floor: Option<f64>) -> Option<bool> {
-        match self {
-            Wanted::TimesFloorAtLeast(factor) => floor.map(|floor| figure >= factor * floor),
-            Wanted::TimesFloorAtMost(factor) => floor.map(|floor| figure <= factor * floor),
-            Wanted::AtLeast(least) => Some(figure >= least),
-            Wanted::AtMost(most) => Some(figure <= most),
-            Wanted::Nothing => None,
-        }
-    }
-
-    fn words(self) -> String {
-        match self {
-            Wanted::TimesFloorAtLeast(factor) => format!("≥ {factor} × floor"),
-            Wanted::TimesFloorAtMost(factor) => format!("≤ {factor} × floor"),
-            Wanted::AtLeast(least) => format!("≥ {}", number(least)),
-            Wanted::AtMost(most) => format!("≤ {}", number(most)),
-            Wanted::Nothing => String::new(),
-        }
-    }
-}
-
 /// The page of `make bench-core`.
 pub fn measured(runs: &Runs) -> Measured {
     let (table, all_hold) = table(runs);
@@ -135,20 +97,14 @@ fn table(runs: &Runs) -> (String, bool) {
         let figures: Vec<Option<f64>> =
             SERVERS.iter().map(|(label, _)| runs.median(row.case, label, row.figure)).collect();
         let (reached, floor) = (figures[0], figures[1]);
-        let holds = reached.and_then(|reached| row.wanted.holds(reached, floor));
+        let (verdict, holds) = row.wanted.verdict(reached, floor);
         let shown = |(label, _): &(&str, &str)| runs.shown(row.case, label, row.figure, number).unwrap_or_default();
         let cells: Vec<String> = SERVERS.iter().map(shown).collect();
         // A memory ratio to a server without sessions says nothing.
-        let compared = matches!(row.wanted, Wanted::TimesFloorAtLeast(_) | Wanted::TimesFloorAtMost(_));
+        let compared = matches!(row.wanted, Wanted::TimesAtLeast(_) | Wanted::TimesAtMost(_));
         let ratio = reached.zip(floor).filter(|_| compared).map(|(reached, floor)| format!("{:.2}", reached / floor));
-        let verdict = match (holds, row.wanted) {
-            (Some(true), _) => "yes",
-            (Some(false), _) => "**no**",
-            (None, Wanted::Nothing) => "",
-            (None, _) => "not measured",
-        };
-        all_hold &= matches!(verdict, "yes" | "");
-        let (wanted, ratio) = (row.wanted.words(), ratio.unwrap_or_default());
+        all_hold &= holds;
+        let (wanted, ratio) = (row.wanted.words("floor"), ratio.unwrap_or_default());
         let _ = writeln!(text, "| {} | {wanted} | {} | {ratio} | {verdict} |", row.what, cells.join(" | "));
     }
     (text, all_hold)

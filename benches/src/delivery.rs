@@ -9,22 +9,7 @@ use encke_bench::report::chart::{Axis, Bar, Bars, Chart, Group, Scale, Unit};
 use encke_bench::report::units::number;
 
 use crate::compare::runs::{Run, Runs, median};
-use crate::measured::Measured;
-
-/// What is asked of a figure.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wanted {
-    /// At least this multiple of the figure beside it.
-    TimesAtLeast(f64),
-    /// At most this multiple of the figure beside it.
-    TimesAtMost(f64),
-    /// At least this.
-    AtLeast(f64),
-    /// At most this.
-    AtMost(f64),
-    /// Only shown.
-    Nothing,
-}
+use crate::measured::{Measured, Wanted};
 
 /// One row of the table.
 #[derive(Debug)]
@@ -103,29 +88,6 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
-impl Wanted {
-    /// Whether a figure is what was wanted; none if nothing was, or if there is nothing to compare with.
-    pub fn holds(self, figure: f64, beside: Option<f64>) -> Option<bool> {
-        match self {
-            Wanted::TimesAtLeast(factor) => beside.map(|beside| figure >= factor * beside),
-            Wanted::TimesAtMost(factor) => beside.map(|beside| figure <= factor * beside),
-            Wanted::AtLeast(least) => Some(figure >= least),
-            Wanted::AtMost(most) => Some(figure <= most),
-            Wanted::Nothing => None,
-        }
-    }
-
-    fn words(self) -> String {
-        match self {
-            Wanted::TimesAtLeast(factor) => format!("≥ {factor} ×"),
-            Wanted::TimesAtMost(factor) => format!("≤ {factor} ×"),
-            Wanted::AtLeast(least) => format!("≥ {}", number(least)),
-            Wanted::AtMost(most) => format!("≤ {}", number(most)),
-            Wanted::Nothing => String::new(),
-        }
-    }
-}
-
 /// The page of `make bench-delivery`.
 pub fn measured(runs: &Runs) -> Measured {
     let (table, all_hold) = table(runs);
@@ -148,18 +110,12 @@ fn table(runs: &Runs) -> (String, bool) {
     for row in ROWS {
         let figure = runs.median(row.case, row.of, row.figure);
         let beside = row.beside.and_then(|(label, _)| runs.median(row.case, label, row.figure));
-        let holds = figure.and_then(|figure| row.wanted.holds(figure, beside));
-        let verdict = match (holds, row.wanted) {
-            (Some(true), _) => "yes",
-            (Some(false), _) => "**no**",
-            (None, Wanted::Nothing) => "",
-            (None, _) => "not measured",
-        };
-        all_hold &= matches!(verdict, "yes" | "");
+        let (verdict, holds) = row.wanted.verdict(figure, beside);
+        all_hold &= holds;
         let cell = |label| runs.shown(row.case, label, row.figure, number);
         let words = row.beside.and_then(|(label, name)| Some(format!("{} {name}", cell(label)?)));
         let ratio = figure.zip(beside).map(|(figure, beside)| format!("{:.2}", figure / beside));
-        let (wanted, words, ratio) = (row.wanted.words(), words.unwrap_or_default(), ratio.unwrap_or_default());
+        let (wanted, words, ratio) = (row.wanted.words(""), words.unwrap_or_default(), ratio.unwrap_or_default());
         let cell = cell(row.of).unwrap_or_default();
         let _ = writeln!(text, "| {} | {wanted} | {} | {words} | {ratio} | {verdict} |", row.what, cell);
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use encke_bench::machine;
 use encke_bench::problem::Problem;
 use encke_bench::report::chart::Chart;
+use encke_bench::report::units::number;
 
 /// What was measured, ready to be written.
 pub struct Measured {
@@ -23,6 +24,55 @@ pub struct Measured {
     pub explanation: &'static str,
     /// How many cores other processes used meanwhile (median).
     pub others_cores: Option<f64>,
+}
+
+/// What is asked of a figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wanted {
+    /// At least this multiple of the figure beside it.
+    TimesAtLeast(f64),
+    /// At most this multiple of the figure beside it.
+    TimesAtMost(f64),
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+    /// Only shown.
+    Nothing,
+}
+
+impl Wanted {
+    /// The words of a table about a figure, and whether it is what was wanted: it is not if something was, and the figure, or the one
+    /// to compare it with, was not measured.
+    pub fn verdict(self, figure: Option<f64>, beside: Option<f64>) -> (&'static str, bool) {
+        match (figure.and_then(|figure| self.holds(figure, beside)), self) {
+            (Some(true), _) => ("yes", true),
+            (Some(false), _) => ("**no**", false),
+            (None, Wanted::Nothing) => ("", true),
+            (None, _) => ("not measured", false),
+        }
+    }
+
+    /// What is wanted, in words; `beside` names what a multiple is of.
+    pub fn words(self, beside: &str) -> String {
+        match self {
+            Wanted::TimesAtLeast(factor) => format!("≥ {factor} × {beside}").trim_end().into(),
+            Wanted::TimesAtMost(factor) => format!("≤ {factor} × {beside}").trim_end().into(),
+            Wanted::AtLeast(least) => format!("≥ {}", number(least)),
+            Wanted::AtMost(most) => format!("≤ {}", number(most)),
+            Wanted::Nothing => String::new(),
+        }
+    }
+
+    fn holds(self, figure: f64, beside: Option<f64>) -> Option<bool> {
+        match self {
+            Wanted::TimesAtLeast(factor) => beside.map(|beside| figure >= factor * beside),
+            Wanted::TimesAtMost(factor) => beside.map(|beside| figure <= factor * beside),
+            Wanted::AtLeast(least) => Some(figure >= least),
+            Wanted::AtMost(most) => Some(figure <= most),
+            Wanted::Nothing => None,
+        }
+    }
 }
 
 impl Measured {
