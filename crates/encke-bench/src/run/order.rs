@@ -226,3 +226,12 @@ pub struct Usage {
     /// Processor time used in it, in seconds.
     pub cpu_s: f64,
 }
+
+#[cfg(test)]
+impl Order {
+    /// Single messages to any room, as unit tests need them.
+    pub(super) fn sample(from: From, batches_per_s: Option<f64>, size: Size) -> Order {
+        let traffic = Traffic { batches_per_s, batch_size: 1, from, to: To::AnyRoom, data_bytes: 50, seed: 1 };
+        Order { traffic, warm_up_ms: 0, size, patience_ms: 1, late_after_us: 1000, give_up_us: None, cuts: None }
+    }
+}

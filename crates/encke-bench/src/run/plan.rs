@@ -157,7 +157,7 @@ fn each(clients: u64, pause_us: [u64; 2], begin_us: u64, mut chance: Chance) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Membership, Recovery, To, Transport};
+    use crate::run::{Membership, Recovery, Transport};
 
     fn spec(clients: u32, publishers: u32) -> CrowdSpec {
         let membership = Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 };
@@ -174,11 +174,6 @@ mod tests {
         }
     }
 
-    fn order(from: From, batches_per_s: Option<f64>, size: Size) -> Order {
-        let traffic = Traffic { batches_per_s, batch_size: 1, from, to: To::AnyRoom, data_bytes: 50, seed: 1 };
-        Order { traffic, warm_up_ms: 0, size, patience_ms: 1, late_after_us: 1, give_up_us: None, cuts: None }
-    }
-
     /// Everything that is due until `until_us`, looked at in steps of a millisecond.
     fn all(plan: &mut Plan, until_us: u64) -> Vec<Due> {
         let looks = (0..=until_us).step_by(1000);
@@ -189,7 +184,7 @@ mod tests {
 
     #[test]
     fn times_are_even_and_do_not_depend_on_when_they_are_taken() {
-        let order = order(From::Publishers, Some(1000.0), Size::Ms(10));
+        let order = Order::sample(From::Publishers, Some(1000.0), Size::Ms(10));
         let (mut late, mut soon) = (Plan::new(&spec(5, 1), &order, ONE, 500), Plan::new(&spec(5, 1), &order, ONE, 500));
         let expected: Vec<u64> = (0..10).map(|index| 500 + index * 1000).collect();
         let taken_late: Vec<u64> = std::iter::from_fn(|| late.take(1_000_000)).map(|due| due.planned_us).collect();
@@ -199,7 +194,7 @@ mod tests {
 
     #[test]
     fn nothing_is_sent_before_its_time_and_nothing_after_the_end() {
-        let order = order(From::AnyClient, Some(333.3), Size::Ms(1000));
+        let order = Order::sample(From::AnyClient, Some(333.3), Size::Ms(1000));
         let mut plan = Plan::new(&spec(10, 0), &order, ONE, 100);
         assert_eq!(plan.take(99), None);
         let dues = all(&mut plan, 2_000_000);
@@ -210,7 +205,7 @@ mod tests {
 
     #[test]
     fn workers_share_the_batches_without_gap_or_overlap() {
-        let order = order(From::AnyClient, Some(500.0), Size::Batches(101));
+        let order = Order::sample(From::AnyClient, Some(500.0), Size::Batches(101));
         let mut times: Vec<u64> = (0..3)
             .flat_map(|worker| all(&mut Plan::new(&spec(7, 0), &order, Share { worker, workers: 3 }, 0), 1_000_000))
             .map(|due| due.planned_us)
@@ -221,14 +216,14 @@ mod tests {
 
     #[test]
     fn a_worker_without_a_publisher_sends_nothing_and_the_others_send_all() {
-        let order = order(From::Publishers, Some(100.0), Size::Batches(50));
+        let order = Order::sample(From::Publishers, Some(100.0), Size::Batches(50));
         let count = |worker| all(&mut Plan::new(&spec(9, 1), &order, Share { worker, workers: 2 }, 0), 1_000_000).len();
         assert_eq!([count(0), count(1)], [50, 0]);
     }
 
     #[test]
     fn without_a_rate_all_is_due_now() {
-        let order = order(From::AnyClient, None, Size::Batches(3));
+        let order = Order::sample(From::AnyClient, None, Size::Batches(3));
         let mut plan = Plan::new(&spec(4, 0), &order, ONE, 100);
         assert!(plan.take(50).is_none() && !plan.is_timed());
         let planned: Vec<u64> = std::iter::from_fn(|| plan.take(777)).map(|due| due.planned_us).collect();
@@ -237,7 +232,7 @@ mod tests {
 
     #[test]
     fn each_client_sends_at_random_intervals_within_the_bounds() {
-        let order = order(From::EachClient([50_000, 300_000]), None, Size::Ms(10_000));
+        let order = Order::sample(From::EachClient([50_000, 300_000]), None, Size::Ms(10_000));
         let mut plan = Plan::new(&spec(20, 0), &order, ONE, 0);
         let dues = all(&mut plan, 11_000_000);
         for client in 0..20 {

@@ -180,26 +180,10 @@ const GIVE_UP_LEAST: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{From, To, Traffic};
+    use crate::run::From;
 
     fn order(rate: f64) -> Order {
-        let traffic = Traffic {
-            batches_per_s: Some(rate),
-            batch_size: 1,
-            from: From::Publishers,
-            to: To::AnyRoom,
-            data_bytes: 50,
-            seed: 1,
-        };
-        Order {
-            traffic,
-            warm_up_ms: 0,
-            size: Size::Ms(0),
-            patience_ms: 0,
-            late_after_us: 0,
-            give_up_us: None,
-            cuts: None,
-        }
+        Order::sample(From::Publishers, Some(rate), Size::Ms(0))
     }
 
     fn trial(rate: f64, holds: bool, load_is_limit: bool) -> Trial {

@@ -171,23 +171,7 @@ mod tests {
     }
 
     fn order() -> Order {
-        let traffic = Traffic {
-            batches_per_s: Some(1000.0),
-            batch_size: 1,
-            from: From::Publishers,
-            to: To::AnyRoom,
-            data_bytes: 50,
-            seed: 1,
-        };
-        Order {
-            traffic,
-            warm_up_ms: 0,
-            size: Size::Ms(1000),
-            patience_ms: 1,
-            late_after_us: 1000,
-            give_up_us: None,
-            cuts: None,
-        }
+        Order::sample(From::Publishers, Some(1000.0), Size::Ms(1000))
     }
 
     fn outcome(sent: u64, received: u64) -> Outcome {
