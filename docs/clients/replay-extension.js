@@ -12,6 +12,8 @@ export class ReplayExtension {
      * things, and given to the next extension.
      */
     places;
+    /** What the last subscribe has said of them. */
+    #asked = {};
     #lost;
 
     /**
@@ -28,7 +30,8 @@ export class ReplayExtension {
         if (message.channel === "/meta/handshake") {
             message.ext = {...message.ext, replay: true};
         } else if (message.channel === "/meta/subscribe") {
-            message.ext = {...message.ext, replay: this.places};
+            this.#asked = {...this.places};
+            message.ext = {...message.ext, replay: this.#asked};
         }
         return message;
     }
@@ -51,12 +54,19 @@ export class ReplayExtension {
         if (epoch === null) {
             // It has no history any more. Should it have one again, all of it is new.
             this.places[channel] = -2;
-        } else if (typeof this.places[channel] !== "object" || !recovered) {
+        } else if (!this.#isAhead(channel, from, epoch, recovered)) {
             this.places[channel] = {id: from - 1, epoch};
         }
         if (!recovered) {
             this.#lost(channel, lost);
         }
+    }
+
+    /** Over long-polling messages may come before the answer. The place stays as it was asked for only if it is still there. */
+    #isAhead(channel, from, epoch, recovered) {
+        const known = this.places[channel];
+        const isHeard = known !== this.#asked[channel];
+        return known?.epoch === epoch && known.id >= from - 1 && (isHeard || recovered);
     }
 
     #heard(channel, {id, epoch, lost}) {

@@ -11,7 +11,7 @@ import {LongPollingTransport, WebSocketTransport} from "cometd";
 import {adapt} from "cometd-nodejs-client";
 
 import {ReplayExtension} from "../../../docs/clients/replay-extension.js";
-import {Inbox, connect, disconnect, newClient} from "../src/client.js";
+import {Inbox, connect, disconnect, eventually, newClient} from "../src/client.js";
 import {IS_COMETD, Server} from "../src/server.js";
 
 adapt();
@@ -55,10 +55,36 @@ for (const transport of Object.keys(TRANSPORTS)) {
         await server.start();
         await publish(server, 7);
         assert.deepEqual(await next.numbers(1), [7]);
+        // Over long-polling the message may overtake the answer that tells of it.
+        await eventually("told what is gone", () => next.lost.length > 1);
         assert.deepEqual(next.lost.slice(1), [["/kept/news", null]]);
         await disconnect(next.client);
     });
 }
+
+for (const [what, asked, answer] of [
+    ["what is kept", -2, {recovered: true, epoch: "e", from: 5, latest: 6, lost: null}],
+    ["a place behind which some are gone", {id: 1, epoch: "e"}, {recovered: false, epoch: "e", from: 5, latest: 6, lost: {from: 2, to: 4}}],
+    ["a place in a history that is gone", {id: 9, epoch: "d"}, {recovered: false, epoch: "e", from: 5, latest: 6, lost: null}],
+]) {
+    test(`an answer to ${what} does not set the place back behind messages that came before it`, () => {
+        const extension = new ReplayExtension({"/kept/news": asked});
+        extension.outgoing({channel: "/meta/subscribe", subscription: "/kept/news"});
+        for (const id of [5, 6, 7]) {
+            extension.incoming({channel: "/kept/news", ext: {replay: {id, epoch: "e"}}});
+        }
+        extension.incoming({channel: "/meta/subscribe", ext: {replay: {"/kept/news": answer}}});
+        assert.deepEqual(extension.places, {"/kept/news": {id: 7, epoch: "e"}});
+    });
+}
+
+test("an answer sets the place back where the server has less than the page", () => {
+    const extension = new ReplayExtension({"/kept/news": {id: 9, epoch: "e"}});
+    extension.outgoing({channel: "/meta/subscribe", subscription: "/kept/news"});
+    const answer = {recovered: false, epoch: "e", from: 5, latest: 4, lost: null};
+    extension.incoming({channel: "/meta/subscribe", ext: {replay: {"/kept/news": answer}}});
+    assert.deepEqual(extension.places, {"/kept/news": {id: 4, epoch: "e"}});
+});
 
 function testWith(name, rule, isDurable, run) {
     test(name, {skip: IS_COMETD}, async context => {

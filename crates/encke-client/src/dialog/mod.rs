@@ -390,7 +390,7 @@ impl Dialog {
     fn send_all(&mut self, lane: Lane, id: u64, envelope: Envelope<'_>, again: bool) {
         let mut envelope = Envelope { id: id.to_string(), client_id: self.client_id.as_deref(), ..envelope };
         self.extensions.outgoing(&mut envelope);
-        if let Some(recovery) = &self.recovery {
+        if let Some(recovery) = &mut self.recovery {
             recovery.outgoing(&mut envelope, again);
         }
         // Texts and raw JSON: there is nothing in it that cannot be written.

@@ -51,14 +51,14 @@ impl Recovery {
     }
 
     /// Writes into the `ext` of what goes out; `again` says that it subscribes to what the session has already.
-    pub(super) fn outgoing(&self, envelope: &mut Envelope<'_>, again: bool) {
+    pub(super) fn outgoing(&mut self, envelope: &mut Envelope<'_>, again: bool) {
         let (ack, replay) = match envelope.channel {
             HANDSHAKE => {
                 (self.ack.as_ref().map(|_| Value::from(true)), self.replay.as_ref().map(|_| Value::from(true)))
             }
             CONNECT => (self.spoken_ack().map(|ack| Value::from(ack.batch)), None),
             SUBSCRIBE => {
-                let replay = self.replay.as_ref().filter(|replay| replay.is_spoken);
+                let replay = self.replay.as_mut().filter(|replay| replay.is_spoken);
                 (None, replay.map(|replay| replay.positions(envelope.subscription.unwrap_or_default(), again)))
             }
             _ => (None, None),

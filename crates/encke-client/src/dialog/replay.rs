@@ -73,6 +73,8 @@ struct Known {
     /// The first and the last number of those below that did not come, the last time that some were left out: over long-polling a
     /// message may overtake those that were sent before it on the other connection.
     late: Option<(u64, u64)>,
+    /// Whether a subscribe has named the place, and no message came since.
+    is_named: bool,
 }
 
 /// What the server says of a message's place.
@@ -137,16 +139,17 @@ impl Replay {
     }
 
     /// The member `replay` of the `ext` of a subscribe, to names that the session has `again` or for the first time.
-    pub(super) fn positions(&self, names: &[String], again: bool) -> Value {
+    pub(super) fn positions(&mut self, names: &[String], again: bool) -> Value {
         let mut positions = Map::new();
         for name in names {
             let start = if again { self.start_again(name) } else { self.start_of(name) };
             positions.insert(name.clone(), start.to_value());
         }
-        for (channel, Known { place, .. }) in &self.places {
+        for (channel, Known { place, is_named, .. }) in &mut self.places {
             let is_wanted = names.iter().any(|name| covers(name, channel)) && !self.begun.contains(channel);
             if is_wanted && (positions.len() < POSITIONS_MAX || positions.contains_key(&**channel)) {
                 positions.insert(channel.to_string(), json!({"id": place.id, "epoch": place.epoch}));
+                *is_named = true;
             }
         }
         positions.into()
@@ -160,7 +163,7 @@ impl Replay {
 
     /// Where the session stands in a channel's history.
     pub(super) fn place(&self, channel: &str) -> Option<&Place> {
-        self.find(channel).ok().map(|at| &self.places[at].1.place)
+        self.known(channel).map(|known| &known.place)
     }
 
     /// Whether messages came by this subscription whose places are known.
@@ -229,7 +232,7 @@ impl Replay {
             self.begun.remove(begun);
         }
         let gap = lost.and_then(|lost| self.gap(channel, &place.epoch, lost));
-        self.set(channel, Some(Known { place: place.clone(), late }));
+        self.set(channel, Some(Known { late, ..Known::from(place.clone()) }));
         Some((place, gap))
     }
 
@@ -239,13 +242,14 @@ impl Replay {
         let mut gaps = Vec::new();
         for (channel, Answer { recovered, epoch, from, lost }) in answers {
             let place = epoch.zip(from).map(|(epoch, from)| Place { epoch, id: from.saturating_sub(1) });
-            let known = self.place(&channel);
+            let known = self.known(&channel);
             // A history that is no more has no place, and all subscriptions without one are told of together.
             let is_told = place.is_none() && known.is_some();
-            // Messages may have come before the answer. Only where the server has less than the session it begins before them.
+            // Messages may have come before the answer. Only where the server has less than the session named it begins before them.
             let begun = self.begun.iter().position(|begun| **begun == *channel);
             let is_ahead = known.zip(place.as_ref()).is_some_and(|(known, place)| {
-                known.epoch == place.epoch && known.id >= place.id && (recovered || lost.is_some())
+                let Known { place: Place { epoch, id }, is_named, .. } = known;
+                *epoch == place.epoch && *id >= place.id && (recovered || lost.is_some() || !is_named)
             });
             if begun.is_some() || !is_ahead {
                 self.set(&channel, place.map(Known::from));
@@ -307,6 +311,10 @@ impl Replay {
         if self.is_partial { &Start::Now } else { self.start_of(name) }
     }
 
+    fn known(&self, channel: &str) -> Option<&Known> {
+        self.find(channel).ok().map(|at| &self.places[at].1)
+    }
+
     fn find(&self, channel: &str) -> Result<usize, usize> {
         self.places.binary_search_by(|(other, _)| (**other).cmp(channel))
     }
@@ -325,7 +333,7 @@ impl Start {
 
 impl From<Place> for Known {
     fn from(place: Place) -> Known {
-        Known { place, late: None }
+        Known { place, late: None, is_named: false }
     }
 }
 

@@ -18,6 +18,19 @@ fn an_answer_that_comes_after_the_messages_does_not_set_the_place_back() {
 }
 
 #[test]
+fn an_answer_that_comes_after_the_messages_of_another_history_does_not_set_the_place_back() {
+    let mut rig = Rig::recovering(replaying(Start::Now));
+    rig.sent();
+    rig.dialog.subscribe_from("/a", Start::After { id: 10, epoch: Some("e".into()) });
+    let subscribe = rig.sent_one("/meta/subscribe");
+    rig.receive(json!([placed("/a", "f", 3), placed("/a", "f", 4)]));
+    let answer = json!({"recovered": false, "epoch": "f", "from": 3, "latest": 3, "lost": null});
+    rig.receive(granted(&subscribe, json!({"/a": answer})));
+    assert_eq!(rig.heard(), ["3", "4", "gap in /a: None"]);
+    assert_eq!(rig.renamed(), json!({"/a": {"id": 4, "epoch": "f"}}));
+}
+
+#[test]
 fn an_answer_sets_the_place_back_where_the_server_has_another_history_or_less_of_it() {
     for (answer, next) in [
         (json!({"recovered": false, "epoch": "f", "from": 3, "latest": 4, "lost": null}), placed("/a", "f", 3)),
