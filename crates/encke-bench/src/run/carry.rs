@@ -76,6 +76,10 @@ pub fn carry_out(
     }
     let mut carrying = Carrying::new(crowd, spec, share, order, begin_us);
     carrying.base.received -= early;
+    if order.warm_up_ms == 0 {
+        // The window is the trial's: a worker that is late to begin counts what others sent it before.
+        carrying.mark(Mark { at_us: begin_us, counts: carrying.base, cpu: own_cpu() }, link);
+    }
     carrying.send(link)?;
     // Who is away comes back, and gets what it missed.
     carrying.crowd.end_cuts();
@@ -298,10 +302,13 @@ impl<'a> Carrying<'a> {
 
     fn mark_up_to(&mut self, count: usize, link: &mut dyn Link) {
         while self.marks.len() < count {
-            let mark = Mark { at_us: Crowd::clock_us(), counts: self.crowd.counts(), cpu: own_cpu() };
-            link.event(if self.marks.is_empty() { Event::WindowBegins } else { Event::WindowEnds });
-            self.marks.push(mark);
+            self.mark(Mark { at_us: Crowd::clock_us(), counts: self.crowd.counts(), cpu: own_cpu() }, link);
         }
+    }
+
+    fn mark(&mut self, mark: Mark, link: &mut dyn Link) {
+        link.event(if self.marks.is_empty() { Event::WindowBegins } else { Event::WindowEnds });
+        self.marks.push(mark);
     }
 
     fn conclude(self, all: &[Published]) -> Outcome {
