@@ -29,7 +29,7 @@ pub mod stamp;
 mod talk;
 mod tally;
 mod target;
-mod timing;
+pub(crate) mod timing;
 mod trouble;
 mod wakes;
 mod websocket_link;

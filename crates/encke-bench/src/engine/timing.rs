@@ -4,17 +4,17 @@ use hdrhistogram::Histogram;
 
 /// Latencies from some time on.
 #[derive(Debug)]
-pub(super) struct Timing {
-    pub(super) from_us: u64,
+pub(crate) struct Timing {
+    pub(crate) from_us: u64,
     sample_mask: u32,
     late_after_us: u64,
-    pub(super) late: u64,
-    pub(super) max_us: u64,
+    pub(crate) late: u64,
+    pub(crate) max_us: u64,
     histogram: Histogram<u64>,
 }
 
 impl Timing {
-    pub(super) fn new(from_us: u64, sample: u32, late_after_us: u64) -> Timing {
+    pub(crate) fn new(from_us: u64, sample: u32, late_after_us: u64) -> Timing {
         // Microseconds up to two minutes, three digits.
         let histogram = Histogram::new_with_bounds(1, 120_000_000, 3);
         Timing {
@@ -28,7 +28,7 @@ impl Timing {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, latency_us: u64, turn: u32) {
+    pub(crate) fn take(&mut self, latency_us: u64, turn: u32) {
         self.max_us = self.max_us.max(latency_us);
         self.late += u64::from(latency_us > self.late_after_us);
         if turn & self.sample_mask == 0 {
@@ -37,7 +37,7 @@ impl Timing {
     }
 
     /// See [`Crowd::latencies_us`](crate::engine::Crowd::latencies_us).
-    pub(super) fn counted(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn counted(&self) -> Vec<(u64, u64)> {
         let recorded = self.histogram.iter_recorded();
         // A value is told as the highest that falls together with it, which may be above the highest seen.
         let max_us = self.max_us;

@@ -1,21 +1,25 @@
 //! `self-test`: how much the load itself can take, and how much latency it adds.
 //!
 //! A thread of this process is the server: it sends ready-made frames and does nothing else ([`sender`]). A figure that comes near
-//! these ones says something about the load, not about the server that was measured.
+//! these ones says something about the load, not about the server that was measured. What latency it adds is told beside a bare reader
+//! ([`bare`]): what the machine is late with is nobody's.
 
+mod bare;
 mod sender;
 
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use self::bare::Bare;
 use self::sender::{Mode, Sender, Sent};
 use super::Scenario;
 use crate::engine::{Crowd, Published};
 use crate::machine::{self, own_cpu};
 use crate::problem::Problem;
 use crate::report::{Faults, Figure, Flow, Report, Trial};
-use crate::run::{Bench, CrowdSpec, Membership, Recovery, Transport, latency, parse};
+use crate::run::latency::{self, Counted};
+use crate::run::{Bench, CrowdSpec, Membership, Recovery, Transport, parse};
 
 /// Options of `self-test`.
 #[derive(Clone, Debug, Args)]
@@ -29,7 +33,7 @@ pub struct SelfTest {
     /// Messages per second that the load has to be able to receive
     #[arg(long, value_name = "N", default_value = "3000000", value_parser = parse::rate)]
     pub wanted: f64,
-    /// The p99 that the load may add at a tenth of that
+    /// The p99 that the load may add to a bare reader's at a tenth of that
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse::some_duration)]
     pub added_p99: Duration,
 }
@@ -39,7 +43,8 @@ impl Scenario for SelfTest {
     const TITLE: &'static str = "How much the load itself can receive on one core, and how much latency it adds";
     const STANDS_FOR: &'static str = "No post's benchmark: it shows that the load is not the limit of the others. It needs \
         no server: a thread sends ready-made frames to all sockets, first as fast as it can, then a tenth of --wanted, each \
-        stamped at the moment it is sent.";
+        stamped at the moment it is sent. There the load takes turns with a bare reader, and only what it adds to that one's \
+        p99 counts.";
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         if bench.common.core.is_empty() {
@@ -47,40 +52,53 @@ impl Scenario for SelfTest {
         }
         let mut report = bench.report::<Self>();
         report.target = "a thread of the load".into();
-        let modes = [
-            ("all it can receive", Mode::Flood),
-            ("a tenth of what is wanted", Mode::Paced { per_s: self.wanted / 10.0 }),
-        ];
-        for (name, mode) in modes {
-            if !bench.interrupt.is_set() {
-                report.trials.push(self.trial(bench, name, mode)?);
-            }
+        let length = bench.common.duration.min(DURATION_MAX);
+        if !bench.interrupt.is_set() {
+            let seen = self.load(bench, Mode::Flood, bench.common.warm_up, length)?;
+            report.trials.push(self.judged("all it can receive", seen, None));
         }
+        report.trials.extend(self.beside(bench, length / ROUNDS)?);
         Ok(report)
     }
 }
 
 impl SelfTest {
-    fn trial(&self, bench: &mut Bench, name: &str, mode: Mode) -> Result<Trial, Problem> {
+    /// The load and a bare reader in turns.
+    fn beside(&self, bench: &mut Bench, length: Duration) -> Result<Vec<Trial>, Problem> {
+        let per_s = self.wanted / 10.0;
+        let mode = Mode::Paced { per_s };
+        let warm_up = bench.common.warm_up.min(ROUND_WARM_UP_MAX);
+        let (mut load, mut bare) = (Seen::default(), Seen::default());
+        for _ in 0..ROUNDS {
+            if bench.interrupt.is_set() {
+                break;
+            }
+            bare.add(self.bare(bench, mode, warm_up, length)?);
+            load.add(self.load(bench, mode, warm_up, length)?);
+        }
+        if load.flow.window_ms == 0 {
+            return Ok(Vec::new());
+        }
+        let added_us = load.p99_us().saturating_sub(bare.p99_us());
+        let mut bare = bare.into_trial("the same, read bare", self.clients);
+        bare.holds = true;
+        Ok(vec![self.judged("a tenth of what is wanted", load, Some((per_s, added_us))), bare])
+    }
+
+    /// Through the engine that all scenarios have.
+    fn load(&self, bench: &mut Bench, mode: Mode, warm_up: Duration, length: Duration) -> Result<Seen, Problem> {
         let sender = Sender::start(self.sender_core, self.clients, mode)?;
         let mut crowd = Crowd::open(&self.spec(sender.address()), 0, 1, &mut |_| true)?;
-        sender.go();
-        let seen = self.receive(bench, &mut crowd)?;
-        let sent = stopped(sender, &mut crowd)?;
-        let patience = Instant::now() + PATIENCE;
-        let all = [Published { next: vec![sent.messages] }];
-        while crowd.counts().received < u64::from(sent.messages) * u64::from(self.clients) && Instant::now() < patience
-        {
-            crowd.turn(Duration::from_millis(5))?;
-        }
-        let faults = crowd.faults(&all);
-        let expected = crowd.expected(&all);
+        let (seen, sent) = self.receive(bench, sender, &mut crowd, warm_up, length)?;
+        let faults = crowd.faults(&[Published { next: vec![sent.messages] }]);
         crowd.leave();
-        let rate = if let Mode::Paced { per_s } = mode { Some(per_s) } else { None };
-        let mut trial = Trial { name: name.into(), clients: self.clients.into(), planned_per_s: rate, ..seen };
-        (trial.faults, trial.expected) = (faults, expected);
-        self.judge(&mut trial, rate);
-        Ok(trial)
+        Ok(Seen { faults, ..seen })
+    }
+
+    fn bare(&self, bench: &mut Bench, mode: Mode, warm_up: Duration, length: Duration) -> Result<Seen, Problem> {
+        let sender = Sender::start(self.sender_core, self.clients, mode)?;
+        let mut bare = Bare::open(sender.address(), self.clients)?;
+        Ok(self.receive(bench, sender, &mut bare, warm_up, length)?.0)
     }
 
     fn spec(&self, address: std::net::SocketAddr) -> CrowdSpec {
@@ -97,73 +115,188 @@ impl SelfTest {
         }
     }
 
-    /// Warm-up, then the window that counts.
-    fn receive(&self, bench: &mut Bench, crowd: &mut Crowd) -> Result<Trial, Problem> {
-        let until = Instant::now() + bench.common.warm_up;
+    /// Warm-up, then the window that counts, then the rest of what is sent.
+    fn receive(
+        &self,
+        bench: &mut Bench,
+        sender: Sender,
+        reader: &mut impl Reads,
+        warm_up: Duration,
+        length: Duration,
+    ) -> Result<(Seen, Sent), Problem> {
+        sender.go();
+        let until = Instant::now() + warm_up;
         while Instant::now() < until && !bench.interrupt.is_set() {
-            crowd.turn(TURN)?;
+            reader.turn(TURN)?;
         }
-        crowd.time_from(Crowd::clock_us(), 1, u64::MAX);
-        let (before, own, began) = (crowd.counts(), own_cpu(), Instant::now());
-        while began.elapsed() < bench.common.duration.min(DURATION_MAX) && !bench.interrupt.is_set() {
-            crowd.turn(TURN)?;
-            let received = crowd.counts().received - before.received;
-            let per_s = received as f64 / began.elapsed().as_secs_f64();
-            bench.progress.tick(|| format!("receiving {per_s:.0} messages/s"));
+        let mut seen = Seen::default();
+        let (before, own, began) = (reader.received(), own_cpu(), Instant::now());
+        while began.elapsed() < length && !bench.interrupt.is_set() {
+            let slice_end = (began.elapsed() + SLICE).min(length);
+            reader.time_from_now();
+            while began.elapsed() < slice_end && !bench.interrupt.is_set() {
+                reader.turn(TURN)?;
+                let received = reader.received().messages - before.messages;
+                let per_s = received as f64 / began.elapsed().as_secs_f64();
+                bench.progress.tick(|| format!("receiving {per_s:.0} messages/s"));
+            }
+            seen.add_slice(reader.latencies_us());
         }
         bench.progress.clear();
-        let (after, took) = (crowd.counts(), began.elapsed());
-        let (counted, max_us) = crowd.latencies_us();
-        Ok(Trial {
-            incoming: Flow {
-                messages: after.received - before.received,
-                carriers: after.received_carriers - before.received_carriers,
-                bytes: after.received_bytes - before.received_bytes,
-                window_ms: took.as_millis() as u64,
-            },
-            latency: latency::summary(&counted, max_us),
-            load_cores: (own_cpu() - own).as_secs_f64() / took.as_secs_f64(),
-            ..Trial::default()
-        })
+        let (after, took) = (reader.received(), began.elapsed());
+        seen.cpu = own_cpu() - own;
+        seen.flow = Flow {
+            messages: after.messages - before.messages,
+            carriers: after.carriers - before.carriers,
+            bytes: after.bytes - before.bytes,
+            window_ms: took.as_millis() as u64,
+        };
+        let sent = stopped(sender, reader)?;
+        let patience = Instant::now() + PATIENCE;
+        seen.expected = u64::from(sent.messages) * u64::from(self.clients);
+        while reader.received().messages < seen.expected && Instant::now() < patience {
+            reader.turn(LAST_TURN)?;
+        }
+        seen.faults.lost = seen.expected.saturating_sub(reader.received().messages);
+        Ok((seen, sent))
     }
 
-    fn judge(&self, trial: &mut Trial, paced_per_s: Option<f64>) {
+    /// `paced` is the rate it was sent at, and the microseconds by which its p99 is above a bare reader's.
+    fn judged(&self, name: &str, seen: Seen, paced: Option<(f64, u64)>) -> Trial {
+        let mut trial = seen.into_trial(name, self.clients);
         let per_s = trial.incoming.messages_per_s();
-        trial.figures.push(Figure {
-            name: "received per second".into(),
-            value: per_s.round(),
-            unit: "messages/s".into(),
-        });
+        let figure = |name: &str, value, unit: &str| Figure { name: name.into(), value, unit: unit.into() };
+        trial.figures.push(figure("received per second", per_s.round(), "messages/s"));
         let Faults { lost, doubled, reordered, .. } = trial.faults;
         if !trial.faults.none() {
             trial.reasons.push(format!("{lost} messages were lost, {doubled} doubled, {reordered} out of order"));
         }
-        let wanted = paced_per_s.map_or(self.wanted, |per_s| per_s * PACED_SHARE);
+        let wanted = paced.map_or(self.wanted, |(per_s, _)| per_s * PACED_SHARE);
         if per_s < wanted {
             trial.reasons.push(format!("the load receives {per_s:.0} messages/s, wanted were {wanted:.0}"));
         }
-        match trial.latency.as_ref().map(|latency| Duration::from_micros(latency.p99_us)) {
+        match paced {
             // The sender is always ahead: what waits in the sockets is no latency of anybody.
-            _ if paced_per_s.is_none() => trial.latency = None,
-            Some(p99) if p99 <= self.added_p99 => {}
-            Some(p99) => {
-                trial.reasons.push(format!("the load adds a p99 of {p99:?}, wanted was {:?}", self.added_p99));
+            None => trial.latency = None,
+            Some(_) if trial.latency.is_none() => trial.reasons.push("no message was timed".into()),
+            Some((per_s, added_us)) => {
+                trial.planned_per_s = Some(per_s);
+                trial.figures.push(figure("p99 added", added_us as f64, "µs"));
+                let added = Duration::from_micros(added_us);
+                if added > self.added_p99 {
+                    let wanted = self.added_p99;
+                    trial
+                        .reasons
+                        .push(format!("the load adds {added:?} to a bare reader's p99, wanted was {wanted:?}"));
+                }
             }
-            None => trial.reasons.push("no message was timed".into()),
         }
         trial.holds = trial.reasons.is_empty();
+        trial
+    }
+}
+
+/// What came in one round, or in several.
+#[derive(Debug, Default)]
+struct Seen {
+    flow: Flow,
+    expected: u64,
+    faults: Faults,
+    counted: Counted,
+    max_us: u64,
+    /// Of each slice of the time.
+    slices_p99_us: Vec<u64>,
+    cpu: Duration,
+}
+
+impl Seen {
+    fn add_slice(&mut self, (counted, max_us): (Counted, u64)) {
+        if !counted.is_empty() {
+            self.slices_p99_us.push(latency::at_share(&counted, 0.99));
+        }
+        latency::merge(&mut self.counted, &counted);
+        self.max_us = self.max_us.max(max_us);
+    }
+
+    fn add(&mut self, other: Seen) {
+        self.flow.messages += other.flow.messages;
+        self.flow.carriers += other.flow.carriers;
+        self.flow.bytes += other.flow.bytes;
+        self.flow.window_ms += other.flow.window_ms;
+        self.expected += other.expected;
+        self.faults += other.faults;
+        latency::merge(&mut self.counted, &other.counted);
+        self.max_us = self.max_us.max(other.max_us);
+        self.slices_p99_us.extend(other.slices_p99_us);
+        self.cpu += other.cpu;
+    }
+
+    /// The lower quartile of the slices: others who use the machine do so now and then, and only ever add to it. What is always so
+    /// is in the quiet slices, too.
+    fn p99_us(&self) -> u64 {
+        let mut sorted = self.slices_p99_us.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 4).copied().unwrap_or(0)
+    }
+
+    fn into_trial(self, name: &str, clients: u32) -> Trial {
+        Trial {
+            name: name.into(),
+            clients: clients.into(),
+            expected: self.expected,
+            faults: self.faults,
+            incoming: self.flow,
+            latency: latency::summary(&self.counted, self.max_us),
+            load_cores: self.cpu.as_secs_f64() * 1000.0 / self.flow.window_ms.max(1) as f64,
+            ..Trial::default()
+        }
+    }
+}
+
+/// Who reads what the sender sends.
+trait Reads {
+    /// Reads what there is, or comes within `patience`.
+    fn turn(&mut self, patience: Duration) -> Result<(), Problem>;
+
+    /// Latencies count from now on.
+    fn time_from_now(&mut self);
+
+    /// What has come since the beginning; the window is nothing.
+    fn received(&self) -> Flow;
+
+    /// What was timed, and the highest.
+    fn latencies_us(&self) -> (Counted, u64);
+}
+
+impl Reads for Crowd {
+    fn turn(&mut self, patience: Duration) -> Result<(), Problem> {
+        Crowd::turn(self, patience)
+    }
+
+    fn time_from_now(&mut self) {
+        self.time_from(Crowd::clock_us(), 1, u64::MAX);
+    }
+
+    fn received(&self) -> Flow {
+        let counts = self.counts();
+        let (messages, carriers, bytes) = (counts.received, counts.received_carriers, counts.received_bytes);
+        Flow { messages, carriers, bytes, window_ms: 0 }
+    }
+
+    fn latencies_us(&self) -> (Counted, u64) {
+        Crowd::latencies_us(self)
     }
 }
 
 /// Ends the sender; its last round is read meanwhile, or it would never get rid of it.
-fn stopped(sender: Sender, crowd: &mut Crowd) -> Result<Sent, Problem> {
+fn stopped(sender: Sender, reader: &mut impl Reads) -> Result<Sent, Problem> {
     sender.ask_to_stop();
     let patience = Instant::now() + PATIENCE;
     while !sender.has_ended() {
         if Instant::now() > patience {
             return Err(Problem::Machine(format!("the last round takes longer than {} s", PATIENCE.as_secs())));
         }
-        crowd.turn(TURN)?;
+        reader.turn(TURN)?;
     }
     sender.join()
 }
@@ -175,6 +308,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Sequence numbers and the machine's patience end; nothing is learnt from a longer window.
 const DURATION_MAX: Duration = Duration::from_secs(30);
 const OPENING_AT_ONCE: u32 = 64;
+const LAST_TURN: Duration = Duration::from_millis(5);
+/// How often the load and a bare reader take turns.
+const ROUNDS: u32 = 5;
+/// A slice of the time that has a p99 of its own.
+const SLICE: Duration = Duration::from_millis(250);
+const ROUND_WARM_UP_MAX: Duration = Duration::from_millis(300);
 /// How much of what is sent at a rate has to be received: a window does not begin and end with a round.
 const PACED_SHARE: f64 = 0.9;
 
@@ -182,33 +321,49 @@ const PACED_SHARE: f64 = 0.9;
 mod tests {
     use super::*;
 
-    fn judged(messages: u64, p99_us: Option<u64>, lost: u64, paced_per_s: Option<f64>) -> Trial {
-        let test = SelfTest { clients: 1, sender_core: 0, wanted: 1000.0, added_p99: Duration::from_millis(1) };
-        let mut trial = Trial {
-            incoming: Flow { messages, window_ms: 1000, ..Flow::default() },
-            latency: p99_us.map(|p99_us| crate::report::Latency { p99_us, ..Default::default() }),
+    fn test() -> SelfTest {
+        SelfTest { clients: 1, sender_core: 0, wanted: 1000.0, added_p99: Duration::from_millis(1) }
+    }
+
+    fn judged(messages: u64, lost: u64, paced: Option<(f64, u64)>) -> Trial {
+        let mut seen = Seen {
+            flow: Flow { messages, window_ms: 1000, ..Flow::default() },
             faults: Faults { lost, ..Faults::default() },
-            ..Trial::default()
+            ..Seen::default()
         };
-        test.judge(&mut trial, paced_per_s);
-        trial
+        seen.add_slice((vec![(5_000_000, 1)], 5_000_000));
+        test().judged("", seen, paced)
     }
 
     #[test]
     fn a_load_that_is_too_slow_or_loses_messages_does_not_hold() {
-        assert!(judged(1000, Some(5_000_000), 0, None).holds, "what waits behind a flood is no latency");
-        assert!(!judged(999, None, 0, None).holds);
-        assert!(!judged(5000, None, 1, None).holds);
+        let trial = judged(1000, 0, None);
+        assert!(trial.holds && trial.latency.is_none(), "what waits behind a flood is no latency");
+        assert!(!judged(999, 0, None).holds);
+        assert!(!judged(5000, 1, None).holds);
     }
 
     #[test]
-    fn at_a_rate_most_of_it_has_to_come_in_time() {
-        let paced = Some(100.0);
-        assert!(judged(100, Some(1000), 0, paced).holds);
-        assert!(judged(90, Some(1000), 0, paced).holds);
-        assert!(!judged(89, Some(1000), 0, paced).holds, "not what was sent");
-        assert!(!judged(100, Some(1001), 0, paced).holds);
-        assert!(!judged(100, None, 0, paced).holds, "nothing was timed");
+    fn at_a_rate_most_of_it_has_to_come_and_little_latency_may_be_added() {
+        assert!(judged(100, 0, Some((100.0, 1000))).holds);
+        assert!(judged(90, 0, Some((100.0, 0))).holds);
+        assert!(!judged(89, 0, Some((100.0, 0))).holds, "not what was sent");
+        let late = judged(100, 0, Some((100.0, 1001)));
+        assert_eq!(late.reasons, ["the load adds 1.001ms to a bare reader's p99, wanted was 1ms"]);
+        assert!(!test().judged("", Seen::default(), Some((0.0, 0))).holds, "nothing was timed");
+    }
+
+    #[test]
+    fn a_p99_is_that_of_the_quiet_slices_of_all_rounds() {
+        let mut all = Seen::default();
+        for p99s_us in [[7, 9000], [3, 9000], [9000, 8]] {
+            let mut round = Seen::default();
+            p99s_us.into_iter().for_each(|us| round.add_slice((vec![(1, 90), (us, 10)], us)));
+            round.add_slice((Vec::new(), 0));
+            all.add(round);
+        }
+        assert_eq!((all.p99_us(), all.max_us, all.slices_p99_us.len()), (7, 9000, 6));
+        assert_eq!(all.counted.iter().map(|(_, count)| count).sum::<u64>(), 600);
     }
 
     #[test]

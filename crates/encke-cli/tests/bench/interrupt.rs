@@ -141,7 +141,7 @@ fn the_load_measures_itself_and_comes_to_an_end() {
     // How fast this machine is at the moment is another question.
     assert!(matches!(code, Some(0 | 1)) && began.elapsed() < PATIENCE, "{report}");
     let trials = report["trials"].as_array().expect("trials");
-    assert_eq!(trials.len(), 2);
+    assert_eq!(trials.len(), 3);
     for trial in trials {
         assert_eq!(
             (&trial["faults"]["lost"], &trial["faults"]["doubled"]),

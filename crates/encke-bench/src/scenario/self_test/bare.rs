@@ -1,0 +1,120 @@
+//! What the load is measured beside: the same sockets on the same core, read by little more than the system's calls. What the machine
+//! and the other end are late with, both have.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use websocket::{Decoder, Event, Opcode, Role, frame, handshake};
+
+use super::Reads;
+use crate::engine::Crowd;
+use crate::engine::poll::{Interest, Poll, Ready};
+use crate::engine::stamp::Stamped;
+use crate::engine::timing::Timing;
+use crate::problem::Problem;
+use crate::report::Flow;
+use crate::run::latency::Counted;
+
+/// Sockets of which nothing is known but what came.
+pub(super) struct Bare {
+    poll: Poll,
+    ready: Vec<Ready>,
+    sockets: Vec<(TcpStream, Decoder)>,
+    buffer: Vec<u8>,
+    timing: Timing,
+    received: Flow,
+}
+
+impl Bare {
+    /// Opens the sockets, and has each join its room.
+    pub(super) fn open(address: SocketAddr, clients: u32) -> Result<Bare, Problem> {
+        let poll = Poll::new()?;
+        let mut sockets = Vec::new();
+        for token in 0..clients {
+            let stream = join(address)?;
+            poll.add(&stream, token.into(), Interest::Read)?;
+            sockets.push((stream, Decoder::new(Role::Client, READ_BYTES)));
+        }
+        let (buffer, timing) = (vec![0; READ_BYTES], Timing::new(u64::MAX, 1, u64::MAX));
+        Ok(Bare { poll, ready: Vec::new(), sockets, buffer, timing, received: Flow::default() })
+    }
+}
+
+impl Reads for Bare {
+    fn turn(&mut self, patience: Duration) -> Result<(), Problem> {
+        let Bare { poll, ready, sockets, buffer, timing, received } = self;
+        poll.wait(patience, ready)?;
+        for Ready { token, .. } in &*ready {
+            let (stream, decoder) = &mut sockets[*token as usize];
+            let read = match stream.read(buffer) {
+                Ok(0) => return Err(left("closed a socket")),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error.into()),
+            };
+            received.bytes += read as u64;
+            let now_us = Crowd::clock_us();
+            let fed = decoder.feed(&mut buffer[..read], &mut |event| {
+                if let Event::Text(text) = event
+                    && let Some(stamped) = Stamped::find(text.as_bytes())
+                {
+                    received.messages += 1;
+                    let planned_us = stamped.planned_us(now_us);
+                    if planned_us >= timing.from_us {
+                        timing.take(now_us.saturating_sub(planned_us), 0);
+                    }
+                }
+                websocket::Flow::Continue
+            });
+            fed.map_err(|_| left("sent no frames"))?;
+        }
+        Ok(())
+    }
+
+    fn time_from_now(&mut self) {
+        self.timing = Timing::new(Crowd::clock_us(), 1, u64::MAX);
+    }
+
+    fn received(&self) -> Flow {
+        Flow { carriers: self.received.messages, ..self.received }
+    }
+
+    fn latencies_us(&self) -> (Counted, u64) {
+        (self.timing.counted(), self.timing.max_us)
+    }
+}
+
+/// A socket that is upgraded and confirmed.
+fn join(address: SocketAddr) -> Result<TcpStream, Problem> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(JOIN_PATIENCE))?;
+    let key = handshake::client_key([0; 16]);
+    let request = format!(
+        "GET / HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    let mut joining = Vec::new();
+    frame::masked(Opcode::Text, JOIN.as_bytes(), [0; 4], &mut joining);
+    stream.write_all(&joining)?;
+    let mut joined = vec![0; frame::header_bytes(JOIN.len()) + JOIN.len()];
+    stream.read_exact(&mut joined)?;
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}
+
+fn left(what: &str) -> Problem {
+    Problem::Machine(format!("the self-test's own sender {what}"))
+}
+
+/// Room 0, as sessions of a load join it.
+const JOIN: &str = "+00000";
+const JOIN_PATIENCE: Duration = Duration::from_secs(10);
+const READ_BYTES: usize = 64 * 1024;
