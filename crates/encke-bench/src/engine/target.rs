@@ -31,6 +31,15 @@ impl Target {
         let address = look_up(&endpoint)?;
         Ok(Target { authority: endpoint.authority, path: endpoint.path, address })
     }
+
+    /// The request that asks for a WebSocket, with this `Sec-WebSocket-Key` (RFC 6455 §4.1).
+    pub(crate) fn upgrade_request(&self, key: &str) -> String {
+        let Target { authority, path, .. } = self;
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+    }
 }
 
 fn look_up(endpoint: &Endpoint) -> Result<SocketAddr, Problem> {

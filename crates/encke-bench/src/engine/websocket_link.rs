@@ -50,7 +50,8 @@ impl WebSocketLink {
         if socket.is_connecting() {
             if ready.writable {
                 socket.connected().map_err(|error| Trouble::connecting(&error))?;
-                request_upgrade(session, shared, socket.out());
+                let request = shared.target.upgrade_request(&key(session));
+                socket.out().extend_from_slice(request.as_bytes());
                 socket.flush().map_err(|error| Trouble::broken(&error))?;
             }
             return Ok(false);
@@ -175,17 +176,6 @@ fn take_text(payload: &[u8], session: usize, talk: &mut Talk, shared: &mut Share
     }
     talk.received(payload, Instant::now()).map_err(Trouble::NotSpoken)?;
     Ok(true)
-}
-
-fn request_upgrade(session: usize, shared: &Shared, out: &mut Vec<u8>) {
-    let request = format!(
-        "GET {} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {}\r\n\
-         Sec-WebSocket-Version: 13\r\n\r\n",
-        shared.target.path,
-        shared.target.authority,
-        key(session)
-    );
-    out.extend_from_slice(request.as_bytes());
 }
 
 /// Checks status and digest of the server's answer (RFC 6455 §4.1).

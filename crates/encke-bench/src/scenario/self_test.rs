@@ -98,7 +98,9 @@ impl SelfTest {
     fn bare(&self, bench: &mut Bench, mode: Mode, warm_up: Duration, length: Duration) -> Result<Seen, Problem> {
         let sender = Sender::start(self.sender_core, self.clients, mode)?;
         let mut bare = Bare::open(sender.address(), self.clients)?;
-        Ok(self.receive(bench, sender, &mut bare, warm_up, length)?.0)
+        let (seen, _) = self.receive(bench, sender, &mut bare, warm_up, length)?;
+        let lost = seen.expected.saturating_sub(bare.received().messages);
+        Ok(Seen { faults: Faults { lost, ..Faults::default() }, ..seen })
     }
 
     fn spec(&self, address: std::net::SocketAddr) -> CrowdSpec {
@@ -157,7 +159,6 @@ impl SelfTest {
         while reader.received().messages < seen.expected && Instant::now() < patience {
             reader.turn(LAST_TURN)?;
         }
-        seen.faults.lost = seen.expected.saturating_sub(reader.received().messages);
         Ok((seen, sent))
     }
 
@@ -185,9 +186,8 @@ impl SelfTest {
                 let added = Duration::from_micros(added_us);
                 if added > self.added_p99 {
                     let wanted = self.added_p99;
-                    trial
-                        .reasons
-                        .push(format!("the load adds {added:?} to a bare reader's p99, wanted was {wanted:?}"));
+                    let reason = format!("the load adds {added:?} to a bare reader's p99, wanted was {wanted:?}");
+                    trial.reasons.push(reason);
                 }
             }
         }

@@ -64,10 +64,14 @@ pub(crate) fn bench(url: &str, line: &str) -> Command {
 /// Runs it, and reads the report that `--json` gives on stdout; it must hold. Where the machine was elsewhere while it ran, as the
 /// load itself says, it runs again.
 pub(crate) fn report(url: &str, line: &str) -> Value {
-    let mut runs = std::iter::repeat_with(|| bench(url, &format!("{line} --quiet --json")).output().expect("runs"));
-    let is_disturbed = |output: &Output| text(&output.stdout).contains("the load itself stayed behind");
-    let output = runs.by_ref().take(RUNS_MAX - 1).find(|output| !is_disturbed(output));
-    let output = output.unwrap_or_else(|| runs.next().expect("runs without end"));
+    let run = || bench(url, &format!("{line} --quiet --json")).output().expect("runs");
+    let mut output = run();
+    for _ in 1..RUNS_MAX {
+        if !text(&output.stdout).contains("the load itself stayed behind") {
+            break;
+        }
+        output = run();
+    }
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{line}: {said}");
     let report: Value =

@@ -251,7 +251,7 @@ impl Shard {
         Some(ring)
     }
 
-    /// Whether a session hears a channel by another subscription than this one.
+    /// Whether a session hears a channel, by another subscription than `but`.
     pub(super) fn hears(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
         let Ok(channel) = ChannelName::parse(channel, &self.limits) else { return false };
         let mut lists = std::mem::take(&mut self.lists);

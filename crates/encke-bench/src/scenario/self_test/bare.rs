@@ -8,10 +8,10 @@ use std::time::Duration;
 use websocket::{Decoder, Event, Opcode, Role, frame, handshake};
 
 use super::Reads;
-use crate::engine::Crowd;
 use crate::engine::poll::{Interest, Poll, Ready};
 use crate::engine::stamp::Stamped;
 use crate::engine::timing::Timing;
+use crate::engine::{Crowd, Target};
 use crate::problem::Problem;
 use crate::report::Flow;
 use crate::run::latency::Counted;
@@ -89,12 +89,8 @@ impl Reads for Bare {
 fn join(address: SocketAddr) -> Result<TcpStream, Problem> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(JOIN_PATIENCE))?;
-    let key = handshake::client_key([0; 16]);
-    let request = format!(
-        "GET / HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes())?;
+    let target = Target { authority: address.to_string(), path: "/".into(), address };
+    stream.write_all(target.upgrade_request(&handshake::client_key([0; 16])).as_bytes())?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
