@@ -142,7 +142,7 @@ export const scenarios = {
 
     "expired session": world => recovers(world, async client => {
         const refused = nextMeta(client, "/meta/connect", message => !message.successful);
-        sleepOnce(client, 3000);
+        sleepOnce(client, 8000);
         const reply = await refused;
         equal(reply.error, "402::session_unknown", "error");
         equal(reply.advice.reconnect, "handshake", "advice.reconnect");

@@ -243,7 +243,7 @@ abstract class Scenarios {
         recovers(client -> {
             Inbox refused = new Inbox();
             client.addMetaListener("/meta/connect", message -> !message.isSuccessful(), refused);
-            client.sleepOnce(3000);
+            client.sleepOnce(8000);
             Message reply = refused.next("refused connect");
             assertEquals("402::session_unknown", reply.get("error"));
             assertEquals("handshake", reply.getAdvice().get("reconnect"));
