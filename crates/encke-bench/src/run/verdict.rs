@@ -25,7 +25,7 @@ pub fn judged(
     let mut reasons = reasons(spec, order, &outcome, latency.as_ref(), limits);
     let load_cores = outcome.usage.cpu_s / outcome.usage.window_s.max(1e-6);
     let is_full = load_cores > cores * FULL;
-    let load_is_limit = is_full || sent_too_little(spec, order, &outcome);
+    let load_is_limit = is_full || missed_its_window(order, &outcome) || sent_too_little(spec, order, &outcome);
     if is_full && !reasons.is_empty() {
         reasons.push(format!("The load had no core left ({}), so it may have been the limit", number(load_cores)));
     }
@@ -102,6 +102,12 @@ fn reasons(
     reasons
 }
 
+/// Whether the load itself was halted for most of the time that it was to measure, as it happens where the machine is short
+/// of cores: what was planned for the window went out before or after it.
+fn missed_its_window(order: &Order, outcome: &Outcome) -> bool {
+    matches!(order.size, Size::Ms(ms) if outcome.cut_short.is_none() && outcome.outgoing.window_ms < ms / 2)
+}
+
 /// Whether the load itself sent less than planned in the measured window.
 fn sent_too_little(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> bool {
     let Size::Ms(_) = order.size else { return false };
@@ -114,7 +120,11 @@ fn sent_too_little(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> bool {
 
 /// Whether the load or the server stayed behind the plan in the measured window.
 fn behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<String> {
-    let (planned, Size::Ms(_)) = (order.traffic.messages_per_s(spec.clients)?, order.size) else { return None };
+    let (planned, Size::Ms(ms)) = (order.traffic.messages_per_s(spec.clients)?, order.size) else { return None };
+    if missed_its_window(order, outcome) {
+        let text = "the load itself stayed behind: halted meanwhile, it measured";
+        return Some(format!("{text} {} of {}", span(outcome.outgoing.window_ms), span(ms)));
+    }
     let window_s = outcome.outgoing.window_ms as f64 / 1000.0;
     let sent = outcome.outgoing.messages as f64;
     if sent_too_little(spec, order, outcome) {
@@ -224,6 +234,16 @@ mod tests {
         assert_eq!(server, ["did not keep up: 90,000/s arrived of 100,000/s."]);
         let load = reasons_of(outcome(900, 90_000), 5, Limits::default());
         assert_eq!(load, ["the load itself stayed behind: it sent 900/s of 1,000/s."]);
+    }
+
+    #[test]
+    fn a_load_that_was_halted_for_most_of_its_window_says_so_and_judges_no_server() {
+        // A thousand messages within 10 ms, of which none had the time to arrive.
+        let mut halted = outcome(1000, 0);
+        halted.outgoing.window_ms = 10;
+        let trial = judged(&spec(), &order(), halted, None, Limits::default(), 1.0);
+        assert_eq!(trial.reasons, ["the load itself stayed behind: halted meanwhile, it measured 10 ms of 1 s."]);
+        assert!(trial.load_is_limit);
     }
 
     #[test]
