@@ -14,7 +14,7 @@ const FEW: [&str; 10] =
     ["--connections", "40", "--rate", "400", "--chunk-every", "200ms", "--duration", "500ms", "--late-after", "1s"];
 /// The same, where nothing should be late, on a machine that may halt for a while.
 const FEW_AND_PATIENT: [&str; 10] =
-    ["--connections", "40", "--rate", "400", "--chunk-every", "200ms", "--duration", "500ms", "--late-after", "10s"];
+    ["--connections", "40", "--rate", "400", "--chunk-every", "200ms", "--duration", "500ms", "--late-after", "4s"];
 const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// The id in a request's target.

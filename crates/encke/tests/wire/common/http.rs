@@ -97,6 +97,7 @@ impl Tcp {
             let mut chunk = vec![0; max.max(1)];
             match self.stream.read(&mut chunk) {
                 Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return self.read_some(max),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
                 Err(error) => panic!("nothing came: {error}"),
             }
