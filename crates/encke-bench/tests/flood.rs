@@ -86,7 +86,7 @@ fn chunks_that_are_lost_doubled_or_out_of_order_are_reported() {
         (&[1, 2, 5, 6], "2 of 6 chunks never came"),
     ];
     // No further chunk falls due, however slow the machine is.
-    let arguments = ["--connections", "1", "--chunk-every", "5s", "--late-after", "5s", "--duration", "1s"];
+    let arguments = ["--connections", "1", "--chunk-every", "30s", "--late-after", "5s", "--duration", "1s"];
     std::thread::scope(|scope| {
         for (numbers, fault) in misnumberings {
             scope.spawn(move || {
