@@ -48,8 +48,7 @@ need_server() {
 
 run_suite() {
     case $1 in
-    node | chromium) timeout "$suite_seconds" npm --prefix tests/interop run --silent "test:$1" ;;
-    jitter) timeout "$suite_seconds" npm --prefix tests/interop run --silent test:jitter ;;
+    node | chromium | jitter) timeout "$suite_seconds" npm --prefix tests/interop run --silent "test:$1" ;;
     java) (cd tests/java && timeout "$suite_seconds" mvn -q -B -ntp test) ;;
     esac
 }

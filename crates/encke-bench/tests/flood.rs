@@ -10,10 +10,8 @@ use encke::Settings;
 use encke_bench::flood_target::{FloodTarget, Io, Options, Say};
 use encke_bench::problem::Problem;
 
+/// Nothing of it should be late, on a machine that may halt for a while.
 const FEW: [&str; 10] =
-    ["--connections", "40", "--rate", "400", "--chunk-every", "200ms", "--duration", "500ms", "--late-after", "1s"];
-/// The same, where nothing should be late, on a machine that may halt for a while.
-const FEW_AND_PATIENT: [&str; 10] =
     ["--connections", "40", "--rate", "400", "--chunk-every", "200ms", "--duration", "500ms", "--late-after", "4s"];
 const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 
@@ -41,7 +39,7 @@ fn streams_from_one_thread_or_many_hold() {
         let chunk_every = Duration::from_millis(200);
         let options = Options { io, port: 0, chunk_every, connections_max: None, stack: 64 * 1024 };
         let target = FloodTarget::start(&options, Say::Nothing).expect("a target");
-        let report = run("flood", target.address, &FEW_AND_PATIENT).expect("measured");
+        let report = run("flood", target.address, &FEW).expect("measured");
         assert!(report.holds, "{io:?}: {:?}", report.reasons);
         let trial = &report.trials[0];
         assert_eq!(figure(trial, "connections welcomed"), 40.0);
@@ -58,7 +56,7 @@ fn streams_from_one_thread_or_many_hold() {
 #[test]
 fn against_encke_each_connection_is_a_session_with_a_held_connect() {
     let encke = Encke::start(Settings::default());
-    let report = run("flood", encke.address(), &FEW_AND_PATIENT).expect("measured");
+    let report = run("flood", encke.address(), &FEW).expect("measured");
     assert!(report.holds, "{:?}", report.reasons);
     assert!(report.transcript[0].starts_with("long-polling"), "{:?}", report.transcript);
     let trial = &report.trials[0];

@@ -8,7 +8,7 @@ pub(crate) struct Timing {
     pub(crate) from_us: u64,
     sample_mask: u32,
     late_after_us: u64,
-    pub(crate) late: u64,
+    pub(super) late: u64,
     pub(crate) max_us: u64,
     histogram: Histogram<u64>,
 }

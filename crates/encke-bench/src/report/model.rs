@@ -255,6 +255,16 @@ impl std::ops::AddAssign for Faults {
     }
 }
 
+impl std::ops::AddAssign for Flow {
+    /// Adds what went in another window, after or before this one.
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.carriers += other.carriers;
+        self.bytes += other.bytes;
+        self.window_ms += other.window_ms;
+    }
+}
+
 impl Flow {
     /// Messages per second; 0 for an empty window.
     pub fn messages_per_s(self) -> f64 {

@@ -111,12 +111,9 @@ impl std::ops::AddAssign for Outcome {
 
 /// What two workers sent or received in the same window.
 fn both(one: Flow, other: Flow) -> Flow {
-    Flow {
-        messages: one.messages + other.messages,
-        carriers: one.carriers + other.carriers,
-        bytes: one.bytes + other.bytes,
-        window_ms: one.window_ms.max(other.window_ms),
-    }
+    let mut sum = one;
+    sum += other;
+    Flow { window_ms: one.window_ms.max(other.window_ms), ..sum }
 }
 
 /// The link of a worker that is alone: there is nobody to wait for.

@@ -25,7 +25,7 @@ pub fn judged(
     let mut reasons = reasons(spec, order, &outcome, latency.as_ref(), limits);
     let load_cores = outcome.usage.cpu_s / outcome.usage.window_s.max(1e-6);
     let is_full = load_cores > cores * FULL;
-    let load_is_limit = is_full || missed_its_window(order, &outcome) || sent_too_little(spec, order, &outcome);
+    let load_is_limit = is_full || load_behind(spec, order, &outcome).is_some();
     if is_full && !reasons.is_empty() {
         reasons.push(format!("The load had no core left ({}), so it may have been the limit", number(load_cores)));
     }
@@ -85,7 +85,7 @@ fn reasons(
         Some(CutShort::Asked) => return reasons,
         // What is lost cannot keep up.
         None if faults.lost > 0 => {}
-        None => reasons.extend(behind(spec, order, outcome)),
+        None => reasons.extend(load_behind(spec, order, outcome).or_else(|| server_behind(spec, order, outcome))),
     }
     if reasons.is_empty()
         && let Size::Ms(ms @ 1..) = order.size
@@ -102,39 +102,38 @@ fn reasons(
     reasons
 }
 
-/// Whether the load itself was halted for most of the time that it was to measure, as it happens where the machine is short
-/// of cores: what was planned for the window went out before or after it.
-fn missed_its_window(order: &Order, outcome: &Outcome) -> bool {
-    matches!(order.size, Size::Ms(ms) if outcome.cut_short.is_none() && outcome.outgoing.window_ms < ms / 2)
-}
-
-/// Whether the load itself sent less than planned in the measured window.
-fn sent_too_little(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> bool {
-    let Size::Ms(_) = order.size else { return false };
-    let planned_per_s = order.traffic.messages_per_s(spec.clients).filter(|_| outcome.cut_short.is_none());
-    let planned = planned_per_s.unwrap_or(0.0) * outcome.outgoing.window_ms as f64 / 1000.0;
+/// How the load itself stayed behind its plan in the measured window: it was halted for most of it, as it happens where the
+/// machine is short of cores, or it sent too little.
+fn load_behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<String> {
+    let (planned_per_s, Size::Ms(ms)) = (order.traffic.messages_per_s(spec.clients)?, order.size) else { return None };
+    if outcome.cut_short.is_some() {
+        return None;
+    }
+    let window_ms = outcome.outgoing.window_ms;
+    if window_ms < ms / 2 {
+        let (measured, whole) = (span(window_ms), span(ms));
+        return Some(format!("the load itself stayed behind: halted meanwhile, it measured {measured} of {whole}"));
+    }
+    let window_s = window_ms as f64 / 1000.0;
+    let (sent, planned) = (outcome.outgoing.messages as f64, planned_per_s * window_s);
     // Pauses by chance add up to a rate by chance.
     let by_chance = if order.traffic.batches_per_s.is_none() { planned.sqrt() * 3.0 } else { 0.0 };
-    outcome.outgoing.messages as f64 + edges(order) + by_chance < planned * KEPT_UP
+    if sent + edges(order) + by_chance < planned * KEPT_UP {
+        let (sent_per_s, planned_per_s) = (number(sent / window_s.max(1e-9)), number(planned_per_s));
+        return Some(format!("the load itself stayed behind: it sent {sent_per_s}/s of {planned_per_s}/s"));
+    }
+    None
 }
 
-/// Whether the load or the server stayed behind the plan in the measured window.
-fn behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<String> {
-    let (planned, Size::Ms(ms)) = (order.traffic.messages_per_s(spec.clients)?, order.size) else { return None };
-    if missed_its_window(order, outcome) {
-        let text = "the load itself stayed behind: halted meanwhile, it measured";
-        return Some(format!("{text} {} of {}", span(outcome.outgoing.window_ms), span(ms)));
-    }
-    let window_s = outcome.outgoing.window_ms as f64 / 1000.0;
-    let sent = outcome.outgoing.messages as f64;
-    if sent_too_little(spec, order, outcome) {
-        let text = "the load itself stayed behind: it sent";
-        return Some(format!("{text} {}/s of {}/s", number(sent / window_s.max(1e-9)), number(planned)));
-    }
+/// How the server stayed behind what was sent in the measured window at a planned rate.
+fn server_behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<String> {
+    let (Some(_), Size::Ms(_)) = (order.traffic.messages_per_s(spec.clients), order.size) else { return None };
     if order.cuts.is_some() {
         // Who is away gets it later.
         return None;
     }
+    let window_s = outcome.outgoing.window_ms as f64 / 1000.0;
+    let sent = outcome.outgoing.messages as f64;
     let fan_out = outcome.expected as f64 / outcome.sent.max(1) as f64;
     // Rooms are of different size, so what is sent by chance to some of them fans out more or less.
     let chosen_by_chance = order.traffic.to == To::AnyRoom && spec.membership.rooms > 1;

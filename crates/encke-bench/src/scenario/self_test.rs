@@ -138,9 +138,10 @@ impl SelfTest {
             reader.time_from_now();
             while began.elapsed() < slice_end && !bench.interrupt.is_set() {
                 reader.turn(TURN)?;
-                let received = reader.received().messages - before.messages;
-                let per_s = received as f64 / began.elapsed().as_secs_f64();
-                bench.progress.tick(|| format!("receiving {per_s:.0} messages/s"));
+                bench.progress.tick(|| {
+                    let received = reader.received().messages - before.messages;
+                    format!("receiving {:.0} messages/s", received as f64 / began.elapsed().as_secs_f64())
+                });
             }
             seen.add_slice(reader.latencies_us());
         }
@@ -219,10 +220,7 @@ impl Seen {
     }
 
     fn add(&mut self, other: Seen) {
-        self.flow.messages += other.flow.messages;
-        self.flow.carriers += other.flow.carriers;
-        self.flow.bytes += other.flow.bytes;
-        self.flow.window_ms += other.flow.window_ms;
+        self.flow += other.flow;
         self.expected += other.expected;
         self.faults += other.faults;
         latency::merge(&mut self.counted, &other.counted);

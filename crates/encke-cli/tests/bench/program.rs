@@ -62,7 +62,7 @@ pub(crate) fn bench(url: &str, line: &str) -> Command {
 }
 
 /// Runs it. Where the load or the server stayed behind, as they do while the machine is elsewhere, it runs again.
-pub(crate) fn output(url: &str, line: &str) -> Output {
+fn output(url: &str, line: &str) -> Output {
     let run = || bench(url, line).output().expect("runs");
     let mut output = run();
     for _ in 1..RUNS_MAX {

@@ -7,17 +7,21 @@ use std::time::Duration;
 use serde_json::Value;
 
 use self::proxy::{Fault, Faulty};
-use crate::program::{Server, bench, output, text};
+use crate::program::{Server, bench, report, text};
 
-/// What is reported of a server behind such a proxy, the exit code, and how often the fault was made. Without a fault, it is
-/// asked again where the machine was elsewhere.
-fn seen(fault: Fault, every: u64, line: &str) -> (Value, Option<i32>, u64) {
+/// A server behind such a proxy, and the URL of the proxy.
+fn proxied(fault: Fault, every: u64) -> (Server, Faulty, String) {
     let server = Server::with(&["--set", HISTORY]);
     let address = server.url.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("an address");
     let proxy = Faulty::before(address, fault, every);
     let url = format!("http://{}", proxy.address);
-    let line = format!("{line} --quiet --json");
-    let output = if fault == Fault::None { output(&url, &line) } else { bench(&url, &line).output().expect("runs") };
+    (server, proxy, url)
+}
+
+/// What is reported of a server behind such a proxy, the exit code, and how often the fault was made.
+fn seen(fault: Fault, every: u64, line: &str) -> (Value, Option<i32>, u64) {
+    let (_server, proxy, url) = proxied(fault, every);
+    let output = bench(&url, &format!("{line} --quiet --json")).output().expect("runs");
     let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
     (report, output.status.code(), proxy.done())
 }
@@ -38,8 +42,9 @@ fn check(fault: Fault, name: &str, line: &str) {
 
 #[test]
 fn the_proxy_itself_is_honest() {
-    let (report, code, done) = seen(Fault::None, 1, BROADCAST);
-    assert_eq!((code, &report["holds"], done), (Some(0), &Value::Bool(true), 0), "{report}");
+    let (_server, proxy, url) = proxied(Fault::None, 1);
+    let report = report(&url, BROADCAST);
+    assert_eq!((&report["holds"], proxy.done()), (&Value::Bool(true), 0), "{report}");
 }
 
 #[test]

@@ -90,20 +90,13 @@ impl Tcp {
         self.stream.shutdown(Shutdown::Write).expect("a half-closed connection");
     }
 
-    /// The next bytes, at most so many; none at the end of the stream or after a reset.
+    /// The next bytes; none at the end of the stream or after a reset.
     #[track_caller]
-    pub fn read_some(&mut self, max: usize) -> Vec<u8> {
+    pub fn read_some(&mut self) -> Vec<u8> {
         if self.buffer.is_empty() {
-            let mut chunk = vec![0; max.max(1)];
-            match self.stream.read(&mut chunk) {
-                Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => return self.read_some(max),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
-                Err(error) => panic!("nothing came: {error}"),
-            }
+            self.fill();
         }
-        let count = self.buffer.len().min(max);
-        self.buffer.drain(..count).collect()
+        std::mem::take(&mut self.buffer)
     }
 
     /// Reads so many bytes, and keeps them for the response.

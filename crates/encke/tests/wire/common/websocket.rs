@@ -102,7 +102,7 @@ impl Ws {
     #[track_caller]
     pub fn next_frame(&mut self) -> Frame {
         while self.frames.is_empty() {
-            let mut bytes = self.tcp.read_some(65_536);
+            let mut bytes = self.tcp.read_some();
             if bytes.is_empty() {
                 return Frame::End;
             }
