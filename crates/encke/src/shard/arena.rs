@@ -10,10 +10,12 @@
 //! A chunk is freed when the last outbox lets go of it. A range of few bytes keeps its whole chunk alive, so chunks
 //! are small ([`CHUNK_BYTES`]), and a frame that does not fit has a chunk of its own.
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
 use websocket::{Opcode, frame};
+
+use super::memory::Account;
 
 /// Bytes of a chunk: large enough that a tick's publications share a range, small enough to pin for one slow session.
 pub const CHUNK_BYTES: usize = 32 * 1024;
@@ -24,11 +26,15 @@ pub struct Chunk {
     bytes: RefCell<Vec<u8>>,
     /// Its messages with commas between, as far as somebody wanted them.
     joined: RefCell<Option<Box<Joined>>>,
-    /// The arena's count of live bytes, given back on drop.
-    live_bytes: Rc<Cell<usize>>,
+    /// Where its bytes are counted until it is dropped.
+    account: Rc<Account>,
 }
 
 impl Chunk {
+    fn own_bytes(&self) -> usize {
+        self.bytes.borrow().capacity()
+    }
+
     /// The bytes from `start` to `end`.
     pub fn slice(&self, start: u32, end: u32) -> Ref<'_, [u8]> {
         Ref::map(self.bytes.borrow(), |bytes| &bytes[start as usize..end as usize])
@@ -48,12 +54,13 @@ struct Joined {
 impl Joined {
     fn new(frames: &Chunk) -> Box<Joined> {
         // Without heads and brackets it is never longer.
-        let chunk = new_chunk(frames.bytes.borrow().capacity(), &frames.live_bytes);
+        let chunk = new_chunk(frames.own_bytes(), &frames.account);
         Box::new(Joined { chunk, starts: Vec::new(), until: 0 })
     }
 
     /// Takes over the frames up to `end`.
     fn go_on(&mut self, frames: &[u8], end: u32) {
+        let starts_bytes = self.starts_bytes();
         let mut text = self.chunk.bytes.borrow_mut();
         while self.until < end {
             let Some((head, length)) = frame::split(&frames[self.until as usize..]) else { break };
@@ -63,6 +70,11 @@ impl Joined {
             text.push(b',');
             self.until += (head + length) as u32;
         }
+        self.chunk.account.chunk_allocated(self.starts_bytes() - starts_bytes);
+    }
+
+    fn starts_bytes(&self) -> usize {
+        self.starts.capacity() * size_of::<(u32, u32)>()
     }
 
     /// Where the text of the frame begins that begins at `start`; the end of all where none begins there yet.
@@ -74,7 +86,13 @@ impl Joined {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.live_bytes.set(self.live_bytes.get() - self.bytes.borrow().capacity());
+        self.account.chunk_freed(self.own_bytes());
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        self.chunk.account.chunk_freed(self.starts_bytes());
     }
 }
 
@@ -109,27 +127,25 @@ impl Frames {
     }
 }
 
-/// The open chunk and the account of those that still live.
+/// The open chunk, and the account that counts it and those that still live.
 #[derive(Debug)]
 pub struct Arena {
     open: Rc<Chunk>,
-    live_bytes: Rc<Cell<usize>>,
+    account: Rc<Account>,
 }
 
 impl Arena {
-    /// An empty arena.
-    pub fn new() -> Arena {
-        let live_bytes = Rc::new(Cell::new(0));
-        Arena { open: new_chunk(CHUNK_BYTES, &live_bytes), live_bytes }
+    /// An empty arena, whose chunks are counted there.
+    pub fn new(account: &Rc<Account>) -> Arena {
+        Arena { open: new_chunk(CHUNK_BYTES, account), account: account.clone() }
     }
 
-    /// Bytes of all chunks that an outbox still holds.
-    pub fn live_bytes(&self) -> usize {
-        let unheld = |chunk: &Rc<Chunk>| {
-            if Rc::strong_count(chunk) == 1 { chunk.bytes.borrow().capacity() } else { 0 }
-        };
-        let joined = self.open.joined.borrow().as_ref().map_or(0, |joined| unheld(&joined.chunk));
-        self.live_bytes.get() - unheld(&self.open) - joined
+    /// Bytes of the open chunk, with its joined texts, as far as no outbox holds them.
+    pub fn unheld_bytes(&self) -> usize {
+        let unheld = |chunk: &Rc<Chunk>| if Rc::strong_count(chunk) == 1 { chunk.own_bytes() } else { 0 };
+        let joined = self.open.joined.borrow();
+        let of_joined = joined.as_ref().map_or(0, |joined| unheld(&joined.chunk) + joined.starts_bytes());
+        unheld(&self.open) + of_joined
     }
 
     /// Appends `payload_bytes` bytes, which `write` must write exactly, as one frame.
@@ -164,28 +180,32 @@ impl Arena {
 
     fn room_for(&mut self, total: usize) -> Rc<Chunk> {
         if total > CHUNK_BYTES {
-            return new_chunk(total, &self.live_bytes);
+            return new_chunk(total, &self.account);
         }
         if self.open.bytes.borrow().len() + total > CHUNK_BYTES {
-            self.open = new_chunk(CHUNK_BYTES, &self.live_bytes);
+            self.open = new_chunk(CHUNK_BYTES, &self.account);
         }
         self.open.clone()
     }
 }
 
-fn new_chunk(capacity: usize, live_bytes: &Rc<Cell<usize>>) -> Rc<Chunk> {
+fn new_chunk(capacity: usize, account: &Rc<Account>) -> Rc<Chunk> {
     let bytes = Vec::with_capacity(capacity);
-    live_bytes.set(live_bytes.get() + bytes.capacity());
-    Rc::new(Chunk { bytes: RefCell::new(bytes), joined: RefCell::default(), live_bytes: live_bytes.clone() })
+    account.chunk_allocated(bytes.capacity());
+    Rc::new(Chunk { bytes: RefCell::new(bytes), joined: RefCell::default(), account: account.clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn live_bytes(arena: &Arena) -> usize {
+        arena.account.chunk_bytes() - arena.unheld_bytes()
+    }
+
     #[test]
     fn frames_of_one_tick_lie_side_by_side() {
-        let mut arena = Arena::new();
+        let mut arena = Arena::new(&Rc::default());
         let first = arena.frame(Opcode::Text, 2, |bytes| bytes.extend_from_slice(b"[]"));
         let second = arena.encoded(b"\x81\x02[]");
         assert!(Rc::ptr_eq(&first.chunk, &second.chunk));
@@ -195,18 +215,18 @@ mod tests {
 
     #[test]
     fn a_chunk_is_freed_with_its_last_range_and_a_large_frame_has_its_own() {
-        let mut arena = Arena::new();
-        let idle = arena.live_bytes();
+        let mut arena = Arena::new(&Rc::default());
+        let idle = live_bytes(&arena);
         let large =
             arena.frame(Opcode::Text, CHUNK_BYTES * 2, |bytes| bytes.resize(bytes.len() + CHUNK_BYTES * 2, b' '));
-        assert!(arena.live_bytes() >= idle + CHUNK_BYTES * 2);
+        assert!(live_bytes(&arena) >= idle + CHUNK_BYTES * 2);
         drop(large);
-        assert_eq!(arena.live_bytes(), idle);
+        assert_eq!(live_bytes(&arena), idle);
     }
 
     #[test]
     fn joined_texts_are_made_once_and_shared_by_all_ranges() {
-        let mut arena = Arena::new();
+        let mut arena = Arena::new(&Rc::default());
         let mut message =
             |text: &str| arena.frame(Opcode::Text, text.len(), |bytes| bytes.extend_from_slice(text.as_bytes()));
         let long = format!("[{{\"b\":\"{}\"}}]", "x".repeat(200));
@@ -223,16 +243,16 @@ mod tests {
 
     #[test]
     fn a_joined_text_is_freed_with_its_chunk() {
-        let mut arena = Arena::new();
-        let (idle, text) = (arena.live_bytes(), format!("[{}]", "1".repeat(CHUNK_BYTES)));
+        let mut arena = Arena::new(&Rc::default());
+        let (idle, text) = (live_bytes(&arena), format!("[{}]", "1".repeat(CHUNK_BYTES)));
         let frames = arena.encoded(&{
             let mut frame = Vec::new();
             frame::message(Opcode::Text, text.as_bytes(), &mut frame);
             frame
         });
         assert_eq!(frames.joined().bytes(), text.len() - 1);
-        assert!(arena.live_bytes() >= idle + 2 * CHUNK_BYTES);
+        assert!(live_bytes(&arena) >= idle + 2 * CHUNK_BYTES);
         drop(frames);
-        assert_eq!(arena.live_bytes(), idle);
+        assert_eq!(live_bytes(&arena), idle);
     }
 }

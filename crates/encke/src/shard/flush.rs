@@ -63,6 +63,7 @@ impl Shard {
                 break;
             }
         }
+        self.publish_memory();
         !self.dirty.is_empty()
     }
 

@@ -57,6 +57,7 @@ metrics! {
     Gauge subscriptions "encke_subscriptions" "Subscriptions."
     Gauge held "encke_held_connects" "Connects that wait for their reply."
     Gauge frame_bytes "encke_frame_bytes" "Bytes of encoded frames that some outbox still holds."
+    Gauge memory_bytes "encke_sessions_bytes" "Bytes of memory that wait for sessions: chunks of frames, each once, queues, and response bodies."
     Gauge history_messages "encke_history_messages" "Messages that histories keep."
     Gauge history_bytes "encke_history_bytes" "Bytes that histories keep."
     Gauge history_channels "encke_history_channels" "Channels with a history, those of which nothing is kept at the moment among them."

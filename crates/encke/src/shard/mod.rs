@@ -25,6 +25,7 @@ pub mod history;
 mod hub;
 mod ids;
 mod interest;
+mod memory;
 mod metrics;
 mod outbox;
 mod positions;
@@ -43,6 +44,7 @@ mod unkept;
 mod wheel;
 
 use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,6 +60,7 @@ pub use effect::{
 pub use flush::Wire;
 pub use ids::{Entropy, Id, kernel_entropy};
 pub use interest::Interest;
+pub use memory::SessionsMemory;
 pub use metrics::{Count, Meaning, Metrics};
 pub use requests::Taken;
 pub use saved::{Saved, SavedBatch, SavedLedger, SavedLoss, SavedReplay, SavedSession, SavedTail, Span, Stage};
@@ -70,6 +73,7 @@ use arena::Arena;
 use burst::Burst;
 use history::Histories;
 use hub::Hub;
+use memory::Account;
 use outbox::Capacity;
 use session::{Carrier, Ended, Held, HeldVia, Sessions};
 use sockets::Socket;
@@ -86,6 +90,8 @@ pub struct Shared {
     pub is_durable: bool,
     /// Sessions of all shards.
     pub sessions: AtomicUsize,
+    /// What sessions of all shards hold in memory.
+    pub memory: SessionsMemory,
     /// What the application adds.
     pub application: Box<dyn Application>,
     /// How many shards there are.
@@ -99,7 +105,8 @@ impl Shared {
     pub fn new(shards: usize, application: Box<dyn Application>) -> Shared {
         let histories = Histories::new(shards);
         let (interest, sessions) = (Interest::default(), AtomicUsize::new(0));
-        Shared { interest, histories, is_durable: false, sessions, application, shards }
+        let memory = SessionsMemory::new(shards);
+        Shared { interest, histories, is_durable: false, sessions, memory, application, shards }
     }
 }
 
@@ -115,6 +122,8 @@ pub struct Shard {
     entropy: Entropy,
     now: Now,
     draining: bool,
+    /// What chunks and queues take.
+    account: Rc<Account>,
     /// Frames of publications.
     arena: Arena,
     /// The same with their places in the history of their channel, for those who want to know.
@@ -171,6 +180,7 @@ enum Dirty {
 impl Shard {
     /// An empty shard.
     pub fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Shard {
+        let account = Rc::<Account>::default();
         Shard {
             index,
             shared,
@@ -182,10 +192,11 @@ impl Shard {
             entropy,
             now,
             draining: false,
-            arena: Arena::new(),
-            placed: Arena::new(),
-            own: Arena::new(),
-            parts: Arena::new(),
+            arena: Arena::new(&account),
+            placed: Arena::new(&account),
+            own: Arena::new(&account),
+            parts: Arena::new(&account),
+            account,
             burst: Burst::default(),
             hub: Hub::default(),
             sessions: Sessions::default(),
@@ -431,8 +442,21 @@ impl Shard {
         metrics.sockets.set(self.sockets.len());
         metrics.channels.set(self.hub.channels());
         metrics.subscriptions.set(self.hub.subscriptions());
-        let arenas = [&self.arena, &self.placed, &self.own, &self.parts];
-        metrics.frame_bytes.set(arenas.into_iter().map(Arena::live_bytes).sum());
+        let unheld: usize = self.arenas().into_iter().map(Arena::unheld_bytes).sum();
+        metrics.frame_bytes.set(self.account.chunk_bytes() - unheld);
+        // Bodies belong to no shard.
+        let bodies = if self.index == 0 { self.shared.memory.body_bytes() } else { 0 };
+        metrics.memory_bytes.set(self.account.bytes() + bodies);
+        self.publish_memory();
+    }
+
+    /// Lets other shards see what this one holds.
+    fn publish_memory(&self) {
+        self.shared.memory.publish(self.index, self.account.bytes());
+    }
+
+    fn arenas(&self) -> [&Arena; 4] {
+        [&self.arena, &self.placed, &self.own, &self.parts]
     }
 }
 

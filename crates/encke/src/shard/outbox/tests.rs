@@ -15,7 +15,7 @@ fn waiting(outbox: &mut Outbox) -> Vec<String> {
 }
 
 fn filled(count: usize) -> (Arena, Outbox, usize) {
-    let mut arena = Arena::new();
+    let mut arena = Arena::new(&std::rc::Rc::default());
     let mut outbox = Outbox::default();
     let mut bytes = 0;
     for n in 0..count {
@@ -101,7 +101,7 @@ fn keep_latest_leaves_one_message_a_channel() {
 fn drop_oldest_takes_no_more_than_it_must_and_leaves_replies_and_order() {
     let lengths = |outbox: &Outbox| outbox.unwritten().map(|frames| frames.bytes()).sum::<usize>();
     for (written, at_reply) in [(0, 0), (0, 3), (5, 0), (5, 9), (60, 2), (200, 1)] {
-        let (mut arena, mut outbox) = (Arena::new(), Outbox::default());
+        let (mut arena, mut outbox) = (Arena::new(&std::rc::Rc::default()), Outbox::default());
         for n in 0..12 {
             if n == at_reply {
                 outbox.push(&message(&mut arena, "/meta/connect", "0"), Kind::Replies);
