@@ -49,7 +49,7 @@ fn check_reply(message: &Message<'_>) {
         ext: message.ext,
         data: message.data,
         error: message.fault.map(|fault| fault.error()),
-        ..Reply::new(message.channel.as_deref().unwrap_or_default())
+        ..Reply::new(message.channel.as_deref())
     };
     reply.write(&mut out);
     let out = String::from_utf8(out).expect("a reply is text");

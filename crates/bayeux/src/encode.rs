@@ -95,8 +95,8 @@ impl<'a> Publication<'a> {
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reply<'a> {
-    /// Written with escapes: in the reply to a faulty message it may be anything.
-    pub channel: &'a str,
+    /// Written with escapes: in the reply to a faulty message it may be anything. `None` where the message has none.
+    pub channel: Option<&'a str>,
     /// The id of the message that is answered.
     pub id: Option<&'a Id<'a>>,
     /// Text; the session's id, only for the session's own client.
@@ -124,15 +124,21 @@ pub struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// A reply with no field but its channel.
-    pub fn new(channel: &'a str) -> Self {
-        Reply { channel, ..Reply::default() }
+    /// A reply with no field but its channel, if it has one.
+    pub fn new(channel: impl Into<Option<&'a str>>) -> Self {
+        Reply { channel: channel.into(), ..Reply::default() }
     }
 
     /// Appends it as a JSON object.
     pub fn write(&self, out: &mut Vec<u8>) {
-        out.put(b"{\"channel\":");
-        escape(self.channel, out);
+        let start = out.len();
+        match self.channel {
+            Some(channel) => {
+                out.put(b"{\"channel\":");
+                escape(channel, out);
+            }
+            None => out.put(b"{"),
+        }
         if let Some(id) = self.id {
             out.put(b",\"id\":");
             id.emit(out);
@@ -150,6 +156,10 @@ impl<'a> Reply<'a> {
         text_field(out, b",\"minimumVersion\":", self.minimum_version);
         raw_field(out, b",\"supportedConnectionTypes\":", self.supported_connection_types);
         text_field(out, b",\"timestamp\":", self.timestamp);
+        // Each of these fields brings its comma, which the first one of all must not have.
+        if self.channel.is_none() && out.len() > start + 1 {
+            out.remove(start + 1);
+        }
         out.put(b"}");
     }
 }

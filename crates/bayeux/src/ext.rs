@@ -6,7 +6,7 @@ mod replay;
 use crate::json;
 
 pub use crate::json::member;
-pub use replay::{Place, Position, Positions, offers_replay, place_of, without_place};
+pub use replay::{Place, Position, Positions, channel_of, offers_replay, place_of, uses_replay, without_place};
 
 /// A timesync request: `"ext":{"timesync":{"tc":…,"l":…,"o":…}}`, in milliseconds.
 ///

@@ -278,7 +278,7 @@ fn a_publication_holds_only_what_may_be_forwarded() {
 fn a_reply_holds_what_it_is_given() {
     let id = Id::new("a\"1");
     let reply = Reply {
-        channel: "/meta/handshake",
+        channel: Some("/meta/handshake"),
         id: Some(&id),
         client_id: Some("c1"),
         successful: Some(false),
@@ -310,4 +310,19 @@ fn junk_is_escaped_on_its_way_out() {
     let mut out = Vec::new();
     escape_into("\"\\/\n\r\t\u{0}\u{1f}\u{7f}é😀", &mut out);
     assert_eq!(String::from_utf8_lossy(&out), "\"\\\"\\\\/\\n\\r\\t\\u0000\\u001f\u{7f}é😀\"");
+}
+
+/// A message without a channel is answered without one: CometD's Java client waits for exactly that.
+#[test]
+fn a_reply_to_a_message_without_a_channel_has_none() {
+    let written = |reply: Reply<'_>| {
+        let mut out = b"[".to_vec();
+        reply.write(&mut out);
+        String::from_utf8(out).expect("a text")
+    };
+    let id = Id::new("7");
+    assert_eq!(written(Reply { id: Some(&id), error: Some("x"), ..Reply::default() }), r#"[{"id":"7","error":"x"}"#);
+    assert_eq!(written(Reply { successful: Some(false), ..Reply::default() }), r#"[{"successful":false}"#);
+    assert_eq!(written(Reply::default()), "[{}");
+    assert_eq!(written(Reply::new("")), r#"[{"channel":""}"#);
 }

@@ -241,7 +241,9 @@ impl World {
 
     fn shake_hands(&mut self, client: usize) {
         self.cut_off(client);
-        let ext = match (self.rng.chance(400), self.clients[client].follower.is_some()) {
+        // Salesforce's clients offer to replay with their subscribes only: all subscribes of one that replays do.
+        let offers_replay = self.clients[client].follower.is_some() && client % 4 != 1;
+        let ext = match (self.rng.chance(400), offers_replay) {
             (true, true) => ",\"ext\":{\"ack\":true,\"replay\":true}",
             (true, false) => ",\"ext\":{\"ack\":true}",
             (false, true) => ",\"ext\":{\"replay\":true}",

@@ -233,7 +233,7 @@ const REFUSED: [(&str, &str); 10] = [
     ("/meta/subscribe", ",\"subscription\":\"/meta/**\""),
     ("/meta/subscribe", ",\"subscription\":{}"),
     ("/meta/subscribe", ""),
-    ("/meta/unsubscribe", ",\"subscription\":\"/never/heard/of\""),
+    ("/meta/unsubscribe", ",\"subscription\":\"/meta/connect\""),
     ("/meta/nonsense", ",\"data\":{}"),
     ("no/slash", ",\"data\":1"),
     ("/a", ",\"ext\":7,\"data\":1"),

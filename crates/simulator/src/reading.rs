@@ -343,7 +343,8 @@ impl World {
         let acknowledges = member(raw, "ext").and_then(|ext| member(ext, "ack")) == Some("true");
         self.checker.sessions[session].acknowledges = acknowledges;
         let follows = member(raw, "ext").and_then(|ext| member(ext, "replay")) == Some("true");
-        self.checker.sessions[session].follows = follows;
+        // Or it is about to offer it with its first subscribe.
+        self.checker.sessions[session].follows = follows || self.clients[client].follower.is_some();
         self.clients[client].acknowledged = acknowledges.then_some(0);
         self.checker.sessions[session].strayed = self.browsers[self.clients[client].browser].1 > 1;
         self.checker.sessions[session].cookie = matches!(route, Route::Exchange(_));

@@ -53,6 +53,11 @@ pub fn offers_replay(raw_ext: &str) -> bool {
     member(raw_ext, "replay") == Some("true")
 }
 
+/// Whether the raw `ext` of a subscribe uses the replay extension. For Salesforce's clients this is the only offer.
+pub fn uses_replay(raw_ext: &str) -> bool {
+    member(raw_ext, "replay").is_some_and(|replay| !matches!(replay, "false" | "null"))
+}
+
 impl<'a> Positions<'a> {
     /// The positions in a raw `ext`; none where it has no `replay`, or only says that the client can do it.
     ///
@@ -218,6 +223,12 @@ pub fn place_of(payload: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>, u64)> {
     let place = member(member(message, "ext")?, "replay")?;
     let channel = decode_string(member(message, "channel")?)?;
     Some((channel, decode_string(member(place, "epoch")?)?, member(place, "id")?.parse().ok()?))
+}
+
+/// The channel of a message that is alone in its array.
+pub fn channel_of(payload: &[u8]) -> Option<Cow<'_, str>> {
+    let message = str::from_utf8(payload).ok()?.strip_prefix('[')?;
+    decode_string(member(message, "channel")?)
 }
 
 /// Appends the members of an `ext` without its `replay`, with commas between.

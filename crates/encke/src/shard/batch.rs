@@ -166,8 +166,7 @@ impl Shard {
     pub(super) fn refuse(&mut self, batch: &mut Batch, message: &Message<'_>, error: &str) {
         self.metrics.errors.add(1);
         tracing::debug!(session = ?self.id_of(batch), channel = ?message.channel, error, "message refused");
-        let subscription = message.subscription.filter(|_| message.fault.is_none());
-        batch.reply(&Reply { subscription, ..error_reply(message, error) });
+        batch.reply(&error_reply(message, error));
     }
 
     /// The session's id, for the log.

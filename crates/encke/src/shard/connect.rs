@@ -39,23 +39,24 @@ impl Shard {
             may_hold: !self.draining && (socket || batch.len == 1),
             queued: session.has_something_for(on),
         };
+        let verdict = session.protocol.connect(now_ms, &terms, &circumstances);
+        // A connect that could be held, if not this one then the next: the first of a session is told, too (CometD 9).
+        let surplus = (circumstances.may_hold && !circumstances.queued).then(|| self.surplus(batch, key)).flatten();
         let mut advice = None;
         let mut successful = true;
-        match session.protocol.connect(now_ms, &terms, &circumstances) {
-            Verdict::Hold { .. } => match self.surplus(batch, key) {
-                None => return self.hold(batch, message, key),
-                Some(surplus) => {
-                    self.metrics.surplus_connects.add(1);
-                    successful = surplus.interval_ms.is_some();
-                    advice = Some(surplus);
-                    self.release(key);
-                }
-            },
-            Verdict::Farewell => {
+        match (verdict, surplus) {
+            (Verdict::Farewell, _) => {
                 advice = Some(Advice::none());
                 batch.farewell = true;
             }
-            Verdict::Answer => {}
+            (_, Some(surplus)) => {
+                self.metrics.surplus_connects.add(1);
+                successful = surplus.interval_ms.is_some();
+                advice = Some(surplus);
+                self.release(key);
+            }
+            (Verdict::Hold { .. }, None) => return self.hold(batch, message, key),
+            (Verdict::Answer, None) => {}
         }
         self.arm(key);
         batch.connected = true;

@@ -148,6 +148,13 @@ impl Hub {
         self.channels.get(channel as usize).map_or(&[], |channel| &channel.subscribers)
     }
 
+    /// A subscriber of a channel wants to know from now on where messages stand.
+    pub fn add_follower(&mut self, channel: u32) {
+        if let Some(channel) = self.channels.get_mut(channel as usize) {
+            channel.followers += 1;
+        }
+    }
+
     /// Whether some subscriber of a channel wants to know where messages stand.
     pub fn is_followed(&self, channel: u32) -> bool {
         self.channels.get(channel as usize).is_some_and(|channel| channel.followers > 0)

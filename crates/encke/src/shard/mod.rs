@@ -490,7 +490,8 @@ fn error_reply<'a>(message: &'a bayeux::Message<'_>, error: &'a str) -> Reply<'a
         id: message.id.as_ref(),
         successful: Some(false),
         error: Some(error),
-        ..Reply::new(message.channel.as_deref().unwrap_or_default())
+        subscription: message.subscription.filter(|_| message.fault.is_none()),
+        ..Reply::new(message.channel.as_deref())
     }
 }
 

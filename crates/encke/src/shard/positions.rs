@@ -34,6 +34,8 @@ pub(super) struct Begun {
     channels: usize,
     /// Of each channel the epoch, and the numbers that come out of the ring now or not at all.
     known: BTreeMap<Box<str>, (Arc<str>, Range<u64>)>,
+    /// The session uses replay since this batch: messages that wait for it have no number.
+    is_first: bool,
 }
 
 /// Where a session begins with a channel.
@@ -93,18 +95,38 @@ impl Start {
 }
 
 impl Shard {
-    /// What a subscribe wants of the past. None where its session does not replay.
+    /// What a subscribe wants of the past. None where its session does not replay. One that does so without an offer in its
+    /// handshake makes the offer here, as Salesforce's clients do.
     pub(super) fn course<'m>(
-        &self,
+        &mut self,
         batch: &mut Batch,
         key: SessionKey,
         message: &Message<'m>,
     ) -> Result<Option<Course<'m>>, BayeuxError> {
-        if self.sessions.get(key).is_none_or(|session| session.replay.is_none()) {
+        let replays = self.sessions.get(key).is_some_and(|session| session.replay.is_some());
+        if !replays && !message.ext.is_some_and(ext::uses_replay) {
             return Ok(None);
         }
-        let positions = Positions::read(message.ext, POSITIONS_MAX)?;
-        Ok(Some(Course { positions, answers: BTreeMap::new(), begun: batch.begun.take().unwrap_or_default() }))
+        let positions = match Positions::read(message.ext, POSITIONS_MAX) {
+            // Who has offered nothing may say there what it likes.
+            Err(BayeuxError::ReplayInvalid) if !replays => return Ok(None),
+            positions => positions?,
+        };
+        let mut begun = batch.begun.take().unwrap_or_default();
+        if !replays {
+            self.start_replaying(key);
+            begun.is_first = true;
+        }
+        Ok(Some(Course { positions, answers: BTreeMap::new(), begun }))
+    }
+
+    /// A session uses replay from now on: what is published on any channel with a history that it subscribes to comes with a number.
+    fn start_replaying(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.replay = Some(Box::default());
+        for subscription in &session.subscriptions {
+            self.hub.add_follower(subscription.channel);
+        }
     }
 
     /// Lets a session begin where it wants to with a channel, or with those that a pattern matches. `new` is the subscription
@@ -215,10 +237,12 @@ impl Shard {
     /// must not come twice: it goes, before anything of a batch leaves.
     pub(super) fn unqueue(&mut self, batch: &mut Batch) {
         let Some(begun) = batch.begun.take().filter(|begun| begun.is_pending()) else { return };
-        let known = begun.known;
+        let Begun { known, is_first, .. } = *begun;
         let Some(session) = batch.session.and_then(|key| self.sessions.get_mut(key)) else { return };
         session.withdraw(|payload| {
-            let Some((channel, epoch, id)) = ext::place_of(payload) else { return true };
+            let Some((channel, epoch, id)) = ext::place_of(payload) else {
+                return !is_first || ext::channel_of(payload).is_none_or(|channel| !known.contains_key(&*channel));
+            };
             known.get(&*channel).is_none_or(|(of, known)| **of != *epoch || !known.contains(&id))
         });
     }

@@ -43,8 +43,8 @@ impl Shard {
             return Taken::Elsewhere(home);
         }
         let session = client.and_then(|id| self.usable(&id, request.browser, false));
-        if let Some(key) = session.filter(|key| self.is_torn(*key))
-            && messages.iter().any(|message| message.subscription.is_some())
+        if let Some(key) = session
+            && messages.iter().any(|message| message.subscription.is_some() && self.is_torn(key, message.ext))
         {
             // It may name a place: the message that its WebSocket has only a part of would come out of the history and wait here, too.
             self.leave_socket(key);
@@ -102,9 +102,10 @@ impl Shard {
         self.catch_up_later(key);
     }
 
-    /// Whether a session that replays has a message of which its WebSocket has taken a part.
-    fn is_torn(&self, key: SessionKey) -> bool {
-        let session = self.sessions.get(key).filter(|session| session.replay.is_some());
+    /// Whether a session that replays, or is about to by this `ext`, has a message of which its WebSocket has taken a part.
+    fn is_torn(&self, key: SessionKey, raw_ext: Option<&str>) -> bool {
+        let uses_replay = || raw_ext.is_some_and(bayeux::ext::uses_replay);
+        let session = self.sessions.get(key).filter(|session| session.replay.is_some() || uses_replay());
         session.is_some_and(|session| session.carrier != Carrier::Requests && session.outbox.is_mid_frame())
     }
 

@@ -163,7 +163,7 @@ impl Shard {
                 successful: Some(kept.is_kept),
                 error: (!kept.is_kept).then_some(&error),
                 timestamp: timestamp.as_deref().filter(|_| kept.is_kept),
-                ..Reply::new(&channel)
+                ..Reply::new(&*channel)
             };
             match to {
                 To::Request(key, index) => {

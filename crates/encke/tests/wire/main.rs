@@ -6,6 +6,7 @@
 mod ack;
 mod bayeux_messages;
 mod channel_names;
+mod cometd;
 mod common;
 mod durable;
 mod files;

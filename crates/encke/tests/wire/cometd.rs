@@ -1,0 +1,133 @@
+//! What clients and suites made for CometD and Salesforce wait for, to the letter.
+
+use encke::Settings;
+use serde_json::{Value, json};
+
+use crate::common::{Poller, TestServer, publications, reply, settings};
+use crate::replay::client::{kept, publish, wait_kept, with};
+
+/// What jsforce sends: no offer in the handshake, `ext.replay` with the subscribe only.
+fn subscribe_as_jsforce(channel: &str, position: i64) -> Value {
+    json!({"id": "s", "channel": "/meta/subscribe", "subscription": channel, "ext": {"replay": {channel: position}}})
+}
+
+fn replay_ids(messages: &[Value]) -> Vec<u64> {
+    let id = |message: &Value| message["data"]["event"]["replayId"].as_u64();
+    publications(messages).iter().map(|message| id(message).unwrap_or_else(|| panic!("no id: {message}"))).collect()
+}
+
+#[test]
+fn a_position_in_a_subscribe_is_an_offer_to_replay_over_long_polling() {
+    let server = TestServer::start(with(kept(100)));
+    for number in 0..5 {
+        publish(&server, "/h/a", number);
+    }
+    wait_kept(&server, 5);
+    let mut poller = server.poller();
+    let answer = poller.call(subscribe_as_jsforce("/h/a", -2))["ext"]["replay"]["/h/a"].clone();
+    let first = answer["from"].as_u64().unwrap_or_else(|| panic!("not replayed: {answer}"));
+    assert_eq!(replay_ids(&poller.poll(json!({}))), (first..first + 5).collect::<Vec<_>>());
+    publish(&server, "/h/a", 5);
+    assert_eq!(replay_ids(&poller.poll(json!({}))), [first + 5]);
+    // The next session goes on behind what this one has heard.
+    let mut next = server.poller();
+    next.call(subscribe_as_jsforce("/h/a", first as i64 + 3));
+    assert_eq!(replay_ids(&next.poll(json!({}))), [first + 4, first + 5]);
+}
+
+#[test]
+fn a_position_in_a_subscribe_is_an_offer_to_replay_over_websocket() {
+    for shards in [1, 3] {
+        let server = TestServer::start(Settings { shards, ..with(kept(100)) });
+        publish(&server, "/h/a", 0);
+        wait_kept(&server, 1);
+        let mut ws = server.session();
+        let message = ws.mine(subscribe_as_jsforce("/h/a", -2));
+        ws.send_json(&json!([message]));
+        let mut messages = Vec::new();
+        while publications(&messages).is_empty() || messages.len() < 2 {
+            messages.extend(ws.next_json().as_array().expect("messages").clone());
+        }
+        let first = reply(&messages, "s")["ext"]["replay"]["/h/a"]["from"].as_u64().expect("replayed");
+        assert_eq!(replay_ids(&messages), [first]);
+        publish(&server, "/h/a", 1);
+        assert_eq!(replay_ids(ws.next_json().as_array().expect("messages")), [first + 1]);
+    }
+}
+
+/// What was subscribed to before the offer replays from then on, and what waits without a number does not come a second time.
+#[test]
+fn a_late_offer_to_replay_holds_for_earlier_subscriptions_and_doubles_nothing() {
+    let server = TestServer::start(with(kept(100)));
+    let mut poller = server.poller();
+    poller.subscribe("/h/a");
+    poller.subscribe("/h/b");
+    publish(&server, "/h/a", 1);
+    publish(&server, "/h/b", 2);
+    wait_kept(&server, 2);
+    poller.call(subscribe_as_jsforce("/h/a", -2));
+    let messages = publications(&poller.poll(json!({})));
+    let of = |channel: &str| messages.iter().filter(|message| message["channel"] == channel).collect::<Vec<_>>();
+    assert_eq!(of("/h/a").len(), 1, "{messages:?}");
+    assert!(of("/h/a")[0]["data"]["event"]["replayId"].is_u64());
+    assert_eq!(of("/h/b"), [&json!({"channel": "/h/b", "data": 2})]);
+    publish(&server, "/h/b", 3);
+    assert_eq!(replay_ids(&poller.poll(json!({}))).len(), 1);
+    // Its end takes as much off the lists as was put on them.
+    poller.call(json!({"id": "d", "channel": "/meta/disconnect"}));
+    assert_eq!(server.metric("encke_subscriptions"), 0);
+}
+
+#[test]
+fn a_surplus_window_that_is_refused_is_refused_with_its_first_connect() {
+    let server = TestServer::start(Settings { browser_surplus_interval_ms: 0, ..settings() });
+    let mut first = server.poller();
+    first.start_poll(json!({}));
+    server.wait_for_exactly("encke_held_connects", 1);
+    let mut http = first.http.again();
+    let mut second = Poller::of(http.handshake(), http);
+    let reply = second.poll(json!({"advice": {"timeout": 0}}))[0].clone();
+    assert_eq!(
+        (&reply["successful"], &reply["advice"]),
+        (&json!(false), &json!({"multiple-clients": true, "reconnect": "none"}))
+    );
+    assert_eq!(server.metric("encke_surplus_connects"), 1);
+}
+
+/// CometD's Java client takes an empty channel for a channel.
+#[test]
+fn the_reply_to_a_message_without_a_channel_has_none() {
+    let server = TestServer::start(settings());
+    let mut ws = server.session();
+    let message = ws.mine(json!({"id": "7"}));
+    ws.send_json(&json!([message]));
+    let expected = json!([{"id": "7", "successful": false, "error": "400::channel_missing"}]);
+    assert_eq!(ws.next_json(), expected);
+    assert_eq!(json!(server.http().post(&json!([message])).messages()), expected);
+}
+
+#[test]
+fn a_subscribe_of_an_unknown_session_is_answered_with_its_subscription() {
+    let server = TestServer::start(settings());
+    for channel in ["/meta/subscribe", "/meta/unsubscribe"] {
+        for subscription in [json!("/a"), json!(["/a", "/b/*"])] {
+            let message = json!({"id": "1", "channel": channel, "clientId": "gone", "subscription": subscription});
+            let replies = server.http().post(&json!([message])).messages();
+            let expected = json!([{"id": "1", "channel": channel, "successful": false,
+                "error": "402::session_unknown", "subscription": subscription}]);
+            assert_eq!(json!(replies), expected);
+        }
+    }
+}
+
+#[test]
+fn unsubscribing_twice_succeeds_twice() {
+    let server = TestServer::start(settings());
+    let mut ws = server.session();
+    ws.subscribe("/a");
+    for _ in 0..2 {
+        let reply = ws.call(json!({"id": "u", "channel": "/meta/unsubscribe", "subscription": "/a"}));
+        assert_eq!((&reply["successful"], reply.get("error")), (&json!(true), None));
+    }
+    assert_eq!(server.metric("encke_subscriptions"), 0);
+}
