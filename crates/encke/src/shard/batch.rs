@@ -6,7 +6,7 @@ use super::effect::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use super::ids::Id;
 use super::positions::Begun;
 use super::unkept::LateKey;
-use super::{Actions, Shard, error_reply};
+use super::{Actions, Shard};
 use crate::application::{Publishing, Service, Verdict};
 
 /// What a batch came on.
@@ -97,6 +97,17 @@ pub(super) fn ext_of<const N: usize>(members: [Option<String>; N]) -> Option<Str
 
 pub(super) fn is_handshake(message: &Message<'_>) -> bool {
     message.fault.is_none() && message.channel.as_deref() == Some(bayeux::channel::META_HANDSHAKE)
+}
+
+/// The error reply to a message: with its channel, its id and its subscription, where it has them.
+pub(super) fn error_reply<'a>(message: &'a Message<'_>, error: &'a str) -> Reply<'a> {
+    Reply {
+        id: message.id.as_ref(),
+        successful: Some(false),
+        error: Some(error),
+        subscription: message.subscription.filter(|_| message.fault.is_none()),
+        ..Reply::new(message.channel.as_deref())
+    }
 }
 
 impl Shard {

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use bayeux::advice::{Advice, Reconnect};
 use bayeux::{BayeuxError, Message, Reply};
 
-use super::batch::{Batch, Via, ext_of};
+use super::Shard;
+use super::batch::{Batch, Via, error_reply, ext_of};
 use super::effect::SessionKey;
 use super::ids::Id;
 use super::session::Ended;
-use super::{Shard, error_reply};
 use crate::application::Decision;
 use crate::settings::Settings;
 

@@ -484,17 +484,6 @@ fn message_frame(channel: &str, data: &str, id: Option<&bayeux::Id<'_>>, success
     frame
 }
 
-/// An error reply with nothing else in it.
-fn error_reply<'a>(message: &'a bayeux::Message<'_>, error: &'a str) -> Reply<'a> {
-    Reply {
-        id: message.id.as_ref(),
-        successful: Some(false),
-        error: Some(error),
-        subscription: message.subscription.filter(|_| message.fault.is_none()),
-        ..Reply::new(message.channel.as_deref())
-    }
-}
-
 /// The error text for a batch that cannot be read at all.
 fn batch_error_body(error: BayeuxError) -> Vec<u8> {
     format!("[{{\"successful\":false,\"error\":\"{error}\"}}]").into_bytes()
