@@ -1,6 +1,7 @@
 //! Subscribers on channels of their own, and messages to random ones of them.
 
 use clap::Args;
+use clap::builder::ArgPredicate;
 
 use super::{Scenario, parts};
 use crate::problem::Problem;
@@ -11,9 +12,10 @@ use crate::run::{Bench, Carriage, From, Measure, Membership, Order, Rates, Sendi
 /// `encke bench random-channel`.
 #[derive(Clone, Debug, Args)]
 pub struct RandomChannel {
-    /// Subscribers, number n on channel n
-    #[arg(long, value_name = "N", default_value = "500", value_parser = parse::count)]
-    pub clients: u32,
+    /// Subscribers, number n on channel n; at the beginning of a --ramp as many as one step of it, if not given
+    #[arg(long, value_name = "N", value_parser = parse::count, default_value = "500",
+          default_value_if("ramp", ArgPredicate::IsPresent, None))]
+    pub clients: Option<u32>,
     /// Measure again with so many more subscribers, until --up-to
     #[arg(long, value_name = "N", value_parser = parse::count, requires = "up_to")]
     pub ramp: Option<u32>,
@@ -45,7 +47,7 @@ impl Scenario for RandomChannel {
         let mut report = bench.report::<Self>();
         let mut table = Table { columns: COLUMNS.map(String::from).to_vec(), rows: Vec::new() };
         let mut results = Vec::new();
-        let steps = self.steps();
+        let steps = self.steps()?;
         for &clients in &steps {
             let before = report.trials.len();
             let goes_on = self.step(bench, clients, steps.len() > 1, &mut report)?;
@@ -63,11 +65,16 @@ impl Scenario for RandomChannel {
 }
 
 impl RandomChannel {
-    fn steps(&self) -> Vec<u32> {
-        match (self.ramp, self.up_to) {
-            (Some(ramp), Some(up_to)) => (self.clients..=up_to.max(self.clients)).step_by(ramp as usize).collect(),
-            _ => vec![self.clients],
+    /// How many clients each measurement has.
+    fn steps(&self) -> Result<Vec<u32>, Problem> {
+        let (Some(ramp), Some(up_to)) = (self.ramp, self.up_to) else {
+            return Ok(self.clients.into_iter().collect());
+        };
+        let first = self.clients.unwrap_or(ramp);
+        if first > up_to {
+            return Err(Problem::Usage(format!("--up-to {up_to}: the ramp begins at {first} clients, which is more")));
         }
+        Ok((first..=up_to).step_by(ramp as usize).collect())
     }
 
     /// Measures with so many clients; `false` if the run ends there.
@@ -112,8 +119,31 @@ const DEFAULT_PER_S: f64 = 1000.0;
 
 #[cfg(test)]
 mod tests {
+    use clap::{Command, FromArgMatches};
+
     use super::*;
     use crate::report::{Flow, Latency, Sample};
+
+    fn steps(line: &str) -> Result<Vec<u32>, String> {
+        let command = RandomChannel::augment_args(Command::new("random-channel").no_binary_name(true));
+        let matches = command.try_get_matches_from(line.split_whitespace()).expect("options");
+        RandomChannel::from_arg_matches(&matches).expect("options").steps().map_err(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn a_ramp_begins_with_one_step_unless_clients_are_given() {
+        assert_eq!(steps(""), Ok(vec![500]));
+        assert_eq!(steps("--clients 7"), Ok(vec![7]));
+        assert_eq!(steps("--ramp 100 --up-to 300"), Ok(vec![100, 200, 300]));
+        assert_eq!(steps("--ramp 100 --up-to 300 --clients 150"), Ok(vec![150, 250]));
+        assert_eq!(steps("--ramp 100 --up-to 100"), Ok(vec![100]));
+    }
+
+    #[test]
+    fn a_ramp_that_ends_before_it_begins_is_refused() {
+        let refused = Err("--up-to 300: the ramp begins at 500 clients, which is more".to_string());
+        assert_eq!(steps("--ramp 100 --up-to 300 --clients 500"), refused);
+    }
 
     #[test]
     fn a_trial_is_a_row_of_the_comparison() {

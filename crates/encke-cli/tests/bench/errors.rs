@@ -78,6 +78,7 @@ fn wrong_use_is_told_before_anything_is_opened() {
         ("rooms --rooms 5 --rooms-per-client 6", "encke: --rooms-per-client 6: there are only 5 rooms"),
         ("rooms --channel bench", "encke: invalid value 'bench' for '--channel <CHANNEL>': "),
         ("random-channel --ramp 5", "encke: "),
+        ("random-channel --ramp 5 --up-to 4", "encke: --up-to 4: the ramp begins at 5 clients, which is more"),
         ("request-reply --channel /chat", "encke: invalid value '/chat' for '--channel <CHANNEL>': "),
         ("request-reply --pause-min 1s --pause-max 50ms", "encke: --pause-min is above --pause-max"),
         ("nothing", "encke: unrecognized subcommand 'nothing'"),
