@@ -26,9 +26,11 @@ pub(crate) fn run(sources: Sources) -> ExitCode {
     for note in &config.notes {
         tracing::warn!("{note}");
     }
-    raise_open_files(config.settings.connections_max as u64, config.is_set("connections_max"));
+    raise_open_files();
+    let (connections_max, was_asked_for) = (config.settings.connections_max as u64, config.is_set("connections_max"));
     match start(sources, config, level) {
         Ok(running) => {
+            tell_room(connections_max, was_asked_for);
             announce(&running.address().to_string());
             running.join();
             tracing::info!("ended");
@@ -114,17 +116,23 @@ fn announce(address: &str) {
     }
 }
 
-/// Each connection is an open file: takes as many as the system allows, and tells when they are fewer than configured.
-fn raise_open_files(connections_max: u64, was_asked_for: bool) {
+/// Each connection is an open file: takes as many as the system allows.
+fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    let hard = limit.maximum.unwrap_or(u64::MAX);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
-    if connections_max.saturating_add(OTHER_FILES) <= hard {
+}
+
+/// Logs how many connections the system allows, where these are fewer than configured. The server runs already, so the files
+/// that are open are those that no connection can have.
+fn tell_room(connections_max: u64, was_asked_for: bool) {
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return };
+    let others = std::fs::read_dir("/dev/fd").map_or(OTHER_FILES, |open| open.count() as u64);
+    let room = limit.saturating_sub(others);
+    if connections_max <= room {
         return;
     }
-    let room = hard.saturating_sub(OTHER_FILES);
     if was_asked_for {
         tracing::warn!(connections_max, room, "the system's limit of open files allows fewer connections (ulimit -Hn)");
     } else {
@@ -274,5 +282,5 @@ impl Signals {
     }
 }
 
-/// Files that are no connections: listeners, epoll, logs, and room for those that are about to be refused.
-const OTHER_FILES: u64 = 256;
+/// Files that are no connections, where the system does not list them: listeners, epoll, logs.
+const OTHER_FILES: u64 = 32;

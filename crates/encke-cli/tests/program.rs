@@ -1,6 +1,7 @@
 //! The program as a user meets it: commands, exit codes, lines, signals.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,8 +19,11 @@ struct Server {
 
 impl Server {
     fn start(args: &[&str]) -> Server {
-        let mut command = encke(&["serve", "--port", "0"]);
-        let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        Server::spawn(encke(&[&["serve", "--port", "0"], args].concat()))
+    }
+
+    fn spawn(mut command: Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         let log = BufReader::new(child.stderr.take().expect("piped"));
         let mut line = String::new();
@@ -83,9 +87,12 @@ impl Drop for Folder {
     }
 }
 
-/// The program with an environment that says nothing about it, in a folder without a configuration.
 fn encke(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
+    alone(Command::new(env!("CARGO_BIN_EXE_encke")), args)
+}
+
+/// The program with an environment that says nothing about it, in a folder without a configuration.
+fn alone(mut command: Command, args: &[&str]) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ENCKE_") {
             command.env_remove(name);
@@ -101,6 +108,13 @@ fn run(args: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+/// Whether a response has all that its length says.
+fn is_whole(response: &str) -> bool {
+    let Some((head, body)) = response.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    length.is_none_or(|length| length.parse().is_ok_and(|length: usize| body.len() >= length))
 }
 
 /// Waits for the end, for a bounded time.
@@ -291,7 +305,7 @@ fn a_second_signal_ends_at_once() {
     let mut server = Server::start(&["--drain-timeout-ms", "600000", "--request-timeout-ms", "600000"]);
     // A request that never ends keeps the server draining; the one before it shows that the connection was taken.
     let address = server.url.trim_start_matches("http://");
-    let mut stream = std::net::TcpStream::connect(address).expect("connects");
+    let mut stream = TcpStream::connect(address).expect("connects");
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("writes");
     assert_ne!(stream.read(&mut [0; 1024]).expect("an answer"), 0);
@@ -317,6 +331,40 @@ fn a_hangup_takes_over_what_changed_and_keeps_the_rest_of_a_bad_file() {
     let log = server.log_until("the old settings stay");
     assert!(log.contains(":1: max_interval_ms = \"soon\": a whole number"), "{log}");
     assert_eq!(run(&["publish", "/a", "1", "--url", &server.url]).status.code(), Some(0));
+}
+
+/// The log names the number of connections that the limit of open files leaves, and that many are served.
+#[test]
+fn as_many_connections_are_served_as_the_log_says_there_is_room_for() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", r#"ulimit -n 256; exec "$0" "$@""#, env!("CARGO_BIN_EXE_encke")]);
+    let mut server = Server::spawn(alone(shell, &["serve", "--port", "0", "--shards", "2"]));
+    let log = server.log_until("limit of open files");
+    let room = log.rsplit_once("room=").and_then(|(_, room)| room.trim().parse().ok()).expect("a number");
+    assert!((200..256).contains(&room), "{log}");
+    let address = server.url.trim_start_matches("http://");
+    let get = |mut stream: &TcpStream, path: &str| {
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("writes");
+        let (mut read, mut some) = (String::new(), [0; 8192]);
+        while !is_whole(&read) {
+            let length = stream.read(&mut some).expect("an answer");
+            assert_ne!(length, 0, "the end in {read}");
+            read += &text(&some[..length]);
+        }
+        read
+    };
+    let connect = || TcpStream::connect(address).expect("connects");
+    let served: Vec<TcpStream> = (0..room).map(|_| connect()).collect();
+    for stream in &served {
+        assert!(get(stream, "/healthz").starts_with("HTTP/1.1 200"));
+    }
+    // And not many more.
+    let _waiting: Vec<TcpStream> = (0..8).map(|_| connect()).collect();
+    let began = Instant::now();
+    while get(&served[0], "/metrics").contains("encke_accept_failures_total 0\n") {
+        assert!(began.elapsed() < PATIENCE, "there was more room than the log says");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
