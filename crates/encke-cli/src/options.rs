@@ -323,7 +323,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "outbox_bytes_max",
                 &[],
-                "Bytes that wait in the outbox of one session; replies that its WebSocket does not take may be as many again.",
+                "Bytes that the outbox of one session holds, its queue and what is not acknowledged included; replies that its WebSocket does not take may be as many again.",
             ),
             option(
                 "history_bytes_max",

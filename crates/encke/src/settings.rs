@@ -131,7 +131,7 @@ pub struct Settings {
     pub subscriptions_max: usize,
     /// Messages that wait in the outbox of one session.
     pub outbox_messages_max: usize,
-    /// Bytes that wait in the outbox of one session; replies that its WebSocket does not take may be as many again.
+    /// Bytes that the outbox of one session holds, its queue and what is not acknowledged included; replies that its WebSocket does not take may be as many again.
     pub outbox_bytes_max: usize,
     /// Bytes of the histories of all channels together; the oldest messages go first.
     pub history_bytes_max: usize,

@@ -34,6 +34,8 @@ pub enum Invariant {
     LivesOn,
     /// An outbox holds no more than it may.
     OutboxBounded,
+    /// What a shard counts for the memory that its sessions hold is what a walk over all of it finds.
+    MemoryCounted,
     /// What is written to a socket is whole frames, and nothing after a close frame or after its end.
     CleanFrames,
     /// The numbers agree with each other.

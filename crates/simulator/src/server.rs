@@ -359,6 +359,11 @@ impl World {
             let detail = format!("shard {shard}: {ended} sessions ended, counted {ends:?}, {open} should be open");
             self.checker.fail(Invariant::NumbersAgree, detail);
         }
+        let (counted, walked) = self.shards[shard].memory();
+        if counted != walked {
+            let detail = format!("shard {shard} counts {counted} bytes for its sessions, and holds {walked}");
+            self.checker.fail(Invariant::MemoryCounted, detail);
+        }
         for session in 0..self.checker.sessions.len() {
             let state = &self.checker.sessions[session];
             if state.alive && state.id.shard() == shard {

@@ -79,6 +79,11 @@ impl Ledger {
         self.kept.iter().skip_while(|kept| kept.in_since().is_some()).map(|kept| &kept.messages)
     }
 
+    /// All that was not confirmed, oldest first.
+    pub fn messages(&self) -> impl Iterator<Item = &InFlight> {
+        self.kept.iter().map(|kept| &kept.messages)
+    }
+
     /// Whether something has to be sent again to a client that connects on this WebSocket, or by a request.
     pub fn is_owing(&self, socket: Option<SocketKey>) -> bool {
         self.kept.iter().any(|kept| !kept.arrives_on(socket))
@@ -124,7 +129,7 @@ impl Ledger {
                 kept.is_in(batch);
                 continue;
             }
-            let fits = kept.messages.take_oldest(left, again == 0);
+            let fits = outbox.split(&mut kept.messages, left, again == 0);
             let rest = std::mem::replace(&mut kept.messages, fits);
             left = if rest.messages() > 0 { 0 } else { left.saturating_sub(kept.messages.bytes()) };
             if kept.messages.messages() == 0 {

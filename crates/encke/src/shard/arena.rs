@@ -11,6 +11,7 @@
 //! are small ([`CHUNK_BYTES`]), and a frame that does not fit has a chunk of its own.
 
 use std::cell::{Ref, RefCell};
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use websocket::{Opcode, frame};
@@ -31,6 +32,18 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// Adds the bytes allocated for it and for its joined texts, unless those chunks are among the `seen`.
+    pub fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
+        let own = if seen.insert(self) { self.own_bytes() } else { return 0 };
+        let joined = self.joined.borrow();
+        own + joined.as_ref().map_or(0, |joined| joined.starts_bytes() + joined.chunk.recount(seen))
+    }
+
+    /// The account that counts it.
+    pub fn account(&self) -> &Rc<Account> {
+        &self.account
+    }
+
     fn own_bytes(&self) -> usize {
         self.bytes.borrow().capacity()
     }
@@ -146,6 +159,11 @@ impl Arena {
         let joined = self.open.joined.borrow();
         let of_joined = joined.as_ref().map_or(0, |joined| unheld(&joined.chunk) + joined.starts_bytes());
         unheld(&self.open) + of_joined
+    }
+
+    /// The open chunk.
+    pub fn open(&self) -> &Chunk {
+        &self.open
     }
 
     /// Appends `payload_bytes` bytes, which `write` must write exactly, as one frame.

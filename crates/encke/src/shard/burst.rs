@@ -59,6 +59,11 @@ impl Burst {
         Some((self.frames.take()?, self.messages))
     }
 
+    /// The frames at hand.
+    pub fn frames(&self) -> Option<&Frames> {
+        self.frames.as_ref()
+    }
+
     /// Where they were published.
     pub fn channel(&self) -> &str {
         &self.channel

@@ -4,12 +4,16 @@
 //! shard sees the sum and the limit `sessions_bytes_max` is compared with it.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Shard;
 
 /// Bytes that one shard holds for its sessions and sockets.
 #[derive(Debug, Default)]
 pub struct Account {
     chunks: Cell<usize>,
+    queues: Cell<usize>,
 }
 
 impl Account {
@@ -20,7 +24,12 @@ impl Account {
 
     /// All bytes.
     pub fn bytes(&self) -> usize {
-        self.chunks.get()
+        self.chunks.get() + self.queues.get()
+    }
+
+    /// A queue that took so many bytes takes so many now.
+    pub fn queue_changed(&self, before: usize, after: usize) {
+        self.queues.set(self.queues.get() + after - before);
     }
 
     /// A chunk of so many bytes, or a part of one, has been allocated.
@@ -85,5 +94,25 @@ impl SessionsMemory {
     /// The sum of all shards and bodies.
     pub fn bytes(&self) -> usize {
         self.shards.iter().map(|part| part.0.load(Ordering::Relaxed)).sum::<usize>() + self.body_bytes()
+    }
+}
+
+impl Shard {
+    /// The bytes that its sessions and sockets hold: as they were counted all along, and as found by walking over everything. For tests.
+    pub fn memory(&self) -> (usize, usize) {
+        let mut seen = HashSet::new();
+        let mut walked = 0;
+        for arena in self.arenas() {
+            walked += arena.open().recount(&mut seen);
+        }
+        walked += self.burst.frames().map_or(0, |frames| frames.chunk.recount(&mut seen));
+        for (_, socket) in &self.sockets {
+            walked += socket.out.recount(&mut seen);
+        }
+        for session in self.sessions.iter() {
+            walked += session.outbox.recount(&mut seen);
+            walked += session.handed_out().map(|messages| messages.recount(&mut seen)).sum::<usize>();
+        }
+        (self.account.bytes(), walked)
     }
 }

@@ -3,13 +3,17 @@
 //! An outbox is a queue of runs; a run is a range of whole frames in a chunk of the arena. Publications that lie side by
 //! side extend the last run instead of adding one, which is what makes a fan-out cheap: see [`super::arena`].
 
+mod in_flight;
 mod room;
+mod runs;
 
-use std::collections::VecDeque;
+use std::collections::HashSet;
 
 use websocket::frame;
 
 use super::arena::{Chunk, Frames};
+pub use in_flight::InFlight;
+use runs::Runs;
 
 /// What a run holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +46,14 @@ pub struct Capacity {
 /// The queue of one session.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    runs: VecDeque<Run>,
+    runs: Runs,
     messages: usize,
     bytes: usize,
     /// Bytes of the runs that are no messages, at most: what is written of them is taken off when somebody looks.
     reply_bytes: usize,
     /// Bytes of the first run that the kernel has already.
     written: u32,
-    /// Messages and bytes in a response on its way, which may come back.
+    /// Messages in responses on their way or not acknowledged, which may come back, and the bytes that these are charged with.
     lent: (usize, usize),
 }
 
@@ -71,12 +75,8 @@ pub struct Left {
     pub replies: Outbox,
 }
 
-/// Messages handed to a response that the kernel has not taken yet.
-#[derive(Debug, Default)]
-pub struct InFlight {
-    runs: VecDeque<Run>,
-}
-
+/// Bytes that a run takes in the queue.
+pub const RUN_BYTES: usize = size_of::<Run>();
 impl Outbox {
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
@@ -88,9 +88,14 @@ impl Outbox {
         self.messages + self.lent.0
     }
 
-    /// Bytes that wait, with those in a response that may come back.
+    /// Bytes of frames that wait, with what those in a response that may come back are charged with.
     pub fn bytes(&self) -> usize {
         self.bytes + self.lent.1
+    }
+
+    /// The bytes that count against its capacity: those of frames, and of the queue that holds them.
+    pub fn held_bytes(&self) -> usize {
+        self.bytes() + self.runs.len() * RUN_BYTES
     }
 
     /// Bytes that wait, without those in a response.
@@ -120,7 +125,7 @@ impl Outbox {
 
     /// Whether so many messages of so many bytes more would pass the capacity.
     pub fn is_full(&self, messages: usize, bytes: usize, capacity: &Capacity) -> bool {
-        self.messages() + messages > capacity.messages_max || self.bytes() + bytes > capacity.bytes_max
+        self.messages() + messages > capacity.messages_max || self.held_bytes() + bytes > capacity.bytes_max
     }
 
     /// Whether the kernel has a part of a frame whose rest still waits.
@@ -189,6 +194,11 @@ impl Outbox {
     /// The ranges of messages, first to last, for whoever copies them. Nothing of them may be half written.
     pub fn message_ranges(&self) -> impl Iterator<Item = &Frames> {
         self.runs.iter().filter(|run| run.kind == Kind::Messages).map(|run| &run.frames)
+    }
+
+    /// The bytes that its queue and its chunks take, but for chunks among the `seen`.
+    pub fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
+        self.runs.recount(seen)
     }
 
     /// Number of runs.
@@ -271,18 +281,22 @@ impl Outbox {
         self.lend(runs)
     }
 
-    fn lend(&mut self, runs: VecDeque<Run>) -> InFlight {
-        let lent = InFlight { runs };
-        let (messages, bytes) = (lent.messages(), lent.bytes());
-        self.messages -= messages;
-        self.bytes -= bytes;
-        self.lent = (self.lent.0 + messages, self.lent.1 + bytes);
+    fn lend(&mut self, runs: Runs) -> InFlight {
+        let lent = InFlight::new(runs);
+        self.messages -= lent.messages();
+        self.bytes -= lent.bytes();
+        self.charge(&lent);
         lent
+    }
+
+    /// These messages may come back: they count on.
+    fn charge(&mut self, lent: &InFlight) {
+        self.lent = (self.lent.0 + lent.messages(), self.lent.1 + lent.held_bytes());
     }
 
     /// These messages, which were taken out, have arrived.
     pub fn settle(&mut self, arrived: &InFlight) {
-        self.lent = (self.lent.0 - arrived.messages(), self.lent.1 - arrived.bytes());
+        self.lent = (self.lent.0 - arrived.messages(), self.lent.1 - arrived.held_bytes());
     }
 
     /// Takes messages that `keep`, given the payload, does not want out of those that were taken: they need not come back.
@@ -290,18 +304,28 @@ impl Outbox {
         self.settle(taken);
         let mut waiting = Outbox { runs: std::mem::take(&mut taken.runs), ..Outbox::default() };
         waiting.filter(|_, payload| keep(payload));
-        taken.runs = waiting.runs;
-        self.lent = (self.lent.0 + taken.messages(), self.lent.1 + taken.bytes());
+        taken.replace(waiting.runs);
+        self.charge(taken);
+    }
+
+    /// Takes the oldest out of messages that were taken: not more than `bytes_max` of frames, but at least one message if `at_least_one`.
+    pub fn split(&mut self, taken: &mut InFlight, bytes_max: usize, at_least_one: bool) -> InFlight {
+        self.settle(taken);
+        let mut rest = std::mem::take(&mut taken.runs);
+        let oldest = InFlight::new(take_oldest(&mut rest, bytes_max, at_least_one));
+        taken.replace(rest);
+        self.charge(taken);
+        self.charge(&oldest);
+        oldest
     }
 
     /// The response with these messages failed: they wait again, before all others.
-    pub fn restore(&mut self, in_flight: InFlight) {
+    pub fn restore(&mut self, mut in_flight: InFlight) {
         self.settle(&in_flight);
-        for run in in_flight.runs.into_iter().rev() {
-            self.messages += run.messages as usize;
-            self.bytes += run.frames.bytes();
-            self.runs.push_front(run);
-        }
+        self.messages += in_flight.messages();
+        self.bytes += in_flight.bytes();
+        let behind = std::mem::replace(&mut self.runs, std::mem::take(&mut in_flight.runs));
+        self.runs.append(&mut { behind });
     }
 
     /// Keeps the messages that `keep` (given frame length and payload) wants. Replies and what is partly written stay. Returns
@@ -310,7 +334,8 @@ impl Outbox {
         let mut kept = Outbox { written: self.written, lent: self.lent, ..Outbox::default() };
         let mut dropped = 0;
         let mut written = self.written;
-        for run in std::mem::take(&mut self.runs) {
+        let mut runs = std::mem::take(&mut self.runs);
+        while let Some(run) = runs.pop_front() {
             let mut position = run.frames.start;
             let begun = position + std::mem::take(&mut written);
             let bytes = run.frames.chunk.slice(run.frames.start, run.frames.end);
@@ -331,50 +356,9 @@ impl Outbox {
     }
 }
 
-impl InFlight {
-    /// Messages in it.
-    pub fn messages(&self) -> usize {
-        self.runs.iter().map(|run| run.messages as usize).sum()
-    }
-
-    /// Their bytes, as encoded frames.
-    pub fn bytes(&self) -> usize {
-        self.runs.iter().map(|run| run.frames.bytes()).sum()
-    }
-
-    /// Takes the oldest out: not more than `bytes_max` of frames, but at least one message if `at_least_one`.
-    pub fn take_oldest(&mut self, bytes_max: usize, at_least_one: bool) -> InFlight {
-        InFlight { runs: take_oldest(&mut self.runs, bytes_max, at_least_one) }
-    }
-
-    /// Appends them as elements of a JSON array, each with a comma behind it: bytes that are shared, not copied.
-    pub fn join(&self, parts: &mut Vec<Frames>) {
-        parts.extend(self.runs.iter().map(|run| run.frames.joined()));
-    }
-
-    /// Their ranges, first to last.
-    pub fn ranges(&self) -> impl Iterator<Item = &Frames> {
-        self.runs.iter().map(|run| &run.frames)
-    }
-
-    /// Appends them to a JSON array that is being written, each with a comma before it where one is needed.
-    pub fn write(&self, body: &mut Vec<u8>) {
-        body.reserve(self.bytes());
-        for run in &self.runs {
-            let bytes = run.frames.chunk.slice(run.frames.start, run.frames.end);
-            for payload in payloads(&bytes) {
-                if body.last() != Some(&b'[') {
-                    body.push(b',');
-                }
-                body.extend_from_slice(&payload[1..payload.len() - 1]);
-            }
-        }
-    }
-}
-
 /// Takes the first of these runs of messages out.
-fn take_oldest(runs: &mut VecDeque<Run>, bytes_max: usize, at_least_one: bool) -> VecDeque<Run> {
-    let (mut oldest, mut left) = (VecDeque::new(), bytes_max);
+fn take_oldest(runs: &mut Runs, bytes_max: usize, at_least_one: bool) -> Runs {
+    let (mut oldest, mut left) = (Runs::default(), bytes_max);
     while let Some(mut run) = runs.pop_front() {
         if run.frames.bytes() > left {
             let (cut, _, count) = whole_frames(&run.frames, left as u32);

@@ -306,7 +306,7 @@ impl Spilled {
 impl Step {
     fn new(session: &Session, capacity: &Capacity) -> Step {
         // Live messages of other channels need room, too.
-        let (messages, bytes) = (session.outbox.messages(), session.outbox.bytes());
+        let (messages, bytes) = (session.outbox.messages(), session.outbox.held_bytes());
         let left = |max: usize, used: usize| (max - if messages > 0 { max / 4 } else { 0 }).saturating_sub(used);
         let bytes_max = left(capacity.bytes_max, bytes);
         let messages_left = left(capacity.messages_max, messages);

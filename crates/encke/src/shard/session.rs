@@ -169,6 +169,11 @@ impl Sessions {
         &mut self.slab[index as usize]
     }
 
+    /// All sessions.
+    pub fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.slab.iter().map(|(_, session)| session)
+    }
+
     /// The keys of all sessions.
     pub fn keys(&self) -> Vec<SessionKey> {
         self.slab.iter().map(|(index, s)| SessionKey { index: index as u32, generation: s.generation }).collect()
@@ -207,6 +212,12 @@ impl Session {
         if let Some(ledger) = &mut self.ledger {
             ledger.withdraw(&mut self.outbox, &mut keep);
         }
+    }
+
+    /// Messages that were handed out and may come back.
+    pub fn handed_out(&self) -> impl Iterator<Item = &InFlight> {
+        let unconfirmed = self.ledger.iter().flat_map(|ledger| ledger.messages());
+        self.in_flight.iter().map(|in_flight| &in_flight.1).chain(unconfirmed)
     }
 
     /// Whether its held connect came as this request.

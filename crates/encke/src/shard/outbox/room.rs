@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use super::{Capacity, Kind, Outbox, Run, frames};
+use super::{Capacity, Kind, Outbox, RUN_BYTES, Run, frames};
 
 impl Outbox {
     /// Drops the oldest messages until one of `bytes` fits. Frames that the kernel has a part of stay. Returns how many were dropped.
+    ///
+    /// Where it has to pass over many runs of replies it drops more at once, so that the next messages find room without a search.
     pub fn drop_oldest(&mut self, bytes: usize, capacity: &Capacity) -> usize {
-        let mut wanted = (self.bytes() + bytes).saturating_sub(capacity.bytes_max);
+        let mut wanted = (self.held_bytes() + bytes).saturating_sub(capacity.bytes_max);
         let mut surplus = (self.messages() + 1).saturating_sub(capacity.messages_max);
         let messages = self.messages;
         let mut written = self.written;
@@ -22,7 +24,10 @@ impl Outbox {
                 spared.push(run);
                 continue;
             }
+            surplus = surplus.max((spared.len() / SPARED_PER_MESSAGE).saturating_sub(messages - self.messages));
             if begun > 0 {
+                // The rest of it is a run more.
+                wanted += if wanted > 0 { RUN_BYTES } else { 0 };
                 spared.push(run.split_off_front(|before| before < begun as usize));
             }
             let all = wanted >= run.frames.bytes() || surplus >= run.messages as usize;
@@ -32,7 +37,8 @@ impl Outbox {
                 left = left.saturating_sub(1);
                 goes
             });
-            wanted = wanted.saturating_sub(gone.frames.bytes());
+            let whole = if run.messages == 0 { RUN_BYTES } else { 0 };
+            wanted = wanted.saturating_sub(gone.frames.bytes() + whole);
             surplus = surplus.saturating_sub(gone.messages as usize);
             self.bytes -= gone.frames.bytes();
             self.messages -= gone.messages as usize;
@@ -41,9 +47,20 @@ impl Outbox {
             }
         }
         for run in spared.into_iter().rev() {
-            self.runs.push_front(run);
+            self.put_back(run);
         }
         messages - self.messages
+    }
+
+    /// Puts a run in front again: as one with the next, where nothing is between them any more.
+    fn put_back(&mut self, mut run: Run) {
+        if let Some(next) = self.runs.front_mut().filter(|next| run.is_continued_by(next)) {
+            run.frames.end = next.frames.end;
+            run.messages += next.messages;
+            *next = run;
+            return;
+        }
+        self.runs.push_front(run);
     }
 
     /// Keeps of each channel only the latest message, and drops those of `next` as a newer one is about to come. Returns how many were dropped.
@@ -73,6 +90,10 @@ impl Outbox {
 }
 
 impl Run {
+    fn is_continued_by(&self, next: &Run) -> bool {
+        self.kind == next.kind && self.frames.is_followed_by(&next.frames)
+    }
+
     /// Takes the first frames off, as long as `goes` says so, which is given the bytes before each.
     fn split_off_front(&mut self, mut goes: impl FnMut(usize) -> bool) -> Run {
         let (mut before, mut count) = (0, 0);
@@ -93,6 +114,9 @@ impl Run {
         front
     }
 }
+
+/// Runs of replies that one dropped message pays for passing over.
+const SPARED_PER_MESSAGE: usize = 16;
 
 /// The channel of an encoded message: always its first field, and its characters need no escapes.
 fn channel_of(payload: &[u8]) -> &[u8] {
