@@ -247,7 +247,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "allowed_hosts",
                 &[],
-                "Host names a browser may use for this server; empty: any, except that a loopback server answers to loopback names only.",
+                "Host names that requests may call this server by, beside addresses and `localhost`. Empty: any; on loopback none.",
             ),
             option(
                 "browser_sessions_max",
@@ -294,7 +294,11 @@ pub(crate) const GROUPS: &[Group] = &[
                 &["callbackParameter"],
                 "The query parameter that names the callback of callback-polling.",
             ),
-            option("metrics_public", &[], "Whether `/metrics` answers to other machines, too."),
+            option(
+                "metrics_public",
+                &[],
+                "Whether `/metrics` answers to other machines, and to those that a proxy serves, too.",
+            ),
         ],
     },
     Group {

@@ -74,7 +74,7 @@ pub struct Settings {
     // ---- browsers
     /// Origins (`https://example.com`) allowed beside the server's own. `*` allows all, without credentials.
     pub allowed_origins: Vec<String>,
-    /// Host names a browser may use for this server; empty: any, except that a loopback server answers to loopback names only.
+    /// Host names that requests may call this server by, beside addresses and `localhost`. Empty: any; on loopback none.
     pub allowed_hosts: Vec<String>,
     /// Connects held at the same time for one browser; more are told to poll. -1: no limit, 0: none.
     pub browser_sessions_max: i32,
@@ -103,7 +103,7 @@ pub struct Settings {
     /// The query parameter that names the callback of callback-polling.
     pub callback_parameter: String,
 
-    /// Whether `/metrics` answers to other machines, too.
+    /// Whether `/metrics` answers to other machines, and to those that a proxy serves, too.
     pub metrics_public: bool,
 
     // ---- limits

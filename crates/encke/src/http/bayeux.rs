@@ -230,15 +230,17 @@ fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The whole body, within its limit and its time.
+/// The whole body, within its limit and its time. A declared length over the limit is refused unread: the first read would make
+/// hyper ask for the body (`100 Continue`).
 async fn collect(body: Incoming, settings: &Settings) -> Result<Bytes, Refusal> {
+    if body.size_hint().lower() > settings.message_bytes_max as u64 {
+        return Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text: TOO_LARGE, close: true });
+    }
     let limited = Limited::new(body, settings.message_bytes_max);
     let patience = Duration::from_millis(settings.request_timeout_ms);
     let (status, text) = match tokio::time::timeout(patience, limited.collect()).await {
         Ok(Ok(body)) => return Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than message_bytes_max\n")
-        }
+        Ok(Err(error)) if error.is::<LengthLimitError>() => (StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE),
         Ok(Err(_)) => (StatusCode::BAD_REQUEST, "the body did not arrive whole\n"),
         Err(_) => (StatusCode::REQUEST_TIMEOUT, "the body took too long\n"),
     };
@@ -284,6 +286,8 @@ impl Batch {
         (self.fields > 0).then(|| format!("[{}]", self.text))
     }
 }
+
+const TOO_LARGE: &str = "the body is larger than message_bytes_max\n";
 
 #[cfg(test)]
 mod tests {

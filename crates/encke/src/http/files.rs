@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
 use tokio::task::spawn_blocking;
 use tower_http::services::fs::{Backend, File, Metadata, ServeDir};
 
-use super::{Body, origin, text};
+use super::{Body, text};
 use crate::settings::Settings;
 
 /// Answers with the file of the request's path, if the settings name a directory and it is in there.
@@ -31,9 +31,6 @@ pub(crate) async fn answer<B>(settings: &Settings, request: &Request<B>) -> Opti
     // An empty segment would make the redirection to a folder's `//name/` one to another server.
     if settings.files.is_empty() || !matches!(*request.method(), Method::GET | Method::HEAD) || path.contains("//") {
         return None;
-    }
-    if !origin::came_by_our_name(request.headers(), request.uri(), settings) {
-        return Some(text(StatusCode::MISDIRECTED_REQUEST, "this server has another name\n"));
     }
     let mut asked = Request::new(());
     *asked.method_mut() = request.method().clone();

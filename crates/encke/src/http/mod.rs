@@ -1,4 +1,4 @@
-//! HTTP around the Bayeux endpoint: routes, origins, cookies, files.
+//! HTTP around the Bayeux endpoint: routes, hosts, origins, cookies, files.
 
 pub(crate) mod assets;
 pub(crate) mod bayeux;
@@ -7,6 +7,7 @@ pub(crate) mod connection;
 pub(crate) mod cookie;
 pub(crate) mod files;
 pub(crate) mod form;
+pub(crate) mod host;
 pub(crate) mod metrics;
 pub(crate) mod origin;
 pub(crate) mod routes;

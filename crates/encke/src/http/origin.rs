@@ -1,15 +1,16 @@
 //! Which pages may talk to the server: its own, and those of allowed origins (RFC 6454, Fetch §3.2).
 //!
-//! A browser names the origin of the page with every WebSocket and every POST. Programs name none, and are not concerned.
-
-use std::net::IpAddr;
+//! A browser names the origin of the page with every WebSocket and every POST. Programs name none, and are not concerned. The
+//! host of the request was checked before ([`super::host`]).
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, HOST, HeaderName, HeaderValue, ORIGIN, REFERER, VARY,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, HOST, HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT,
+    VARY,
 };
 use http::{HeaderMap, Uri};
 
+use super::host;
 use crate::settings::Settings;
 
 /// What a request's origin is to us.
@@ -30,12 +31,12 @@ pub(crate) enum Origin {
 /// Judges the origin of a request.
 pub(crate) fn of(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> Origin {
     let mut origins = headers.get_all(ORIGIN).iter();
-    let Some(origin) = origins.next() else { return Origin::None };
+    let Some(origin) = origins.next() else { return of_site(headers, Origin::None) };
     let text = origin.to_str().unwrap_or_default();
     if origins.next().is_some() || text.len() > ORIGIN_BYTES_MAX {
         return Origin::Foreign;
     }
-    judge(text, origin, headers, uri, settings)
+    of_site(headers, judge(text, origin, headers, uri, settings))
 }
 
 /// Judges a script request (JSONP): such a request names no origin, so the browser's other hints must do.
@@ -43,19 +44,35 @@ pub(crate) fn of_script(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> 
     if headers.contains_key(ORIGIN) {
         return of(headers, uri, settings);
     }
-    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes().to_vec());
-    if site.as_deref().is_some_and(|site| site == b"same-origin" || site == b"none") {
+    let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
+    if matches!(site, Some(b"same-origin" | b"none")) {
         return Origin::Own;
     }
     match headers.get(REFERER).and_then(|referer| referer.to_str().ok()).and_then(origin_of_url) {
         Some(origin) => match HeaderValue::try_from(origin.as_str()) {
-            Ok(value) => judge(&origin, &value, headers, uri, settings),
+            Ok(value) => of_site(headers, judge(&origin, &value, headers, uri, settings)),
             Err(_) => Origin::Foreign,
         },
-        // A browser that tells the site but not the page.
-        None if site.is_some() => Origin::Foreign,
+        // A page that hides itself. Browsers leave out the site, too, where they do not trust the server's address.
+        None if site.is_some() || is_browser(headers) => anybody(settings),
         None => Origin::None,
     }
+}
+
+/// Refuses what another site caused, unless its origin is allowed: no page can change what its browser sends as `Sec-Fetch-Site`.
+fn of_site(headers: &HeaderMap, origin: Origin) -> Origin {
+    let is_foreign = headers.get(SEC_FETCH_SITE).is_some_and(|site| site == "cross-site");
+    if is_foreign && matches!(origin, Origin::None | Origin::Own) { Origin::Foreign } else { origin }
+}
+
+/// True for a request of a browser: all of them send this agent, and no page can change it for a script element.
+fn is_browser(headers: &HeaderMap) -> bool {
+    headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"))
+}
+
+/// The origin of an unknown page.
+fn anybody(settings: &Settings) -> Origin {
+    if settings.allowed_origins.iter().any(|allowed| allowed == "*") { Origin::Anybody } else { Origin::Foreign }
 }
 
 fn judge(text: &str, origin: &HeaderValue, headers: &HeaderMap, uri: &Uri, settings: &Settings) -> Origin {
@@ -66,19 +83,14 @@ fn judge(text: &str, origin: &HeaderValue, headers: &HeaderMap, uri: &Uri, setti
     let same = text.split_once("://").is_some_and(|(scheme, rest)| {
         matches!(scheme, "http" | "https") && host.is_some_and(|host| same_host(scheme, rest, host))
     });
-    if same && is_our_name(host.unwrap_or_default(), settings) {
+    if same && host.and_then(host::Host::parse).is_some_and(|host| host.is_ours(settings)) {
         return Origin::Own;
     }
-    if settings.allowed_origins.iter().any(|allowed| allowed == "*") { Origin::Anybody } else { Origin::Foreign }
-}
-
-/// Whether a request came by a name that is ours: for what only our own pages may read.
-pub(crate) fn came_by_our_name(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> bool {
-    host_of(headers, uri).is_none_or(|host| is_our_name(host, settings))
+    anybody(settings)
 }
 
 fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
-    headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.authority().map(|authority| authority.as_str()))
+    uri.authority().map(|authority| authority.as_str()).or(headers.get(HOST).and_then(|host| host.to_str().ok()))
 }
 
 /// Whether an origin's host and port are those of the request, default ports understood.
@@ -86,21 +98,6 @@ fn same_host(scheme: &str, origin: &str, host: &str) -> bool {
     let port = if scheme == "https" { ":443" } else { ":80" };
     let strip = |name: &str| name.strip_suffix(port).unwrap_or(name).to_ascii_lowercase();
     strip(origin) == strip(host)
-}
-
-/// Whether a browser may call us by this name: on loopback only by loopback's names, so that a foreign name that was made to point
-/// here (DNS rebinding) is not taken for our own.
-fn is_our_name(host: &str, settings: &Settings) -> bool {
-    let name =
-        host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(n, _)| n);
-    if !settings.allowed_hosts.is_empty() {
-        return settings.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
-    }
-    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    !settings.listen.ip().is_loopback()
-        || name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost")
-        || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// The origin of a URL: scheme, host and port.
@@ -137,6 +134,8 @@ pub(crate) fn preflight(headers: &mut HeaderMap) {
     }
 }
 
+/// The relation of a page to the server, by its browser: `same-origin`, `same-site`, `cross-site`, or `none`.
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// Longer origins are nobody's.
 const ORIGIN_BYTES_MAX: usize = 512;
 

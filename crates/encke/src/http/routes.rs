@@ -2,19 +2,24 @@
 
 use std::rc::Rc;
 
-use http::header::{ALLOW, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::header::{ALLOW, HeaderMap, HeaderValue, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::connection::Connection;
-use super::{Body, assets, bayeux, files, metrics, text, unread};
+use super::{Body, assets, bayeux, closing, files, host, metrics, text, unread};
 use crate::settings::Settings;
 
 /// Answers one request.
 pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incoming>) -> Response<Body> {
     let settings = connection.node.shard.borrow().settings().clone();
+    let metrics = connection.node.shard.borrow().metrics().clone();
     let path = request.uri().path();
-    let mut response = if connection.node.common.echo || is_mount(&settings, path) {
+    let mut response = if let Some(refusal) = host::refusal(&request, &settings, &metrics) {
+        refusal
+    } else if has_other_coding(request.headers()) {
+        closing(text(StatusCode::NOT_IMPLEMENTED, "chunked is the one transfer coding\n"))
+    } else if connection.node.common.echo || is_mount(&settings, path) {
         bayeux::answer(connection, &settings, request).await
     } else {
         let found = match path {
@@ -23,14 +28,14 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
-            "/metrics" => metrics::answer(connection, &settings),
+            "/metrics" => metrics::answer(connection, &settings, &request),
             _ => page(connection, &settings, &request).await,
         };
         unread(only_reading(request.method(), found), &request)
     };
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if response.status().as_u16() >= 400 {
-        connection.node.shard.borrow().metrics().requests_refused.add(1);
+        metrics.requests_refused.add(1);
     }
     response
 }
@@ -65,6 +70,13 @@ fn is_mount(settings: &Settings, path: &str) -> bool {
         .mounts
         .iter()
         .any(|mount| path.strip_prefix(mount.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
+
+/// True for transfer codings other than one `chunked` (RFC 9112 §6.1). hyper accepts any that end in `chunked` and decodes only that.
+fn has_other_coding(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    codings.next().is_some_and(|coding| !is_chunked(coding) || codings.next().is_some())
 }
 
 #[cfg(test)]

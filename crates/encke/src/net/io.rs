@@ -2,16 +2,19 @@
 
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
+
+use super::huge_length::HugeLength;
 
 /// What is known of a connection by those who only see its requests.
 #[derive(Debug, Default)]
@@ -74,6 +77,7 @@ pub(crate) struct Io {
     deadline: Option<Pin<Box<Sleep>>>,
     /// Whether bytes of the awaited request have come.
     begun: bool,
+    huge_length: HugeLength,
 }
 
 struct BrokenOnDrop(Arc<Health>);
@@ -86,7 +90,8 @@ impl Drop for BrokenOnDrop {
 
 impl Io {
     pub(crate) fn new(tcp: TcpStream, health: Arc<Health>, patience: Patience) -> Io {
-        Io { tcp: TokioIo::new(tcp), health: BrokenOnDrop(health), patience, deadline: None, begun: false }
+        let (tcp, health) = (TokioIo::new(tcp), BrokenOnDrop(health));
+        Io { tcp, health, patience, deadline: None, begun: false, huge_length: HugeLength::default() }
     }
 
     /// The socket, after an upgrade.
@@ -123,6 +128,7 @@ impl Io {
         if self.health.0.served.swap(false, Ordering::Relaxed) {
             self.deadline = None;
             self.begun = false;
+            self.huge_length.forget();
         }
     }
 
@@ -138,6 +144,20 @@ impl Io {
         }
     }
 
+    /// Reads. Bytes that may be part of a head go through a buffer here, because hyper's buffer cannot be searched.
+    fn poll_look(&mut self, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        if self.health.0.busy.load(Ordering::Relaxed) {
+            return Pin::new(&mut self.tcp).poll_read(cx, buf);
+        }
+        let mut bytes = [const { MaybeUninit::<u8>::uninit() }; LOOK_BYTES];
+        let room = LOOK_BYTES.min(buf.remaining());
+        let mut read = ReadBuf::uninit(&mut bytes[..room]);
+        let result = Pin::new(&mut self.tcp).poll_read(cx, read.unfilled());
+        self.huge_length.look(read.filled());
+        buf.put_slice(read.filled());
+        result
+    }
+
     fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(_)) = &result {
             self.health.0.set_broken();
@@ -148,7 +168,7 @@ impl Io {
 
 impl Read for Io {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.tcp).poll_read(cx, buf);
+        let result = self.poll_look(cx, buf);
         if result.is_ready() {
             self.has_read();
             return self.note(result);
@@ -162,7 +182,8 @@ impl Read for Io {
 
 impl Write for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.tcp).poll_write(cx, buf);
+        let mended = self.huge_length.mended(buf);
+        let result = Pin::new(&mut self.tcp).poll_write(cx, mended.as_deref().unwrap_or(buf));
         self.wrote(cx, result)
     }
 
@@ -184,6 +205,12 @@ impl Write for Io {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let [first, ..] = bufs
+            && let Some(mended) = self.huge_length.mended(first)
+        {
+            let result = Pin::new(&mut self.tcp).poll_write(cx, &mended);
+            return self.wrote(cx, result);
+        }
         let result = Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs);
         self.wrote(cx, result)
     }
@@ -209,6 +236,8 @@ pub(crate) async fn linger(tcp: &TcpStream) {
     let _late = tokio::time::timeout(LINGER, drain).await;
 }
 
+/// Bytes of a head read at once: the size of hyper's first buffer.
+const LOOK_BYTES: usize = 8 * 1024;
 /// How long a closed connection waits for its peer.
 const LINGER: Duration = Duration::from_secs(1);
 /// Bytes that a closed connection still reads, and throws away: a few times what the kernel had taken already.

@@ -4,6 +4,7 @@ pub(crate) mod accept;
 pub(crate) mod confirm;
 pub(crate) mod driver;
 pub(crate) mod ending;
+mod huge_length;
 pub(crate) mod io;
 pub(crate) mod keeper;
 pub(crate) mod node;

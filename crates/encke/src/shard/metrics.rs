@@ -99,6 +99,7 @@ metrics! {
     Counter surplus_connects "encke_surplus_connects" "Connects not held because their browser holds browser_sessions_max."
     Counter websocket_errors "encke_websocket_errors" "WebSockets closed for breaking the protocol or its limits."
     Counter requests_refused "encke_requests_refused" "HTTP requests answered with a status of 400 or more."
+    Counter hosts_refused "encke_hosts_refused" "Requests and WebSockets that call the server by a name that is not its own."
     Counter origins_refused "encke_origins_refused" "Requests and WebSockets from origins that are not allowed."
     Counter timeouts "encke_timeouts" "Sockets closed for silence and requests that took too long."
     Counter keeper_waits "encke_keeper_waits" "Times a WebSocket was not read because too much for histories waited for the disk."

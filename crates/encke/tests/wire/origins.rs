@@ -90,7 +90,7 @@ fn a_foreign_name_that_points_to_loopback_is_foreign() {
     let server = TestServer::start(settings());
     let host = format!("evil.example:{}", server.address().port());
     let origin = format!("http://{host}");
-    assert_eq!(post(&server, &[("host", &host), ("origin", &origin)]), (403, false));
+    assert_eq!(post(&server, &[("host", &host), ("origin", &origin)]), (421, false));
 }
 
 /// Cross-site WebSocket hijacking: the browser adds the victim's cookie to whatever a foreign page opens.

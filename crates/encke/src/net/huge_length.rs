@@ -1,0 +1,52 @@
+//! A `Content-Length` of 2⁶⁴ − 1 or 2⁶⁴ − 2. hyper reserves these two numbers and answers them itself, like a head that is too large,
+//! with 431. But the body is too large: the status becomes 413 here.
+
+use memchr::memmem;
+
+/// Notes such a length on one connection.
+#[derive(Debug, Default)]
+pub(super) struct HugeLength {
+    is_there: bool,
+}
+
+impl HugeLength {
+    /// Searches bytes that may be part of a head.
+    pub(super) fn look(&mut self, bytes: &[u8]) {
+        self.is_there |= memmem::find(bytes, DIGITS).is_some();
+    }
+
+    /// hyper accepted the request, so it has no such length.
+    pub(super) fn forget(&mut self) {
+        self.is_there = false;
+    }
+
+    /// The bytes to write instead of `bytes`, if these are hyper's refusal. They are as many, so a partial write needs no account.
+    pub(super) fn mended(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let rest = bytes.strip_prefix(REFUSAL).filter(|_| self.is_there)?;
+        Some([MENDED, rest].concat())
+    }
+}
+
+const DIGITS: &[u8] = b"1844674407370955161";
+const REFUSAL: &[u8; 44] = b"HTTP/1.1 431 Request Header Fields Too Large";
+const MENDED: &[u8; 44] = b"HTTP/1.1 413 Content Too Large by Its Length";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_refusal_of_a_huge_length_is_mended() {
+        let mut length = HugeLength::default();
+        let refusal = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\n\r\n";
+        length.look(b"POST / HTTP/1.1\r\ncontent-length: 1844674407370955\r\n\r\n");
+        assert_eq!(length.mended(refusal), None);
+        length.look(b"POST / HTTP/1.1\r\ncontent-length: 18446744073709551615\r\n\r\n");
+        let mended = length.mended(refusal).expect("another answer");
+        assert!(mended.starts_with(b"HTTP/1.1 413 ") && mended.ends_with(b"\r\ncontent-length: 0\r\n\r\n"));
+        assert_eq!(mended.len(), refusal.len());
+        assert_eq!(length.mended(b"HTTP/1.1 200 OK\r\n\r\n"), None);
+        length.forget();
+        assert_eq!(length.mended(refusal), None);
+    }
+}
