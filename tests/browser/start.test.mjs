@@ -54,7 +54,7 @@ test("the snippet for the shell does what it says", { timeout: TEST_LIMIT_MS }, 
     assert.match(snippet, /^encke subscribe \/welcome\/hello$/m);
     const once = snippet.replace("encke subscribe", "encke subscribe --count 1");
     // The subscriber waits for the message of a second publisher, started beside it and repeated until it is heard.
-    const heard = run(`${once} & wanted=$!; while kill -0 $wanted 2>/dev/null; do encke publish /welcome/hello '"again"' >/dev/null; done; wait $wanted`);
+    const heard = run(`${once} & wanted=$!; while kill -0 $wanted 2>/dev/null; do encke publish /demo/hello '"again"' >/dev/null; done; wait $wanted`);
     assert.match(await heard, /again/);
     await eventually(async () => (await arrivals(page)).includes("again from a program"), true);
 });
@@ -107,7 +107,7 @@ async function pageWithShell(t) {
 }
 
 async function publish(page, text) {
-    await page.getByLabel("Message to publish on /welcome/hello").fill(text);
+    await page.getByLabel("Message to publish on /demo/hello").fill(text);
     await page.getByRole("button", { name: "Publish" }).click();
 }
 

@@ -1,11 +1,11 @@
 /**
- * The chat room as the server's demo services understand it, which are those of CometD's demo chat:
+ * The chat room as the server's demo services understand it:
  *
- * - `/chat/demo` carries `{user, chat}`, with `membership` for those who come and go and `scope: "private"` for what only
- *   its receivers get;
- * - a publication to `/service/members` enters the sender in the list of members, which comes on `/members/demo` each time
- *   it changes;
- * - a publication to `/service/privatechat` reaches the named peers and its sender only.
+ * - `/demo/chat/lobby` carries `{user, chat}`, with `membership` for those who come and go and `scope: "private"` for what
+ *   only its receivers get;
+ * - a call of `/service/demo/members` enters the caller in the list of members and returns it, `{members, version}`; each
+ *   change comes on `/demo/members/lobby`, `{left, joined, version}`;
+ * - a publication to `/service/demo/privatechat` reaches the named peers and its sender only.
  */
 
 import { Session, type LinkState } from "./session";
@@ -35,6 +35,9 @@ export class Room {
     #user = "";
     /** Own private lines still on their way back, oldest first: they come back without the names they went to. */
     #whispers: { peers: string; text: string }[] = [];
+    #members: string[] = [];
+    /** The number of the last change in `#members`. */
+    #version = 0;
 
     constructor(events: RoomEvents) {
         this.#events = events;
@@ -66,7 +69,7 @@ export class Room {
     whisper(peers: string, text: string): void {
         const message = { room: CHAT, user: this.#user, peer: peers, chat: text };
         this.#whispers = [...this.#whispers, { peers, text }].slice(-MAX_WHISPERS);
-        this.#session.publish("/service/privatechat", message, (accepted) => accepted || this.#events.refused(text));
+        this.#session.publish("/service/demo/privatechat", message, (accepted) => accepted || this.#events.refused(text));
     }
 
     leave(): void {
@@ -80,9 +83,40 @@ export class Room {
     #enter(again: boolean): void {
         const user = this.#user;
         this.#session.subscribe(CHAT, (data) => this.#receive(data));
-        this.#session.subscribe(MEMBERS, (data) => this.#events.members(names(data)));
-        this.#session.publish("/service/members", { user, room: CHAT });
+        this.#session.subscribe(MEMBERS, (data) => this.#change(data));
+        this.#list();
         this.#session.publish(CHAT, { user, membership: "join", chat: again ? `${user} is back` : `${user} joined` });
+    }
+
+    /** Enters this page in the list of members, if it is not in it, and asks for it. */
+    #list(): void {
+        this.#session.call("demo/members", { user: this.#user, room: CHAT }, (data) => {
+            const { members, version } = asRecord(data);
+            if (Array.isArray(members) && typeof version === "number") {
+                this.#version = version;
+                this.#show(members.filter((name) => typeof name === "string"));
+            }
+        });
+    }
+
+    /** One change of the list. A page that has missed one asks for the whole list. */
+    #change(data: unknown): void {
+        const { left, joined, version } = asRecord(data);
+        if (typeof version !== "number" || version <= this.#version) {
+            return;
+        }
+        if (version > this.#version + 1) {
+            this.#list();
+            return;
+        }
+        this.#version = version;
+        const others = this.#members.filter((name) => name !== left && name !== joined);
+        this.#show(typeof joined === "string" ? [...others, joined] : others);
+    }
+
+    #show(members: string[]): void {
+        this.#members = members;
+        this.#events.members(members);
     }
 
     #receive(data: unknown): void {
@@ -101,10 +135,7 @@ export class Room {
 
 /** Reads a publication of the chat channel; anyone can publish there, so anything may come. */
 function lineOf(data: unknown): Line | undefined {
-    if (typeof data !== "object" || data === null) {
-        return undefined;
-    }
-    const { user, chat, membership, scope } = data as Record<string, unknown>;
+    const { user, chat, membership, scope } = asRecord(data);
     if (typeof user !== "string" || typeof chat !== "string") {
         return undefined;
     }
@@ -112,16 +143,16 @@ function lineOf(data: unknown): Line | undefined {
     return { user, text: asTyped(chat), kind };
 }
 
-/** CometD's demo sends `<` and `>` as entities, for pages that show HTML. This one shows text, so they are turned back. */
+/** The demo sends `<` and `>` as entities, as CometD's does, for pages that show HTML. This one shows text, so they are turned back. */
 function asTyped(text: string): string {
     return text.replaceAll("&lt;", "<").replaceAll("&gt;", ">");
 }
 
-function names(data: unknown): string[] {
-    return Array.isArray(data) ? data.filter((name) => typeof name === "string") : [];
+function asRecord(data: unknown): Record<string, unknown> {
+    return typeof data === "object" && data !== null ? (data as Record<string, unknown>) : {};
 }
 
-const CHAT = "/chat/demo";
-const MEMBERS = "/members/demo";
+const CHAT = "/demo/chat/lobby";
+const MEMBERS = "/demo/members/lobby";
 /** A line refused by the server never comes back, so what is awaited is bounded. */
 const MAX_WHISPERS = 32;

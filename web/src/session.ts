@@ -78,6 +78,13 @@ export class Session {
         this.#client.publish(channel, data, (reply) => done(reply.successful === true));
     }
 
+    /** Calls `/service/` + `target`; `done` gets the answer, unless the call fails. */
+    call(target: string, data: unknown, done: (data: unknown) => void): void {
+        if (!this.#client.isDisconnected()) {
+            this.#client.remoteCall(target, data, (reply) => reply.successful === true && done(reply.data));
+        }
+    }
+
     /** What is sent inside goes out together. */
     batch(send: () => void): void {
         this.#client.batch(send);

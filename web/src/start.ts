@@ -91,7 +91,7 @@ function start(): void {
     addEventListener("load", () => session.open());
 }
 
-const CHANNEL = "/welcome/hello";
+const CHANNEL = "/demo/hello";
 const MAX_SHOWN_ARRIVALS = 6;
 
 start();

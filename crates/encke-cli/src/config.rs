@@ -43,6 +43,8 @@ pub(crate) struct Config {
 pub(crate) struct Program {
     /// Whether the demo's services run.
     pub(crate) demo: bool,
+    /// Whether they answer on the channels of CometD's demo chat, too.
+    pub(crate) demo_cometd_channels: bool,
     /// The filter of the logs.
     pub(crate) log: String,
     /// The form of the logs.
@@ -61,7 +63,7 @@ pub(crate) enum LogFormat {
 
 impl Default for Program {
     fn default() -> Program {
-        Program { demo: true, log: "info".into(), log_format: LogFormat::Text }
+        Program { demo: true, demo_cometd_channels: false, log: "info".into(), log_format: LogFormat::Text }
     }
 }
 
@@ -245,7 +247,7 @@ impl Merge {
 }
 
 fn is_of_program(name: &str) -> bool {
-    ["demo", "log", "log_format"].contains(&name)
+    ["demo", "demo_cometd_channels", "log", "log_format"].contains(&name)
 }
 
 /// One line about a name that is none, in the spelling of the place it was given at.

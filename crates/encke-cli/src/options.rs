@@ -350,7 +350,12 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "demo",
                 &[],
-                "Whether the chat page's services run: `/service/members`, `/service/privatechat`, `/service/echo`, and the filter of `/chat/**`.",
+                "Whether the demo's services run: `/service/demo/members`, `/service/demo/privatechat`, `/service/echo`, and the filter of `/demo/chat/**`.",
+            ),
+            option(
+                "demo_cometd_channels",
+                &[],
+                "Whether they answer on the channels of CometD's demo chat, too: `/service/members`, `/service/privatechat`, and the filter of `/chat/**`.",
             ),
             option(
                 "log",
@@ -423,7 +428,7 @@ mod tests {
                 settings.push((name.to_string(), std::mem::take(&mut doc)));
             }
         }
-        let of_program = ["port", "demo", "log", "log_format"];
+        let of_program = ["port", "demo", "demo_cometd_channels", "log", "log_format"];
         let options: Vec<(String, String)> = all()
             .filter(|option| !of_program.contains(&option.name))
             .map(|option| (option.name.into(), option.doc.into()))

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::{Config, Sources};
+use crate::config::{self, Config, Sources};
 use crate::handover::{Predecessor, Program, Successor};
 use crate::logs::LogLevel;
 use crate::{FAILED, assets, complain, config_command};
@@ -58,7 +58,11 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, P
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
     let server = Server::new(config.settings.clone()).assets(assets::all());
-    let server = if config.program.demo { server.application(Demo::default()) } else { server };
+    let server = match config.program {
+        config::Program { demo: false, .. } => server,
+        config::Program { demo_cometd_channels: true, .. } => server.application(Demo::with_cometd_channels()),
+        config::Program { .. } => server.application(Demo::default()),
+    };
     let predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
     let (listener, belongs) = match &predecessor {
         Some(predecessor) => (Some(predecessor.socket().map_err(Problem::Socket)?), Belongs::Here),
@@ -262,7 +266,9 @@ impl Signals {
         };
         let changes = new.changes_from(&self.current);
         restart.extend(
-            ["demo", "log_format"].into_iter().filter(|name| changes.iter().any(|(changed, ..)| changed == name)),
+            ["demo", "demo_cometd_channels", "log_format"]
+                .into_iter()
+                .filter(|name| changes.iter().any(|(changed, ..)| changed == name)),
         );
         if new.program.log != self.current.program.log {
             self.level.change(&new.program);

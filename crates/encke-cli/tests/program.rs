@@ -208,11 +208,14 @@ fn a_refused_message_is_told_with_the_bayeux_error() {
 
 #[test]
 fn the_demo_runs_unless_it_is_switched_off() {
-    let bad = ["publish", "/chat/demo", r#"{"user":"a","chat":"dang"}"#, "--url"];
-    for (flags, code) in [(&[][..], 1), (&["--no-demo"][..], 0)] {
+    let bad = |channel| ["publish", channel, r#"{"user":"a","chat":"dang"}"#, "--url"];
+    for (flags, own, cometds) in [(&[][..], 1, 0), (&["--no-demo"][..], 0, 0), (&["--demo-cometd-channels"][..], 1, 1)]
+    {
         let server = Server::start(flags);
-        let output = run(&[&bad[..], &[&server.url]].concat());
-        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        for (channel, code) in [("/demo/chat/lobby", own), ("/chat/demo", cometds)] {
+            let output = run(&[&bad(channel)[..], &[&server.url]].concat());
+            assert_eq!(output.status.code(), Some(code), "{flags:?} {channel}: {}", text(&output.stderr));
+        }
     }
 }
 

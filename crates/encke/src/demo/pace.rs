@@ -1,0 +1,42 @@
+//! How fast something may happen: so much at once, and so much each second.
+
+/// What is left of an allowance. It fills up by itself.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    left: f64,
+    /// When that was, in milliseconds.
+    at_ms: u64,
+    pace: Pace,
+}
+
+/// How large an allowance is, and how fast it fills up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// The most that may happen at once.
+    pub(super) burst_max: u32,
+    /// What is added in a second.
+    pub(super) per_second: u32,
+}
+
+impl Allowance {
+    pub(super) fn new(now_ms: u64, pace: Pace) -> Allowance {
+        Allowance { left: f64::from(pace.burst_max), at_ms: now_ms, pace }
+    }
+
+    /// Takes `amount` if so much is left.
+    pub(super) fn take(&mut self, now_ms: u64, amount: usize) -> bool {
+        let seconds = now_ms.saturating_sub(self.at_ms) as f64 / 1_000.0;
+        let filled = self.left + seconds * f64::from(self.pace.per_second);
+        (self.left, self.at_ms) = (filled.min(f64::from(self.pace.burst_max)), now_ms.max(self.at_ms));
+        let enough = self.left >= amount as f64;
+        if enough {
+            self.left -= amount as f64;
+        }
+        enough
+    }
+
+    /// Takes `amount`, even if less is left: what follows waits for longer.
+    pub(super) fn charge(&mut self, amount: usize) {
+        self.left -= amount as f64;
+    }
+}

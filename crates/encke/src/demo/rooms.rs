@@ -1,0 +1,193 @@
+//! Who is where: the rooms of the demo's chat.
+
+use std::collections::{HashMap, HashSet};
+
+use super::pace::{Allowance, Pace};
+use super::quoted;
+
+/// All rooms with a member.
+#[derive(Debug, Default)]
+pub(super) struct Rooms {
+    rooms: HashMap<String, Room>,
+    /// What is known of a session that is in a room, so that the end of one that is in none costs a look-up only.
+    visitors: HashMap<String, Visitor>,
+}
+
+/// A room (`/demo/chat/lobby`).
+#[derive(Debug)]
+struct Room {
+    /// In the order they came.
+    members: Vec<Member>,
+    /// Changes of the list so far.
+    version: u64,
+    /// How many bytes of lists each subscriber may still be sent.
+    lists: Allowance,
+}
+
+#[derive(Debug)]
+struct Member {
+    session: String,
+    user: String,
+}
+
+#[derive(Debug)]
+struct Visitor {
+    rooms: Vec<String>,
+    /// Names it may still take.
+    names: Allowance,
+}
+
+/// A change of a room's list. A name counts once, however many go by it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) room: String,
+    /// The name that nobody has any more.
+    pub(super) left: Option<String>,
+    /// The name that nobody had before.
+    pub(super) joined: Option<String>,
+    /// Its number: one more than that of the change before.
+    pub(super) version: u64,
+}
+
+/// How a room tells of its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Each change by itself.
+    Changes,
+    /// The whole list, each time: its size times its subscribers is what a change costs, so changes are paced.
+    Lists,
+}
+
+impl Rooms {
+    /// Puts a session into a room, under a new name if it was there already. Returns what has changed, if anything.
+    ///
+    /// # Errors
+    /// What its client is told, as JSON.
+    pub(super) fn join(
+        &mut self,
+        now_ms: u64,
+        session: &str,
+        room: &str,
+        user: &str,
+        told: Told,
+    ) -> Result<Option<Change>, &'static str> {
+        let is_in = |place: &Room| place.members.iter().any(|member| member.session == session);
+        let (known, is_member) = match self.rooms.get(room) {
+            None if self.rooms.len() >= ROOMS_MAX => return Err(FULL),
+            None => (0, false),
+            Some(place) => (place.members.len(), is_in(place)),
+        };
+        let joined = self.visitors.get(session).map_or(0, |visitor| visitor.rooms.len());
+        if !is_member && (known >= ROOM_MEMBERS_MAX || joined >= SESSION_ROOMS_MAX) {
+            return Err(FULL);
+        }
+        if self.visitors.get_mut(session).is_some_and(|visitor| !visitor.names.take(now_ms, 1)) {
+            return Err(TOO_FAST);
+        }
+        if told == Told::Lists
+            && let Some(place) = self.rooms.get_mut(room)
+            // The list that goes out now, and the one when this member leaves.
+            && !place.lists.take(now_ms, 2 * place.list_bytes(user))
+        {
+            return Err(TOO_FAST);
+        }
+        let visitor = self.visitors.entry(session.into()).or_insert_with(|| {
+            let mut names = Allowance::new(now_ms, NAMES);
+            names.charge(1);
+            Visitor { rooms: Vec::new(), names }
+        });
+        if !is_member {
+            visitor.rooms.push(room.into());
+        }
+        let place = self.rooms.entry(room.into()).or_insert_with(|| Room {
+            members: Vec::new(),
+            version: 0,
+            lists: Allowance::new(now_ms, LIST_BYTES),
+        });
+        let before = match place.members.iter_mut().find(|member| member.session == session) {
+            Some(member) => Some(std::mem::replace(&mut member.user, user.into())),
+            None => {
+                place.members.push(Member { session: session.into(), user: user.into() });
+                None
+            }
+        };
+        Ok(place.change(room, before, Some(user)))
+    }
+
+    /// Takes a session out of its rooms. Returns what has changed.
+    pub(super) fn leave(&mut self, session: &str) -> Vec<Change> {
+        let rooms = self.visitors.remove(session).map(|visitor| visitor.rooms).unwrap_or_default();
+        let mut changes = Vec::new();
+        for room in rooms {
+            let Some(place) = self.rooms.get_mut(&room) else { continue };
+            let gone = place.members.iter().position(|member| member.session == session);
+            let user = gone.map(|index| place.members.remove(index).user);
+            changes.extend(place.change(&room, user, None));
+            if place.members.is_empty() {
+                self.rooms.remove(&room);
+            }
+        }
+        changes
+    }
+
+    /// The number of the last change of a room's list.
+    pub(super) fn version(&self, room: &str) -> u64 {
+        self.rooms.get(room).map_or(0, |place| place.version)
+    }
+
+    /// The names in a room as a JSON array, each once.
+    pub(super) fn names(&self, room: &str) -> String {
+        let mut known = HashSet::new();
+        let members = self.rooms.get(room).map_or(&[][..], |place| &place.members);
+        let names = members.iter().filter(|member| known.insert(&*member.user));
+        let quoted: Vec<String> = names.map(|member| quoted(&member.user)).collect();
+        format!("[{}]", quoted.join(","))
+    }
+
+    /// The sessions in a room that go by one of these names.
+    pub(super) fn named<'a>(&'a self, room: &str, names: &HashSet<&str>) -> Vec<&'a str> {
+        let members = self.rooms.get(room).map_or(&[][..], |place| &place.members);
+        let named = members.iter().filter(|member| names.contains(&*member.user));
+        named.map(|member| &*member.session).collect()
+    }
+}
+
+impl Room {
+    /// The bytes of the list with one name more, about.
+    fn list_bytes(&self, user: &str) -> usize {
+        const QUOTES_AND_COMMA: usize = 3;
+        let names = self.members.iter().map(|member| member.user.len());
+        names.chain([user.len()]).map(|bytes| bytes + QUOTES_AND_COMMA).sum()
+    }
+
+    /// Notes that somebody who went by the name `left` now goes by `joined`.
+    fn change(&mut self, room: &str, left: Option<String>, joined: Option<&str>) -> Option<Change> {
+        let bearers = |name: &str| self.members.iter().filter(|member| member.user == name).count();
+        if left.as_deref() == joined {
+            return None;
+        }
+        let left = left.filter(|name| bearers(name) == 0);
+        let joined = joined.filter(|name| bearers(name) == 1).map(String::from);
+        if left.is_none() && joined.is_none() {
+            return None;
+        }
+        self.version += 1;
+        Some(Change { room: room.into(), left, joined, version: self.version })
+    }
+}
+
+/// What a client is told that finds no room.
+const FULL: &str = r#""the room is full""#;
+/// What a client is told that comes, or changes its name, too often.
+const TOO_FAST: &str = r#""too many names; wait a second""#;
+
+/// Rooms with a member, of the whole server.
+const ROOMS_MAX: usize = 1_000;
+/// Members of one room.
+pub(super) const ROOM_MEMBERS_MAX: usize = 500;
+/// Rooms of one session.
+const SESSION_ROOMS_MAX: usize = 16;
+/// Names that one session may take, and calls that return the list.
+pub(super) const NAMES: Pace = Pace { burst_max: 20, per_second: 1 };
+/// Bytes of lists that each subscriber of a room may be sent, where the whole list goes out each time.
+pub(super) const LIST_BYTES: Pace = Pace { burst_max: 4 * 1024 * 1024, per_second: 1024 * 1024 };
