@@ -116,7 +116,9 @@ impl Shard {
                 return Received::Here;
             }
         };
-        let client = client_of(&messages);
+        // A socket speaks for the session it carries only, whatever other ids its client knows (CometD 9).
+        let carried = self.socket(key).and_then(|socket| self.sessions.get(socket.session?)).map(|session| session.id);
+        let client = client_of(&messages).filter(|id| carried.is_none_or(|carried| carried == *id));
         if let Some(home) = client.map(|id| id.shard())
             && home != self.index
             && home < self.shared.shards

@@ -95,6 +95,51 @@ fn settings_may_trust_the_client_id_alone() {
     assert_eq!(reply["successful"], true);
 }
 
+/// As in CometD: a WebSocket speaks for the session it carries.
+#[test]
+fn a_websocket_that_carries_a_session_is_not_heard_as_another_whose_id_it_knows() {
+    for shards in [1, 2] {
+        let server = TestServer::start(Settings { shards, ..settings() });
+        // With two shards, two of three live on the same one and two on different ones.
+        let mut sessions: Vec<_> = (0..3).map(|_| server.session()).collect();
+        let ids: Vec<_> = sessions.iter().map(|ws| ws.id.clone()).collect();
+        sessions.iter_mut().for_each(|ws| ws.subscribe("/own"));
+        for (own, ws) in sessions.iter_mut().enumerate() {
+            for other in ids.iter().filter(|id| **id != ids[own]) {
+                for (channel, advice) in [
+                    ("/meta/connect", json!({"reconnect": "handshake", "interval": 0})),
+                    ("/meta/subscribe", json!(null)),
+                    ("/meta/disconnect", json!(null)),
+                    ("/own", json!(null)),
+                ] {
+                    ws.send_json(&json!([{"id": "1", "channel": channel, "clientId": other, "subscription": "/a",
+                        "connectionType": "websocket", "data": 1}]));
+                    let reply = ws.next_json()[0].take();
+                    assert_eq!(
+                        (&reply["error"], &reply["advice"]),
+                        (&json!("402::session_unknown"), &advice),
+                        "{channel}"
+                    );
+                }
+            }
+            assert_eq!(
+                ws.call(json!({"id": "s", "channel": "/meta/subscribe", "subscription": "/b"}))["successful"],
+                true
+            );
+        }
+        // All of them live on, with what they had; and one that carries none may carry any.
+        sessions[0].call(json!({"id": "d", "channel": "/meta/disconnect"}));
+        let mut free = sessions.remove(0);
+        free.id.clone_from(&ids[1]);
+        free.start_connect();
+        server.wait_for_exactly("encke_held_connects", 1);
+        server.handle.publish("/own", "1").expect("taken");
+        for ws in [&mut free, &mut sessions[1]] {
+            assert_eq!(ws.next_json(), json!([{"channel": "/own", "data": 1}]));
+        }
+    }
+}
+
 #[test]
 fn a_client_id_is_dead_after_its_disconnect_even_in_the_same_batch() {
     let server = TestServer::start(settings());
