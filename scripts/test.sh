@@ -3,7 +3,7 @@
 # `scripts/test.sh STEP…` runs only the steps named; `scripts/test.sh --list` names them.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-steps=(tidy format lints tests docs simulator fuzz interop browser autobahn instructions)
+steps=(tidy format lints tests docs simulator fuzz hostile interop browser autobahn instructions)
 
 step_tidy() { run_script tidy; }
 step_format() { cargo fmt --all --check; }
@@ -12,6 +12,7 @@ step_tests() { cargo test --quiet --workspace --locked --no-fail-fast; }
 step_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked; }
 step_simulator() { run_script simulator; }
 step_fuzz() { run_script fuzz; }
+step_hostile() { run_script hostile; }
 step_interop() { run_script interop; }
 step_browser() { run_script browser; }
 step_autobahn() { run_script autobahn; }
@@ -26,6 +27,7 @@ title_of() {
         docs) echo 'documentation, warnings are errors' ;;
         simulator) echo 'simulator: seeded faults under virtual time' ;;
         fuzz) echo 'fuzz targets, ten seconds each' ;;
+        hostile) echo 'hostile: attackers beside witnesses that must not notice' ;;
         interop) echo 'interop: the official clients against the program' ;;
         browser) echo 'browser: two pages chat' ;;
         autobahn) echo 'Autobahn: the WebSocket conformance suite' ;;

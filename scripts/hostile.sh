@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Attackers against the program, each attack beside healthy clients that must not notice it: two minutes.
+#
+#   scripts/hostile.sh                    every scenario, with two shards and with one
+#   scripts/hostile.sh --list             their names
+#   scripts/hostile.sh --only flood       those whose names begin so
+#   scripts/hostile.sh --shards 2         with two shards only
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+need_encke
+cargo run --quiet --locked -p hostile -- --encke "$encke" "$@"

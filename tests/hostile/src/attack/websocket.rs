@@ -1,0 +1,171 @@
+//! A WebSocket by hand, and a Bayeux session on it that does no more than it is told.
+
+use std::io;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use websocket::{Opcode, frame};
+
+use super::{Arena, Peer};
+
+/// A WebSocket. Nothing is read or answered unless it is asked for.
+pub struct Socket {
+    stream: TcpStream,
+    /// What was read and not used yet.
+    read: Vec<u8>,
+}
+
+/// A session on a socket of its own.
+pub struct Session {
+    /// Its socket.
+    pub socket: Socket,
+    /// Its id.
+    pub id: String,
+}
+
+impl Socket {
+    /// Connects and upgrades.
+    pub async fn open(arena: Arena, peer: Peer) -> io::Result<Socket> {
+        let mut stream = arena.connect_as(peer).await?;
+        let request = format!(
+            "GET /cometd HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            arena.address
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut socket = Socket { stream, read: Vec::new() };
+        while !socket.read.ends_with(b"\r\n\r\n") {
+            // Nothing follows the response before something was sent.
+            socket.fill().await?;
+        }
+        if !socket.read.starts_with(b"HTTP/1.1 101") {
+            return Err(io::Error::other(String::from_utf8_lossy(&socket.read).into_owned()));
+        }
+        socket.read.clear();
+        Ok(socket)
+    }
+
+    /// Sends bytes as they are.
+    pub async fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes).await
+    }
+
+    /// Sends a text.
+    pub async fn send(&mut self, text: &str) -> io::Result<()> {
+        self.send_raw(&text_frame(text)).await
+    }
+
+    /// The next text.
+    pub async fn receive(&mut self) -> io::Result<String> {
+        loop {
+            if let Some((head, payload)) = frame::split(&self.read) {
+                let opcode = self.read[0] & 15;
+                let rest = self.read.split_off(head + payload);
+                let text = std::mem::replace(&mut self.read, rest).split_off(head);
+                match opcode {
+                    1 => return String::from_utf8(text).map_err(io::Error::other),
+                    8 => return Err(io::Error::other(format!("closed: {}", String::from_utf8_lossy(&text)))),
+                    _ => continue,
+                }
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Reads whatever has come and forgets it; tells how much it was.
+    pub async fn skim(&mut self) -> io::Result<usize> {
+        self.read.clear();
+        self.fill().await
+    }
+
+    async fn fill(&mut self) -> io::Result<usize> {
+        self.read.reserve(READ_BYTES);
+        match self.stream.read_buf(&mut self.read).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            count => Ok(count),
+        }
+    }
+}
+
+impl Session {
+    /// A session that has connected once, and whose next connect is held. `fields` go into its handshake.
+    pub async fn open(arena: Arena, peer: Peer, fields: &str) -> io::Result<Session> {
+        let mut socket = Socket::open(arena, peer).await?;
+        let reply = ask(&mut socket, &handshake("websocket", fields)).await?;
+        let id = reply["clientId"].as_str().ok_or_else(|| io::Error::other(reply.to_string()))?.to_string();
+        let mut session = Session { socket, id };
+        session.ask(&connect("websocket", &session.id, 0)).await?;
+        session.socket.send(&connect("websocket", &session.id, 20_000)).await?;
+        Ok(session)
+    }
+
+    /// A session on a certain shard.
+    pub async fn open_on(arena: Arena, shard: usize, peer: Peer) -> io::Result<Session> {
+        for _ in 0..TRIES {
+            let session = Session::open(arena, peer, "").await?;
+            if super::shard_of(&session.id) == Some(shard) {
+                return Ok(session);
+            }
+        }
+        Err(io::Error::other("no session on that shard"))
+    }
+
+    /// Subscribes, to several channels in one message if `channels` is an array in JSON.
+    pub async fn subscribe(&mut self, channels: &str, fields: &str) -> io::Result<()> {
+        let text =
+            format!(r#"[{{"channel":"/meta/subscribe","clientId":"{}","subscription":{channels}{fields}}}]"#, self.id);
+        self.ask(&text).await.map(drop)
+    }
+
+    /// Sends a batch of one message and waits for its reply; messages that come meanwhile are forgotten.
+    pub async fn ask(&mut self, text: &str) -> io::Result<Value> {
+        ask(&mut self.socket, text).await
+    }
+}
+
+/// Sends a text and waits for a reply that is a success.
+async fn ask(socket: &mut Socket, text: &str) -> io::Result<Value> {
+    socket.send(text).await?;
+    loop {
+        let came: Value = serde_json::from_str(&socket.receive().await?).map_err(io::Error::other)?;
+        let Some(reply) = came.as_array().and_then(|all| all.iter().find(|one| !one["successful"].is_null())) else {
+            continue;
+        };
+        return if reply["successful"] == true { Ok(reply.clone()) } else { Err(io::Error::other(reply.to_string())) };
+    }
+}
+
+/// A whole frame of text. The mask is all zeros, which leaves the text as it is and is as good as any to a server.
+pub fn text_frame(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::masked(Opcode::Text, text.as_bytes(), [0; 4], &mut bytes);
+    bytes
+}
+
+/// A handshake with more fields.
+pub fn handshake(connection: &str, fields: &str) -> String {
+    format!(r#"[{{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["{connection}"]{fields}}}]"#)
+}
+
+/// A connect that may be held for so long.
+pub fn connect(connection: &str, id: &str, timeout_ms: u32) -> String {
+    format!(
+        r#"[{{"channel":"/meta/connect","connectionType":"{connection}","clientId":"{id}","advice":{{"timeout":{timeout_ms}}}}}]"#
+    )
+}
+
+/// A publication, to be put into a batch.
+pub fn publication(channel: &str, id: &str, data: &str) -> String {
+    format!(r#"{{"channel":"{channel}","clientId":"{id}","data":{data}}}"#)
+}
+
+/// Publications in turn on channels, with the same data, as a batch.
+pub fn batch(channels: impl IntoIterator<Item = impl AsRef<str>>, id: &str, data: &str) -> String {
+    let messages: Vec<String> = channels.into_iter().map(|channel| publication(channel.as_ref(), id, data)).collect();
+    format!("[{}]", messages.join(","))
+}
+
+/// As much as a read takes at once.
+const READ_BYTES: usize = 256 * 1024;
+const TRIES: usize = 64;

@@ -1,0 +1,167 @@
+//! What the machine itself was late, measured while witnesses wait: it does not count against the server.
+//!
+//! For each interval of 10 ms it is the most of these:
+//! - how long a thread of the server was ready to run while no processor ran it (the kernel counts that),
+//! - the same of the witnesses' thread,
+//! - how late a timer woke, and how long a byte took to an echo on loopback and back.
+//!
+//! A message is with one of them at a time, so it is what the machine can have delayed it at most. A server that computes, waits or
+//! sleeps while it has a processor gets nothing for it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Measures until it is dropped.
+pub struct Control {
+    curve: Arc<Mutex<Curve>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How late the machine was in all, at increasing times.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    zero: Instant,
+    /// Time since zero, and the machine's delays up to then.
+    points: Vec<(Duration, Duration)>,
+}
+
+impl Control {
+    /// Times are told from `zero` on. `tasks` is the server's folder of threads, `task` a thread beside them.
+    ///
+    /// # Errors
+    /// There is no loopback, or no thread.
+    pub fn start(zero: Instant, tasks: PathBuf, task: PathBuf) -> io::Result<Control> {
+        let mut echo = echo()?;
+        let curve = Arc::new(Mutex::new(Curve { zero, points: Vec::new() }));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (to, until) = (curve.clone(), stop.clone());
+        let thread = std::thread::Builder::new().name("control".into()).spawn(move || {
+            let mut waits = Waits { tasks, task, so_far: HashMap::new() };
+            waits.most();
+            let (mut last, mut total) = (Instant::now(), Duration::ZERO);
+            while !until.load(Ordering::Relaxed) {
+                let planned = Instant::now() + EVERY;
+                std::thread::sleep(EVERY);
+                let woke = Instant::now();
+                let mut byte = [0];
+                // If the echo is gone, only its share is missing.
+                let _ = echo.write_all(&byte).and_then(|()| echo.read_exact(&mut byte));
+                let now = Instant::now();
+                let late = woke.saturating_duration_since(planned) + now.saturating_duration_since(woke);
+                total += waits.most().max(late.saturating_sub(USUAL)).min(now - last);
+                last = now;
+                lock(&to).points.push((now.saturating_duration_since(zero), total));
+            }
+        })?;
+        Ok(Control { curve, stop, thread: Some(thread) })
+    }
+
+    /// What was measured so far.
+    pub fn curve(&self) -> Curve {
+        lock(&self.curve).clone()
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Curve {
+    /// How late the machine was between two times since zero.
+    pub fn between(&self, from: Duration, to: Duration) -> Duration {
+        // The interval in which `from` lies counts as a whole.
+        self.at(to, 0).saturating_sub(self.at(from, 1)).min(to.saturating_sub(from))
+    }
+
+    /// The machine's share of the time between two moments, 0 to 1.
+    pub fn share(&self, from: Instant, to: Instant) -> f64 {
+        let (from, to) = (from.saturating_duration_since(self.zero), to.saturating_duration_since(self.zero));
+        self.between(from, to).as_secs_f64() / to.saturating_sub(from).as_secs_f64().max(1e-3)
+    }
+
+    /// The sum at the end of the interval in which `time` lies, or so many intervals earlier.
+    fn at(&self, time: Duration, earlier: usize) -> Duration {
+        let index = self.points.partition_point(|(at, _)| *at < time).min(self.points.len().saturating_sub(1));
+        index.checked_sub(earlier).and_then(|index| self.points.get(index)).map_or(Duration::ZERO, |(_, sum)| *sum)
+    }
+}
+
+/// How long threads have waited for a processor.
+struct Waits {
+    tasks: PathBuf,
+    task: PathBuf,
+    /// Of each thread, by its folder.
+    so_far: HashMap<PathBuf, Duration>,
+}
+
+impl Waits {
+    /// The longest that one of them has waited since the last look.
+    fn most(&mut self) -> Duration {
+        let threads = fs::read_dir(&self.tasks).into_iter().flatten().flatten().map(|thread| thread.path());
+        let mut most = Duration::ZERO;
+        for thread in threads.chain([self.task.clone()]) {
+            let waited = wait_of(&thread);
+            let before = self.so_far.insert(thread, waited).unwrap_or(waited);
+            most = most.max(waited.saturating_sub(before));
+        }
+        most
+    }
+}
+
+/// How long a thread was ready to run and did not, in its whole life.
+fn wait_of(thread: &Path) -> Duration {
+    let text = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
+    Duration::from_nanos(text.split_whitespace().nth(1).and_then(|waited| waited.parse().ok()).unwrap_or(0))
+}
+
+/// A connection to a thread that sends back what it gets, and ends with it.
+fn echo() -> io::Result<TcpStream> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let stream = TcpStream::connect(listener.local_addr()?)?;
+    let (mut other, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    other.set_nodelay(true)?;
+    std::thread::Builder::new().name("echo".into()).spawn(move || {
+        let mut byte = [0];
+        while other.read_exact(&mut byte).and_then(|()| other.write_all(&byte)).is_ok() {}
+    })?;
+    Ok(stream)
+}
+
+/// Nothing is left half-done by a thread that panics with the lock.
+fn lock(curve: &Mutex<Curve>) -> std::sync::MutexGuard<'_, Curve> {
+    curve.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const EVERY: Duration = Duration::from_millis(10);
+/// A timer and an echo take so long on a quiet machine.
+const USUAL: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_machine_was_late_is_told_for_any_interval() {
+        let ms = Duration::from_millis;
+        let points = [(10, 0), (20, 0), (120, 90), (130, 90)].map(|(at, sum)| (ms(at), ms(sum)));
+        let curve = Curve { zero: Instant::now(), points: points.to_vec() };
+        assert_eq!(curve.between(ms(5), ms(15)), ms(0));
+        assert_eq!(curve.between(ms(15), ms(125)), ms(90));
+        assert_eq!(curve.between(ms(50), ms(60)), ms(10), "no more than the time itself");
+        assert_eq!(curve.between(ms(125), ms(500)), ms(0), "what was not measured is the server's");
+    }
+}

@@ -1,0 +1,129 @@
+//! The program under attack: started, watched through `/proc`, and ended whatever happens.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running `encke serve` on a free port of loopback. It is killed when this is dropped.
+pub struct Program {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+    log: PathBuf,
+}
+
+impl Program {
+    /// Starts it with defaults, `shards`, and `settings` as `--set` takes them.
+    pub fn start(encke: &Path, shards: usize, settings: &[&str], name: &str) -> io::Result<Program> {
+        let folder = std::env::temp_dir();
+        let log = folder.join(format!("encke-hostile-{}-{name}-{shards}.log", std::process::id()));
+        let mut command = Command::new(encke);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ENCKE_")) {
+            command.env_remove(name);
+        }
+        command.args(["serve", "--port", "0", "--shards", &shards.to_string(), "--log", "warn"]).current_dir(&folder);
+        command.args(settings.iter().flat_map(|setting| ["--set", setting]));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?).spawn()?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut line)?;
+        }
+        let address = line.trim().strip_prefix("encke listening on http://").and_then(|address| address.parse().ok());
+        running().push(Pid::from_child(&child));
+        let mut program = Program { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), log };
+        program.address =
+            address.ok_or_else(|| io::Error::other(format!("it does not start: {}", program.last_log())))?;
+        Ok(program)
+    }
+
+    /// Its resident memory in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    /// The most resident memory that it ever had, in bytes: the kernel's own count, no sample.
+    pub fn resident_peak_bytes(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    /// The folder in `/proc` that tells about its threads.
+    pub fn tasks(&self) -> PathBuf {
+        format!("/proc/{}/task", self.child.id()).into()
+    }
+
+    /// Bytes that the kernel holds for clients that do not take them: the send queues of the server's sockets, those of
+    /// closed ones among them.
+    pub fn kernel_bytes(&self) -> u64 {
+        let port = format!(":{:04X}", self.address.port());
+        let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+        let queue_of = |line: &str| {
+            let mut fields = line.split_whitespace().skip(1);
+            let (local, _, _, queues) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+            let (send, _) = queues.split_once(':')?;
+            local.ends_with(&port).then(|| u64::from_str_radix(send, 16).unwrap_or(0))
+        };
+        table.lines().filter_map(queue_of).sum()
+    }
+
+    /// The last lines that it logged.
+    pub fn last_log(&self) -> String {
+        let mut log = String::new();
+        // What cannot be read cannot be shown.
+        let _ = File::open(&self.log).and_then(|mut file| file.read_to_string(&mut log));
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+
+    fn status(&self, field: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let process = Pid::from_child(&self.child);
+        running().retain(|other| *other != process);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.log);
+    }
+}
+
+/// Ends all servers, for a process that is about to end.
+pub fn kill_all() {
+    for process in running().drain(..) {
+        // One that is gone is what was wanted.
+        let _ = kill_process(process, Signal::KILL);
+    }
+}
+
+/// The servers that run. The list is whole after every step.
+fn running() -> MutexGuard<'static, Vec<Pid>> {
+    static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks until `is_so`, for at most `patience`; returns how long it took.
+pub fn wait_until(patience: Duration, mut is_so: impl FnMut() -> bool) -> Option<Duration> {
+    let began = Instant::now();
+    loop {
+        if is_so() {
+            return Some(began.elapsed());
+        }
+        if began.elapsed() > patience {
+            return None;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOG_LINES: usize = 5;

@@ -1,0 +1,224 @@
+//! What came of a run, judged and told.
+
+use std::time::Duration;
+
+use crate::attack::mib;
+use crate::control::Curve;
+use crate::witness::Notes;
+
+/// A run of a scenario.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The scenario's name.
+    pub name: String,
+    /// How many shards the server had.
+    pub shards: usize,
+    /// What the attackers did.
+    pub did: String,
+    /// What witnesses heard.
+    pub latency: Latency,
+    /// The server's memory.
+    pub memory: Memory,
+    /// The machine's share in the time of the attack, 0 to 1: the time that the server, the witnesses or a bare timer lost to it.
+    pub machine: f64,
+    /// Promises that were broken, latency aside.
+    pub broken: Vec<String>,
+}
+
+/// How long messages of witnesses took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// How many there were.
+    pub messages: usize,
+    /// 99 of 100 took at most so long.
+    pub p99: Duration,
+    /// The same without what the machine was late.
+    pub judged: Duration,
+}
+
+/// Resident memory of the server in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Before the attack, with all witnesses.
+    pub before: u64,
+    /// The most it ever was.
+    pub peak: u64,
+    /// What it may be at most.
+    pub peak_max: u64,
+    /// When attackers had gone and it had settled, or had not in time.
+    pub after: u64,
+    /// What it had to come back to.
+    pub after_max: u64,
+    /// How long that took.
+    pub settled: Option<Duration>,
+    /// The most that the kernel held for clients.
+    pub kernel: u64,
+    /// What it held when it had settled.
+    pub kernel_after: u64,
+    /// What it may hold.
+    pub kernel_max: Option<u64>,
+}
+
+/// Whether a run passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All promises were kept.
+    Passed,
+    /// The witnesses were late, on a machine that had too little time for the server to say whose fault it was.
+    NotMeasured,
+    /// A promise was broken.
+    Failed,
+}
+
+impl Latency {
+    /// Of all messages, each with the time it should have left and the time it came.
+    pub fn of(notes: &Notes, machine: &Curve) -> Latency {
+        let times = || notes.heard.iter().flat_map(|heard| &heard.times);
+        let mut taken: Vec<Duration> = times().map(|(left, came)| came.saturating_sub(*left)).collect();
+        let mut judged: Vec<Duration> =
+            times().map(|(left, came)| came.saturating_sub(*left) - machine.between(*left, *came)).collect();
+        Latency { messages: taken.len(), p99: p99(&mut taken), judged: p99(&mut judged) }
+    }
+}
+
+impl Memory {
+    /// What was wrong with it.
+    fn complaints(&self) -> Vec<String> {
+        let mut complaints = Vec::new();
+        if self.peak > self.peak_max {
+            complaints.push(format!("{} resident, at most {} allowed", mib(self.peak), mib(self.peak_max)));
+        }
+        if self.settled.is_none() {
+            complaints.push(format!("{} still resident, at most {} allowed", mib(self.after), mib(self.after_max)));
+        }
+        if self.kernel_max.is_some() && self.kernel_after > KERNEL_NOISE_BYTES {
+            complaints.push(format!("the kernel still holds {}", mib(self.kernel_after)));
+        }
+        if let Some(kernel_max) = self.kernel_max.filter(|max| self.kernel > *max) {
+            complaints.push(format!("the kernel held {}, at most {} allowed", mib(self.kernel), mib(kernel_max)));
+        }
+        complaints
+    }
+}
+
+impl Report {
+    /// All that was wrong, latency among it.
+    pub fn complaints(&self) -> Vec<String> {
+        let mut complaints = self.broken.clone();
+        complaints.extend(self.memory.complaints());
+        complaints.extend(self.lateness());
+        complaints
+    }
+
+    /// The verdict.
+    pub fn verdict(&self) -> Verdict {
+        if self.complaints().is_empty() {
+            Verdict::Passed
+        } else if self.is_only_late() && self.machine > MACHINE_SHARE_MAX {
+            Verdict::NotMeasured
+        } else {
+            Verdict::Failed
+        }
+    }
+
+    /// Whether nothing else was wrong.
+    pub fn is_only_late(&self) -> bool {
+        self.lateness().is_some() && self.complaints().len() == 1
+    }
+
+    fn lateness(&self) -> Option<String> {
+        let Latency { p99, judged, .. } = self.latency;
+        (judged > P99_MAX)
+            .then(|| format!("witnesses' p99 {} ms, {} ms of it the server's", p99.as_millis(), judged.as_millis()))
+    }
+
+    /// The figures in one line.
+    pub fn figures(&self) -> String {
+        let Memory { before, peak, peak_max, after, after_max, settled, kernel, kernel_max, .. } = self.memory;
+        let kernel = kernel_max.map(|max| format!("; kernel {} of {}", mib(kernel), mib(max))).unwrap_or_default();
+        let settled = settled.map_or("not in time".into(), |time| format!("in {:.1} s", time.as_secs_f64()));
+        format!(
+            "{}; {} messages, p99 {} ms ({} judged); resident {} → {} (of {}) → {} (of {}) {settled}{kernel}; machine {:.0} %",
+            self.did,
+            self.latency.messages,
+            self.latency.p99.as_millis(),
+            self.latency.judged.as_millis(),
+            mib(before),
+            mib(peak),
+            mib(peak_max),
+            mib(after),
+            mib(after_max),
+            self.machine * 100.0,
+        )
+    }
+}
+
+impl Report {
+    /// The figures in a row of the table.
+    pub fn row(&self) -> String {
+        let Memory { peak, peak_max, after, after_max, .. } = self.memory;
+        let [peak, peak_max, after, after_max] = [peak, peak_max, after, after_max].map(|bytes| bytes >> 20);
+        let (p99, word) = (self.latency.judged.as_millis(), self.verdict().word());
+        format!("{:16} {:6}  {word:12}  {p99:6}  {peak:8} {peak_max:4} {after:9} {after_max:4}", self.name, self.shards)
+    }
+}
+
+impl Verdict {
+    /// A word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Passed => "passed",
+            Verdict::NotMeasured => "not measured",
+            Verdict::Failed => "FAILED",
+        }
+    }
+}
+
+/// The time that 99 of 100 do not exceed.
+fn p99(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    (times.len() * 99).div_ceil(100).checked_sub(1).map_or(Duration::ZERO, |index| times[index])
+}
+
+/// What 99 of 100 messages of a witness may take.
+const P99_MAX: Duration = Duration::from_secs(1);
+/// What is on its way to healthy clients at any time.
+pub const KERNEL_NOISE_BYTES: u64 = 1 << 20;
+/// A machine that takes more of the time than this is no ground to judge latency on.
+const MACHINE_SHARE_MAX: f64 = 0.5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(judged_ms: u64, machine: f64, broken: &[&str]) -> Report {
+        let latency = Latency { messages: 9, p99: Duration::from_secs(3), judged: Duration::from_millis(judged_ms) };
+        let memory = Memory { settled: Some(Duration::ZERO), ..Memory::default() };
+        let broken = broken.iter().map(|text| text.to_string()).collect();
+        Report { name: "a".into(), shards: 1, did: String::new(), latency, memory, machine, broken }
+    }
+
+    #[test]
+    fn lateness_is_the_servers_unless_the_machine_took_most_of_the_time() {
+        assert_eq!(report(900, 0.9, &[]).verdict(), Verdict::Passed);
+        assert_eq!(report(1100, 0.2, &[]).verdict(), Verdict::Failed);
+        assert_eq!(report(1100, 0.9, &[]).verdict(), Verdict::NotMeasured);
+        assert_eq!(report(1100, 0.9, &["lost"]).verdict(), Verdict::Failed);
+    }
+
+    #[test]
+    fn memory_has_exact_bounds_whatever_the_machine_does() {
+        let memory = Memory { peak: 11, peak_max: 10, settled: Some(Duration::ZERO), ..Memory::default() };
+        let over = Report { memory, ..report(0, 0.9, &[]) };
+        assert_eq!(over.verdict(), Verdict::Failed);
+        let stays = Report { memory: Memory::default(), ..report(0, 0.9, &[]) };
+        assert_eq!(stays.verdict(), Verdict::Failed);
+    }
+
+    #[test]
+    fn of_a_hundred_times_the_last_may_be_long() {
+        let mut times: Vec<Duration> = (1..=100).rev().map(Duration::from_secs).collect();
+        assert_eq!(p99(&mut times), Duration::from_secs(99));
+        assert_eq!(p99(&mut []), Duration::ZERO);
+    }
+}

@@ -1,0 +1,149 @@
+//! One run: a server, its witnesses, the attack; then, while the next one runs, what the server gives back.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::attack::{self, Arena, Outcome};
+use crate::control::{Control, Curve};
+use crate::program::{Program, wait_until};
+use crate::report::{KERNEL_NOISE_BYTES, Latency, Memory, Report};
+use crate::scenario::Scenario;
+use crate::witness::Witnesses;
+
+/// A run whose attack is over.
+pub struct Attacked {
+    scenario: Scenario,
+    shards: usize,
+    program: Arc<Program>,
+    witnesses: Witnesses,
+    control: Control,
+    outcome: Outcome,
+    began: Instant,
+    ended: Instant,
+    memory: Memory,
+}
+
+/// Starts a server and attacks it.
+///
+/// # Errors
+/// The server does not start, or has no witnesses.
+pub fn start(encke: &Path, scenario: Scenario, shards: usize) -> io::Result<Attacked> {
+    let program = Arc::new(Program::start(encke, shards, scenario.settings, scenario.name)?);
+    let zero = Instant::now();
+    let witnesses = Witnesses::start(program.address, shards, zero)?;
+    let control = Control::start(zero, program.tasks(), witnesses.task.clone())?;
+    std::thread::sleep(WARM_UP);
+    let before = program.resident_bytes();
+    let memory = Memory {
+        before,
+        peak_max: before + (scenario.grows_mib_max << 20),
+        after_max: before + before / 5 + NOISE_BYTES,
+        kernel_max: scenario.kernel_mib_max.map(|mib| mib << 20),
+        ..Memory::default()
+    };
+    let began = Instant::now();
+    let until = began + Duration::from_millis(scenario.lasts_ms);
+    let arena = Arena { address: program.address, shards, until };
+    let kernel = KernelWatch::start(program.clone())?;
+    let outcome = carry_out(scenario, arena)?;
+    let ended = Instant::now();
+    let kernel = kernel.most();
+    std::thread::sleep(COOL_DOWN);
+    witnesses.rest();
+    Ok(Attacked {
+        scenario,
+        shards,
+        program,
+        witnesses,
+        control,
+        outcome,
+        began,
+        ended,
+        memory: Memory { kernel, ..memory },
+    })
+}
+
+impl Attacked {
+    /// Waits until the server has given back what the attack took, and looks whether everybody is still there.
+    pub fn settle(self) -> Report {
+        let Attacked { scenario, shards, program, witnesses, control, outcome, began, ended, mut memory } = self;
+        let curve: Curve = control.curve();
+        drop(control);
+        let latency = Latency::of(&witnesses.notes(), &curve);
+        let has_settled = || program.resident_bytes() <= memory.after_max && is_given_back(&program, &memory);
+        wait_until(SETTLE_MAX, has_settled);
+        let took = ended.elapsed();
+        memory.after = program.resident_bytes();
+        memory.kernel_after = program.kernel_bytes();
+        memory.settled = (memory.after <= memory.after_max).then_some(took);
+        // Once more to all of them, after everything.
+        witnesses.live(1);
+        memory.peak = program.resident_peak_bytes();
+        let mut broken = outcome.broken;
+        if memory.peak == 0 {
+            broken.push(format!("the server is gone: {}", program.last_log()));
+        }
+        let faults = witnesses.notes().faults;
+        let more = faults.len().saturating_sub(FAULTS_SHOWN);
+        broken.extend(faults.into_iter().take(FAULTS_SHOWN));
+        broken.extend((more > 0).then(|| format!("and {more} more")));
+        let machine = curve.share(began, ended);
+        Report { name: scenario.name.into(), shards, did: outcome.did, latency, memory, machine, broken }
+    }
+}
+
+/// Whether the kernel has nothing more for clients that are gone.
+fn is_given_back(program: &Program, memory: &Memory) -> bool {
+    memory.kernel_max.is_none() || program.kernel_bytes() <= KERNEL_NOISE_BYTES
+}
+
+/// Lets attackers do their worst; their sockets are gone at the end.
+fn carry_out(scenario: Scenario, arena: Arena) -> io::Result<Outcome> {
+    let outcome =
+        attack::elsewhere(arena, move || (scenario.attack)(arena)).blocking_recv().map_err(io::Error::other)?;
+    Ok(outcome.unwrap_or_else(|error| Outcome::did("an attack cut short").broke(Some(format!("an attacker: {error}")))))
+}
+
+/// Looks every now and then at what the kernel holds.
+struct KernelWatch {
+    most: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+}
+
+impl KernelWatch {
+    fn start(program: Arc<Program>) -> io::Result<KernelWatch> {
+        let watch = KernelWatch { most: Arc::default(), stop: Arc::default() };
+        let (most, stop) = (watch.most.clone(), watch.stop.clone());
+        std::thread::Builder::new().name("kernel".into()).spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                most.fetch_max(program.kernel_bytes(), Ordering::Relaxed);
+                std::thread::sleep(KERNEL_EVERY);
+            }
+        })?;
+        Ok(watch)
+    }
+
+    fn most(&self) -> u64 {
+        self.most.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for KernelWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Time for a quiet server to be what it is.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// How long witnesses go on after the attack.
+const COOL_DOWN: Duration = Duration::from_millis(200);
+/// Sessions that lost their connection live for 10 s, and what they held goes some seconds later.
+const SETTLE_MAX: Duration = Duration::from_secs(20);
+/// So much of an allocator's pages is noise.
+const NOISE_BYTES: u64 = 8 << 20;
+const KERNEL_EVERY: Duration = Duration::from_millis(100);
+const FAULTS_SHOWN: usize = 4;

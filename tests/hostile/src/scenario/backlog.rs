@@ -1,0 +1,84 @@
+//! Work that grows with what waits: a message costs the same however full an outbox is.
+
+use std::io;
+
+use super::Scenario;
+use crate::attack::{Arena, Outcome, Peer, Poller, Session, batch, done, elsewhere};
+
+/// A full outbox of different channels, of which each further message replaces one.
+///
+/// Memory: one outbox, twice `outbox_bytes_max`, and a batch of the publisher.
+pub const LATEST: Scenario = Scenario {
+    name: "keep-latest",
+    title: "newer messages for a session that sleeps while 100,000 channels wait for it under keep-latest",
+    settings: &[r#"channels=[{pattern="/latest/**",slow_consumer="keep-latest"}]"#],
+    lasts_ms: 2_000,
+    grows_mib_max: 56,
+    kernel_mib_max: None,
+    attack: |arena| Box::pin(latest(arena)),
+};
+
+/// Subscribes with a position, by sessions with a full outbox.
+///
+/// Memory: what waits is shared by all sessions.
+pub const POSITIONS: Scenario = Scenario {
+    name: "positions",
+    title: "100 connections subscribe with a position over and over while 99,000 messages wait for each",
+    settings: &[r#"channels=[{pattern="/kept/**",history_messages=10}]"#],
+    lasts_ms: 2_500,
+    grows_mib_max: 64,
+    kernel_mib_max: None,
+    attack: |arena| Box::pin(positions(arena)),
+};
+
+async fn latest(arena: Arena) -> io::Result<Outcome> {
+    let mut sleeper = Poller::open_on(arena, 0).await?;
+    sleeper.subscribe(r#""/latest/**""#, "").await?;
+    let sent = elsewhere(arena, move || async move {
+        let mut publisher = Session::open_on(arena, 0, Peer::default()).await?;
+        let mut sent = 0;
+        while !arena.is_over() {
+            let channels = (sent..sent + BATCH).map(|nth| format!("/latest/{}", nth % LATEST_CHANNELS));
+            let text = batch(channels, &publisher.id, "1");
+            if arena.during(publisher.ask(&text)).await?.is_none() {
+                break;
+            }
+            sent += BATCH;
+        }
+        Ok(sent)
+    });
+    Ok(Outcome::did(format!("{} messages on different channels", done(sent).await?)))
+}
+
+async fn positions(arena: Arena) -> io::Result<Outcome> {
+    let mut sleepers = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut sleeper = Poller::open(arena, Peer::default(), r#","ext":{"replay":true}"#).await?;
+        sleeper.subscribe(r#"["/full","/kept/a"]"#, "").await?;
+        sleepers.push(sleeper);
+    }
+    let mut publisher = Session::open(arena, Peer::default(), "").await?;
+    let text = batch(["/full"; FILL_BATCH], &publisher.id, "1");
+    for _ in 0..FILL / FILL_BATCH {
+        publisher.ask(&text).await?;
+    }
+    // There is something to replay, and so to look for among what waits.
+    let text = batch(["/kept/a"; 10], &publisher.id, "1");
+    publisher.ask(&text).await?;
+    let mut tasks = tokio::task::JoinSet::new();
+    for mut sleeper in sleepers {
+        tasks.spawn_local(async move {
+            arena
+                .again(1, async || sleeper.subscribe(r#""/kept/a""#, r#","ext":{"replay":{"/kept/a":-2}}"#).await)
+                .await
+        });
+    }
+    let asked: u64 = tasks.join_all().await.into_iter().sum();
+    Ok(Outcome::did(format!("{asked} positions of {CONNECTIONS} sessions with {FILL} messages waiting")))
+}
+
+const BATCH: usize = 1_000;
+const LATEST_CHANNELS: usize = 100_000;
+const CONNECTIONS: usize = 100;
+const FILL: usize = 99_000;
+const FILL_BATCH: usize = 900;

@@ -1,0 +1,43 @@
+//! One channel that is flooded: others have their turn, on all shards.
+
+use std::io;
+
+use super::Scenario;
+use crate::attack::{Arena, Outcome, Peer, Readers, Session, done, elsewhere, mib, publication, text_frame};
+
+/// Large messages as fast as they are taken, for readers on the last shard.
+///
+/// Memory: mail and outboxes, as with `mail-http`.
+pub const FLOOD: Scenario = Scenario {
+    name: "flood",
+    title: "a publisher of 60 kB messages, as fast as they are taken, for 100 subscribers that read",
+    settings: &[],
+    lasts_ms: 2_500,
+    grows_mib_max: 80,
+    kernel_mib_max: None,
+    attack: |arena| Box::pin(flood(arena)),
+};
+
+async fn flood(arena: Arena) -> io::Result<Outcome> {
+    let readers = Readers::open(arena, READERS, Some(arena.shards - 1), r#""/flood""#).await?;
+    let progress = readers.progress.clone();
+    let messages = elsewhere(arena, move || async move {
+        let Session { mut socket, id } = Session::open_on(arena, 0, Peer::default()).await?;
+        let data = format!("\"{}\"", "x".repeat(MESSAGE_BYTES));
+        let frame = text_frame(&format!("[{}]", publication("/flood", &id, &data)));
+        let mut sent: u64 = 0;
+        while !arena.is_over() && arena.during(socket.send_raw(&frame)).await?.is_some() {
+            sent += 1;
+            progress.reach(arena, sent.saturating_sub(AHEAD) * MESSAGE_BYTES as u64).await;
+        }
+        Ok(sent)
+    });
+    let messages = done(messages).await?;
+    let did = format!("{} published for {READERS} readers", mib(messages * MESSAGE_BYTES as u64));
+    Ok(Outcome::did(did).broke(readers.ended()))
+}
+
+const READERS: usize = 100;
+const MESSAGE_BYTES: usize = 60_000;
+/// Messages that may be under way: no more than an outbox holds, so that a reader that the machine halts does not become slow.
+const AHEAD: u64 = 250;

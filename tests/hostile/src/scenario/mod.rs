@@ -1,0 +1,54 @@
+//! The attacks, one file each: data, and what the attackers do.
+
+mod backlog;
+mod churn;
+mod demo;
+mod flood;
+mod handshakes;
+mod herd;
+mod mail;
+mod outbox;
+mod polls;
+mod sockets;
+
+use crate::attack::{Arena, Attack};
+
+/// An attack, and what it may cost.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// One sentence: what attackers do.
+    pub title: &'static str,
+    /// Settings beside the defaults, as `--set` takes them.
+    pub settings: &'static [&'static str],
+    /// How long attackers go on, if they have not done everything before, in milliseconds.
+    pub lasts_ms: u64,
+    /// Memory that the server may have at most beside what it had before, in MiB.
+    pub grows_mib_max: u64,
+    /// Bytes that the kernel may hold for clients that do not read, in MiB. Mostly it does not matter.
+    pub kernel_mib_max: Option<u64>,
+    /// The attackers.
+    pub attack: fn(Arena) -> Attack,
+}
+
+/// All of them, in the order in which they run.
+pub const ALL: &[Scenario] = &[
+    mail::FLOOD_HTTP,
+    mail::FLOOD_HISTORY,
+    outbox::SLEEPER,
+    outbox::RANGES,
+    polls::UNREAD,
+    polls::SLOW,
+    herd::HERD,
+    handshakes::HANDSHAKES,
+    backlog::LATEST,
+    backlog::POSITIONS,
+    sockets::PINGS,
+    sockets::DEAF,
+    flood::FLOOD,
+    churn::SESSIONS,
+    churn::SUBSCRIPTIONS,
+    demo::RENAMES,
+    demo::RENAMES_COMETD,
+];

@@ -1,0 +1,328 @@
+//! Witnesses: healthy sessions that must not notice an attack, and the healthy publishers that they hear.
+//!
+//! On every shard there is one of each kind: WebSocket and long-polling, with and without `ack`. Each has a channel of its
+//! own, on which a publisher (one on WebSocket, one on long-polling) publishes at planned times, however late the message
+//! before it left. So latency counts from when a message should have left.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use encke_client::{Client, Error, Options, RawValue, Transport};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::{JoinSet, LocalSet};
+
+/// All witnesses and publishers of one server, on a thread of their own.
+pub struct Witnesses {
+    said: watch::Sender<Phase>,
+    notes: Arc<Mutex<Notes>>,
+    thread: Option<JoinHandle<()>>,
+    /// The folder in `/proc` that tells about the thread.
+    pub task: PathBuf,
+}
+
+/// What publishers are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Publish,
+    /// Stop, and wait until everything was answered.
+    Rest,
+    /// Publish once more on each channel, as often as this was said.
+    Once(u32),
+    End,
+}
+
+/// What was published and heard so far.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    /// Of each witness.
+    pub heard: Vec<Heard>,
+    /// What must not happen: sessions that ended, publications refused, messages lost, doubled or out of order.
+    pub faults: Vec<String>,
+    /// Publishers that have rested, in all phases.
+    rested: usize,
+    is_open: bool,
+}
+
+/// What one witness has heard.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    /// Its kind and shard.
+    pub name: String,
+    /// Messages published on its channel.
+    pub published: u64,
+    /// When each message should have left, and when it came; since zero.
+    pub times: Vec<(Duration, Duration)>,
+    next: u64,
+}
+
+impl Witnesses {
+    /// Opens all sessions and begins to publish. Times are told from `zero` on.
+    ///
+    /// # Errors
+    /// Some session could not be opened.
+    pub fn start(address: SocketAddr, shards: usize, zero: Instant) -> io::Result<Witnesses> {
+        let (said, phase) = watch::channel(Phase::Publish);
+        let notes = Arc::new(Mutex::new(Notes::default()));
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let party = Party { address, zero, notes: notes.clone(), phase };
+        let thread = std::thread::Builder::new().name("witnesses".into()).spawn(move || {
+            let id = rustix::thread::gettid().as_raw_nonzero();
+            // Who waits for this may have given up.
+            let _ = ready.send(PathBuf::from(format!("/proc/self/task/{id}")));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime {
+                Ok(runtime) => LocalSet::new().block_on(&runtime, party.meet(shards)),
+                Err(error) => lock(&party.notes).faults.push(error.to_string()),
+            }
+        })?;
+        let task = is_ready.recv().map_err(io::Error::other)?;
+        let witnesses = Witnesses { said, notes, thread: Some(thread), task };
+        let opened = crate::program::wait_until(PATIENCE, || {
+            let notes = lock(&witnesses.notes);
+            notes.is_open || !notes.faults.is_empty()
+        });
+        match (opened, witnesses.notes().faults.first()) {
+            (Some(_), None) => Ok(witnesses),
+            (_, fault) => Err(io::Error::other(format!("no witnesses: {}", fault.map_or("no answer", String::as_str)))),
+        }
+    }
+
+    /// What was noted so far.
+    pub fn notes(&self) -> Notes {
+        lock(&self.notes).clone()
+    }
+
+    /// Stops publishing, and waits a bounded time until all that was published has come.
+    pub fn rest(&self) {
+        self.say(Phase::Rest, 1);
+    }
+
+    /// Publishes once more on each channel; the `n`th time it is said.
+    pub fn live(&self, nth: u32) {
+        self.say(Phase::Once(nth), 1 + nth as usize);
+    }
+
+    /// Says it, and waits for `rests` of each publisher and for all messages.
+    fn say(&self, phase: Phase, rests: usize) {
+        self.said.send_replace(phase);
+        let all_came = || {
+            let notes = lock(&self.notes);
+            notes.rested >= rests * PUBLISHERS.len()
+                && notes.heard.iter().all(|heard| heard.times.len() as u64 >= heard.published)
+        };
+        let came = crate::program::wait_until(PATIENCE, || all_came() || !lock(&self.notes).faults.is_empty());
+        let mut notes = lock(&self.notes);
+        if came.is_none() {
+            notes.note_missing(phase);
+        }
+    }
+}
+
+impl Drop for Witnesses {
+    fn drop(&mut self) {
+        self.said.send_replace(Phase::End);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Notes {
+    fn note_missing(&mut self, phase: Phase) {
+        let missing = |heard: &Heard| heard.published - (heard.times.len() as u64).min(heard.published);
+        let late: Vec<String> = self
+            .heard
+            .iter()
+            .filter(|heard| missing(heard) > 0)
+            .map(|heard| format!("{} of {} misses {}", heard.name, heard.published, missing(heard)))
+            .collect();
+        let what = if late.is_empty() { "a publisher has no answer".into() } else { late.join(", ") };
+        self.faults.push(format!("{what} after {} s ({phase:?})", PATIENCE.as_secs()));
+    }
+
+    /// Notes what came for a witness.
+    fn note(&mut self, index: usize, data: &str, now: Duration) {
+        let Some(heard) = self.heard.get_mut(index) else { return };
+        let data: Value = serde_json::from_str(data).unwrap_or_default();
+        let (number, planned) = (data["n"].as_u64().unwrap_or(u64::MAX), data["t"].as_u64().unwrap_or_default());
+        if number != heard.next {
+            self.faults.push(format!("{} got message {number} in place of {}", heard.name, heard.next));
+        }
+        heard.next = number.wrapping_add(1);
+        heard.times.push((Duration::from_micros(planned), now));
+    }
+}
+
+/// What all tasks of the thread share.
+#[derive(Clone)]
+struct Party {
+    address: SocketAddr,
+    zero: Instant,
+    notes: Arc<Mutex<Notes>>,
+    phase: watch::Receiver<Phase>,
+}
+
+impl Party {
+    async fn meet(self, shards: usize) {
+        if let Err(error) = self.clone().open(shards).await {
+            lock(&self.notes).faults.push(format!("a session could not be opened: {error}"));
+        }
+    }
+
+    async fn open(mut self, shards: usize) -> Result<(), Error> {
+        let mut tasks = JoinSet::new();
+        for shard in 0..shards {
+            for (name, transport, acknowledge) in KINDS {
+                let mut client = self.client_on(shard, transport, acknowledge).await?;
+                let index = lock(&self.notes).heard.len();
+                client.subscribe(&channel(index)).await?;
+                let name = format!("{name} on shard {shard}");
+                lock(&self.notes).heard.push(Heard { name, published: 0, times: Vec::new(), next: 0 });
+                tasks.spawn_local(self.clone().witness(client, index));
+            }
+        }
+        let begin = self.zero.elapsed();
+        for (nth, transport) in PUBLISHERS.into_iter().enumerate() {
+            let client = self.client(transport, false).await?;
+            tasks.spawn_local(self.clone().publisher(client, nth, begin));
+        }
+        lock(&self.notes).is_open = true;
+        // Whoever is left when the end is said goes with it.
+        let _ = self.phase.wait_for(|phase| *phase == Phase::End).await;
+        Ok(())
+    }
+
+    async fn client(&self, transport: Transport, acknowledge: bool) -> Result<Client, Error> {
+        Client::connect_with(&format!("http://{}", self.address), options(transport, acknowledge)).await
+    }
+
+    /// A session on a certain shard, which the beginning of its id names.
+    async fn client_on(&self, shard: usize, transport: Transport, acknowledge: bool) -> Result<Client, Error> {
+        for tries in 0..TRIES {
+            let client = self.client(transport, acknowledge).await?;
+            if client.client_id().is_some_and(|id| crate::attack::shard_of(id) == Some(shard)) {
+                return Ok(client);
+            }
+            client.disconnect().await?;
+            if tries % 2 == 1 {
+                // Shards take connections in turn: one more, so that clients with two of them do not meet the same one each time.
+                tokio::net::TcpStream::connect(self.address).await.map_err(|error| Error::Lost(error.to_string()))?;
+            }
+        }
+        Err(Error::Lost(format!("no session on shard {shard} in {TRIES} tries")))
+    }
+
+    async fn witness(self, mut client: Client, index: usize) {
+        loop {
+            let next = client.next().await;
+            let mut notes = lock(&self.notes);
+            match next {
+                Ok(message) => notes.note(index, message.data.get(), self.zero.elapsed()),
+                Err(error) => {
+                    let fault = format!("{} was ended: {error}", notes.heard[index].name);
+                    return notes.faults.push(fault);
+                }
+            }
+        }
+    }
+
+    async fn publisher(mut self, mut client: Client, nth: usize, begin: Duration) {
+        if let Err(error) = self.publish(&mut client, nth, begin).await {
+            lock(&self.notes).faults.push(format!("the publisher over {:?} failed: {error}", PUBLISHERS[nth]));
+        }
+    }
+
+    /// Publishes at planned times while it is to, then rests, then says what it is asked for.
+    async fn publish(&mut self, client: &mut Client, nth: usize, begin: Duration) -> Result<(), Error> {
+        let mine: Vec<usize> = (0..lock(&self.notes).heard.len()).filter(|index| publisher_of(*index) == nth).collect();
+        let mut planned = begin;
+        let mut turn = mine.iter().cycle();
+        while *self.phase.borrow() == Phase::Publish {
+            planned += EVERY / mine.len() as u32;
+            let due = tokio::time::Instant::from_std(self.zero + planned);
+            self.meanwhile(client, due).await?;
+            if let Some(index) = turn.next() {
+                self.say(client, *index, planned).await?;
+            }
+        }
+        loop {
+            client.flush().await?;
+            lock(&self.notes).rested += 1;
+            let now = *self.phase.borrow();
+            let mut phase = self.phase.clone();
+            let said = tokio::select! {
+                said = phase.wait_for(|phase| *phase != now) => said.map(|phase| *phase),
+                ended = client.next() => return ended.map(|_| ()),
+            };
+            match said {
+                Ok(Phase::Once(_)) => {
+                    for index in &mine {
+                        self.say(client, *index, self.zero.elapsed()).await?;
+                    }
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    async fn say(&self, client: &mut Client, index: usize, planned: Duration) -> Result<(), Error> {
+        let number = {
+            let mut notes = lock(&self.notes);
+            let heard = &mut notes.heard[index];
+            heard.published += 1;
+            heard.published - 1
+        };
+        let text = format!(r#"{{"n":{number},"t":{},"text":"{PADDING}"}}"#, planned.as_micros());
+        let data = RawValue::from_string(text).map_err(|error| Error::Lost(error.to_string()))?;
+        client.publish_soon(&channel(index), &data).await
+    }
+
+    /// Keeps the session going until `due`.
+    async fn meanwhile(&self, client: &mut Client, due: tokio::time::Instant) -> Result<(), Error> {
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(due) => Ok(()),
+            ended = client.next() => ended.map(|_| ()),
+        }
+    }
+}
+
+fn options(transport: Transport, acknowledge: bool) -> Options {
+    // A session that the server ends, or a connection that it breaks, is what a witness is there to tell.
+    Options { transport, acknowledge, reconnect: false, network_delay_max: PATIENCE, ..Options::default() }
+}
+
+fn channel(index: usize) -> String {
+    format!("/witness/{index}")
+}
+
+/// Whose messages a witness gets: those of one publisher on one shard, of the other on the next.
+fn publisher_of(index: usize) -> usize {
+    (index + index / KINDS.len()) % PUBLISHERS.len()
+}
+
+/// The lists are whole after every step.
+fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
+    notes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const KINDS: [(&str, Transport, bool); 4] = [
+    ("websocket", Transport::WebSocket, false),
+    ("websocket with ack", Transport::WebSocket, true),
+    ("long-polling", Transport::LongPolling, false),
+    ("long-polling with ack", Transport::LongPolling, true),
+];
+const PUBLISHERS: [Transport; 2] = [Transport::WebSocket, Transport::LongPolling];
+/// Each witness gets a message in this time.
+const EVERY: Duration = Duration::from_millis(40);
+/// As much text as a small message has.
+const PADDING: &str = "the quick brown fox jumps over the lazy dog, and nobody minds";
+/// How long a message may be under way before it counts as lost.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Sessions opened until one is on the shard that was asked for.
+const TRIES: usize = 64;
