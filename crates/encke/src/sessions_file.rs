@@ -150,7 +150,7 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const NAME: &str = "sessions";
 const NEW: &str = "sessions.new";
 const DAMAGED: &str = "sessions.damaged";
@@ -180,7 +180,10 @@ mod tests {
             max_interval_ms: Some(60_000),
             subscriptions: vec!["/a".into(), "/b/**".into()],
             waiting: vec![Span(1, 1)],
-            ack: Some(SavedLedger { closed: 4, batches: vec![SavedBatch { number: 3, messages: vec![Span(0, 1)] }] }),
+            ack: Some(SavedLedger {
+                closed: 4,
+                batches: vec![SavedBatch { numbers: vec![(3, None)], messages: vec![Span(0, 1)] }],
+            }),
             replay: Some(SavedReplay { tails: vec![tail], losses: vec![loss] }),
         };
         let text = r#"{"channel":"/a","data":{"n":12345678901234567890.10,"t":"\u2028é\n"}}"#;

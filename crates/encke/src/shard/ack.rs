@@ -57,11 +57,12 @@ const SOCKETS_MAX: usize = 8;
 const RANGES_MAX: usize = 4;
 
 impl Ledger {
-    /// Of an earlier life of the server: the number of the batch that was closed last, and what of which batch was not confirmed,
-    /// oldest first. The WebSockets it went out on are gone.
-    pub fn restored(closed: u64, batches: impl Iterator<Item = (u64, InFlight)>) -> Ledger {
-        let kept = batches.map(|(batch, messages)| Kept::new(batch, None, messages));
-        Ledger { closed, kept: kept.collect() }
+    /// Of an earlier life of the server: the number of the batch that was closed last, and what was not confirmed with the batches it was
+    /// in, oldest first. The WebSockets it went out on are gone.
+    pub fn restored(closed: u64, kept: impl Iterator<Item = (Vec<Range<u64>>, InFlight)>) -> Ledger {
+        let restored =
+            |(batches, messages)| Kept { batches: SmallVec::from_vec(batches), ..Kept::new(0, None, messages) };
+        Ledger { closed, kept: kept.map(restored).collect() }
     }
 
     /// The number of the batch that was closed last.
@@ -69,14 +70,9 @@ impl Ledger {
         self.closed
     }
 
-    /// What was not confirmed, with the number of a batch since which it was in each; oldest first.
-    pub fn unconfirmed(&self) -> impl Iterator<Item = (u64, &InFlight)> {
-        self.kept.iter().map_while(|kept| Some((kept.in_since()?, &kept.messages)))
-    }
-
-    /// What was not confirmed either and is newer than that: the last batch had no room for it.
-    pub fn left_out(&self) -> impl Iterator<Item = &InFlight> {
-        self.kept.iter().skip_while(|kept| kept.in_since().is_some()).map(|kept| &kept.messages)
+    /// What was not confirmed, with the batches that it was in; oldest first. A range without an end goes up to [`u64::MAX`].
+    pub fn unconfirmed(&self) -> impl Iterator<Item = (&[Range<u64>], &InFlight)> {
+        self.kept.iter().map(|kept| (&*kept.batches, &kept.messages))
     }
 
     /// All that was not confirmed, oldest first.
@@ -86,7 +82,12 @@ impl Ledger {
 
     /// Whether something has to be sent again to a client that connects on this WebSocket, or by a request.
     pub fn is_owing(&self, socket: Option<SocketKey>) -> bool {
-        self.kept.iter().any(|kept| !kept.arrives_on(socket))
+        self.owed(socket).next().is_some()
+    }
+
+    /// What has to be sent again to it; oldest first.
+    pub fn owed(&self, socket: Option<SocketKey>) -> impl Iterator<Item = &InFlight> + Clone {
+        self.kept.iter().filter(move |kept| !kept.arrives_on(socket)).map(|kept| &kept.messages)
     }
 
     /// The number of the batch that the next reply closes.

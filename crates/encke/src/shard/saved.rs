@@ -8,6 +8,7 @@
 //! [`crate::sessions_file`].
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use bayeux::ChannelName;
@@ -87,8 +88,8 @@ pub struct SavedLedger {
 /// Messages that were not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedBatch {
-    /// The number of a batch since which they were in each.
-    pub number: u64,
+    /// The batches they were in: the number of the first, and of the first behind them in which they were not, if there is one.
+    pub numbers: Vec<(u64, Option<u64>)>,
     /// The messages.
     pub messages: Vec<Span>,
 }
@@ -217,13 +218,18 @@ impl Shard {
 
     fn save_session(&self, session: &Session, pile: &mut Pile) -> SavedSession {
         let Wishes { interval_ms, max_interval_ms } = session.protocol.wishes();
-        let left_out =
-            session.ledger.iter().flat_map(|ledger| ledger.left_out()).flat_map(|messages| messages.ranges());
+        let numbers = |batches: &[Range<u64>]| {
+            let number = |batches: &Range<u64>| (batches.start, Some(batches.end).filter(|end| *end < u64::MAX));
+            batches.iter().map(number).collect()
+        };
         let ack = session.ledger.as_ref().map(|ledger| SavedLedger {
             closed: ledger.closed(),
             batches: ledger
                 .unconfirmed()
-                .map(|(number, messages)| SavedBatch { number, messages: pile.add(messages.ranges()) })
+                .map(|(batches, messages)| SavedBatch {
+                    numbers: numbers(batches),
+                    messages: pile.add(messages.ranges()),
+                })
                 .collect(),
         });
         SavedSession {
@@ -238,7 +244,7 @@ impl Shard {
             max_interval_ms,
             subscriptions: session.subscriptions.iter().map(|s| self.hub.name(s.channel).into()).collect(),
             ack,
-            waiting: pile.add(left_out.chain(session.outbox.message_ranges())),
+            waiting: pile.add(session.outbox.message_ranges()),
             replay: session.replay.as_ref().map(|replay| replay.save()),
         }
     }
@@ -295,7 +301,8 @@ impl Shard {
         let ledger = saved.ack.as_ref().map(|ack| {
             let batches = ack.batches.iter().map(|batch| {
                 push(self, &mut outbox, &batch.messages);
-                (batch.number, outbox.take_messages())
+                let numbers = batch.numbers.iter().map(|(first, end)| *first..end.unwrap_or(u64::MAX));
+                (numbers.collect(), outbox.take_messages())
             });
             Box::new(Ledger::restored(ack.closed, batches))
         });

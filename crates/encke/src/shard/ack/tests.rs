@@ -133,3 +133,18 @@ fn what_a_batch_had_no_room_for_outlives_a_restart_unconfirmed() {
     let (rest, _) = poll(&mut next, &client, got);
     assert_eq!(some.into_iter().chain(rest).collect::<Vec<_>>(), (0..300).collect::<Vec<_>>());
 }
+
+#[test]
+fn after_a_restart_a_batch_still_confirms_what_it_held_though_a_later_one_had_no_room_for_it() {
+    let (mut rig, socket, client) = acknowledging(Settings::default());
+    rig.shard.socket_closed(NOW, socket);
+    let (_, got) = poll(&mut rig, &client, 0);
+    publish(&mut rig, 300, 1_000);
+    let (_, polled) = poll(&mut rig, &client, got);
+    let other = rig.shard.socket_opened(NOW, None);
+    connect(&mut rig, other, &client, got);
+    let saved = rig.shard.save(NOW);
+    let mut next = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    next.shard.restore(NOW, &saved);
+    assert_eq!(poll(&mut next, &client, polled).0, [0; 0], "the client had all of it");
+}
