@@ -195,6 +195,8 @@ pub struct Tally {
     pub returns: u64,
     /// Responses that overtook what was written before them.
     pub overtaken: u64,
+    /// Responses with more than one batch on a WebSocket may have that were lost.
+    pub long_lost: u64,
 }
 
 /// The books.

@@ -6,7 +6,7 @@ use crate::application::{ECHO, WHISPER, WHISPER_TO};
 use crate::checker::{Publication, Wish};
 use crate::follower::Follower;
 use crate::network::{Exchange, State, Up};
-use crate::script::{CHANNELS, SUBSCRIPTIONS, Transport};
+use crate::script::{LONG_BYTES, Transport};
 use crate::world::World;
 
 /// One client.
@@ -204,10 +204,10 @@ impl World {
             0..50 => {
                 let count = if self.rng.chance(300) { 1 + self.rng.below(6) } else { 1 };
                 // Publications on one channel in a row are handed out together.
-                let only = self.rng.chance(500).then(|| self.rng.pick(&CHANNELS));
+                let only = self.rng.chance(500).then(|| self.scenario.channel(&mut self.rng));
                 let mut messages = Vec::new();
                 for _ in 0..count {
-                    let channel = only.unwrap_or_else(|| self.rng.pick(&CHANNELS));
+                    let channel = only.unwrap_or_else(|| self.scenario.channel(&mut self.rng));
                     messages.push(self.publication_on(client, session, channel));
                 }
                 self.send(client, messages);
@@ -243,7 +243,8 @@ impl World {
         self.cut_off(client);
         // Salesforce's clients offer to replay with their subscribes only: all subscribes of one that replays do.
         let offers_replay = self.clients[client].follower.is_some() && client % 4 != 1;
-        let ext = match (self.rng.chance(400), offers_replay) {
+        let acknowledges = if self.scenario.laden { 900 } else { 400 };
+        let ext = match (self.rng.chance(acknowledges), offers_replay) {
             (true, true) => ",\"ext\":{\"ack\":true,\"replay\":true}",
             (true, false) => ",\"ext\":{\"ack\":true}",
             (false, true) => ",\"ext\":{\"replay\":true}",
@@ -284,7 +285,7 @@ impl World {
     }
 
     pub(crate) fn publication(&mut self, client: usize, session: usize) -> Outgoing {
-        let channel = self.rng.pick(&CHANNELS);
+        let channel = self.scenario.channel(&mut self.rng);
         self.publication_on(client, session, channel)
     }
 
@@ -306,9 +307,8 @@ impl World {
     fn data(&mut self, client: usize, from: usize, channel: &str) -> (usize, String) {
         let number = self.checker.publications.len();
         let mut padding = "é".repeat(self.rng.below(self.scenario.padding_bytes / 2 + 1));
-        // More than a chunk of the arena holds, now and then.
-        if self.scenario.padding_bytes >= 2_000 && self.rng.chance(20) {
-            padding = "x".repeat(40_000);
+        if self.rng.chance(self.scenario.long) {
+            padding = "x".repeat(self.rng.pick(&LONG_BYTES));
         }
         let data = format!("{{\"k\":{number},\"big\":12345678901234567890.10,\"t\":\"{padding}\"}}");
         let stream = self.clients[client].stream * self.clients.len() + client;
@@ -318,9 +318,9 @@ impl World {
     }
 
     fn subscribe(&mut self, client: usize, session: usize) {
-        let mut names: Vec<String> = vec![self.rng.pick(&SUBSCRIPTIONS).to_owned()];
+        let mut names: Vec<String> = vec![self.scenario.subscription(&mut self.rng).to_owned()];
         if self.rng.chance(200) {
-            names.push(self.rng.pick(&SUBSCRIPTIONS).to_owned());
+            names.push(self.scenario.subscription(&mut self.rng).to_owned());
         }
         let wishes = &mut self.checker.sessions[session].wishes;
         // What a client is not sure of it leaves alone: an earlier request may still be on its way.
@@ -384,7 +384,7 @@ impl World {
     }
 
     /// The client goes on over another transport, or another connection of the same kind.
-    fn switch(&mut self, client: usize) {
+    pub(crate) fn switch(&mut self, client: usize) {
         self.checker.tally.switches += 1;
         self.walk_away(client, self.clients[client].session());
         let to = self.rng.pick(&[

@@ -162,6 +162,7 @@ impl Tally {
             (&mut self.places_lost, other.places_lost),
             (&mut self.returns, other.returns),
             (&mut self.overtaken, other.overtaken),
+            (&mut self.long_lost, other.long_lost),
         ];
         for (mine, more) in pairs {
             *mine += more;

@@ -100,8 +100,11 @@ impl World {
         let ids = state.ids.clone();
         let text = json_of(transport, body);
         let lied_to = self.sabotage == Sabotage::FalseReceipt && text.contains("\"data\"") && self.rng.chance(300);
-        if !waits || lied_to || (!self.healing && self.rng.chance(self.scenario.faults)) {
+        let is_long = self.scenario.laden && text.len() > FRAME_BYTES_MAX;
+        let faults = if is_long { LONG_FAULTS } else { self.scenario.faults };
+        if !waits || lied_to || (!self.healing && self.rng.chance(faults)) {
             // The kernel had it; it gets lost on the way to the client.
+            self.checker.tally.long_lost += u64::from(is_long);
             if !lied_to {
                 self.checker.lost(client, &text);
             }
@@ -158,7 +161,12 @@ impl World {
             && self.clients[client].phase != Phase::Vanished;
         if !again || !self.rng.chance(400) {
             self.end_route(client, route);
-            self.walk_away(client, session);
+            let leaves = self.walk_away(client, session);
+            // What a lost response had comes again on another transport, where less may go at once.
+            let is_on = !self.healing && session.is_some() && self.clients[client].session() == session;
+            if is_on && !leaves && self.scenario.laden && self.rng.chance(800) {
+                self.switch(client);
+            }
             return;
         }
         self.note(|_| format!("client {client} sends it again"));
@@ -380,6 +388,10 @@ impl World {
             state.interval_ms = interval_ms.max(0) as u64;
         }
         state.next_ms = self.now.ms + state.interval_ms;
+        if self.scenario.laden && !self.healing && self.rng.chance(400) {
+            // Who connects late has much to come with one reply.
+            state.next_ms += self.rng.between(0, LULL_MS);
+        }
         match advice.map(|advice| field(advice, "reconnect")).as_deref() {
             Some("none") => {
                 let surplus = advice.is_some_and(|advice| member(advice, "multiple-clients").is_some());
@@ -472,6 +484,10 @@ impl World {
     }
 }
 
+/// How often a response that takes long gets lost, per thousand.
+const LONG_FAULTS: usize = 500;
+/// How long a client may wait before it connects again, in milliseconds.
+const LULL_MS: u64 = 400;
 /// What Jetty's client takes.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
 

@@ -39,6 +39,11 @@ pub struct Scenario {
     pub drained: bool,
     /// The longest padding of a publication, in bytes.
     pub padding_bytes: usize,
+    /// How often a publication is of some kilobytes, so that a few of them are more than one batch may have, per thousand.
+    pub long: usize,
+    /// Nearly everybody replays and acknowledges, and most of what is published is long and has a history: more is unacknowledged than
+    /// one batch may have, while connections break.
+    pub laden: bool,
     /// The longest jump of time in one step, in milliseconds.
     pub jump_ms: u64,
     /// Whether histories are on disk, too.
@@ -51,6 +56,8 @@ pub struct Scenario {
     pub restarts: Vec<(usize, Stop)>,
 }
 
+/// The lengths of long publications, in bytes: a batch on a WebSocket has 60,000 at most, a chunk of the arena 32,768.
+pub const LONG_BYTES: [usize; 3] = [9_000, 20_000, 40_000];
 /// Channels that clients publish on.
 pub const CHANNELS: [&str; 8] = ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/past/a", "/past/b"];
 /// Those with a history.
@@ -65,9 +72,11 @@ impl Scenario {
     /// The plan of a seed.
     pub fn new(rng: &mut Rng) -> Scenario {
         let calm = rng.chance(250);
+        let laden = rng.chance(250);
+        let tight = !laden && rng.chance(200);
         let shards = rng.pick(&[1, 1, 2, 2, 3, 4]);
-        let first = settings(rng, shards);
-        let mut second = settings(rng, shards);
+        let first = settings(rng, shards, tight);
+        let mut second = settings(rng, shards, tight);
         // What the checkers rely on stays as it is.
         second.channels[PAST_RULE] = first.channels[PAST_RULE].clone();
         second.history_bytes_max = first.history_bytes_max;
@@ -75,7 +84,7 @@ impl Scenario {
         second.broadcast_to_publisher = first.broadcast_to_publisher;
         second.outbox_messages_max = first.outbox_messages_max;
         second.outbox_bytes_max = first.outbox_bytes_max;
-        let count = 2 + rng.below(5);
+        let count = 2 + rng.below(if laden { 2 } else { 5 });
         let clients = (0..count)
             .map(|client| {
                 let transport = match rng.below(10) {
@@ -93,12 +102,21 @@ impl Scenario {
             settings: [first, second],
             clients,
             steps: 300 + rng.below(1_500),
-            faults: if calm { 0 } else { rng.pick(&[3, 10, 30]) },
+            faults: if laden {
+                50
+            } else if calm {
+                0
+            } else {
+                rng.pick(&[3, 10, 30])
+            },
             oddities: if calm { 0 } else { rng.pick(&[0, 20, 80]) },
             short_writes: rng.pick(&[0, 100, 500]),
             kernel_bytes: rng.pick(&[90, 300, 1_000, 8_000, 100_000]),
-            drained: rng.chance(80),
+            // Who connects anew for each batch does not get through with much in time.
+            drained: rng.chance(80) && !laden,
             padding_bytes: rng.pick(&[0, 10, 200, 2_000]),
+            long: if laden { 800 } else { rng.pick(&[0, 0, 20, 200]) },
+            laden,
             durable: false,
             keeping: rng.pick(&[20, 100, 500]),
             segment_bytes: rng.pick(&[2_000, 20_000, 1 << 20]),
@@ -128,6 +146,16 @@ impl Scenario {
         self.settings.iter_mut().for_each(|settings| settings.channels[PAST_RULE].history_ms = DAY_MS);
     }
 
+    /// A channel to publish on.
+    pub fn channel(&self, rng: &mut Rng) -> &'static str {
+        if self.laden && rng.chance(700) { rng.pick(&PAST) } else { rng.pick(&CHANNELS) }
+    }
+
+    /// A name to subscribe to.
+    pub fn subscription(&self, rng: &mut Rng) -> &'static str {
+        if self.laden && rng.chance(700) { rng.pick(&PAST) } else { rng.pick(&SUBSCRIPTIONS) }
+    }
+
     /// How long a history keeps a message, in milliseconds.
     pub fn history_age_max_ms(&self) -> u64 {
         self.settings[0].channels[PAST_RULE].history().map_or(0, |terms| terms.age_max_ms)
@@ -139,7 +167,7 @@ impl Scenario {
     }
 }
 
-fn settings(rng: &mut Rng, shards: usize) -> Settings {
+fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
     let rule = |pattern: &str, slow_consumer, lazy, lazy_timeout_ms| ChannelRule {
         pattern: pattern.into(),
         slow_consumer,
@@ -147,7 +175,6 @@ fn settings(rng: &mut Rng, shards: usize) -> Settings {
         lazy_timeout_ms,
         ..ChannelRule::default()
     };
-    let tight = rng.chance(200);
     Settings {
         shards,
         timeout_ms: rng.between(200, 2_000),

@@ -92,7 +92,8 @@ impl World {
         recorder.with(|desk| desk.sessions = vec![None; count]);
         let mut clients: Vec<Client> =
             scenario.clients.iter().map(|(transport, browser)| Client::new(*transport, *browser)).collect();
-        clients.iter_mut().for_each(|client| client.follower = rng.chance(400).then(Follower::default));
+        let follows = if scenario.laden { 900 } else { 400 };
+        clients.iter_mut().for_each(|client| client.follower = rng.chance(follows).then(Follower::default));
         let network = Network::new(Rng::new(rng.bits()), scenario.shards, count, scenario.short_writes);
         let checker =
             Checker { returns_to_publisher: scenario.settings[0].broadcast_to_publisher, ..Checker::default() };

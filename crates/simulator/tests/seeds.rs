@@ -36,6 +36,7 @@ fn hundreds_of_seeds_keep_every_promise() {
     ] {
         assert!(count >= 50, "{what}: only {count}");
     }
+    assert!(tally.long_lost >= 5, "lost responses above the limit of a batch: only {}", tally.long_lost);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use bayeux::session::{Circumstances, Verdict};
 use bayeux::{ChannelKind, Message, Reply};
 
 use super::batch::{Batch, Via, ext_of};
-use super::effect::{Response, SessionKey};
+use super::effect::{Response, SessionKey, SocketKey};
 use super::outbox::Kind;
 use super::session::{Ended, Session};
 use super::sockets::GOING_AWAY;
@@ -61,7 +61,7 @@ impl Shard {
         self.arm(key);
         batch.connected = true;
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
-        let (ext, timestamp) = (self.connect_ext(key, self.timesync(message)), self.timestamp());
+        let (ext, timestamp) = (self.connect_ext(key, on, self.timesync(message)), self.timestamp());
         batch.reply(&Reply {
             id: message.id.as_ref(),
             successful: Some(successful),
@@ -73,8 +73,8 @@ impl Shard {
     }
 
     /// The `ext` of a connect reply: the number of the batch it closes, how far the client is in each history, and the time.
-    fn connect_ext(&mut self, key: SessionKey, timesync: Option<String>) -> Option<String> {
-        let heartbeat = self.heartbeat(key);
+    fn connect_ext(&mut self, key: SessionKey, on: Option<SocketKey>, timesync: Option<String>) -> Option<String> {
+        let heartbeat = self.heartbeat(key, on);
         ext_of([self.close_batch(key), heartbeat, timesync])
     }
 
@@ -179,7 +179,11 @@ impl Shard {
         let Some(held) = self.take_held(key) else { return };
         self.prime(key);
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
-        let (ext, timestamp) = (self.connect_ext(key, held.timesync), self.timestamp());
+        let on = match (&held.via, self.sessions.get(key).map(|session| session.carrier)) {
+            (HeldVia::Socket, Some(Carrier::Socket(socket))) => Some(socket),
+            _ => None,
+        };
+        let (ext, timestamp) = (self.connect_ext(key, on, held.timesync), self.timestamp());
         let mut reply = Vec::with_capacity(128);
         Reply {
             id: held.id.as_ref(),

@@ -11,10 +11,12 @@ use bayeux::{BayeuxError, ChannelName, Message};
 use super::Shard;
 use super::batch::Batch;
 use super::deliver::rule_index;
-use super::effect::{Effect, Keep, SessionKey};
+use super::effect::{Effect, Keep, SessionKey, SocketKey};
 use super::history::{Birth, Ring, RingKey};
 use super::hub::Heard;
+use super::outbox::{InFlight, payloads};
 use super::replay::Loss;
+use super::session::Session;
 use super::tails::Tail;
 use crate::keeper::record;
 use crate::settings::HistoryTerms;
@@ -36,6 +38,14 @@ pub(super) struct Begun {
     known: BTreeMap<Box<str>, (Arc<str>, Range<u64>)>,
     /// The session uses replay since this batch: messages that wait for it have no number.
     is_first: bool,
+}
+
+/// The channels of which messages wait for a session.
+enum Waiting {
+    /// These.
+    Of(BTreeSet<String>),
+    /// Too many to look at all.
+    Any,
 }
 
 /// Where a session begins with a channel.
@@ -309,14 +319,20 @@ impl Shard {
         }
     }
 
-    /// How far a client is in the history of each channel it subscribes to, and what it has lost: the member `replay` of a
-    /// connect reply's `ext`. How far it is only while nothing waits for it, as it must not be told of what it has not got; and nothing
-    /// at all while a response is on its way, which may come back.
-    pub(super) fn heartbeat(&mut self, key: SessionKey) -> Option<String> {
-        let session = self.sessions.get_mut(key).filter(|session| session.in_flight.is_none())?;
+    /// How far a client is in the history of each channel it subscribes to, and what it has lost: the member `replay` of the `ext` of a
+    /// connect reply that goes out on this WebSocket, or as a response. A client takes the position for all that is before it, so no
+    /// reply may overtake messages: how far it is is told only while nothing waits for it that has not gone out on this very
+    /// connection, a loss only while nothing of its channel does, and nothing at all while a response is on its way, which may come back.
+    /// So it does not matter how much of what waits goes with this reply.
+    pub(super) fn heartbeat(&mut self, key: SessionKey, on: Option<SocketKey>) -> Option<String> {
+        let session = self.sessions.get(key).filter(|session| session.in_flight.is_none())?;
+        let waiting = session.replay.as_ref().filter(|replay| replay.has_losses()).map(|_| Waiting::of(session, on));
+        let is_owing = session.ledger.as_ref().is_some_and(|ledger| ledger.is_owing(on));
+        let quiet = session.outbox.is_empty() && !is_owing;
+        let session = self.sessions.get_mut(key)?;
         let replay = session.replay.as_mut()?;
-        let losses = replay.tell_losses(session.ledger.as_ref().map(|ledger| ledger.next_batch()));
-        let quiet = session.outbox.is_empty();
+        let batch = session.ledger.as_ref().map(|ledger| ledger.next_batch());
+        let losses = waiting.map(|waiting| replay.tell_losses(batch, |name| waiting.has(name))).unwrap_or_default();
         let (count, first) = (session.subscriptions.len(), replay.beat);
         let lost: BTreeSet<&str> = losses.iter().map(|loss| &*loss.name).collect();
         let mut members = Vec::new();
@@ -364,6 +380,35 @@ impl Begun {
     }
 }
 
+impl Waiting {
+    /// What waits that a reply on this WebSocket, or in a response, may overtake.
+    fn of(session: &Session, on: Option<SocketKey>) -> Waiting {
+        let ledger = session.ledger.as_ref();
+        if on.is_some() && ledger.is_none() {
+            // It comes before the reply.
+            return Waiting::Of(BTreeSet::new());
+        }
+        let owed = ledger.into_iter().flat_map(|ledger| ledger.owed(on));
+        if session.outbox.waiting_bytes() + owed.clone().map(InFlight::bytes).sum::<usize>() > WAITING_BYTES_MAX {
+            return Waiting::Any;
+        }
+        let mut channels = BTreeSet::new();
+        for frames in owed.flat_map(InFlight::ranges).chain(session.outbox.message_ranges()) {
+            let bytes = frames.chunk.slice(frames.start, frames.end);
+            let names = payloads(&bytes).filter_map(ext::place_of).map(|(channel, ..)| channel.into_owned());
+            channels.extend(names);
+        }
+        Waiting::Of(channels)
+    }
+
+    fn has(&self, channel: &str) -> bool {
+        match self {
+            Waiting::Of(channels) => channels.contains(channel),
+            Waiting::Any => true,
+        }
+    }
+}
+
 impl Loss {
     fn to_member(&self) -> String {
         let Loss { name, epoch, from, to, .. } = self;
@@ -382,5 +427,7 @@ const POSITIONS_MAX: usize = 1_000;
 const PATTERN_CHANNELS_MAX: usize = 256;
 /// Channels that the subscribes of one batch may begin with: the replies name them all, in up to 400 bytes each.
 const BEGUN_MAX: usize = 4_000;
+/// What may wait, in bytes, if it is to be looked at before a loss is told: it is while each connect takes some of it.
+const WAITING_BYTES_MAX: usize = 256 * 1024;
 /// Channels whose position one connect reply tells; the others' follow with the next.
 const HEARTBEAT_CHANNELS_MAX: usize = 64;

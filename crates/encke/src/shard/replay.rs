@@ -131,19 +131,31 @@ impl Replay {
         self.tails.is_empty()
     }
 
-    /// What was lost and has to be told, in the batch of this number if the session acknowledges.
-    pub(super) fn tell_losses(&mut self, batch: Option<u64>) -> Vec<Loss> {
-        let mut told = match batch {
-            None => std::mem::take(&mut self.losses),
-            Some(batch) => {
-                self.losses.iter_mut().for_each(|loss| loss.told = loss.told.or(Some(batch)));
-                self.losses.clone()
-            }
-        };
+    /// The losses that go with a connect reply, in the batch of this number if the session acknowledges. A loss names a position, so one
+    /// `waits` while earlier messages of its channel do: a later reply has it.
+    pub(super) fn tell_losses(&mut self, batch: Option<u64>, waits: impl Fn(&str) -> bool) -> Vec<Loss> {
+        let (held_back, mut told): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.losses).into_iter().partition(|loss| waits(&loss.name));
+        self.has_news = !held_back.is_empty();
+        self.losses = held_back;
+        if let Some(batch) = batch {
+            told.iter_mut().for_each(|loss| loss.told = loss.told.or(Some(batch)));
+            self.losses.extend(told.iter().cloned());
+        }
         let lost = self.tails.iter().filter_map(|(name, tail)| Some((name, tail, tail.lost?)));
-        told.extend(lost.map(|(name, tail, (from, to))| tail.loss(name, from, Some(to))));
-        self.has_news = false;
+        for (name, tail, (from, to)) in lost {
+            if waits(name) {
+                self.has_news = true;
+            } else {
+                told.push(tail.loss(name, from, Some(to)));
+            }
+        }
         told
+    }
+
+    /// Whether there are losses to tell.
+    pub(super) fn has_losses(&self) -> bool {
+        !self.losses.is_empty() || self.tails.iter().any(|(_, tail)| tail.lost.is_some())
     }
 
     /// The client has received this batch and all before it.

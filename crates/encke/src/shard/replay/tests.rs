@@ -323,3 +323,53 @@ fn a_full_outbox_brings_nothing_more_of_a_channel_that_was_given_up() {
         assert!(places(&heard).is_empty(), "{heard}");
     }
 }
+
+/// The positions that a connect reply names.
+fn beats(text: &str) -> Vec<u64> {
+    let at = text.find("\"/meta/connect\"").expect("a reply to the connect");
+    numbers(&text[at..], "\"/a\":{\"id\":")
+}
+
+#[test]
+fn no_connect_reply_names_a_position_beyond_the_messages_that_a_cut_batch_left_out() {
+    let mut client = Client::new(By::Requests, r#"{"ack":true,"replay":true}"#, Settings::default());
+    client.subscribe("/a", "-1");
+    client.connect();
+    client.publish("/a", 200);
+    // This response is lost, and what it had comes again on a WebSocket, where less fits into a batch.
+    client.hold();
+    client.socket = Some(client.rig.shard.socket_opened(NOW, None));
+    let (mut heard, mut named) = (Vec::new(), None);
+    for _ in 0..8 {
+        let reply = client.connect();
+        heard.extend(places(&reply));
+        let last = *heard.last().expect("messages");
+        assert!(beats(&reply).iter().all(|id| *id <= last), "{:?} after {last}", beats(&reply));
+        named = beats(&reply).last().copied().or(named);
+    }
+    assert_eq!((heard.len(), named), (200, heard.last().copied()), "all come, and then the position");
+}
+
+#[test]
+fn a_loss_is_told_after_the_earlier_messages_of_its_channel() {
+    let mut client = Client::new(By::Requests, r#"{"ack":true,"replay":true}"#, Settings::default());
+    client.subscribe("/a", "-1");
+    client.connect();
+    client.publish("/a", 100);
+    // Lost on the way.
+    client.hold();
+    let next = client.rig.shard.shared.histories.find("/a", 0).expect("a ring");
+    let next = client.rig.shard.shared.histories.with(next.ring, Ring::next).expect("a ring");
+    client.fall_back("/a", next, 1);
+    client.socket = Some(client.rig.shard.socket_opened(NOW, None));
+    let (mut heard, mut lost) = (Vec::new(), 0);
+    for _ in 0..6 {
+        let reply = client.connect();
+        heard.extend(places(&reply));
+        if reply.contains("\"lost\":{") {
+            assert_eq!(heard.len(), 100, "what came before it comes before it is told");
+            lost += 1;
+        }
+    }
+    assert!(lost > 0, "it is told");
+}
