@@ -198,6 +198,18 @@ impl Session {
         }
     }
 
+    /// The client was taking a response until now: its silence counts from now on.
+    pub fn resume(&mut self, now_ms: u64, terms: &Terms) {
+        let (silent_ms, ended_ms) = (self.expiry(now_ms, terms), now_ms + terms.interval_ms + terms.max_interval_ms);
+        match &mut self.state {
+            State::Handshaken { expires_ms } | State::Waiting { expires_ms } => {
+                *expires_ms = silent_ms.max(*expires_ms)
+            }
+            State::Ending { expires_ms } => *expires_ms = ended_ms.max(*expires_ms),
+            State::Held { .. } => {}
+        }
+    }
+
     /// The server ends the session; what waits may still be fetched by one connect.
     pub fn end(&mut self, now_ms: u64, terms: &Terms) {
         self.state = State::Ending { expires_ms: now_ms + terms.interval_ms + terms.max_interval_ms };

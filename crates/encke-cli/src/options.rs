@@ -181,6 +181,11 @@ pub(crate) const GROUPS: &[Group] = &[
                 &[],
                 "How long the headers or the body of a request may take to arrive, in milliseconds.",
             ),
+            option(
+                "response_timeout_ms",
+                &[],
+                "How long a client may take nothing of its response before it is reset, in milliseconds.",
+            ),
             option("keep_alive_timeout_ms", &[], "How long an idle keep-alive connection stays open, in milliseconds."),
             option(
                 "drain_timeout_ms",
@@ -329,6 +334,12 @@ pub(crate) const GROUPS: &[Group] = &[
                 &[],
                 "Bytes that the outbox of one session holds, its queue and what is not acknowledged included; replies that its WebSocket does not take may be as many again.",
             ),
+            option(
+                "response_bytes_max",
+                &[],
+                "Bytes of messages in one response; the rest comes with the next connect.",
+            ),
+            option("responses_bytes_max", &[], "Bytes of all responses that clients are taking; then connects wait."),
             option(
                 "history_bytes_max",
                 &[],

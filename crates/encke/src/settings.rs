@@ -44,6 +44,8 @@ pub struct Settings {
     pub websocket_idle_timeout_ms: u64,
     /// How long the headers or the body of a request may take to arrive, in milliseconds.
     pub request_timeout_ms: u64,
+    /// How long a client may take no byte of its response, in milliseconds; then the connection is reset and its messages wait again.
+    pub response_timeout_ms: u64,
     /// How long an idle keep-alive connection stays open, in milliseconds.
     pub keep_alive_timeout_ms: u64,
     /// How long a draining server waits for its clients to leave, in milliseconds.
@@ -133,6 +135,10 @@ pub struct Settings {
     pub outbox_messages_max: usize,
     /// Bytes that the outbox of one session holds, its queue and what is not acknowledged included; replies that its WebSocket does not take may be as many again.
     pub outbox_bytes_max: usize,
+    /// Bytes of messages in one response, as encoded frames, but for a single larger message; what is left waits for the next connect.
+    pub response_bytes_max: usize,
+    /// Bytes of the bodies of all responses that clients are taking. From three quarters on responses get smaller; then connects wait.
+    pub responses_bytes_max: usize,
     /// Bytes of the histories of all channels together; the oldest messages go first.
     pub history_bytes_max: usize,
     /// Channels with a history; others have none while there are so many.
@@ -312,6 +318,7 @@ impl Settings {
             ("history_commit_interval_ms", self.history_commit_interval_ms as usize),
             ("handshake_timeout_ms", self.handshake_timeout_ms as usize),
             ("request_timeout_ms", self.request_timeout_ms as usize),
+            ("response_timeout_ms", self.response_timeout_ms as usize),
         ];
         if let Some((name, value)) = positive.into_iter().find(|(_, value)| *value == 0) {
             return fail(name, &value, "a number above 0");
@@ -320,6 +327,8 @@ impl Settings {
             ("message_bytes_max", self.message_bytes_max, 1024),
             ("header_bytes_max", self.header_bytes_max, 8192),
             ("outbox_bytes_max", self.outbox_bytes_max, 1024),
+            ("response_bytes_max", self.response_bytes_max, 1024),
+            ("responses_bytes_max", self.responses_bytes_max, 1024),
         ];
         if let Some((name, value, _)) = roomy.into_iter().find(|(_, value, least)| value < least) {
             return fail(name, &value, "at least 1024 bytes (headers: 8192)");
@@ -370,6 +379,7 @@ impl Default for Settings {
             handshake_timeout_ms: 10_000,
             websocket_idle_timeout_ms: 300_000,
             request_timeout_ms: 10_000,
+            response_timeout_ms: 30_000,
             keep_alive_timeout_ms: 60_000,
             drain_timeout_ms: 5_000,
             drain_spread_ms: 5_000,
@@ -411,6 +421,8 @@ impl Default for Settings {
             subscriptions_max: 1_000,
             outbox_messages_max: 100_000,
             outbox_bytes_max: 16 * 1024 * 1024,
+            response_bytes_max: 256 * 1024,
+            responses_bytes_max: 256 * 1024 * 1024,
             history_bytes_max: 256 * 1024 * 1024,
             history_channels_max: 100_000,
             callback_bytes_max: 64,

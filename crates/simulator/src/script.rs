@@ -190,6 +190,8 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
         timestamps: rng.chance(200),
         activity_timeout_ms: if rng.chance(50) { rng.between(2_000, 5_000) } else { 0 },
         activity_counts_deliveries: rng.chance(500),
+        response_bytes_max: rng.pick(&[256 * 1024, 256 * 1024, 2_000]),
+        responses_bytes_max: rng.pick(&[256 * 1024 * 1024, 256 * 1024 * 1024, 20_000]),
         browser_sessions_max: rng.pick(&[-1, 1, 1, 2]),
         browser_surplus_interval_ms: rng.pick(&[0, 50, 200]),
         trust_client_session: rng.chance(200),

@@ -45,12 +45,13 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     let patience = Patience {
         head: Duration::from_millis(settings.request_timeout_ms),
         idle: Duration::from_millis(settings.keep_alive_timeout_ms),
+        write: Duration::from_millis(settings.response_timeout_ms),
     };
     let health = Arc::new(Health::default());
     let peer = tcp.peer_addr().ok().map(|address| address.ip());
     let connection =
         Rc::new(Connection { node: node.clone(), health: health.clone(), peer, upgrade: RefCell::default() });
-    let io = Io::new(tcp, health.clone(), patience);
+    let io = Io::new(node.clone(), tcp, health.clone(), patience);
     let service = service_fn(|request| {
         let connection = connection.clone();
         // Boxed: an idle connection holds no room for a request, and hyper gives the socket back only from an `Unpin` service.

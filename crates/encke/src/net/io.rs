@@ -4,10 +4,11 @@ use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
@@ -15,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use super::huge_length::HugeLength;
+use super::node::Node;
 
 /// What is known of a connection by those who only see its requests.
 #[derive(Debug, Default)]
@@ -66,18 +68,30 @@ pub(crate) struct Patience {
     pub(crate) head: Duration,
     /// For the next request.
     pub(crate) idle: Duration,
+    /// For the client to take anything of a response.
+    pub(crate) write: Duration,
 }
 
 /// The connection.
 pub(crate) struct Io {
     tcp: TokioIo<TcpStream>,
     health: BrokenOnDrop,
+    node: Rc<Node>,
     patience: Patience,
     /// Set while a request is awaited; allocated only then, so that held requests cost nothing.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Set while the kernel takes nothing of a response.
+    stall: Option<Box<Stall>>,
     /// Whether bytes of the awaited request have come.
     begun: bool,
     huge_length: HugeLength,
+}
+
+/// A response that its client does not read.
+struct Stall {
+    since: Instant,
+    /// When it is looked at next.
+    look: Pin<Box<Sleep>>,
 }
 
 struct BrokenOnDrop(Arc<Health>);
@@ -89,9 +103,9 @@ impl Drop for BrokenOnDrop {
 }
 
 impl Io {
-    pub(crate) fn new(tcp: TcpStream, health: Arc<Health>, patience: Patience) -> Io {
-        let (tcp, health) = (TokioIo::new(tcp), BrokenOnDrop(health));
-        Io { tcp, health, patience, deadline: None, begun: false, huge_length: HugeLength::default() }
+    pub(crate) fn new(node: Rc<Node>, tcp: TcpStream, health: Arc<Health>, patience: Patience) -> Io {
+        let (tcp, health, huge_length) = (TokioIo::new(tcp), BrokenOnDrop(health), HugeLength::default());
+        Io { tcp, health, node, patience, deadline: None, stall: None, begun: false, huge_length }
     }
 
     /// The socket, after an upgrade.
@@ -102,16 +116,33 @@ impl Io {
     /// Ready when the client took too long, with sending or with reading.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         self.look_again();
-        if self.health.0.busy.load(Ordering::Relaxed) {
+        if self.health.0.busy.load(Ordering::Relaxed) || self.stall.is_some() {
             return Poll::Pending;
         }
         let wait = if self.begun { self.patience.head } else { self.patience.idle };
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
-        deadline.as_mut().poll(cx).map(|()| {
-            self.health.0.timed_out.store(true, Ordering::Relaxed);
-            self.health.0.set_broken();
-            io::ErrorKind::TimedOut.into()
-        })
+        deadline.as_mut().poll(cx).map(|()| self.time_out())
+    }
+
+    fn time_out(&self) -> io::Error {
+        self.health.0.timed_out.store(true, Ordering::Relaxed);
+        self.health.0.set_broken();
+        io::ErrorKind::TimedOut.into()
+    }
+
+    /// Ready when the client has taken nothing for too long. Where responses have little room left that is soon.
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let wait = self.patience.write;
+        let look = || Box::pin(tokio::time::sleep(STALL_LOOK.min(wait)));
+        let stall = self.stall.get_or_insert_with(|| Box::new(Stall { since: Instant::now(), look: look() }));
+        while stall.look.as_mut().poll(cx).is_ready() {
+            if stall.since.elapsed() >= wait || self.node.shard.borrow().is_short_of_responses() {
+                reset(self.tcp.inner());
+                return Poll::Ready(self.time_out());
+            }
+            stall.look = look();
+        }
+        Poll::Pending
     }
 
     /// The first bytes of a request are there: the rest has to follow soon.
@@ -134,14 +165,14 @@ impl Io {
 
     /// A client that reads is waited for anew; one that does not is given up after a while.
     fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if result.is_ready() {
-            self.deadline = None;
+        self.deadline = None;
+        if result.is_pending() {
+            return self.poll_stall(cx).map(Err);
         }
+        self.stall = None;
         // hyper does not read again by itself behind a response: the wait for the next request starts here.
-        match self.poll_deadline(cx) {
-            Poll::Ready(error) if result.is_pending() => Poll::Ready(Err(error)),
-            _ => self.note(result),
-        }
+        let _in_time = self.poll_deadline(cx);
+        self.note(result)
     }
 
     /// Reads. Bytes that may be part of a head go through a buffer here, because hyper's buffer cannot be searched.
@@ -236,6 +267,15 @@ pub(crate) async fn linger(tcp: &TcpStream) {
     let _late = tokio::time::timeout(LINGER, drain).await;
 }
 
+/// Makes the connection end with a reset when it is dropped: what the kernel still has for its client is of no use to anybody, and
+/// it lets go of that at once.
+pub(crate) fn reset(tcp: &TcpStream) {
+    // One that is gone already has nothing left.
+    let _gone = socket2::SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+}
+
+/// How often a response of which nothing is taken is looked at, and how long it may stay so while other responses lack room.
+const STALL_LOOK: Duration = Duration::from_secs(1);
 /// Bytes of a head read at once: the size of hyper's first buffer.
 const LOOK_BYTES: usize = 8 * 1024;
 /// How long a closed connection waits for its peer.

@@ -112,17 +112,17 @@ impl Ledger {
         self.kept.retain(|kept| kept.messages.messages() > 0);
     }
 
-    /// Hands out the batch that was closed last: what is owed, then what waits, up to so many bytes, but at least one message. Returns how
-    /// many messages go out again.
+    /// Hands out the batch that was closed last: what is owed, then what waits, up to so many bytes, but at least one message; nothing
+    /// where it may have no bytes. Returns how many messages go out again.
     fn send(
         &mut self,
         outbox: &mut Outbox,
         socket: Option<SocketKey>,
-        bytes_max: usize,
+        bytes_max: Option<usize>,
         mut send: impl FnMut(&InFlight),
     ) -> usize {
         let batch = self.closed;
-        let (mut again, mut left) = (0, bytes_max);
+        let (mut again, mut left) = (0, bytes_max.unwrap_or(0));
         let mut at = 0;
         while let Some(kept) = self.kept.get_mut(at) {
             at += 1;
@@ -130,7 +130,7 @@ impl Ledger {
                 kept.is_in(batch);
                 continue;
             }
-            let fits = outbox.split(&mut kept.messages, left, again == 0);
+            let fits = outbox.split(&mut kept.messages, left, again == 0 && bytes_max.is_some());
             let rest = std::mem::replace(&mut kept.messages, fits);
             left = if rest.messages() > 0 { 0 } else { left.saturating_sub(kept.messages.bytes()) };
             if kept.messages.messages() == 0 {
@@ -147,7 +147,7 @@ impl Ledger {
                 self.kept.insert(at, behind);
             }
         }
-        let messages = outbox.take_oldest(left, again == 0);
+        let messages = outbox.take_oldest(left, again == 0 && bytes_max.is_some());
         if messages.messages() > 0 {
             send(&messages);
             self.kept.push_back(Kept::new(batch, socket, messages));
@@ -226,16 +226,17 @@ impl Shard {
         Some(format!("\"ack\":{}", ledger.closed))
     }
 
-    /// Writes the messages of the batch that was closed last into a response.
-    pub(super) fn write_batch(&mut self, key: SessionKey, body: &mut Vec<u8>) {
-        self.send_messages(key, None, usize::MAX, |messages| messages.write(body));
+    /// Writes the messages of the batch that was closed last into a response, up to so many bytes, but at least one; none where there
+    /// is no room.
+    pub(super) fn write_batch(&mut self, key: SessionKey, bytes_max: Option<usize>, body: &mut Vec<u8>) {
+        self.send_messages(key, None, bytes_max, |messages| messages.write(body));
     }
 
     /// Sends the batch that was closed last as one frame, with the replies behind its messages.
     pub(super) fn send_batch(&mut self, key: SessionKey, socket: SocketKey, replies: &[u8]) {
         let mut parts = Vec::new();
         let bytes_max = SOCKET_BATCH_BYTES_MAX.saturating_sub(replies.len());
-        self.send_messages(key, Some(socket), bytes_max, |messages| messages.join(&mut parts));
+        self.send_messages(key, Some(socket), Some(bytes_max), |messages| messages.join(&mut parts));
         let bytes = parts.iter().map(Frames::bytes).sum::<usize>() + replies.len() + 2;
         if self.is_unread(socket, bytes) {
             return self.cut_off(socket);
@@ -266,7 +267,7 @@ impl Shard {
         &mut self,
         key: SessionKey,
         socket: Option<SocketKey>,
-        bytes_max: usize,
+        bytes_max: Option<usize>,
         send: impl FnMut(&InFlight),
     ) {
         let Some(session) = self.sessions.get_mut(key) else { return };

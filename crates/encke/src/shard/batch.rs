@@ -115,7 +115,8 @@ impl Shard {
     pub(super) fn process(&mut self, batch: &mut Batch, messages: &[Message<'_>]) {
         self.metrics.batches.add(1);
         self.metrics.messages.add(messages.len());
-        let replies_max = (self.capacity.bytes_max / 2).max(REPLIES_BYTES_LEAST);
+        let is_short = matches!(batch.via, Via::Http { .. }) && self.is_short_of_responses();
+        let replies_max = if is_short { 0 } else { self.capacity.bytes_max / 2 }.max(REPLIES_BYTES_LEAST);
         for message in messages {
             if batch.replies.len() <= replies_max {
                 self.process_one(batch, message);
@@ -283,5 +284,5 @@ impl Shard {
 }
 
 /// The replies to one batch may have half of what an outbox may have, and at least so many bytes: then no more of its messages is
-/// worked through.
+/// worked through. Over HTTP they may have no more than these where responses have little room.
 const REPLIES_BYTES_LEAST: usize = 64 * 1024;

@@ -30,6 +30,8 @@ impl Shard {
             self.end_later(key);
         }
         let (now_ms, terms) = (self.now.ms, self.terms);
+        let room = self.response_room();
+        let (has_room, response_bytes_max) = (socket || room.is_some(), room.unwrap_or(0));
         let Some(session) = self.sessions.get_mut(key) else {
             // Its own last reply did not fit any more.
             return self.refuse_unknown(batch, message, ChannelKind::Connect);
@@ -37,15 +39,17 @@ impl Shard {
         let circumstances = Circumstances {
             advice: message.advice,
             may_hold: !self.draining && (socket || batch.len == 1),
-            queued: session.has_something_for(on),
+            queued: session.has_something_for(on) && has_room,
         };
+        // The rest of what a response has no room for comes with the next connect, and the last one says farewell.
+        let is_last = session.fits(if socket { usize::MAX } else { response_bytes_max });
         let verdict = session.protocol.connect(now_ms, &terms, &circumstances);
         // A connect that could be held, if not this one then the next: the first of a session is told, too (CometD 9).
         let surplus = (circumstances.may_hold && !circumstances.queued).then(|| self.surplus(batch, key)).flatten();
         let mut advice = None;
         let mut successful = true;
         match (verdict, surplus) {
-            (Verdict::Farewell, _) => {
+            (Verdict::Farewell, _) if is_last => {
                 advice = Some(Advice::none());
                 batch.farewell = true;
             }
@@ -56,7 +60,7 @@ impl Shard {
                 self.release(key);
             }
             (Verdict::Hold { .. }, None) => return self.hold(batch, message, key),
-            (Verdict::Answer, None) => {}
+            (Verdict::Farewell | Verdict::Answer, None) => {}
         }
         self.arm(key);
         batch.connected = true;
@@ -121,6 +125,10 @@ impl Shard {
         }
         session.held = Some(Box::new(Held { via, id: message.id.clone().map(bayeux::Id::into_owned), timesync }));
         self.metrics.held.set(self.metrics.held.get() as usize + 1);
+        let waits_for_room = batch.held && session.is_due() && !session.dirty;
+        if waits_for_room && self.response_room().is_none() {
+            self.answer_when_there_is_room(key);
+        }
         self.arm(key);
     }
 
@@ -233,8 +241,17 @@ impl Shard {
                 self.close_socket(socket, 1000, "session ended");
             }
             Carrier::Requests if session.held.is_some() => {
-                self.farewell_to_held(key);
-                self.remove_session(key, why);
+                if session.fits(self.response_room().unwrap_or(0)) {
+                    self.farewell_to_held(key);
+                    return self.remove_session(key, why);
+                }
+                // The next connects get the rest, and the last of them says farewell.
+                self.answer_held(key, None);
+                let (now_ms, terms) = (self.now.ms, self.terms);
+                if let Some(session) = self.sessions.get_mut(key) {
+                    session.protocol.end(now_ms, &terms);
+                }
+                self.arm(key);
             }
             Carrier::Requests => {}
         }

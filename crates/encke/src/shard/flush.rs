@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 
 use super::effect::{Effect, Now, SessionKey, SocketKey};
 use super::outbox::Outbox;
-use super::session::Session;
+use super::session::{HeldVia, Session};
 use super::sockets::{Phase, Socket};
 use super::{Carrier, Dirty, Metrics, Shard};
 
@@ -83,7 +83,11 @@ impl Shard {
             }
             carrier => {
                 session.dirty = false;
-                if session.is_reachable() && !session.outbox.is_empty() {
+                if session.is_due() {
+                    let over_http = matches!(session.held.as_deref(), Some(held) if held.via != HeldVia::Socket);
+                    if over_http && self.response_room().is_none() {
+                        return self.answer_when_there_is_room(key);
+                    }
                     self.answer_held(key, None);
                 }
                 if let Carrier::Socket(socket) = carrier {

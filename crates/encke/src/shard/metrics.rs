@@ -101,6 +101,7 @@ metrics! {
     Counter requests_refused "encke_requests_refused" "HTTP requests answered with a status of 400 or more."
     Counter hosts_refused "encke_hosts_refused" "Requests and WebSockets that call the server by a name that is not its own."
     Counter origins_refused "encke_origins_refused" "Requests and WebSockets from origins that are not allowed."
+    Counter responses_delayed "encke_responses_delayed" "Connects that had messages and waited, because bodies of other responses had reached responses_bytes_max."
     Counter timeouts "encke_timeouts" "Sockets closed for silence and requests that took too long."
     Counter keeper_waits "encke_keeper_waits" "Times a WebSocket was not read because too much for histories waited for the disk."
     Counter mail_waits "encke_mailbox_waits" "Times a shard stopped reading because another's mailbox was full."

@@ -151,6 +151,8 @@ pub struct Shard {
     dirty: VecDeque<Dirty>,
     /// Sessions that may go on to catch up, each once: when nothing else is to be written.
     catching_up: VecDeque<SessionKey>,
+    /// Sessions whose connects have something to bring and wait for other responses to be taken, each once.
+    unanswered: VecDeque<SessionKey>,
     effects: Vec<Effect>,
     /// What is to be done after the end of sessions.
     wills: VecDeque<Actions>,
@@ -209,6 +211,7 @@ impl Shard {
             wheel: Wheel::new(now.ms),
             dirty: VecDeque::new(),
             catching_up: VecDeque::new(),
+            unanswered: VecDeque::new(),
             effects: Vec::new(),
             wills: VecDeque::new(),
             executing_wills: false,
@@ -270,7 +273,7 @@ impl Shard {
     }
 
     /// What is kept for clients, by name. All zero when the last one has left and time has passed.
-    pub fn holdings(&self) -> [(&'static str, usize); 10] {
+    pub fn holdings(&self) -> [(&'static str, usize); 11] {
         [
             ("sessions", self.sessions.len()),
             ("sockets", self.sockets.len()),
@@ -282,6 +285,7 @@ impl Shard {
             ("replies to what is not kept yet", self.unkept.len()),
             ("timers", self.wheel.len()),
             ("waiting writes and effects", self.dirty.len() + self.effects.len() + self.catching_up.len()),
+            ("connects that wait for room", self.unanswered.len()),
         ]
     }
 

@@ -265,7 +265,7 @@ impl Shard {
             return;
         }
         let response_bytes_max = match session.carrier {
-            Carrier::Requests => usize::MAX,
+            Carrier::Requests => self.settings.response_bytes_max,
             Carrier::Socket(_) if session.ledger.is_some() => SOCKET_BATCH_BYTES_MAX,
             Carrier::Socket(_) => return,
         };

@@ -1,5 +1,7 @@
 //! HTTP requests for the Bayeux endpoint: long-polling and callback-polling.
 
+use std::sync::Arc;
+
 use bayeux::BayeuxError;
 use bytes::Bytes;
 
@@ -8,7 +10,7 @@ use super::effect::{Effect, ExchangeId, HttpTransport, Mail, Now, Request, Respo
 use super::ids::Id;
 use super::replay::InRings;
 use super::session::{Carrier, Ended};
-use super::{Dirty, Shard, batch_error_body};
+use super::{Dirty, Shard, Shared, batch_error_body};
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,29 +78,37 @@ impl Shard {
         }
     }
 
-    /// The kernel has taken a response with messages, or could not.
+    /// The kernel has taken a response, or could not: its client was not silent until now.
     pub fn delivered(&mut self, now: Now, exchange: ExchangeId, taken: bool) {
         self.now = now;
         self.spread();
         let Some(key) = self.exchanges.remove(&exchange) else { return };
+        let terms = self.terms;
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(in_flight) = session.in_flight.take_if(|in_flight| in_flight.0 == exchange) else { return };
-        if taken {
-            self.metrics.deliveries.add(in_flight.1.messages());
-            session.outbox.settle(&in_flight.1);
-        } else {
-            tracing::debug!(session = ?session.id, "a response did not arrive: its messages wait again");
-            session.outbox.restore(in_flight.1);
-            session.urgent = true;
-            if let Some(replay) = &mut session.replay {
-                replay.in_rings = InRings::Maybe;
+        match session.in_flight.take_if(|in_flight| in_flight.0 == exchange) {
+            None => session.responses = session.responses.saturating_sub(1),
+            Some(in_flight) if taken => {
+                self.metrics.deliveries.add(in_flight.1.messages());
+                session.outbox.settle(&in_flight.1);
+            }
+            Some(in_flight) => {
+                tracing::debug!(session = ?session.id, "a response did not arrive: its messages wait again");
+                session.outbox.restore(in_flight.1);
+                session.urgent = true;
+                if let Some(replay) = &mut session.replay {
+                    replay.in_rings = InRings::Maybe;
+                }
             }
         }
-        let wanted = session.urgent || matches!(session.carrier, Carrier::Socket(_));
-        if !session.outbox.is_empty() && wanted && session.is_reachable() && !session.dirty {
+        if !session.is_taking() {
+            session.protocol.resume(now.ms, &terms);
+        }
+        let wanted = session.urgent || session.ledger.is_some() || matches!(session.carrier, Carrier::Socket(_));
+        if wanted && session.is_due() && !session.dirty {
             session.dirty = true;
             self.dirty.push_back(Dirty::Session(key));
         }
+        self.arm(key);
         self.catch_up_later(key);
     }
 
@@ -135,7 +145,7 @@ impl Shard {
         }
     }
 
-    /// Makes a response of what waits for a session (if `deliver`) and of replies.
+    /// Makes a response of what waits for a session (if `deliver`), as far as there is room, and of replies.
     pub(super) fn respond_with(
         &mut self,
         exchange: ExchangeId,
@@ -146,24 +156,9 @@ impl Shard {
         set_browser: Option<Id>,
     ) {
         let mut body = vec![b'['];
-        let mut confirm = None;
-        if let Some(key) = session.filter(|key| deliver && self.acknowledges(*key)) {
-            self.write_batch(key, &mut body);
-        } else if deliver
-            && let Some(key) = session
-            && let Some(session) = self.sessions.get_mut(key)
-            // What a WebSocket carries may be half written: it goes on there.
-            && session.carrier == Carrier::Requests
-            && session.in_flight.is_none()
-            && !session.outbox.is_empty()
-        {
-            let in_flight = session.outbox.take_messages();
-            in_flight.write(&mut body);
-            session.urgent = false;
-            session.lazy_due_ms = u64::MAX;
-            session.in_flight = Some(Box::new((exchange, in_flight)));
-            self.exchanges.insert(exchange, key);
-            confirm = Some(self.index as u16);
+        let mut has_messages = false;
+        if let Some(key) = session.filter(|_| deliver) {
+            has_messages = self.write_messages(exchange, key, &mut body, replies.len() + 2);
         }
         if body.len() > 1 && !replies.is_empty() {
             body.push(b',');
@@ -171,10 +166,97 @@ impl Shard {
         body.extend_from_slice(replies);
         body.push(b']');
         let body = match transport {
-            HttpTransport::LongPolling => Bytes::from(body),
+            HttpTransport::LongPolling => body,
             HttpTransport::CallbackPolling(callback) => script(callback, &body),
         };
+        // Small ones are gone as soon as they are made.
+        let is_large = body.capacity() >= COUNTED_BYTES;
+        let key = session.filter(|key| self.sessions.get(*key).is_some()).filter(|_| has_messages || is_large);
+        if let Some(key) = key {
+            self.exchanges.insert(exchange, key);
+            self.note_response(exchange, key);
+        }
+        let body = if is_large { self.counted(body) } else { Bytes::from(body) };
+        let confirm = key.map(|_| self.index as u16);
         self.respond(exchange, Response { status: 200, body, set_browser, confirm });
+    }
+
+    /// Writes what waits for a session into a response, as far as there is room; `behind` more bytes are to follow. True if anything was.
+    fn write_messages(&mut self, exchange: ExchangeId, key: SessionKey, body: &mut Vec<u8>, behind: usize) -> bool {
+        let bytes_max = self.response_room();
+        let Some(session) = self.sessions.get_mut(key) else { return false };
+        let bytes_max = bytes_max.filter(|_| session.may_respond());
+        if session.ledger.is_some() {
+            body.reserve_exact(bytes_max.unwrap_or(0).min(session.outbox.bytes()) + behind);
+            self.write_batch(key, bytes_max, body);
+            return body.len() > 1;
+        }
+        // What a WebSocket carries may be half written: it goes on there.
+        let Some(bytes_max) = bytes_max.filter(|_| session.carrier == Carrier::Requests && !session.outbox.is_empty())
+        else {
+            return false;
+        };
+        let in_flight = session.outbox.take_oldest(bytes_max, true);
+        body.reserve_exact(in_flight.bytes() + behind);
+        in_flight.write(body);
+        if session.outbox.is_empty() {
+            session.urgent = false;
+            session.lazy_due_ms = u64::MAX;
+        }
+        session.in_flight = Some(Box::new((exchange, in_flight)));
+        true
+    }
+
+    /// A response of a session is on its way.
+    fn note_response(&mut self, exchange: ExchangeId, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.in_flight.as_ref().is_none_or(|in_flight| in_flight.0 != exchange) {
+            session.responses += 1;
+        }
+    }
+
+    /// How many bytes of messages a response may have now; one message it may have in any case. None while too much is on its way
+    /// already: then connects wait. The last quarter is shared, so that it does not run out for those who come last.
+    pub(super) fn response_room(&self) -> Option<usize> {
+        let (bytes_max, left) = (self.settings.response_bytes_max, self.responses_left());
+        let room = if self.is_short_of_responses() { bytes_max.min(left / LEFT_SHARE) } else { bytes_max };
+        (left > 0).then_some(room)
+    }
+
+    /// Whether little is left for further responses: then a client that takes none of its own is given up soon.
+    pub fn is_short_of_responses(&self) -> bool {
+        self.responses_left() < self.settings.responses_bytes_max / 4
+    }
+
+    fn responses_left(&self) -> usize {
+        self.settings.responses_bytes_max.saturating_sub(self.shared.memory.body_bytes())
+    }
+
+    /// A held connect that has something to bring waits until other responses are out of the way.
+    pub(super) fn answer_when_there_is_room(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if !std::mem::replace(&mut session.awaits_room, true) {
+            self.unanswered.push_back(key);
+            self.metrics.responses_delayed.add(1);
+        }
+    }
+
+    /// Lists those whose connects waited for room, as long as there is some.
+    pub(super) fn look_for_room(&mut self) {
+        while !self.unanswered.is_empty() && self.response_room().is_some() {
+            let Some(key) = self.unanswered.pop_front() else { break };
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            session.awaits_room = false;
+            if !std::mem::replace(&mut session.dirty, true) {
+                self.dirty.push_back(Dirty::Session(key));
+            }
+        }
+    }
+
+    /// A body whose bytes count as long as somebody has them.
+    fn counted(&self, bytes: Vec<u8>) -> Bytes {
+        self.shared.memory.body_made(bytes.capacity());
+        Bytes::from_owner(Body { bytes, shared: self.shared.clone() })
     }
 
     /// Hands a response to the shard whose connection wants it.
@@ -190,7 +272,7 @@ impl Shard {
 
 /// JSON as a call of a function. The comment before it keeps it from being read as anything but a script; `<` and the line separators
 /// of JSON that old scripts cannot hold are escaped.
-fn script(callback: &str, json: &[u8]) -> Bytes {
+fn script(callback: &str, json: &[u8]) -> Vec<u8> {
     let mut script = Vec::with_capacity(json.len() + callback.len() + 16);
     script.extend_from_slice(b"/**/");
     script.extend_from_slice(callback.as_bytes());
@@ -209,8 +291,31 @@ fn script(callback: &str, json: &[u8]) -> Bytes {
         rest = tail;
     }
     script.extend_from_slice(b");");
-    Bytes::from(script)
+    script
 }
+
+/// The body of a response, counted in the memory of the server.
+struct Body {
+    bytes: Vec<u8>,
+    shared: Arc<Shared>,
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.shared.memory.body_dropped(self.bytes.capacity());
+    }
+}
+
+/// Bodies of fewer bytes are not counted.
+const COUNTED_BYTES: usize = 4096;
+/// While little is left of `responses_bytes_max`, a response may have this part of it.
+const LEFT_SHARE: usize = 64;
 
 #[cfg(test)]
 mod tests {

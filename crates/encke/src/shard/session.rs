@@ -25,12 +25,16 @@ pub struct Session {
     pub dirty: bool,
     /// Whether the outbox holds anything but lazy messages.
     pub urgent: bool,
+    /// Whether it is on the list of those whose connects wait for other responses to be taken.
+    pub awaits_room: bool,
     /// What carries messages to it now.
     pub carrier: Carrier,
     /// The connect that waits for its reply.
     pub held: Option<Box<Held>>,
     /// Messages in a response that the kernel has not taken yet; while there are any, no other response takes more.
     pub in_flight: Option<Box<(ExchangeId, InFlight)>>,
+    /// Other responses on their way whose fate is not known yet: those of a session that acknowledges, and large replies.
+    pub responses: u32,
     /// What it was sent and has not confirmed, if it acknowledges: then it gets messages with connect replies only.
     pub ledger: Option<Box<Ledger>>,
     /// What it still has to catch up with, if it wants to know where messages stand in the history of their channel.
@@ -74,7 +78,7 @@ pub struct Held {
 }
 
 /// How the reply of a held connect travels.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum HeldVia {
     /// On the session's WebSocket.
     Socket,
@@ -118,9 +122,11 @@ impl Sessions {
             outbox: Outbox::default(),
             dirty: false,
             urgent: false,
+            awaits_room: false,
             carrier: Carrier::Requests,
             held: None,
             in_flight: None,
+            responses: 0,
             ledger: None,
             replay: None,
             protocol,
@@ -190,14 +196,43 @@ impl Session {
     /// if that fails, they have to come first.
     pub fn is_reachable(&self) -> bool {
         let pushed = matches!(self.carrier, Carrier::Socket(_)) && self.ledger.is_none();
-        (pushed || self.held.is_some()) && self.in_flight.is_none()
+        let answers = |held: &Held| matches!(held.via, HeldVia::Socket) || self.may_respond();
+        (pushed || self.held.as_deref().is_some_and(answers)) && self.in_flight.is_none()
+    }
+
+    /// Whether one more response may take messages. One at a time does; a client that acknowledges may give up a response and
+    /// ask again at once, as it gets nothing twice.
+    pub fn may_respond(&self) -> bool {
+        match self.ledger {
+            Some(_) => self.responses < UNCONFIRMED_RESPONSES_MAX,
+            None => self.in_flight.is_none(),
+        }
+    }
+
+    /// Whether its held connect has something to bring it, and may.
+    pub fn is_due(&self) -> bool {
+        let over_http = || self.held.as_deref().is_some_and(|held| matches!(held.via, HeldVia::Exchange(..)));
+        let owes = || over_http() && self.ledger.as_ref().is_some_and(|ledger| ledger.is_owing(None));
+        self.is_reachable() && (!self.outbox.is_empty() || owes())
+    }
+
+    /// Whether its client is taking a response at the moment: then it is not silent.
+    pub fn is_taking(&self) -> bool {
+        self.in_flight.is_some() || self.responses > 0
+    }
+
+    /// Whether all that waits and all that may have to come again fits into one response.
+    pub fn fits(&self, response_bytes_max: usize) -> bool {
+        self.in_flight.is_none() && self.outbox.bytes() <= response_bytes_max
     }
 
     /// Whether a connect on this WebSocket, or by a request, has something to bring it.
     pub fn has_something_for(&self, socket: Option<SocketKey>) -> bool {
         let has_news = self.replay.as_ref().is_some_and(|replay| replay.has_news());
         match &self.ledger {
-            Some(ledger) => self.urgent || ledger.is_owing(socket) || has_news,
+            Some(ledger) => {
+                (socket.is_some() || self.may_respond()) && (self.urgent || ledger.is_owing(socket) || has_news)
+            }
             // While a response is on its way nothing more can be delivered: the connect waits for its fate.
             None => self.in_flight.is_none() && (has_news || (self.urgent && socket.is_none())),
         }
@@ -227,6 +262,11 @@ impl Session {
 
     /// When the shard has to look at it next, in milliseconds.
     pub fn deadline_ms(&self) -> u64 {
-        self.protocol.deadline_ms().min(self.lazy_due_ms)
+        let waits_for_client = self.is_taking() && !self.protocol.is_held();
+        let protocol_ms = if waits_for_client { u64::MAX } else { self.protocol.deadline_ms() };
+        protocol_ms.min(self.lazy_due_ms)
     }
 }
+
+/// Responses of an acknowledging session that may be on their way at once: what a client got no reply to, and what it asked for then.
+const UNCONFIRMED_RESPONSES_MAX: u32 = 2;

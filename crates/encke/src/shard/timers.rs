@@ -20,6 +20,7 @@ impl Shard {
                 Timer::Socket(key) => self.socket_due(key),
             }
         }
+        self.look_for_room();
         self.sweep_history();
         self.update_gauges();
     }
@@ -31,7 +32,9 @@ impl Shard {
 
     /// Sees to it that the session is looked at when its next deadline comes. Later deadlines need no new entry: the earlier one comes, and arms again.
     pub(super) fn arm(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(session) = self.sessions.get_mut(key).filter(|session| session.deadline_ms() < u64::MAX) else {
+            return;
+        };
         session.armed_ms = self.wheel.set(Timer::Session(key), session.deadline_ms(), session.armed_ms);
     }
 
@@ -57,8 +60,8 @@ impl Shard {
         }
         match session.protocol.due(now_ms) {
             Some(Due::Connect) => self.answer_held(key, None),
-            Some(Due::Expiry) => return self.expire(key),
-            None => {}
+            Some(Due::Expiry) if !session.is_taking() => return self.expire(key),
+            Some(Due::Expiry) | None => {}
         }
         self.arm(key);
     }

@@ -130,11 +130,16 @@ fn heard_numbers(messages: &[Value]) -> Vec<u64> {
     publications(messages).iter().filter_map(|message| message["data"]["number"].as_u64()).collect()
 }
 
+/// Settings with which [`publish_much`] is one response.
+fn roomy() -> Settings {
+    Settings { response_bytes_max: 64 * 1024 * 1024, ..settings() }
+}
+
 /// A response that its client never reads is given up after a while, and its messages wait for the next connect.
 #[test]
 fn a_response_that_is_not_read_is_not_delivered() {
     for connection in ["keep-alive", "close"] {
-        let server = TestServer::start(Settings { keep_alive_timeout_ms: 500, ..settings() });
+        let server = TestServer::start(Settings { response_timeout_ms: 500, ..roomy() });
         let mut poller = server.poller();
         poller.subscribe("/big");
         publish_much(&server);
@@ -153,7 +158,7 @@ fn a_response_that_is_not_read_is_not_delivered() {
 /// The client has given a response up and asks again on another connection: it gets no empty answers meanwhile.
 #[test]
 fn a_connect_waits_for_the_fate_of_the_response_before_it() {
-    let server = TestServer::start(settings());
+    let server = TestServer::start(roomy());
     let mut poller = server.poller();
     poller.subscribe("/big");
     publish_much(&server);
@@ -177,7 +182,7 @@ fn a_large_response_arrives_whole_however_slowly_it_is_read() {
     std::thread::scope(|scope| {
         for connection in ["keep-alive", "close"] {
             scope.spawn(move || {
-                let server = TestServer::start(Settings { keep_alive_timeout_ms: 2_000, ..settings() });
+                let server = TestServer::start(Settings { response_timeout_ms: 2_000, ..roomy() });
                 let mut poller = server.poller();
                 poller.subscribe("/big");
                 publish_much(&server);

@@ -17,6 +17,11 @@ fn acknowledging(settings: Settings) -> (Rig, SocketKey, String) {
     (rig, socket, client)
 }
 
+/// Settings with which one response has all that these tests publish.
+fn roomy() -> Settings {
+    Settings { response_bytes_max: 1 << 20, ..Settings::default() }
+}
+
 fn publish(rig: &mut Rig, count: usize, bytes: usize) {
     for number in 0..count {
         let data = format!("{{\"n\":{number},\"t\":\"{}\"}}", "x".repeat(bytes));
@@ -81,7 +86,7 @@ fn what_comes_again_on_a_websocket_comes_in_frames_that_clients_can_take() {
 
 #[test]
 fn a_long_response_that_was_lost_comes_again_on_a_websocket_in_pieces_once_and_in_order() {
-    let (mut rig, socket, client) = acknowledging(Settings::default());
+    let (mut rig, socket, client) = acknowledging(roomy());
     rig.shard.socket_closed(NOW, socket);
     let (_, mut got) = poll(&mut rig, &client, 0);
     publish(&mut rig, 300, 1_000);
@@ -106,7 +111,7 @@ fn a_long_response_that_was_lost_comes_again_on_a_websocket_in_pieces_once_and_i
 
 #[test]
 fn a_batch_confirms_what_it_held_though_a_later_one_had_no_room_for_it() {
-    let (mut rig, socket, client) = acknowledging(Settings::default());
+    let (mut rig, socket, client) = acknowledging(roomy());
     rig.shard.socket_closed(NOW, socket);
     let (_, got) = poll(&mut rig, &client, 0);
     publish(&mut rig, 300, 1_000);

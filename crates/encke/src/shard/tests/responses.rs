@@ -1,0 +1,169 @@
+//! Responses are bounded, each alone and all together, and a client that takes one is not silent.
+
+use super::*;
+use crate::{NoApplication, Settings};
+
+/// What comes of many sessions that connect and never read.
+struct Crowd {
+    rig: Rig,
+    clients: Vec<String>,
+    /// The responses on their way.
+    responses: Vec<(ExchangeId, Response)>,
+}
+
+/// Settings without cookies.
+fn trusting() -> Settings {
+    Settings { trust_client_session: true, ..Settings::default() }
+}
+
+/// A long-polling session that subscribes to `/a` and has connected once.
+fn poller(rig: &mut Rig, ext: &str) -> String {
+    let exchange = rig.request(format!(r#"{{"channel":"/meta/handshake","version":"1.0","ext":{ext}}}"#));
+    let client = member_of(&rig.response(exchange).expect("a response"), "clientId");
+    let exchange = rig.request(format!(
+        r#"[{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a"}},{{"channel":"/meta/connect","clientId":"{client}"}}]"#
+    ));
+    rig.response(exchange).expect("a response");
+    client
+}
+
+/// The numbers of the messages in a response.
+fn numbers(text: &str) -> Vec<usize> {
+    let starts = text.split("\"data\":\"").skip(1);
+    starts.map(|rest| rest.split(' ').next().unwrap_or_default().parse().expect("a number")).collect()
+}
+
+fn publish(rig: &mut Rig, number: usize, bytes: usize) {
+    let data = format!("\"{number} {}\"", "x".repeat(bytes));
+    rig.shard.mail(NOW, Mail::Publish("/a".into(), data.into()));
+}
+
+/// Connects, and says which batch came last.
+fn connect(rig: &mut Rig, client: &str, ack: usize) -> ExchangeId {
+    rig.request(format!(r#"{{"channel":"/meta/connect","clientId":"{client}","ext":{{"ack":{ack}}}}}"#))
+}
+
+/// The responses that were made, with their bodies.
+fn responses(rig: &mut Rig) -> Vec<(ExchangeId, Response)> {
+    rig.shard.flush(NOW, &mut rig.kernel, &mut || false);
+    let respond = |effect| match effect {
+        Effect::Respond(exchange, response) => Some((exchange, response)),
+        _ => None,
+    };
+    rig.shard.take_effects().into_iter().filter_map(respond).collect()
+}
+
+#[test]
+fn a_response_has_a_size_and_the_next_connect_gets_the_rest_at_once() {
+    for ext in ["{}", r#"{"ack":true}"#] {
+        let mut rig = Rig::new(1, Settings { response_bytes_max: 2_000, ..trusting() }, Box::new(NoApplication));
+        let client = poller(&mut rig, ext);
+        (0..10).for_each(|number| publish(&mut rig, number, 500));
+        publish(&mut rig, 10, 5_000);
+        let mut heard = Vec::new();
+        for ack in 1..=5 {
+            let exchange = connect(&mut rig, &client, ack);
+            let text = rig.response(exchange).expect("it is answered at once");
+            rig.shard.delivered(NOW, exchange, true);
+            let found = numbers(&text);
+            assert!(text.len() < 2_500 || found == [10], "{} bytes: {ext}", text.len());
+            heard.extend(found);
+        }
+        assert_eq!(heard, (0..=10).collect::<Vec<_>>(), "{ext}");
+        connect(&mut rig, &client, 6);
+        assert_eq!(rig.shard.holds(&Id::parse(&client).expect("an id")), Some(true), "nothing is left: {ext}");
+    }
+}
+
+impl Crowd {
+    /// So many sessions with the same 2 MB waiting connect twice; nobody reads.
+    fn new(sessions: usize, ext: &str) -> Crowd {
+        let settings = Settings { responses_bytes_max: BODIES_MAX, ..trusting() };
+        let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+        let clients: Vec<String> = (0..sessions).map(|_| poller(&mut rig, ext)).collect();
+        (0..40).for_each(|number| publish(&mut rig, number, 50_000));
+        let mut crowd = Crowd { rig, clients, responses: Vec::new() };
+        for _ in 0..2 {
+            for client in &crowd.clients {
+                connect(&mut crowd.rig, client, 0);
+                crowd.responses.extend(responses(&mut crowd.rig));
+            }
+        }
+        crowd
+    }
+
+    fn body_bytes(&self) -> usize {
+        self.responses.iter().map(|(_, response)| response.body.len()).sum()
+    }
+}
+
+/// Bytes of all bodies in these tests.
+const BODIES_MAX: usize = 4 << 20;
+
+#[test]
+fn the_responses_of_many_that_never_read_are_bounded_together_and_those_who_wait_come_when_there_is_room() {
+    for ext in ["{}", r#"{"ack":true}"#] {
+        let mut crowd = Crowd::new(200, ext);
+        // A single message may pass the limit, as it is the least that a response has.
+        assert!(crowd.body_bytes() < BODIES_MAX + 60_000, "{} bytes: {ext}", crowd.body_bytes());
+        assert!(crowd.rig.shard.shared.memory.body_bytes() <= BODIES_MAX + 60_000);
+        assert!(crowd.rig.shard.metrics().responses_delayed.get() > 0);
+        let waiting = crowd.rig.shard.unanswered.len();
+        assert!(waiting > 50 && crowd.rig.shard.metrics().held.get() >= waiting as u64, "{waiting} wait: {ext}");
+        // All go on when others have been taken.
+        let mut answered = std::collections::HashSet::new();
+        let mut rounds = 0;
+        while !crowd.responses.is_empty() {
+            for (exchange, response) in std::mem::take(&mut crowd.responses) {
+                answered.extend(response.confirm.map(|_| exchange));
+                drop(response);
+                crowd.rig.shard.delivered(NOW, exchange, true);
+            }
+            crowd.rig.shard.advance(Now { ms: NOW.ms + 1, ..NOW });
+            crowd.responses.extend(responses(&mut crowd.rig));
+            rounds += 1;
+            assert!(rounds < 100);
+        }
+        assert_eq!(crowd.rig.shard.shared.memory.body_bytes(), 0);
+        assert!(answered.len() >= 200 && crowd.rig.shard.unanswered.is_empty(), "{} of 200: {ext}", answered.len());
+    }
+}
+
+#[test]
+fn a_client_that_takes_a_response_is_not_silent_and_its_silence_counts_from_then() {
+    for ext in ["{}", r#"{"ack":true}"#] {
+        for taken in [true, false] {
+            let mut rig = Rig::new(1, trusting(), Box::new(NoApplication));
+            let client = poller(&mut rig, ext);
+            publish(&mut rig, 1, 500_000);
+            let exchange = connect(&mut rig, &client, 0);
+            assert!(rig.response(exchange).is_some());
+            let at = |ms| Now { ms: NOW.ms + ms, ..NOW };
+            (0..60).for_each(|second| rig.shard.advance(at(second * 1_000)));
+            assert_eq!(rig.shard.sessions(), 1, "it reads on: {ext}");
+            rig.shard.delivered(at(60_000), exchange, taken);
+            rig.shard.advance(at(69_900));
+            assert_eq!(rig.shard.sessions(), 1, "{ext}");
+            rig.shard.advance(at(70_100));
+            assert_eq!(rig.shard.sessions(), 0, "{ext}");
+        }
+    }
+}
+
+#[test]
+fn a_session_that_the_server_ends_gets_all_that_waits_before_the_farewell() {
+    let mut rig = Rig::new(1, Settings { response_bytes_max: 2_000, ..trusting() }, Box::new(NoApplication));
+    let client = poller(&mut rig, "{}");
+    (0..10).for_each(|number| publish(&mut rig, number, 500));
+    rig.shard.mail(NOW, Mail::Disconnect(Id::parse(&client).expect("an id")));
+    let (mut heard, mut said) = (Vec::new(), String::new());
+    while rig.shard.sessions() > 0 {
+        assert!(!said.contains("/meta/disconnect") && !said.contains("unknown"), "{said}");
+        let exchange = connect(&mut rig, &client, 0);
+        said = rig.response(exchange).expect("it is answered at once");
+        rig.shard.delivered(NOW, exchange, true);
+        heard.extend(numbers(&said));
+    }
+    assert_eq!(heard, (0..10).collect::<Vec<_>>());
+    assert!(said.contains("/meta/disconnect") && said.contains("\"reconnect\":\"none\""), "{said}");
+}

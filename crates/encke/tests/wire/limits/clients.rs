@@ -1,0 +1,48 @@
+//! What clients may have while they are served: each alone, and all together.
+
+use encke::Settings;
+use serde_json::json;
+
+use crate::common::{Poller, Tcp, TestServer, publications, settings};
+
+#[test]
+fn response_bytes_max_leaves_the_rest_to_the_next_connect() {
+    let server = TestServer::start(Settings { response_bytes_max: 2_000, ..settings() });
+    let mut poller = server.poller();
+    poller.subscribe("/a");
+    let text = "x".repeat(600);
+    for _ in 0..10 {
+        server.handle.publish("/a", &json!(text).to_string()).expect("taken");
+    }
+    server.wait_for("encke_publications", 10);
+    let heard: Vec<usize> = (0..4).map(|_| publications(&poller.poll(json!({}))).len()).collect();
+    assert_eq!(heard, [3, 3, 3, 1]);
+}
+
+/// One client takes nothing of a response that is more than all may have: the others' connects wait until that is given up.
+#[test]
+fn responses_bytes_max_lets_connects_wait_until_others_are_taken_or_given_up() {
+    let server = TestServer::start(Settings { responses_bytes_max: 1 << 20, outbox_bytes_max: 1 << 26, ..settings() });
+    let mut parked: Vec<Poller> = (0..8).map(|_| server.poller()).collect();
+    let mut witness = server.poller();
+    witness.subscribe("/big");
+    for poller in &mut parked {
+        poller.subscribe("/big");
+        poller.polls.tcp = Tcp::narrow(server.address());
+        poller.start_poll(json!({}));
+    }
+    server.wait_for_exactly("encke_held_connects", 8);
+    for number in 0..3 {
+        let text = "x".repeat(6_000_000);
+        server.handle.publish("/big", &json!({"number": number, "text": text}).to_string()).expect("taken");
+    }
+    server.wait_for("encke_responses_delayed", 1);
+    let mut heard = Vec::new();
+    while heard.len() < 3 {
+        heard.extend(
+            publications(&witness.poll(json!({}))).iter().filter_map(|message| message["data"]["number"].as_u64()),
+        );
+    }
+    assert_eq!(heard, [0, 1, 2]);
+    assert!(server.metric("encke_timeouts") > 0);
+}
