@@ -340,11 +340,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 "Bytes of messages in one response; the rest comes with the next connect.",
             ),
             option("responses_bytes_max", &[], "Bytes of all responses that clients are taking; then connects wait."),
-            option(
-                "history_bytes_max",
-                &[],
-                "Bytes of the histories of all channels together; the oldest messages go first.",
-            ),
+            option("history_bytes_max", &[], "Bytes of all histories together; the oldest messages go first."),
             option("history_channels_max", &[], "Channels with a history; others have none while there are so many."),
             option(
                 "callback_bytes_max",

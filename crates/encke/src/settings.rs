@@ -327,7 +327,6 @@ impl Settings {
             ("message_bytes_max", self.message_bytes_max, 1024),
             ("header_bytes_max", self.header_bytes_max, 8192),
             ("outbox_bytes_max", self.outbox_bytes_max, 1024),
-            ("response_bytes_max", self.response_bytes_max, 1024),
             ("responses_bytes_max", self.responses_bytes_max, 1024),
         ];
         if let Some((name, value, _)) = roomy.into_iter().find(|(_, value, least)| value < least) {
