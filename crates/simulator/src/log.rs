@@ -17,8 +17,15 @@ pub(crate) struct Log {
     /// What outlives the process.
     pub(crate) disk: SimDisk,
     keeper: Keeper<SimDisk>,
-    /// What shards have handed over, oldest first.
-    pub(crate) inbox: VecDeque<Keep>,
+    /// What each shard has handed over, oldest first. Those of different shards overtake each other.
+    pub(crate) inboxes: Vec<VecDeque<Keep>>,
+}
+
+impl Log {
+    /// Whether no shard has handed over anything.
+    fn is_idle(&self) -> bool {
+        self.inboxes.iter().all(VecDeque::is_empty)
+    }
 }
 
 impl World {
@@ -37,7 +44,8 @@ impl World {
             Ok((keeper, _)) => {
                 recovery.restore(&shared.histories, Room::of(settings, self.scenario.shards));
                 shared.is_durable = true;
-                self.log = Some(Log { disk, keeper, inbox: VecDeque::new() });
+                let inboxes = (0..self.scenario.shards).map(|_| VecDeque::new()).collect();
+                self.log = Some(Log { disk, keeper, inboxes });
             }
             Err(error) => self.checker.fail(Invariant::LogOpens, error.to_string()),
         }
@@ -48,12 +56,16 @@ impl World {
         let lies = self.sabotage == Sabotage::FalseKept && self.rng.chance(500);
         let Some(log) = &mut self.log else { return false };
         let due = log.keeper.due_ms().is_some_and(|due_ms| due_ms <= self.now.ms);
-        if log.inbox.is_empty() && !due {
+        if log.is_idle() && !due {
             return false;
         }
         let mut answers = Vec::new();
         for _ in 0..most {
-            let Some(keep) = log.inbox.pop_front() else { break };
+            let busy: Vec<usize> = (0..log.inboxes.len()).filter(|shard| !log.inboxes[*shard].is_empty()).collect();
+            if busy.is_empty() {
+                break;
+            }
+            let Some(keep) = log.inboxes[self.rng.pick(&busy)].pop_front() else { break };
             if lies {
                 answers.extend(keep.ticket.map(|ticket| (ticket, true)));
                 continue;
@@ -74,7 +86,7 @@ impl World {
 
     /// The keeper ends as it should: everything is on the disk, and a mark says so.
     pub(crate) fn close_log(&mut self) {
-        while self.log.as_ref().is_some_and(|log| !log.inbox.is_empty()) {
+        while self.log.as_ref().is_some_and(|log| !log.is_idle()) {
             self.keep(usize::MAX);
         }
         if let Some(log) = &mut self.log {

@@ -1,7 +1,7 @@
 //! The end of the server's process and the beginning of the next: as it should be, with all sessions kept, or with a kill or a loss of power
 //! that leaves nothing but the log of the histories, as far as that had reached the disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bayeux::json::member;
@@ -53,7 +53,7 @@ impl World {
         self.harvest();
         self.cut_connections(stop);
         if self.sabotage == Sabotage::FalseEnd && stop != Stop::Clean {
-            self.log.iter_mut().for_each(|log| log.inbox.clear());
+            self.log.iter_mut().flat_map(|log| &mut log.inboxes).for_each(VecDeque::clear);
             self.close_log();
         }
         let Some(log) = self.log.take() else { return };

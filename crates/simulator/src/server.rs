@@ -245,7 +245,7 @@ impl World {
                 }
                 Effect::Mail(to, mail) => self.mail[to][shard].push_back(Letter::Mail(mail)),
                 Effect::Keep(keep) => match &mut self.log {
-                    Some(log) => log.inbox.push_back(keep),
+                    Some(log) => log.inboxes[shard].push_back(keep),
                     None => {
                         self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} wants {keep:?} to be kept"))
                     }

@@ -53,7 +53,7 @@ struct Draft {
     /// By number: they come in any order, many old ones behind newer ones if the log ends in a pass.
     entries: BTreeMap<u64, Entry>,
     bytes: usize,
-    /// What stood below this number would not be kept now.
+    /// What stood below this number was not kept any more, or would not be now.
     dropped: u64,
     /// The time of day of the latest message it has ever had, in milliseconds.
     heard_ms: u64,
@@ -126,6 +126,8 @@ impl<'a> Recovery<'a> {
         if *draft.epoch == *part.epoch {
             if is_state {
                 draft.begin_at(part.from);
+            } else {
+                draft.reach_back_to(part.from);
             }
             draft.take(part);
         } else if part.from >= draft.next {
@@ -168,7 +170,14 @@ impl Draft {
         while self.entries.first_key_value().is_some_and(|(first, _)| *first < number) {
             self.drop_oldest();
         }
-        self.oldest = number.max(self.dropped);
+        self.dropped = self.dropped.max(number);
+        self.oldest = self.dropped;
+    }
+
+    /// A burst begins at this number. The record that was read first may have been of a later one: different shards write what they know
+    /// of a ring, and they overtake each other on the way to the log.
+    fn reach_back_to(&mut self, number: u64) {
+        self.oldest = self.oldest.min(number.max(self.dropped));
     }
 
     fn take(&mut self, part: &Part<'_>) {
@@ -304,6 +313,24 @@ mod tests {
         let before = [900, 901].map(|age| Message { number: age - 800, ..message(age, "before") });
         read(&mut recovery, true, "/a", before.into_iter().chain([set_back]).collect());
         assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), vec![100, 101, 103])]);
+    }
+
+    #[test]
+    fn records_of_one_ring_that_overtake_each_other_take_no_message_along() {
+        let settings = settings(1_000, usize::MAX / 2);
+        let burst = |numbers: std::ops::Range<u64>| Part {
+            channel: "/a",
+            epoch: "e",
+            from: numbers.start,
+            next: numbers.end,
+            messages: numbers.map(|number| message(number, "text")).collect(),
+        };
+        let bursts = [burst(1..1), burst(1..3), burst(3..3), burst(3..4)];
+        for order in [[0, 1, 2, 3], [2, 0, 1, 3], [2, 1, 3, 0], [3, 2, 1, 0], [1, 3, 0, 2]] {
+            let mut recovery = Recovery::new(&settings, NOW);
+            order.iter().for_each(|at| recovery.read(Position(1), &Record::Burst(bursts[*at].clone()).encode()));
+            assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), vec![1, 2, 3])], "{order:?}");
+        }
     }
 
     #[test]

@@ -186,12 +186,14 @@ impl Histories {
         Some(position)
     }
 
-    /// The ring of a channel, and whether it is a new and empty one: that is made if there is none yet and there is room.
-    pub fn open(&self, birth: Birth<'_>) -> Option<(RingKey, bool)> {
+    /// The ring of a channel. If there is none yet and there is room, an empty one is made, and `look` is shown it before anybody can
+    /// append to it.
+    pub fn open<T>(&self, birth: Birth<'_>, look: impl FnOnce(&Ring) -> T) -> Option<(RingKey, Option<T>)> {
         let owner = self.owner(birth.channel);
         let mut owned = self.lock(owner)?;
         let (slot, is_new) = self.slot(&mut owned, birth)?;
-        Some((RingKey { owner: owner as u32, slot, serial: owned.rings.get(slot as usize)?.serial }, is_new))
+        let ring = owned.rings.get(slot as usize)?;
+        Some((RingKey { owner: owner as u32, slot, serial: ring.serial }, is_new.then(|| look(ring))))
     }
 
     /// The ring of a channel, and a message of it by its number.

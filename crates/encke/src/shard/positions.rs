@@ -276,12 +276,10 @@ impl Shard {
         let room = self.history_room();
         let shared = self.shared.clone();
         let birth = Birth { channel, terms, room, now: self.now, entropy: &mut self.entropy };
-        let (ring, is_new) = shared.histories.open(birth)?;
-        if is_new && shared.is_durable {
-            // Its epoch is about to be told.
-            let record = shared.histories.with(ring, record::birth)?;
-            self.effects.push(Effect::Keep(Keep { record, ticket: None }));
-        }
+        let (ring, record) = shared.histories.open(birth, |ring| shared.is_durable.then(|| record::birth(ring)))?;
+        // Its epoch is about to be told.
+        let keep = record.flatten().map(|record| Effect::Keep(Keep { record, ticket: None }));
+        self.effects.extend(keep);
         Some(ring)
     }
 

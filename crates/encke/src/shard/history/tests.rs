@@ -1,4 +1,7 @@
+use std::sync::atomic::AtomicU64;
+
 use super::*;
+use crate::keeper::record::{self, Record, decode};
 use crate::shard::kernel_entropy;
 
 const ROOM: Room = Room { bytes_max: usize::MAX, channels_max: 10 };
@@ -26,7 +29,7 @@ fn append(histories: &Histories, channel: &str, ms: u64, text: &str) -> Position
 
 fn open(histories: &Histories, channel: &str, room: Room) -> Option<RingKey> {
     let birth = Birth { channel, terms: TERMS, room, now: at(0), entropy: &mut kernel_entropy() };
-    histories.open(birth).map(|(ring, _)| ring)
+    histories.open(birth, |_| ()).map(|(ring, _)| ring)
 }
 
 fn texts(histories: &Histories, key: RingKey, from: u64) -> Vec<String> {
@@ -140,3 +143,42 @@ fn channels_that_differ_in_the_last_character_only_belong_to_different_shards() 
         assert!(counts.iter().all(|count| *count > 0 && *count < 3 * 64 / shards), "{counts:?}");
     }
 }
+
+#[test]
+fn the_record_of_a_new_ring_names_its_first_message_though_its_owner_appends_at_once() {
+    let histories = Histories::new(1);
+    let room = Room { channels_max: usize::MAX, ..ROOM };
+    let (opener, appender) = (AtomicU64::new(0), AtomicU64::new(0));
+    // Both come to each round together, as nearly as threads can.
+    let meet = |own: &AtomicU64, other: &AtomicU64, round: u64| {
+        own.store(round, Ordering::Release);
+        while other.load(Ordering::Acquire) < round {
+            std::thread::yield_now();
+        }
+    };
+    let firsts = std::thread::scope(|scope| {
+        let births = scope.spawn(|| {
+            let open = |round: u64| {
+                meet(&opener, &appender, round);
+                let channel = format!("/{round}");
+                let birth = Birth { channel: &channel, terms: TERMS, room, now: at(0), entropy: &mut kernel_entropy() };
+                let (_, record) = histories.open(birth, record::birth).expect("room");
+                record.map(|record| match decode(&record) {
+                    Some(Record::Burst(part)) => part.from,
+                    other => panic!("{other:?}"),
+                })
+            };
+            (1..=ROUNDS).map(open).collect::<Vec<_>>()
+        });
+        let append = |round: u64| {
+            meet(&appender, &opener, round);
+            append_as(&histories, &format!("/{round}"), TERMS, room, 0, "1").expect("room").first
+        };
+        let firsts: Vec<u64> = (1..=ROUNDS).map(append).collect();
+        births.join().expect("no panic").into_iter().zip(firsts).collect::<Vec<_>>()
+    });
+    assert!(firsts.iter().all(|(birth, first)| birth.is_none_or(|birth| birth == *first)));
+}
+
+/// Channels that two threads make at the same time.
+const ROUNDS: u64 = 5_000;
