@@ -81,7 +81,9 @@ fn main() -> ExitCode {
         series.run(scenario, shards);
     }
     series.finish();
-    series.conclude()
+    let code = series.conclude();
+    program::kill_all();
+    code
 }
 
 /// Runs one after another; servers settle while the next one is attacked.

@@ -57,20 +57,6 @@ impl Program {
         format!("/proc/{}/task", self.child.id()).into()
     }
 
-    /// Bytes that the kernel holds for clients that do not take them: the send queues of the server's sockets, those of
-    /// closed ones among them.
-    pub fn kernel_bytes(&self) -> u64 {
-        let port = format!(":{:04X}", self.address.port());
-        let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        let queue_of = |line: &str| {
-            let mut fields = line.split_whitespace().skip(1);
-            let (local, _, _, queues) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-            let (send, _) = queues.split_once(':')?;
-            local.ends_with(&port).then(|| u64::from_str_radix(send, 16).unwrap_or(0))
-        };
-        table.lines().filter_map(queue_of).sum()
-    }
-
     /// The last lines that it logged.
     pub fn last_log(&self) -> String {
         let mut log = String::new();
@@ -95,6 +81,20 @@ impl Drop for Program {
         let _ = self.child.wait();
         let _ = fs::remove_file(&self.log);
     }
+}
+
+/// Bytes that the kernel holds for clients that do not take them: the send queues of the server's sockets, those of
+/// closed ones among them.
+pub fn kernel_bytes(server: SocketAddr) -> u64 {
+    let port = format!(":{:04X}", server.port());
+    let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let queue_of = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, _, _, queues) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+        let (send, _) = queues.split_once(':')?;
+        local.ends_with(&port).then(|| u64::from_str_radix(send, 16).unwrap_or(0))
+    };
+    table.lines().filter_map(queue_of).sum()
 }
 
 /// Ends all servers, for a process that is about to end.

@@ -1,6 +1,7 @@
 //! One run: a server, its witnesses, the attack; then, while the next one runs, what the server gives back.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::attack::{self, Arena, Outcome};
 use crate::control::{Control, Curve};
-use crate::program::{Program, wait_until};
+use crate::program::{Program, kernel_bytes, wait_until};
 use crate::report::{KERNEL_NOISE_BYTES, Latency, Memory, Report};
 use crate::scenario::Scenario;
 use crate::witness::Witnesses;
@@ -17,7 +18,7 @@ use crate::witness::Witnesses;
 pub struct Attacked {
     scenario: Scenario,
     shards: usize,
-    program: Arc<Program>,
+    program: Program,
     witnesses: Witnesses,
     control: Control,
     outcome: Outcome,
@@ -31,7 +32,7 @@ pub struct Attacked {
 /// # Errors
 /// The server does not start, or has no witnesses.
 pub fn start(encke: &Path, scenario: Scenario, shards: usize) -> io::Result<Attacked> {
-    let program = Arc::new(Program::start(encke, shards, scenario.settings, scenario.name)?);
+    let program = Program::start(encke, shards, scenario.settings, scenario.name)?;
     let zero = Instant::now();
     let witnesses = Witnesses::start(program.address, shards, zero)?;
     let control = Control::start(zero, program.tasks(), witnesses.task.clone())?;
@@ -47,7 +48,7 @@ pub fn start(encke: &Path, scenario: Scenario, shards: usize) -> io::Result<Atta
     let began = Instant::now();
     let until = began + Duration::from_millis(scenario.lasts_ms);
     let arena = Arena { address: program.address, shards, until };
-    let kernel = KernelWatch::start(program.clone())?;
+    let kernel = KernelWatch::start(program.address)?;
     let outcome = carry_out(scenario, arena)?;
     let ended = Instant::now();
     let kernel = kernel.most();
@@ -77,7 +78,7 @@ impl Attacked {
         wait_until(SETTLE_MAX, has_settled);
         let took = ended.elapsed();
         memory.after = program.resident_bytes();
-        memory.kernel_after = program.kernel_bytes();
+        memory.kernel_after = kernel_bytes(program.address);
         memory.settled = (memory.after <= memory.after_max).then_some(took);
         // Once more to all of them, after everything.
         witnesses.live(1);
@@ -97,7 +98,7 @@ impl Attacked {
 
 /// Whether the kernel has nothing more for clients that are gone.
 fn is_given_back(program: &Program, memory: &Memory) -> bool {
-    memory.kernel_max.is_none() || program.kernel_bytes() <= KERNEL_NOISE_BYTES
+    memory.kernel_max.is_none() || kernel_bytes(program.address) <= KERNEL_NOISE_BYTES
 }
 
 /// Lets attackers do their worst; their sockets are gone at the end.
@@ -114,12 +115,12 @@ struct KernelWatch {
 }
 
 impl KernelWatch {
-    fn start(program: Arc<Program>) -> io::Result<KernelWatch> {
+    fn start(server: SocketAddr) -> io::Result<KernelWatch> {
         let watch = KernelWatch { most: Arc::default(), stop: Arc::default() };
         let (most, stop) = (watch.most.clone(), watch.stop.clone());
         std::thread::Builder::new().name("kernel".into()).spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                most.fetch_max(program.kernel_bytes(), Ordering::Relaxed);
+                most.fetch_max(kernel_bytes(server), Ordering::Relaxed);
                 std::thread::sleep(KERNEL_EVERY);
             }
         })?;
