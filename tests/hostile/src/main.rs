@@ -38,7 +38,7 @@ struct Options {
     /// Only these scenarios, by the beginning of their names
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Only with so many shards [default: 2, then 1]
+    /// Only the runs with so many shards, 2 or 1
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
     /// List the scenarios
@@ -74,8 +74,8 @@ fn main() -> ExitCode {
         eprintln!("hostile: cannot listen to signals: {error}");
         return ExitCode::FAILURE;
     }
-    let shards = options.shards.map_or(vec![2, 1], |shards| vec![shards]);
-    let runs = chosen.iter().flat_map(|scenario| shards.iter().map(move |shards| (*scenario, *shards)));
+    let runs = chosen.iter().flat_map(|scenario| scenario.shards.iter().map(move |shards| (*scenario, *shards)));
+    let runs = runs.filter(|(_, shards)| options.shards.is_none_or(|only| only == *shards));
     let mut series = Series { encke, began: Instant::now(), settling: Vec::new(), reports: Vec::new() };
     for (scenario, shards) in runs {
         series.run(scenario, shards);

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Scenario;
+use super::{EACH, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Readers, Session, done, elsewhere, mib, publication, text_frame};
 
 /// Large messages as fast as they are taken, for readers on the last shard.
@@ -12,6 +12,7 @@ pub const FLOOD: Scenario = Scenario {
     name: "flood",
     title: "a publisher of 60 kB messages, as fast as they are taken, for 100 subscribers that read",
     settings: &[],
+    shards: EACH,
     lasts_ms: 2_500,
     grows_mib_max: 80,
     kernel_mib_max: None,

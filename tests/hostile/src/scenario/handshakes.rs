@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::Scenario;
+use super::{EACH, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Session, Socket, done, elsewhere, handshake, text_frame};
 
 /// One connection opens sessions, asks that they live for ten minutes, and leaves.
@@ -13,6 +13,7 @@ pub const HANDSHAKES: Scenario = Scenario {
     name: "handshakes",
     title: "one connection opens sessions by the hundred thousand, asks for ten minutes of grace, and leaves; others come",
     settings: &["sessions_max=50000"],
+    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 40,
     kernel_mib_max: None,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Scenario;
+use super::{EACH, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Progress, Readers, Session, done, elsewhere, publication, text_frame};
 
 /// All publishers finish their messages at once.
@@ -12,6 +12,7 @@ pub const HERD: Scenario = Scenario {
     name: "herd",
     title: "20 publishers finish messages of 0.9 MB in the same moment, for 40 fast readers, again and again",
     settings: &[],
+    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 112,
     kernel_mib_max: None,

@@ -7,6 +7,7 @@ mod flood;
 mod handshakes;
 mod herd;
 mod mail;
+mod mixed;
 mod outbox;
 mod polls;
 mod sockets;
@@ -22,6 +23,8 @@ pub struct Scenario {
     pub title: &'static str,
     /// Settings beside the defaults, as `--set` takes them.
     pub settings: &'static [&'static str],
+    /// With how many shards it runs, one run for each.
+    pub shards: &'static [usize],
     /// How long attackers go on, if they have not done everything before, in milliseconds.
     pub lasts_ms: u64,
     /// Memory that the server may have at most beside what it had before, in MiB.
@@ -31,6 +34,11 @@ pub struct Scenario {
     /// The attackers.
     pub attack: fn(Arena) -> Attack,
 }
+
+/// Every attack of its own kind runs with two shards and with one.
+const EACH: &[usize] = &[2, 1];
+/// Mixtures and variations run where shards meet.
+const TWO: &[usize] = &[2];
 
 /// All of them, in the order in which they run.
 pub const ALL: &[Scenario] = &[
@@ -51,4 +59,7 @@ pub const ALL: &[Scenario] = &[
     churn::SUBSCRIPTIONS,
     demo::RENAMES,
     demo::RENAMES_COMETD,
+    mixed::MAILBOX_OF_ONE,
+    mixed::SURE_SLEEPERS,
+    mixed::EVERYTHING,
 ];

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Scenario;
+use super::{EACH, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Poller, Session, mib, publication, text_frame};
 
 /// Many responses that nobody reads.
@@ -13,6 +13,7 @@ pub const UNREAD: Scenario = Scenario {
     name: "polls-unread",
     title: "200 sessions with the same 13 MB of messages connect over long-polling and never read",
     settings: &[],
+    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 144,
     kernel_mib_max: None,
@@ -26,6 +27,7 @@ pub const SLOW: Scenario = Scenario {
     name: "polls-slow",
     title: "readers over long-polling, with and without ack, take 6 MB steadily for longer than a session may be silent",
     settings: &["max_interval_ms=2000"],
+    shards: EACH,
     lasts_ms: 4_000,
     grows_mib_max: 48,
     kernel_mib_max: None,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Scenario;
+use super::{EACH, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Session, Socket, done, elsewhere, mib, publication, text_frame};
 
 /// Pings before any handshake.
@@ -12,6 +12,7 @@ pub const PINGS: Scenario = Scenario {
     name: "pings",
     title: "200 sockets without a session send pings and never read",
     settings: &[],
+    shards: EACH,
     lasts_ms: 1_500,
     grows_mib_max: 48,
     kernel_mib_max: None,
@@ -25,6 +26,7 @@ pub const DEAF: Scenario = Scenario {
     name: "deaf",
     title: "300 subscribers never read what is published for them, until they are given up",
     settings: &[],
+    shards: EACH,
     lasts_ms: 2_500,
     grows_mib_max: 80,
     // Each socket has a send buffer of some hundred kilobytes, and not the 4 MiB that the kernel would let it have.
