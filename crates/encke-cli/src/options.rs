@@ -347,7 +347,11 @@ pub(crate) const GROUPS: &[Group] = &[
                 &["callbackParameterMaxLength"],
                 "Length of the name of a JSONP callback, in bytes.",
             ),
-            option("mailbox_messages_max", &[], "Batches of work that wait in the mailbox of one shard."),
+            option(
+                "mailbox_bytes_max",
+                &[],
+                "Bytes under way between the shards of the server. Light messages of connections that send little may come to as many again.",
+            ),
             option("fairness_budget_us", &[], "Time after which a fan-out lets others go first, in microseconds."),
         ],
     },

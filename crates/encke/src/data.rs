@@ -89,7 +89,7 @@ impl Data {
     pub(crate) fn start(
         self,
         shared: &Arc<Shared>,
-        mailboxes: &[mpsc::Sender<Parcel>],
+        mailboxes: &[mpsc::UnboundedSender<Parcel>],
         metrics: &Arc<Metrics>,
     ) -> Result<(Inbox, DataInUse), StartError> {
         let started = keeper::start(self.keeper, shared.clone(), mailboxes.to_vec(), metrics.clone());

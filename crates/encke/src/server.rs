@@ -7,17 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bayeux::{Publication, ext};
 use tokio::sync::{mpsc, watch};
 
 use crate::application::{Application, NoApplication};
 use crate::data::{Data, DataInUse};
 use crate::http::Asset;
 use crate::keeper::KeeperError;
+use crate::net::confirm::Confirmations;
 use crate::net::keeper::Inbox;
 use crate::net::node::{Common, Parcel};
+use crate::net::published::Published;
 use crate::net::{accept, driver, ending};
 use crate::settings::{Settings, SettingsError};
-use crate::shard::{Id, Mail, Metrics, Saved, Shard, Shared, kernel_entropy};
+use crate::shard::{Envelope, Id, Mail, Metrics, Saved, Shard, Shared, Weight, kernel_entropy};
 
 /// A server that is not running yet.
 pub struct Server {
@@ -136,13 +139,19 @@ impl Server {
         let shards = shards.min(crate::settings::SHARDS_MAX);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, receivers): (Vec<_>, Vec<_>) =
-            (0..shards).map(|_| mpsc::channel(settings.mailbox_messages_max)).unzip();
+            (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let start = Instant::now();
         let mut shared = Shared::new(shards, self.application);
         let data = Data::open(&settings, &mut shared, Common::now(start))?;
         let shared = Arc::new(shared);
+        let confirmations: Vec<Arc<Confirmations>> = (0..shards).map(|_| Arc::default()).collect();
+        let who_may_wait = confirmations.clone();
+        shared.mailbox.set_on_room(move || who_may_wait.iter().for_each(|shard| shard.wake.notify_one()));
         let common = Arc::new(Common {
             mailboxes,
+            confirmations,
+            published: (0..shards).map(|_| Published::default()).collect(),
+            mailbox: shared.mailbox.clone(),
             metrics: (0..=shards).map(|_| Arc::<Metrics>::default()).collect(),
             assets: self.assets,
             connections: AtomicUsize::new(0),
@@ -195,7 +204,7 @@ impl Ground {
     /// shard publishes must find the subscriptions of the others. A thread whose gate is dropped ends.
     fn start_shards(
         self,
-        mailboxes: Vec<mpsc::Receiver<Parcel>>,
+        mailboxes: Vec<mpsc::UnboundedReceiver<Parcel>>,
         listener: TcpListener,
         keeper: Option<Inbox>,
     ) -> Result<(Vec<ShardThread>, Vec<Sender<()>>), StartError> {
@@ -292,12 +301,14 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Broadcasts `data_json` on a channel.
+    /// Broadcasts `data_json` on a channel. What one thread publishes on one channel arrives in that order.
     ///
     /// # Errors
-    /// When the channel is not one to publish to, the data is not JSON, or the server is too busy to take it.
+    /// When the channel is not one to publish to, the data is not JSON, or the server is too busy to take it: then
+    /// [`PublishError::Busy`], and it is worth another try.
     pub fn publish(&self, channel: &str, data_json: &str) -> Result<(), PublishError> {
-        let limits = self.settings().bayeux_limits();
+        let settings = self.settings();
+        let limits = settings.bayeux_limits();
         let name = bayeux::ChannelName::parse(channel, &limits).ok();
         if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
             return Err(PublishError::Channel(channel.into()));
@@ -307,12 +318,25 @@ impl Handle {
             Ok(messages) if messages.first().and_then(|message| message.data) == Some(data_json.trim()) => {}
             _ => return Err(PublishError::Data),
         }
-        self.mail(0, Mail::Publish(channel.into(), data_json.trim().into())).map_err(|()| PublishError::Busy)
+        let now = || ext::timestamp(Common::now(self.common.start).wall_ms as i64);
+        let timestamp = settings.timestamps.then(|| format!("\"{}\"", now()));
+        let data = Some(data_json.trim());
+        let message =
+            Publication { channel, data, ext: None, timestamp: timestamp.as_deref(), id: None, custom: &[] };
+        // One shard for each channel: what is published there stays in order, and its history, if it has one, is there.
+        let shard = self.shared.histories.owner(channel);
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let account = &self.common.mailbox;
+        let published = self.common.published.get(shard).filter(|_| *open && account.has_room(Weight::Heavy));
+        if published.ok_or(PublishError::Busy)?.add(account, channel, &message) {
+            let _ended = self.common.mailboxes[shard].send(Parcel::Published);
+        }
+        Ok(())
     }
 
-    /// Ends a session; its client is told. False if no session can have this id.
+    /// Ends a session; its client is told. False if no session can have this id, or the server has stopped.
     pub fn disconnect(&self, client_id: &str) -> bool {
-        Id::parse(client_id).is_some_and(|id| self.mail(id.shard(), Mail::Disconnect(id)).is_ok())
+        Id::parse(client_id).is_some_and(|id| self.mail(id.shard(), Mail::Disconnect(id)))
     }
 
     /// Sessions of all shards.
@@ -334,7 +358,6 @@ impl Handle {
             ("data", settings.data != current.data),
             ("history_commit", settings.history_commit != current.history_commit),
             ("history_commit_interval_ms", settings.history_commit_interval_ms != current.history_commit_interval_ms),
-            ("mailbox_messages_max", settings.mailbox_messages_max != current.mailbox_messages_max),
         ];
         let next = Arc::new(Settings {
             listen: current.listen,
@@ -342,12 +365,11 @@ impl Handle {
             data: current.data.clone(),
             history_commit: current.history_commit,
             history_commit_interval_ms: current.history_commit_interval_ms,
-            mailbox_messages_max: current.mailbox_messages_max,
             ..settings
         });
         for shard in 0..self.common.mailboxes.len() {
-            // A shard that takes no mail is going away.
-            let _gone = self.mail(shard, Mail::Settings(next.clone()));
+            // A shard that takes no mail has ended.
+            let _ended = self.mail(shard, Mail::Settings(next.clone()));
         }
         *current = next;
         Ok(fixed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect())
@@ -371,8 +393,7 @@ impl Handle {
 
     fn stop_when_empty(&self) {
         for mailbox in &self.common.mailboxes {
-            // However full it is: who is not told is cut off.
-            let _gone = mailbox.blocking_send(Parcel::Mail(Mail::Drain));
+            let _ended = mailbox.send(Parcel::Mail(Envelope::new(&self.common.mailbox, Mail::Drain)));
         }
         let patience = Duration::from_millis(self.settings().drain_timeout_ms);
         let started = Instant::now();
@@ -386,7 +407,7 @@ impl Handle {
             ending::freeze(&self.common.mailboxes);
         }
         for mailbox in &self.common.mailboxes {
-            let _gone = mailbox.blocking_send(Parcel::Stop);
+            let _ended = mailbox.send(Parcel::Stop);
         }
     }
 
@@ -394,13 +415,12 @@ impl Handle {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn mail(&self, shard: usize, mail: Mail) -> Result<(), ()> {
+    /// False if there is no such shard, or it has ended.
+    fn mail(&self, shard: usize, mail: Mail) -> bool {
         // Held while it is sent: what was agreed to is in a mailbox before the mailboxes are emptied for the last time.
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        if !*open {
-            return Err(());
-        }
-        self.common.mailboxes.get(shard).ok_or(())?.try_send(Parcel::Mail(mail)).map_err(|_| ())
+        let parcel = || Parcel::Mail(Envelope::new(&self.common.mailbox, mail));
+        self.common.mailboxes.get(shard).is_some_and(|mailbox| *open && mailbox.send(parcel()).is_ok())
     }
 }
 

@@ -145,8 +145,8 @@ pub struct Settings {
     pub history_channels_max: usize,
     /// Length of the name of a JSONP callback, in bytes.
     pub callback_bytes_max: usize,
-    /// Batches of work that wait in the mailbox of one shard.
-    pub mailbox_messages_max: usize,
+    /// Bytes under way between the shards of the server. Light messages of connections that send little may come to as many again.
+    pub mailbox_bytes_max: usize,
     /// Time after which a fan-out lets others go first, in microseconds.
     pub fairness_budget_us: u64,
 }
@@ -312,7 +312,7 @@ impl Settings {
             ("channels_max", self.channels_max),
             ("subscriptions_max", self.subscriptions_max),
             ("outbox_messages_max", self.outbox_messages_max),
-            ("mailbox_messages_max", self.mailbox_messages_max),
+            ("mailbox_bytes_max", self.mailbox_bytes_max),
             ("history_bytes_max", self.history_bytes_max),
             ("history_channels_max", self.history_channels_max),
             ("history_commit_interval_ms", self.history_commit_interval_ms as usize),
@@ -425,7 +425,7 @@ impl Default for Settings {
             history_bytes_max: 256 * 1024 * 1024,
             history_channels_max: 100_000,
             callback_bytes_max: 64,
-            mailbox_messages_max: 1_024,
+            mailbox_bytes_max: 8 * 1024 * 1024,
             fairness_budget_us: 2_000,
         }
     }

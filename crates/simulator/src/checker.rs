@@ -36,6 +36,8 @@ pub enum Invariant {
     OutboxBounded,
     /// What a shard counts for the memory that its sessions hold is what a walk over all of it finds.
     MemoryCounted,
+    /// No more bytes are under way between shards than may be.
+    MailBounded,
     /// What is written to a socket is whole frames, and nothing after a close frame or after its end.
     CleanFrames,
     /// The numbers agree with each other.
@@ -197,6 +199,8 @@ pub struct Tally {
     pub overtaken: u64,
     /// Responses with more than one batch on a WebSocket may have that were lost.
     pub long_lost: u64,
+    /// Messages that were not taken in at once.
+    pub edge_waits: u64,
 }
 
 /// The books.

@@ -19,6 +19,7 @@
 pub mod application;
 pub mod checker;
 pub mod client;
+mod edges;
 mod ending;
 pub mod follower;
 mod log;
@@ -163,6 +164,7 @@ impl Tally {
             (&mut self.returns, other.returns),
             (&mut self.overtaken, other.overtaken),
             (&mut self.long_lost, other.long_lost),
+            (&mut self.edge_waits, other.edge_waits),
         ];
         for (mine, more) in pairs {
             *mine += more;

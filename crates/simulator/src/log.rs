@@ -10,7 +10,7 @@ use journal::sim::SimDisk;
 
 use crate::Sabotage;
 use crate::checker::Invariant;
-use crate::world::{Letter, World};
+use crate::world::World;
 
 /// The data directory of the server, and its keeper.
 pub(crate) struct Log {
@@ -79,7 +79,7 @@ impl World {
         for (ticket, is_kept) in answers {
             self.checker.tally.unkept += u64::from(!is_kept);
             let kept = vec![Kept { number: ticket.number, is_kept }];
-            self.mail[usize::from(ticket.shard)][outside].push_back(Letter::Mail(Mail::Kept(kept)));
+            self.send_to_shard(usize::from(ticket.shard), outside, Mail::Kept(kept));
         }
         true
     }

@@ -55,6 +55,8 @@ pub struct Conn {
     pub shut: bool,
     /// It is on its way to another shard.
     pub moving: bool,
+    /// The server does not read it for now.
+    pub waits: bool,
     /// The client still uses it.
     pub client_open: bool,
     /// Bytes that wait in the client's inbox.
@@ -186,6 +188,7 @@ impl Network {
             blocked: false,
             shut: false,
             moving: false,
+            waits: false,
             client_open: true,
             unread_bytes: 0,
             kernel_bytes,

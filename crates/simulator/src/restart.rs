@@ -120,8 +120,10 @@ impl World {
         for letters in self.mail.iter_mut().flatten() {
             letters.retain(|letter| matches!(letter, Letter::Mail(_)));
         }
-        // What the last events caused before that is mail, too.
-        (0..self.shards.len()).for_each(|shard| self.settle(shard));
+        // What the last events caused before that is mail, too, and nothing waits for writing any more.
+        for shard in 0..self.shards.len() {
+            self.settle_all(shard);
+        }
         for _ in 0..SETTLE_ROUNDS_MAX {
             let mut moved = false;
             for to in 0..self.shards.len() {
@@ -174,6 +176,7 @@ impl World {
             }
         }
         self.mail.iter_mut().flatten().for_each(|letters| letters.clear());
+        self.waiting.clear();
         self.reports.clear();
         self.network.forget_sockets();
     }
@@ -247,7 +250,7 @@ impl World {
         self.note(|_| "the server drains".into());
         let outside = self.shards.len();
         for to in 0..self.shards.len() {
-            self.mail[to][outside].push_back(Letter::Mail(Mail::Drain));
+            self.send_to_shard(to, outside, Mail::Drain);
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct Scenario {
     pub clients: Vec<(Transport, usize)>,
     /// Steps before things are healed.
     pub steps: usize,
+    /// How often a message counts as a heavy one, per thousand.
+    pub heavy: usize,
     /// How often something breaks, per thousand steps.
     pub faults: usize,
     /// How often a client does something odd, per thousand things it does.
@@ -84,6 +86,7 @@ impl Scenario {
         second.broadcast_to_publisher = first.broadcast_to_publisher;
         second.outbox_messages_max = first.outbox_messages_max;
         second.outbox_bytes_max = first.outbox_bytes_max;
+        second.mailbox_bytes_max = first.mailbox_bytes_max;
         let count = 2 + rng.below(if laden { 2 } else { 5 });
         let clients = (0..count)
             .map(|client| {
@@ -102,6 +105,7 @@ impl Scenario {
             settings: [first, second],
             clients,
             steps: 300 + rng.below(1_500),
+            heavy: rng.pick(&[0, 500, 1_000]),
             faults: if laden {
                 50
             } else if calm {
@@ -216,6 +220,7 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
         history_bytes_max: rng.pick(&[shards * 1_000_000, 1 << 28]),
         subscriptions_max: rng.pick(&[4, 1_000]),
         channels_max: rng.pick(&[4, 1_000, 1_000]),
+        mailbox_bytes_max: rng.pick(&[1, 1_000, 8 << 20, 8 << 20]),
         outbox_messages_max: if tight { rng.between(2, 20) as usize } else { 100_000 },
         outbox_bytes_max: if tight { rng.pick(&[1_024, 4_000]) } else { 16 << 20 },
         ..Settings::default()

@@ -1,6 +1,6 @@
 //! What the threads of the real server do around a shard, done by hand: reading, writing, answering, moving sockets, telling the time.
 
-use encke::shard::{Closing, Effect, ExchangeId, Mail, Received, Response, SLOT_MS, Taken};
+use encke::shard::{Closing, ENVELOPE_BYTES, Effect, ExchangeId, Mail, Received, Response, SLOT_MS, Taken};
 
 use crate::Sabotage;
 use crate::application::Note;
@@ -10,7 +10,7 @@ use crate::script::Transport;
 use crate::world::{Letter, Report, World};
 
 /// The counts of a shard's sessions that ended: expired, ended by the server, too slow, by themselves.
-type Ends = [u64; 4];
+pub(crate) type Ends = [u64; 4];
 
 impl Conn {
     /// Whether it could break.
@@ -40,6 +40,13 @@ impl World {
         }
         let Some(up) = state.up.pop_front() else { return false };
         let (shard, key, shut) = (state.shard, state.key, state.shut);
+        if matches!(up, Up::Text(..)) && key.is_some() && !self.is_admitted(shard) {
+            let state = &mut self.network.conns[conn];
+            state.up.push_front(up);
+            state.waits = true;
+            return false;
+        }
+        self.network.conns[conn].waits = false;
         self.note(|_| format!("shard {shard} reads from connection {conn}: {up:?}"));
         let before = self.ends(shard);
         let now = self.now;
@@ -69,7 +76,8 @@ impl World {
                     self.shards[shard].socket_closed(now, key);
                     self.network.conns[conn].key = None;
                     self.network.conns[conn].moving = true;
-                    self.mail[home][shard].push_back(Letter::Socket(conn, text, session));
+                    let charge = self.shared.mailbox.charge(ENVELOPE_BYTES + text.len());
+                    self.mail[home][shard].push_back(Letter::Socket(conn, text, session, charge));
                 }
             },
             (Up::Ping(payload), Some(key)) => self.shards[shard].socket_ping(now, key, &payload),
@@ -92,6 +100,9 @@ impl World {
             return false;
         }
         let shard = state.shard;
+        if matches!(state.state, State::Sent(_)) && state.client_waits && !self.is_admitted(shard) {
+            return false;
+        }
         let before = self.ends(shard);
         let state = &mut self.network.exchanges[exchange];
         match std::mem::replace(&mut state.state, State::Open) {
@@ -120,22 +131,17 @@ impl World {
         self.note(|_| format!("shard {to} gets mail from {from}: {letter:?}"));
         let before = self.ends(to);
         match letter {
-            Letter::Mail(mail) => {
-                let request = match &mail {
-                    Mail::Request(request) => Some(request.exchange.number as usize),
-                    _ => None,
-                };
-                if let Mail::Publish(_, data) = &mail {
-                    self.checker.published(data);
+            Letter::Mail(envelope) => {
+                if let Mail::Request(request) = &envelope.mail {
+                    self.waiting.push((to, request.exchange.number as usize));
                 }
-                self.shards[to].mail(self.now, mail);
-                if let Some(exchange) = request {
-                    self.overtaken(exchange);
+                if self.frozen {
+                    self.shards[to].mail(self.now, envelope.mail);
+                } else {
+                    self.shards[to].receive(self.now, envelope);
                 }
-                let exchange = request.map(|number| &self.network.exchanges[number]);
-                self.heard(exchange.filter(|exchange| exchange.sign_of_life).and_then(|exchange| exchange.session));
             }
-            Letter::Socket(conn, text, session) => {
+            Letter::Socket(conn, text, session, _charge) => {
                 let key = self.shards[to].socket_opened(self.now, self.network.conns[conn].browser);
                 self.network.register(conn, to, key);
                 self.network.conns[conn].moving = false;
@@ -165,7 +171,7 @@ impl World {
             self.shards[home].delivered(self.now, exchange, taken);
             self.after(home, before, false);
         } else {
-            self.mail[home][from].push_back(Letter::Mail(Mail::Delivered(exchange, taken)));
+            self.send_to_shard(home, from, Mail::Delivered(exchange, taken));
         }
         true
     }
@@ -206,6 +212,14 @@ impl World {
         true
     }
 
+    /// Nothing of what a shard has got waits for writing any more.
+    pub(crate) fn settle_all(&mut self, shard: usize) {
+        let before = self.ends(shard);
+        self.shards[shard].take_all_arrivals(self.now);
+        self.carry_out(shard);
+        self.after(shard, before, false);
+    }
+
     /// What a shard has caused without writing is carried out; nothing else happens to it.
     pub(crate) fn settle(&mut self, shard: usize) {
         let before = self.ends(shard);
@@ -222,6 +236,7 @@ impl World {
         self.wall_max_ms = self.wall_max_ms.max(self.now.wall_ms);
         for shard in 0..self.shards.len() {
             let before = self.ends(shard);
+            self.waiting_is_no_silence(shard);
             if self.sabotage != Sabotage::StoppedClock {
                 self.shards[shard].advance(self.now);
             }
@@ -243,7 +258,7 @@ impl World {
                 Effect::Mail(to, mail) if to == shard || to >= self.shards.len() => {
                     self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} has mail for {to}: {mail:?}"));
                 }
-                Effect::Mail(to, mail) => self.mail[to][shard].push_back(Letter::Mail(mail)),
+                Effect::Mail(to, mail) => self.send_to_shard(to, shard, mail),
                 Effect::Keep(keep) => match &mut self.log {
                     Some(log) => log.inboxes[shard].push_back(keep),
                     None => {
@@ -299,7 +314,7 @@ impl World {
     }
 
     /// The server has got a message of a session, well formed.
-    fn heard(&mut self, session: Option<usize>) {
+    pub(crate) fn heard(&mut self, session: Option<usize>) {
         let now_ms = self.now.ms;
         if let Some(session) = session.and_then(|session| self.checker.sessions.get_mut(session)) {
             session.spoke_ms = now_ms;
@@ -312,7 +327,7 @@ impl World {
 
     /// A connect over HTTP has come. If its client has gone on to a WebSocket since, that is cut off from the session again:
     /// the server cannot tell which of the two its client meant last.
-    fn overtaken(&mut self, exchange: usize) {
+    pub(crate) fn overtaken(&mut self, exchange: usize) {
         let Exchange { client, session, connects, .. } = self.network.exchanges[exchange];
         let on_socket = self.clients[client].conn.is_some();
         if connects && session.is_some() && on_socket && self.clients[client].session() == session {
@@ -328,13 +343,14 @@ impl World {
         }
     }
 
-    fn ends(&self, shard: usize) -> Ends {
+    pub(crate) fn ends(&self, shard: usize) -> Ends {
         let metrics = self.shards[shard].metrics();
         [&metrics.expired, &metrics.kicked, &metrics.slow_disconnected, &metrics.disconnected].map(|count| count.get())
     }
 
     /// Looks at a shard after something happened to it.
-    fn after(&mut self, shard: usize, before: Ends, time_passed: bool) {
+    pub(crate) fn after(&mut self, shard: usize, before: Ends, time_passed: bool) {
+        self.requests_are_worked_through(shard);
         let after = self.ends(shard);
         let ends: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
         let mut ended = 0;
@@ -353,6 +369,7 @@ impl World {
             }
         }
         self.read_along();
+        self.mail_is_bounded();
         let metrics = self.shards[shard].metrics();
         let open = metrics.handshakes.get() + metrics.restored.get() - after.iter().sum::<u64>();
         if ended != ends.iter().sum::<u64>() || open != self.shards[shard].sessions() as u64 {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke::shard::{ExchangeId, Id, Mail, Now, Shard, Shared};
+use encke::shard::{Charge, Envelope, ExchangeId, Id, Mail, Now, Shard, Shared, Weight};
 use journal::sim::SimDisk;
 
 use crate::application::Recorder;
@@ -28,6 +28,8 @@ pub struct World {
     pub(crate) shared: Arc<Shared>,
     /// What is on its way to each shard from each other; the last queue is for what comes from outside.
     pub(crate) mail: Vec<Vec<VecDeque<Letter>>>,
+    /// Requests that a shard has got and not worked through yet.
+    pub(crate) waiting: Vec<(usize, usize)>,
     /// What the kernel took or did not take, not told yet.
     pub(crate) reports: VecDeque<Report>,
     pub(crate) recorder: Recorder,
@@ -63,9 +65,9 @@ pub struct World {
 /// Something for a shard from another.
 #[derive(Debug)]
 pub(crate) enum Letter {
-    Mail(Mail),
+    Mail(Envelope),
     /// A WebSocket that moves: its number, the text that made it, and the session that text names.
-    Socket(usize, String, Option<usize>),
+    Socket(usize, String, Option<usize>, Charge),
 }
 
 /// What became of a response that carries messages.
@@ -100,6 +102,7 @@ impl World {
         let durable = scenario.durable.then(|| SimDisk::new(rng.bits()));
         let world = World {
             mail: (0..scenario.shards).map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect()).collect(),
+            waiting: Vec::new(),
             reports: VecDeque::new(),
             browsers: vec![(None, 0); count],
             healing: false,
@@ -349,20 +352,24 @@ impl World {
             self.note(|_| format!("session {session} is to be ended"));
             let session = &mut self.checker.sessions[session];
             session.kicked = true;
-            self.mail[session.id.shard()][outside].push_back(Letter::Mail(Mail::Disconnect(session.id)));
+            let id = session.id;
+            self.send_to_shard(id.shard(), outside, Mail::Disconnect(id));
         } else {
             let which = self.rng.below(2);
             let settings = Arc::new(self.scenario.settings[which].clone());
             for to in 0..self.shards.len() {
-                self.mail[to][outside].push_back(Letter::Mail(Mail::Settings(settings.clone())));
+                self.send_to_shard(to, outside, Mail::Settings(settings.clone()));
             }
         }
     }
 
     /// A handle of the server publishes something.
     pub(crate) fn publish_from_outside(&mut self, channel: &str) {
+        if !self.shared.mailbox.has_room(Weight::Heavy) {
+            return self.note(|_| "the server is too busy for a publication".into());
+        }
         let number = self.checker.publications.len();
-        let to = self.rng.below(self.shards.len());
+        let to = self.shared.histories.owner(channel);
         let data = format!("{{\"k\":{number},\"big\":12345678901234567890.10,\"from\":\"outside\"}}");
         // Mail to one shard stays in order.
         let (from, stream) = (usize::MAX, usize::MAX - to);
@@ -370,7 +377,15 @@ impl World {
             Publication { from, stream, channel: channel.into(), data: data.clone(), repeated: false, copies: 0 };
         self.checker.publications.push(publication);
         let outside = self.shards.len();
-        self.mail[to][outside].push_back(Letter::Mail(Mail::Publish(channel.into(), data.into())));
+        self.checker.published(&data);
+        let publication = encke::shard::Publication::of_server(&self.shared.mailbox, channel, &data);
+        self.send_to_shard(to, outside, Mail::Record(publication.into()));
+    }
+
+    /// Puts a message into the mailbox of a shard.
+    pub(crate) fn send_to_shard(&mut self, to: usize, from: usize, mail: Mail) {
+        let envelope = Envelope::new(&self.shared.mailbox, mail);
+        self.mail[to][from].push_back(Letter::Mail(envelope));
     }
 }
 
@@ -378,5 +393,5 @@ impl World {
 const WALL_MS: u64 = 1_700_000_000_000;
 /// Steps that are kept to be told.
 const HISTORY_MAX: usize = 4_000;
-/// Rounds of letting things arrive.
-const PUMP_ROUNDS_MAX: usize = 200;
+/// Rounds of letting things arrive: with a small account of bytes between shards each may let in one message only.
+const PUMP_ROUNDS_MAX: usize = 4_000;

@@ -122,10 +122,17 @@ async fn exchange(
 ) -> Response<Body> {
     let node = &connection.node;
     let script = matches!(transport, HttpTransport::CallbackPolling(_));
+    let mut usage = connection.usage.get();
+    node.wait_for_admission(&usage, &body).await;
     let (exchange, answer) = node.exchange();
     let waiting = Waiting { connection, exchange };
+    let before = node.shard.borrow().work();
+    let bytes = body.len() as u64;
     node.shard.borrow_mut().request(node.now(), Exchange { exchange, transport, browser, body });
     node.settle();
+    // Where its session lives on another shard, the work is done there.
+    usage.add(node.now(), bytes.max(node.shard.borrow().work() - before));
+    connection.usage.set(usage);
     let Ok((answer, receipt)) = answer.await else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n");
     };

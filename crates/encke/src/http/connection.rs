@@ -1,6 +1,6 @@
 //! The task of one HTTP connection, until it ends or becomes a WebSocket.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -18,7 +18,7 @@ use super::{Body, routes};
 use crate::net::io::{Health, Io, Patience, linger};
 use crate::net::node::{Counted, Node};
 use crate::net::socket;
-use crate::shard::Id;
+use crate::shard::{Id, Usage};
 
 /// What the answers to one connection's requests need to know of it.
 pub(crate) struct Connection {
@@ -28,6 +28,8 @@ pub(crate) struct Connection {
     pub(crate) peer: Option<IpAddr>,
     /// Set by the answer that agrees to a WebSocket: the browser's cookie.
     pub(crate) upgrade: RefCell<Option<Option<Id>>>,
+    /// What its requests have caused lately.
+    pub(crate) usage: Cell<Usage>,
 }
 
 /// Serves a connection.
@@ -50,7 +52,7 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     let health = Arc::new(Health::default());
     let peer = tcp.peer_addr().ok().map(|address| address.ip());
     let connection =
-        Rc::new(Connection { node: node.clone(), health: health.clone(), peer, upgrade: RefCell::default() });
+        Rc::new(Connection { node: node.clone(), health: health.clone(), peer, upgrade: RefCell::default(), usage: Cell::default() });
     let io = Io::new(node.clone(), tcp, health.clone(), patience);
     let service = service_fn(|request| {
         let connection = connection.clone();

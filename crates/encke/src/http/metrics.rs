@@ -66,6 +66,9 @@ impl Collector for Sums {
             if *name == "encke_connections" {
                 sum = self.0.connections.load(Ordering::Relaxed) as u64;
             }
+            if *name == "encke_mailbox_bytes" {
+                sum = self.0.mailbox.bytes() as u64;
+            }
             let kind = if *meaning == Meaning::Counter { MetricType::Counter } else { MetricType::Gauge };
             let metric = encoder.encode_descriptor(name, help.trim_end_matches('.'), None, kind)?;
             match meaning {

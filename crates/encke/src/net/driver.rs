@@ -29,7 +29,7 @@ pub(crate) fn run(
     runtime: LocalRuntime,
     shard: Shard,
     common: Arc<Common>,
-    mut mailbox: mpsc::Receiver<Parcel>,
+    mut mailbox: mpsc::UnboundedReceiver<Parcel>,
     listener: Option<std::net::TcpListener>,
     keeper: Option<Inbox>,
 ) -> Option<Saved> {
@@ -51,19 +51,23 @@ pub(crate) fn run(
 }
 
 /// Takes parcels until the shard stops, or is frozen: then with the parcels that were not looked at yet.
-async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::Receiver<Parcel>) -> Option<Vec<Parcel>> {
+async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<Parcel>) -> Option<Vec<Parcel>> {
     let mut received = Vec::new();
     loop {
         mailbox.recv_many(&mut received, PARCELS_AT_ONCE).await;
         let mut parcels = received.drain(..);
         while let Some(parcel) = parcels.next() {
             match parcel {
-                Parcel::Mail(mail) => {
-                    let drains = matches!(mail, Mail::Drain);
-                    node.shard.borrow_mut().mail(node.now(), mail);
+                Parcel::Mail(envelope) => {
+                    let drains = matches!(envelope.mail, Mail::Drain);
+                    node.shard.borrow_mut().receive(node.now(), envelope);
                     if drains {
                         node.leave();
                     }
+                }
+                Parcel::Published => {
+                    let now = node.now();
+                    node.take_published(|shard, envelope| shard.receive(now, envelope));
                 }
                 Parcel::Connection(tcp) => match tokio::net::TcpStream::from_std(tcp) {
                     Ok(tcp) => http::connection::open(node, tcp),
@@ -78,13 +82,8 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::Receiver<Parcel>) -> Optio
         }
         drop(parcels);
         node.settle();
-        node.look_at_keeper();
-        // A full mailbox must not starve the sockets; and while writing is behind, what others publish waits in it, so that
-        // they wait, too, once it is full.
+        // A full mailbox must not starve the sockets.
         tokio::task::yield_now().await;
-        while node.is_behind() {
-            tokio::task::yield_now().await;
-        }
     }
 }
 
@@ -103,39 +102,41 @@ async fn flush(node: Rc<Node>) {
             };
             node.settle();
             node.set_behind(more);
-            // Those who catch up make nobody wait.
-            if !more && !node.shard.borrow().is_catching_up() {
+            node.wake_readers();
+            if !more && node.shard.borrow().is_settled() {
                 break;
             }
             tokio::task::yield_now().await;
-        }
-        if node.send_late() {
-            tokio::time::sleep(LATE_RETRY).await;
-            node.confirmations.wake.notify_one();
         }
     }
 }
 
 /// Lets time pass for the shard.
 async fn tick(node: Rc<Node>) {
+    let mut alive_ms = 0;
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
         let now = node.now();
+        // Before time passes for them.
+        if now.ms >= alive_ms {
+            node.keep_waiting_alive();
+            alive_ms = now.ms + ALIVE_EVERY_MS;
+        }
         node.shard.borrow_mut().advance(now);
         node.settle();
-        node.look_at_keeper();
+        // Nobody tells that the disk has caught up.
+        node.wake_readers();
     }
 }
 
 /// Threads of one shard that read files; what more is asked for meanwhile waits, at most one file per connection.
 const FILE_THREADS_MAX: usize = 8;
 
-/// Parcels taken from a mailbox before others go on: each may hold a burst of some hundred publications, and all of them
-/// together must not fill an outbox.
+/// Parcels taken from a mailbox before others go on.
 const PARCELS_AT_ONCE: usize = 32;
 /// How often time passes for a shard: deadlines are kept to about this.
 const TICK: Duration = Duration::from_millis(32);
-/// Pause before a full mailbox is tried again.
-const LATE_RETRY: Duration = Duration::from_micros(500);
+/// How often it is said of those who wait to be read that they are not silent, in milliseconds.
+const ALIVE_EVERY_MS: u64 = 256;

@@ -15,15 +15,15 @@ use super::node::{Node, Parcel};
 use crate::shard::Saved;
 
 /// Freezes all shards, and waits until no mail is on its way between them.
-pub(crate) fn freeze(mailboxes: &[mpsc::Sender<Parcel>]) {
+pub(crate) fn freeze(mailboxes: &[mpsc::UnboundedSender<Parcel>]) {
     for mailbox in mailboxes {
         // One that has ended with a panic has nothing to say.
-        let _gone = mailbox.blocking_send(Parcel::Freeze);
+        let _gone = mailbox.send(Parcel::Freeze);
     }
     for _ in 0..SETTLE_ROUNDS_MAX {
         let (answer, answers) = std::sync::mpsc::channel();
         for mailbox in mailboxes {
-            let _gone = mailbox.blocking_send(Parcel::Settle(answer.clone()));
+            let _gone = mailbox.send(Parcel::Settle(answer.clone()));
         }
         drop(answer);
         if !answers.iter().fold(false, |any, had_mail| any | had_mail) {
@@ -34,10 +34,11 @@ pub(crate) fn freeze(mailboxes: &[mpsc::Sender<Parcel>]) {
 }
 
 /// Goes on with the mail of a frozen shard until it is told to stop. The first parcels came before the others.
-pub(crate) fn finish(node: &Node, first: Vec<Parcel>, mailbox: &mut mpsc::Receiver<Parcel>) -> Saved {
+pub(crate) fn finish(node: &Node, first: Vec<Parcel>, mailbox: &mut mpsc::UnboundedReceiver<Parcel>) -> Saved {
     let mut first = first.into_iter();
     let mut had_mail = true;
-    let mut asked: Option<std::sync::mpsc::Sender<bool>> = None;
+    // What waits for writing to catch up waits for nothing any more.
+    node.shard.borrow_mut().take_all_arrivals(node.now());
     node.confirm();
     // What the last events caused before the freeze.
     node.settle();
@@ -47,21 +48,25 @@ pub(crate) fn finish(node: &Node, first: Vec<Parcel>, mailbox: &mut mpsc::Receiv
             None => mailbox.try_recv(),
         };
         match parcel {
-            Ok(Parcel::Mail(mail)) => {
-                node.shard.borrow_mut().mail(node.now(), mail);
+            Ok(Parcel::Mail(envelope)) => {
+                node.shard.borrow_mut().mail(node.now(), envelope.mail);
                 node.settle();
                 had_mail = true;
             }
-            Ok(Parcel::Settle(answer)) => asked = Some(answer),
+            Ok(Parcel::Published) => {
+                let now = node.now();
+                node.take_published(|shard, envelope| shard.mail(now, envelope.mail));
+                node.settle();
+                had_mail = true;
+            }
+            // All that it has sent is in the others' mailboxes.
+            Ok(Parcel::Settle(answer)) => {
+                let _gone = answer.send(std::mem::take(&mut had_mail));
+            }
             // Its client finds it closed, and comes again.
             Ok(Parcel::Connection(_) | Parcel::Socket(_) | Parcel::Freeze) => {}
             Ok(Parcel::Stop) | Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => std::thread::sleep(PAUSE),
-        }
-        // What it has sent must be in the others' mailboxes before it says that it has done all.
-        let is_all_sent = !node.send_late();
-        if is_all_sent && let Some(answer) = asked.take() {
-            let _gone = answer.send(std::mem::take(&mut had_mail));
         }
     }
     node.shard.borrow_mut().save(node.now())

@@ -19,7 +19,7 @@ use tokio::sync::mpsc as mailbox;
 
 use super::node::Parcel;
 use crate::keeper::Keeper;
-use crate::shard::{Keep, Kept, Mail, Metrics, Shared};
+use crate::shard::{Envelope, Keep, Kept, Mail, Metrics, Shared};
 
 /// What shards tell the keeper.
 enum Post {
@@ -47,12 +47,12 @@ struct Backlog {
 struct Desk {
     keeper: Keeper<Directory>,
     shared: Arc<Shared>,
-    mailboxes: Vec<mailbox::Sender<Parcel>>,
+    mailboxes: Vec<mailbox::UnboundedSender<Parcel>>,
     metrics: Arc<Metrics>,
     posts: Receiver<Post>,
     backlog: Arc<Backlog>,
-    /// What a full mailbox did not take, by shard.
-    late: Vec<Vec<Kept>>,
+    /// Answers to be sent, by shard.
+    answers: Vec<Vec<Kept>>,
     /// Shards that have ended in order.
     left: usize,
     start: Instant,
@@ -65,15 +65,15 @@ struct Desk {
 pub(crate) fn start(
     keeper: Keeper<Directory>,
     shared: Arc<Shared>,
-    mailboxes: Vec<mailbox::Sender<Parcel>>,
+    mailboxes: Vec<mailbox::UnboundedSender<Parcel>>,
     metrics: Arc<Metrics>,
 ) -> io::Result<(Inbox, JoinHandle<Keeper<Directory>>)> {
     let (sender, posts) = mpsc::channel();
     let backlog = Arc::<Backlog>::default();
-    let late = vec![Vec::new(); mailboxes.len()];
+    let answers = vec![Vec::new(); mailboxes.len()];
     let inbox = Inbox { posts: sender, backlog: backlog.clone() };
     let start = Instant::now();
-    let desk = Desk { keeper, shared, mailboxes, metrics, posts, backlog, late, left: 0, start };
+    let desk = Desk { keeper, shared, mailboxes, metrics, posts, backlog, answers, left: 0, start };
     let thread = std::thread::Builder::new().name("keeper".into()).spawn(move || desk.run())?;
     Ok((inbox, thread))
 }
@@ -124,9 +124,7 @@ impl Desk {
     /// Waits for something to do, and takes what is there. False when nobody can send anything any more.
     fn receive(&mut self) -> bool {
         let now_ms = self.now_ms();
-        let retry_ms = self.late.iter().any(|late| !late.is_empty()).then_some(now_ms + LATE_RETRY_MS);
-        let due_ms = [self.keeper.due_ms(), retry_ms].into_iter().flatten().min();
-        let first = match due_ms {
+        let first = match self.keeper.due_ms() {
             None => self.posts.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(due_ms) => self.posts.recv_timeout(Duration::from_millis(due_ms.saturating_sub(now_ms))),
         };
@@ -170,16 +168,14 @@ impl Desk {
         for answer in self.keeper.answers() {
             self.backlog.bytes.fetch_sub(cost(answer.bytes), Ordering::Relaxed);
             if let Some(ticket) = answer.ticket
-                && let Some(late) = self.late.get_mut(usize::from(ticket.shard))
+                && let Some(answers) = self.answers.get_mut(usize::from(ticket.shard))
             {
-                late.push(Kept { number: ticket.number, is_kept: answer.is_kept });
+                answers.push(Kept { number: ticket.number, is_kept: answer.is_kept });
             }
         }
-        for (late, mailbox) in self.late.iter_mut().zip(&self.mailboxes).filter(|(late, _)| !late.is_empty()) {
-            let parcel = Parcel::Mail(Mail::Kept(std::mem::take(late)));
-            if let Err(mailbox::error::TrySendError::Full(Parcel::Mail(Mail::Kept(kept)))) = mailbox.try_send(parcel) {
-                *late = kept;
-            }
+        for (answers, mailbox) in self.answers.iter_mut().zip(&self.mailboxes).filter(|(kept, _)| !kept.is_empty()) {
+            let mail = Mail::Kept(std::mem::take(answers));
+            let _ended = mailbox.send(Parcel::Mail(Envelope::new(&self.shared.mailbox, mail)));
         }
         let (metrics, figures) = (&self.metrics, self.keeper.figures());
         metrics.keeper_backlog_bytes.set(self.backlog.bytes.load(Ordering::Relaxed));
@@ -211,8 +207,6 @@ const GROUP_BYTES_MAX: usize = 4 << 20;
 const BUSY_RECORDS: usize = 4;
 /// How long they are waited for.
 const GATHER_PAUSE: Duration = Duration::from_micros(200);
-/// Pause before a full mailbox is tried again, in milliseconds.
-const LATE_RETRY_MS: u64 = 1;
 
 #[cfg(test)]
 mod tests {

@@ -8,4 +8,6 @@ mod huge_length;
 pub(crate) mod io;
 pub(crate) mod keeper;
 pub(crate) mod node;
+pub(crate) mod published;
 pub(crate) mod socket;
+pub(crate) mod waiting;

@@ -5,7 +5,7 @@
 //! all add to the same write.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::rc::Rc;
@@ -20,13 +20,19 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::confirm::{Confirmations, Receipt};
 use super::keeper::Inbox;
+use super::published::Published;
+use super::waiting::SharedLines;
 use crate::http::Asset;
-use crate::shard::{Effect, ExchangeId, Id, Keep, Kept, Mail, Metrics, Now, Response, Shard, SocketKey, Wire};
+use crate::shard::{
+    Charge, Effect, Envelope, ExchangeId, Id, Keep, Kept, Mail, MailboxAccount, Metrics, Now, Response, Shard, SocketKey, Wire,
+};
 
 /// What goes from thread to thread.
 pub(crate) enum Parcel {
     /// For the shard.
-    Mail(Mail),
+    Mail(Envelope),
+    /// Handles have published something.
+    Published,
     /// A new connection.
     Connection(std::net::TcpStream),
     /// A WebSocket whose session lives on the other shard.
@@ -49,6 +55,8 @@ pub(crate) struct Moving {
     pub(crate) text: String,
     /// Bytes that were read behind it.
     pub(crate) rest: Vec<u8>,
+    /// For all of it.
+    pub(crate) charge: Charge,
 }
 
 /// A response and, where it carries messages, the receipt for them.
@@ -56,7 +64,13 @@ pub(crate) type Answer = (Response, Option<Receipt>);
 
 /// What is the same for all shards of a server.
 pub(crate) struct Common {
-    pub(crate) mailboxes: Vec<mpsc::Sender<Parcel>>,
+    pub(crate) mailboxes: Vec<mpsc::UnboundedSender<Parcel>>,
+    /// Of each shard: its wake-up, too.
+    pub(crate) confirmations: Vec<Arc<Confirmations>>,
+    /// What handles have published, for each shard.
+    pub(crate) published: Vec<Published>,
+    /// Bytes under way in the mailboxes.
+    pub(crate) mailbox: Arc<MailboxAccount>,
     /// Of each shard; the last ones are the keeper's.
     pub(crate) metrics: Vec<Arc<Metrics>>,
     pub(crate) assets: &'static [Asset],
@@ -97,6 +111,7 @@ impl Drop for Counted {
 pub(crate) struct Node {
     pub(crate) shard: RefCell<Shard>,
     pub(crate) common: Arc<Common>,
+    pub(crate) mailbox: Arc<MailboxAccount>,
     pub(crate) confirmations: Arc<Confirmations>,
     pub(crate) streams: RefCell<Vec<Option<Rc<Stream>>>>,
     /// Room that every socket of the shard reads into.
@@ -105,12 +120,10 @@ pub(crate) struct Node {
     keeper: Option<Inbox>,
     exchanges: RefCell<HashMap<ExchangeId, oneshot::Sender<Answer>, RandomState>>,
     exchanges_made: Cell<u64>,
-    /// Parcels that a full mailbox did not take; while there are any, sockets are not read.
-    late: RefCell<VecDeque<(usize, Parcel)>>,
-    /// Writing takes longer than its budget; until it has caught up, sockets that cause much of it are not read.
+    /// Writing takes longer than its budget.
     behind: Cell<bool>,
-    /// Tasks of sockets that wait to be read.
-    readers: RefCell<Vec<Waker>>,
+    /// Who waits to be read.
+    pub(crate) lines: SharedLines,
     /// Wakes the tasks of HTTP connections when the server drains.
     pub(crate) leaving: Notify,
 }
@@ -139,17 +152,17 @@ impl Stream {
 impl Node {
     pub(crate) fn new(shard: Shard, common: Arc<Common>, keeper: Option<Inbox>) -> Node {
         Node {
+            confirmations: common.confirmations[shard.index()].clone(),
+            mailbox: common.mailbox.clone(),
             shard: RefCell::new(shard),
             common,
-            confirmations: Arc::default(),
             streams: RefCell::default(),
             read_buffer: RefCell::new(vec![0; READ_BYTES]),
             keeper,
             exchanges: RefCell::default(),
             exchanges_made: Cell::new(0),
-            late: RefCell::default(),
             behind: Cell::new(false),
-            readers: RefCell::default(),
+            lines: RefCell::default(),
             leaving: Notify::new(),
         }
     }
@@ -174,7 +187,7 @@ impl Node {
             match effect {
                 Effect::Respond(exchange, response) => self.answer(exchange, response),
                 Effect::Close(socket) => self.shut(socket),
-                Effect::Mail(shard, mail) => self.send(shard, Parcel::Mail(mail)),
+                Effect::Mail(shard, mail) => self.mail(shard, mail),
                 Effect::Keep(keep) => self.keep(keep),
             }
         }
@@ -209,7 +222,7 @@ impl Node {
         self.shard.borrow().metrics().keeper_refused.add(1);
         if let Some(ticket) = ticket {
             let kept = Kept { number: ticket.number, is_kept: false };
-            self.send(usize::from(ticket.shard), Parcel::Mail(Mail::Kept(vec![kept])));
+            self.mail(usize::from(ticket.shard), Mail::Kept(vec![kept]));
         }
     }
 
@@ -231,18 +244,24 @@ impl Node {
         }
     }
 
-    /// Sends to another shard; what its mailbox has no room for waits here, in order.
+    /// Sends to another shard. One that has ended wants nothing any more.
     pub(crate) fn send(&self, shard: usize, parcel: Parcel) {
-        let mut late = self.late.borrow_mut();
-        if !late.is_empty() {
-            return late.push_back((shard, parcel));
+        if let Some(mailbox) = self.common.mailboxes.get(shard) {
+            let _ended = mailbox.send(parcel);
         }
-        if let Some(mailbox) = self.common.mailboxes.get(shard)
-            && let Err(mpsc::error::TrySendError::Full(parcel)) = mailbox.try_send(parcel)
-        {
-            self.shard.borrow().metrics().mail_waits.add(1);
-            late.push_back((shard, parcel));
-        }
+    }
+
+    /// Takes what handles have published.
+    pub(crate) fn take_published(&self, mut each: impl FnMut(&mut Shard, Envelope)) {
+        let mut shard = self.shard.borrow_mut();
+        let Some(published) = self.common.published.get(shard.index()) else { return };
+        let (envelopes, messages) = published.take(&self.mailbox);
+        shard.metrics().publications.add(messages);
+        envelopes.into_iter().for_each(|envelope| each(&mut shard, envelope));
+    }
+
+    fn mail(&self, shard: usize, mail: Mail) {
+        self.send(shard, Parcel::Mail(Envelope::new(&self.mailbox, mail)));
     }
 
     /// Tells shards which responses with messages of theirs were taken.
@@ -253,30 +272,14 @@ impl Node {
             if home == self.shard.borrow().index() {
                 self.shard.borrow_mut().mail(self.now(), mail);
             } else {
-                self.send(home, Parcel::Mail(mail));
+                self.mail(home, mail);
             }
         }
     }
 
-    /// Whether a socket may be read; if not, the reader is woken when it may. No socket may while other shards cannot take
-    /// what reading causes, and a `heavy` one, whose last messages went to many, may not while this shard is behind
-    /// with writing: the publisher waits, not the subscribers' outboxes. One whose last messages were `for_histories` may not
-    /// while too much of those waits for the disk.
-    pub(crate) fn may_read(&self, heavy: bool, for_histories: bool, reader: &Waker) -> bool {
-        let waits_for_disk = for_histories && self.keeper.as_ref().is_some_and(Inbox::is_full);
-        let may = self.late.borrow().is_empty() && !(heavy && self.behind.get()) && !waits_for_disk;
-        if !may {
-            self.readers.borrow_mut().push(reader.clone());
-            self.shard.borrow().metrics().keeper_waits.add(usize::from(waits_for_disk));
-        }
-        may
-    }
-
-    /// Wakes sockets that waited for the disk, if they need not any more.
-    pub(crate) fn look_at_keeper(&self) {
-        if self.keeper.as_ref().is_some_and(|keeper| !keeper.is_full()) && !self.readers.borrow().is_empty() {
-            self.wake_readers();
-        }
+    /// Whether too much for histories waits for the disk.
+    pub(crate) fn is_disk_behind(&self) -> bool {
+        self.keeper.as_ref().is_some_and(Inbox::is_full)
     }
 
     /// Whether writing takes longer than its budget.
@@ -286,29 +289,7 @@ impl Node {
 
     /// Notes whether writing has caught up.
     pub(crate) fn set_behind(&self, behind: bool) {
-        if self.behind.replace(behind) && !behind {
-            self.wake_readers();
-        }
-    }
-
-    fn wake_readers(&self) {
-        for reader in self.readers.take() {
-            reader.wake();
-        }
-    }
-
-    /// Tries again to send what had to wait. True if some still has to.
-    pub(crate) fn send_late(&self) -> bool {
-        let mut late = self.late.borrow_mut();
-        while let Some((shard, parcel)) = late.pop_front() {
-            let Some(mailbox) = self.common.mailboxes.get(shard) else { continue };
-            if let Err(mpsc::error::TrySendError::Full(parcel)) = mailbox.try_send(parcel) {
-                late.push_front((shard, parcel));
-                return true;
-            }
-        }
-        self.wake_readers();
-        false
+        self.behind.set(behind);
     }
 
     /// Adds a socket's connection at the index the shard gave it.

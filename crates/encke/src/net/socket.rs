@@ -14,7 +14,8 @@ use websocket::{Decoder, Event, Flow, Opcode, Role};
 
 use super::io::linger;
 use super::node::{Counted, Moving, Node, Parcel, Stream};
-use crate::shard::{Closing, Id, Received, SocketKey};
+use super::waiting::{Place, Reader};
+use crate::shard::{Closing, ENVELOPE_BYTES, Id, Received, SocketKey, Usage, Weight};
 
 /// How a socket's task ends.
 enum End {
@@ -41,7 +42,7 @@ pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted, browser: O
 
 /// Goes on with a WebSocket that came from another shard.
 pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
-    let Moving { tcp, decoder, browser, counted, text, rest } = moving;
+    let Moving { tcp, decoder, browser, counted, text, rest, charge: _released } = moving;
     match TcpStream::from_std(tcp) {
         Ok(tcp) => start(node, tcp, Start { decoder, browser, counted, text: Some(text), rest }),
         Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
@@ -60,31 +61,34 @@ struct Start {
 }
 
 fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
-    let Start { decoder, browser, counted, text, mut rest } = start;
+    let Start { decoder, browser, counted, text, rest } = start;
     let key = node.shard.borrow_mut().socket_opened(node.now(), browser);
     let stream =
         Rc::new(Stream { key, tcp, reader: Cell::default(), blocked: Cell::default(), closed: Cell::default() });
     node.add_stream(key, stream.clone());
-    let mut socket =
-        Socket { node: node.clone(), stream, key, decoder, browser, counted, heavy: false, for_histories: false };
-    let mut first = None;
-    if let Some(text) = text
-        && let Received::Elsewhere(shard) = socket.text(&text)
-    {
-        first = Some(End::Move(shard, text));
-    }
     // What was read early is decoded before anything else is read.
-    if first.is_none() && !rest.is_empty() {
-        match socket.feed(&mut rest) {
-            (Turn::Again, _) => rest = Vec::new(),
-            (Turn::End(end), taken) => {
-                rest.drain(..taken);
-                first = Some(end);
-            }
-        }
-    }
-    node.settle();
-    tokio::task::spawn_local(run(socket, first, rest));
+    let has_unread = text.is_some() || !rest.is_empty();
+    let socket = Socket {
+        node: node.clone(),
+        stream,
+        key,
+        decoder,
+        browser,
+        counted,
+        unread: has_unread.then(|| Box::new(Unread { text, rest })),
+        place: None,
+        admitted: None,
+        usage: Usage::default(),
+        for_histories: false,
+    };
+    tokio::task::spawn_local(run(socket));
+}
+
+/// What was read and is not worked through yet.
+struct Unread {
+    /// A message that was decoded already.
+    text: Option<String>,
+    rest: Vec<u8>,
 }
 
 struct Socket {
@@ -94,20 +98,21 @@ struct Socket {
     decoder: Decoder,
     browser: Option<Id>,
     counted: Counted,
-    /// What it sent last went to many.
-    heavy: bool,
+    /// What has to wait; while there is any, nothing else is read.
+    unread: Option<Box<Unread>>,
+    /// Where in line it waits.
+    place: Option<Place>,
+    /// What its turn was for: messages of that weight need not stand in line again.
+    admitted: Option<Weight>,
+    /// What it has caused lately.
+    usage: Usage,
     /// What it sent last was for histories.
     for_histories: bool,
 }
 
-async fn run(mut socket: Socket, first: Option<End>, rest: Vec<u8>) {
-    let (end, rest) = match first {
-        Some(end) => (end, rest),
-        None => {
-            drop(rest);
-            poll_fn(|cx| socket.poll(cx)).await
-        }
-    };
+async fn run(mut socket: Socket) {
+    let (end, rest) = poll_fn(|cx| socket.poll(cx)).await;
+    socket.node.leave_line(&mut socket.place);
     match end {
         End::Move(shard, text) => socket.leave(shard, text, rest),
         End::Closed => {
@@ -131,54 +136,97 @@ impl Socket {
             self.node.shard.borrow_mut().socket_writable(self.node.now(), self.key);
             self.node.settle();
         }
-        if !self.node.may_read(self.heavy, self.for_histories, cx.waker()) {
-            return Poll::Pending;
-        }
         loop {
-            match self.stream.tcp.poll_read_ready(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(_)) => return Poll::Ready((End::Lost, Vec::new())),
-                Poll::Ready(Ok(())) => {}
-            }
-            let node = self.node.clone();
-            let mut buffer = node.read_buffer.borrow_mut();
-            match self.stream.tcp.try_read(&mut buffer) {
-                Ok(0) => return Poll::Ready((End::Lost, Vec::new())),
-                Ok(count) => {
-                    let before = counts(&node);
-                    let (turn, taken) = self.feed(&mut buffer[..count]);
-                    self.node.settle();
-                    let after = counts(&node);
-                    self.heavy = after.0 - before.0 > HEAVY_PUSHES;
-                    self.for_histories = after.1 > before.1;
-                    if let Turn::End(end) = turn {
-                        return Poll::Ready((end, buffer[taken..count].to_vec()));
-                    }
-                    if self.stream.closed.get() {
-                        return Poll::Ready((End::Closed, Vec::new()));
-                    }
-                    // There may be more; others go first.
-                    if count == buffer.len() || self.heavy || self.for_histories {
-                        cx.waker().wake_by_ref();
+            if self.unread.is_none() {
+                match self.stream.tcp.poll_read_ready(cx) {
+                    Poll::Pending => {
+                        // Not in line for nothing.
+                        self.node.leave_line(&mut self.place);
                         return Poll::Pending;
                     }
+                    Poll::Ready(Err(_)) => return Poll::Ready((End::Lost, Vec::new())),
+                    Poll::Ready(Ok(())) => {}
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Poll::Ready((End::Lost, Vec::new())),
+            }
+            if !self.is_admitted(cx) {
+                return Poll::Pending;
+            }
+            let node = self.node.clone();
+            let before = counts(&node);
+            let (turn, is_full) = match self.unread.take() {
+                Some(unread) => (self.resume(*unread), true),
+                None => {
+                    let mut buffer = node.read_buffer.borrow_mut();
+                    match self.stream.tcp.try_read(&mut buffer) {
+                        Ok(0) => return Poll::Ready((End::Lost, Vec::new())),
+                        Ok(count) => (self.take(&mut buffer[..count]), count == buffer.len()),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                        Err(_) => return Poll::Ready((End::Lost, Vec::new())),
+                    }
+                }
+            };
+            self.node.settle();
+            let after = counts(&node);
+            self.usage.add(self.node.now(), after.0 - before.0);
+            self.for_histories = after.1 > before.1;
+            self.admitted = None;
+            if let Some((end, rest)) = turn {
+                return Poll::Ready((end, rest));
+            }
+            if self.stream.closed.get() {
+                return Poll::Ready((End::Closed, Vec::new()));
+            }
+            // There may be more; others go first.
+            if is_full || after.0 - before.0 > WORK_AT_ONCE || self.for_histories {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
         }
+    }
+
+    /// Whether what comes next may be worked through. If not, the task is woken when it may.
+    fn is_admitted(&mut self, cx: &mut Context<'_>) -> bool {
+        let reader = Reader::Socket(self.key);
+        if self.for_histories && !self.node.may_publish_to_disk(&mut self.place, reader, cx.waker()) {
+            return false;
+        }
+        let bytes = self.unread.as_ref().and_then(|unread| unread.text.as_ref()).map_or(0, String::len);
+        let weight = self.usage.weigh(self.node.now(), bytes);
+        let is_admitted = self.node.admit(&mut self.place, weight, bytes, reader, cx.waker());
+        self.admitted = is_admitted.then_some(weight);
+        is_admitted
+    }
+
+    /// Goes on with what had to wait.
+    fn resume(&mut self, unread: Unread) -> Option<(End, Vec<u8>)> {
+        let Unread { text, mut rest } = unread;
+        if let Some(text) = text
+            && let Received::Elsewhere(shard) = self.text(&text)
+        {
+            return Some((End::Move(shard, text), rest));
+        }
+        if rest.is_empty() { None } else { self.take(&mut rest) }
+    }
+
+    /// Works through bytes as they were read. What has to wait is kept. Returns how the task ends, if it does, and what was not decoded.
+    fn take(&mut self, bytes: &mut [u8]) -> Option<(End, Vec<u8>)> {
+        let (turn, taken) = self.feed(bytes);
+        if let Turn::End(end) = turn {
+            return Some((end, bytes[taken..].to_vec()));
+        }
+        if let Some(unread) = &mut self.unread {
+            unread.rest = bytes[taken..].to_vec();
+        }
+        None
     }
 
     /// Decodes bytes and hands the events to the shard. Returns how many bytes were taken.
     fn feed(&mut self, bytes: &mut [u8]) -> (Turn, usize) {
         let mut end = None;
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Role::Server, 0));
-        let result = decoder.feed(bytes, &mut |event| match self.event(event) {
-            None => Flow::Continue,
-            Some(ended) => {
-                end = Some(ended);
-                Flow::Stop
-            }
+        let result = decoder.feed(bytes, &mut |event| {
+            end = self.event(event);
+            if end.is_some() || self.unread.is_some() { Flow::Stop } else { Flow::Continue }
         });
         self.decoder = decoder;
         match result {
@@ -194,6 +242,10 @@ impl Socket {
 
     fn event(&mut self, event: Event<'_>) -> Option<End> {
         match event {
+            // Its turn is over, or was for smaller messages.
+            Event::Text(text) if !self.node.admits_next(self.usage.weigh(self.node.now(), text.len()), self.admitted) => {
+                self.unread = Some(Box::new(Unread { text: Some(text.to_owned()), rest: Vec::new() }));
+            }
             Event::Text(text) => {
                 if let Received::Elsewhere(shard) = self.text(text) {
                     return Some(End::Move(shard, text.to_owned()));
@@ -240,18 +292,20 @@ impl Socket {
         let tcp = Rc::into_inner(stream).and_then(|stream| stream.tcp.into_std().ok());
         match tcp {
             Some(tcp) => {
-                node.send(shard, Parcel::Socket(Box::new(Moving { tcp, decoder, browser, counted, text, rest })))
+                let charge = node.mailbox.charge(ENVELOPE_BYTES + text.len() + rest.len());
+                let moving = Moving { tcp, decoder, browser, counted, text, rest, charge };
+                node.send(shard, Parcel::Socket(Box::new(moving)));
             }
             None => tracing::warn!("a websocket could not move to its shard"),
         }
     }
 }
 
-/// Messages put into outboxes and bytes for histories, since the start.
+/// Work and bytes for histories, since the start.
 fn counts(node: &Node) -> (u64, u64) {
     let shard = node.shard.borrow();
-    (shard.pushes(), shard.recorded_bytes())
+    (shard.work(), shard.recorded_bytes())
 }
 
-/// Messages put into outboxes by one read that make a socket a heavy one.
-const HEAVY_PUSHES: u64 = 512;
+/// Work caused by one read after which others go first, in bytes.
+const WORK_AT_ONCE: u64 = 64 * 1024;

@@ -186,7 +186,7 @@ impl Shard {
         batch.session.and_then(|key| self.sessions.get(key)).map(|session| session.id)
     }
 
-    fn heard(&mut self, key: SessionKey) {
+    pub(super) fn heard(&mut self, key: SessionKey) {
         let (now_ms, terms) = (self.now.ms, self.terms);
         if let Some(session) = self.sessions.get_mut(key) {
             session.protocol.heard(now_ms, &terms);

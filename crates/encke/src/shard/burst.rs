@@ -25,6 +25,16 @@ impl Burst {
         self.frames.is_none()
     }
 
+    /// Bytes at hand.
+    pub fn bytes(&self) -> usize {
+        self.frames.as_ref().map_or(0, Frames::bytes)
+    }
+
+    /// Messages at hand.
+    pub fn messages(&self) -> usize {
+        if self.is_empty() { 0 } else { self.messages as usize }
+    }
+
     /// Adds a publication, if it continues those at hand.
     pub fn take(&mut self, channel: ChannelName<'_>, frames: &Frames, from: Option<SessionKey>) -> bool {
         let continued = self.frames.as_mut().filter(|at_hand| at_hand.is_followed_by(frames));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bayeux::{ChannelName, Publication as Message};
 use websocket::Opcode;
 
+use super::account::MailboxAccount;
 use super::arena::Frames;
+use super::arrivals::sent_channel;
 use super::effect::{Effect, Mail, Publication, SessionKey, Ticket};
 use super::history::Position;
 use super::ids::Id;
@@ -72,8 +74,7 @@ impl Shard {
     pub(super) fn spread_burst(&mut self) {
         let Some((frames, messages)) = self.burst.finish() else { return };
         let burst = std::mem::take(&mut self.burst);
-        let limits = self.limits.clone();
-        if let Ok(channel) = ChannelName::parse(burst.channel(), &limits) {
+        if let Some(channel) = sent_channel(burst.channel()) {
             let rule = rule_index(&self.settings.channels, channel);
             let except = burst.from().filter(|_| !self.returns_to_publisher(rule));
             let delivery =
@@ -86,7 +87,7 @@ impl Shard {
         self.burst = burst;
     }
 
-    /// Broadcasts for the application or a handle. A name that is no channel is none of its subscribers' business.
+    /// Broadcasts for the application. A name that is no channel is none of its subscribers' business.
     pub(super) fn publish_from_here(&mut self, channel: &str, data: &str) {
         let limits = self.limits.clone();
         if let Ok(name) = ChannelName::parse(channel, &limits) {
@@ -105,8 +106,7 @@ impl Shard {
 
     /// A publication from another shard: its bytes are taken over as they are.
     pub(super) fn publication_from_afar(&mut self, publication: &Publication) {
-        let limits = self.limits.clone();
-        if let Ok(channel) = ChannelName::parse(&publication.channel, &limits) {
+        if let Some(channel) = sent_channel(&publication.channel) {
             let frames = self.arena.encoded(&publication.frames);
             let rule = rule_index(&self.settings.channels, channel);
             let except = publication.except.and_then(|id| self.sessions.find(&id));
@@ -138,7 +138,8 @@ impl Shard {
         if others == 0 {
             return;
         }
-        let publication = Arc::new(delivery.to_publication(except));
+        let publication = Arc::new(delivery.to_publication(except, &self.shared.mailbox));
+        self.work += publication.frames.len() as u64;
         while others != 0 {
             let shard = others.trailing_zeros() as usize;
             others &= others - 1;
@@ -161,13 +162,16 @@ impl Shard {
         let mut full = Vec::new();
         let mut lazy = Vec::new();
         let mut followed = None;
-        let Shard { hub, sessions, dirty, capacity, pushes, .. } = self;
+        let subscribers: usize = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
+        let write_bytes = (frames.bytes() * subscribers) as u64;
+        self.budget.spend(messages as usize, frames.bytes(), write_bytes);
+        self.work += write_bytes;
+        let Shard { hub, sessions, dirty, capacity, .. } = self;
         for list in &lists {
             if position.is_some() && hub.is_followed(*list) {
                 followed = position;
                 continue;
             }
-            *pushes += hub.subscribers(*list).len() as u64;
             for subscriber in hub.subscribers(*list) {
                 let session = sessions.at(subscriber.session);
                 if session.stamp == manner.stamp || manner.except == Some(subscriber.session) {
@@ -206,6 +210,8 @@ impl Shard {
             return self.too_slow(key, self.policy(rule), "", frames);
         }
         session.outbox.push(frames, Kind::Messages);
+        self.budget.spend(1, frames.bytes(), frames.bytes() as u64);
+        self.work += frames.bytes() as u64;
         if make_urgent(session) {
             self.dirty.push_back(Dirty::Session(key));
         }
@@ -294,10 +300,12 @@ impl Shard {
 
 impl Delivery<'_> {
     /// The same for another shard.
-    pub(super) fn to_publication(self, except: Option<Id>) -> Publication {
+    pub(super) fn to_publication(self, except: Option<Id>, account: &Arc<MailboxAccount>) -> Publication {
+        let frames: Box<[u8]> = self.frames.chunk.slice(self.frames.start, self.frames.end)[..].into();
         Publication {
+            charge: Publication::charge(account, self.channel.as_str(), &frames),
             channel: self.channel.as_str().into(),
-            frames: self.frames.chunk.slice(self.frames.start, self.frames.end)[..].into(),
+            frames,
             messages: self.messages,
             except,
             position: self.position.cloned(),

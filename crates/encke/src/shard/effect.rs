@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::account::{Charge, MailboxAccount};
 use super::history::Position;
 use super::ids::Id;
 use crate::settings::Settings;
@@ -130,11 +131,11 @@ pub struct Kept {
 }
 
 /// What one shard tells another.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Mail {
     /// Publications for local subscribers: the channel and the encoded frames, allocated once for all shards.
     Publication(Arc<Publication>),
-    /// Publications of a channel whose history that shard keeps: it gives them their places and hands them out.
+    /// Publications that have no place yet: where that shard keeps the history of their channel, it gives them their places. It hands them out.
     Record(Arc<Publication>),
     /// What became of publications whose replies wait.
     Kept(Vec<Kept>),
@@ -146,16 +147,31 @@ pub enum Mail {
     Abandoned(ExchangeId),
     /// The kernel took the response with messages, or failed to.
     Delivered(ExchangeId, bool),
+    /// The client of this session waits to be heard, and is not silent.
+    Alive(Id),
     /// A message for one session only.
     Deliver(Id, Arc<[u8]>),
     /// End a session (its client is told).
     Disconnect(Id),
-    /// Broadcast on this channel this data, which is JSON.
-    Publish(Box<str>, Box<str>),
     /// New settings.
     Settings(Arc<Settings>),
     /// Advise all clients to come back later and close.
     Drain,
+}
+
+impl Publication {
+    /// A message of the server itself or of a handle, for the shard that the histories name for its channel.
+    pub fn of_server(account: &Arc<MailboxAccount>, channel: &str, data: &str) -> Publication {
+        let message = bayeux::Publication { channel, data: Some(data), ext: None, timestamp: None, id: None, custom: &[] };
+        let mut payload = vec![b'['];
+        message.write(&mut payload);
+        payload.push(b']');
+        let mut frames = Vec::new();
+        websocket::frame::message(websocket::Opcode::Text, &payload, &mut frames);
+        let charge = Publication::charge(account, channel, &frames);
+        let (channel, frames) = (channel.into(), frames.into());
+        Publication { channel, frames, messages: 1, except: None, position: None, ticket: None, charge }
+    }
 }
 
 /// Publications of one channel on their way to other shards.
@@ -173,4 +189,6 @@ pub struct Publication {
     pub position: Option<Position>,
     /// Whose replies wait until they are kept: on their way to the owner of that history.
     pub ticket: Option<Ticket>,
+    /// Releases the bytes when the last shard is done with them.
+    pub charge: Charge,
 }

@@ -39,7 +39,7 @@ const BUDGET_CHECK_EVERY: usize = 16;
 
 impl Shard {
     /// Writes what waits. Stops early when `out_of_time` says so, so that reading and small channels go on; true if
-    /// something is left, other than what [`Shard::is_catching_up`] tells.
+    /// something of that is left. If not, what has come from other shards is handed out next, which [`Shard::is_settled`] tells.
     pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
         self.now = now;
         self.spread();
@@ -54,6 +54,10 @@ impl Shard {
                 break;
             }
         }
+        let is_written = self.dirty.is_empty();
+        if is_written {
+            self.budget.renew();
+        }
         // What is old can wait for what is new.
         while self.dirty.is_empty()
             && let Some(key) = self.catching_up.pop_front()
@@ -64,7 +68,14 @@ impl Shard {
             }
         }
         self.publish_memory();
-        !self.dirty.is_empty()
+        if is_written {
+            // Who waits at an edge and what comes from other shards take turns.
+            self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;
+            if !self.edges_first {
+                self.take_arrivals(false);
+            }
+        }
+        !is_written
     }
 
     /// Writes what a session has to get, if something carries it.

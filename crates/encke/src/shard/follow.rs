@@ -27,10 +27,9 @@ impl Shard {
         let placed = self.placed(delivery.frames, position);
         let messages = delivery.messages;
         let mut special = Vec::new();
-        let Shard { hub, sessions, dirty, capacity, pushes, .. } = self;
+        let Shard { hub, sessions, dirty, capacity, .. } = self;
         let (owner, burst) = (position.ring.owner(), position.burst);
         for list in lists.iter().filter(|list| hub.is_followed(**list) && !hub.is_younger(**list, owner, burst)) {
-            *pushes += hub.subscribers(*list).len() as u64;
             for subscriber in hub.subscribers(*list) {
                 let session = sessions.at(subscriber.session);
                 if session.stamp == manner.stamp || manner.except == Some(subscriber.session) {

@@ -104,5 +104,9 @@ metrics! {
     Counter responses_delayed "encke_responses_delayed" "Connects that had messages and waited, because bodies of other responses had reached responses_bytes_max."
     Counter timeouts "encke_timeouts" "Sockets closed for silence and requests that took too long."
     Counter keeper_waits "encke_keeper_waits" "Times a WebSocket was not read because too much for histories waited for the disk."
-    Counter mail_waits "encke_mailbox_waits" "Times a shard stopped reading because another's mailbox was full."
+    Gauge mailbox_bytes "encke_mailbox_bytes" "Bytes under way between shards."
+    Gauge arrivals "encke_arrivals" "Messages of other shards that wait for writing to catch up."
+    Counter arrivals_delayed "encke_arrivals_delayed" "Messages of other shards that waited for writing to catch up."
+    Counter mail_waits "encke_mailbox_waits" "Times a WebSocket or request waited because mailbox_bytes_max was reached."
+    Counter flush_waits "encke_flush_waits" "Times a WebSocket or request waited for writing to catch up."
 }

@@ -11,8 +11,11 @@
 //! what waits to a [`Wire`], and [`Shard::take_effects`] hands over the rest. Nothing calls back, nothing blocks, no clock
 //! is read, so a simulation can drive many shards with made-up time, sockets and faults.
 
+mod account;
 mod ack;
+mod admission;
 mod arena;
+mod arrivals;
 mod batch;
 mod burst;
 mod connect;
@@ -25,6 +28,7 @@ pub mod history;
 mod hub;
 mod ids;
 mod interest;
+mod mail;
 mod memory;
 mod metrics;
 mod outbox;
@@ -52,6 +56,8 @@ use bayeux::{BayeuxError, Reply, Terms};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
+pub use account::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount};
+pub use admission::{Usage, Weight};
 pub(crate) use deliver::rule_index;
 pub use effect::{
     Closing, Effect, ExchangeId, HttpTransport, Keep, Kept, Mail, Now, Publication, Request, Response, SessionKey,
@@ -67,9 +73,11 @@ pub use saved::{Saved, SavedBatch, SavedLedger, SavedLoss, SavedReplay, SavedSes
 pub use sockets::Received;
 pub use wheel::SLOT_MS;
 
-use crate::application::{Action, Actions, Application};
+use crate::application::{Actions, Application};
 use crate::settings::Settings;
+use admission::Budget;
 use arena::Arena;
+use arrivals::Arrivals;
 use burst::Burst;
 use history::Histories;
 use hub::Hub;
@@ -84,6 +92,8 @@ use wheel::Wheel;
 pub struct Shared {
     /// Which shards want a channel.
     pub interest: Interest,
+    /// Bytes under way between shards.
+    pub mailbox: Arc<MailboxAccount>,
     /// What channels have said lately.
     pub histories: Histories,
     /// Whether histories survive the process: then a shard has them kept, and replies to publications wait until they are.
@@ -106,7 +116,7 @@ impl Shared {
         let histories = Histories::new(shards);
         let (interest, sessions) = (Interest::default(), AtomicUsize::new(0));
         let memory = SessionsMemory::new(shards);
-        Shared { interest, histories, is_durable: false, sessions, memory, application, shards }
+        Shared { interest, mailbox: Arc::default(), histories, is_durable: false, sessions, memory, application, shards }
     }
 }
 
@@ -158,7 +168,14 @@ pub struct Shard {
     wills: VecDeque<Actions>,
     executing_wills: bool,
     publications: u64,
-    pushes: u64,
+    /// What was handed out since the last flush that wrote everything.
+    budget: Budget,
+    /// What has come from other shards and waits.
+    arrivals: Arrivals,
+    /// A message at an edge had to wait since the last flush that wrote everything; it goes before arrivals each other time.
+    edge_waits: bool,
+    edges_first: bool,
+    work: u64,
     recorded_bytes: u64,
     lists: Vec<u32>,
     scratch: Vec<u8>,
@@ -182,6 +199,7 @@ enum Dirty {
 impl Shard {
     /// An empty shard.
     pub fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Shard {
+        shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
         let account = Rc::<Account>::default();
         Shard {
             index,
@@ -216,7 +234,11 @@ impl Shard {
             wills: VecDeque::new(),
             executing_wills: false,
             publications: 0,
-            pushes: 0,
+            budget: Budget::default(),
+            arrivals: Arrivals::default(),
+            edge_waits: false,
+            edges_first: false,
+            work: 0,
             recorded_bytes: 0,
             lists: Vec::new(),
             scratch: Vec::new(),
@@ -238,11 +260,6 @@ impl Shard {
     /// What it counts.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
-    }
-
-    /// Messages put into outboxes since the start: what reading a socket has caused, seen by the difference.
-    pub fn pushes(&self) -> u64 {
-        self.pushes
     }
 
     /// Bytes of publications for histories that survive the process, since the start: what reading a socket has caused, seen by the difference.
@@ -283,6 +300,7 @@ impl Shard {
             ("exchanges", self.exchanges.len()),
             ("forwarded requests", self.forwarded.len()),
             ("replies to what is not kept yet", self.unkept.len()),
+            ("messages of other shards", self.arrivals.len()),
             ("timers", self.wheel.len()),
             ("waiting writes and effects", self.dirty.len() + self.effects.len() + self.catching_up.len()),
             ("connects that wait for room", self.unanswered.len()),
@@ -302,92 +320,13 @@ impl Shard {
 
     /// Whether nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
-        let at_hand = !self.burst.is_empty() || !self.wills.is_empty();
-        !at_hand && self.dirty.is_empty() && self.effects.is_empty() && self.catching_up.is_empty()
+        let at_hand = !self.burst.is_empty() || !self.wills.is_empty() || !self.arrivals.is_empty();
+        !at_hand && self.budget.is_fresh() && self.dirty.is_empty() && self.effects.is_empty() && self.catching_up.is_empty()
     }
 
     /// Whether sessions wait to be given more out of histories by [`Shard::flush`], when it has nothing else to do.
     pub fn is_catching_up(&self) -> bool {
         !self.catching_up.is_empty()
-    }
-
-    /// Mail from another shard, or from a handle of the server.
-    pub fn mail(&mut self, now: Now, mail: Mail) {
-        self.now = now;
-        self.spread();
-        match mail {
-            Mail::Publication(publication) => self.publication_from_afar(&publication),
-            Mail::Record(publication) => self.record_from_afar(&publication),
-            Mail::Kept(kept) => kept.into_iter().for_each(|kept| self.kept(kept)),
-            Mail::Request(request) => {
-                self.request(now, *request);
-            }
-            Mail::Response(exchange, response) => {
-                self.forwarded.remove(&exchange);
-                self.effects.push(Effect::Respond(exchange, response));
-            }
-            Mail::Abandoned(exchange) => self.abandoned(now, exchange),
-            Mail::Delivered(exchange, taken) => self.delivered(now, exchange, taken),
-            Mail::Deliver(session, frame) => {
-                if let Some(key) = self.sessions.find(&session) {
-                    let frames = self.own.encoded(&frame);
-                    self.deliver_to(key, &frames, None);
-                }
-            }
-            Mail::Disconnect(session) => {
-                if let Some(key) = self.sessions.find(&session) {
-                    self.kick(key, Ended::Kicked);
-                }
-            }
-            Mail::Publish(channel, data) => self.publish_from_here(&channel, &data),
-            Mail::Settings(settings) => {
-                self.limits = settings.bayeux_limits();
-                self.terms = terms(&settings);
-                self.capacity = capacity(&settings);
-                self.settings = settings;
-            }
-            Mail::Drain => self.drain(),
-        }
-        self.spread();
-        self.update_gauges();
-    }
-
-    /// Runs what an application wants done; `call` is the session and the message in hand, for replies.
-    fn act(&mut self, actions: Actions, call: Option<(SessionKey, &str, Option<&bayeux::Id<'_>>)>) {
-        for action in actions.0 {
-            match action {
-                Action::Publish { channel, data } => {
-                    self.publish_from_here(&channel, &data);
-                }
-                Action::Deliver { session, channel, data, id } => {
-                    let id = id.map(bayeux::Id::new);
-                    let frame = message_frame(&channel, &data, id.as_ref(), None);
-                    if let Some(session) = Id::parse(&session) {
-                        self.post(session.shard(), Mail::Deliver(session, frame.into()));
-                    }
-                }
-                Action::Reply { data, successful } => {
-                    if let Some((key, channel, id)) = call {
-                        let frames = self.own.encoded(&message_frame(channel, &data, id, Some(successful)));
-                        self.deliver_to(key, &frames, None);
-                    }
-                }
-                Action::Disconnect { session } => {
-                    if let Some(session) = Id::parse(&session) {
-                        self.post(session.shard(), Mail::Disconnect(session));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Mail to a shard, which may be this one.
-    fn post(&mut self, shard: usize, mail: Mail) {
-        if shard == self.index {
-            self.mail(self.now, mail);
-        } else if shard < self.shared.shards {
-            self.effects.push(Effect::Mail(shard, mail));
-        }
     }
 
     /// Ends a session and everything that hangs on it. Its carrier stays: see the callers.
@@ -447,6 +386,7 @@ impl Shard {
         metrics.channels.set(self.hub.channels());
         metrics.subscriptions.set(self.hub.subscriptions());
         let unheld: usize = self.arenas().into_iter().map(Arena::unheld_bytes).sum();
+        metrics.arrivals.set(self.arrivals.len());
         metrics.frame_bytes.set(self.account.chunk_bytes() - unheld);
         // Bodies belong to no shard.
         let bodies = if self.index == 0 { self.shared.memory.body_bytes() } else { 0 };

@@ -10,6 +10,7 @@
 //! ([`super::unkept`]).
 
 use super::Shard;
+use super::arrivals::sent_channel;
 use super::deliver::{Delivery, rule_index};
 use super::effect::{Effect, Keep, Mail, Publication, SessionKey};
 use super::history::{Birth, Room};
@@ -29,15 +30,15 @@ impl Shard {
         if owner == self.index {
             return self.take_down(delivery, terms, except, except_id);
         }
-        let publication = delivery.to_publication(except_id);
+        let publication = delivery.to_publication(except_id, &self.shared.mailbox);
+        self.work += publication.frames.len() as u64;
         self.effects.push(Effect::Mail(owner, Mail::Record(publication.into())));
     }
 
-    /// Publications of another shard for a channel of this one.
+    /// Publications of another shard, or of a handle, for a channel of this one.
     pub(super) fn record_from_afar(&mut self, publication: &Publication) {
-        let limits = self.limits.clone();
         let (messages, ticket) = (publication.messages, publication.ticket);
-        let Ok(channel) = bayeux::ChannelName::parse(&publication.channel, &limits) else {
+        let Some(channel) = sent_channel(&publication.channel) else {
             return self.settle_ticket(ticket, false);
         };
         let frames = self.arena.encoded(&publication.frames);
@@ -45,9 +46,9 @@ impl Shard {
         let except = publication.except.and_then(|id| self.sessions.find(&id));
         let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, ticket };
         match rule.and_then(|rule| self.settings.channels[rule].history()) {
-            Some(terms) => self.take_down(&delivery, terms, except, publication.except),
-            // The settings have changed on the way: the channel has no history.
-            None => {
+            Some(terms) if !channel.is_pattern() => self.take_down(&delivery, terms, except, publication.except),
+            // The settings have changed on the way, or the application has published: the channel has no history.
+            _ => {
                 self.hand_out(&Delivery { ticket: None, ..delivery }, except, publication.except);
                 self.settle_ticket(ticket, true);
             }

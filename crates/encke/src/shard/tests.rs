@@ -88,11 +88,22 @@ impl Rig {
     }
 
     pub(super) fn publish(&mut self, data: usize) {
-        self.shard.mail(NOW, Mail::Publish("/a".into(), data.to_string().into()));
+        self.shard.publish_now("/a", &data.to_string());
     }
 
     pub(super) fn connect(&mut self, client: &str) -> ExchangeId {
         self.request(format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#))
+    }
+}
+
+impl Shard {
+    /// Broadcasts as an application does.
+    pub(super) fn publish_now(&mut self, channel: &str, data: &str) {
+        self.now = NOW;
+        self.spread();
+        self.publish_from_here(channel, data);
+        self.spread();
+        self.update_gauges();
     }
 }
 
@@ -166,6 +177,7 @@ fn what_is_older_than_a_session_does_not_come_by_a_channel_that_it_hears_by_a_pa
     }
     rig.flushed(key);
     let publication = Publication {
+        charge: rig.shard.shared.mailbox.charge(0),
         channel: channel.into(),
         frames: frames.into(),
         messages: 1,

@@ -12,6 +12,7 @@ impl Shard {
     pub fn advance(&mut self, now: Now) {
         self.now = now;
         self.spread();
+        self.keep_arrivals_alive();
         let mut due = Vec::new();
         self.wheel.advance(now.ms, &mut due);
         for timer in due {

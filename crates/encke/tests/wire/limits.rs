@@ -334,10 +334,10 @@ fn callback_bytes_max_bounds_the_name_of_a_callback() {
     assert_eq!(server.metric("encke_requests_refused"), 2);
 }
 
-/// A shard whose mailbox is full makes the others wait; nothing is dropped and nothing overtakes.
+/// Who sends while the account of bytes between shards is full has to wait; nothing is dropped and nothing overtakes.
 #[test]
-fn mailbox_messages_max_makes_the_sender_wait() {
-    let server = TestServer::start(Settings { mailbox_messages_max: 1, shards: 2, ..settings() });
+fn mailbox_bytes_max_makes_the_sender_wait() {
+    let server = TestServer::start(Settings { mailbox_bytes_max: 1, shards: 2, ..settings() });
     let mut ears: Vec<Ws> = (0..4).map(|_| server.session()).collect();
     ears.iter_mut().for_each(|ws| ws.subscribe("/a"));
     let mut publisher = server.session();
@@ -427,7 +427,7 @@ fn settings_that_cannot_work_are_refused_by_name() {
         (Settings { sessions_max: 0, ..settings() }, "sessions_max"),
         (Settings { message_bytes_max: 10, ..settings() }, "message_bytes_max"),
         (Settings { header_bytes_max: 100, ..settings() }, "header_bytes_max"),
-        (Settings { mailbox_messages_max: 0, ..settings() }, "mailbox_messages_max"),
+        (Settings { mailbox_bytes_max: 0, ..settings() }, "mailbox_bytes_max"),
         (Settings { duplicate_connect_status: 200, ..settings() }, "duplicate_connect_status"),
         (Settings { mounts: vec!["cometd".into()], ..settings() }, "mounts"),
         (Settings { allowed_origins: vec!["example.com".into()], ..settings() }, "allowed_origins"),

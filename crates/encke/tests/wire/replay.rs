@@ -179,7 +179,7 @@ fn a_pattern_begins_with_each_channel_where_the_map_says() {
 #[test]
 fn a_replay_and_what_is_published_meanwhile_join_without_gap_or_double() {
     for shards in [1, 3] {
-        let server = TestServer::start(Settings { shards, mailbox_messages_max: 16, ..with(kept(100_000)) });
+        let server = TestServer::start(Settings { shards, mailbox_bytes_max: 4_096, ..with(kept(100_000)) });
         for number in 0..2_000 {
             publish(&server, "/h/a", number);
         }

@@ -195,7 +195,7 @@ fn every_publication_that_was_taken_before_the_stop_is_kept() {
 #[test]
 fn a_response_that_was_on_its_way_at_the_stop_comes_again() {
     let folder = Folder::new();
-    let large = Settings { outbox_bytes_max: 64 << 20, mailbox_messages_max: 16, shards: 2, ..keeping(&folder) };
+    let large = Settings { outbox_bytes_max: 64 << 20, shards: 2, ..keeping(&folder) };
     let server = TestServer::start(large.clone());
     let mut poller = server.poller();
     poller.subscribe("/a");
@@ -417,10 +417,10 @@ fn the_advice_of_a_drain_is_spread() {
 fn what_needs_a_restart_is_told_as_long_as_it_is_not_in_force() {
     let server = TestServer::start(settings());
     let always = HistoryCommit::Always;
-    let later = Settings { history_commit: always, mailbox_messages_max: 99, ..settings() };
+    let later = Settings { history_commit: always, shards: 2, ..settings() };
     for _ in 0..2 {
         let told = server.handle.reload(later.clone()).expect("good settings");
-        assert_eq!(told, ["history_commit", "mailbox_messages_max"]);
+        assert_eq!(told, ["shards", "history_commit"]);
     }
     assert_eq!(server.handle.reload(settings()).expect("good settings"), [""; 0]);
 }

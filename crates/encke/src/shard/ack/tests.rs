@@ -1,7 +1,6 @@
 use super::*;
 use crate::NoApplication;
 use crate::settings::{ChannelRule, Settings, SlowConsumer};
-use crate::shard::effect::Mail;
 use crate::shard::ids::Id;
 use crate::shard::tests::{NOW, Rig, member_of};
 
@@ -25,7 +24,7 @@ fn roomy() -> Settings {
 fn publish(rig: &mut Rig, count: usize, bytes: usize) {
     for number in 0..count {
         let data = format!("{{\"n\":{number},\"t\":\"{}\"}}", "x".repeat(bytes));
-        rig.shard.mail(NOW, Mail::Publish("/a".into(), data.into()));
+        rig.shard.publish_now("/a", &data);
     }
 }
 

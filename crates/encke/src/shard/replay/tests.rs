@@ -3,7 +3,7 @@
 use super::*;
 use crate::NoApplication;
 use crate::settings::{ChannelRule, Settings, SlowConsumer};
-use crate::shard::effect::{ExchangeId, Mail, SocketKey};
+use crate::shard::effect::{ExchangeId, SocketKey};
 use crate::shard::tests::{NOW, Rig, member_of};
 
 /// A client that speaks for itself.
@@ -96,7 +96,7 @@ impl Client {
     fn publish(&mut self, channel: &str, count: usize) {
         let data = format!("\"{}\"", "x".repeat(1_000));
         for _ in 0..count {
-            self.rig.shard.mail(NOW, Mail::Publish(channel.into(), data.as_str().into()));
+            self.rig.shard.publish_now(channel, data.as_str());
         }
     }
 

@@ -25,7 +25,7 @@ fn open(rig: &mut Rig, ext: &str) -> (SocketKey, String) {
 fn with_histories(channels: usize, settings: Settings) -> (Rig, SocketKey, String) {
     let mut rig = Rig::new(1, settings, Box::new(NoApplication));
     for number in 0..channels {
-        rig.shard.mail(NOW, Mail::Publish(format!("/h/{number}").into(), "1".into()));
+        rig.shard.publish_now(&format!("/h/{number}"), "1");
     }
     let (key, client) = open(&mut rig, r#"{"replay":true}"#);
     (rig, key, client)
@@ -109,7 +109,7 @@ fn what_comes_out_of_the_ring_anew_does_not_come_from_the_outbox_too() {
     };
     rig.shard.socket_text(NOW, key, &subscribe("{}"));
     rig.flushed(key);
-    (1..=9).for_each(|data| rig.shard.mail(NOW, Mail::Publish("/h/a".into(), data.to_string().into())));
+    (1..=9).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
     rig.shard.socket_text(NOW, key, &batch(&subscribe(r#"{"replay":-2}"#), 3));
     let mut heard = rig.flushed(key);
     (0..9).for_each(|_| heard += &rig.flushed(key));
@@ -133,7 +133,7 @@ fn who_acknowledges_and_never_reads_the_replies_to_connects_is_cut_off() {
     );
     let mut most = 0;
     for _ in 0..3_000 {
-        rig.shard.mail(NOW, Mail::Publish("/h/1".into(), format!("\"{}\"", "x".repeat(500)).into()));
+        rig.shard.publish_now("/h/1", &format!("\"{}\"", "x".repeat(500)));
         rig.shard.socket_text(NOW, key, &connect);
         rig.flushed(key);
         most = most.max(rig.shard.socket(key).expect("it is not closed yet").out.bytes());
@@ -154,7 +154,7 @@ fn an_acknowledging_client_may_be_slow_to_read_as_much_as_its_outbox_may_hold() 
     let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
     // Each batch is charged with what it takes to remember it, too.
     for _ in 0..200 {
-        rig.shard.mail(NOW, Mail::Publish("/a".into(), format!("\"{}\"", "x".repeat(950)).into()));
+        rig.shard.publish_now("/a", &format!("\"{}\"", "x".repeat(950)));
         rig.shard.socket_text(NOW, key, &connect);
         rig.flushed(key);
     }
@@ -171,7 +171,7 @@ fn a_reply_finds_room_where_messages_have_filled_the_outbox() {
         let (key, client) = rig.socket();
         rig.kernel.room = 0;
         for _ in 0..100 {
-            rig.shard.mail(NOW, Mail::Publish("/a".into(), format!("\"{}\"", "x".repeat(900)).into()));
+            rig.shard.publish_now("/a", &format!("\"{}\"", "x".repeat(900)));
             rig.flushed(key);
             rig.shard.socket_ping(NOW, key, b"12345678");
         }
@@ -197,7 +197,7 @@ fn a_session_falls_back_on_a_limited_number_of_channels_and_ends_at_the_next() {
         Some(rig.shard.sessions.get(key)?.replay.as_ref()?.tails.len())
     };
     let publish = |rig: &mut Rig, number: usize| {
-        rig.shard.mail(NOW, Mail::Publish(format!("/h/{number}").into(), "1".into()));
+        rig.shard.publish_now(&format!("/h/{number}"), "1");
         rig.flushed(key);
     };
     (0..9_097).for_each(|number| publish(&mut rig, number));
@@ -217,7 +217,7 @@ fn a_session_that_fell_back_on_many_channels_gets_all_of_them() {
     rig.flushed(key);
     rig.kernel.room = 0;
     for number in 0..3_000 {
-        rig.shard.mail(NOW, Mail::Publish(format!("/h/{}", number % 1_000).into(), format!("{number}").into()));
+        rig.shard.publish_now(&format!("/h/{}", number % 1_000), &format!("{number}"));
         rig.flushed(key);
     }
     rig.kernel.room = usize::MAX / 2;

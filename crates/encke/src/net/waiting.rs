@@ -1,0 +1,202 @@
+//! Readers that wait at the edge of a shard: WebSockets with a message, requests with a batch.
+//!
+//! Who may go on is the shard's to say ([`Shard::admits`](crate::shard::Shard::admits)); here they stand in line, the light and the heavy in lines of
+//! their own, and those whose publications wait for the disk in a third. Whoever leaves a line, and every flush that wrote everything, lets the next
+//! ones look again. As long as they wait, neither they nor their sessions are silent.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+use super::node::Node;
+use crate::shard::{Id, SocketKey, Usage, Weight};
+
+/// Who waits.
+#[derive(Clone, Copy)]
+pub(crate) enum Reader {
+    Socket(SocketKey),
+    /// A request of this session's client, if it names one.
+    Request(Option<Id>),
+}
+
+/// Which line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Light,
+    Heavy,
+    Disk,
+}
+
+/// A place in a line, kept until its reader gets on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    line: Line,
+    number: u64,
+}
+
+struct Waiter {
+    reader: Reader,
+    /// Of its message, as far as it is known.
+    bytes: usize,
+    waker: Waker,
+}
+
+/// The lines of one shard.
+#[derive(Default)]
+pub(crate) struct Lines {
+    lines: [BTreeMap<u64, Waiter>; 3],
+    numbers: u64,
+}
+
+impl Line {
+    fn of(weight: Weight) -> Line {
+        match weight {
+            Weight::Light => Line::Light,
+            Weight::Heavy => Line::Heavy,
+        }
+    }
+}
+
+impl Node {
+    /// Whether a reader whose next message has this weight and size may go on. If not, it has a place in line and is woken when it is its turn.
+    pub(crate) fn admit(
+        &self,
+        place: &mut Option<Place>,
+        weight: Weight,
+        bytes: usize,
+        reader: Reader,
+        waker: &Waker,
+    ) -> bool {
+        let is_first = {
+            let lines = self.lines.borrow();
+            let first = lines.lines[Line::of(weight) as usize].first_key_value().map(|(number, _)| *number);
+            first.is_none_or(|first| place.is_some_and(|place| place.line == Line::of(weight) && place.number <= first))
+        };
+        if is_first && self.admits(weight) {
+            self.leave_line(place);
+            return true;
+        }
+        self.stand_in_line(place, Line::of(weight), Waiter { reader, bytes, waker: waker.clone() });
+        false
+    }
+
+    /// Whether a message may be worked through that comes behind others that were: it has no place in line, and would go past.
+    pub(crate) fn admits_next(&self, weight: Weight, admitted: Option<Weight>) -> bool {
+        let is_its_turn = admitted == Some(weight) || self.lines.borrow().lines[Line::of(weight) as usize].is_empty();
+        is_its_turn && self.admits(weight)
+    }
+
+    fn admits(&self, weight: Weight) -> bool {
+        let mut shard = self.shard.borrow_mut();
+        let admits = shard.admits(self.now(), weight);
+        if !admits {
+            let metrics = shard.metrics();
+            if self.mailbox.has_room(weight) { &metrics.flush_waits } else { &metrics.mail_waits }.add(1);
+        }
+        admits
+    }
+
+    /// Whether a socket whose last messages were for histories may be read: not while too much of those waits for the disk.
+    pub(crate) fn may_publish_to_disk(&self, place: &mut Option<Place>, reader: Reader, waker: &Waker) -> bool {
+        if !self.is_disk_behind() {
+            return true;
+        }
+        self.shard.borrow().metrics().keeper_waits.add(1);
+        self.stand_in_line(place, Line::Disk, Waiter { reader, bytes: 0, waker: waker.clone() });
+        false
+    }
+
+    /// Waits until a request may be worked through.
+    pub(crate) async fn wait_for_admission(&self, usage: &Usage, body: &str) {
+        if self.admits_next(usage.weigh(self.now(), body.len()), None) {
+            return;
+        }
+        let reader = Reader::Request(self.shard.borrow().client_of_request(body));
+        let mut standing = Standing { node: self, place: None };
+        poll_fn(|cx| {
+            let weight = usage.weigh(self.now(), body.len());
+            let admitted = self.admit(&mut standing.place, weight, body.len(), reader, cx.waker());
+            if admitted { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn stand_in_line(&self, place: &mut Option<Place>, line: Line, waiter: Waiter) {
+        let mut lines = self.lines.borrow_mut();
+        let kept = place.filter(|place| place.line == line);
+        let number = kept.map_or(lines.numbers, |place| place.number);
+        if kept.is_none() {
+            drop(lines);
+            self.leave_line(place);
+            lines = self.lines.borrow_mut();
+            lines.numbers += 1;
+        }
+        lines.lines[line as usize].insert(number, waiter);
+        *place = Some(Place { line, number });
+    }
+
+    /// Gives a place up, and lets the next ones look.
+    pub(crate) fn leave_line(&self, place: &mut Option<Place>) {
+        let Some(Place { line, number }) = place.take() else { return };
+        let mut lines = self.lines.borrow_mut();
+        lines.lines[line as usize].remove(&number);
+        if !lines.lines[line as usize].is_empty() {
+            self.confirmations.wake.notify_one();
+        }
+    }
+
+    /// Wakes those in front whose turn it is: so many as may go on together, and not all at once.
+    pub(crate) fn wake_readers(&self) {
+        let lines = self.lines.borrow();
+        for weight in [Weight::Light, Weight::Heavy] {
+            let line = &lines.lines[Line::of(weight) as usize];
+            if !line.is_empty() && self.shard.borrow_mut().admits(self.now(), weight) {
+                let mut bytes = 0;
+                for waiter in line.values().take(WOKEN_AT_ONCE) {
+                    waiter.waker.wake_by_ref();
+                    bytes += waiter.bytes;
+                    if bytes > WOKEN_BYTES {
+                        break;
+                    }
+                }
+            }
+        }
+        if !self.is_disk_behind() {
+            lines.lines[Line::Disk as usize].values().take(WOKEN_AT_ONCE).for_each(|waiter| waiter.waker.wake_by_ref());
+        }
+    }
+
+    /// Those who wait are not silent.
+    pub(crate) fn keep_waiting_alive(&self) {
+        let now = self.now();
+        let lines = self.lines.borrow();
+        let mut shard = self.shard.borrow_mut();
+        for waiter in lines.lines.iter().flat_map(BTreeMap::values) {
+            match waiter.reader {
+                Reader::Socket(key) => shard.socket_waits(now, key),
+                Reader::Request(Some(client)) => shard.request_waits(now, client),
+                Reader::Request(None) => {}
+            }
+        }
+    }
+}
+
+/// The place of a request, given up with it.
+struct Standing<'a> {
+    node: &'a Node,
+    place: Option<Place>,
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        self.node.leave_line(&mut self.place);
+    }
+}
+
+/// The lines, as a node has them.
+pub(crate) type SharedLines = RefCell<Lines>;
+
+/// Readers woken together, and the bytes of their messages that end the row.
+const WOKEN_AT_ONCE: usize = 16;
+const WOKEN_BYTES: usize = 64 * 1024;

@@ -1,0 +1,181 @@
+//! What an edge may take in: a WebSocket before each message, an HTTP request before its batch, a queue of other shards' publications
+//! before each of them.
+//!
+//! Two things can be used up. The [account](super::account) of bytes between shards; and the budget of what was handed out since the last flush
+//! that wrote everything. The budget has two limits. No outbox is given more than a quarter of what it may hold, so that no reader that keeps up is ended,
+//! however many publish at once. And all outboxes together are not given more than some milliseconds of writing.
+//!
+//! Messages are heavy or light. Light ones are small, and what their connection has caused lately is little; they have an account and a budget of the
+//! same size for themselves, so that a flood by others does not stop them.
+
+use super::Shard;
+use super::batch::client_of;
+use super::effect::{Effect, Mail, Now, SocketKey};
+use super::ids::Id;
+
+/// How a message counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// Small, of a connection that has caused little lately.
+    Light,
+    /// All else.
+    #[default]
+    Heavy,
+}
+
+/// How much work a connection has caused lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    slot: u32,
+    work: u32,
+}
+
+impl Usage {
+    /// Adds the work that it has caused, as [`Shard::work`] counts.
+    pub fn add(&mut self, now: Now, work: u64) {
+        self.work = u32::try_from(work).unwrap_or(u32::MAX).saturating_add(self.lately(now));
+        self.slot = slot(now);
+    }
+
+    /// How a message of so many bytes counts that comes now.
+    pub fn weigh(&self, now: Now, bytes: usize) -> Weight {
+        if bytes <= LIGHT_BYTES_MAX && self.lately(now) <= LIGHT_WORK_MAX { Weight::Light } else { Weight::Heavy }
+    }
+
+    /// Half of it is forgotten in each slot of time.
+    fn lately(&self, now: Now) -> u32 {
+        self.work.checked_shr(slot(now).wrapping_sub(self.slot)).unwrap_or(0)
+    }
+}
+
+fn slot(now: Now) -> u32 {
+    (now.ms / SLOT_MS) as u32
+}
+
+/// What was handed out since the last flush that wrote everything.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    spent: [Spent; 2],
+    /// What is handed out now counts as this.
+    weight: Weight,
+}
+
+#[derive(Debug, Default)]
+struct Spent {
+    messages: usize,
+    /// Of the messages.
+    bytes: usize,
+    /// The same for each subscriber: what there is to write.
+    write_bytes: u64,
+}
+
+impl Budget {
+    /// Whether nothing was spent.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.spent.iter().all(|spent| spent.messages == 0)
+    }
+
+    /// Everything is written.
+    pub(super) fn renew(&mut self) {
+        *self = Budget::default();
+    }
+
+    pub(super) fn spend(&mut self, messages: usize, bytes: usize, write_bytes: u64) {
+        let spent = &mut self.spent[self.weight as usize];
+        spent.messages += messages;
+        spent.bytes += bytes;
+        spent.write_bytes += write_bytes;
+    }
+}
+
+impl Shard {
+    /// Work that was caused since the start, in bytes for subscribers and other shards: what a connection has caused is seen by the
+    /// difference.
+    pub fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Whether a message of this weight may be worked through now. If so, what it causes counts as that.
+    pub fn admits(&mut self, now: Now, weight: Weight) -> bool {
+        self.now = now;
+        if self.burst.bytes() > BURST_BYTES_MAX || (self.budget.weight != weight && !self.burst.is_empty()) {
+            self.spread();
+        }
+        let has_budget = self.has_budget(weight);
+        self.edge_waits |= !has_budget;
+        let admits = has_budget && self.shared.mailbox.has_room(weight);
+        if admits {
+            self.budget.weight = weight;
+        }
+        admits
+    }
+
+    /// Whether not too much was handed out since the last flush that wrote everything.
+    pub(super) fn has_budget(&self, weight: Weight) -> bool {
+        let spent = &self.budget.spent[weight as usize];
+        let (bytes, messages) = (spent.bytes + self.burst.bytes(), spent.messages + self.burst.messages());
+        let share = |most: usize| (most / OUTBOX_SHARE).max(1);
+        bytes < share(self.capacity.bytes_max)
+            && messages < share(self.capacity.messages_max)
+            && (spent.write_bytes < WRITE_BYTES_MAX || bytes < TURN_BYTES_LEAST)
+    }
+
+    /// A socket waits to be read, and is not silent: neither it nor its session expires for that.
+    pub fn socket_waits(&mut self, now: Now, key: SocketKey) {
+        self.now = now;
+        let Some(socket) = self.socket_mut(key) else { return };
+        (socket.heard_ms, socket.alone_ms) = (now.ms, now.ms);
+        if let Some(session) = socket.session {
+            self.heard(session);
+            self.active(session);
+        }
+    }
+
+    /// A request of this session's client waits to be worked through, and is not silent.
+    pub fn request_waits(&mut self, now: Now, session: Id) {
+        if session.shard() == self.index {
+            self.alive(now, &session);
+        } else if session.shard() < self.shared.shards {
+            self.effects.push(Effect::Mail(session.shard(), Mail::Alive(session)));
+        }
+    }
+
+    /// The session whose client a request is of, for [`Shard::request_waits`].
+    pub fn client_of_request(&self, body: &str) -> Option<Id> {
+        let messages = bayeux::parse_batch(body, &self.limits).ok()?;
+        client_of(&messages)
+    }
+
+    pub(super) fn alive(&mut self, now: Now, session: &Id) {
+        self.now = now;
+        if let Some(key) = self.sessions.find(session) {
+            self.heard(key);
+            self.active(key);
+        }
+    }
+
+    /// What is handed out from now on counts as this.
+    pub(super) fn count_as(&mut self, weight: Weight) {
+        self.budget.weight = weight;
+    }
+
+    /// Whether handing out so many bytes to the subscribers of a channel is light work.
+    pub(super) fn is_light(&self, bytes: usize, subscribers: usize) -> bool {
+        bytes <= LIGHT_BYTES_MAX && bytes * subscribers <= LIGHT_WORK_MAX as usize
+    }
+}
+
+/// How long half of what a connection has caused is remembered, in milliseconds.
+const SLOT_MS: u64 = 128;
+/// The largest light message, in bytes.
+pub(super) const LIGHT_BYTES_MAX: usize = 8 * 1024;
+/// What a connection may have caused lately for its next message to be light, in bytes for all subscribers: 2 MB/s lasting.
+const LIGHT_WORK_MAX: u32 = 256 * 1024;
+/// The part of an outbox that may be filled between two flushes that wrote everything: by heavy messages, and once more by light ones.
+const OUTBOX_SHARE: usize = 4;
+/// What may be put into all outboxes together between two such flushes, in bytes: some milliseconds of writing.
+const WRITE_BYTES_MAX: u64 = 8 << 20;
+/// So many bytes of messages go into each outbox all the same, in bytes: a write to each subscriber has to be worth it.
+const TURN_BYTES_LEAST: usize = 64 * 1024;
+/// A burst of more bytes is handed out before its budget is looked at.
+const BURST_BYTES_MAX: usize = 32 * 1024;
