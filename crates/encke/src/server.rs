@@ -138,8 +138,7 @@ impl Server {
         let shards = if self.settings.shards == 0 { cores } else { self.settings.shards };
         let shards = shards.min(crate::settings::SHARDS_MAX);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
-        let (mailboxes, receivers): (Vec<_>, Vec<_>) =
-            (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
+        let (mailboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let start = Instant::now();
         let mut shared = Shared::new(shards, self.application);
         let data = Data::open(&settings, &mut shared, Common::now(start))?;
@@ -321,8 +320,7 @@ impl Handle {
         let now = || ext::timestamp(Common::now(self.common.start).wall_ms as i64);
         let timestamp = settings.timestamps.then(|| format!("\"{}\"", now()));
         let data = Some(data_json.trim());
-        let message =
-            Publication { channel, data, ext: None, timestamp: timestamp.as_deref(), id: None, custom: &[] };
+        let message = Publication { channel, data, ext: None, timestamp: timestamp.as_deref(), id: None, custom: &[] };
         // One shard for each channel: what is published there stays in order, and its history, if it has one, is there.
         let shard = self.shared.histories.owner(channel);
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);

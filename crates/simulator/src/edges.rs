@@ -44,7 +44,8 @@ impl World {
         // What was let in below the limit may still become more: a batch as many publications, each with an envelope for each shard.
         let (bytes, bytes_max) = (self.shared.mailbox.bytes(), self.scenario.settings[0].mailbox_bytes_max);
         if bytes > 2 * bytes_max + OVERDRAFT_BYTES {
-            self.checker.fail(Invariant::MailBounded, format!("{bytes} bytes are under way, at most {bytes_max} twice"));
+            self.checker
+                .fail(Invariant::MailBounded, format!("{bytes} bytes are under way, at most {bytes_max} twice"));
         }
     }
 }

@@ -51,8 +51,13 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     };
     let health = Arc::new(Health::default());
     let peer = tcp.peer_addr().ok().map(|address| address.ip());
-    let connection =
-        Rc::new(Connection { node: node.clone(), health: health.clone(), peer, upgrade: RefCell::default(), usage: Cell::default() });
+    let connection = Rc::new(Connection {
+        node: node.clone(),
+        health: health.clone(),
+        peer,
+        upgrade: RefCell::default(),
+        usage: Cell::default(),
+    });
     let io = Io::new(node.clone(), tcp, health.clone(), patience);
     let service = service_fn(|request| {
         let connection = connection.clone();

@@ -24,7 +24,8 @@ use super::published::Published;
 use super::waiting::SharedLines;
 use crate::http::Asset;
 use crate::shard::{
-    Charge, Effect, Envelope, ExchangeId, Id, Keep, Kept, Mail, MailboxAccount, Metrics, Now, Response, Shard, SocketKey, Wire,
+    Charge, Effect, Envelope, ExchangeId, Id, Keep, Kept, Mail, MailboxAccount, Metrics, Now, Response, Shard,
+    SocketKey, Wire,
 };
 
 /// What goes from thread to thread.

@@ -243,7 +243,9 @@ impl Socket {
     fn event(&mut self, event: Event<'_>) -> Option<End> {
         match event {
             // Its turn is over, or was for smaller messages.
-            Event::Text(text) if !self.node.admits_next(self.usage.weigh(self.node.now(), text.len()), self.admitted) => {
+            Event::Text(text)
+                if !self.node.admits_next(self.usage.weigh(self.node.now(), text.len()), self.admitted) =>
+            {
                 self.unread = Some(Box::new(Unread { text: Some(text.to_owned()), rest: Vec::new() }));
             }
             Event::Text(text) => {

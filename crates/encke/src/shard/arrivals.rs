@@ -182,11 +182,8 @@ impl Shard {
 
 /// The channel of a publication from another shard, which has checked it: by the limits that held there, and not by those that hold now.
 pub(super) fn sent_channel(name: &str) -> Option<ChannelName<'_>> {
-    let limits = bayeux::Limits {
-        channel_bytes_max: usize::MAX,
-        channel_segments_max: usize::MAX,
-        ..bayeux::Limits::default()
-    };
+    let limits =
+        bayeux::Limits { channel_bytes_max: usize::MAX, channel_segments_max: usize::MAX, ..bayeux::Limits::default() };
     ChannelName::parse(name, &limits).ok()
 }
 

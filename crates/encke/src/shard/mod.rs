@@ -116,7 +116,16 @@ impl Shared {
         let histories = Histories::new(shards);
         let (interest, sessions) = (Interest::default(), AtomicUsize::new(0));
         let memory = SessionsMemory::new(shards);
-        Shared { interest, mailbox: Arc::default(), histories, is_durable: false, sessions, memory, application, shards }
+        Shared {
+            interest,
+            mailbox: Arc::default(),
+            histories,
+            is_durable: false,
+            sessions,
+            memory,
+            application,
+            shards,
+        }
     }
 }
 
@@ -321,7 +330,11 @@ impl Shard {
     /// Whether nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
         let at_hand = !self.burst.is_empty() || !self.wills.is_empty() || !self.arrivals.is_empty();
-        !at_hand && self.budget.is_fresh() && self.dirty.is_empty() && self.effects.is_empty() && self.catching_up.is_empty()
+        !at_hand
+            && self.budget.is_fresh()
+            && self.dirty.is_empty()
+            && self.effects.is_empty()
+            && self.catching_up.is_empty()
     }
 
     /// Whether sessions wait to be given more out of histories by [`Shard::flush`], when it has nothing else to do.
