@@ -299,7 +299,7 @@ impl Shard {
     }
 
     /// What is kept for clients, by name. All zero when the last one has left and time has passed.
-    pub fn holdings(&self) -> [(&'static str, usize); 11] {
+    pub fn holdings(&self) -> [(&'static str, usize); 12] {
         [
             ("sessions", self.sessions.len()),
             ("sockets", self.sockets.len()),

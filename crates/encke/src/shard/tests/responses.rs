@@ -35,7 +35,7 @@ fn numbers(text: &str) -> Vec<usize> {
 
 fn publish(rig: &mut Rig, number: usize, bytes: usize) {
     let data = format!("\"{number} {}\"", "x".repeat(bytes));
-    rig.shard.mail(NOW, Mail::Publish("/a".into(), data.into()));
+    rig.shard.publish_now("/a", &data);
 }
 
 /// Connects, and says which batch came last.
