@@ -347,11 +347,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 &["callbackParameterMaxLength"],
                 "Length of the name of a JSONP callback, in bytes.",
             ),
-            option(
-                "mailbox_bytes_max",
-                &[],
-                "Bytes under way between the shards of the server. Light messages of connections that send little may come to as many again.",
-            ),
+            option("mailbox_bytes_max", &[], "Bytes under way between shards, and as many again of light messages."),
             option("fairness_budget_us", &[], "Time after which a fan-out lets others go first, in microseconds."),
         ],
     },

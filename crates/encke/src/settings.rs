@@ -145,7 +145,7 @@ pub struct Settings {
     pub history_channels_max: usize,
     /// Length of the name of a JSONP callback, in bytes.
     pub callback_bytes_max: usize,
-    /// Bytes under way between the shards of the server. Light messages of connections that send little may come to as many again.
+    /// Bytes under way between shards, and as many again of light messages.
     pub mailbox_bytes_max: usize,
     /// Time after which a fan-out lets others go first, in microseconds.
     pub fairness_budget_us: u64,

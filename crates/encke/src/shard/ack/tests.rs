@@ -140,7 +140,7 @@ fn what_a_batch_had_no_room_for_outlives_a_restart_unconfirmed() {
 
 #[test]
 fn after_a_restart_a_batch_still_confirms_what_it_held_though_a_later_one_had_no_room_for_it() {
-    let (mut rig, socket, client) = acknowledging(Settings::default());
+    let (mut rig, socket, client) = acknowledging(roomy());
     rig.shard.socket_closed(NOW, socket);
     let (_, got) = poll(&mut rig, &client, 0);
     publish(&mut rig, 300, 1_000);
@@ -148,7 +148,7 @@ fn after_a_restart_a_batch_still_confirms_what_it_held_though_a_later_one_had_no
     let other = rig.shard.socket_opened(NOW, None);
     connect(&mut rig, other, &client, got);
     let saved = rig.shard.save(NOW);
-    let mut next = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    let mut next = Rig::new(1, roomy(), Box::new(NoApplication));
     next.shard.restore(NOW, &saved);
     assert_eq!(poll(&mut next, &client, polled).0, [0; 0], "the client had all of it");
 }
