@@ -311,16 +311,17 @@ pub(crate) const GROUPS: &[Group] = &[
         options: &[
             option("connections_max", &[], "Open connections of the whole server."),
             option(
+                "socket_send_buffer_bytes",
+                &[],
+                "Bytes the system may hold for one connection (SO_SNDBUF). 0: its own.",
+            ),
+            option(
                 "connections_per_second_max",
                 &[],
                 "New connections that each shard takes on in a second; more wait in the system's backlog. 0: no limit.",
             ),
             option("sessions_max", &[], "Sessions of the whole server."),
-            option(
-                "message_bytes_max",
-                &["maxMessageSize"],
-                "Size of one WebSocket message or request body, in bytes.",
-            ),
+            option("message_bytes_max", &["maxMessageSize"], "Bytes of one WebSocket message or request body."),
             option("header_bytes_max", &[], "Size of all headers of a request, in bytes."),
             option("batch_messages_max", &[], "Messages in one batch."),
             option("json_depth_max", &[], "Depth of nesting in JSON."),

@@ -111,6 +111,8 @@ pub struct Settings {
     // ---- limits
     /// Open connections of the whole server.
     pub connections_max: usize,
+    /// Bytes that the system may hold for one connection until its client takes them, of which half is its own. 0: as the system says.
+    pub socket_send_buffer_bytes: usize,
     /// New connections that each shard takes on in a second; more wait in the system's backlog. 0: no limit.
     pub connections_per_second_max: usize,
     /// Sessions of the whole server.
@@ -409,6 +411,7 @@ impl Default for Settings {
             metrics_public: false,
             connections_max: 1_000_000,
             connections_per_second_max: 20_000,
+            socket_send_buffer_bytes: 128 * 1024,
             sessions_max: 1_000_000,
             message_bytes_max: 1024 * 1024,
             header_bytes_max: 16 * 1024,

@@ -234,6 +234,14 @@ impl Network {
         }
     }
 
+    /// The server has reset a connection: what the client has not read may be lost. Returns the texts that are.
+    pub fn reset(&mut self, conn: usize) -> Vec<String> {
+        let is_late = self.rng.chance(500);
+        let lost = if is_late || !self.conns[conn].client_open { Vec::new() } else { self.lose_inbox(conn) };
+        self.shut(conn);
+        lost
+    }
+
     /// The server's process is gone, and the connection with it: the client may read what the kernel has.
     pub fn end(&mut self, conn: usize) {
         let state = &mut self.conns[conn];

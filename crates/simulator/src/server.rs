@@ -255,6 +255,14 @@ impl World {
                         self.network.shut(conn);
                     }
                 }
+                Effect::Reset(key) => {
+                    if let Some(conn) = self.network.find(shard, key) {
+                        let client = self.network.conns[conn].client;
+                        for text in self.network.reset(conn) {
+                            self.checker.lost(client, &text);
+                        }
+                    }
+                }
                 Effect::Mail(to, mail) if to == shard || to >= self.shards.len() => {
                     self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} has mail for {to}: {mail:?}"));
                 }

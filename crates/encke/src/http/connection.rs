@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use tokio::net::TcpStream;
 
 use super::{Body, routes};
-use crate::net::io::{Health, Io, Patience, linger};
+use crate::net::io::{Health, Io, Patience, let_go, linger};
 use crate::net::node::{Counted, Node};
 use crate::net::socket;
 use crate::shard::{Id, Usage};
@@ -37,6 +37,11 @@ pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream) {
     // Messages are small and wanted at once.
     if let Err(error) = tcp.set_nodelay(true) {
         return tracing::debug!(%error, "a connection was gone before it was served");
+    }
+    let send_buffer_bytes = node.shard.borrow().settings().socket_send_buffer_bytes;
+    if send_buffer_bytes > 0 {
+        // The kernel would let it grow to megabytes for a client that does not read.
+        let _as_it_is = socket2::SockRef::from(&tcp).set_send_buffer_size(send_buffer_bytes);
     }
     let counted = Counted::new(&node.common);
     tokio::task::spawn_local(serve(node.clone(), tcp, counted));
@@ -106,10 +111,13 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
         (Ok(()), None) => Box::pin(linger(&parts.io.into_tcp())).await,
         (Err(error), _) => {
             tracing::debug!(%error, "a connection ended");
+            let tcp = parts.io.into_tcp();
             if error.is_parse() {
                 // hyper has answered these by itself: 400, 414 or 431.
                 metrics.requests_refused.add(1);
-                Box::pin(linger(&parts.io.into_tcp())).await;
+                Box::pin(linger(&tcp)).await;
+            } else {
+                let_go(&tcp);
             }
         }
     }

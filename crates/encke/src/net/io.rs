@@ -264,7 +264,17 @@ pub(crate) async fn linger(tcp: &TcpStream) {
             tokio::task::yield_now().await;
         }
     };
-    let _late = tokio::time::timeout(LINGER, drain).await;
+    if tokio::time::timeout(LINGER, drain).await.is_err() {
+        let_go(tcp);
+    }
+}
+
+/// Lets the kernel say the rest to a peer that may still read, but not hold it for one that does not.
+pub(crate) fn let_go(tcp: &TcpStream) {
+    #[cfg(target_os = "linux")]
+    let _gone = socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(UNREAD));
+    #[cfg(not(target_os = "linux"))]
+    let _elsewhere = tcp;
 }
 
 /// Makes the connection end with a reset when it is dropped: what the kernel still has for its client is of no use to anybody, and
@@ -278,6 +288,9 @@ pub(crate) fn reset(tcp: &TcpStream) {
 const STALL_LOOK: Duration = Duration::from_secs(1);
 /// Bytes of a head read at once: the size of hyper's first buffer.
 const LOOK_BYTES: usize = 8 * 1024;
+/// How long the kernel tries to say the rest on a connection that nobody has any more.
+#[cfg(target_os = "linux")]
+const UNREAD: Duration = Duration::from_secs(10);
 /// How long a closed connection waits for its peer.
 const LINGER: Duration = Duration::from_secs(1);
 /// Bytes that a closed connection still reads, and throws away: a few times what the kernel had taken already.

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::confirm::{Confirmations, Receipt};
+use super::io::reset;
 use super::keeper::Inbox;
 use super::published::Published;
 use super::waiting::SharedLines;
@@ -139,7 +140,16 @@ pub(crate) struct Stream {
     /// The kernel took nothing at the last try.
     pub(crate) blocked: Cell<bool>,
     /// The shard has closed it.
-    pub(crate) closed: Cell<bool>,
+    pub(crate) closed: Cell<Option<Closed>>,
+}
+
+/// How a shard closes a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// What was written is to arrive.
+    Orderly,
+    /// Its client does not read: it is reset.
+    GivenUp,
 }
 
 impl Stream {
@@ -187,7 +197,8 @@ impl Node {
         for effect in effects {
             match effect {
                 Effect::Respond(exchange, response) => self.answer(exchange, response),
-                Effect::Close(socket) => self.shut(socket),
+                Effect::Close(socket) => self.shut(socket, Closed::Orderly),
+                Effect::Reset(socket) => self.shut(socket, Closed::GivenUp),
                 Effect::Mail(shard, mail) => self.mail(shard, mail),
                 Effect::Keep(keep) => self.keep(keep),
             }
@@ -235,12 +246,17 @@ impl Node {
         }
     }
 
-    fn shut(&self, socket: SocketKey) {
+    fn shut(&self, socket: SocketKey, how: Closed) {
         let stream = self.streams.borrow().get(socket.index as usize).cloned().flatten();
         if let Some(stream) = stream.filter(|stream| stream.key == socket) {
-            stream.closed.set(true);
-            // The peer may have gone first.
-            let _gone = socket2::SockRef::from(&stream.tcp).shutdown(Shutdown::Write);
+            stream.closed.set(Some(how));
+            match how {
+                Closed::Orderly => {
+                    // The peer may have gone first.
+                    let _gone = socket2::SockRef::from(&stream.tcp).shutdown(Shutdown::Write);
+                }
+                Closed::GivenUp => reset(&stream.tcp),
+            }
             stream.wake();
         }
     }

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use websocket::{Decoder, Event, Flow, Opcode, Role};
 
 use super::io::linger;
-use super::node::{Counted, Moving, Node, Parcel, Stream};
+use super::node::{Closed, Counted, Moving, Node, Parcel, Stream};
 use super::waiting::{Place, Reader};
 use crate::shard::{Closing, ENVELOPE_BYTES, Id, Received, SocketKey, Usage, Weight};
 
@@ -127,8 +127,8 @@ async fn run(mut socket: Socket) {
 impl Socket {
     /// Reads while there is something; ready when the socket's task ends, with bytes that were not decoded.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(End, Vec<u8>)> {
-        if self.stream.closed.get() {
-            return Poll::Ready((End::Closed, Vec::new()));
+        if let Some(end) = self.closed() {
+            return Poll::Ready((end, Vec::new()));
         }
         self.stream.reader.set(Some(cx.waker().clone()));
         if self.stream.blocked.get() && self.stream.tcp.poll_write_ready(cx).is_ready() {
@@ -173,8 +173,8 @@ impl Socket {
             if let Some((end, rest)) = turn {
                 return Poll::Ready((end, rest));
             }
-            if self.stream.closed.get() {
-                return Poll::Ready((End::Closed, Vec::new()));
+            if let Some(end) = self.closed() {
+                return Poll::Ready((end, Vec::new()));
             }
             // There may be more; others go first.
             if is_full || after.0 - before.0 > WORK_AT_ONCE || self.for_histories {
@@ -218,6 +218,11 @@ impl Socket {
             unread.rest = bytes[taken..].to_vec();
         }
         None
+    }
+
+    /// The end that the shard has made.
+    fn closed(&self) -> Option<End> {
+        self.stream.closed.get().map(|how| if how == Closed::Orderly { End::Closed } else { End::Lost })
     }
 
     /// Decodes bytes and hands the events to the shard. Returns how many bytes were taken.

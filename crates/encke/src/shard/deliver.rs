@@ -293,7 +293,7 @@ impl Shard {
         session.outbox = Default::default();
         self.remove_session(key, Ended::Slow);
         if let Carrier::Socket(socket) = carrier {
-            self.abort_socket(socket);
+            self.reset_socket(socket);
         }
     }
 }

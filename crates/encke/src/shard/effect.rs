@@ -97,6 +97,8 @@ pub enum Effect {
     Respond(ExchangeId, Response),
     /// Everything for this socket is written: shut it down.
     Close(SocketKey),
+    /// Nobody reads what this socket has to say: end it with a reset, so that the kernel, too, lets go of what it has for it.
+    Reset(SocketKey),
     /// Put this into another shard's mailbox.
     Mail(usize, Mail),
     /// Put this into the log of the histories, and tell the ticket's shard by a [`Mail::Kept`] what became of it.

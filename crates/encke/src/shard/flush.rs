@@ -2,8 +2,11 @@
 
 use std::io::{self, IoSlice};
 
+use websocket::Opcode;
+
+use super::arena::Arena;
 use super::effect::{Effect, Now, SessionKey, SocketKey};
-use super::outbox::Outbox;
+use super::outbox::{Kind, Outbox};
 use super::session::{HeldVia, Session};
 use super::sockets::{Phase, Socket};
 use super::{Carrier, Dirty, Metrics, Shard};
@@ -80,7 +83,7 @@ impl Shard {
 
     /// Writes what a session has to get, if something carries it.
     pub(super) fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
-        let Shard { sockets, sessions, scratch, metrics, .. } = self;
+        let Shard { sockets, sessions, scratch, own, metrics, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         match session.carrier {
             // The way of nearly all messages: each look-up is made once.
@@ -88,7 +91,7 @@ impl Shard {
                 let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
                 if socket.may_write() {
                     let catches_up = session.replay.is_some().then_some(key);
-                    let progress = write_both(on, socket, Some(session), wire, scratch, metrics);
+                    let progress = write_both(on, socket, Some(session), wire, (scratch, own), metrics);
                     self.written(on, progress, catches_up);
                 }
             }
@@ -110,7 +113,7 @@ impl Shard {
 
     /// Writes the socket's own frames, then those of its session.
     fn flush_socket(&mut self, key: SocketKey, wire: &mut dyn Wire) {
-        let Shard { sockets, sessions, scratch, metrics, .. } = self;
+        let Shard { sockets, sessions, scratch, own, metrics, .. } = self;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
         if socket.may_write() {
             let session = socket.session.and_then(|session| sessions.get_mut(session));
@@ -118,7 +121,7 @@ impl Shard {
             let catches_up = socket.session.filter(|_| replays);
             // One that acknowledges gets its messages with connects: it is listed when one is held.
             let session = session.filter(|session| session.ledger.is_none());
-            let progress = write_both(key, socket, session, wire, scratch, metrics);
+            let progress = write_both(key, socket, session, wire, (scratch, own), metrics);
             self.written(key, progress, catches_up);
         }
     }
@@ -128,7 +131,7 @@ impl Shard {
         match progress {
             Progress::Empty => catches_up.into_iter().for_each(|session| self.catch_up_later(session)),
             Progress::Blocked => {}
-            Progress::Lost => self.abort_socket(key),
+            Progress::Lost => self.reset_socket(key),
             Progress::Closed => {
                 if let Some(socket) = self.socket_mut(key) {
                     socket.phase = Phase::Closed;
@@ -143,15 +146,30 @@ impl Shard {
 fn write_both(
     key: SocketKey,
     socket: &mut Socket,
-    session: Option<&mut Session>,
+    mut session: Option<&mut Session>,
     wire: &mut dyn Wire,
-    scratch: &mut Vec<u8>,
+    (scratch, own): (&mut Vec<u8>, &mut Arena),
     metrics: &Metrics,
 ) -> Progress {
     let mut written = 0;
     let mut progress = Progress::Empty;
     if !socket.out.is_empty() {
         progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
+    }
+    socket.pong_bytes = 0;
+    if progress == Progress::Empty
+        && let Some(payload) = socket.pong.take()
+    {
+        // Before what waits, but not within a frame.
+        let messages = session.as_deref_mut().map(|session| &mut session.outbox);
+        progress = messages.map_or(progress, |outbox| write_rest_of_frame(outbox, key, wire, &mut written));
+        if progress == Progress::Empty {
+            let pong = own.frame(Opcode::Pong, payload.len(), |bytes| bytes.extend_from_slice(&payload));
+            socket.out.push(&pong, Kind::Replies);
+            progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
+        } else {
+            socket.pong = Some(payload);
+        }
     }
     // A blocked socket stays marked, so that nothing lists it until it is writable again.
     if let Some(session) = session {
@@ -184,18 +202,34 @@ fn write_outbox(
         } else {
             write_gathered(outbox, socket, wire)
         };
-        match result {
-            Ok(0) => return Progress::Lost,
-            Ok(bytes) => {
-                let wrote = outbox.wrote(bytes);
-                *messages += wrote.messages;
-                if wrote.close {
-                    return Progress::Closed;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Progress::Blocked,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Progress::Lost,
+        if let Some(progress) = take_note(outbox, result, messages) {
+            return progress;
+        }
+    }
+    Progress::Empty
+}
+
+/// Notes what a write came to. None if there may be more to write.
+fn take_note(outbox: &mut Outbox, result: io::Result<usize>, messages: &mut usize) -> Option<Progress> {
+    match result {
+        Ok(0) => Some(Progress::Lost),
+        Ok(bytes) => {
+            let wrote = outbox.wrote(bytes);
+            *messages += wrote.messages;
+            wrote.close.then_some(Progress::Closed)
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(Progress::Blocked),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
+        Err(_) => Some(Progress::Lost),
+    }
+}
+
+/// Writes what is left of a frame of which the kernel has a part.
+fn write_rest_of_frame(outbox: &mut Outbox, socket: SocketKey, wire: &mut dyn Wire, messages: &mut usize) -> Progress {
+    while let Some(rest) = outbox.rest_of_frame() {
+        let result = wire.write(socket, &[IoSlice::new(&rest.chunk.slice(rest.start, rest.end))]);
+        if let Some(progress) = take_note(outbox, result, messages) {
+            return progress;
         }
     }
     Progress::Empty

@@ -134,6 +134,15 @@ impl Outbox {
         first.is_some_and(|run| whole_frames(&run.frames, self.written).1 < self.written as usize)
     }
 
+    /// The rest of a frame of which the kernel has a part.
+    pub fn rest_of_frame(&self) -> Option<Frames> {
+        let first = &self.runs.front().filter(|_| self.written > 0)?.frames;
+        let (start, whole, _) = whole_frames(first, self.written);
+        let (end, _) = first_frame(&Frames { start, ..first.clone() });
+        let begun = first.start + self.written;
+        (whole < self.written as usize).then(|| Frames { start: begun, end, ..first.clone() })
+    }
+
     /// Adds all that waits in another outbox at the end. Only a queue that is empty may take over one whose first frame is half out.
     pub fn append(&mut self, mut other: Outbox) {
         if self.is_empty() {

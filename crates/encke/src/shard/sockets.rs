@@ -28,6 +28,10 @@ pub struct Socket {
     /// Whether the kernel takes nothing at the moment.
     pub(super) blocked: bool,
     pub(super) dirty: bool,
+    /// The payload of the latest ping that has no answer yet, while the kernel takes nothing.
+    pub(super) pong: Option<Box<[u8]>>,
+    /// Bytes of pongs that were queued since something was written last.
+    pub(super) pong_bytes: usize,
     /// Replies to its publications that are not kept yet.
     pub(super) unkept: u32,
     /// Replies that come after those: to its client's goodbye, after which that listens no more.
@@ -87,6 +91,8 @@ impl Shard {
             phase: Phase::Open,
             blocked: false,
             dirty: false,
+            pong: None,
+            pong_bytes: 0,
             unkept: 0,
             last_words: Vec::new(),
             heard_ms: now.ms,
@@ -172,11 +178,16 @@ impl Shard {
         Received::Here
     }
 
-    /// A ping has come: it is answered with its payload (RFC 6455 §5.5.3).
+    /// A ping has come: it is answered with its payload. While the kernel takes nothing, or when many come at once, only the latest is
+    /// (RFC 6455 §5.5.3 allows it), so that nobody makes pongs pile up.
     pub fn socket_ping(&mut self, now: Now, key: SocketKey, payload: &[u8]) {
         self.now = now;
-        if let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) {
-            socket.heard_ms = now.ms;
+        let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
+        socket.heard_ms = now.ms;
+        if socket.blocked || socket.pong_bytes > PONG_BYTES_MAX {
+            socket.pong = Some(payload.into());
+        } else {
+            socket.pong_bytes += payload.len() + 2;
             self.write_frame(key, Opcode::Pong, payload);
         }
     }
@@ -355,7 +366,9 @@ impl Shard {
     /// Whether a socket has so many replies waiting that so many bytes more are too many. What it carries of an acknowledging
     /// session's messages is bounded by that one's outbox and is not held against it.
     pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
-        let replies_max = self.capacity.bytes_max;
+        let has_session = self.socket(key).is_some_and(|socket| socket.session.is_some());
+        let stranger_max = if has_session { usize::MAX } else { STRANGER_REPLIES_BYTES_MAX.max(2 * bytes) };
+        let replies_max = self.capacity.bytes_max.min(stranger_max);
         let waits =
             |(outbox, lent_bytes): (&mut Outbox, usize)| outbox.has_too_many_replies(bytes, replies_max + lent_bytes);
         self.outbox_of_socket(key).is_some_and(waits)
@@ -368,7 +381,7 @@ impl Shard {
         if let Some(session) = self.socket(key).and_then(|socket| socket.session) {
             self.remove_session(session, Ended::Slow);
         }
-        self.abort_socket(key);
+        self.reset_socket(key);
     }
 
     pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
@@ -417,14 +430,28 @@ impl Shard {
         self.arm_socket(key, until_ms);
     }
 
-    /// Shuts a socket at once, whatever waits.
+    /// Shuts a socket at once, whatever waits. What the kernel has already may still arrive.
     pub(super) fn abort_socket(&mut self, key: SocketKey) {
+        self.end_socket(key, Effect::Close(key));
+    }
+
+    /// Gives up a socket whose client does not read: the kernel lets go of what it has for it, too.
+    pub(super) fn reset_socket(&mut self, key: SocketKey) {
+        self.end_socket(key, Effect::Reset(key));
+    }
+
+    fn end_socket(&mut self, key: SocketKey, effect: Effect) {
         if let Some(socket) = self.socket_mut(key)
             && socket.phase != Phase::Closed
         {
             socket.phase = Phase::Closed;
             socket.out = Outbox::default();
-            self.effects.push(Effect::Close(key));
+            self.effects.push(effect);
         }
     }
 }
+
+/// Bytes of pongs that may be queued between two writes; of more pings only the latest is answered.
+const PONG_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of replies that may wait on a socket without a session; a single batch may have more.
+const STRANGER_REPLIES_BYTES_MAX: usize = 256 * 1024;

@@ -90,7 +90,7 @@ impl Shard {
             Phase::Closed => return,
             Phase::Closing { until_ms } if now_ms >= until_ms => {
                 self.metrics.timeouts.add(1);
-                return self.abort_socket(key);
+                return self.reset_socket(key);
             }
             Phase::Closing { until_ms } => until_ms,
             Phase::Open if socket.session.is_none() && now_ms >= alone_until_ms => {

@@ -1,5 +1,7 @@
 //! Clients that read slowly or not at all, and publishers that never stop (rows 16 and 40 of `docs/bad-input.md`).
 
+use std::io::{ErrorKind, Read};
+
 use encke::{ChannelRule, Settings, SlowConsumer};
 use serde_json::{Value, json};
 
@@ -150,6 +152,30 @@ fn a_publisher_that_never_stops_shuts_nobody_out() {
     }
     writer.join().expect("every publication is answered");
     assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
+}
+
+#[test]
+fn socket_send_buffer_bytes_bounds_what_the_system_holds_for_a_client_that_does_not_read() {
+    let server = TestServer::start(Settings { socket_send_buffer_bytes: 64 * 1024, ..settings() });
+    let _slow = slow(&server, "/fire/hose");
+    for number in 0..100 {
+        wait_until("taken", || server.handle.publish("/fire/hose", &big(number)).is_ok());
+    }
+    server.wait_for("encke_publications", 100);
+    let taken = server.metric("encke_deliveries");
+    assert!(taken < 10, "{taken} messages of 64 KB");
+}
+
+/// A reset, and no orderly end: the system lets go of what it had for the client.
+#[test]
+fn a_slow_consumer_that_is_given_up_is_reset() {
+    let server = TestServer::start(Settings { outbox_bytes_max: 1024 * 1024, ..settings() });
+    let mut slow = slow(&server, "/fire/hose");
+    flood(&server, "/fire/hose", "encke_slow_consumers_disconnected");
+    server.wait_for_exactly("encke_websockets", 0);
+    let mut bytes = [0; 65_536];
+    let end = std::iter::from_fn(|| Some(slow.tcp.stream.read(&mut bytes))).find(|read| !matches!(read, Ok(1..)));
+    assert_eq!(end.and_then(Result::err).map(|error| error.kind()), Some(ErrorKind::ConnectionReset));
 }
 
 #[test]

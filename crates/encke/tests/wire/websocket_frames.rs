@@ -103,10 +103,10 @@ fn a_million_empty_fragments_cost_their_sender_only() {
     assert_eq!(ws.next_json(), json!([{"successful": false, "error": "400::batch_empty"}]));
 }
 
-/// Row 16: answers pile up only so far for a client that asks and does not read.
+/// Row 16: answers do not pile up for a client that asks and does not read.
 #[test]
-fn a_flood_of_pings_that_reads_no_pong_is_cut_off() {
-    let server = TestServer::start(Settings { outbox_bytes_max: 64 * 1024, ..settings() });
+fn a_flood_of_pings_that_reads_no_pong_leaves_the_latest() {
+    let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     for with_session in [false, true] {
         let mut ws = Ws::upgrade(Tcp::narrow(server.address()), server.address(), &[]);
@@ -114,11 +114,18 @@ fn a_flood_of_pings_that_reads_no_pong_is_cut_off() {
             ws.handshake();
         }
         let pings = frame(Opcode::Ping, &[b'x'; 125]).repeat(1_000);
-        ws.tcp.flood(&pings);
+        let rounds = 100;
+        (0..rounds).for_each(|_| ws.tcp.send(&pings));
+        ws.send_raw(frame(Opcode::Ping, b"the last"));
         neighbour.lives(&server);
+        let (mut pongs, mut next) = (0, ws.next_frame());
+        while next != Frame::Pong(b"the last".to_vec()) {
+            assert!(matches!(next, Frame::Pong(_)), "{next:?}");
+            pongs += 1;
+            next = ws.next_frame();
+        }
+        assert!(pongs < rounds * 1_000 / 10, "{pongs}");
     }
-    assert_eq!(server.metric("encke_slow_consumers_disconnected"), 1, "the one with a session");
-    assert_eq!(server.metric("encke_websocket_errors"), 2);
 }
 
 #[test]

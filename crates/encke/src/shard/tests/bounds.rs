@@ -140,7 +140,7 @@ fn who_acknowledges_and_never_reads_the_replies_to_connects_is_cut_off() {
     }
     assert!(most > 200 * 1024 && most < 520 * 1024, "{most}");
     assert_eq!(rig.shard.metrics.slow_disconnected.get(), 1);
-    assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Close(socket) if *socket == key)));
+    assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Reset(socket) if *socket == key)));
 }
 
 #[test]
@@ -170,17 +170,66 @@ fn a_reply_finds_room_where_messages_have_filled_the_outbox() {
         let mut rig = Rig::new(1, settings, Box::new(NoApplication));
         let (key, client) = rig.socket();
         rig.kernel.room = 0;
-        for _ in 0..100 {
+        for number in 0..100 {
             rig.shard.publish_now("/a", &format!("\"{}\"", "x".repeat(900)));
             rig.flushed(key);
-            rig.shard.socket_ping(NOW, key, b"12345678");
+            if number % 10 == 0 {
+                rig.shard.socket_text(NOW, key, "no JSON");
+            }
         }
         let id = Id::parse(&client).expect("an id");
         assert!(rig.shard.waiting(&id).is_some_and(|(messages, ..)| messages > 0), "{slow_consumer:?}");
         // Replies that nobody reads have a limit all the same.
-        (0..400).for_each(|_| rig.shard.socket_ping(NOW, key, b"12345678"));
+        for _ in 0..100 {
+            rig.shard.socket_text(NOW, key, "no JSON");
+        }
         assert!(rig.shard.waiting(&id).is_none());
     }
+}
+
+#[test]
+fn of_pings_that_come_while_nothing_is_read_the_latest_is_answered_and_not_within_a_frame() {
+    let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    let (key, _) = rig.socket();
+    (1..=3).for_each(|data| rig.publish(data));
+    rig.kernel.room = 40;
+    let begun = rig.flushed(key);
+    for number in 0..10_000 {
+        rig.shard.socket_ping(NOW, key, format!("ping {number:4}").as_bytes());
+        if number % 100 == 0 {
+            rig.flushed(key);
+        }
+    }
+    assert!(rig.shard.socket(key).expect("open").out.bytes() < 100);
+    rig.kernel.room = 1_000_000;
+    rig.shard.socket_writable(NOW, key);
+    let said = begun + &rig.flushed(key);
+    let frame = |data: u32| format!("\u{fffd}\u{1b}[{{\"channel\":\"/a\",\"data\":{data}}}]");
+    assert_eq!(said, [frame(1), frame(2), "\u{fffd}\u{9}ping 9999".into(), frame(3)].concat());
+}
+
+#[test]
+fn pings_that_come_faster_than_anything_is_written_leave_few_pongs() {
+    let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    let key = rig.shard.socket_opened(NOW, None);
+    for number in 0..100_000 {
+        rig.shard.socket_ping(NOW, key, format!("{number}").as_bytes());
+    }
+    assert!(rig.shard.socket(key).expect("open").out.bytes() < 20 * 1024);
+    let said = rig.flushed(key);
+    assert!(said.len() < 30 * 1024 && said.contains("99999"), "{} bytes", said.len());
+}
+
+#[test]
+fn replies_that_a_socket_without_a_session_does_not_read_are_few() {
+    let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    let key = rig.shard.socket_opened(NOW, None);
+    rig.kernel.room = 0;
+    for _ in 0..100_000 {
+        rig.shard.socket_text(NOW, key, "no JSON");
+    }
+    assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Reset(socket) if *socket == key)));
+    assert_eq!(rig.shard.metrics.websocket_errors.get(), 1);
 }
 
 #[test]
