@@ -51,7 +51,7 @@ test("the snippet for curl does what it says", { timeout: TEST_LIMIT_MS }, async
 test("the snippet for the shell does what it says", { timeout: TEST_LIMIT_MS }, async (t) => {
     const [page, run] = await pageWithShell(t);
     const snippet = await page.locator("#shell").innerText();
-    assert.match(snippet, /^encke subscribe \/welcome\/hello$/m);
+    assert.match(snippet, /^encke subscribe \/demo\/hello$/m);
     const once = snippet.replace("encke subscribe", "encke subscribe --count 1");
     // The subscriber waits for the message of a second publisher, started beside it and repeated until it is heard.
     const heard = run(`${once} & wanted=$!; while kill -0 $wanted 2>/dev/null; do encke publish /demo/hello '"again"' >/dev/null; done; wait $wanted`);
