@@ -264,7 +264,8 @@ impl Session {
         now_ms + interval_ms + self.grace_ms(terms)
     }
 
-    fn grace_ms(&self, terms: &Terms) -> u64 {
+    /// How long it outlives the silence of its client, after the client's pause, in milliseconds.
+    pub fn grace_ms(&self, terms: &Terms) -> u64 {
         let wish_ms = self.wishes.max_interval_ms.map_or(0, u64::from);
         let pause_ms = self.wishes.interval_ms.map_or(0, u64::from);
         wish_ms.min(terms.client_max_ms.saturating_sub(pause_ms)).max(terms.max_interval_ms)

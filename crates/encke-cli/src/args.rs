@@ -206,7 +206,9 @@ fn one_line(error: &clap::Error) -> String {
             };
         }
         return match options::find(&name.replace('-', "_")).or_else(|_| options::find(name)) {
-            Err(NotFound::Refused(why)) => format!("{given}: CometD's option has no equivalent: {why}"),
+            Err(NotFound::Ignored(why) | NotFound::Refused(why)) => {
+                format!("{given}: CometD's option has no equivalent: {why}")
+            }
             Err(NotFound::Unknown { nearest: Some(nearest) }) => match options::find(nearest) {
                 Ok(found) => {
                     format!("{given}: there is no such flag; did you mean --{}?", options::flag(found.option.name))
@@ -275,7 +277,7 @@ mod tests {
             "--timout-ms: there is no such flag; did you mean --timeout-ms?"
         );
         assert_eq!(refusal("encke serve --maxInterval 5"), "--maxInterval: the flag is --max-interval-ms");
-        assert!(refusal("encke serve --maxQueue 5").contains("outbox_messages_max"));
+        assert!(refusal("encke serve --oort.url 5").contains("no cluster"));
         assert!(!refusal("encke publish").contains('\n'));
         assert!(!refusal("encke serv").contains('\n'));
         assert!(!refusal("encke subscribe /a --count 0").contains('\n'));

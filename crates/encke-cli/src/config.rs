@@ -147,19 +147,22 @@ impl Merge {
     fn apply(&mut self, mut layer: Vec<Given>, find: fn(&str) -> Result<Found, NotFound>) {
         // `port` changes a part of `listen`, so it has to come after it.
         layer.sort_by_key(|given| given.name.eq_ignore_ascii_case("port"));
+        // What CometD means for one transport only gives way to what is meant for all.
+        layer.sort_by_key(|given| find(&given.name).is_ok_and(|found| found.is_widened));
         let mut set: BTreeMap<&'static str, (Value, Origin)> = BTreeMap::new();
         for given in layer {
             let Given { name, value, origin } = given;
             let found = match find(&name) {
                 Ok(found) => found,
+                Err(NotFound::Ignored(why)) => {
+                    self.notes.push(format!("{}: CometD's option has no effect: {why}", place(&name, &origin)));
+                    continue;
+                }
                 Err(why) => {
                     self.problems.push(not_found(&name, &origin, &why));
                     continue;
                 }
             };
-            if found.is_widened {
-                self.notes.push(format!("{origin}: {name} holds for all transports, as {}", found.option.name));
-            }
             let value = match self.value(&found, value) {
                 Ok(value) => value,
                 Err(reason) => {
@@ -169,11 +172,18 @@ impl Merge {
             };
             let option = found.option.name;
             match set.get(option) {
+                Some((other, at)) if *other != value && found.is_widened => {
+                    let note = format!("has no effect: {option} holds for all transports, and is {other} at {at}");
+                    self.notes.push(format!("{} = {value} {note}", place(&name, &origin)));
+                }
                 Some((other, place)) if *other != value => {
                     let text = format!("{origin}: {option} is {value} here, but {other} at {place}");
                     self.problems.push(Problem(text));
                 }
                 _ => {
+                    if found.is_widened && !set.contains_key(option) {
+                        self.notes.push(format!("{origin}: {name} holds for all transports, as {option}"));
+                    }
                     let target = if option == "port" { "listen" } else { option };
                     self.values.insert(target.into(), value.clone());
                     self.origins.insert(target, origin.clone());
@@ -250,15 +260,20 @@ fn is_of_program(name: &str) -> bool {
     ["demo", "demo_cometd_channels", "log", "log_format"].contains(&name)
 }
 
-/// One line about a name that is none, in the spelling of the place it was given at.
-fn not_found(name: &str, origin: &Origin, why: &NotFound) -> Problem {
-    let place = match origin {
+/// Where a name was given, with the name where that does not tell it.
+fn place(name: &str, origin: &Origin) -> String {
+    match origin {
         Origin::File { .. } => format!("{origin}: {name}"),
         Origin::Flag(flag) if flag.starts_with("--set") => format!("{origin} {name}"),
         _ => origin.to_string(),
-    };
+    }
+}
+
+/// One line about a name that is none, in the spelling of the place it was given at.
+fn not_found(name: &str, origin: &Origin, why: &NotFound) -> Problem {
+    let place = place(name, origin);
     Problem(match why {
-        NotFound::Refused(why) => format!("{place}: CometD's option has no equivalent: {why}"),
+        NotFound::Ignored(why) | NotFound::Refused(why) => format!("{place}: CometD's option has no equivalent: {why}"),
         NotFound::Unknown { nearest: None } => format!("{place}: there is no such setting; see encke config show"),
         NotFound::Unknown { nearest: Some(nearest) } => {
             let nearest = match origin {
@@ -297,13 +312,18 @@ fn from_cometd(name: &str, value: Value, default: &Value) -> Value {
         // A servlet's mapping.
         ("mounts", Value::Array(list)) => {
             let mount = |item: Value| match item {
-                Value::String(text) => Value::String(text.strip_suffix("/*").unwrap_or(&text).into()),
+                Value::String(text) => {
+                    let path = text.strip_suffix('*').unwrap_or(&text).trim_end_matches('/');
+                    Value::String(if path.is_empty() { "/" } else { path }.into())
+                }
                 other => other,
             };
             Value::Array(list.into_iter().map(mount).collect())
         }
         // 0 or less refuses.
         ("browser_surplus_interval_ms", Value::Integer(..0)) => Value::Integer(0),
+        // 0 or less: no limit of CometD's own.
+        ("outbox_messages_max" | "message_bytes_max", Value::Integer(..=0)) => default.clone(),
         (_, value) => value,
     }
 }

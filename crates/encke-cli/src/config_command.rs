@@ -106,9 +106,15 @@ fn reference() -> String {
     out.push_str(CHANNELS);
     out.push_str(COMETD);
     let prefixes: Vec<String> = options::PREFIXES.iter().map(|prefix| format!("`{prefix}`")).collect();
-    let _ = write!(out, "Prefixes: {}.\n\n| not taken | why, or what to use |\n| --- | --- |\n", prefixes.join(", "));
-    for (name, why) in options::REFUSED {
-        let _ = writeln!(out, "| `{name}` | {why} |");
+    let _ = writeln!(out, "Prefixes: {}.", prefixes.join(", "));
+    for (title, list) in [
+        ("taken, with a warning: no effect | why", options::IGNORED),
+        ("refused | why, or what to use", options::REFUSED),
+    ] {
+        let _ = write!(out, "\n| {title} |\n| --- | --- |\n");
+        for (name, why) in list {
+            let _ = writeln!(out, "| `{name}` | {why} |");
+        }
     }
     out
 }
@@ -165,7 +171,8 @@ const COMETD: &str = "
 ## CometD's names
 
 Names of CometD's server options are taken in all three places, with or without the prefix of a transport. Encke has one value
-for all transports, so `ws.timeout` sets `timeout_ms`, with a note in the log; two that disagree are refused.
+for all transports, so `ws.timeout` sets `timeout_ms`, with a warning in the log. Where one without a prefix says otherwise that one holds, and
+of several with a prefix the first; a warning names what has no effect. `maxQueue` and `maxMessageSize` of 0 or less mean the default.
 ";
 
 #[cfg(test)]

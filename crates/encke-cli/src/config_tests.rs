@@ -86,16 +86,57 @@ fn cometds_names_and_texts_are_taken_everywhere() {
 
 #[test]
 fn an_alias_and_a_name_that_disagree_are_refused() {
-    assert_eq!(problem("timeout_ms = 1\nws.timeout = 2\n"), "FILE:2: timeout_ms is 2 here, but 1 at FILE:1");
-    assert!(read("timeout_ms = 2\nws.timeout = 2\n", &[], &[]).is_ok());
+    assert_eq!(problem("timeout_ms = 1\ntimeout = 2\n"), "FILE:1: timeout_ms is 1 here, but 2 at FILE:2");
+    assert!(read("timeout_ms = 2\ntimeout = 2\n", &[], &[]).is_ok());
+}
+
+#[test]
+fn values_that_differ_by_transport_are_named_in_a_warning_and_stop_nothing() {
+    for (file, timeout_ms, says) in [
+        (
+            "ws.timeout = 2\ntimeout = 1\n",
+            1,
+            "ws.timeout = 2 has no effect: timeout_ms holds for all transports, and is 1",
+        ),
+        ("long-polling.json.timeout = 1\nws.timeout = 2\n", 1, "ws.timeout = 2 has no effect"),
+        ("ws.timeout = 2\n", 2, "ws.timeout holds for all transports, as timeout_ms"),
+    ] {
+        let config = read(file, &[], &[]).expect("valid");
+        assert_eq!(config.settings.timeout_ms, timeout_ms, "{file}");
+        assert!(config.notes.iter().any(|note| note.contains(says)), "{:?}", config.notes);
+    }
+    assert!(read("timeout = 2\nws.timeout = 2\n", &[], &[]).expect("valid").notes.is_empty());
+}
+
+#[test]
+fn options_of_cometd_that_are_of_no_use_here_are_named_in_a_warning_and_stop_nothing() {
+    let file = "sweepPeriod = 997\nws.enableExtension.permessage-deflate = false\nmaxQueue = 500\nhandshakeReconnect = true\n\
+                ws.protocol = \"bayeux\"\nmaxMessageSize = 512\n";
+    let config = read(file, &[("ENCKE_JSONCONTEXT", "x")], &[]).expect("valid");
+    let warned = |name: &str| config.notes.iter().filter(|note| note.contains(name)).count();
+    assert_eq!(["sweepPeriod", "enableExtension", "JSONCONTEXT"].map(warned), [1, 1, 1], "{:?}", config.notes);
+    let settings = config.settings;
+    assert_eq!((settings.outbox_messages_max, settings.message_bytes_max), (500, 512));
+    assert_eq!((settings.handshake_reconnect, settings.websocket_protocol.as_str()), (true, "bayeux"));
+    let unlimited = read("maxQueue = -1\nmaxMessageSize = -1\n", &[], &[]).expect("valid").settings;
+    assert_eq!(unlimited, Settings::default());
+}
+
+#[test]
+fn any_mapping_of_a_servlet_is_a_mount() {
+    for (mapping, mount) in
+        [("/*", "/"), ("/", "/"), ("/a/b/*", "/a/b"), ("/cometd/", "/cometd"), ("/cometd", "/cometd")]
+    {
+        let settings = read(&format!("cometdURLMapping = \"{mapping}\""), &[], &[]).expect("valid").settings;
+        assert_eq!(settings.mounts, [mount], "{mapping}");
+    }
 }
 
 #[test]
 fn a_wrong_name_is_told_with_its_line_and_the_right_one() {
     assert_eq!(
-        problem("\ntimout_ms = 5\nmaxQueue = 7\n"),
-        "FILE:3: maxQueue: CometD's option has no equivalent: in CometD it limits nothing; use outbox_messages_max and \
-         outbox_bytes_max\nFILE:2: timout_ms: there is no such setting; did you mean timeout_ms?"
+        problem("\ntimout_ms = 5\noort.url = 7\n"),
+        "FILE:3: oort.url: CometD's option has no equivalent: there is no cluster\nFILE:2: timout_ms: there is no such setting; did you mean timeout_ms?"
     );
     let problems = read("", &[("ENCKE_TIMOUT_MS", "5")], &[]).expect_err("no such name");
     assert_eq!(problems, ["ENCKE_TIMOUT_MS: there is no such setting; did you mean ENCKE_TIMEOUT_MS?"]);

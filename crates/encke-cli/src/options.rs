@@ -1,6 +1,11 @@
 //! Every option of `encke serve`: its name, what CometD calls it, what it does. Flags, environment, file and
 //! `docs/configuration.md` all come from this table.
 
+mod cometd;
+
+use cometd::OF_EACH_TRANSPORT;
+pub(crate) use cometd::{IGNORED, PREFIXES, REFUSED};
+
 /// One option.
 #[derive(Debug)]
 pub(crate) struct Opt {
@@ -32,6 +37,8 @@ pub(crate) struct Found {
 /// Why a name is none.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotFound {
+    /// CometD's, and of no use here: why.
+    Ignored(&'static str),
     /// CometD's, but without an equivalent: why, or what to use.
     Refused(&'static str),
     /// Nobody's; perhaps this was meant.
@@ -57,10 +64,10 @@ pub(crate) fn find(name: &str) -> Result<Found, NotFound> {
             is_widened: !prefix.is_empty() && OF_EACH_TRANSPORT.contains(&bare),
         });
     }
-    if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| match refused.strip_suffix('*') {
-        Some(start) => bare.starts_with(start),
-        None => *refused == bare,
-    }) {
+    if let Some(why) = cometd::reason(IGNORED, bare) {
+        return Err(NotFound::Ignored(why));
+    }
+    if let Some(why) = cometd::reason(REFUSED, bare) {
         return Err(NotFound::Refused(why));
     }
     Err(NotFound::Unknown { nearest: nearest(bare) })
@@ -68,7 +75,7 @@ pub(crate) fn find(name: &str) -> Result<Found, NotFound> {
 
 /// Finds an option by the rest of an `ENCKE_…` variable: any name in capitals, `_` for all that is no letter or digit.
 pub(crate) fn find_variable(rest: &str) -> Result<Found, NotFound> {
-    let aliases = all().flat_map(|option| option.cometd).chain(REFUSED.iter().map(|(name, _)| name));
+    let aliases = all().flat_map(|option| option.cometd).chain(IGNORED.iter().chain(REFUSED).map(|(name, _)| name));
     let spellings =
         aliases.flat_map(|alias| PREFIXES.iter().chain(&[""]).map(move |prefix| format!("{prefix}{alias}")));
     let names = all().map(|option| option.name.to_string()).chain(spellings);
@@ -223,6 +230,16 @@ pub(crate) const GROUPS: &[Group] = &[
                 "Whether messages reach long-polling clients only with connect replies.",
             ),
             option(
+                "handshake_reconnect",
+                &["handshakeReconnect"],
+                "Whether advice tells clients `maxInterval`, so that they handshake anew by themselves after a longer break.",
+            ),
+            option(
+                "websocket_protocol",
+                &["protocol"],
+                "The sub-protocol that a WebSocket must offer, and gets. Empty: none is looked at.",
+            ),
+            option(
                 "forward_ext",
                 &[],
                 "Whether the `ext` of a published message reaches the subscribers (the binary extension needs it).",
@@ -329,7 +346,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option("channel_segments_max", &[], "Segments of a channel name."),
             option("channels_max", &[], "Channels and patterns with a subscriber, of one shard."),
             option("subscriptions_max", &[], "Subscriptions of one session."),
-            option("outbox_messages_max", &[], "Messages that wait in the outbox of one session."),
+            option("outbox_messages_max", &["maxQueue"], "Messages that wait in the outbox of one session."),
             option(
                 "outbox_bytes_max",
                 &[],
@@ -375,45 +392,6 @@ pub(crate) const GROUPS: &[Group] = &[
     },
 ];
 
-/// What CometD puts before a name to mean one transport, the longest first.
-pub(crate) const PREFIXES: &[&str] = &[
-    "callback-polling.jsonp.",
-    "long-polling.jsonp.",
-    "long-polling.json.",
-    "callback-polling.",
-    "long-polling.",
-    "ws.",
-];
-
-/// CometD's options that may differ between its transports, and may not here.
-const OF_EACH_TRANSPORT: &[&str] =
-    &["timeout", "interval", "maxInterval", "maxLazyTimeout", "metaConnectDeliverOnly", "maxMessageSize"];
-
-/// CometD's options without an equivalent, and why. A `*` stands for any end.
-pub(crate) const REFUSED: &[(&str, &str)] = &[
-    ("allowMessageDeliveryDuringHandshake", "messages follow with the first connect"),
-    ("allowMultiSessionsNoBrowser", "CometD removed it in 3.1; trust_client_session may be what you want"),
-    ("bayeuxServerContextAttributeName", "there is no servlet context"),
-    ("bufferSize", "buffers are as large as what waits in them"),
-    ("enableExtension.*", "no WebSocket extension is offered"),
-    ("executorMaxThreads", "there is no thread pool; shards sets the number of threads"),
-    ("handshakeReconnect", "clients handshake again when the server tells them that their session is gone"),
-    ("http2MaxSessionsPerBrowser", "HTTP/2 is not spoken; browser_sessions_max is for HTTP/1.1"),
-    ("jsonContext", "there is one JSON engine, and it keeps data byte for byte"),
-    ("jsonDebug", "use log = \"debug\""),
-    ("maxProcessing", "requests are processed without waiting for anything"),
-    ("maxQueue", "in CometD it limits nothing; use outbox_messages_max and outbox_bytes_max"),
-    ("messagesPerFrame", "each message has its own frame, and frames are written together"),
-    ("oort.*", "there is no cluster"),
-    ("protocol", "sub-protocols are not looked at"),
-    ("requireHandshakePerConnection", "a session may always go on over a new connection"),
-    ("schedulerThreads", "timers belong to the shards; shards sets the number of threads"),
-    ("seti.*", "there is no cluster"),
-    ("sweepPeriod", "sessions end at their time; nothing is swept"),
-    ("sweepThreads", "sessions end at their time; nothing is swept"),
-    ("validateMessageFields", "messages are always checked"),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -451,7 +429,7 @@ mod tests {
     fn no_two_options_share_a_name() {
         let mut names: Vec<&str> =
             all().flat_map(|option| [option.name].into_iter().chain(option.cometd.iter().copied())).collect();
-        names.extend(REFUSED.iter().map(|(name, _)| name));
+        names.extend(IGNORED.iter().chain(REFUSED).map(|(name, _)| name));
         names.sort_unstable();
         let count = names.len();
         names.dedup();
@@ -472,9 +450,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cometd_option_without_an_equivalent_is_refused_with_a_reason() {
-        for name in ["maxQueue", "ws.messagesPerFrame", "ws.enableExtension.permessage-deflate", "oort.url"] {
+    fn a_cometd_option_without_an_equivalent_is_ignored_or_refused_with_a_reason() {
+        for name in ["oort.url", "seti.debug", "ws.requireHandshakePerConnection"] {
             assert!(matches!(find(name), Err(NotFound::Refused(_))), "{name}");
+        }
+        for name in ["sweepPeriod", "ws.messagesPerFrame", "ws.enableExtension.permessage-deflate"] {
+            assert!(matches!(find(name), Err(NotFound::Ignored(_))), "{name}");
         }
     }
 
@@ -493,6 +474,7 @@ mod tests {
         assert_eq!(find_variable("MAXINTERVAL").expect("CometD's").option.name, "max_interval_ms");
         assert_eq!(find_variable("LONG_POLLING_JSON_TIMEOUT").expect("CometD's").option.name, "timeout_ms");
         assert_eq!(find_variable("TIMOUT_MS").err(), Some(NotFound::Unknown { nearest: Some("timeout_ms") }));
-        assert!(matches!(find_variable("MAXQUEUE"), Err(NotFound::Refused(_))));
+        assert_eq!(find_variable("MAXQUEUE").expect("CometD's").option.name, "outbox_messages_max");
+        assert!(matches!(find_variable("SWEEPPERIOD"), Err(NotFound::Ignored(_))));
     }
 }

@@ -44,7 +44,7 @@ pub struct Settings {
     pub websocket_idle_timeout_ms: u64,
     /// How long the headers or the body of a request may take to arrive, in milliseconds.
     pub request_timeout_ms: u64,
-    /// How long a client may take no byte of its response, in milliseconds; then the connection is reset and its messages wait again.
+    /// How long a client may take nothing of its response before it is reset, in milliseconds.
     pub response_timeout_ms: u64,
     /// How long an idle keep-alive connection stays open, in milliseconds.
     pub keep_alive_timeout_ms: u64,
@@ -62,6 +62,10 @@ pub struct Settings {
     pub broadcast_to_publisher: bool,
     /// Whether messages reach long-polling clients only with connect replies.
     pub connect_deliver_only: bool,
+    /// Whether advice tells clients `maxInterval`, so that they handshake anew by themselves after a longer break.
+    pub handshake_reconnect: bool,
+    /// The sub-protocol that a WebSocket must offer, and gets. Empty: none is looked at.
+    pub websocket_protocol: String,
     /// Whether the `ext` of a published message reaches the subscribers (the binary extension needs it).
     pub forward_ext: bool,
     /// Whether replies and publications carry a `timestamp` (the timestamp extension).
@@ -137,11 +141,11 @@ pub struct Settings {
     pub outbox_messages_max: usize,
     /// Bytes that the outbox of one session holds, its queue and what is not acknowledged included; replies that its WebSocket does not take may be as many again.
     pub outbox_bytes_max: usize,
-    /// Bytes of messages in one response, as encoded frames, but for a single larger message; what is left waits for the next connect.
+    /// Bytes of messages in one response; the rest comes with the next connect.
     pub response_bytes_max: usize,
-    /// Bytes of the bodies of all responses that clients are taking. From three quarters on responses get smaller; then connects wait.
+    /// Bytes of all responses that clients are taking; then connects wait.
     pub responses_bytes_max: usize,
-    /// Bytes of the histories of all channels together; the oldest messages go first.
+    /// Bytes of all histories together; the oldest messages go first.
     pub history_bytes_max: usize,
     /// Channels with a history; others have none while there are so many.
     pub history_channels_max: usize,
@@ -264,22 +268,30 @@ pub struct SettingsError {
     pub wanted: &'static str,
 }
 
+impl SettingsError {
+    fn of(name: &'static str, value: &dyn fmt::Display, wanted: &'static str) -> Result<(), SettingsError> {
+        Err(SettingsError { name, value: value.to_string(), wanted })
+    }
+}
+
 impl Settings {
     /// Checks what types cannot: ranges, and settings that contradict each other.
     ///
     /// # Errors
     /// The first setting that cannot work.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let fail =
-            |name, value: &dyn fmt::Display, wanted| Err(SettingsError { name, value: value.to_string(), wanted });
+        let fail = SettingsError::of;
         if self.transports.is_empty() {
             return fail("transports", &"[]", "at least one of websocket, long-polling, callback-polling");
         }
-        if let Some(mount) = self.mounts.iter().find(|m| !m.starts_with('/') || m.len() < 2 || m.ends_with('/')) {
-            return fail("mounts", mount, "a path such as /cometd, without a slash at its end");
+        if let Some(mount) = self.mounts.iter().find(|m| !m.starts_with('/') || (m.len() > 1 && m.ends_with('/'))) {
+            return fail("mounts", mount, "a path such as /cometd, without a slash at its end, or /");
         }
         if self.mounts.is_empty() {
             return fail("mounts", &"[]", "at least one path such as /cometd");
+        }
+        if !self.websocket_protocol.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)) {
+            return fail("websocket_protocol", &self.websocket_protocol, "a token such as bayeux");
         }
         if !(400..600).contains(&self.duplicate_connect_status) {
             return fail("duplicate_connect_status", &self.duplicate_connect_status, "an HTTP status from 400 to 599");
@@ -290,19 +302,7 @@ impl Settings {
         if !self.files.is_empty() && std::fs::read_dir(&self.files).is_err() {
             return fail("files", &self.files, "a directory that is there and can be read");
         }
-        if !["", "Lax", "Strict", "None"].contains(&self.cookie_same_site.as_str()) {
-            return fail("cookie_same_site", &self.cookie_same_site, "Lax, Strict, None or empty");
-        }
-        if self.cookie_name.is_empty()
-            || !self.cookie_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-        {
-            return fail("cookie_name", &self.cookie_name, "letters, digits, - and _");
-        }
-        if let Some(origin) =
-            self.allowed_origins.iter().find(|o| *o != "*" && (!o.contains("://") || o.ends_with('/')))
-        {
-            return fail("allowed_origins", origin, "an origin such as https://example.com, without a path, or *");
-        }
+        self.check_browsers()?;
         let positive = [
             ("timeout_ms", self.timeout_ms as usize),
             ("max_interval_ms", self.max_interval_ms as usize),
@@ -326,13 +326,13 @@ impl Settings {
             return fail(name, &value, "a number above 0");
         }
         let roomy = [
-            ("message_bytes_max", self.message_bytes_max, 1024),
+            ("message_bytes_max", self.message_bytes_max, 64),
             ("header_bytes_max", self.header_bytes_max, 8192),
             ("outbox_bytes_max", self.outbox_bytes_max, 1024),
             ("responses_bytes_max", self.responses_bytes_max, 1024),
         ];
         if let Some((name, value, _)) = roomy.into_iter().find(|(_, value, least)| value < least) {
-            return fail(name, &value, "at least 1024 bytes (headers: 8192)");
+            return fail(name, &value, "at least 1024 bytes (headers: 8192, messages: 64)");
         }
         for rule in &self.channels {
             if bayeux::ChannelName::parse(&rule.pattern, &self.bayeux_limits()).is_err() {
@@ -342,6 +342,25 @@ impl Settings {
                     "a channel such as /stock/GOOG or a pattern such as /stock/**",
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// Checks what concerns browsers.
+    fn check_browsers(&self) -> Result<(), SettingsError> {
+        let fail = SettingsError::of;
+        if !["", "Lax", "Strict", "None"].contains(&self.cookie_same_site.as_str()) {
+            return fail("cookie_same_site", &self.cookie_same_site, "Lax, Strict, None or empty");
+        }
+        if self.cookie_name.is_empty()
+            || !self.cookie_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+        {
+            return fail("cookie_name", &self.cookie_name, "letters, digits, - and _");
+        }
+        if let Some(origin) =
+            self.allowed_origins.iter().find(|o| *o != "*" && (!o.contains("://") || o.ends_with('/')))
+        {
+            return fail("allowed_origins", origin, "an origin such as https://example.com, without a path, or *");
         }
         Ok(())
     }
@@ -388,6 +407,8 @@ impl Default for Settings {
             mounts: ["/cometd", "/bayeux", "/faye"].map(String::from).to_vec(),
             broadcast_to_publisher: true,
             connect_deliver_only: false,
+            handshake_reconnect: false,
+            websocket_protocol: String::new(),
             forward_ext: true,
             timestamps: false,
             activity_timeout_ms: 0,

@@ -43,7 +43,9 @@ fn the_logs_hold_no_secrets_and_nobody_else_writes_lines_into_them() {
     poller.call(json!({"id": "2", "channel": "/meta/subscribe", "subscription": "/a\u{1b}[31m\r\nFORGED two"}));
     poller.call(json!({"id": "3", "channel": "/fine", "data": "SECRET-data", "ext": {"token": "SECRET-token"}}));
     let foreign = [("origin", "http://evil.example/\tFORGED"), ("authorization", "Bearer SECRET-header")];
-    server.http().request("POST", "/cometd?token=SECRET-query", &foreign, b"[]");
+    for _ in 0..3 {
+        server.http().request("POST", "/cometd?token=SECRET-query", &foreign, b"[]");
+    }
     server.http().post_raw(r#"[{"channel":"/meta/handshake","ext":{"password":"SECRET-password"}}]"#);
     let mut ws = Ws::connect(server.address(), &[]);
     ws.handshake();
@@ -57,6 +59,8 @@ fn the_logs_hold_no_secrets_and_nobody_else_writes_lines_into_them() {
 
     let text = String::from_utf8(log.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).expect("text");
     assert!(text.contains("session opened"), "the log is on:\n{text}");
+    let settings_named = text.lines().filter(|line| line.contains("origin refused; allowed_origins")).count();
+    assert_eq!(settings_named, 1, "the first refused origin is told with the setting that would allow it:\n{text}");
     for secret in [poller_id.as_str(), &ws_id, &cookie, "SECRET"] {
         assert!(!text.contains(secret), "{secret} in:\n{text}");
     }

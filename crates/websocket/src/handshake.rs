@@ -3,7 +3,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    CONNECTION, HOST, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, HOST, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{HeaderMap, Method, StatusCode, Version};
 use sha1::{Digest, Sha1};
@@ -103,6 +104,12 @@ pub fn check(method: &Method, version: Version, headers: &HeaderMap) -> Result<S
         Ok(KEY_BYTES) => Ok(accept(key)),
         _ => Err(HandshakeError::Key),
     }
+}
+
+/// True if a request offers a sub-protocol. The names are case-sensitive (RFC 6455 §4.1).
+pub fn offers_protocol(headers: &HeaderMap, protocol: &str) -> bool {
+    let lists = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|list| list.to_str().ok());
+    lists.flat_map(|list| list.split(',')).any(|offered| offered.trim() == protocol)
 }
 
 /// Whether a request asks for a WebSocket at all, be it well or badly formed: its `Upgrade` header names `websocket`.

@@ -1,12 +1,13 @@
 //! The Bayeux endpoint: POST is long-polling, GET is callback-polling or a WebSocket, OPTIONS is a browser asking first.
 
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN,
-    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_VERSION, SET_COOKIE, UPGRADE,
+    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, SET_COOKIE, UPGRADE,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -31,8 +32,7 @@ pub(crate) async fn answer(
     if origin == Origin::Foreign {
         let metrics = connection.node.shard.borrow().metrics().clone();
         metrics.origins_refused.add(1);
-        let named = request.headers().get(ORIGIN).map(|origin| origin.as_bytes().escape_ascii().to_string());
-        tracing::debug!(origin = named, "origin refused");
+        log_refused(request.headers());
         return unread(text(StatusCode::FORBIDDEN, "this origin is not allowed\n"), &request);
     }
     let mut response = match *request.method() {
@@ -57,6 +57,20 @@ pub(crate) async fn answer(
     };
     origin::allow(&origin, response.headers_mut());
     response
+}
+
+/// Logs a refused origin. The first line names the setting that would allow it.
+fn log_refused(headers: &HeaderMap) {
+    static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+    let origin = headers.get(ORIGIN).map(|origin| origin.as_bytes().escape_ascii().to_string());
+    if IS_LOGGED.swap(true, Ordering::Relaxed) {
+        tracing::debug!(origin, "origin refused");
+    } else {
+        tracing::warn!(
+            origin,
+            "origin refused; allowed_origins lets pages of other origins in (further ones: log level debug)"
+        );
+    }
 }
 
 async fn long_polling(connection: &Rc<Connection>, settings: &Settings, request: Request<Incoming>) -> Response<Body> {
@@ -188,6 +202,10 @@ fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incom
             return response;
         }
     };
+    let protocol = &settings.websocket_protocol;
+    if !protocol.is_empty() && !handshake::offers_protocol(request.headers(), protocol) {
+        return text(StatusCode::BAD_REQUEST, "the sub-protocol of this server is not offered\n");
+    }
     let Ok(accept) = HeaderValue::try_from(accept) else {
         return text(StatusCode::BAD_REQUEST, "this is no WebSocket handshake\n");
     };
@@ -198,6 +216,9 @@ fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incom
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(protocol) = HeaderValue::try_from(protocol).ok().filter(|protocol| !protocol.is_empty()) {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
     response
 }
 

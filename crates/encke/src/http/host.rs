@@ -5,7 +5,7 @@
 //! and `Referer`. Only the `Host` field shows the difference. Programs leave out those fields, too, so the check holds for every
 //! request. Addresses and `localhost` always pass: no DNS server decides where they point.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::header::HOST;
@@ -43,6 +43,12 @@ impl<'a> Host<'a> {
         self.name.parse().ok()
     }
 
+    /// True for the usual names of loopback: `localhost`, `127.0.0.1` and `[::1]`.
+    pub(crate) fn is_this_machine(self) -> bool {
+        let usual = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+        self.name.eq_ignore_ascii_case("localhost") || self.address().is_some_and(|address| usual.contains(&address))
+    }
+
     /// True for `localhost`, names below it, and addresses of loopback.
     pub(crate) fn is_loopback(self) -> bool {
         let is_name =
@@ -64,6 +70,11 @@ impl<'a> Host<'a> {
     fn is_fixed(self) -> bool {
         self.is_loopback() || self.address().is_some()
     }
+}
+
+/// The port of a valid authority, that of `http` where it names none.
+pub(crate) fn port_of(authority: &str) -> u16 {
+    authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(80)
 }
 
 /// The bytes of a registered name (RFC 3986 §3.2.2).

@@ -86,7 +86,20 @@ fn judge(text: &str, origin: &HeaderValue, headers: &HeaderMap, uri: &Uri, setti
     if same && host.and_then(host::Host::parse).is_some_and(|host| host.is_ours(settings)) {
         return Origin::Own;
     }
+    if host.is_some_and(|host| is_loopback_twin(text, host, settings)) {
+        return Origin::Allowed(origin.clone());
+    }
     anybody(settings)
+}
+
+/// True for `http://localhost:8080` beside `127.0.0.1:8080` and the like, where the server listens on loopback: a page that this
+/// server, or another on its port, has served by one of loopback's names calls it by another.
+fn is_loopback_twin(origin: &str, host: &str, settings: &Settings) -> bool {
+    let is_twin = |authority: &str| host::Host::parse(authority).is_some_and(host::Host::is_this_machine);
+    settings.listen.ip().is_loopback()
+        && origin
+            .strip_prefix("http://")
+            .is_some_and(|origin| is_twin(origin) && is_twin(host) && host::port_of(origin) == host::port_of(host))
 }
 
 fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {

@@ -5,9 +5,10 @@ use std::rc::Rc;
 use http::header::{ALLOW, HeaderMap, HeaderValue, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use websocket::handshake;
 
 use super::connection::Connection;
-use super::{Body, assets, bayeux, closing, files, host, metrics, text, unread};
+use super::{Body, assets, bayeux, closing, files, form, host, metrics, text, unread};
 use crate::settings::Settings;
 
 /// Answers one request.
@@ -19,7 +20,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
         refusal
     } else if has_other_coding(request.headers()) {
         closing(text(StatusCode::NOT_IMPLEMENTED, "chunked is the one transfer coding\n"))
-    } else if connection.node.common.echo || is_mount(&settings, path) {
+    } else if connection.node.common.echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request) {
         bayeux::answer(connection, &settings, request).await
     } else {
         let found = match path {
@@ -66,11 +67,25 @@ fn only_reading(method: &Method, found: Response<Body>) -> Response<Body> {
 /// Whether a path is the Bayeux endpoint or below it. Paths are compared as they came: nothing is decoded or normalised, so
 /// no spelling of another path slips through.
 fn is_mount(settings: &Settings, path: &str) -> bool {
-    settings
-        .mounts
-        .iter()
-        .any(|mount| path.strip_prefix(mount.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    let mut mounts = settings.mounts.iter().filter(|mount| *mount != ROOT);
+    mounts.any(|mount| path.strip_prefix(mount.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
+
+/// True where the mount `/` takes a request. It leaves the pages their paths: it takes what no page is asked for by.
+fn is_for_root_mount<B>(settings: &Settings, request: &Request<B>) -> bool {
+    let names_callback = || {
+        let query = request.uri().query().unwrap_or_default();
+        form::fields(query.as_bytes()).flatten().any(|(name, _)| name == settings.callback_parameter)
+    };
+    settings.mounts.iter().any(|mount| mount == ROOT)
+        && match *request.method() {
+            Method::POST | Method::OPTIONS => true,
+            Method::GET => handshake::wants_upgrade(request.headers()) || names_callback(),
+            _ => false,
+        }
+}
+
+const ROOT: &str = "/";
 
 /// True for transfer codings other than one `chunked` (RFC 9112 §6.1). hyper accepts any that end in `chunked` and decodes only that.
 fn has_other_coding(headers: &HeaderMap) -> bool {

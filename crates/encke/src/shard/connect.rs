@@ -84,8 +84,10 @@ impl Shard {
 
     /// The advice for a connect reply; a draining server spreads its clients over time.
     fn take_advice(&mut self, key: SessionKey) -> Option<Advice> {
-        let terms = self.terms;
-        let advice = self.sessions.get_mut(key)?.protocol.take_advice(&terms);
+        let (terms, says_grace) = (self.terms, self.settings.handshake_reconnect);
+        let protocol = &mut self.sessions.get_mut(key)?.protocol;
+        let max_interval_ms = says_grace.then(|| protocol.grace_ms(&terms));
+        let advice = protocol.take_advice(&terms).map(|advice| Advice { max_interval_ms, ..advice });
         if self.draining {
             self.await_return(key);
             return Some(Advice::retry(terms.timeout_ms, self.jitter_ms()));

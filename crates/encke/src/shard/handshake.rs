@@ -34,7 +34,8 @@ impl Shard {
         let mut protocol = bayeux::Session::new(self.now.ms, &self.terms);
         // Who asks how long its session outlives silence is told what it gets.
         let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
-        let max_interval_ms = asked_ms.map(|ms| protocol.ask_max_interval(self.now.ms, &self.terms, ms));
+        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(self.now.ms, &self.terms, ms));
+        let max_interval_ms = asked_ms.or(self.settings.handshake_reconnect.then_some(self.terms.max_interval_ms));
         let key = self.sessions.insert(id, browser, protocol, self.now.ms);
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);

@@ -3,7 +3,7 @@
 use encke::Settings;
 use serde_json::{Value, json};
 
-use crate::common::{Poller, TestServer, publications, reply, settings};
+use crate::common::{Poller, TestServer, Ws, publications, reply, settings};
 use crate::replay::client::{kept, publish, wait_kept, with};
 
 /// What jsforce sends: no offer in the handshake, `ext.replay` with the subscribe only.
@@ -130,4 +130,85 @@ fn unsubscribing_twice_succeeds_twice() {
         assert_eq!((&reply["successful"], reply.get("error")), (&json!(true), None));
     }
     assert_eq!(server.metric("encke_subscriptions"), 0);
+}
+
+#[test]
+fn handshake_reconnect_tells_clients_when_to_handshake_by_themselves() {
+    let server = TestServer::start(Settings { handshake_reconnect: true, max_interval_ms: 70_000, ..settings() });
+    let handshake = json!([{"id": "h", "channel": "/meta/handshake", "version": "1.0"}]);
+    let mut http = server.http();
+    let reply = http.post(&handshake).messages().remove(0);
+    assert_eq!(reply["advice"]["maxInterval"], 70_000);
+    let mut poller = Poller::of(reply["clientId"].as_str().expect("an id").into(), http);
+    assert_eq!(poller.poll(json!({"advice": {"timeout": 0}}))[0]["advice"]["maxInterval"], 70_000);
+    let plain = TestServer::start(settings());
+    assert_eq!(plain.http().post(&handshake).messages()[0]["advice"].get("maxInterval"), None);
+}
+
+#[test]
+fn websocket_protocol_is_what_a_websocket_must_offer() {
+    let server = TestServer::start(Settings { websocket_protocol: "bayeux".into(), ..settings() });
+    for (offered, status) in [(None, 400), (Some("other, Bayeux"), 400), (Some("other, bayeux"), 101)] {
+        let mut tcp = server.tcp();
+        let headers: Vec<_> = offered.map(|offered| ("sec-websocket-protocol", offered)).into_iter().collect();
+        tcp.send(Ws::request(server.address(), &headers));
+        let response = tcp.response().expect("a response");
+        assert_eq!(response.status, status, "{offered:?}");
+        assert_eq!(response.header("sec-websocket-protocol"), (status == 101).then_some("bayeux"));
+    }
+}
+
+#[test]
+fn messages_may_be_limited_to_a_few_bytes() {
+    let server = TestServer::start(Settings { message_bytes_max: 300, ..settings() });
+    let mut ws = server.session();
+    ws.subscribe("/a");
+    assert_eq!(server.http().post_raw("x".repeat(301)).status, 413);
+    let message = ws.mine(json!({"id": "p", "channel": "/a", "data": "x".repeat(300)}));
+    ws.send_json(&json!([message]));
+    assert_eq!(ws.closed().0, 1009);
+}
+
+#[test]
+fn a_mount_may_be_the_root_or_deep() {
+    let mounts = ["/", "/a/b.c/cometd"].map(String::from).to_vec();
+    let server = TestServer::start(Settings { mounts, ..settings() });
+    for path in ["/", "/handshake", "/a/b.c/cometd", "/a/b.c/cometd/handshake", "/anything"] {
+        let body = br#"[{"id":"1","channel":"/meta/handshake","version":"1.0"}]"#;
+        let response = server.http().request("POST", path, &[], body);
+        assert_eq!((response.status, &response.messages()[0]["successful"]), (200, &json!(true)), "{path}");
+    }
+    let script = "/?jsonp=f&message=%5B%7B%22id%22%3A%221%22%2C%22channel%22%3A%22%2Fmeta%2Fhandshake%22%7D%5D";
+    assert!(server.http().get(script).text().contains(r#""successful":true"#));
+    let mut tcp = server.tcp();
+    let upgrade = String::from_utf8(Ws::request(server.address(), &[])).expect("a text");
+    tcp.send(upgrade.replace("GET /cometd ", "GET / "));
+    assert_eq!(tcp.response().map(|response| response.status), Some(101));
+    // Pages and figures keep their paths.
+    assert_eq!(server.http().get("/").status, 404);
+    assert!(server.http().get("/metrics").text().contains("encke_"));
+}
+
+/// A page that came from `http://localhost:8080` may call `http://127.0.0.1:8080`: they are one server.
+#[test]
+fn the_names_of_loopback_are_one_origin_for_a_server_on_loopback() {
+    let server = TestServer::start(settings());
+    let port = server.address().port();
+    let call = |origin: &str| {
+        let body = br#"[{"id":"1","channel":"/meta/handshake","version":"1.0"}]"#;
+        let headers = [("origin", origin), ("sec-fetch-site", "cross-site")];
+        let response = server.http().request("POST", "/cometd", &headers, body);
+        (response.status, response.header("access-control-allow-origin").map(String::from))
+    };
+    for name in ["localhost", "[::1]"] {
+        let origin = format!("http://{name}:{port}");
+        assert_eq!(call(&origin), (200, Some(origin.clone())));
+    }
+    let foreign =
+        [format!("http://localhost:{}", port ^ 1), format!("https://localhost:{port}"), "http://localhost".into()];
+    for origin in
+        foreign.into_iter().chain([format!("http://evil.localhost:{port}"), format!("http://127.0.0.2:{port}")])
+    {
+        assert_eq!(call(&origin).0, 403, "{origin}");
+    }
 }

@@ -1,0 +1,59 @@
+//! CometD's options that are none of ours, and how it names those that differ between its transports.
+
+/// What CometD puts before a name to mean one transport, the longest first.
+pub(crate) const PREFIXES: &[&str] = &[
+    "callback-polling.jsonp.",
+    "long-polling.jsonp.",
+    "long-polling.json.",
+    "callback-polling.",
+    "long-polling.",
+    "ws.",
+];
+
+/// CometD's options that may differ between its transports, and may not here.
+pub(super) const OF_EACH_TRANSPORT: &[&str] = &[
+    "timeout",
+    "interval",
+    "maxInterval",
+    "maxLazyTimeout",
+    "metaConnectDeliverOnly",
+    "maxMessageSize",
+    "maxQueue",
+    "handshakeReconnect",
+];
+
+/// CometD's options that a server may do without, and why. A `*` stands for any end.
+pub(crate) const IGNORED: &[(&str, &str)] = &[
+    ("allowMessageDeliveryDuringHandshake", "messages follow with the first connect"),
+    ("bayeuxServerContextAttributeName", "there is no servlet context"),
+    ("bufferSize", "buffers are as large as what waits in them"),
+    ("enableExtension.*", "no WebSocket extension is offered"),
+    ("executorMaxThreads", "there is no thread pool; shards sets the number of threads"),
+    ("http2MaxSessionsPerBrowser", "HTTP/2 is not spoken; browser_sessions_max is for HTTP/1.1"),
+    ("jsonContext", "there is one JSON engine, and it keeps data byte for byte"),
+    ("jsonDebug", "use log = \"debug\""),
+    ("maxProcessing", "requests are processed without waiting for anything"),
+    ("messagesPerFrame", "each message has its own frame, and frames are written together"),
+    ("schedulerThreads", "timers belong to the shards; shards sets the number of threads"),
+    ("sweepPeriod", "sessions end at their time; nothing is swept"),
+    ("sweepThreads", "sessions end at their time; nothing is swept"),
+    ("validateMessageFields", "messages are always checked"),
+];
+
+/// CometD's options that somebody relies on and that have no equivalent: a server that went on without them would not be what was
+/// asked for.
+pub(crate) const REFUSED: &[(&str, &str)] = &[
+    ("allowMultiSessionsNoBrowser", "CometD removed it in 3.1; trust_client_session may be what you want"),
+    ("oort.*", "there is no cluster"),
+    ("requireHandshakePerConnection", "a session may always go on over a new connection"),
+    ("seti.*", "there is no cluster"),
+];
+
+/// The reason beside a name in one of the lists.
+pub(super) fn reason(list: &[(&'static str, &'static str)], name: &str) -> Option<&'static str> {
+    let is = |listed: &str| match listed.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => listed == name,
+    };
+    list.iter().find(|(listed, _)| is(listed)).map(|(_, why)| *why)
+}
