@@ -47,6 +47,14 @@ impl Http {
         self.stream.write_all(&[head.as_bytes(), batch.as_bytes()].concat()).await
     }
 
+    /// Sends the request of a script element with a batch.
+    pub async fn send_script(&mut self, batch: &str) -> io::Result<()> {
+        let message: String = batch.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let head =
+            format!("GET /cometd?jsonp=f&message={message} HTTP/1.1\r\nHost: {}\r\n{}\r\n", self.host, self.cookie);
+        self.stream.write_all(head.as_bytes()).await
+    }
+
     /// Reads a response and returns its body.
     pub async fn receive(&mut self) -> io::Result<String> {
         self.receive_at(usize::MAX).await

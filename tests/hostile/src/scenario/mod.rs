@@ -59,6 +59,8 @@ pub const ALL: &[Scenario] = &[
     churn::SUBSCRIPTIONS,
     demo::RENAMES,
     demo::RENAMES_COMETD,
+    polls::UNREAD_ACK,
+    polls::UNREAD_SCRIPTS,
     mixed::MAILBOX_OF_ONE,
     mixed::SURE_SLEEPERS,
     mixed::EVERYTHING,

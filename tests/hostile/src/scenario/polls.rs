@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{EACH, Scenario};
+use super::{EACH, Scenario, TWO};
 use crate::attack::{Arena, Outcome, Peer, Poller, Session, mib, publication, text_frame};
 
 /// Many responses that nobody reads.
@@ -15,9 +15,27 @@ pub const UNREAD: Scenario = Scenario {
     settings: &[],
     shards: EACH,
     lasts_ms: 2_000,
-    grows_mib_max: 144,
+    grows_mib_max: 112,
     kernel_mib_max: None,
-    attack: |arena| Box::pin(unread(arena)),
+    attack: |arena| Box::pin(unread(arena, "", Request::Post)),
+};
+
+/// The same by sessions that acknowledge: their batches are their own.
+pub const UNREAD_ACK: Scenario = Scenario {
+    name: "polls-unread-ack",
+    title: "the same by sessions that acknowledge",
+    shards: TWO,
+    attack: |arena| Box::pin(unread(arena, r#","ext":{"ack":true}"#, Request::Post)),
+    ..UNREAD
+};
+
+/// The same over callback-polling, where a response is a script with everything as a string.
+pub const UNREAD_SCRIPTS: Scenario = Scenario {
+    name: "scripts-unread",
+    title: "the same over callback-polling",
+    shards: TWO,
+    attack: |arena| Box::pin(unread(arena, "", Request::Script)),
+    ..UNREAD
 };
 
 /// A backlog that takes longer to read than a session may be silent.
@@ -34,17 +52,27 @@ pub const SLOW: Scenario = Scenario {
     attack: |arena| Box::pin(slow(arena)),
 };
 
-async fn unread(arena: Arena) -> io::Result<Outcome> {
+/// How the connects are sent that nobody reads the answers to.
+#[derive(Clone, Copy)]
+enum Request {
+    Post,
+    Script,
+}
+
+async fn unread(arena: Arena, fields: &str, request: Request) -> io::Result<Outcome> {
     let mut sessions = Vec::new();
     for _ in 0..SESSIONS {
-        let mut session = Poller::open(arena, narrow(), "").await?;
+        let mut session = Poller::open(arena, narrow(), fields).await?;
         session.subscribe(r#""/backlog""#, "").await?;
         sessions.push(session);
     }
     let bytes = publish(arena, BACKLOG_MESSAGES).await?;
     for session in &mut sessions {
         let connect = session.connect(20_000);
-        session.http.send(&connect).await?;
+        match request {
+            Request::Post => session.http.send(&connect).await?,
+            Request::Script => session.http.send_script(&connect.replace("long-polling", "callback-polling")).await?,
+        }
     }
     tokio::time::sleep(arena.left()).await;
     Ok(Outcome::did(format!("{} wait for each of {SESSIONS} sessions", mib(bytes))))
