@@ -10,6 +10,7 @@ mod cometd;
 mod common;
 mod durable;
 mod files;
+mod floods;
 mod hosts;
 mod http_requests;
 mod jsonp;

@@ -17,7 +17,7 @@ use crate::attack::{
 pub const MAILBOX_OF_ONE: Scenario = Scenario {
     name: "mailbox-of-one",
     title: "64 sessions publish for each other over mailboxes that hold one batch, while connections come and go by the dozen",
-    settings: &["mailbox_messages_max=1"],
+    settings: &["mailbox_bytes_max=1"],
     shards: TWO,
     lasts_ms: 2_000,
     grows_mib_max: 64,

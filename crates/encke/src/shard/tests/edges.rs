@@ -1,0 +1,204 @@
+//! Who has to wait at an edge, and what of other shards goes first.
+
+use super::*;
+
+const TEN_READERS: usize = 10;
+
+/// Sessions that subscribe to a channel, each on a socket.
+fn readers(rig: &mut Rig, channel: &str, count: usize) -> Vec<(SocketKey, String)> {
+    let open = |_| {
+        let (socket, client) = rig.socket();
+        let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{channel}"}}"#);
+        rig.shard.socket_text(NOW, socket, &text);
+        rig.flushed(socket);
+        (socket, client)
+    };
+    (0..count).map(open).collect()
+}
+
+/// A publication as it comes from another shard.
+fn envelope(rig: &Rig, channel: &str, data: &str) -> Envelope {
+    let account = rig.shard.shared.mailbox.clone();
+    let publication = Publication::of_server(&account, channel, data);
+    Envelope::new(&account, Mail::Publication(publication.into()))
+}
+
+fn waiting_bytes(rig: &Rig, client: &str) -> Option<usize> {
+    Some(rig.shard.waiting(&Id::parse(client)?)?.1)
+}
+
+#[test]
+fn however_many_publish_at_once_an_outbox_is_given_a_part_of_its_room_between_two_flushes() {
+    for asks in [false, true] {
+        let mut rig = rig();
+        let (_, client) = readers(&mut rig, "/a", 1).remove(0);
+        let publishers: Vec<_> = (0..20).map(|_| rig.socket()).collect();
+        let data = "x".repeat(900_000);
+        let mut left: VecDeque<_> = publishers.into_iter().collect();
+        let mut most_bytes = 0;
+        while let Some((socket, publisher)) = left.pop_front() {
+            if asks && !rig.shard.admits(NOW, Usage::default().weigh(NOW, data.len())) {
+                left.push_front((socket, publisher));
+                rig.flushed(socket);
+                continue;
+            }
+            let text = format!(r#"{{"channel":"/a","clientId":"{publisher}","data":"{data}"}}"#);
+            rig.shard.socket_text(NOW, socket, &text);
+            most_bytes = most_bytes.max(waiting_bytes(&rig, &client).unwrap_or(usize::MAX));
+        }
+        rig.shard.spread();
+        // Whoever does not ask ends a reader that had no chance.
+        assert_eq!(waiting_bytes(&rig, &client).is_some(), asks);
+        if asks {
+            let outbox_bytes_max = Settings::default().outbox_bytes_max;
+            assert!(most_bytes < outbox_bytes_max / 4 + 1_000_000, "{most_bytes}");
+            assert_eq!(rig.shard.metrics().slow_disconnected.get(), 0);
+        }
+    }
+}
+
+#[test]
+fn small_messages_wait_for_a_flush_too_when_they_are_as_many_as_an_outbox_may_hold() {
+    let mut rig = Rig::new(1, Settings { outbox_messages_max: 100, ..Settings::default() }, Box::new(NoApplication));
+    readers(&mut rig, "/a", TEN_READERS);
+    let (socket, publisher) = rig.socket();
+    let mut count = 0;
+    while rig.shard.admits(NOW, Weight::Heavy) {
+        let text = format!(r#"{{"channel":"/a","clientId":"{publisher}","data":{count}}}"#);
+        rig.shard.socket_text(NOW, socket, &text);
+        count += 1;
+    }
+    assert_eq!(count, 25);
+    assert!(rig.shard.admits(NOW, Weight::Light), "there is room for others");
+    rig.flushed(socket);
+    assert!(rig.shard.admits(NOW, Weight::Heavy));
+    assert_eq!(rig.shard.metrics().slow_disconnected.get(), 0);
+}
+
+#[test]
+fn who_causes_much_is_heavy_for_a_while_and_who_causes_little_never() {
+    let at = |ms| Now { ms, ..NOW };
+    let mut usage = Usage::default();
+    assert_eq!((usage.weigh(NOW, 100), usage.weigh(NOW, 100_000)), (Weight::Light, Weight::Heavy));
+    usage.add(at(1_000), 6_000_000);
+    assert_eq!((usage.weigh(at(1_001), 1), usage.weigh(at(3_000), 1)), (Weight::Heavy, Weight::Light));
+    let mut usage = Usage::default();
+    for ms in (0..10_000).step_by(100) {
+        usage.add(at(ms), 20_000);
+        assert_eq!(usage.weigh(at(ms), 1), Weight::Light);
+    }
+}
+
+#[test]
+fn a_message_on_another_channel_does_not_wait_behind_a_flood_from_another_shard() {
+    let mut rig = Rig::new(2, Settings::default(), Box::new(NoApplication));
+    readers(&mut rig, "/flood", 12);
+    let (socket, client) = readers(&mut rig, "/quiet", 1).remove(0);
+    let data = format!("\"{}\"", "x".repeat(60_000));
+    for _ in 0..60 {
+        let envelope = envelope(&rig, "/flood", &data);
+        rig.shard.receive(NOW, envelope);
+    }
+    assert!(rig.shard.metrics().arrivals_delayed.get() > 40);
+    let light = envelope(&rig, "/quiet", "\"light\"");
+    rig.shard.receive(NOW, light);
+    assert!(rig.flushed(socket).contains("\"light\""), "what is light goes past the queues of others");
+    // A heavy one has a queue of its own, and its turn comes after what one turn of the flood has.
+    let heavy = envelope(&rig, "/quiet", &format!("\"heavy{}\"", "x".repeat(20_000)));
+    rig.shard.receive(NOW, heavy);
+    let flushes = (1..).find(|_| rig.flushed(socket).contains("\"heavy")).expect("it comes");
+    assert!(flushes <= 3, "{flushes}");
+    // And a request is answered before anything else is written.
+    let connect = rig.connect(&client);
+    assert!(rig.shard.arrivals.len() > 10 && rig.response(connect).is_none(), "it is held at once");
+    while !rig.shard.is_settled() {
+        rig.flushed(socket);
+        rig.shard.take_effects();
+    }
+    assert_eq!(rig.shard.shared.mailbox.bytes(), 0);
+}
+
+#[test]
+fn what_comes_from_another_shard_on_one_channel_stays_in_order() {
+    let mut rig = Rig::new(2, Settings { outbox_messages_max: 40, ..Settings::default() }, Box::new(NoApplication));
+    let (socket, _) = readers(&mut rig, "/b", 1).remove(0);
+    let mut text = String::new();
+    for number in 0..200 {
+        // The long ones are heavy, the short ones would pass.
+        let data = format!("\"{number} {}\"", "x".repeat(if number % 3 == 0 { 10_000 } else { 1 }));
+        let envelope = envelope(&rig, "/b", &data);
+        rig.shard.receive(NOW, envelope);
+        if number % 50 == 0 {
+            text += &rig.flushed(socket);
+        }
+    }
+    while !rig.shard.is_settled() {
+        text += &rig.flushed(socket);
+    }
+    let numbers = text.split("\"data\":\"").skip(1).map(|rest| rest.split(' ').next().unwrap_or_default().parse());
+    assert_eq!(numbers.collect::<Result<Vec<usize>, _>>(), Ok((0..200).collect()));
+}
+
+#[test]
+fn nobody_expires_while_the_server_does_not_read_them() {
+    let settings = Settings { max_interval_ms: 10_000, websocket_idle_timeout_ms: 20_000, ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (socket, client) = rig.socket();
+    let (closed, poller) = rig.socket();
+    rig.shard.socket_closed(NOW, closed);
+    let ids = [&client, &poller].map(|client| Id::parse(client).expect("an id"));
+    let mut ms = NOW.ms;
+    for _ in 0..200 {
+        ms += 256;
+        let now = Now { ms, ..NOW };
+        rig.shard.socket_waits(now, socket);
+        rig.shard.request_waits(now, ids[1]);
+        rig.shard.advance(now);
+        rig.flushed(socket);
+    }
+    assert_eq!((rig.shard.sessions(), rig.shard.has_socket(socket)), (2, true));
+    for _ in 0..200 {
+        ms += 256;
+        rig.shard.advance(Now { ms, ..NOW });
+        rig.flushed(socket);
+    }
+    assert_eq!(rig.shard.sessions(), 0);
+}
+
+#[test]
+fn a_publication_arrives_whatever_the_limits_of_names_are_by_then() {
+    let mut rig = Rig::new(2, Settings::default(), Box::new(NoApplication));
+    let (socket, _) = readers(&mut rig, "/long/name", 1).remove(0);
+    let strict = Settings { channel_bytes_max: 4, channel_segments_max: 1, ..Settings::default() };
+    rig.shard.mail(NOW, Mail::Settings(strict.into()));
+    for record in [false, true] {
+        let mut envelope = envelope(&rig, "/long/name", "7");
+        if record && let Mail::Publication(publication) = envelope.mail {
+            envelope.mail = Mail::Record(publication);
+        }
+        rig.shard.receive(NOW, envelope);
+        assert!(rig.flushed(socket).contains("\"data\":7"));
+    }
+}
+
+#[test]
+fn an_edge_and_the_publications_of_other_shards_take_turns() {
+    let mut rig = Rig::new(2, Settings::default(), Box::new(NoApplication));
+    let (socket, publisher) = readers(&mut rig, "/flood", 30).remove(0);
+    let data = format!("\"{}\"", "x".repeat(300_000));
+    for _ in 0..24 {
+        let envelope = envelope(&rig, "/flood", &data);
+        rig.shard.receive(NOW, envelope);
+    }
+    let (mut taken, before) = (0, rig.shard.arrivals.len());
+    for _ in 0..8 {
+        if rig.shard.admits(NOW, Weight::Heavy) {
+            let text = format!(r#"{{"channel":"/flood","clientId":"{publisher}","data":{data}}}"#);
+            rig.shard.socket_text(NOW, socket, &text);
+            taken += 1;
+        }
+        rig.flushed(socket);
+    }
+    let arrived = before - rig.shard.arrivals.len();
+    assert!(taken >= 3 && arrived >= 3, "{taken} at the edge, {arrived} from the other shard");
+}

@@ -1,0 +1,140 @@
+//! Those who send much, on two shards: they wait, and nobody else loses anything.
+
+use encke::{PublishError, Settings};
+use serde_json::{Value, json};
+
+use crate::common::{TestServer, Ws, settings, wait_until};
+
+fn two_shards() -> Settings {
+    Settings { shards: 2, ..settings() }
+}
+
+/// The next number that a subscriber gets: the first element of the data.
+fn number(ws: &mut Ws) -> Value {
+    ws.next_json()[0]["data"][0].take()
+}
+
+/// Nothing is under way any more.
+fn is_at_rest(server: &TestServer) {
+    server.wait_for_exactly("encke_mailbox_bytes", 0);
+    server.wait_for_exactly("encke_arrivals", 0);
+    assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
+}
+
+#[test]
+fn publishers_that_send_at_once_end_no_reader() {
+    // All together are more than an outbox has room for, and not much more than the kernel takes.
+    let server = TestServer::start(Settings { outbox_bytes_max: 1 << 20, ..two_shards() });
+    let mut readers: Vec<Ws> = (0..6).map(|_| server.session()).collect();
+    readers.iter_mut().for_each(|ws| ws.subscribe("/a"));
+    let mut publishers: Vec<Ws> = (0..12).map(|_| server.session()).collect();
+    let padding = "x".repeat(100_000);
+    for (number, ws) in publishers.iter_mut().enumerate() {
+        let message = ws.mine(json!({"id": "p", "channel": "/a", "data": [number, padding]}));
+        ws.send_json(&json!([message]));
+    }
+    for ws in &mut readers {
+        let mut numbers: Vec<u64> = (0..12).map(|_| number(ws).as_u64().expect("a number")).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..12).collect::<Vec<_>>());
+    }
+    is_at_rest(&server);
+}
+
+#[test]
+fn a_publisher_by_requests_waits_for_other_shards_and_loses_nothing() {
+    let server = TestServer::start(Settings { mailbox_bytes_max: 64 * 1024, ..two_shards() });
+    let mut readers: Vec<Ws> = (0..4).map(|_| server.session()).collect();
+    readers.iter_mut().for_each(|ws| ws.subscribe("/a"));
+    let mut publishers: Vec<_> = (0..4).map(|_| server.poller()).collect();
+    let padding = "x".repeat(50_000);
+    for round in 0..10 {
+        std::thread::scope(|scope| {
+            for (at, poller) in publishers.iter_mut().enumerate() {
+                let data = json!([round * 4 + at, padding]);
+                scope.spawn(move || {
+                    let message = json!({"id": "p", "channel": "/a", "clientId": poller.id, "data": data});
+                    assert_eq!(poller.http.call(message)["successful"], true);
+                });
+            }
+        });
+    }
+    for ws in &mut readers {
+        let mut numbers: Vec<u64> = (0..40).map(|_| number(ws).as_u64().expect("a number")).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..40).collect::<Vec<_>>());
+    }
+    is_at_rest(&server);
+}
+
+#[test]
+fn many_connections_get_on_with_an_account_of_one_byte() {
+    let server = TestServer::start(Settings { mailbox_bytes_max: 1, ..two_shards() });
+    let mut sockets: Vec<Ws> = (0..64).map(|_| server.session()).collect();
+    for (at, ws) in sockets.iter_mut().enumerate() {
+        ws.subscribe(&format!("/room/{}", at % 8));
+    }
+    for (at, ws) in sockets.iter_mut().enumerate() {
+        let message = ws.mine(json!({"id": "p", "channel": format!("/room/{}", (at + 1) % 8), "data": [at]}));
+        ws.send_json(&json!([message]));
+    }
+    for ws in &mut sockets {
+        // Eight publications and the reply to its own.
+        let frames: Vec<Value> = (0..9).map(|_| ws.next_json()[0].take()).collect();
+        assert_eq!(frames.iter().filter(|frame| frame["successful"] == true).count(), 1);
+    }
+    is_at_rest(&server);
+}
+
+#[test]
+fn a_handle_is_told_when_the_server_is_busy_and_what_it_was_promised_arrives_in_order() {
+    let server = TestServer::start(Settings { mailbox_bytes_max: 20_000, timestamps: true, ..two_shards() });
+    let mut readers: Vec<Ws> = (0..2).map(|_| server.session()).collect();
+    for ws in &mut readers {
+        ws.subscribe("/a");
+        ws.subscribe("/b");
+    }
+    let mut busy = 0;
+    for number in 0..20_000 {
+        let channel = if number % 2 == 0 { "/a" } else { "/b" };
+        while let Err(error) = server.handle.publish(channel, &format!("[{number}]")) {
+            assert_eq!(error, PublishError::Busy);
+            busy += 1;
+            std::thread::yield_now();
+        }
+    }
+    assert!(busy > 0, "20,000 bytes are filled faster than they are worked through");
+    for ws in &mut readers {
+        let mut next = [0, 1];
+        for _ in 0..20_000 {
+            let message = ws.next_json()[0].take();
+            assert!(message["timestamp"].is_string(), "{message}");
+            let of = usize::from(message["channel"] == "/b");
+            assert_eq!(message["data"][0], next[of]);
+            next[of] += 2;
+        }
+    }
+    assert_eq!(server.metric("encke_publications"), 20_000);
+    is_at_rest(&server);
+}
+
+#[test]
+fn new_settings_and_disconnects_arrive_however_much_is_under_way() {
+    let server = TestServer::start(Settings { mailbox_bytes_max: 1, ..two_shards() });
+    let sessions: Vec<Ws> = (0..4).map(|_| server.session()).collect();
+    // Each fills the account.
+    for number in 0..100 {
+        let _busy = server.handle.publish(&format!("/a/{number}"), "1");
+        server.handle.reload(Settings { sessions_max: 1_000 + number, ..settings() }).expect("good settings");
+    }
+    server.handle.reload(Settings { sessions_max: 4, ..settings() }).expect("good settings");
+    wait_until("all shards have them", || {
+        let shake_hands = || server.http().call(json!({"id": "1", "channel": "/meta/handshake", "version": "1.0"}));
+        (0..4).all(|_| shake_hands()["error"] == "413::sessions_max")
+    });
+    for ws in &sessions {
+        assert!(server.handle.disconnect(&ws.id));
+    }
+    wait_until("all have ended", || server.metric("encke_sessions_kicked") == 4);
+    assert!(!server.handle.disconnect("nobody"));
+}
