@@ -347,10 +347,11 @@ pub(crate) const GROUPS: &[Group] = &[
             option("channels_max", &[], "Channels and patterns with a subscriber, of one shard."),
             option("subscriptions_max", &[], "Subscriptions of one session."),
             option("outbox_messages_max", &["maxQueue"], "Messages that wait in the outbox of one session."),
+            option("outbox_bytes_max", &[], "Bytes of one outbox, its queue and what is not acknowledged included."),
             option(
-                "outbox_bytes_max",
+                "sessions_bytes_max",
                 &[],
-                "Bytes that the outbox of one session holds, its queue and what is not acknowledged included; replies that its WebSocket does not take may be as many again.",
+                "Bytes that all sessions hold in memory; over it those that hold most end.",
             ),
             option(
                 "response_bytes_max",

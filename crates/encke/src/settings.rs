@@ -141,6 +141,8 @@ pub struct Settings {
     pub outbox_messages_max: usize,
     /// Bytes that the outbox of one session holds, its queue and what is not acknowledged included; replies that its WebSocket does not take may be as many again.
     pub outbox_bytes_max: usize,
+    /// Bytes that all sessions hold in memory; over it those that hold most end.
+    pub sessions_bytes_max: usize,
     /// Bytes of messages in one response; the rest comes with the next connect.
     pub response_bytes_max: usize,
     /// Bytes of all responses that clients are taking; then connects wait.
@@ -329,10 +331,11 @@ impl Settings {
             ("message_bytes_max", self.message_bytes_max, 64),
             ("header_bytes_max", self.header_bytes_max, 8192),
             ("outbox_bytes_max", self.outbox_bytes_max, 1024),
+            ("sessions_bytes_max", self.sessions_bytes_max, 1024 * 1024),
             ("responses_bytes_max", self.responses_bytes_max, 1024),
         ];
         if let Some((name, value, _)) = roomy.into_iter().find(|(_, value, least)| value < least) {
-            return fail(name, &value, "at least 1024 bytes (headers: 8192, messages: 64)");
+            return fail(name, &value, "at least 1024 bytes (headers: 8192, messages: 64, all sessions: 1048576)");
         }
         for rule in &self.channels {
             if bayeux::ChannelName::parse(&rule.pattern, &self.bayeux_limits()).is_err() {
@@ -444,6 +447,7 @@ impl Default for Settings {
             subscriptions_max: 1_000,
             outbox_messages_max: 100_000,
             outbox_bytes_max: 16 * 1024 * 1024,
+            sessions_bytes_max: 1024 * 1024 * 1024,
             response_bytes_max: 256 * 1024,
             responses_bytes_max: 256 * 1024 * 1024,
             history_bytes_max: 256 * 1024 * 1024,

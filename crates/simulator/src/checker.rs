@@ -167,6 +167,10 @@ pub struct Tally {
     pub dropped: u64,
     /// Sessions ended for being slow.
     pub slow: u64,
+    /// Sessions ended because all of them held too much.
+    pub ended_for_memory: u64,
+    /// Times that what waited was packed.
+    pub sweeps: u64,
     /// Sessions that expired.
     pub expired: u64,
     /// Sessions the server ended.

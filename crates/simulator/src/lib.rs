@@ -148,6 +148,8 @@ impl Tally {
             (&mut self.refused_responses, other.refused_responses),
             (&mut self.dropped, other.dropped),
             (&mut self.slow, other.slow),
+            (&mut self.ended_for_memory, other.ended_for_memory),
+            (&mut self.sweeps, other.sweeps),
             (&mut self.expired, other.expired),
             (&mut self.kicked, other.kicked),
             (&mut self.replies, other.replies),

@@ -237,6 +237,8 @@ impl World {
         for metrics in self.shards.iter().map(Shard::metrics) {
             tally.dropped += metrics.slow_dropped.get();
             tally.slow += metrics.slow_disconnected.get();
+            tally.ended_for_memory += metrics.ended_for_memory.get();
+            tally.sweeps += metrics.sweeps.get();
             tally.expired += metrics.expired.get();
             tally.kicked += metrics.kicked.get();
             tally.replayed += metrics.replayed.get();

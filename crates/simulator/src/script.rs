@@ -87,6 +87,7 @@ impl Scenario {
         second.outbox_messages_max = first.outbox_messages_max;
         second.outbox_bytes_max = first.outbox_bytes_max;
         second.mailbox_bytes_max = first.mailbox_bytes_max;
+        second.sessions_bytes_max = first.sessions_bytes_max;
         let count = 2 + rng.below(if laden { 2 } else { 5 });
         let clients = (0..count)
             .map(|client| {
@@ -165,6 +166,16 @@ impl Scenario {
         self.settings[0].channels[PAST_RULE].history().map_or(0, |terms| terms.age_max_ms)
     }
 
+    /// Whether an outbox has room for a few messages only.
+    pub fn outboxes_are_tight(&self) -> bool {
+        self.settings[0].outbox_bytes_max < 1 << 20
+    }
+
+    /// Whether a session may end for holding too much.
+    pub fn sessions_end_slow(&self) -> bool {
+        self.outboxes_are_tight() || self.settings[0].sessions_bytes_max < 1 << 30
+    }
+
     /// Whether messages may have to leave histories for want of room.
     pub fn history_is_tight(&self) -> bool {
         self.settings[0].history_bytes_max < 1 << 28
@@ -179,9 +190,10 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
         lazy_timeout_ms,
         ..ChannelRule::default()
     };
+    let timeout_ms = rng.between(200, 2_000);
     Settings {
         shards,
-        timeout_ms: rng.between(200, 2_000),
+        timeout_ms,
         interval_ms: if rng.chance(200) { rng.between(1, 100) } else { 0 },
         max_interval_ms: rng.between(600, 3_000),
         client_interval_max_ms: 5_000,
@@ -222,6 +234,12 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
         channels_max: rng.pick(&[4, 1_000, 1_000]),
         mailbox_bytes_max: rng.pick(&[1, 1_000, 8 << 20, 8 << 20]),
         outbox_messages_max: if tight { rng.between(2, 20) as usize } else { 100_000 },
+        // With less than a gigabyte waiting messages are packed now and then, and sessions end for holding much.
+        sessions_bytes_max: if timeout_ms.is_multiple_of(8) {
+            shards * 80_000
+        } else {
+            [1 << 30, 1 << 22][timeout_ms as usize % 2]
+        },
         outbox_bytes_max: if tight { rng.pick(&[1_024, 4_000]) } else { 16 << 20 },
         ..Settings::default()
     }

@@ -403,7 +403,7 @@ impl World {
         let least_ms = self.scenario.settings.iter().map(|s| s.max_interval_ms).min().unwrap_or(0);
         let silent = state.held_since_ms.is_none() && state.heard_ms + least_ms <= self.now.ms;
         let inactive = self.scenario.settings.iter().any(|s| s.activity_timeout_ms > 0);
-        let tight = self.scenario.settings[0].outbox_bytes_max < 1 << 20;
+        let tight = self.scenario.sessions_end_slow();
         let reason = (ends[0] > 0 && silent)
             || (ends[1] > 0 && (state.kicked || inactive))
             || (ends[2] > 0 && tight)

@@ -6,7 +6,7 @@ use simulator::{Options, Sabotage, run};
 #[test]
 fn hundreds_of_seeds_keep_every_promise() {
     let mut tally = Tally::default();
-    for seed in 1..=600 {
+    for seed in 1..=700 {
         match run(seed, &Options::default()) {
             Ok(one) => tally.add(&one),
             Err(failure) => panic!("seed {}: {}", failure.seed, failure.broken),
@@ -21,6 +21,7 @@ fn hundreds_of_seeds_keep_every_promise() {
         ("responses that were not taken", tally.refused_responses),
         ("messages dropped by policy", tally.dropped),
         ("slow sessions", tally.slow),
+        ("times that messages were packed", tally.sweeps),
         ("sessions expired", tally.expired),
         ("sessions ended by the server", tally.kicked),
         ("sockets moved", tally.moves),
@@ -33,6 +34,7 @@ fn hundreds_of_seeds_keep_every_promise() {
         ("faults of the disk", tally.disk_faults),
         ("publications not kept", tally.unkept),
         ("unconfirmed messages lost with a process", tally.places_lost),
+        ("sessions ended for memory, ten times", tally.ended_for_memory * 10),
     ] {
         assert!(count >= 50, "{what}: only {count}");
     }

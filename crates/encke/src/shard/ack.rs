@@ -75,6 +75,11 @@ impl Ledger {
         self.kept.iter().map(|kept| (&*kept.batches, &kept.messages))
     }
 
+    /// The same, to be changed.
+    pub fn messages_mut(&mut self) -> impl Iterator<Item = &mut InFlight> {
+        self.kept.iter_mut().map(|kept| &mut kept.messages)
+    }
+
     /// All that was not confirmed, oldest first.
     pub fn messages(&self) -> impl Iterator<Item = &InFlight> {
         self.kept.iter().map(|kept| &kept.messages)

@@ -44,7 +44,21 @@ impl Chunk {
         &self.account
     }
 
-    fn own_bytes(&self) -> usize {
+    /// Frees its joined texts unless somebody holds them.
+    pub fn drop_unheld_joined(&self) {
+        let mut joined = self.joined.borrow_mut();
+        if joined.as_ref().is_some_and(|joined| Rc::strong_count(&joined.chunk) == 1) {
+            *joined = None;
+        }
+    }
+
+    /// What it takes of the memory that a range holds: its bytes, shared by so many ranges as there are.
+    pub fn share_bytes(self: &Rc<Self>) -> usize {
+        self.own_bytes() / Rc::strong_count(self).max(1)
+    }
+
+    /// The bytes allocated for it, without joined texts.
+    pub fn own_bytes(&self) -> usize {
         self.bytes.borrow().capacity()
     }
 

@@ -201,6 +201,9 @@ impl Shard {
         if !full.is_empty() {
             self.overflow(&full, delivery, frames, &manner);
         }
+        if self.account.bytes() > self.relief.look_from {
+            self.mind_memory();
+        }
     }
 
     /// A message for one session only.

@@ -70,7 +70,7 @@ impl Shard {
                 break;
             }
         }
-        self.publish_memory();
+        self.mind_memory();
         if is_written {
             // Who waits at an edge and what comes from other shards take turns.
             self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;

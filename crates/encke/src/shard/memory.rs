@@ -86,14 +86,9 @@ impl SessionsMemory {
         self.bodies.load(Ordering::Relaxed)
     }
 
-    /// What one shard published last.
-    pub fn of_shard(&self, shard: usize) -> usize {
-        self.shards.get(shard).map_or(0, |part| part.0.load(Ordering::Relaxed))
-    }
-
-    /// The sum of all shards and bodies.
-    pub fn bytes(&self) -> usize {
-        self.shards.iter().map(|part| part.0.load(Ordering::Relaxed)).sum::<usize>() + self.body_bytes()
+    /// The sum of all shards, without bodies.
+    pub fn sessions_bytes(&self) -> usize {
+        self.shards.iter().map(|part| part.0.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -106,6 +101,7 @@ impl Shard {
             walked += arena.open().recount(&mut seen);
         }
         walked += self.burst.frames().map_or(0, |frames| frames.chunk.recount(&mut seen));
+        walked += self.relief.recount(&mut seen);
         for (_, socket) in &self.sockets {
             walked += socket.out.recount(&mut seen);
         }

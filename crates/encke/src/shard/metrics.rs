@@ -91,6 +91,8 @@ metrics! {
     Counter sessions_unknown "encke_sessions_unknown" "Messages of sessions that are unknown."
     Counter slow_disconnected "encke_slow_consumers_disconnected" "Sessions ended because their outbox was full."
     Counter slow_dropped "encke_slow_consumers_messages_dropped" "Messages dropped because an outbox was full."
+    Counter ended_for_memory "encke_sessions_ended_for_memory" "Sessions ended because all together held more than sessions_bytes_max."
+    Counter sweeps "encke_memory_sweeps" "Times that waiting messages were packed because memory had doubled."
     Counter subscriptions_refused "encke_subscriptions_refused" "Subscriptions refused by a limit."
     Counter sessions_refused "encke_sessions_refused" "Handshakes refused by a limit, a drain or the application."
     Counter connections_refused "encke_connections_refused" "Connections refused because connections_max was reached."

@@ -34,6 +34,7 @@ mod metrics;
 mod outbox;
 mod positions;
 mod record;
+mod relief;
 mod replay;
 mod requests;
 mod saved;
@@ -82,7 +83,8 @@ use burst::Burst;
 use history::Histories;
 use hub::Hub;
 use memory::Account;
-use outbox::Capacity;
+use outbox::{Capacity, Packed};
+use relief::Relief;
 use session::{Carrier, Ended, Held, HeldVia, Sessions};
 use sockets::Socket;
 use unkept::Unkept;
@@ -151,6 +153,9 @@ pub struct Shard {
     own: Arena,
     /// What goes before and behind texts that are shared.
     parts: Arena,
+    /// What is copied out of chunks that are mostly dead.
+    packed: Packed,
+    relief: Relief,
     /// Publications that wait to be handed to their subscribers.
     burst: Burst,
     hub: Hub,
@@ -225,6 +230,8 @@ impl Shard {
             placed: Arena::new(&account),
             own: Arena::new(&account),
             parts: Arena::new(&account),
+            packed: Packed { messages: Arena::new(&account), others: Arena::new(&account) },
+            relief: Relief::default(),
             account,
             burst: Burst::default(),
             hub: Hub::default(),
@@ -404,16 +411,15 @@ impl Shard {
         // Bodies belong to no shard.
         let bodies = if self.index == 0 { self.shared.memory.body_bytes() } else { 0 };
         metrics.memory_bytes.set(self.account.bytes() + bodies);
-        self.publish_memory();
     }
 
     /// Lets other shards see what this one holds.
     fn publish_memory(&self) {
-        self.shared.memory.publish(self.index, self.account.bytes());
+        self.shared.memory.publish(self.index, self.held_bytes());
     }
 
-    fn arenas(&self) -> [&Arena; 4] {
-        [&self.arena, &self.placed, &self.own, &self.parts]
+    fn arenas(&self) -> [&Arena; 6] {
+        [&self.arena, &self.placed, &self.own, &self.parts, &self.packed.messages, &self.packed.others]
     }
 }
 

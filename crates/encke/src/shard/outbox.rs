@@ -6,6 +6,7 @@
 mod in_flight;
 mod room;
 mod runs;
+mod sweep;
 
 use std::collections::HashSet;
 
@@ -14,6 +15,7 @@ use websocket::frame;
 use super::arena::{Chunk, Frames};
 pub use in_flight::InFlight;
 use runs::Runs;
+pub use sweep::{Packed, Sweep};
 
 /// What a run holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +210,11 @@ impl Outbox {
     /// The bytes that its queue and its chunks take, but for chunks among the `seen`.
     pub fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
         self.runs.recount(seen)
+    }
+
+    /// The bytes that its queue and its chunks take: what others hold, too, counts with its part.
+    pub fn share_bytes(&self) -> usize {
+        self.runs.share_bytes()
     }
 
     /// Number of runs.

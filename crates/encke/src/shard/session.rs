@@ -180,6 +180,21 @@ impl Sessions {
         self.slab.iter().map(|(_, session)| session)
     }
 
+    /// All sessions with their keys.
+    pub fn with_keys(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
+        self.slab.iter().map(|(index, session)| (session.key(index as u32), session))
+    }
+
+    /// How many slots there are, each with a session or without.
+    pub fn slots(&self) -> usize {
+        self.slab.capacity()
+    }
+
+    /// The session in a slot, if there is one.
+    pub fn in_slot(&mut self, slot: usize) -> Option<&mut Session> {
+        self.slab.get_mut(slot)
+    }
+
     /// The keys of all sessions.
     pub fn keys(&self) -> Vec<SessionKey> {
         self.slab.iter().map(|(index, s)| SessionKey { index: index as u32, generation: s.generation }).collect()

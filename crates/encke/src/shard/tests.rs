@@ -9,6 +9,7 @@ use crate::{NoApplication, Service};
 
 mod bounds;
 mod edges;
+mod memory;
 mod responses;
 
 pub(super) const NOW: Now = Now { ms: 1_000, wall_ms: 1_700_000_000_000 };

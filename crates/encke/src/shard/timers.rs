@@ -23,6 +23,7 @@ impl Shard {
         }
         self.look_for_room();
         self.sweep_history();
+        self.mind_memory();
         self.update_gauges();
     }
 

@@ -7,7 +7,7 @@ mod clients;
 use encke::{Server, Settings};
 use serde_json::json;
 
-use crate::common::{Http, Poller, TestServer, Ws, publications, settings};
+use crate::common::{Http, Poller, TestServer, Ws, publications, settings, wait_until};
 
 fn errors(replies: &serde_json::Value) -> Vec<Option<&str>> {
     replies.as_array().expect("replies").iter().map(|reply| reply["error"].as_str()).collect()
@@ -268,6 +268,24 @@ fn outbox_bytes_max_ends_a_session_that_does_not_fetch_them() {
 fn history() -> Settings {
     let rule = encke::ChannelRule { pattern: "/h/**".into(), history_messages: 100, ..encke::ChannelRule::default() };
     Settings { channels: vec![rule], ..settings() }
+}
+
+#[test]
+fn sessions_bytes_max_ends_the_sessions_that_hold_most() {
+    let server = TestServer::start(Settings { sessions_bytes_max: 1024 * 1024, ..settings() });
+    let mut neighbour = server.neighbour();
+    let (mut little, mut much) = (server.poller(), server.poller());
+    little.subscribe("/little");
+    much.subscribe("/much");
+    server.handle.publish("/little", "1").expect("taken");
+    for _ in 0..30 {
+        wait_until("taken", || server.handle.publish("/much", &format!("\"{}\"", "x".repeat(40_000))).is_ok());
+    }
+    server.wait_for("encke_sessions_ended_for_memory", 1);
+    assert_eq!(much.poll(json!({}))[0]["error"], "402::session_unknown");
+    assert_eq!(publications(&little.poll(json!({}))).len(), 1);
+    assert!(server.metric("encke_sessions_bytes") < 1024 * 1024);
+    neighbour.lives(&server);
 }
 
 #[test]

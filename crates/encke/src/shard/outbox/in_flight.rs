@@ -36,6 +36,11 @@ impl InFlight {
         self.runs.recount(seen) + if self.account.is_some() { IN_FLIGHT_BYTES } else { 0 }
     }
 
+    /// The bytes that it and its chunks take: what others hold, too, counts with its part.
+    pub fn share_bytes(&self) -> usize {
+        IN_FLIGHT_BYTES + self.runs.share_bytes()
+    }
+
     /// Messages in it.
     pub fn messages(&self) -> usize {
         self.runs.iter().map(|run| run.messages as usize).sum()

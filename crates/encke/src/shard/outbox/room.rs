@@ -90,7 +90,7 @@ impl Outbox {
 }
 
 impl Run {
-    fn is_continued_by(&self, next: &Run) -> bool {
+    pub(super) fn is_continued_by(&self, next: &Run) -> bool {
         self.kind == next.kind && self.frames.is_followed_by(&next.frames)
     }
 

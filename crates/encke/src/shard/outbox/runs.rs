@@ -46,6 +46,11 @@ impl Runs {
         self.0.iter()
     }
 
+    /// All of them in one piece.
+    pub(super) fn as_slice(&mut self) -> &[Run] {
+        self.0.make_contiguous()
+    }
+
     /// The bytes that it adds to its account.
     pub(super) fn counted_bytes(&self) -> usize {
         if self.0.capacity() > UNCOUNTED { self.0.capacity() * size_of::<Run>() } else { 0 }
@@ -54,6 +59,12 @@ impl Runs {
     /// The bytes that it and its chunks take, but for chunks among the `seen`.
     pub(super) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
         self.counted_bytes() + self.iter().map(|run| run.frames.chunk.recount(seen)).sum::<usize>()
+    }
+
+    /// The bytes that it takes, and its part of its chunks: what others hold, too, counts for each with a part.
+    pub(super) fn share_bytes(&self) -> usize {
+        let of_run = |Run { frames, .. }: &Run| frames.bytes().min(frames.chunk.share_bytes());
+        self.counted_bytes() + self.iter().map(of_run).sum::<usize>()
     }
 
     /// The account that its chunks count in; None while it is empty.
@@ -102,7 +113,12 @@ impl Runs {
     #[cold]
     fn make_room(&mut self, run: &Run) {
         let before = self.counted_bytes();
-        self.0.reserve(1);
+        // A long one grows by half: doubling would take twice what is needed just then.
+        if self.0.len() < UNCOUNTED {
+            self.0.reserve(1)
+        } else {
+            self.0.reserve_exact(self.0.len() / 2)
+        }
         run.frames.chunk.account().queue_changed(before, self.counted_bytes());
     }
 

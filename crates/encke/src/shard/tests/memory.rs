@@ -1,0 +1,183 @@
+//! What sessions hold in memory is close to what their limits say, however little they read.
+
+use super::*;
+use crate::{NoApplication, Settings};
+
+/// A server whose sessions may hold so much; it looks at what they hold each time that they hold a 64th of it more.
+fn rig(sessions_bytes_max: usize) -> Rig {
+    Rig::new(1, Settings { sessions_bytes_max, ..Settings::default() }, Box::new(NoApplication))
+}
+
+/// A WebSocket with a session that subscribes to a channel.
+fn subscriber(rig: &mut Rig, ack: bool, channel: &str) -> (SocketKey, String) {
+    let key = rig.shard.socket_opened(NOW, None);
+    let text = format!(r#"{{"channel":"/meta/handshake","version":"1.0","ext":{{"ack":{ack}}}}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    let client = member_of(&rig.flushed(key), "clientId");
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{channel}"}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    rig.flushed(key);
+    (key, client)
+}
+
+/// A connect that comes back at once, and says nothing of what it has got.
+fn connect(rig: &mut Rig, key: SocketKey, client: &str) -> String {
+    let text = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    rig.flushed(key)
+}
+
+fn publish(rig: &mut Rig, channel: &str, data: String) {
+    rig.shard.publish_now(channel, &data);
+}
+
+fn held(rig: &mut Rig, key: SocketKey) -> usize {
+    rig.flushed(key);
+    rig.shard.advance(NOW);
+    let (counted, walked) = rig.shard.memory();
+    assert_eq!(counted, walked);
+    // The gauge that operators see leaves out queues.
+    let frames = rig.shard.metrics().frame_bytes.get() as usize;
+    assert!(frames <= counted);
+    rig.shard.held_bytes()
+}
+
+/// The numbers in all messages of a text.
+fn numbers(text: &str) -> Vec<u64> {
+    let after = text.split("{\"n\":").skip(1);
+    after.filter_map(|rest| rest.split('}').next()?.parse().ok()).collect()
+}
+
+/// Lets what waits for a client come over a new WebSocket, without acknowledging anything.
+fn drained(rig: &mut Rig, client: &str) -> Vec<u64> {
+    let key = rig.shard.socket_opened(NOW, None);
+    let mut all = Vec::new();
+    loop {
+        let got = numbers(&connect(rig, key, client));
+        all.extend(&got);
+        if got.is_empty() {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn a_sleeping_session_does_not_keep_the_traffic_of_others_alive() {
+    for (ack, connects) in [(false, false), (true, false), (true, true)] {
+        let mut rig = rig(64 << 20);
+        let (key, client) = subscriber(&mut rig, ack, "/a");
+        if !connects {
+            rig.shard.socket_closed(NOW, key);
+        }
+        let mut most = 0;
+        for number in 0..2_000 {
+            publish(&mut rig, "/a", format!("{{\"n\":{number}}}"));
+            (0..2).for_each(|_| publish(&mut rig, "/b", format!("\"{}\"", "x".repeat(20_000))));
+            if connects && number % 10 == 0 {
+                connect(&mut rig, key, &client);
+            }
+            rig.flushed(key);
+            most = most.max(rig.shard.held_bytes());
+        }
+        held(&mut rig, key);
+        // A message takes 50 bytes, what remembers a batch of ten some 280 more: 150 KB, where 80 MB were written meanwhile.
+        assert!(most < 4 << 20, "{most} bytes, {ack} {connects}");
+        assert_eq!(drained(&mut rig, &client), (0..2_000).collect::<Vec<u64>>(), "{ack} {connects}");
+    }
+}
+
+#[test]
+fn sessions_whose_messages_never_lie_side_by_side_share_what_they_wait_for() {
+    for ack in [false, true] {
+        let mut rig = rig(64 << 20);
+        let clients: Vec<_> = (0..200)
+            .map(|number| {
+                let (key, client) = subscriber(&mut rig, ack, ["/x", "/y"][number % 2]);
+                rig.shard.socket_closed(NOW, key);
+                client
+            })
+            .collect();
+        let (spare, _) = subscriber(&mut rig, false, "/z");
+        let mut most = 0;
+        for number in 0..10_000 {
+            publish(&mut rig, ["/x", "/y"][number % 2], format!("{{\"n\":{number}}}"));
+            rig.flushed(spare);
+            most = most.max(rig.shard.held_bytes());
+        }
+        held(&mut rig, spare);
+        // Each session waits for 5,000 messages: a queue of 120 KB if none of them are joined, 24 MB for all sessions.
+        assert!(most < 8 << 20, "{most} bytes, {ack}");
+        assert_eq!(rig.shard.metrics().slow_disconnected.get(), 0);
+        for (first, client) in clients.iter().enumerate().take(4) {
+            let expected: Vec<u64> = (first as u64 % 2..10_000).step_by(2).collect();
+            assert_eq!(drained(&mut rig, client), expected, "{ack}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_is_half_out_survives_packing_and_is_not_torn() {
+    let mut rig = rig(16 << 20);
+    let (key, client) = subscriber(&mut rig, false, "/a");
+    rig.kernel.room = 0;
+    for number in 0..50 {
+        publish(&mut rig, "/a", format!("{{\"n\":{number}}}"));
+        (0..3).for_each(|_| publish(&mut rig, "/b", format!("\"{}\"", "x".repeat(20_000))));
+    }
+    rig.kernel.room = 70;
+    let mut taken = Vec::new();
+    rig.shard.flush(NOW, &mut rig.kernel, &mut || false);
+    taken.extend(rig.kernel.taken.remove(&key).unwrap_or_default());
+    assert_eq!(taken.len(), 70, "one message and a part of the next");
+    let sweeps = rig.shard.metrics().sweeps.get();
+    for number in 50..1_000 {
+        publish(&mut rig, "/a", format!("{{\"n\":{number}}}"));
+        (0..3).for_each(|_| publish(&mut rig, "/b", format!("\"{}\"", "x".repeat(20_000))));
+        rig.shard.flush(NOW, &mut rig.kernel, &mut || false);
+        assert!(rig.shard.held_bytes() < 2 << 20);
+    }
+    assert!(rig.shard.metrics().sweeps.get() > sweeps);
+    rig.kernel.room = usize::MAX / 2;
+    rig.shard.socket_writable(NOW, key);
+    rig.shard.flush(NOW, &mut rig.kernel, &mut || false);
+    taken.extend(rig.kernel.taken.remove(&key).unwrap_or_default());
+    let mut rest = &taken[..];
+    let mut all = Vec::new();
+    while let Some((head, length)) = websocket::frame::split(rest) {
+        all.extend(numbers(&String::from_utf8_lossy(&rest[head..head + length])));
+        rest = &rest[head + length..];
+    }
+    assert!(rest.is_empty());
+    assert_eq!(all, (0..1_000).collect::<Vec<u64>>(), "{client}");
+}
+
+#[test]
+fn when_all_sessions_hold_too_much_those_that_hold_most_end_and_are_counted() {
+    let mut rig = rig(8 << 20);
+    let clients: Vec<_> = (0..20)
+        .map(|number| {
+            let (key, client) = subscriber(&mut rig, number % 2 == 0, &format!("/own/{number}"));
+            rig.shard.socket_closed(NOW, key);
+            client
+        })
+        .collect();
+    let (spare, _) = subscriber(&mut rig, false, "/z");
+    let mut most = 0;
+    for round in 0..1_000 {
+        for number in 0..20 {
+            // The first few hold little.
+            let bytes = if number < 4 { 10 } else { 100 * number };
+            publish(&mut rig, &format!("/own/{number}"), format!("\"{}\"", "x".repeat(bytes)));
+        }
+        let now = Now { ms: NOW.ms + round, ..NOW };
+        rig.shard.flush(now, &mut rig.kernel, &mut || false);
+        most = most.max(rig.shard.held_bytes());
+        assert!(rig.shard.held_bytes() < 9 << 20, "round {round}");
+    }
+    let ended = rig.shard.metrics().ended_for_memory.get();
+    assert!(most > 7 << 20 && ended > 0, "{most} {ended}");
+    assert_eq!(rig.shard.metrics().slow_disconnected.get(), ended);
+    held(&mut rig, spare);
+    let lives = |client: &String| rig.shard.waiting(&Id::parse(client).expect("an id")).is_some();
+    assert!(clients[..4].iter().all(lives));
+}
