@@ -117,6 +117,15 @@ fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() 
     let rest: Vec<String> = server.log.by_ref().lines().map_while(Result::ok).collect();
     assert!(!rest.iter().any(|line| line.contains("histories are not kept")), "told once: {rest:?}");
 
+    // It starts all the same, has what was kept, and says again that nothing more is.
+    drop(server);
+    let mut server = start(&data, "64");
+    run(replayed(&server.url, kept));
+    assert_eq!(run(fill(&server.url)), 0, "there is no room");
+    server.child.kill().expect("it runs");
+    let log: Vec<String> = server.log.by_ref().lines().map_while(Result::ok).collect();
+    assert_eq!(log.iter().filter(|line| line.contains("histories are not kept on disk")).count(), 1, "{log:?}");
+
     // With room it goes on: what was kept is there.
     drop(server);
     let server = start(&data, "unlimited");

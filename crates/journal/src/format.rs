@@ -114,6 +114,17 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
     (file_name(number) == name).then_some(number)
 }
 
+/// The file name of a note.
+pub(crate) fn note_name(number: u64) -> String {
+    format!("{number:020}{NOTE_SUFFIX}")
+}
+
+/// The number that a file name notes; none if it is no note.
+pub(crate) fn noted(name: &str) -> Option<u64> {
+    let number = name.strip_suffix(NOTE_SUFFIX)?.parse().ok()?;
+    (note_name(number) == name).then_some(number)
+}
+
 /// A segment that is being made: it gets its name when its header and its first records are on the disk.
 pub(crate) const UNFINISHED: &str = "unfinished.journal";
 
@@ -127,3 +138,4 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 const MAGIC: &[u8; 8] = b"enckejnl";
 const SUFFIX: &str = ".journal";
+const NOTE_SUFFIX: &str = ".note";

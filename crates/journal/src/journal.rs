@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::format::{
-    FRAME_BYTES, HEADER_BYTES, Header, RECORD_BYTES_MAX, UNFINISHED, VERSION, encode_record, file_name,
+    FRAME_BYTES, HEADER_BYTES, Header, RECORD_BYTES_MAX, UNFINISHED, VERSION, encode_record, file_name, note_name,
 };
 
 /// Where a record stands: 1 for the first one ever appended, then 2, … without gaps. 0 stands before all of them.
@@ -187,6 +187,24 @@ impl<D: Disk> Journal<D> {
     /// The last record that was appended.
     pub fn appended(&self) -> Position {
         self.appended
+    }
+
+    /// Notes a number where no record can be written for want of room: by the name of an empty file, which takes none. It is there at once
+    /// and for sure, and stays until it is [removed](Journal::remove_note).
+    pub fn note(&self, number: u64) -> Result<(), Error> {
+        let name = note_name(number);
+        match self.disk.create(&name) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(self.failed("create", &name, error));
+            }
+            _ => {}
+        }
+        self.disk.sync_directory().map_err(|error| self.failed("sync the directory of", &name, error))
+    }
+
+    /// Removes a note.
+    pub fn remove_note(&self, number: u64) -> Result<(), Error> {
+        self.remove(&note_name(number))
     }
 
     /// The last record the system has. Goes back to [`Journal::synced`] while a segment that was given up waits to be replaced.

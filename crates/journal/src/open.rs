@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::disk::{Disk, LOCK};
 use crate::error::Error;
-use crate::format::{Header, UNFINISHED, VERSION, file_name, number_of};
+use crate::format::{Header, UNFINISHED, VERSION, file_name, noted, number_of};
 use crate::journal::{Journal, Options, Position, Segment, Tail};
 use crate::probe::PROBE;
 use crate::read::{Found, Reader};
@@ -23,6 +23,8 @@ pub struct Opened {
     pub last: Position,
     /// What was cut because it was not known to be synced: the torn end of the last segment, or the end of one that was given up.
     pub cut: Vec<Cut>,
+    /// What was noted: see [`Journal::note`].
+    pub notes: Vec<u64>,
     /// Files in the directory that are not the journal's. They were left alone.
     pub strangers: Vec<PathBuf>,
 }
@@ -95,7 +97,10 @@ fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<Vec<Header>, E
             None if name == LOCK || name == PROBE => {}
             // What it holds is in memory of a process that is gone, or stands in another segment, too.
             None if name == UNFINISHED => disk.remove(&name).map_err(|error| failed(disk, "remove", &name, error))?,
-            None => opened.strangers.push(disk.path(&name)),
+            None => match noted(&name) {
+                Some(number) => opened.notes.push(number),
+                None => opened.strangers.push(disk.path(&name)),
+            },
         }
     }
     numbers.sort_unstable();

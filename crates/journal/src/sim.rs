@@ -24,6 +24,8 @@ pub struct Faults {
     pub calls_left: Option<u32>,
     /// Writes and reads do less than they were asked for, or are interrupted.
     pub stutter: bool,
+    /// A write panics, as a defect of the program would.
+    pub panics: bool,
 }
 
 /// A made-up disk. Clones are the same disk.
@@ -182,6 +184,7 @@ impl Disk for SimDisk {
     fn write_at(&self, file: &SimFile, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let mut state = self.state();
         state.writable()?;
+        assert!(!state.faults.panics, "a write was to panic");
         let mut taken = state.stuttered(bytes.len())?;
         let fails = state.faults.failing_writes > 0;
         if fails {

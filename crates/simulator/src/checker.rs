@@ -201,6 +201,8 @@ pub struct Tally {
     pub returns: u64,
     /// Responses that overtook what was written before them.
     pub overtaken: u64,
+    /// Starts on a full disk.
+    pub full_starts: u64,
     /// Responses with more than one batch on a WebSocket may have that were lost.
     pub long_lost: u64,
     /// Messages that were not taken in at once.

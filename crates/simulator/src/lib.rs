@@ -167,6 +167,7 @@ impl Tally {
             (&mut self.overtaken, other.overtaken),
             (&mut self.long_lost, other.long_lost),
             (&mut self.edge_waits, other.edge_waits),
+            (&mut self.full_starts, other.full_starts),
         ];
         for (mine, more) in pairs {
             *mine += more;

@@ -1,5 +1,6 @@
 //! What clients do that they should not: garbage, things that are refused, and the ids of others.
 
+use bayeux::json::elements;
 use encke::shard::{ExchangeId, HttpTransport, Request};
 
 use crate::Sabotage;
@@ -208,7 +209,9 @@ impl World {
     pub(crate) fn misplaced(&mut self, text: &str) -> Option<Vec<String>> {
         let placed = text.contains("\"replayId\":");
         if placed && self.sabotage_once(Sabotage::DroppedPlace) {
-            return Some(Vec::new());
+            // Not the replies beside them: those would be missed first.
+            let rest: Vec<&str> = elements(text).filter(|raw| !raw.contains("\"replayId\":")).collect();
+            return Some(if rest.is_empty() { Vec::new() } else { vec![format!("[{}]", rest.join(","))] });
         }
         if placed && self.sabotage_once(Sabotage::DoubledPlace) {
             return Some(vec![text.to_owned(), text.to_owned()]);

@@ -63,6 +63,10 @@ impl World {
             Stop::PowerLoss => disk.crash(),
             Stop::Clean | Stop::Killed => disk.kill(),
         }
+        if self.rng.chance(200) {
+            self.checker.tally.full_starts += 1;
+            disk.faults(|faults| faults.space_bytes = Some(0));
+        }
         // Were the clock set back meanwhile, numbers might begin anew below those of a history that never reached the disk.
         self.wall_max_ms = self.wall_max_ms.max(self.now.wall_ms);
         self.now.wall_ms = self.wall_max_ms + 1;

@@ -30,6 +30,7 @@ fn hundreds_of_seeds_keep_every_promise() {
         ("places told with connect replies", tally.heartbeats),
         ("restarts", tally.restarts),
         ("kills", tally.kills),
+        ("starts on a full disk", tally.full_starts),
         ("sessions that went on after a restart", tally.restored),
         ("faults of the disk", tally.disk_faults),
         ("publications not kept", tally.unkept),

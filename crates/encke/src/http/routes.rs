@@ -28,6 +28,9 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
             "/readyz" if connection.node.shard.borrow().is_draining() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
+            "/readyz" if connection.node.common.keeper_has_panicked() => {
+                text(StatusCode::SERVICE_UNAVAILABLE, "histories are not kept\n")
+            }
             "/readyz" => text(StatusCode::OK, "ready\n"),
             "/metrics" => metrics::answer(connection, &settings, &request),
             _ => page(connection, &settings, &request).await,

@@ -141,7 +141,8 @@ impl KeeperTerms {
 impl<D: Disk> Keeper<D> {
     /// Opens the log, or begins one, and tells `recovery` what stands in it. `salt` is random.
     ///
-    /// The first thing written says that this life of the process has begun: if it ends without [`Keeper::close`], the next one knows.
+    /// The first thing written says that this life of the process has begun: if it ends without [`Keeper::close`], the next one knows. A
+    /// full disk does not keep it from opening: nothing counts as kept until there is room.
     ///
     /// # Errors
     /// When the disk refuses, the log is held by another process or damaged, or has records that are not known.
@@ -171,8 +172,21 @@ impl<D: Disk> Keeper<D> {
             is_failing: false,
             figures: Figures::default(),
         };
+        opened.notes.iter().for_each(|number| recovery.begun_unwritten(*number));
         keeper.journal.append(&recovery.first_record().encode())?;
-        keeper.journal.sync()?;
+        match keeper.journal.sync() {
+            Err(error) if is_full(&error) => {
+                // It is written when there is room, and so is this. Until then a note takes its place.
+                let (record, number) = recovery.first_unwritten();
+                keeper.journal.append(&record.encode())?;
+                keeper.journal.note(number)?;
+                keeper.refused(&error);
+            }
+            synced => {
+                synced?;
+                opened.notes.iter().try_for_each(|number| keeper.journal.remove_note(*number))?;
+            }
+        }
         keeper.measure();
         Ok((keeper, opened))
     }
@@ -180,14 +194,26 @@ impl<D: Disk> Keeper<D> {
     /// Takes a record. It is answered when it is committed, or at once if it is refused.
     pub fn take(&mut self, keep: Keep) {
         let waiting = Waiting { ticket: keep.ticket, bytes: keep.record.len() };
-        match self.journal.append(&keep.record) {
-            Ok(position) => self.waiting.push_back((position, waiting)),
-            Err(error) => {
-                self.refused(&error);
-                self.refused_at = Some(self.journal.appended());
-                self.has_missed |= matches!(error, Error::Full { .. });
-                self.answer(waiting, false);
-            }
+        // First of all: it is answered even if the log does not survive it.
+        self.waiting.push_back((self.journal.appended().next(), waiting));
+        if let Err(error) = self.journal.append(&keep.record) {
+            self.waiting.pop_back();
+            self.refused(&error);
+            self.refused_at = Some(self.journal.appended());
+            self.has_missed |= matches!(error, Error::Full { .. });
+            self.answer(waiting, false);
+        }
+    }
+
+    /// Answers a record as not kept, and leaves the log alone.
+    pub fn refuse(&mut self, keep: &Keep) {
+        self.answer(Waiting { ticket: keep.ticket, bytes: keep.record.len() }, false);
+    }
+
+    /// Answers all that waits as not kept, and leaves the log alone.
+    pub fn give_up(&mut self) {
+        while let Some((_, waiting)) = self.waiting.pop_front() {
+            self.answer(waiting, false);
         }
     }
 
@@ -218,9 +244,7 @@ impl<D: Disk> Keeper<D> {
             self.answer(waiting, true);
         }
         if self.is_failing {
-            while let Some((_, waiting)) = self.waiting.pop_front() {
-                self.answer(waiting, false);
-            }
+            self.give_up();
         }
         self.measure();
     }
@@ -292,6 +316,12 @@ impl<D: Disk> Keeper<D> {
         self.figures.segments = segments.len();
         self.figures.bytes = segments.map(|segment| segment.bytes).sum();
     }
+}
+
+/// Whether a disk refuses for want of room only.
+fn is_full(error: &Error) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error, Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
 }
 
 /// Records that the disk has not taken yet, in bytes: when half of it is full they are synced, and a group and the longest record fit on top.

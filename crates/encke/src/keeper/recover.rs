@@ -91,12 +91,32 @@ impl<'a> Recovery<'a> {
 
     /// What the log has to say first of all about the life that begins now.
     pub fn first_record(&self) -> Record<'static> {
-        let known = self.rings.values().map(|draft| draft.next).max().unwrap_or(0).max(self.floor);
         if self.is_clean {
-            return Record::Floor(known);
+            return Record::Floor(self.known());
         }
         // Numbers above those that are known may have been seen.
-        Record::Leap((known + JUMP).max(first_number(self.now.wall_ms)))
+        Record::Leap((self.known() + JUMP).max(first_number(self.now.wall_ms)))
+    }
+
+    /// A life of the process has begun with this number, and the log does not say so.
+    pub fn begun_unwritten(&mut self, number: u64) {
+        self.floor = self.floor.max(number);
+        self.is_clean = false;
+    }
+
+    /// The same as [`Recovery::first_record`], where the disk has no room for that: numbers leap whatever the end before was, as the next
+    /// life may learn of this one by its number only. Returns the record that says so, and the number.
+    pub fn first_unwritten(&mut self) -> (Record<'static>, u64) {
+        self.is_clean = false;
+        match self.first_record() {
+            Record::Leap(number) => (Record::Leap(number), number),
+            other => (other, self.known()),
+        }
+    }
+
+    /// Above every number of the log.
+    fn known(&self) -> u64 {
+        self.rings.values().map(|draft| draft.next).max().unwrap_or(0).max(self.floor)
     }
 
     /// Makes the rings, in histories that have none yet. `room` is what each owner may keep.

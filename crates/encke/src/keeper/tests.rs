@@ -341,15 +341,51 @@ fn records_that_come_twice_or_late_change_nothing() {
 }
 
 #[test]
-fn a_disk_that_can_only_be_read_and_a_full_one_are_refused_at_the_start() {
+fn a_disk_that_can_only_be_read_or_is_broken_is_refused_at_the_start() {
     let disk = SimDisk::new(1);
     start(&disk, &rules(10), 0);
     disk.faults(|faults| faults.read_only = true);
     let error = open(&disk, &rules(10), at(0)).err().expect("refused").to_string();
     assert!(error.starts_with("cannot lock lock: ") && error.contains("read-only"), "{error}");
-    disk.faults(|faults| (faults.read_only, faults.space_bytes) = (false, Some(0)));
+    disk.faults(|faults| (faults.read_only, faults.failing_writes) = (false, 10));
     let error = open(&disk, &rules(10), at(0)).err().expect("refused").to_string();
     assert!(error.starts_with("cannot write 00000000000000000001.journal: "), "{error}");
+}
+
+#[test]
+fn a_start_on_a_full_disk_brings_histories_back_and_nothing_counts_as_kept_until_there_is_room() {
+    for (is_clean, has_room_again) in [(false, false), (true, false), (false, true), (true, true)] {
+        let disk = SimDisk::new(1);
+        let mut life = start(&disk, &rules(10), 0);
+        life.publish("/a", "1");
+        life.commit();
+        if is_clean {
+            life.keeper.close(&life.histories);
+        }
+        drop(life);
+        disk.faults(|faults| faults.space_bytes = Some(0));
+        // The clock stands still: numbers cannot go by it.
+        let mut full = start(&disk, &rules(10), 0);
+        assert_eq!(full.texts("/a"), ["1"]);
+        let given = full.publish("/a", "2");
+        assert_eq!(full.commit(), [false]);
+        assert!(full.keeper.figures().failures > 0);
+        if has_room_again {
+            disk.faults(|faults| faults.space_bytes = None);
+            full.now = at(10_000);
+            full.commit();
+            full.publish("/a", "3");
+            assert_eq!(full.commit(), [true]);
+        }
+        let last = full.ring("/a").3;
+        disk.kill();
+        drop(full);
+        let mut next = start(&disk, &rules(10), 0);
+        let texts = next.texts("/a");
+        assert_eq!((texts[0].as_str(), texts.last().map(String::as_str) == Some("3")), ("1", has_room_again));
+        let number = next.publish("/a", "4");
+        assert!(number != given && (!has_room_again || number >= last), "{number} {given} {last}");
+    }
 }
 
 #[test]

@@ -5,16 +5,18 @@
 //! ```
 //!
 //! The inbox is bounded by bytes. While it is full, WebSockets whose last messages were for histories are not read; what comes all the
-//! same, by requests, is refused when it is twice as full. It ends when the last shard has left.
+//! same, by requests, is refused when it is twice as full. It ends when the last shard has left. A panic does not end it: from then on
+//! it leaves the log alone and answers everything as not kept, so that nobody waits for it.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use journal::Directory;
+use journal::{Directory, Disk};
 use tokio::sync::mpsc as mailbox;
 
 use super::node::Parcel;
@@ -44,8 +46,8 @@ struct Backlog {
 }
 
 /// The thread's own things.
-struct Desk {
-    keeper: Keeper<Directory>,
+struct Desk<D: Disk> {
+    keeper: Keeper<D>,
     shared: Arc<Shared>,
     mailboxes: Vec<mailbox::UnboundedSender<Parcel>>,
     metrics: Arc<Metrics>,
@@ -87,9 +89,12 @@ impl Inbox {
             self.backlog.has_refused.store(true, Ordering::Relaxed);
             return Err(keep);
         }
-        self.posts.send(Post::Keep(keep)).map_err(|mpsc::SendError(post)| match post {
-            Post::Keep(keep) => keep,
-            Post::Leaving => Keep { record: Vec::new(), ticket: None },
+        self.posts.send(Post::Keep(keep)).map_err(|mpsc::SendError(post)| {
+            self.backlog.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            match post {
+                Post::Keep(keep) => keep,
+                Post::Leaving => Keep { record: Vec::new(), ticket: None },
+            }
         })
     }
 
@@ -104,8 +109,20 @@ impl Inbox {
     }
 }
 
-impl Desk {
-    fn run(mut self) -> Keeper<Directory> {
+impl<D: Disk> Desk<D> {
+    fn run(mut self) -> Keeper<D> {
+        // The keeper may be half done with something: after a panic its log is left as it is.
+        if catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
+            tracing::error!(
+                "the thread that keeps histories has panicked: nothing is kept on disk until the next start; delivery goes on"
+            );
+            self.metrics.keeper_panicked.set(1);
+            self.refuse_all();
+        }
+        self.keeper
+    }
+
+    fn work(&mut self) {
         while self.receive() {
             if self.backlog.has_refused.swap(false, Ordering::Relaxed) {
                 self.keeper.missed();
@@ -118,7 +135,18 @@ impl Desk {
             tracing::warn!("histories on disk are not complete: the next start leaves out some numbers");
         }
         self.hand_out();
-        self.keeper
+    }
+
+    /// Answers what waits and what comes as not kept, until nobody can send anything any more.
+    fn refuse_all(&mut self) {
+        self.keeper.give_up();
+        self.hand_out();
+        while let Ok(post) = self.posts.recv() {
+            if let Post::Keep(keep) = post {
+                self.keeper.refuse(&keep);
+                self.hand_out();
+            }
+        }
     }
 
     /// Waits for something to do, and takes what is there. False when nobody can send anything any more.
@@ -210,7 +238,12 @@ const GATHER_PAUSE: Duration = Duration::from_micros(200);
 
 #[cfg(test)]
 mod tests {
+    use journal::sim::SimDisk;
+
     use super::*;
+    use crate::keeper::{KeeperTerms, Recovery};
+    use crate::settings::{HistoryCommit, Settings};
+    use crate::shard::{Now, Ticket};
 
     fn inbox() -> (Inbox, Receiver<Post>) {
         let (posts, receiver) = mpsc::channel();
@@ -246,9 +279,59 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_any_more_is_given_back() {
+    fn what_nobody_takes_any_more_is_given_back_and_makes_nobody_wait() {
         let (inbox, posts) = inbox();
         drop(posts);
         assert_eq!(inbox.put(keep(7)).err().map(|keep| keep.record.len()), Some(7));
+        for _ in 0..200 {
+            inbox.put(keep(100_000)).expect_err("nobody takes it");
+        }
+        assert!(!inbox.is_full());
+    }
+
+    #[test]
+    fn after_a_panic_everything_is_answered_as_not_kept() {
+        let disk = SimDisk::new(1);
+        let settings = Settings { history_commit: HistoryCommit::Always, ..Settings::default() };
+        let now = Now { ms: 1 << 40, wall_ms: 1_700_000_000_000 };
+        let opened = Keeper::open(disk.clone(), KeeperTerms::new(&settings), 7, &mut Recovery::new(&settings, now));
+        let Ok((keeper, _)) = opened else { panic!("an empty disk opens") };
+        let (mailbox, mut mail) = mailbox::unbounded_channel();
+        let (inbox, posts) = inbox();
+        let metrics = Arc::<Metrics>::default();
+        let desk = Desk {
+            keeper,
+            shared: Arc::new(Shared::new(1, Box::new(crate::NoApplication))),
+            mailboxes: vec![mailbox],
+            metrics: metrics.clone(),
+            posts,
+            backlog: inbox.backlog.clone(),
+            answers: vec![Vec::new()],
+            left: 0,
+            start: Instant::now(),
+        };
+        let ticketed = |number| Keep { record: vec![1], ticket: Some(Ticket { shard: 0, number }) };
+        disk.faults(|faults| faults.panics = true);
+        // Both are there before the thread is, so one commit has them; the third comes when it has panicked.
+        inbox.put(ticketed(1)).expect("room");
+        inbox.put(ticketed(2)).expect("room");
+        let thread = std::thread::spawn(move || desk.run());
+        let mut answers = Vec::new();
+        let mut receive = |count: usize| {
+            while answers.len() < count {
+                let Some(Parcel::Mail(Envelope { mail: Mail::Kept(kept), .. })) = mail.blocking_recv() else {
+                    panic!("no answer")
+                };
+                answers.extend(kept.iter().map(|kept| (kept.number, kept.is_kept)));
+            }
+        };
+        receive(2);
+        inbox.put(ticketed(3)).expect("room");
+        receive(3);
+        assert_eq!(answers, [(1, false), (2, false), (3, false)]);
+        assert_eq!((metrics.keeper_panicked.get(), metrics.keeper_refused.get()), (1, 3));
+        assert_eq!(inbox.backlog.bytes.load(Ordering::Relaxed), 0);
+        inbox.leave();
+        thread.join().expect("it ends when the last shard has left");
     }
 }

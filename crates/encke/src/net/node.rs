@@ -91,6 +91,11 @@ impl Common {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { ms: CLOCK_START_MS + start.elapsed().as_millis() as u64, wall_ms: wall.as_millis() as u64 }
     }
+
+    /// Whether the thread that keeps histories on disk answers everything as not kept.
+    pub(crate) fn keeper_has_panicked(&self) -> bool {
+        self.metrics.iter().any(|metrics| metrics.keeper_panicked.get() > 0)
+    }
 }
 
 /// Counts a connection for as long as it lives.

@@ -63,6 +63,7 @@ metrics! {
     Gauge history_channels "encke_history_channels" "Channels with a history, those of which nothing is kept at the moment among them."
     Gauge replies_waiting "encke_history_replies_waiting" "Replies to publications that wait until these are kept."
     Gauge keeper_backlog_bytes "encke_keeper_backlog_bytes" "Bytes of histories that wait for the disk, and publishers with them."
+    Gauge keeper_panicked "encke_keeper_panicked" "1 if the thread that keeps histories on disk has panicked: nothing is kept until the next start."
     Gauge journal_bytes "encke_journal_bytes" "Bytes on disk that histories take."
     Gauge journal_segments "encke_journal_segments" "Files on disk that histories take."
     Counter handshakes "encke_handshakes" "Sessions opened."
