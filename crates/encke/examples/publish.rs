@@ -1,0 +1,114 @@
+//! How fast one application thread publishes 50 bytes.
+//!
+//! ```text
+//! cargo run --release -p encke --example publish -- [SUBSCRIBERS] [MESSAGES] [PER_SECOND]
+//! ```
+//!
+//! Subscribers are WebSockets that one more thread reads. It prints how many messages a second were taken, and arrived. Where that
+//! thread cannot keep up, sessions are ended as slow, and the run fails: then the rate is to be given.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use encke::{Server, Settings};
+use websocket::{Decoder, Event, Flow, Opcode, Role};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+struct Subscriber {
+    tcp: TcpStream,
+    decoder: Decoder,
+}
+
+impl Subscriber {
+    fn open(address: SocketAddr) -> Result<Subscriber, Failure> {
+        let mut tcp = TcpStream::connect(address)?;
+        let request = "GET /cometd HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
+                       sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        tcp.write_all(request.as_bytes())?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            tcp.read_exact(&mut byte)?;
+            head.extend(byte);
+        }
+        let mut subscriber = Subscriber { tcp, decoder: Decoder::new(Role::Client, 1 << 20) };
+        let reply = subscriber.call(r#"{"channel":"/meta/handshake","version":"1.0"}"#)?;
+        let id = reply.split_once("\"clientId\":\"").and_then(|(_, rest)| rest.split('"').next()).ok_or("no id")?;
+        subscriber.call(&format!(
+            r#"{{"channel":"/meta/connect","clientId":"{id}","connectionType":"websocket","advice":{{"timeout":0}}}}"#
+        ))?;
+        subscriber.call(&format!(r#"{{"channel":"/meta/subscribe","clientId":"{id}","subscription":"/news"}}"#))?;
+        Ok(subscriber)
+    }
+
+    fn call(&mut self, text: &str) -> Result<String, Failure> {
+        let mut frame = Vec::new();
+        websocket::frame::masked(Opcode::Text, text.as_bytes(), [0; 4], &mut frame);
+        self.tcp.write_all(&frame)?;
+        let mut reply = String::new();
+        while reply.is_empty() {
+            self.read(|text| reply.push_str(text))?;
+        }
+        Ok(reply)
+    }
+
+    fn read(&mut self, mut on: impl FnMut(&str)) -> Result<(), Failure> {
+        let mut bytes = [0; 64 * 1024];
+        let count = self.tcp.read(&mut bytes)?;
+        if count == 0 {
+            return Err("the connection has ended".into());
+        }
+        self.decoder.feed(&mut bytes[..count], &mut |event| {
+            if let Event::Text(text) = event {
+                on(text);
+            }
+            Flow::Continue
+        })?;
+        Ok(())
+    }
+}
+
+fn main() -> Result<(), Failure> {
+    let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<usize>());
+    let subscribers = arguments.next().transpose()?.unwrap_or(100);
+    let messages = arguments.next().transpose()?.unwrap_or(1_000_000);
+    let per_second = arguments.next().transpose()?.unwrap_or(usize::MAX);
+    let running = Server::new(Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() }).start()?;
+    let (address, handle) = (running.address(), running.handle());
+    let sockets = (0..subscribers).map(|_| Subscriber::open(address)).collect::<Result<Vec<_>, _>>()?;
+    let reader = std::thread::spawn(move || -> Result<(), Failure> {
+        let mut sockets: Vec<(Subscriber, usize)> = sockets.into_iter().map(|socket| (socket, 0)).collect();
+        while sockets.iter().any(|(_, got)| *got < messages) {
+            for (socket, got) in sockets.iter_mut().filter(|(_, got)| *got < messages) {
+                socket.read(|_| *got += 1)?;
+            }
+        }
+        Ok(())
+    });
+    let data = format!("\"{}\"", "x".repeat(48));
+    let started = Instant::now();
+    let mut busy = 0_u64;
+    for number in 0..messages {
+        while number as f64 > started.elapsed().as_secs_f64() * per_second as f64 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        while handle.publish("/news", &data).is_err() {
+            busy += 1;
+            std::thread::yield_now();
+        }
+    }
+    let published = started.elapsed().as_secs_f64();
+    reader.join().map_err(|_| "the reader has panicked")??;
+    let arrived = started.elapsed().as_secs_f64();
+    let rate = |seconds: f64| messages as f64 / seconds;
+    println!(
+        "{subscribers} subscribers: {:.0} messages/s taken, {:.0} messages/s arrived at each, busy {busy} times",
+        rate(published),
+        rate(arrived)
+    );
+    handle.drain();
+    running.join();
+    Ok(())
+}
