@@ -265,6 +265,7 @@ impl Shard {
             }
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
+        let before = session.outbox.messages();
         let dropped = match policy {
             _ if !session.outbox.is_full(1, frames.bytes(), &self.capacity) => 0,
             // Who acknowledges was promised every message, or to be told.
@@ -274,6 +275,14 @@ impl Shard {
             SlowConsumer::KeepLatest => session.outbox.keep_latest(channel),
         };
         self.metrics.slow_dropped.add(dropped);
+        // A search through all that waits is paid for by what it drops. Who waits for the latest of more channels is too slow for them.
+        if policy == SlowConsumer::KeepLatest
+            && before > SEARCHED_FREE
+            && dropped > 0
+            && dropped * SEARCHED_EACH < before
+        {
+            return self.end_slow(key, channel);
+        }
         if !session.outbox.is_full(1, frames.bytes(), &self.capacity) {
             if dropped > 0 {
                 tracing::debug!(session = ?session.id, channel, dropped, "slow consumer: messages dropped");
@@ -300,6 +309,11 @@ impl Shard {
         }
     }
 }
+
+/// Messages that `keep-latest` may search for each one that it drops.
+const SEARCHED_EACH: usize = 64;
+/// Messages that it may search for any.
+const SEARCHED_FREE: usize = 1_024;
 
 impl Delivery<'_> {
     /// The same for another shard.

@@ -143,6 +143,18 @@ impl Hub {
         self.scratch = scratch;
     }
 
+    /// Gives back the memory of most channels if most are gone. What stands behind one that is left stays.
+    pub fn give_room_back(&mut self) {
+        let len = self.channels.len();
+        if self.channels.capacity() > ROOM_KEPT && len < self.channels.capacity() / 4 {
+            self.channels.shrink_to_fit();
+        }
+        if self.names.capacity() > ROOM_KEPT && len < self.names.capacity() / 4 {
+            let (hasher, channels) = (&self.hasher, &self.channels);
+            self.names.shrink_to(len * 2, |index| hasher.hash_one(&*channels[*index as usize].name));
+        }
+    }
+
     /// The subscribers of a channel.
     pub fn subscribers(&self, channel: u32) -> &[Subscriber] {
         self.channels.get(channel as usize).map_or(&[], |channel| &channel.subscribers)
@@ -223,6 +235,9 @@ impl Hub {
     }
 }
 
+/// Channels that a table keeps room for.
+const ROOM_KEPT: usize = 1_024;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,6 +257,19 @@ mod tests {
         let mut sessions: Vec<u32> = lists.iter().flat_map(|list| hub.subscribers(*list)).map(|s| s.session).collect();
         sessions.sort_unstable();
         assert_eq!(sessions, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn channels_that_are_gone_leave_little_memory() {
+        let mut hub = Hub::default();
+        let subscribe = |hub: &mut Hub, number: u32| {
+            hub.subscribe(&format!("/a/{number}"), Subscriber { session: number, slot: 0 }, false).0
+        };
+        let all: Vec<_> = (0..100_000).map(|number| subscribe(&mut hub, number)).collect();
+        all[10..].iter().for_each(|subscription| _ = hub.unsubscribe(*subscription, false));
+        hub.give_room_back();
+        assert!(hub.channels.capacity() <= 64 && hub.names.capacity() <= 64, "{}", hub.names.capacity());
+        assert!((0..10).all(|number| hub.find(&format!("/a/{number}")).is_some()));
     }
 
     #[test]

@@ -356,6 +356,7 @@ impl Shard {
         }
         self.let_go_of_held(key);
         let Some(mut session) = self.sessions.remove(key) else { return };
+        self.disarm(session.armed_ms);
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         if let Some(in_flight) = &session.in_flight {
             self.exchanges.remove(&in_flight.0);

@@ -23,6 +23,8 @@ pub(super) struct Relief {
     pub(super) look_from: usize,
     /// What the account said at the last look.
     looked_bytes: usize,
+    /// When tables are looked at next, in milliseconds.
+    room_ms: u64,
     /// When sessions may be ended for memory again, in milliseconds.
     rests_until_ms: u64,
 }
@@ -53,6 +55,19 @@ impl Shard {
         self.publish_memory();
         if self.shared.memory.sessions_bytes() > max {
             self.relieve(max);
+        }
+    }
+
+    /// Gives back the memory of tables that were large once: looked at now and then, when much has left.
+    pub(super) fn give_room_back(&mut self) {
+        if self.now.ms < self.relief.room_ms {
+            return;
+        }
+        self.relief.room_ms = self.now.ms + ROOM_EVERY_MS;
+        self.sessions.give_room_back();
+        self.hub.give_room_back();
+        if self.sockets.capacity() > SOCKETS_KEPT && self.sockets.len() < self.sockets.capacity() / 4 {
+            self.sockets.shrink_to_fit();
         }
     }
 
@@ -204,6 +219,10 @@ impl Session {
     }
 }
 
+/// How often tables are looked at, in milliseconds.
+const ROOM_EVERY_MS: u64 = 10_000;
+/// WebSockets that the table keeps room for.
+const SOCKETS_KEPT: usize = 1_024;
 /// Runs that a turn looks at for a sweep.
 const SWEEP_RUNS: usize = 16_384;
 /// How often sessions are ended before others have their turn.

@@ -185,6 +185,18 @@ impl Sessions {
         self.slab.iter().map(|(index, session)| (session.key(index as u32), session))
     }
 
+    /// Gives back the memory of most slots if most are empty. What stands behind a session stays.
+    pub fn give_room_back(&mut self) {
+        let len = self.slab.len();
+        if self.slab.capacity() > ROOM_KEPT && len < self.slab.capacity() / 4 {
+            self.slab.shrink_to_fit();
+        }
+        if self.ids.capacity() > ROOM_KEPT && len < self.ids.capacity() / 4 {
+            let (hasher, slab) = (&self.hasher, &self.slab);
+            self.ids.shrink_to(len * 2, |index| hasher.hash_one(slab[*index as usize].id));
+        }
+    }
+
     /// How many slots there are, each with a session or without.
     pub fn slots(&self) -> usize {
         self.slab.capacity()
@@ -200,6 +212,9 @@ impl Sessions {
         self.slab.iter().map(|(index, s)| SessionKey { index: index as u32, generation: s.generation }).collect()
     }
 }
+
+/// Sessions that a table keeps room for.
+const ROOM_KEPT: usize = 1_024;
 
 impl Session {
     /// Its key, given where it stands.

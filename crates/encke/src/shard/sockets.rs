@@ -216,7 +216,8 @@ impl Shard {
             self.detach(session);
         }
         if self.socket(key).is_some() {
-            self.sockets.remove(key.index as usize);
+            let socket = self.sockets.remove(key.index as usize);
+            self.disarm(socket.armed_ms);
             self.metrics.sockets.set(self.sockets.len());
         }
     }

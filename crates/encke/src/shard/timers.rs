@@ -24,6 +24,7 @@ impl Shard {
         self.look_for_room();
         self.sweep_history();
         self.mind_memory();
+        self.give_room_back();
         self.update_gauges();
     }
 
@@ -38,6 +39,17 @@ impl Shard {
             return;
         };
         session.armed_ms = self.wheel.set(Timer::Session(key), session.deadline_ms(), session.armed_ms);
+    }
+
+    /// The owner of a timer has gone: its entry goes with those of many others.
+    pub(super) fn disarm(&mut self, armed_ms: u64) {
+        if armed_ms < u64::MAX && self.wheel.forget() {
+            let Shard { wheel, sessions, sockets, .. } = self;
+            wheel.retain(|timer| match timer {
+                Timer::Session(key) => sessions.get(*key).is_some(),
+                Timer::Socket(key) => sockets.get(key.index as usize).is_some_and(|socket| socket.is(*key)),
+            });
+        }
     }
 
     /// Sees to it that the socket is looked at by then.

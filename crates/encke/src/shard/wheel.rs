@@ -1,6 +1,7 @@
 //! One timer wheel a shard: every deadline of its sessions and sockets, without a timer each.
 //!
-//! An entry is a key and the slot of its time; nothing is ever removed. Who set a deadline and moved it later lets the
+//! An entry is a key and the slot of its time; none is removed by itself, but those of owners that are gone are, together, when there are
+//! many ([`Wheel::forget`]). Who set a deadline and moved it later lets the
 //! old entry come, sees that it is early and sets it again, so a session that is pushed on a thousand times costs one entry.
 
 /// Length of a slot in milliseconds: deadlines are kept to about this.
@@ -15,12 +16,14 @@ pub struct Wheel<K> {
     /// The slot of time that is next to be looked at.
     next: u64,
     entries: usize,
+    /// Owners that have gone since somebody last looked, each with an entry left behind at most.
+    gone: usize,
 }
 
 impl<K> Wheel<K> {
     /// A wheel that starts at `now_ms`.
     pub fn new(now_ms: u64) -> Wheel<K> {
-        Wheel { slots: (0..SLOTS).map(|_| Vec::new()).collect(), next: now_ms / SLOT_MS, entries: 0 }
+        Wheel { slots: (0..SLOTS).map(|_| Vec::new()).collect(), next: now_ms / SLOT_MS, entries: 0, gone: 0 }
     }
 
     /// How many entries there are.
@@ -41,6 +44,24 @@ impl<K> Wheel<K> {
         self.slots[slot as usize % SLOTS].push(key);
         self.entries += 1;
         slot * SLOT_MS
+    }
+
+    /// The owner of an entry has gone. True if so many have that it is time to [`Wheel::retain`] the others.
+    pub fn forget(&mut self) -> bool {
+        self.gone += 1;
+        self.gone > self.entries / 2 + GONE_KEPT
+    }
+
+    /// Removes the entries that `keep` does not want, and gives their memory back.
+    pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
+        (self.entries, self.gone) = (0, 0);
+        for keys in &mut self.slots {
+            keys.retain(&mut keep);
+            self.entries += keys.len();
+            if keys.capacity() > SLOT_KEPT && keys.len() < keys.capacity() / 4 {
+                keys.shrink_to(keys.len() * 2);
+            }
+        }
     }
 
     /// Moves all keys whose time has come to `due`.
@@ -71,6 +92,8 @@ impl<K> Wheel<K> {
     }
 }
 
+/// Entries of owners that have gone which are not worth a look at all slots.
+const GONE_KEPT: usize = 4_096;
 /// Entries a slot keeps room for after it came.
 const SLOT_KEPT: usize = 64;
 
@@ -114,6 +137,24 @@ mod tests {
         let mut due = Vec::new();
         wheel.advance(SLOTS as u64 * SLOT_MS, &mut due);
         assert_eq!(due, ['z']);
+    }
+
+    #[test]
+    fn owners_that_have_gone_leave_few_entries_and_little_memory() {
+        let mut wheel = Wheel::new(0);
+        for at in 0..200_000_u64 {
+            wheel.set(at, 20_000 + at % 7, u64::MAX);
+            // All but the first few are gone at once.
+            if at >= 10 && wheel.forget() {
+                wheel.retain(|key| *key < 10);
+            }
+        }
+        assert!(wheel.len() <= 2 * GONE_KEPT + 20, "{} entries", wheel.len());
+        let room: usize = wheel.slots.iter().map(Vec::capacity).sum();
+        assert!(room <= 4 * GONE_KEPT, "room for {room}");
+        let mut due = Vec::new();
+        wheel.advance(30_000, &mut due);
+        assert_eq!(due.iter().filter(|key| **key < 10).count(), 10);
     }
 
     #[test]

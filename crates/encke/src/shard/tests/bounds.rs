@@ -314,3 +314,24 @@ fn publishers_do_not_speak_of_places() {
         assert!(heard.contains(&format!(r#"[{{"channel":"/a","data":1{rest}]"#)), "{heard}");
     }
 }
+
+/// Each message that comes costs a search of at most so many that wait, however many channels they are of.
+#[test]
+fn keep_latest_ends_a_session_that_waits_for_nearly_as_many_channels_as_messages() {
+    let rule =
+        ChannelRule { pattern: "/k/**".into(), slow_consumer: SlowConsumer::KeepLatest, ..ChannelRule::default() };
+    let settings = Settings { outbox_messages_max: 2_000, channels: vec![rule], ..Settings::default() };
+    for (channels, lives) in [(2_000, false), (1_500, true)] {
+        let mut rig = Rig::new(1, settings.clone(), Box::new(NoApplication));
+        let (key, client) = open(&mut rig, "{}");
+        let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/k/**"}}"#);
+        rig.shard.socket_text(NOW, key, &text);
+        rig.flushed(key);
+        rig.kernel.room = 0;
+        for number in 0..6_000 {
+            rig.shard.publish_now(&format!("/k/{}", number % channels), "1");
+        }
+        let id = Id::parse(&client).expect("an id");
+        assert_eq!(rig.shard.waiting(&id).is_some(), lives, "{channels}");
+    }
+}
