@@ -114,6 +114,15 @@ impl BayeuxError {
         format!("507:{channel}:history_not_kept")
     }
 
+    /// The whole text with a reason as its argument, such as `403:closed:handshake_denied`. Letters, digits, space, `_`, `-` and `.` stay;
+    /// anything else becomes `_`, so that no reason can pass for another part of the text. Without a reason there is no argument.
+    pub fn because(self, reason: &str) -> String {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || " _-.".contains(letter);
+        let plain: String = reason.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect();
+        let (_, text) = self.as_str().rsplit_once(':').unwrap_or_default();
+        format!("{}:{plain}:{text}", self.code())
+    }
+
     /// The number at its beginning.
     pub fn code(self) -> u16 {
         self.as_str().bytes().take_while(u8::is_ascii_digit).fold(0, |code, digit| code * 10 + u16::from(digit - b'0'))
@@ -192,5 +201,15 @@ mod tests {
         ] {
             assert_eq!((error.to_string().as_str(), error.code()), (text, code));
         }
+    }
+
+    #[test]
+    fn a_reason_is_the_argument_and_nothing_more() {
+        let because = |reason| BayeuxError::SubscribeDenied.because(reason);
+        assert_eq!(because("not_yours"), "403:not_yours:subscribe_denied");
+        assert_eq!(because("see 1.2-b"), "403:see 1.2-b:subscribe_denied");
+        assert_eq!(because("x:handshake_denied"), "403:x_handshake_denied:subscribe_denied");
+        assert_eq!(because("\"},{\n\u{e9}"), "403:______:subscribe_denied");
+        assert_eq!(BayeuxError::HandshakeDenied.because(""), "403::handshake_denied");
     }
 }

@@ -56,7 +56,8 @@ pub trait Application: Send + Sync {
 pub enum Decision {
     /// Yes.
     Allow,
-    /// No; the reason becomes the argument of the Bayeux error (`403:reason:…`): letters, digits, `_`, `-`, space.
+    /// No. The reason is the argument of the Bayeux error (`403:reason:handshake_denied`, `403:reason:subscribe_denied`): letters, digits,
+    /// space, `_`, `-` and `.`; anything else becomes `_`.
     Deny(&'static str),
 }
 
@@ -69,7 +70,7 @@ pub enum Verdict {
     Replace(String),
     /// It is dropped; the publisher gets `404::message_deleted`.
     Delete,
-    /// It is refused; the publisher gets `403:reason:publish_denied`.
+    /// It is refused; the publisher gets `403:reason:publish_denied`, the reason written as in [`Decision::Deny`].
     Deny(&'static str),
 }
 

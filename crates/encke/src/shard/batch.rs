@@ -254,7 +254,7 @@ impl Shard {
             Verdict::Forward => None,
             Verdict::Replace(data) => Some(data),
             Verdict::Delete => return self.refuse(batch, message, BayeuxError::MessageDeleted.as_str()),
-            Verdict::Deny(reason) => return self.refuse(batch, message, &format!("403:{reason}:publish_denied")),
+            Verdict::Deny(reason) => return self.refuse(batch, message, &BayeuxError::PublishDenied.because(reason)),
         };
         let stamp = self.raw_timestamp();
         let mut publication = Publication::from_message(channel, message, self.settings.forward_ext);

@@ -1,5 +1,6 @@
 //! `/meta/handshake` and `/meta/disconnect`: how sessions come and go (Bayeux 1.0 §4.1, §4.4).
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use bayeux::advice::{Advice, Reconnect};
@@ -27,7 +28,7 @@ impl Shard {
         if let Err((error, advice)) = self.admit(message) {
             self.metrics.sessions_refused.add(1);
             let advice = advice.to_json();
-            return batch.reply(&Reply { advice: Some(&advice), ..error_reply(message, error) });
+            return batch.reply(&Reply { advice: Some(&advice), ..error_reply(message, &error) });
         }
         let id = Id::new(self.index, &mut self.entropy);
         let browser = self.browser_of(batch);
@@ -72,19 +73,19 @@ impl Shard {
     }
 
     /// Whether there is room and leave for one more session; if not, the error and what the client should do.
-    fn admit(&mut self, message: &Message<'_>) -> Result<(), (&'static str, Advice)> {
+    fn admit(&mut self, message: &Message<'_>) -> Result<(), (Cow<'static, str>, Advice)> {
         let at =
             |interval_ms| Advice { interval_ms: Some(interval_ms), reconnect: Reconnect::Handshake, ..Advice::none() };
         if self.draining {
-            return Err((BayeuxError::ServerDraining.as_str(), at(RETRY_MS + self.jitter_ms())));
+            return Err((BayeuxError::ServerDraining.as_str().into(), at(RETRY_MS + self.jitter_ms())));
         }
         let later = at(RETRY_MS);
         if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max {
-            return Err((BayeuxError::SessionsMax.as_str(), later));
+            return Err((BayeuxError::SessionsMax.as_str().into(), later));
         }
         match self.shared.application.handshake(message.ext) {
             Decision::Allow => Ok(()),
-            Decision::Deny(_) => Err((BayeuxError::HandshakeDenied.as_str(), Advice::none())),
+            Decision::Deny(reason) => Err((BayeuxError::HandshakeDenied.because(reason).into(), Advice::none())),
         }
     }
 

@@ -105,7 +105,7 @@ impl Shard {
             return Err(BayeuxError::ChannelsMax.as_str().into());
         }
         if let Decision::Deny(reason) = self.shared.application.subscribe(session.id.as_str(), name) {
-            return Err(format!("403:{reason}:subscribe_denied").into());
+            return Err(BayeuxError::SubscribeDenied.because(reason).into());
         }
         let slot = session.subscriptions.len();
         // Before the reply leaves: who publishes after seeing it reaches this session.

@@ -333,16 +333,16 @@ struct Closed;
 
 impl encke::Application for Closed {
     fn handshake(&self, _ext: Option<&str>) -> encke::Decision {
-        encke::Decision::Deny("closed")
+        encke::Decision::Deny("closed: \"ask later\"")
     }
 }
 
 #[test]
-fn who_is_not_let_in_gets_no_session_and_is_told_not_to_try_again() {
+fn who_is_not_let_in_gets_no_session_but_the_reason_and_is_told_not_to_try_again() {
     let server = TestServer::serving(settings(), Closed);
     let reply = server.http().call(json!({"id": "1", "channel": "/meta/handshake", "ext": {"token": "x"}}));
-    let expected = json!({"id": "1", "channel": "/meta/handshake", "successful": false, "error": "403::handshake_denied",
-        "advice": {"reconnect": "none"}});
+    let expected = json!({"id": "1", "channel": "/meta/handshake", "successful": false,
+        "error": "403:closed_ _ask later_:handshake_denied", "advice": {"reconnect": "none"}});
     assert_eq!(reply, expected);
     assert_eq!((server.metric("encke_sessions"), server.metric("encke_sessions_refused")), (0, 1));
 }
