@@ -25,6 +25,7 @@ pub mod demo;
 mod http;
 pub mod keeper;
 mod net;
+mod rules;
 mod server;
 mod sessions_file;
 pub mod settings;

@@ -14,13 +14,15 @@ use foldhash::fast::RandomState;
 use journal::Position;
 
 use super::record::{Message, Part, Record, decode};
+use crate::rules::Rules;
 use crate::settings::{HistoryTerms, Settings};
+use crate::shard::Now;
 use crate::shard::history::{Entry, Histories, Life, Room, first_number};
-use crate::shard::{Now, rule_index};
 
 /// Reads the log of an earlier life of the process. Records may come twice, and not in the order of their numbers.
 pub struct Recovery<'a> {
     settings: &'a Settings,
+    rules: Rules,
     now: Now,
     rings: HashMap<Box<str>, Draft, RandomState>,
     /// What all rings hold, in bytes.
@@ -62,7 +64,17 @@ struct Draft {
 impl<'a> Recovery<'a> {
     /// Nothing is read yet. The settings say what is kept of which channel.
     pub fn new(settings: &'a Settings, now: Now) -> Recovery<'a> {
-        Recovery { settings, now, rings: HashMap::default(), bytes: 0, floor: 0, is_clean: true, unreadable: None }
+        let rules = Rules::new(&settings.channels);
+        Recovery {
+            settings,
+            rules,
+            now,
+            rings: HashMap::default(),
+            bytes: 0,
+            floor: 0,
+            is_clean: true,
+            unreadable: None,
+        }
     }
 
     /// Takes the next record.
@@ -137,7 +149,7 @@ impl<'a> Recovery<'a> {
     }
 
     fn part(&mut self, part: &Part<'_>, is_state: bool) {
-        let terms = || terms_of(self.settings, part.channel);
+        let terms = || terms_of(self.settings, &self.rules, part.channel);
         let draft = match self.rings.get_mut(part.channel) {
             Some(draft) => draft,
             None => self.rings.entry(part.channel.into()).or_insert(Draft::new(part, terms())),
@@ -244,9 +256,9 @@ impl Draft {
 }
 
 /// What is kept of a channel, as the settings are now.
-fn terms_of(settings: &Settings, channel: &str) -> Option<HistoryTerms> {
+fn terms_of(settings: &Settings, rules: &Rules, channel: &str) -> Option<HistoryTerms> {
     let channel = ChannelName::parse(channel, &settings.bayeux_limits()).ok()?;
-    let rule = rule_index(&settings.channels, channel)?;
+    let rule = rules.first(&settings.channels, channel, &mut String::new())?;
     settings.channels[rule].history()
 }
 

@@ -75,7 +75,7 @@ impl Shard {
         let Some((frames, messages)) = self.burst.finish() else { return };
         let burst = std::mem::take(&mut self.burst);
         if let Some(channel) = sent_channel(burst.channel()) {
-            let rule = rule_index(&self.settings.channels, channel);
+            let rule = self.rule_of(channel);
             let except = burst.from().filter(|_| !self.returns_to_publisher(rule));
             let delivery =
                 Delivery { channel, frames: &frames, messages, rule, position: None, ticket: burst.ticket() };
@@ -108,7 +108,7 @@ impl Shard {
     pub(super) fn publication_from_afar(&mut self, publication: &Publication) {
         if let Some(channel) = sent_channel(&publication.channel) {
             let frames = self.arena.encoded(&publication.frames);
-            let rule = rule_index(&self.settings.channels, channel);
+            let rule = self.rule_of(channel);
             let except = publication.except.and_then(|id| self.sessions.find(&id));
             let (messages, position) = (publication.messages, publication.position.as_ref());
             let delivery = Delivery { channel, frames: &frames, messages, rule, position, ticket: None };
@@ -126,6 +126,11 @@ impl Shard {
 
     pub(super) fn id_of_session(&self, key: Option<SessionKey>) -> Option<Id> {
         key.and_then(|key| self.sessions.get(key)).map(|session| session.id)
+    }
+
+    /// The first rule that matches a channel.
+    pub(super) fn rule_of(&mut self, channel: ChannelName<'_>) -> Option<usize> {
+        self.rules.first(&self.settings.channels, channel, &mut self.spelling)
     }
 
     fn returns_to_publisher(&self, rule: Option<usize>) -> bool {
@@ -337,12 +342,4 @@ pub(super) fn make_urgent(session: &mut Session) -> bool {
     let wanted = !session.dirty && session.is_reachable();
     session.dirty |= wanted;
     wanted
-}
-
-/// The first rule that matches a channel.
-pub(crate) fn rule_index(rules: &[ChannelRule], channel: ChannelName<'_>) -> Option<usize> {
-    rules.iter().position(|rule| {
-        // Settings were checked: every pattern is one, whatever the limits are now.
-        ChannelName::parse(&rule.pattern, &bayeux::Limits::default()).is_ok_and(|pattern| pattern.matches(channel))
-    })
 }

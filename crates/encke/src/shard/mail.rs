@@ -5,6 +5,7 @@ use super::ids::Id;
 use super::session::Ended;
 use super::{Shard, capacity, message_frame, terms};
 use crate::application::{Action, Actions};
+use crate::rules::Rules;
 
 impl Shard {
     /// Works through a message of another shard, or of a handle of the server, at once. [`Shard::receive`] asks first whether it is its turn.
@@ -41,6 +42,7 @@ impl Shard {
                 self.limits = settings.bayeux_limits();
                 self.terms = terms(&settings);
                 self.capacity = capacity(&settings);
+                self.rules = Rules::new(&settings.channels);
                 self.settings = settings;
             }
             Mail::Drain => self.drain(),

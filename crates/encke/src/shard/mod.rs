@@ -59,7 +59,6 @@ use slab::Slab;
 
 pub use account::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount};
 pub use admission::{Usage, Weight};
-pub(crate) use deliver::rule_index;
 pub use effect::{
     Closing, Effect, ExchangeId, HttpTransport, Keep, Kept, Mail, Now, Publication, Request, Response, SessionKey,
     SocketKey, Ticket,
@@ -75,6 +74,7 @@ pub use sockets::Received;
 pub use wheel::SLOT_MS;
 
 use crate::application::{Actions, Application};
+use crate::rules::Rules;
 use crate::settings::Settings;
 use admission::Budget;
 use arena::Arena;
@@ -136,6 +136,8 @@ pub struct Shard {
     index: usize,
     shared: Arc<Shared>,
     settings: Arc<Settings>,
+    /// The rules for channels in the settings.
+    rules: Rules,
     limits: bayeux::Limits,
     terms: Terms,
     capacity: Capacity,
@@ -221,6 +223,7 @@ impl Shard {
             limits: settings.bayeux_limits(),
             terms: terms(&settings),
             capacity: capacity(&settings),
+            rules: Rules::new(&settings.channels),
             settings,
             metrics: Arc::default(),
             entropy,

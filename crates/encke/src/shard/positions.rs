@@ -10,7 +10,6 @@ use bayeux::{BayeuxError, ChannelName, Message};
 
 use super::Shard;
 use super::batch::Batch;
-use super::deliver::rule_index;
 use super::effect::{Effect, Keep, SessionKey, SocketKey};
 use super::history::{Birth, Ring, RingKey};
 use super::hub::Heard;
@@ -265,9 +264,9 @@ impl Shard {
     }
 
     /// What is kept of a channel, if anything is.
-    fn history_of(&self, channel: &str) -> Option<HistoryTerms> {
+    fn history_of(&mut self, channel: &str) -> Option<HistoryTerms> {
         let channel = ChannelName::parse(channel, &self.limits).ok()?;
-        let rule = rule_index(&self.settings.channels, channel)?;
+        let rule = self.rule_of(channel)?;
         self.settings.channels[rule].history()
     }
 

@@ -11,7 +11,7 @@
 
 use super::Shard;
 use super::arrivals::sent_channel;
-use super::deliver::{Delivery, rule_index};
+use super::deliver::Delivery;
 use super::effect::{Effect, Keep, Mail, Publication, SessionKey};
 use super::history::{Birth, Room};
 use super::ids::Id;
@@ -42,7 +42,7 @@ impl Shard {
             return self.settle_ticket(ticket, false);
         };
         let frames = self.arena.encoded(&publication.frames);
-        let rule = rule_index(&self.settings.channels, channel);
+        let rule = self.rule_of(channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));
         let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, ticket };
         match rule.and_then(|rule| self.settings.channels[rule].history()) {

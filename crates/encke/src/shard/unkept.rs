@@ -16,7 +16,6 @@ use websocket::Opcode;
 
 use super::Shard;
 use super::batch::{Batch, Via};
-use super::deliver::rule_index;
 use super::effect::{Effect, ExchangeId, HttpTransport, Kept, Mail, SocketKey, Ticket};
 use super::ids::Id;
 
@@ -84,7 +83,7 @@ impl Shard {
         if !self.shared.is_durable || channel.is_pattern() {
             return None;
         }
-        let rule = rule_index(&self.settings.channels, channel)?;
+        let rule = self.rule_of(channel)?;
         self.settings.channels[rule].history()?;
         self.unkept.tickets += 1;
         Some(Ticket { shard: self.index as u16, number: self.unkept.tickets })

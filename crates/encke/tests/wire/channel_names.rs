@@ -1,6 +1,6 @@
 //! Names of channels, patterns and subscriptions (Bayeux 1.0 "Channels"; rows 19 to 22 and 27 of `docs/bad-input.md`).
 
-use encke::{Application, Decision, Publishing, Settings, Verdict};
+use encke::{Application, ChannelRule, Decision, Publishing, Settings, Verdict};
 use serde_json::json;
 
 use crate::common::{TestServer, Ws, settings};
@@ -319,4 +319,16 @@ fn rights_are_asked_for_every_name_as_it_stands() {
     assert_eq!(publish(&mut other, "/open/swallowed").as_deref(), Some("404::message_deleted"));
     other.publish("/open/x", json!(2));
     assert_eq!(ws.next_json(), json!([{"channel": "/open/x", "data": 2}]), "nothing refused was delivered");
+}
+
+/// Its limits are the settings', not the defaults.
+#[test]
+fn a_rule_for_a_channel_deeper_than_the_default_limit_holds() {
+    let deep = "/deep".repeat(20);
+    let rule = ChannelRule { pattern: deep.clone(), broadcast_to_publisher: Some(false), ..ChannelRule::default() };
+    let server = TestServer::start(Settings { channel_segments_max: 20, channels: vec![rule], ..settings() });
+    let mut ws = server.session();
+    ws.subscribe("/deep/**");
+    // The reply is the next that comes, and not the message.
+    ws.publish(&deep, json!(1));
 }
