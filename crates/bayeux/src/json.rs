@@ -11,7 +11,7 @@ mod scanner;
 use std::borrow::Cow;
 use std::str::Chars;
 
-use scanner::DEPTH_CAP;
+pub use scanner::DEPTH_CAP;
 pub(crate) use scanner::Scanner;
 
 /// Why a text is not taken.

@@ -158,6 +158,12 @@ fn a_wrong_value_is_told_with_what_would_be_right() {
         ("mounts = 7", "FILE:1: mounts = 7: a list"),
         ("files = \"/nowhere\"", "FILE:1: files = /nowhere: a directory that is there and can be read"),
         ("cookie_name = 7", "FILE:1: cookie_name = 7: a text"),
+        (
+            "cookie_path = \"/;x\"",
+            "FILE:1: cookie_path = /;x: a path that begins with a slash, without spaces and ;, or empty",
+        ),
+        ("mounts = [\"/metrics\"]", "FILE:1: mounts = /metrics: another path: this one is the server's own"),
+        ("json_depth_max = 100000000", "FILE:1: json_depth_max = 100000000: at most 128"),
     ];
     for (file, expected) in cases {
         assert_eq!(problem(file), expected);

@@ -341,7 +341,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option("message_bytes_max", &["maxMessageSize"], "Bytes of one WebSocket message or request body."),
             option("header_bytes_max", &[], "Size of all headers of a request, in bytes."),
             option("batch_messages_max", &[], "Messages in one batch."),
-            option("json_depth_max", &[], "Depth of nesting in JSON."),
+            option("json_depth_max", &[], "Depth of nesting in JSON; at most 128."),
             option("channel_bytes_max", &[], "Length of a channel name, in bytes."),
             option("channel_segments_max", &[], "Segments of a channel name."),
             option("channels_max", &[], "Channels and patterns with a subscriber, of one shard."),

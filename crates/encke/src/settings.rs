@@ -3,6 +3,8 @@
 //! The program reads these names from its file, its environment and its flags; the library takes the struct.
 //! The defaults are CometD's where CometD has the option (reference: CometD 9 "Server options").
 
+mod check;
+
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -127,7 +129,7 @@ pub struct Settings {
     pub header_bytes_max: usize,
     /// Messages in one batch.
     pub batch_messages_max: usize,
-    /// Depth of nesting in JSON.
+    /// Depth of nesting in JSON; at most 128.
     pub json_depth_max: usize,
     /// Length of a channel name, in bytes.
     pub channel_bytes_max: usize,
@@ -286,9 +288,6 @@ impl Settings {
         if self.transports.is_empty() {
             return fail("transports", &"[]", "at least one of websocket, long-polling, callback-polling");
         }
-        if let Some(mount) = self.mounts.iter().find(|m| !m.starts_with('/') || (m.len() > 1 && m.ends_with('/'))) {
-            return fail("mounts", mount, "a path such as /cometd, without a slash at its end, or /");
-        }
         if self.mounts.is_empty() {
             return fail("mounts", &"[]", "at least one path such as /cometd");
         }
@@ -304,7 +303,7 @@ impl Settings {
         if !self.files.is_empty() && std::fs::read_dir(&self.files).is_err() {
             return fail("files", &self.files, "a directory that is there and can be read");
         }
-        self.check_browsers()?;
+        self.check_texts()?;
         let positive = [
             ("timeout_ms", self.timeout_ms as usize),
             ("max_interval_ms", self.max_interval_ms as usize),
@@ -337,35 +336,11 @@ impl Settings {
         if let Some((name, value, _)) = roomy.into_iter().find(|(_, value, least)| value < least) {
             return fail(name, &value, "at least 1024 bytes (headers: 8192, messages: 64, all sessions: 1048576)");
         }
-        for rule in &self.channels {
-            if bayeux::ChannelName::parse(&rule.pattern, &self.bayeux_limits()).is_err() {
-                return fail(
-                    "channels.pattern",
-                    &rule.pattern,
-                    "a channel such as /stock/GOOG or a pattern such as /stock/**",
-                );
-            }
+        if self.json_depth_max > bayeux::json::DEPTH_CAP {
+            return fail("json_depth_max", &self.json_depth_max, "at most 128");
         }
-        Ok(())
-    }
-
-    /// Checks what concerns browsers.
-    fn check_browsers(&self) -> Result<(), SettingsError> {
-        let fail = SettingsError::of;
-        if !["", "Lax", "Strict", "None"].contains(&self.cookie_same_site.as_str()) {
-            return fail("cookie_same_site", &self.cookie_same_site, "Lax, Strict, None or empty");
-        }
-        if self.cookie_name.is_empty()
-            || !self.cookie_name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-        {
-            return fail("cookie_name", &self.cookie_name, "letters, digits, - and _");
-        }
-        if let Some(origin) =
-            self.allowed_origins.iter().find(|o| *o != "*" && (!o.contains("://") || o.ends_with('/')))
-        {
-            return fail("allowed_origins", origin, "an origin such as https://example.com, without a path, or *");
-        }
-        Ok(())
+        self.check_times()?;
+        self.check_rules()
     }
 
     /// The limits of one client message, for the parser.

@@ -241,5 +241,5 @@ fn escape_bytes(bytes: &[u8]) -> Result<usize, JsonError> {
     }
 }
 
-/// As many levels as [`Scanner::nested`] has bits to remember.
-pub(super) const DEPTH_CAP: usize = u128::BITS as usize;
+/// The deepest nesting that is ever taken: one level for each bit of the word that notes what is open.
+pub const DEPTH_CAP: usize = u128::BITS as usize;

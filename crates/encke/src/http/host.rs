@@ -39,6 +39,11 @@ impl<'a> Host<'a> {
         fits.then_some(Host { name })
     }
 
+    /// The name or address, an IPv6 address without its brackets.
+    pub(crate) fn name(self) -> &'a str {
+        self.name
+    }
+
     fn address(self) -> Option<IpAddr> {
         self.name.parse().ok()
     }

@@ -1,0 +1,284 @@
+//! Checks of times, and of texts: those that end up in headers, those that are compared with what clients send, and the rules for channels.
+
+use super::{Settings, SettingsError};
+use crate::http::host::Host;
+
+impl Settings {
+    /// Checks the texts.
+    pub(super) fn check_texts(&self) -> Result<(), SettingsError> {
+        each("mounts", &self.mounts, is_mount, "a path such as /cometd, without a slash at its end, or /")?;
+        let wanted = "another path: this one is the server's own";
+        each("mounts", &self.mounts, |mount| !OWN_PATHS.contains(&mount), wanted)?;
+        let wanted =
+            "an origin as browsers send it, such as https://example.com: lower case, no path, no default port; or *";
+        each("allowed_origins", &self.allowed_origins, |origin| origin == "*" || is_origin(origin), wanted)?;
+        let wanted = "a host name such as push.example.com, or an address, without scheme and port";
+        each("allowed_hosts", &self.allowed_hosts, is_host, wanted)?;
+        let is_protocol =
+            |name: &str| all(name, |byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
+        one("websocket_protocol", &self.websocket_protocol, is_protocol, "one token such as bayeux, or empty")?;
+        let is_token = |text: &str| all(text, |byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        one("cookie_name", &self.cookie_name, |name| !name.is_empty() && is_token(name), "letters, digits, - and _")?;
+        let is_path = |path: &str| path.is_empty() || path.starts_with('/') && all(path, is_of_path);
+        one(
+            "cookie_path",
+            &self.cookie_path,
+            is_path,
+            "a path that begins with a slash, without spaces and ;, or empty",
+        )?;
+        let is_domain = |domain: &str| domain.is_empty() || is_domain(domain.strip_prefix('.').unwrap_or(domain));
+        one("cookie_domain", &self.cookie_domain, is_domain, "a domain such as example.com, or empty")?;
+        let same_site = ["", "Lax", "Strict", "None"];
+        one("cookie_same_site", &self.cookie_same_site, |it| same_site.contains(&it), "Lax, Strict, None or empty")?;
+        let is_parameter = |name: &str| {
+            let is_plain = all(name, |byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte));
+            !name.is_empty() && name != "message" && is_plain
+        };
+        let wanted = "letters, digits, - _ . and ~, and not message, which names the messages";
+        one("callback_parameter", &self.callback_parameter, is_parameter, wanted)
+    }
+
+    /// Checks the times.
+    pub(super) fn check_times(&self) -> Result<(), SettingsError> {
+        let times = [
+            ("history_commit_interval_ms", self.history_commit_interval_ms),
+            ("timeout_ms", self.timeout_ms),
+            ("interval_ms", self.interval_ms),
+            ("max_interval_ms", self.max_interval_ms),
+            ("client_interval_max_ms", self.client_interval_max_ms),
+            ("lazy_timeout_max_ms", self.lazy_timeout_max_ms),
+            ("handshake_timeout_ms", self.handshake_timeout_ms),
+            ("websocket_idle_timeout_ms", self.websocket_idle_timeout_ms),
+            ("request_timeout_ms", self.request_timeout_ms),
+            ("response_timeout_ms", self.response_timeout_ms),
+            ("keep_alive_timeout_ms", self.keep_alive_timeout_ms),
+            ("drain_timeout_ms", self.drain_timeout_ms),
+            ("drain_spread_ms", self.drain_spread_ms),
+            ("activity_timeout_ms", self.activity_timeout_ms),
+            ("browser_surplus_interval_ms", self.browser_surplus_interval_ms),
+        ];
+        if let Some((name, value)) = times.into_iter().find(|(_, value)| *value > TIME_CAP_MS) {
+            return SettingsError::of(name, &value, "at most 1000000000000, which is 31 years");
+        }
+        Ok(())
+    }
+
+    /// Checks the rules for channels.
+    pub(super) fn check_rules(&self) -> Result<(), SettingsError> {
+        let limits = self.bayeux_limits();
+        for rule in &self.channels {
+            let wanted = match bayeux::ChannelName::parse(&rule.pattern, &limits) {
+                Ok(name) if name.kind() == bayeux::ChannelKind::Broadcast => continue,
+                Ok(_) => "a channel that is published to; no rule holds below /meta/ and /service/",
+                Err(bayeux::ChannelError::Invalid) => "a channel such as /stock/GOOG or a pattern such as /stock/**",
+                Err(bayeux::ChannelError::TooLong) => "a channel within channel_bytes_max",
+                Err(bayeux::ChannelError::TooManySegments) => "a channel within channel_segments_max",
+            };
+            return Err(SettingsError { name: "channels.pattern", value: rule.pattern.clone(), wanted });
+        }
+        Ok(())
+    }
+}
+
+/// Longer times could not be added to the time of day.
+const TIME_CAP_MS: u64 = 1_000_000_000_000;
+/// Paths that the server answers itself.
+const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+fn each(
+    name: &'static str,
+    values: &[String],
+    is_right: impl Fn(&str) -> bool,
+    wanted: &'static str,
+) -> Result<(), SettingsError> {
+    values.iter().try_for_each(|value| one(name, value, &is_right, wanted))
+}
+
+fn one(
+    name: &'static str,
+    value: &str,
+    is_right: impl Fn(&str) -> bool,
+    wanted: &'static str,
+) -> Result<(), SettingsError> {
+    // Escaped, so that the error stays in one line.
+    let shown = || if value.contains(char::is_control) { format!("{value:?}") } else { value.to_string() };
+    if is_right(value) { Ok(()) } else { Err(SettingsError { name, value: shown(), wanted }) }
+}
+
+fn all(text: &str, is_right: impl Fn(u8) -> bool) -> bool {
+    text.bytes().all(is_right)
+}
+
+/// The bytes of a path in a header: visible, and not the end of a cookie's attribute.
+fn is_of_path(byte: u8) -> bool {
+    byte.is_ascii_graphic() && byte != b';'
+}
+
+/// A path as it stands in a request. Browsers resolve dots and escape other bytes, so no request would match those.
+fn is_mount(mount: &str) -> bool {
+    let is_segment = |segment: &str| {
+        let is_plain = all(segment, |byte| byte.is_ascii_graphic() && !b"\"#<>?\\^`{|}".contains(&byte));
+        !segment.is_empty() && segment != "." && segment != ".." && is_plain
+    };
+    mount.strip_prefix('/').is_some_and(|path| path.is_empty() || path.split('/').all(is_segment))
+}
+
+/// `scheme://host[:port]` (RFC 6454 §6.2).
+fn is_origin(origin: &str) -> bool {
+    let Some((scheme, host)) = origin.split_once("://") else { return false };
+    let default_port = match scheme {
+        "http" => ":80",
+        "https" => ":443",
+        _ => "no default",
+    };
+    let is_scheme = scheme.starts_with(|letter: char| letter.is_ascii_lowercase())
+        && all(scheme, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte));
+    let name = Host::parse(host).map(Host::name);
+    let is_host = name.is_some_and(|name| name.contains(':') || is_domain(name));
+    is_scheme && is_host && !host.ends_with(default_port) && !host.ends_with(':') && !host.contains(char::is_uppercase)
+}
+
+/// A name or an address as it stands in a `Host`, without a port.
+fn is_host(host: &str) -> bool {
+    host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok() || is_domain(host)
+}
+
+fn is_domain(name: &str) -> bool {
+    let is_label =
+        |label: &str| !label.is_empty() && all(label, |byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    name.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::ChannelRule;
+
+    /// The name of the setting that is wrong, if one is.
+    fn wrong(change: impl FnOnce(&mut Settings)) -> Option<&'static str> {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        settings.check().err().map(|error| error.name)
+    }
+
+    #[test]
+    fn a_cookie_cannot_get_other_attributes_or_lines_by_its_path_or_domain() {
+        for path in ["/x; Domain=evil.example", "/x\r\nset-cookie: a=b", "/x y", "/\u{e9}", "x"] {
+            assert_eq!(wrong(|settings| settings.cookie_path = path.into()), Some("cookie_path"), "{path:?}");
+        }
+        for domain in ["example.com; Secure", "example.com\n", "exa mple.com", "http://example.com", ".", "a..b"] {
+            assert_eq!(wrong(|settings| settings.cookie_domain = domain.into()), Some("cookie_domain"), "{domain:?}");
+        }
+        for (path, domain) in [("", ""), ("/", ".example.com"), ("/app/cometd", "push.example.com")] {
+            let set = |settings: &mut Settings| {
+                (settings.cookie_path, settings.cookie_domain) = (path.into(), domain.into());
+            };
+            assert_eq!(wrong(set), None, "{path} {domain}");
+        }
+    }
+
+    #[test]
+    fn an_allowed_origin_is_one_that_a_browser_can_send() {
+        for origin in [
+            "https://example.com/app",
+            "https://example.com/",
+            "https://example.com?x",
+            "https://example.com:443",
+            "http://example.com:80",
+            "https://example.com:",
+            "https://example.com:99999",
+            "https://Example.com",
+            "HTTPS://example.com",
+            "https://*.example.com",
+            "https://user@example.com",
+            "https://ex\u{e4}mple.com",
+            "https://",
+            "://example.com",
+            "example.com",
+            "null",
+            "",
+        ] {
+            let set =
+                |settings: &mut Settings| settings.allowed_origins = vec!["https://ok.example".into(), origin.into()];
+            assert_eq!(wrong(set), Some("allowed_origins"), "{origin}");
+        }
+        for origin in
+            ["*", "https://example.com", "http://localhost:3000", "http://[::1]:3000", "chrome-extension://abc"]
+        {
+            assert_eq!(wrong(|settings| settings.allowed_origins = vec![origin.into()]), None, "{origin}");
+        }
+    }
+
+    #[test]
+    fn an_allowed_host_is_a_name_without_more() {
+        for host in ["http://example.com", "example.com:8080", "example.com/", "*.example.com", "a b", "", "."] {
+            assert_eq!(wrong(|settings| settings.allowed_hosts = vec![host.into()]), Some("allowed_hosts"), "{host}");
+        }
+        for host in ["example.com", "build_1", "192.0.2.7", "::1", "[::1]"] {
+            assert_eq!(wrong(|settings| settings.allowed_hosts = vec![host.into()]), None, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_mount_is_a_path_that_can_be_asked_for_and_that_is_free() {
+        for mount in ["/metrics", "/healthz", "/readyz", "cometd", "/cometd/", "/a//b", "/a/../b", "/a?b", "/a b", "/#"]
+        {
+            assert_eq!(wrong(|settings| settings.mounts = vec!["/ok".into(), mount.into()]), Some("mounts"), "{mount}");
+        }
+        for mount in ["/", "/cometd", "/app/push", "/metrics2", "/a.b/~c", "/metrics/push"] {
+            assert_eq!(wrong(|settings| settings.mounts = vec![mount.into()]), None, "{mount}");
+        }
+    }
+
+    #[test]
+    fn a_callback_parameter_is_one_name_in_a_query() {
+        for name in ["", "a&b", "a=b", "a b", "a%20", "message", "\u{e9}"] {
+            let set = |settings: &mut Settings| settings.callback_parameter = name.into();
+            assert_eq!(wrong(set), Some("callback_parameter"), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_websocket_protocol_is_one_token() {
+        for name in ["a, b", "a\r\nset-cookie: a=b", "a b", "\u{e9}"] {
+            let set = |settings: &mut Settings| settings.websocket_protocol = name.into();
+            assert_eq!(wrong(set), Some("websocket_protocol"), "{name:?}");
+        }
+        assert_eq!(wrong(|settings| settings.websocket_protocol = "v1.bayeux".into()), None);
+    }
+
+    #[test]
+    fn json_is_never_nested_deeper_than_the_parser_counts() {
+        assert_eq!(wrong(|settings| settings.json_depth_max = 128), None);
+        for depth in [0, 129, 100_000_000] {
+            assert_eq!(wrong(|settings| settings.json_depth_max = depth), Some("json_depth_max"));
+        }
+    }
+
+    #[test]
+    fn times_end_somewhere() {
+        assert_eq!(wrong(|settings| settings.timeout_ms = u64::MAX), Some("timeout_ms"));
+        assert_eq!(wrong(|settings| settings.drain_spread_ms = i64::MAX as u64), Some("drain_spread_ms"));
+    }
+
+    #[test]
+    fn a_rule_is_for_a_channel_that_can_be_published_to() {
+        let set = |pattern: &str| {
+            let rule = ChannelRule { pattern: pattern.into(), ..ChannelRule::default() };
+            wrong(|settings| settings.channels = vec![rule])
+        };
+        let deep = "/a".repeat(17);
+        for pattern in [deep.as_str(), "/meta/connect", "/service/**", "stock", "/a/*/b"] {
+            assert_eq!(set(pattern), Some("channels.pattern"), "{pattern}");
+        }
+        for pattern in [&deep[2..], "/**", "/stock/GOOG"] {
+            assert_eq!(set(pattern), None, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_value_with_line_breaks_is_shown_in_one_line() {
+        let error = Settings { cookie_path: "/\r\nx".into(), ..Settings::default() }.check().expect_err("refused");
+        assert!(error.to_string().starts_with(r#"cookie_path = "/\r\nx": a path"#), "{error}");
+    }
+}
