@@ -11,12 +11,12 @@ use crate::attack::{
     text_frame,
 };
 
-/// Mailboxes that hold one message, and connections that come and go: nobody waits for a wake-up that does not come.
+/// Between shards one message is under way at a time, and connections that come and go: nobody waits for a wake-up that does not come.
 ///
 /// Memory: the messages of 64 sessions.
 pub const MAILBOX_OF_ONE: Scenario = Scenario {
     name: "mailbox-of-one",
-    title: "64 sessions publish for each other over mailboxes that hold one batch, while connections come and go by the dozen",
+    title: "64 sessions publish for each other over mailboxes that hold one message, while connections come and go by the dozen",
     settings: &["mailbox_bytes_max=1"],
     shards: TWO,
     lasts_ms: 2_000,

@@ -29,8 +29,8 @@ pub const DEAF: Scenario = Scenario {
     shards: EACH,
     lasts_ms: 2_500,
     grows_mib_max: 80,
-    // Each socket has a send buffer of some hundred kilobytes, and not the 4 MiB that the kernel would let it have.
-    kernel_mib_max: Some(160),
+    // Each socket has `socket_send_buffer_bytes` (128 KiB), of which a system may make twice as much, and not its own 4 MiB.
+    kernel_mib_max: Some(80),
     attack: |arena| Box::pin(deaf(arena)),
 };
 
