@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::websocket::{connect, handshake};
+use super::websocket::{connect, handshake, subscribe};
 use super::{Arena, Peer};
 
 /// A connection that is kept alive, with the browser's cookie.
@@ -127,9 +127,7 @@ impl Poller {
 
     /// Subscribes, to several channels in one message if `channels` is an array in JSON.
     pub async fn subscribe(&mut self, channels: &str, fields: &str) -> io::Result<()> {
-        let text =
-            format!(r#"[{{"channel":"/meta/subscribe","clientId":"{}","subscription":{channels}{fields}}}]"#, self.id);
-        self.ask(&text).await.map(drop)
+        self.ask(&subscribe(&self.id, channels, fields)).await.map(drop)
     }
 
     /// Sends a batch whose every reply must be a success.

@@ -111,11 +111,17 @@ impl Session {
         Err(io::Error::other("no session on that shard"))
     }
 
+    /// Publishes on one channel as fast as it is taken, so many bytes of data each time.
+    pub async fn flood(arena: Arena, channel: &'static str, data_bytes: usize) -> io::Result<u64> {
+        let Session { mut socket, id } = Session::open(arena, Peer::default(), "").await?;
+        let data = format!("\"{}\"", "x".repeat(data_bytes));
+        let frame = text_frame(&batch([channel], &id, &data));
+        Ok(arena.again(frame.len(), async || socket.send_raw(&frame).await).await)
+    }
+
     /// Subscribes, to several channels in one message if `channels` is an array in JSON.
     pub async fn subscribe(&mut self, channels: &str, fields: &str) -> io::Result<()> {
-        let text =
-            format!(r#"[{{"channel":"/meta/subscribe","clientId":"{}","subscription":{channels}{fields}}}]"#, self.id);
-        self.ask(&text).await.map(drop)
+        self.ask(&subscribe(&self.id, channels, fields)).await.map(drop)
     }
 
     /// Sends a batch of one message and waits for its reply; messages that come meanwhile are forgotten.
@@ -153,6 +159,11 @@ pub fn connect(connection: &str, id: &str, timeout_ms: u32) -> String {
     format!(
         r#"[{{"channel":"/meta/connect","connectionType":"{connection}","clientId":"{id}","advice":{{"timeout":{timeout_ms}}}}}]"#
     )
+}
+
+/// A subscribe with more fields.
+pub fn subscribe(id: &str, channels: &str, fields: &str) -> String {
+    format!(r#"[{{"channel":"/meta/subscribe","clientId":"{id}","subscription":{channels}{fields}}}]"#)
 }
 
 /// A publication, to be put into a batch.

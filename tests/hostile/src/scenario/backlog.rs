@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{EACH, Scenario};
+use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Poller, Session, batch, done, elsewhere};
 
 /// A full outbox of different channels, of which each further message replaces one.
@@ -12,11 +12,10 @@ pub const LATEST: Scenario = Scenario {
     name: "keep-latest",
     title: "newer messages for a session that sleeps while 100,000 channels wait for it under keep-latest",
     settings: &[r#"channels=[{pattern="/latest/**",slow_consumer="keep-latest"}]"#],
-    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 56,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(latest(arena)),
+    ..PLAIN
 };
 
 /// Subscribes with a position, by sessions with a full outbox.
@@ -26,11 +25,10 @@ pub const POSITIONS: Scenario = Scenario {
     name: "positions",
     title: "100 connections subscribe with a position over and over while 99,000 messages wait for each",
     settings: &[r#"channels=[{pattern="/kept/**",history_messages=10}]"#],
-    shards: EACH,
     lasts_ms: 2_500,
     grows_mib_max: 64,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(positions(arena)),
+    ..PLAIN
 };
 
 async fn latest(arena: Arena) -> io::Result<Outcome> {

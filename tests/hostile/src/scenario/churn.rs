@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{EACH, Scenario};
+use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Http, Outcome, Peer, Session, connect, done, elsewhere, handshake};
 
 /// Sessions that are opened, connect once and are left to end by silence, over a few connections.
@@ -11,12 +11,10 @@ use crate::attack::{Arena, Http, Outcome, Peer, Session, connect, done, elsewher
 pub const SESSIONS: Scenario = Scenario {
     name: "churn-sessions",
     title: "sessions are opened by the ten thousand, connect once and are left",
-    settings: &[],
-    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 64,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(sessions(arena)),
+    ..PLAIN
 };
 
 /// Subscriptions to names of their own, and then all ended.
@@ -25,12 +23,10 @@ pub const SESSIONS: Scenario = Scenario {
 pub const SUBSCRIPTIONS: Scenario = Scenario {
     name: "churn-channels",
     title: "500,000 subscriptions to channels of their own, and all of them ended",
-    settings: &[],
-    shards: EACH,
     lasts_ms: 2_500,
     grows_mib_max: 160,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(subscriptions(arena)),
+    ..PLAIN
 };
 
 async fn sessions(arena: Arena) -> io::Result<Outcome> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::{EACH, Scenario};
+use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Readers, Session, done, elsewhere};
 
 /// A large room on the demo's own channels, and one member that changes its name over and over.
@@ -12,12 +12,10 @@ use crate::attack::{Arena, Outcome, Peer, Readers, Session, done, elsewhere};
 pub const RENAMES: Scenario = Scenario {
     name: "renames",
     title: "one member of a demo room of 490 changes its name 1,000 times in one message, again and again",
-    settings: &[],
-    shards: EACH,
     lasts_ms: 1_500,
     grows_mib_max: 48,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(renames(arena, "/service/demo/members", "/demo/chat/full", "/demo/members/full")),
+    ..PLAIN
 };
 
 /// The same on the channels of CometD's demo, where each change brings the whole list.
@@ -27,11 +25,10 @@ pub const RENAMES_COMETD: Scenario = Scenario {
     name: "renames-cometd",
     title: "the same in a room of CometD's demo, where each change brings the whole list",
     settings: &["demo_cometd_channels=true"],
-    shards: EACH,
     lasts_ms: 1_500,
     grows_mib_max: 80,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(renames(arena, "/service/members", "/chat/full", "/members/full")),
+    ..PLAIN
 };
 
 async fn renames(arena: Arena, service: &'static str, room: &'static str, list: &'static str) -> io::Result<Outcome> {

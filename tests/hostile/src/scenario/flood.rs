@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{EACH, Scenario};
+use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Readers, Session, done, elsewhere, mib, publication, text_frame};
 
 /// Large messages as fast as they are taken, for readers on the last shard.
@@ -11,12 +11,10 @@ use crate::attack::{Arena, Outcome, Peer, Readers, Session, done, elsewhere, mib
 pub const FLOOD: Scenario = Scenario {
     name: "flood",
     title: "a publisher of 60 kB messages, as fast as they are taken, for 100 subscribers that read",
-    settings: &[],
-    shards: EACH,
     lasts_ms: 2_500,
     grows_mib_max: 80,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(flood(arena)),
+    ..PLAIN
 };
 
 async fn flood(arena: Arena) -> io::Result<Outcome> {

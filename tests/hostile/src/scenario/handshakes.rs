@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{EACH, Scenario};
+use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Session, Socket, done, elsewhere, handshake, text_frame};
 
 /// One connection opens sessions, asks that they live for ten minutes, and leaves.
@@ -13,11 +13,10 @@ pub const HANDSHAKES: Scenario = Scenario {
     name: "handshakes",
     title: "one connection opens sessions by the hundred thousand, asks for ten minutes of grace, and leaves; others come",
     settings: &["sessions_max=50000"],
-    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 40,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(handshakes(arena)),
+    ..PLAIN
 };
 
 async fn handshakes(arena: Arena) -> io::Result<Outcome> {

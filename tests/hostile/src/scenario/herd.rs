@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{EACH, Scenario};
+use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Progress, Readers, Session, done, elsewhere, publication, text_frame};
 
 /// All publishers finish their messages at once.
@@ -11,12 +11,10 @@ use crate::attack::{Arena, Outcome, Peer, Progress, Readers, Session, done, else
 pub const HERD: Scenario = Scenario {
     name: "herd",
     title: "20 publishers finish messages of 0.9 MB in the same moment, for 40 fast readers, again and again",
-    settings: &[],
-    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 112,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(herd(arena)),
+    ..PLAIN
 };
 
 async fn herd(arena: Arena) -> io::Result<Outcome> {

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::task::JoinSet;
 
-use super::{EACH, Scenario};
+use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Poller, Readers, Session, batch, done, elsewhere, mib, text_frame};
 
 /// Publishers on the first shard, readers on the last.
@@ -14,12 +14,10 @@ use crate::attack::{Arena, Outcome, Peer, Poller, Readers, Session, batch, done,
 pub const FLOOD_HTTP: Scenario = Scenario {
     name: "mail-http",
     title: "publishers over HTTP on one shard, as fast as requests are taken, for 200 readers on the other",
-    settings: &[],
-    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 80,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(flood_http(arena)),
+    ..PLAIN
 };
 
 /// Publishers on channels with a history, half of which the other shard owns.
@@ -29,11 +27,10 @@ pub const FLOOD_HISTORY: Scenario = Scenario {
     name: "mail-history",
     title: "WebSockets publish on channels with a history, half of them another shard's, as fast as they are read",
     settings: &[r#"channels=[{pattern="/kept/**",history_messages=20}]"#],
-    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 80,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(flood_history(arena)),
+    ..PLAIN
 };
 
 async fn flood_http(arena: Arena) -> io::Result<Outcome> {

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::{Scenario, TWO};
+use super::{PLAIN, Scenario, TWO};
 use crate::attack::{
-    Arena, Outcome, Peer, Poller, Readers, Session, Socket, batch, done, elsewhere, handshake, mib, publication,
-    text_frame,
+    Arena, Outcome, Peer, Poller, Readers, Session, Socket, batch, done, elsewhere, handshake, mib, text_frame,
 };
 
 /// Between shards one message is under way at a time, and connections that come and go: nobody waits for a wake-up that does not come.
@@ -21,8 +20,8 @@ pub const MAILBOX_OF_ONE: Scenario = Scenario {
     shards: TWO,
     lasts_ms: 2_000,
     grows_mib_max: 64,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(mailbox_of_one(arena)),
+    ..PLAIN
 };
 
 /// Sessions that acknowledge and replay, and then sleep, on a channel with a history that is flooded.
@@ -35,8 +34,8 @@ pub const SURE_SLEEPERS: Scenario = Scenario {
     shards: TWO,
     lasts_ms: 2_500,
     grows_mib_max: 96,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(sure_sleepers(arena)),
+    ..PLAIN
 };
 
 /// Several attacks at once.
@@ -45,12 +44,11 @@ pub const SURE_SLEEPERS: Scenario = Scenario {
 pub const EVERYTHING: Scenario = Scenario {
     name: "everything",
     title: "a flood, subscribers that never read, pings, handshakes and sleepers at the same time",
-    settings: &[],
     shards: TWO,
     lasts_ms: 3_000,
     grows_mib_max: 256,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(everything(arena)),
+    ..PLAIN
 };
 
 async fn mailbox_of_one(arena: Arena) -> io::Result<Outcome> {
@@ -100,7 +98,7 @@ async fn sure_sleepers(arena: Arena) -> io::Result<Outcome> {
             polls.push(session);
         }
     }
-    let bytes = elsewhere(arena, move || flood(arena, "/kept/a", 2_000));
+    let bytes = elsewhere(arena, move || Session::flood(arena, "/kept/a", 2_000));
     Ok(Outcome::did(format!("{} published for {SLEEPERS} sleepers", mib(done(bytes).await?))))
 }
 
@@ -112,7 +110,7 @@ async fn everything(arena: Arena) -> io::Result<Outcome> {
         session.subscribe(r#""/flood""#, "").await?;
         deaf.push(session);
     }
-    let flood = elsewhere(arena, move || flood(arena, "/flood", 60_000));
+    let flood = elsewhere(arena, move || Session::flood(arena, "/flood", 60_000));
     let mut tasks = JoinSet::new();
     let mut ping = Vec::new();
     websocket::frame::masked(websocket::Opcode::Ping, b"x", [0; 4], &mut ping);
@@ -135,13 +133,6 @@ async fn everything(arena: Arena) -> io::Result<Outcome> {
     poller.subscribe(r#"["/flood","/flood/**"]"#, "").await?;
     tasks.join_all().await;
     Ok(Outcome::did(format!("{} published beside {DEAF} deaf and {PINGING} pinging sockets", mib(done(flood).await?))))
-}
-
-/// Publishes on one channel as fast as it is taken.
-async fn flood(arena: Arena, channel: &'static str, bytes: usize) -> io::Result<u64> {
-    let Session { mut socket, id } = Session::open(arena, Peer::default(), "").await?;
-    let frame = text_frame(&format!("[{}]", publication(channel, &id, &format!("\"{}\"", "x".repeat(bytes)))));
-    Ok(arena.again(frame.len(), async || socket.send_raw(&frame).await).await)
 }
 
 const CROWD: usize = 64;

@@ -12,7 +12,7 @@ mod outbox;
 mod polls;
 mod sockets;
 
-use crate::attack::{Arena, Attack};
+use crate::attack::{Arena, Attack, Outcome};
 
 /// An attack, and what it may cost.
 #[derive(Clone, Copy)]
@@ -35,8 +35,17 @@ pub struct Scenario {
     pub attack: fn(Arena) -> Attack,
 }
 
-/// Every attack of its own kind runs with two shards and with one.
-const EACH: &[usize] = &[2, 1];
+/// What holds for a scenario that does not say otherwise: default settings, two shards and then one.
+const PLAIN: Scenario = Scenario {
+    name: "",
+    title: "",
+    settings: &[],
+    shards: &[2, 1],
+    lasts_ms: 2_000,
+    grows_mib_max: 0,
+    kernel_mib_max: None,
+    attack: |_| Box::pin(async { Ok(Outcome::default()) }),
+};
 /// Mixtures and variations run where shards meet.
 const TWO: &[usize] = &[2];
 

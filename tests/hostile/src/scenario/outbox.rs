@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{EACH, Scenario};
+use super::{PLAIN, Scenario};
 use crate::attack::{
     Arena, Outcome, Peer, Poller, Readers, Session, batch, done, elsewhere, mib, publication, text_frame,
 };
@@ -13,12 +13,10 @@ use crate::attack::{
 pub const SLEEPER: Scenario = Scenario {
     name: "sleeper",
     title: "a session sleeps on a channel with small messages, each of them between large ones of another channel",
-    settings: &[],
-    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 64,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(sleeper(arena)),
+    ..PLAIN
 };
 
 /// Sessions without a connection, whose messages are never next to each other.
@@ -28,11 +26,10 @@ pub const RANGES: Scenario = Scenario {
     name: "ranges",
     title: "2,000 sessions with closed sockets, half on each of two channels, get tiny messages in turn",
     settings: &["sessions_bytes_max=134217728"],
-    shards: EACH,
     lasts_ms: 2_500,
     grows_mib_max: 288,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(ranges(arena)),
+    ..PLAIN
 };
 
 async fn sleeper(arena: Arena) -> io::Result<Outcome> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::{EACH, Scenario, TWO};
+use super::{PLAIN, Scenario, TWO};
 use crate::attack::{Arena, Outcome, Peer, Poller, Session, mib, publication, text_frame};
 
 /// Many responses that nobody reads.
@@ -12,12 +12,10 @@ use crate::attack::{Arena, Outcome, Peer, Poller, Session, mib, publication, tex
 pub const UNREAD: Scenario = Scenario {
     name: "polls-unread",
     title: "200 sessions with the same 13 MB of messages connect over long-polling and never read",
-    settings: &[],
-    shards: EACH,
     lasts_ms: 2_000,
     grows_mib_max: 112,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(unread(arena, "", Request::Post)),
+    ..PLAIN
 };
 
 /// The same by sessions that acknowledge: their batches are their own.
@@ -45,11 +43,10 @@ pub const SLOW: Scenario = Scenario {
     name: "polls-slow",
     title: "readers over long-polling, with and without ack, take 6 MB steadily for longer than a session may be silent",
     settings: &["max_interval_ms=2000"],
-    shards: EACH,
     lasts_ms: 4_000,
     grows_mib_max: 48,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(slow(arena)),
+    ..PLAIN
 };
 
 /// How the connects are sent that nobody reads the answers to.

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::{EACH, Scenario};
-use crate::attack::{Arena, Outcome, Peer, Session, Socket, done, elsewhere, mib, publication, text_frame};
+use super::{PLAIN, Scenario};
+use crate::attack::{Arena, Outcome, Peer, Session, Socket, done, elsewhere, mib};
 
 /// Pings before any handshake.
 ///
@@ -11,12 +11,10 @@ use crate::attack::{Arena, Outcome, Peer, Session, Socket, done, elsewhere, mib,
 pub const PINGS: Scenario = Scenario {
     name: "pings",
     title: "200 sockets without a session send pings and never read",
-    settings: &[],
-    shards: EACH,
     lasts_ms: 1_500,
     grows_mib_max: 48,
-    kernel_mib_max: None,
     attack: |arena| Box::pin(pings(arena)),
+    ..PLAIN
 };
 
 /// Subscribers that leave everything in the kernel's buffers.
@@ -25,13 +23,12 @@ pub const PINGS: Scenario = Scenario {
 pub const DEAF: Scenario = Scenario {
     name: "deaf",
     title: "300 subscribers never read what is published for them, until they are given up",
-    settings: &[],
-    shards: EACH,
     lasts_ms: 2_500,
     grows_mib_max: 80,
     // Each socket has `socket_send_buffer_bytes` (128 KiB), of which a system may make twice as much, and not its own 4 MiB.
     kernel_mib_max: Some(80),
     attack: |arena| Box::pin(deaf(arena)),
+    ..PLAIN
 };
 
 async fn pings(arena: Arena) -> io::Result<Outcome> {
@@ -55,12 +52,7 @@ async fn deaf(arena: Arena) -> io::Result<Outcome> {
         session.subscribe(r#""/deaf""#, "").await?;
         deaf.push(session);
     }
-    let bytes = elsewhere(arena, move || async move {
-        let Session { mut socket, id } = Session::open(arena, Peer::default(), "").await?;
-        let frame =
-            text_frame(&format!("[{}]", publication("/deaf", &id, &format!("\"{}\"", "x".repeat(MESSAGE_BYTES)))));
-        Ok(arena.again(frame.len(), async || socket.send_raw(&frame).await).await)
-    });
+    let bytes = elsewhere(arena, move || Session::flood(arena, "/deaf", MESSAGE_BYTES));
     let bytes: u64 = done(bytes).await?;
     Ok(Outcome::did(format!("{} published for {DEAF_SOCKETS} that do not read", mib(bytes))))
 }
