@@ -227,7 +227,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "connect_deliver_only",
                 &["metaConnectDeliverOnly"],
-                "Whether messages reach long-polling clients only with connect replies.",
+                "Whether messages reach clients with connect replies only, on a WebSocket, too.",
             ),
             option(
                 "handshake_reconnect",

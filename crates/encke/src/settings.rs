@@ -62,7 +62,7 @@ pub struct Settings {
     pub mounts: Vec<String>,
     /// Whether a publisher that subscribes to its own channel gets its own messages.
     pub broadcast_to_publisher: bool,
-    /// Whether messages reach long-polling clients only with connect replies.
+    /// Whether messages reach clients with connect replies only, on a WebSocket, too.
     pub connect_deliver_only: bool,
     /// Whether advice tells clients `maxInterval`, so that they handshake anew by themselves after a longer break.
     pub handshake_reconnect: bool,

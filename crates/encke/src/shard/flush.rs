@@ -87,7 +87,7 @@ impl Shard {
         let Some(session) = sessions.get_mut(key) else { return };
         match session.carrier {
             // The way of nearly all messages: each look-up is made once.
-            Carrier::Socket(on) if session.ledger.is_none() => {
+            Carrier::Socket(on) if session.is_pushed_to() => {
                 let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
                 if socket.may_write() {
                     let catches_up = session.replay.is_some().then_some(key);
@@ -119,8 +119,8 @@ impl Shard {
             let session = socket.session.and_then(|session| sessions.get_mut(session));
             let replays = session.as_ref().is_some_and(|session| session.replay.is_some());
             let catches_up = socket.session.filter(|_| replays);
-            // One that acknowledges gets its messages with connects: it is listed when one is held.
-            let session = session.filter(|session| session.ledger.is_none());
+            // One that gets its messages with connects is listed when one is held.
+            let session = session.filter(|session| session.is_pushed_to());
             let progress = write_both(key, socket, session, wire, (scratch, own), metrics);
             self.written(key, progress, catches_up);
         }

@@ -41,6 +41,7 @@ impl Shard {
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
         if let Some(session) = self.sessions.get_mut(key) {
+            session.with_connects = self.settings.connect_deliver_only;
             session.ledger = acknowledges.then(Box::default);
             session.replay = replays.then(Box::default);
         }

@@ -158,6 +158,13 @@ impl Outbox {
         self.runs.append(&mut other.runs);
     }
 
+    /// Puts what waits in another outbox in front. Nothing of this one may be half written.
+    pub fn prepend(&mut self, older: Outbox) {
+        let newer = std::mem::replace(self, older);
+        self.lent = newer.lent;
+        self.append(newer);
+    }
+
     /// Adds one frame at the end.
     pub fn push(&mut self, frames: &Frames, kind: Kind) {
         if kind != Kind::Messages {

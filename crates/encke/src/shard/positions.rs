@@ -15,6 +15,7 @@ use super::history::{Birth, Ring, RingKey};
 use super::hub::Heard;
 use super::outbox::{InFlight, payloads};
 use super::replay::Loss;
+use super::session::Carrier;
 use super::session::Session;
 use super::tails::Tail;
 use crate::keeper::record;
@@ -247,13 +248,23 @@ impl Shard {
     pub(super) fn unqueue(&mut self, batch: &mut Batch) {
         let Some(begun) = batch.begun.take().filter(|begun| begun.is_pending()) else { return };
         let Begun { known, is_first, .. } = *begun;
-        let Some(session) = batch.session.and_then(|key| self.sessions.get_mut(key)) else { return };
-        session.withdraw(|payload| {
+        let Shard { sessions, sockets, .. } = self;
+        let Some(session) = batch.session.and_then(|key| sessions.get_mut(key)) else { return };
+        let keep = |payload: &[u8]| {
             let Some((channel, epoch, id)) = ext::place_of(payload) else {
                 return !is_first || ext::channel_of(payload).is_none_or(|channel| !known.contains_key(&*channel));
             };
             known.get(&*channel).is_none_or(|(of, known)| **of != *epoch || !known.contains(&id))
-        });
+        };
+        session.withdraw(keep);
+        // Of one that acknowledges the socket has parts of frames, and the messages are in the ledger.
+        let carries_frames = session.with_connects && session.ledger.is_none();
+        // What went with a connect reply may still wait on its socket.
+        if let Carrier::Socket(on) = session.carrier
+            && let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| carries_frames && socket.is(on))
+        {
+            socket.out.filter(|_, payload| keep(payload));
+        }
     }
 
     fn note_position(&mut self, channel: &str, ring: RingKey, start: &Start) {

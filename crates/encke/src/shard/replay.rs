@@ -266,7 +266,7 @@ impl Shard {
         }
         let response_bytes_max = match session.carrier {
             Carrier::Requests => self.settings.response_bytes_max,
-            Carrier::Socket(_) if session.ledger.is_some() => SOCKET_BATCH_BYTES_MAX,
+            Carrier::Socket(_) if !session.is_pushed_to() => SOCKET_BATCH_BYTES_MAX,
             Carrier::Socket(_) => return,
         };
         if session.in_flight.is_none() && session.outbox.waiting_bytes() < response_bytes_max {

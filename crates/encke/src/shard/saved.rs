@@ -310,6 +310,7 @@ impl Shard {
         let replay = saved.replay.as_ref().map(|replay| Box::new(self.restore_replay(replay)));
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.urgent = !outbox.is_empty();
+        session.with_connects = self.settings.connect_deliver_only;
         (session.outbox, session.ledger, session.replay) = (outbox, ledger, replay);
         for name in &saved.subscriptions {
             self.resubscribe(key, name);

@@ -47,6 +47,8 @@ pub struct Session {
     pub browser: Option<Id>,
     /// What it subscribes to.
     pub subscriptions: SmallVec<[Subscription; 1]>,
+    /// It gets messages with connect replies only, on a WebSocket, too: `connect_deliver_only` when it was opened.
+    pub with_connects: bool,
     /// Tells a late event of a reused index apart.
     pub generation: u32,
     /// The earliest entry of it in the timer wheel, in milliseconds; `u64::MAX` for none.
@@ -133,6 +135,7 @@ impl Sessions {
             id,
             browser,
             subscriptions: SmallVec::new(),
+            with_connects: false,
             generation: self.generation,
             armed_ms: u64::MAX,
             lazy_due_ms: u64::MAX,
@@ -222,10 +225,15 @@ impl Session {
         SessionKey { index, generation: self.generation }
     }
 
+    /// True if a WebSocket brings it messages as they come.
+    pub fn is_pushed_to(&self) -> bool {
+        self.ledger.is_none() && !self.with_connects
+    }
+
     /// Whether something could take messages right now. Nothing can while a response with older ones is on its way:
     /// if that fails, they have to come first.
     pub fn is_reachable(&self) -> bool {
-        let pushed = matches!(self.carrier, Carrier::Socket(_)) && self.ledger.is_none();
+        let pushed = matches!(self.carrier, Carrier::Socket(_)) && self.is_pushed_to();
         let answers = |held: &Held| matches!(held.via, HeldVia::Socket) || self.may_respond();
         (pushed || self.held.as_deref().is_some_and(answers)) && self.in_flight.is_none()
     }
@@ -264,7 +272,10 @@ impl Session {
                 (socket.is_some() || self.may_respond()) && (self.urgent || ledger.is_owing(socket) || has_news)
             }
             // While a response is on its way nothing more can be delivered: the connect waits for its fate.
-            None => self.in_flight.is_none() && (has_news || (self.urgent && socket.is_none())),
+            None => {
+                let waits = self.urgent && (socket.is_none() || self.with_connects);
+                self.in_flight.is_none() && (has_news || waits)
+            }
         }
     }
 

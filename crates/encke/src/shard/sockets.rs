@@ -288,6 +288,10 @@ impl Shard {
     /// The session's socket carries it no more. A socket that has a part of a frame can carry nothing else and is shut.
     pub(super) fn detach(&mut self, session: SessionKey) {
         let now_ms = self.now.ms;
+        let Some(state) = self.sessions.get(session) else { return };
+        if let Carrier::Socket(socket) = state.carrier {
+            self.take_back(socket);
+        }
         let Some(state) = self.sessions.get_mut(session) else { return };
         let Carrier::Socket(socket) = std::mem::replace(&mut state.carrier, Carrier::Requests) else { return };
         let torn = state.outbox.is_mid_frame();
@@ -328,10 +332,41 @@ impl Shard {
         if let Some(session) = connect.filter(|session| self.acknowledges(*session)) {
             return self.send_batch(session, key, replies);
         }
+        if connect.is_some_and(|session| !self.hand_to_socket(session, key)) {
+            return self.cut_off(key);
+        }
         let frames = self.own.frame(Opcode::Text, replies.len() + 2, |out| {
             [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
         });
         self.push_on_socket(key, &frames, Kind::Replies);
+    }
+
+    /// A connect reply is about to be queued on a socket: what waits for a session that gets messages with connects only goes before
+    /// it. False if the socket has too much already: its client asks and does not read.
+    fn hand_to_socket(&mut self, session: SessionKey, key: SocketKey) -> bool {
+        let Shard { sockets, sessions, capacity, .. } = self;
+        let carried = sessions.get_mut(session).filter(|session| session.carrier == Carrier::Socket(key));
+        let Some(session) = carried.filter(|session| session.with_connects && session.in_flight.is_none()) else {
+            return true;
+        };
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return true };
+        if socket.out.bytes() + session.outbox.bytes() > 2 * capacity.bytes_max {
+            return false;
+        }
+        socket.out.append(std::mem::take(&mut session.outbox));
+        session.urgent = false;
+        session.lazy_due_ms = u64::MAX;
+        true
+    }
+
+    /// A socket is done for: messages that the kernel has not taken go back to the session that gets them with connects only.
+    fn take_back(&mut self, key: SocketKey) {
+        let Shard { sockets, sessions, .. } = self;
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
+        let session = socket.session.and_then(|session| sessions.get_mut(session));
+        if let Some(session) = session.filter(|session| session.with_connects && session.ledger.is_none()) {
+            session.outbox.prepend(std::mem::take(&mut socket.out));
+        }
     }
 
     /// The reply to a held connect on the session's own socket, if it has one.
@@ -398,7 +433,7 @@ impl Shard {
         let Shard { sockets, sessions, .. } = self;
         let socket = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))?;
         match socket.session.and_then(|session| sessions.get_mut(session)) {
-            Some(session) if session.ledger.is_none() => Some((&mut session.outbox, 0)),
+            Some(session) if session.is_pushed_to() => Some((&mut session.outbox, 0)),
             Some(session) => Some((&mut socket.out, session.outbox.lent_bytes())),
             None => Some((&mut socket.out, 0)),
         }
@@ -442,6 +477,12 @@ impl Shard {
     }
 
     fn end_socket(&mut self, key: SocketKey, effect: Effect) {
+        self.take_back(key);
+        let session = self.socket(key).and_then(|socket| socket.session).and_then(|key| self.sessions.get_mut(key));
+        if let Some(session) = session.filter(|session| session.with_connects && session.ledger.is_none()) {
+            let left = session.outbox.leave_carrier();
+            self.metrics.deliveries.add(left.messages);
+        }
         if let Some(socket) = self.socket_mut(key)
             && socket.phase != Phase::Closed
         {

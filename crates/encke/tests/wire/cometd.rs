@@ -132,6 +132,33 @@ fn unsubscribing_twice_succeeds_twice() {
     assert_eq!(server.metric("encke_subscriptions"), 0);
 }
 
+/// CometD's `metaConnectDeliverOnly` holds for WebSockets, too.
+#[test]
+fn with_connect_deliver_only_a_websocket_brings_messages_with_connect_replies_only() {
+    let server = TestServer::start(Settings { connect_deliver_only: true, ..settings() });
+    let mut ws = server.session();
+    ws.subscribe("/a");
+    for number in 1..=2 {
+        server.handle.publish("/a", &number.to_string()).expect("taken");
+    }
+    server.wait_for("encke_publications", 2);
+    // The reply to anything else overtakes them.
+    ws.publish("/b", json!(0));
+    let id = ws.start_connect();
+    let mut messages = Vec::new();
+    while messages.len() < 3 {
+        messages.extend(ws.next_json().as_array().expect("messages").clone());
+    }
+    assert_eq!(messages[..2], [json!({"channel": "/a", "data": 1}), json!({"channel": "/a", "data": 2})]);
+    assert_eq!((&messages[2]["channel"], &messages[2]["id"]), (&json!("/meta/connect"), &json!(id)));
+    // A held connect is answered by what comes.
+    let id = ws.start_connect();
+    server.wait_for_exactly("encke_held_connects", 1);
+    server.handle.publish("/a", "3").expect("taken");
+    assert_eq!(ws.next_json(), json!([{"channel": "/a", "data": 3}]));
+    assert_eq!(ws.next_json()[0]["id"], json!(id));
+}
+
 #[test]
 fn handshake_reconnect_tells_clients_when_to_handshake_by_themselves() {
     let server = TestServer::start(Settings { handshake_reconnect: true, max_interval_ms: 70_000, ..settings() });
