@@ -26,6 +26,16 @@ pub enum Error {
         /// What is there.
         found: String,
     },
+    /// A segment that was once safe on disk is not there. Nothing was changed.
+    #[error(
+        "{} is missing: {} lists it. Put it back, or remove the list to go on with what is left", file.display(), list.display()
+    )]
+    Missing {
+        /// The segment.
+        file: PathBuf,
+        /// The file whose name says so.
+        list: PathBuf,
+    },
     /// The disk refused: full, read-only, broken. The records stay in memory; the call can be repeated.
     #[error("cannot {doing} {}: {source}", path.display())]
     Io {

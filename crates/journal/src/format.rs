@@ -125,6 +125,21 @@ pub(crate) fn noted(name: &str) -> Option<u64> {
     (note_name(number) == name).then_some(number)
 }
 
+/// A list of segments: the numbers of the first and the last.
+pub(crate) type List = (u64, u64);
+
+/// The file name of a list of segments.
+pub(crate) fn list_name((first, last): List) -> String {
+    format!("{first:020}-{last:020}{LIST_SUFFIX}")
+}
+
+/// The numbers of the first and the last segment that a file name lists; none if it is no list.
+pub(crate) fn listed(name: &str) -> Option<List> {
+    let (first, last) = name.strip_suffix(LIST_SUFFIX)?.split_once('-')?;
+    let range = (first.parse().ok()?, last.parse().ok()?);
+    (list_name(range) == name && range.0 <= range.1).then_some(range)
+}
+
 /// A segment that is being made: it gets its name when its header and its first records are on the disk.
 pub(crate) const UNFINISHED: &str = "unfinished.journal";
 
@@ -138,4 +153,5 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 const MAGIC: &[u8; 8] = b"enckejnl";
 const SUFFIX: &str = ".journal";
+const LIST_SUFFIX: &str = ".segments";
 const NOTE_SUFFIX: &str = ".note";

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::format::{
-    FRAME_BYTES, HEADER_BYTES, Header, RECORD_BYTES_MAX, UNFINISHED, VERSION, encode_record, file_name, note_name,
+    FRAME_BYTES, HEADER_BYTES, Header, List, RECORD_BYTES_MAX, UNFINISHED, VERSION, encode_record, file_name,
+    list_name, note_name,
 };
 
 /// Where a record stands: 1 for the first one ever appended, then 2, … without gaps. 0 stands before all of them.
@@ -89,6 +90,10 @@ pub struct Journal<D: Disk> {
     written: Position,
     appended: Position,
     given_up: u64,
+    /// The numbers of the first and the last segment, as a file name says, if there is one.
+    listed: Option<List>,
+    /// Whether that file name survives a loss of power.
+    is_list_safe: bool,
 }
 
 /// Where the next write goes.
@@ -121,7 +126,46 @@ impl<D: Disk> Journal<D> {
             written: last,
             appended: last,
             given_up: 0,
+            listed: None,
+            is_list_safe: false,
         }
+    }
+
+    /// Takes over the lists of segments that were found, and makes them one that is true.
+    pub(crate) fn adopt_list(&mut self, lists: Vec<List>) -> Result<(), Error> {
+        self.listed = lists.last().copied();
+        for list in lists.iter().filter(|list| Some(**list) != self.listed) {
+            self.remove(&list_name(*list))?;
+        }
+        match (self.segments.front(), self.segments.back()) {
+            (Some(first), Some(last)) => self.list((first.number, last.number)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says which segments there are, by the name of an empty file: that takes no room, and is never half written.
+    fn list(&mut self, range: List) -> Result<(), Error> {
+        let name = list_name(range);
+
+        if self.listed != Some(range) {
+            // Only names that are safe are listed.
+            self.sync_names(&name)?;
+            let named = match self.listed {
+                Some(before) => self.disk.rename(&list_name(before), &name),
+                None => self.disk.create(&name).map(|_| ()),
+            };
+            named.map_err(|error| self.failed("list the segments in", &name, error))?;
+            (self.listed, self.is_list_safe) = (Some(range), false);
+        }
+        if !self.is_list_safe {
+            self.sync_names(&name)?;
+            self.is_list_safe = true;
+        }
+        Ok(())
+    }
+
+    fn sync_names(&self, name: &str) -> Result<(), Error> {
+        self.disk.sync_directory().map_err(|error| self.failed("sync the directory of", name, error))
     }
 
     /// Takes a record into memory. A record that is refused uses up no position.
@@ -173,6 +217,11 @@ impl<D: Disk> Journal<D> {
     /// Deletes the segments whose records all stand before `position`, oldest first. The last segment always stays. Returns how many went.
     pub fn remove_before(&mut self, position: Position) -> Result<usize, Error> {
         let mut removed = 0;
+        // The list first: what it has no more may be there or not.
+        let stay = self.segments.iter().rev().find(|segment| segment.first <= position).or(self.segments.front());
+        if let Some((stay, last)) = stay.zip(self.segments.back()) {
+            self.list((stay.number, last.number))?;
+        }
         while self.segments.len() > 1 && self.segments[1].first <= position {
             let name = file_name(self.segments[0].number);
             self.remove(&name)?;
@@ -295,6 +344,9 @@ impl<D: Disk> Journal<D> {
         self.written = self.appended;
         self.written_bytes = self.unsynced.len();
         self.has_synced();
+        // It is there and safe. If the list does not get it, its loss would not be noticed: the next segment, or the next start, lists it.
+        let first = self.segments.front().map_or(number, |first| first.number);
+        let _unlisted = self.list((first, number));
         Ok(())
     }
 

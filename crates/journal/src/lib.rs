@@ -31,7 +31,7 @@
 //!
 //! # Format
 //!
-//! A directory holds segments, `00000000000000000001.journal` and on, without gaps in their numbers, and the file `lock`. Numbers are
+//! A directory holds segments, `00000000000000000001.journal` and on, without gaps in their numbers, their list, and the file `lock`. Numbers are
 //! little-endian; checksums are CRC-32C.
 //!
 //! | segment header, 40 bytes | | record | |
@@ -57,9 +57,12 @@
 //! journal is [damaged](Error::Damaged) and is not opened; else everything from the torn one on is [cut](Cut). Zeros, which some file
 //! systems leave after a crash, are torn like anything else.
 //!
-//! Three things cannot be seen. Damage to the records of the very last sync, when nothing was written after it: it is cut, and
-//! [`Opened::cut`] says so. The oldest or the newest segments deleted by hand: that looks like [`Journal::remove_before`] or like a
-//! journal that was shorter. And records that a failing disk lost, if [`Journal::sync`] failed, the process ended, the next one still found them in
+//! Which segments there are is told by the name of an empty file, `FIRST-LAST.segments`, which is renamed behind each new segment and before
+//! old ones go: that takes no room and is never half written. A segment that it lists and that is not there is [missing](Error::Missing), and the
+//! journal is not opened. A journal without such a file, of an older version, gets one.
+//!
+//! Two things cannot be seen. Damage to the records of the very last sync, when nothing was written after it: it is cut, and
+//! [`Opened::cut`] says so. And records that a failing disk lost, if [`Journal::sync`] failed, the process ended, the next one still found them in
 //! the system's cache, and then the machine stopped.
 
 mod commit;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::disk::{Disk, LOCK};
 use crate::error::Error;
-use crate::format::{Header, UNFINISHED, VERSION, file_name, noted, number_of};
+use crate::format::{Header, List, UNFINISHED, VERSION, file_name, list_name, listed, noted, number_of};
 use crate::journal::{Journal, Options, Position, Segment, Tail};
 use crate::probe::PROBE;
 use crate::read::{Found, Reader};
@@ -67,7 +67,7 @@ impl<D: Disk> Journal<D> {
             return Err(Error::Locked { path: disk.path(LOCK) });
         };
         let mut opened = Opened::default();
-        let headers = read_headers(&disk, &mut opened)?;
+        let (headers, listed) = read_headers(&disk, &mut opened)?;
         // A process that was killed may have made the last file without syncing the list.
         disk.sync_directory().map_err(|error| failed(&disk, "sync the directory of", LOCK, error))?;
 
@@ -84,27 +84,44 @@ impl<D: Disk> Journal<D> {
         opened.last = Position(next - 1);
         opened.records = next - opened.first.0;
         let salt = headers.last().map_or(options.salt, |header| header.salt);
-        Ok((Journal::start(disk, lock, options, segments, tail, (salt, opened.last)), opened))
+        let mut journal = Journal::start(disk, lock, options, segments, tail, (salt, opened.last));
+        journal.adopt_list(listed)?;
+        Ok((journal, opened))
     }
 }
 
-/// Reads the headers of all segments, in order. One that was never finished is removed.
-fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<Vec<Header>, Error> {
-    let mut numbers = Vec::new();
+/// Reads the headers of all segments, in order, and the lists of segments. A segment that was never finished is removed, and so are those
+/// that the list has no more.
+fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<(Vec<Header>, Vec<List>), Error> {
+    let (mut numbers, mut lists) = (Vec::new(), Vec::new());
     for name in disk.list().map_err(|error| failed(disk, "list the directory of", LOCK, error))? {
         match number_of(&name) {
             Some(number) => numbers.push(number),
             None if name == LOCK || name == PROBE => {}
             // What it holds is in memory of a process that is gone, or stands in another segment, too.
             None if name == UNFINISHED => disk.remove(&name).map_err(|error| failed(disk, "remove", &name, error))?,
-            None => match noted(&name) {
-                Some(number) => opened.notes.push(number),
-                None => opened.strangers.push(disk.path(&name)),
+            None => match (noted(&name), listed(&name)) {
+                (Some(number), _) => opened.notes.push(number),
+                (_, Some(list)) => lists.push(list),
+                _ => opened.strangers.push(disk.path(&name)),
             },
         }
     }
     numbers.sort_unstable();
+    lists.sort_unstable();
     opened.strangers.sort_unstable();
+    // Where a crash has left two, the older one is of before a segment came, or before some went.
+    let first = lists.iter().map(|list| list.0).max().unwrap_or(0);
+    let last = lists.iter().map(|list| list.1).max().unwrap_or(0);
+    if let Some(list) = lists.last()
+        && let Some(missing) = (first..=last).find(|number| numbers.binary_search(number).is_err())
+    {
+        return Err(Error::Missing { file: disk.path(&file_name(missing)), list: disk.path(&list_name(*list)) });
+    }
+    let (gone, numbers): (Vec<u64>, Vec<u64>) = numbers.into_iter().partition(|number| *number < first);
+    for name in gone.into_iter().map(file_name) {
+        disk.remove(&name).map_err(|error| failed(disk, "remove", &name, error))?;
+    }
 
     let mut headers: Vec<Header> = Vec::new();
     for (index, &number) in numbers.iter().enumerate() {
@@ -118,7 +135,7 @@ fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<Vec<Header>, E
         let expected = format!("a first record not before {}", pair[0].first);
         return Err(damaged(disk, &file_name(pair[1].number), 0, &expected, pair[1].first.to_string()));
     }
-    Ok(headers)
+    Ok((headers, lists))
 }
 
 /// The header of a segment; it was on the disk before the segment had its name.

@@ -72,6 +72,10 @@ fn a_middle_segment_that_is_shorter_or_gone_is_refused() {
         assert_eq!(damage(&disk, SMALL).0, name(2), "{bytes} bytes");
     }
     disk.remove(&name(2)).expect("it exists");
+    // The list of segments misses it, and without that the numbers do.
+    assert!(matches!(open(disk.clone(), SMALL), Err(Error::Missing { file, .. }) if file == disk.path(&name(2))));
+    let list = disk.list().expect("names").into_iter().find(|name| name.ends_with(".segments")).expect("a list");
+    disk.remove(&list).expect("it exists");
     assert_eq!(damage(&disk, SMALL), (name(2), 0));
 }
 
@@ -212,4 +216,34 @@ fn a_segment_under_another_ones_name_is_refused() {
     let other = disk.contents(&name(3)).expect("it exists");
     disk.put(&name(2), &other);
     assert_eq!(damage(&disk, SMALL), (name(2), 0));
+}
+
+#[test]
+fn a_first_or_last_segment_that_is_gone_is_refused_and_named() {
+    for which in ["first", "middle", "last"] {
+        let disk = disk_with(40, SMALL);
+        let (journal, _) = open(disk.clone(), SMALL).expect("it opens");
+        let segments: Vec<u64> = journal.segments().map(|segment| segment.number).collect();
+        drop(journal);
+        let gone = match which {
+            "first" => segments[0],
+            "middle" => segments[segments.len() / 2],
+            _ => segments[segments.len() - 1],
+        };
+        disk.remove(&name(gone)).expect("it is there");
+        let error = open(disk.clone(), SMALL).err().expect("refused").to_string();
+        assert!(error.starts_with(&format!("{} is missing: ", name(gone))), "{error}");
+    }
+}
+
+#[test]
+fn a_journal_without_a_list_of_its_segments_opens_and_gets_one() {
+    let disk = disk_with(40, SMALL);
+    let lists =
+        || disk.list().expect("names").into_iter().filter(|name| name.ends_with(".segments")).collect::<Vec<_>>();
+    let list = lists();
+    assert_eq!(list.len(), 1);
+    disk.remove(&list[0]).expect("it is there");
+    drop(open(disk.clone(), SMALL).expect("an older version had none"));
+    assert_eq!(lists(), list);
 }
