@@ -123,7 +123,7 @@ impl Session {
         let mut session = Session { wishes, told: None, ..Session::new(now_ms, terms) };
         let expires_ms = session.expiry(now_ms, terms);
         match stage {
-            Stage::New => session.state = State::Handshaken { expires_ms },
+            Stage::New => {}
             Stage::Connected => session.state = State::Waiting { expires_ms },
             Stage::Ending => session.end(now_ms, terms),
         }
@@ -145,10 +145,10 @@ impl Session {
     }
 
     /// The client asks, with its handshake, how long the server is to wait for it when it falls silent (CometD's `maxInterval`).
-    /// Returns what it gets, in milliseconds: not less than the server's own grace, not more than clients may ask for.
-    pub fn ask_max_interval(&mut self, now_ms: u64, terms: &Terms, asked_ms: i64) -> u64 {
+    /// Returns what it gets from its first connect on, in milliseconds: not less than the server's own grace, not more than clients may
+    /// ask for. Until then the server's own counts: a session that was never used is not worth waiting for.
+    pub fn ask_max_interval(&mut self, terms: &Terms, asked_ms: i64) -> u64 {
         self.wishes.max_interval_ms = Some(clamp(u64::try_from(asked_ms).unwrap_or(0)));
-        self.heard(now_ms, terms);
         self.grace_ms(terms)
     }
 
@@ -192,7 +192,7 @@ impl Session {
 
     /// Another message of the client has come: it lives.
     pub fn heard(&mut self, now_ms: u64, terms: &Terms) {
-        let grace_ms = self.grace_ms(terms);
+        let grace_ms = if self.is_new() { terms.max_interval_ms } else { self.grace_ms(terms) };
         if let State::Handshaken { expires_ms } | State::Waiting { expires_ms } = &mut self.state {
             *expires_ms = (*expires_ms).max(now_ms + grace_ms);
         }
@@ -374,12 +374,13 @@ mod tests {
     #[test]
     fn a_client_that_knows_it_will_sleep_gets_a_longer_grace_up_to_the_cap_and_never_a_shorter_one() {
         let mut session = Session::new(0, &TERMS);
-        assert_eq!(session.ask_max_interval(0, &TERMS, 60_000), 60_000);
-        assert_eq!(session.deadline_ms(), 60_000);
+        assert_eq!(session.ask_max_interval(&TERMS, 60_000), 60_000);
+        session.heard(0, &TERMS);
+        assert_eq!(session.deadline_ms(), 10_000, "it has not connected yet");
         session.connect(0, &TERMS, &plain());
         assert_eq!((session.due(59_999), session.due(60_000)), (None, Some(Due::Expiry)));
         for (asked_ms, grace_ms) in [(i64::MAX, 600_000), (i64::MIN, 10_000), (5, 10_000)] {
-            assert_eq!(session.ask_max_interval(0, &TERMS, asked_ms), grace_ms);
+            assert_eq!(session.ask_max_interval(&TERMS, asked_ms), grace_ms);
         }
         let advice = Some(ClientAdvice { max_interval_ms: Some(30_000), ..ClientAdvice::default() });
         session.connect(0, &TERMS, &Circumstances { advice, may_hold: false, queued: false });

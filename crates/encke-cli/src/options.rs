@@ -338,6 +338,8 @@ pub(crate) const GROUPS: &[Group] = &[
                 "New connections that each shard takes on in a second; more wait in the system's backlog. 0: no limit.",
             ),
             option("sessions_max", &[], "Sessions of the whole server."),
+            option("unconnected_per_connection_max", &[], "Sessions of one connection that have not connected yet."),
+            option("unconnected_per_address_max", &[], "Sessions of one address that have not connected yet."),
             option("message_bytes_max", &["maxMessageSize"], "Bytes of one WebSocket message or request body."),
             option("header_bytes_max", &[], "Size of all headers of a request, in bytes."),
             option("batch_messages_max", &[], "Messages in one batch."),

@@ -123,6 +123,10 @@ pub struct Settings {
     pub connections_per_second_max: usize,
     /// Sessions of the whole server.
     pub sessions_max: usize,
+    /// Sessions of one connection, in each shard, that have shaken hands and not connected yet; the oldest goes for one more.
+    pub unconnected_per_connection_max: usize,
+    /// Sessions of one address, in each shard, that have shaken hands and not connected yet; the oldest goes for one more.
+    pub unconnected_per_address_max: usize,
     /// Size of one WebSocket message or request body, in bytes.
     pub message_bytes_max: usize,
     /// Size of all headers of a request, in bytes.
@@ -412,6 +416,8 @@ impl Default for Settings {
             connections_per_second_max: 20_000,
             socket_send_buffer_bytes: 128 * 1024,
             sessions_max: 1_000_000,
+            unconnected_per_connection_max: 1_000,
+            unconnected_per_address_max: 20_000,
             message_bytes_max: 1024 * 1024,
             header_bytes_max: 16 * 1024,
             batch_messages_max: 1_000,

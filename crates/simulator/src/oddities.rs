@@ -89,7 +89,13 @@ impl World {
         let number = self.network.exchanges.len();
         let (body, id) = self.theft(client, Route::Exchange(number));
         let exchange = ExchangeId { shard: shard as u16, number: number as u64 };
-        let request = Request { exchange, transport: HttpTransport::LongPolling, browser: None, body: body.clone() };
+        let request = Request {
+            exchange,
+            transport: HttpTransport::LongPolling,
+            browser: None,
+            peer: encke::shard::Peer::default(),
+            body: body.clone(),
+        };
         self.network.request(Exchange {
             client,
             session: None,

@@ -66,6 +66,7 @@ impl World {
         let request = Box::new(Request {
             exchange: ExchangeId { shard: shard as u16, number: number as u64 },
             transport: spoken,
+            peer: encke::shard::Peer::default(),
             browser: self.browsers[self.clients[client].browser].0,
             body: body.clone(),
         });

@@ -142,7 +142,8 @@ async fn exchange(
     let waiting = Waiting { connection, exchange };
     let before = node.shard.borrow().work();
     let bytes = body.len() as u64;
-    node.shard.borrow_mut().request(node.now(), Exchange { exchange, transport, browser, body });
+    let peer = connection.peer();
+    node.shard.borrow_mut().request(node.now(), Exchange { exchange, transport, browser, peer, body });
     node.settle();
     // Where its session lives on another shard, the work is done there.
     usage.add(node.now(), bytes.max(node.shard.borrow().work() - before));

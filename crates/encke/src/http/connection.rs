@@ -18,7 +18,7 @@ use super::{Body, routes};
 use crate::net::io::{Health, Io, Patience, let_go, linger};
 use crate::net::node::{Counted, Node};
 use crate::net::socket;
-use crate::shard::{Id, Usage};
+use crate::shard::{Id, Peer, Usage};
 
 /// What the answers to one connection's requests need to know of it.
 pub(crate) struct Connection {
@@ -30,6 +30,15 @@ pub(crate) struct Connection {
     pub(crate) upgrade: RefCell<Option<Option<Id>>>,
     /// What its requests have caused lately.
     pub(crate) usage: Cell<Usage>,
+    /// Its number.
+    number: u64,
+}
+
+impl Connection {
+    /// Where its requests come from.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer { address: self.peer, connection: self.number }
+    }
 }
 
 /// Serves a connection.
@@ -60,6 +69,7 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
         node: node.clone(),
         health: health.clone(),
         peer,
+        number: node.connection_number(),
         upgrade: RefCell::default(),
         usage: Cell::default(),
     });
@@ -106,7 +116,7 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     metrics.timeouts.add(usize::from(health.has_timed_out()));
     match (ended, agreed) {
         (Ok(()), Some(browser)) => {
-            socket::open(&node, parts.io.into_tcp(), counted, browser, parts.read_buf.to_vec());
+            socket::open(&node, parts.io.into_tcp(), counted, (browser, connection.peer()), parts.read_buf.to_vec());
         }
         (Ok(()), None) => Box::pin(linger(&parts.io.into_tcp())).await,
         (Err(error), _) => {

@@ -25,7 +25,7 @@ use super::published::Published;
 use super::waiting::SharedLines;
 use crate::http::Asset;
 use crate::shard::{
-    Charge, Effect, Envelope, ExchangeId, Id, Keep, Kept, Mail, MailboxAccount, Metrics, Now, Response, Shard,
+    Charge, Effect, Envelope, ExchangeId, Id, Keep, Kept, Mail, MailboxAccount, Metrics, Now, Peer, Response, Shard,
     SocketKey, Wire,
 };
 
@@ -52,6 +52,7 @@ pub(crate) struct Moving {
     pub(crate) tcp: std::net::TcpStream,
     pub(crate) decoder: websocket::Decoder,
     pub(crate) browser: Option<Id>,
+    pub(crate) peer: Peer,
     pub(crate) counted: Counted,
     /// The message that named the session.
     pub(crate) text: String,
@@ -209,6 +210,13 @@ impl Node {
             }
         }
         self.confirmations.wake.notify_one();
+    }
+
+    /// A number that no other connection of the server has.
+    pub(crate) fn connection_number(&self) -> u64 {
+        let number = self.exchanges_made.get() + 1;
+        self.exchanges_made.set(number);
+        ((self.shard.borrow().index() as u64) << 48) | number
     }
 
     /// A request that wants an answer: its number, and where the answer comes.

@@ -15,7 +15,7 @@ use websocket::{Decoder, Event, Flow, Opcode, Role};
 use super::io::linger;
 use super::node::{Closed, Counted, Moving, Node, Parcel, Stream};
 use super::waiting::{Place, Reader};
-use crate::shard::{Closing, ENVELOPE_BYTES, Id, Received, SocketKey, Usage, Weight};
+use crate::shard::{Closing, ENVELOPE_BYTES, Id, Peer, Received, SocketKey, Usage, Weight};
 
 /// How a socket's task ends.
 enum End {
@@ -34,17 +34,23 @@ enum Turn {
 }
 
 /// Runs a WebSocket on a connection that was just upgraded; `rest` was read behind the upgrade request.
-pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted, browser: Option<Id>, rest: Vec<u8>) {
+pub(crate) fn open(
+    node: &Rc<Node>,
+    tcp: TcpStream,
+    counted: Counted,
+    (browser, peer): (Option<Id>, Peer),
+    rest: Vec<u8>,
+) {
     let message_bytes_max = node.shard.borrow().settings().message_bytes_max;
     let decoder = Decoder::new(Role::Server, message_bytes_max);
-    start(node, tcp, Start { decoder, browser, counted, text: None, rest });
+    start(node, tcp, Start { decoder, browser, peer, counted, text: None, rest });
 }
 
 /// Goes on with a WebSocket that came from another shard.
 pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
-    let Moving { tcp, decoder, browser, counted, text, rest, charge: _released } = moving;
+    let Moving { tcp, decoder, browser, peer, counted, text, rest, charge: _released } = moving;
     match TcpStream::from_std(tcp) {
-        Ok(tcp) => start(node, tcp, Start { decoder, browser, counted, text: Some(text), rest }),
+        Ok(tcp) => start(node, tcp, Start { decoder, browser, peer, counted, text: Some(text), rest }),
         Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
     }
 }
@@ -53,6 +59,7 @@ pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
 struct Start {
     decoder: Decoder,
     browser: Option<Id>,
+    peer: Peer,
     counted: Counted,
     /// A message that was decoded elsewhere and belongs here.
     text: Option<String>,
@@ -61,8 +68,9 @@ struct Start {
 }
 
 fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
-    let Start { decoder, browser, counted, text, rest } = start;
+    let Start { decoder, browser, peer, counted, text, rest } = start;
     let key = node.shard.borrow_mut().socket_opened(node.now(), browser);
+    node.shard.borrow_mut().socket_is_of(key, peer);
     let stream =
         Rc::new(Stream { key, tcp, reader: Cell::default(), blocked: Cell::default(), closed: Cell::default() });
     node.add_stream(key, stream.clone());
@@ -74,6 +82,7 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
         key,
         decoder,
         browser,
+        peer,
         counted,
         unread: has_unread.then(|| Box::new(Unread { text, rest })),
         place: None,
@@ -97,6 +106,7 @@ struct Socket {
     key: SocketKey,
     decoder: Decoder,
     browser: Option<Id>,
+    peer: Peer,
     counted: Counted,
     /// What has to wait; while there is any, nothing else is read.
     unread: Option<Box<Unread>>,
@@ -295,12 +305,12 @@ impl Socket {
     /// Moves the connection to the shard of its session.
     fn leave(self, shard: usize, text: String, rest: Vec<u8>) {
         self.forget();
-        let Socket { node, stream, decoder, browser, counted, .. } = self;
+        let Socket { node, stream, decoder, browser, peer, counted, .. } = self;
         let tcp = Rc::into_inner(stream).and_then(|stream| stream.tcp.into_std().ok());
         match tcp {
             Some(tcp) => {
                 let charge = node.mailbox.charge(ENVELOPE_BYTES + text.len() + rest.len());
-                let moving = Moving { tcp, decoder, browser, counted, text, rest, charge };
+                let moving = Moving { tcp, decoder, browser, peer, counted, text, rest, charge };
                 node.send(shard, Parcel::Socket(Box::new(moving)));
             }
             None => tracing::warn!("a websocket could not move to its shard"),

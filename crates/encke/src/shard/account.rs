@@ -116,6 +116,7 @@ impl Envelope {
             | Mail::Alive(_)
             | Mail::Disconnect(_)
             | Mail::Settings(_)
+            | Mail::MakeRoom
             | Mail::Drain => 0,
         };
         Envelope { charge: account.charge(ENVELOPE_BYTES + bytes), mail }

@@ -2,7 +2,7 @@
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, Reply, ext};
 
-use super::effect::{ExchangeId, HttpTransport, SessionKey, SocketKey};
+use super::effect::{ExchangeId, HttpTransport, Peer, SessionKey, SocketKey};
 use super::ids::Id;
 use super::positions::Begun;
 use super::unkept::LateKey;
@@ -15,7 +15,7 @@ pub(super) enum Via {
     /// A WebSocket.
     Socket(SocketKey),
     /// An HTTP request.
-    Http { exchange: ExchangeId, transport: HttpTransport, browser: Option<Id> },
+    Http { exchange: ExchangeId, transport: HttpTransport, browser: Option<Id>, peer: Peer },
 }
 
 /// A batch while it is worked through.

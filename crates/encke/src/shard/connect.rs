@@ -18,6 +18,7 @@ impl Shard {
             Via::Http { .. } => None,
         };
         let socket = on.is_some();
+        self.has_arrived(key);
         self.confirm(key, message.ext);
         if !socket {
             self.leave_socket(key);

@@ -1,6 +1,7 @@
 //! What goes into a shard and what comes out of it, apart from bytes on sockets: plain data, so that a
 //! simulation can lose, double and delay it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -46,6 +47,15 @@ pub struct ExchangeId {
     pub number: u64,
 }
 
+/// Where a request or a WebSocket comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// The address of the client, or of the proxy before it.
+    pub address: Option<IpAddr>,
+    /// The number of the connection, unique in the whole server. 0: not known.
+    pub connection: u64,
+}
+
 /// How an HTTP request speaks Bayeux.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpTransport {
@@ -64,6 +74,8 @@ pub struct Request {
     pub transport: HttpTransport,
     /// The browser's cookie, if it has one of ours.
     pub browser: Option<Id>,
+    /// Where it comes from.
+    pub peer: Peer,
     /// One batch of messages; UTF-8 has been checked.
     pub body: String,
 }
@@ -155,6 +167,8 @@ pub enum Mail {
     Deliver(Id, Arc<[u8]>),
     /// End a session (its client is told).
     Disconnect(Id),
+    /// End the oldest session that has not connected yet: another shard has let one more in.
+    MakeRoom,
     /// New settings.
     Settings(Arc<Settings>),
     /// Advise all clients to come back later and close.

@@ -1,16 +1,17 @@
 //! `/meta/handshake` and `/meta/disconnect`: how sessions come and go (Bayeux 1.0 §4.1, §4.4).
 
 use std::borrow::Cow;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 use bayeux::advice::{Advice, Reconnect};
 use bayeux::{BayeuxError, Message, Reply};
 
-use super::Shard;
 use super::batch::{Batch, Via, error_reply, ext_of};
-use super::effect::SessionKey;
+use super::effect::{Effect, Mail, SessionKey};
 use super::ids::Id;
+use super::newcomers::Origins;
 use super::session::Ended;
+use super::{Shard, newcomers};
 use crate::application::Decision;
 use crate::settings::Settings;
 
@@ -35,7 +36,7 @@ impl Shard {
         let mut protocol = bayeux::Session::new(self.now.ms, &self.terms);
         // Who asks how long its session outlives silence is told what it gets.
         let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
-        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(self.now.ms, &self.terms, ms));
+        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.terms, ms));
         let max_interval_ms = asked_ms.or(self.settings.handshake_reconnect.then_some(self.terms.max_interval_ms));
         let key = self.sessions.insert(id, browser, protocol, self.now.ms);
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
@@ -48,6 +49,7 @@ impl Shard {
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.handshakes.add(1);
         batch.session = Some(key);
+        self.is_new(key, self.origins_of(batch));
         if let Via::Socket(socket) = batch.via {
             self.attach(key, socket);
         }
@@ -81,7 +83,7 @@ impl Shard {
             return Err((BayeuxError::ServerDraining.as_str().into(), at(RETRY_MS + self.jitter_ms())));
         }
         let later = at(RETRY_MS);
-        if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max {
+        if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max && !self.make_room() {
             return Err((BayeuxError::SessionsMax.as_str().into(), later));
         }
         match self.shared.application.handshake(message.ext) {
@@ -100,6 +102,63 @@ impl Shard {
                 batch.set_browser = Some(browser);
                 Some(browser)
             }
+        }
+    }
+
+    fn origins_of(&self, batch: &Batch) -> Origins {
+        match &batch.via {
+            Via::Socket(socket) => self.socket(*socket).map_or([0; 2], |socket| socket.origins),
+            Via::Http { peer, .. } => self.newcomers.origins(*peer),
+        }
+    }
+
+    /// A session is there and has not connected yet. Of one connection, and of one address, there are only so many: the oldest go.
+    pub(super) fn is_new(&mut self, key: SessionKey, origins: Origins) {
+        let most = [self.settings.unconnected_per_connection_max, self.settings.unconnected_per_address_max];
+        for (origin, most) in origins.into_iter().zip(most) {
+            while origin > 0 && self.newcomers.of(origin) >= most {
+                let Some(oldest) = self.newcomers.oldest_of(origin) else { break };
+                self.remove_session(oldest, Ended::Unused);
+            }
+        }
+        let place = self.newcomers.add(key, origins);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.newcomer = place;
+        }
+        self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A session has connected, or is about to go.
+    pub(super) fn has_arrived(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let place = std::mem::replace(&mut session.newcomer, newcomers::NONE);
+        if place != newcomers::NONE {
+            self.newcomers.remove(place);
+            self.shared.newcomers[self.index].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the oldest session that has not connected yet, here or on another shard. False where there is none. That of another shard
+    /// goes a moment later, so for that moment there is one more than there may be.
+    fn make_room(&mut self) -> bool {
+        if let Some(oldest) = self.newcomers.oldest() {
+            self.remove_session(oldest, Ended::Unused);
+            return true;
+        }
+        let others = &self.shared.newcomers;
+        let claim = |count: &AtomicIsize| {
+            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count > 0).then(|| count - 1)).is_ok()
+        };
+        let shard = (0..others.len()).filter(|shard| *shard != self.index).find(|shard| claim(&others[*shard]));
+        self.effects.extend(shard.map(|shard| Effect::Mail(shard, Mail::MakeRoom)));
+        shard.is_some()
+    }
+
+    /// Another shard has let a session in for one that has not connected yet.
+    pub(super) fn make_room_for_others(&mut self) {
+        self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
+        if let Some(oldest) = self.newcomers.oldest() {
+            self.remove_session(oldest, Ended::Unused);
         }
     }
 

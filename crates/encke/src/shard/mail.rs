@@ -45,6 +45,7 @@ impl Shard {
                 self.rules = Rules::new(&settings.channels);
                 self.settings = settings;
             }
+            Mail::MakeRoom => self.make_room_for_others(),
             Mail::Drain => self.drain(),
         }
         self.spread();

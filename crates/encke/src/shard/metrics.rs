@@ -72,6 +72,7 @@ metrics! {
     Counter disconnected "encke_sessions_disconnected" "Sessions ended by their clients."
     Counter expired "encke_sessions_expired" "Sessions ended by silence."
     Counter kicked "encke_sessions_kicked" "Sessions ended by the server."
+    Counter unused_ended "encke_sessions_unused_ended" "Sessions that had not connected yet, ended because there were too many of them or room was wanted."
     Counter batches "encke_batches" "Batches of messages received."
     Counter messages "encke_messages" "Messages received."
     Counter publications "encke_publications" "Messages broadcast, from clients and applications."

@@ -31,6 +31,7 @@ mod interest;
 mod mail;
 mod memory;
 mod metrics;
+mod newcomers;
 mod outbox;
 mod positions;
 mod record;
@@ -51,7 +52,7 @@ mod wheel;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use bayeux::{BayeuxError, Reply, Terms};
 use foldhash::fast::RandomState;
@@ -60,8 +61,8 @@ use slab::Slab;
 pub use account::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount};
 pub use admission::{Usage, Weight};
 pub use effect::{
-    Closing, Effect, ExchangeId, HttpTransport, Keep, Kept, Mail, Now, Publication, Request, Response, SessionKey,
-    SocketKey, Ticket,
+    Closing, Effect, ExchangeId, HttpTransport, Keep, Kept, Mail, Now, Peer, Publication, Request, Response,
+    SessionKey, SocketKey, Ticket,
 };
 pub use flush::Wire;
 pub use ids::{Entropy, Id, kernel_entropy};
@@ -83,6 +84,7 @@ use burst::Burst;
 use history::Histories;
 use hub::Hub;
 use memory::Account;
+use newcomers::Newcomers;
 use outbox::{Capacity, Packed};
 use relief::Relief;
 use session::{Carrier, Ended, Held, HeldVia, Sessions};
@@ -102,6 +104,8 @@ pub struct Shared {
     pub is_durable: bool,
     /// Sessions of all shards.
     pub sessions: AtomicUsize,
+    /// Of each shard the sessions that have not connected yet, less those that others have asked it to end.
+    pub newcomers: Box<[AtomicIsize]>,
     /// What sessions of all shards hold in memory.
     pub memory: SessionsMemory,
     /// What the application adds.
@@ -124,6 +128,7 @@ impl Shared {
             histories,
             is_durable: false,
             sessions,
+            newcomers: (0..shards).map(|_| AtomicIsize::new(0)).collect(),
             memory,
             application,
             shards,
@@ -179,6 +184,8 @@ pub struct Shard {
     catching_up: VecDeque<SessionKey>,
     /// Sessions whose connects have something to bring and wait for other responses to be taken, each once.
     unanswered: VecDeque<SessionKey>,
+    /// Sessions that have not connected yet.
+    newcomers: Newcomers,
     effects: Vec<Effect>,
     /// What is to be done after the end of sessions.
     wills: VecDeque<Actions>,
@@ -249,6 +256,7 @@ impl Shard {
             dirty: VecDeque::new(),
             catching_up: VecDeque::new(),
             unanswered: VecDeque::new(),
+            newcomers: Newcomers::default(),
             effects: Vec::new(),
             wills: VecDeque::new(),
             executing_wills: false,
@@ -309,7 +317,7 @@ impl Shard {
     }
 
     /// What is kept for clients, by name. All zero when the last one has left and time has passed.
-    pub fn holdings(&self) -> [(&'static str, usize); 12] {
+    pub fn holdings(&self) -> [(&'static str, usize); 13] {
         [
             ("sessions", self.sessions.len()),
             ("sockets", self.sockets.len()),
@@ -323,6 +331,7 @@ impl Shard {
             ("timers", self.wheel.len()),
             ("waiting writes and effects", self.dirty.len() + self.effects.len() + self.catching_up.len()),
             ("connects that wait for room", self.unanswered.len()),
+            ("sessions that have not connected yet", self.newcomers.len()),
         ]
     }
 
@@ -358,6 +367,7 @@ impl Shard {
             self.drop_subscription(key, slot);
         }
         self.let_go_of_held(key);
+        self.has_arrived(key);
         let Some(mut session) = self.sessions.remove(key) else { return };
         self.disarm(session.armed_ms);
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
@@ -371,6 +381,7 @@ impl Shard {
             Ended::Expired => self.metrics.expired.add(1),
             Ended::Kicked => self.metrics.kicked.add(1),
             Ended::Slow => self.metrics.slow_disconnected.add(1),
+            Ended::Unused => self.metrics.unused_ended.add(1),
         }
         tracing::debug!(session = ?session.id, why = ?why, "session ended");
         if let Carrier::Socket(socket) = session.carrier {

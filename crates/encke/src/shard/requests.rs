@@ -51,8 +51,8 @@ impl Shard {
             // It may name a place: the message that its WebSocket has only a part of would come out of the history and wait here, too.
             self.leave_socket(key);
         }
-        let Request { exchange, transport, browser, .. } = request;
-        let via = Via::Http { exchange, transport: transport.clone(), browser };
+        let Request { exchange, transport, browser, peer, .. } = request;
+        let via = Via::Http { exchange, transport: transport.clone(), browser, peer };
         let mut batch = Batch::new(via, &messages, session);
         self.process(&mut batch, &messages);
         self.spread();

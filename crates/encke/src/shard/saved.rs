@@ -290,6 +290,9 @@ impl Shard {
         let key = self.sessions.insert(saved.id, saved.browser, protocol, self.now.ms);
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.restored.add(1);
+        if saved.stage == Stage::New {
+            self.is_new(key, [0; 2]);
+        }
         let mut outbox = Outbox::default();
         let mut push = |shard: &mut Shard, outbox: &mut Outbox, spans: &[Span]| {
             for number in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {

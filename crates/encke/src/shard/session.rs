@@ -51,6 +51,8 @@ pub struct Session {
     pub with_connects: bool,
     /// Tells a late event of a reused index apart.
     pub generation: u32,
+    /// Its place among those that have not connected yet.
+    pub newcomer: u32,
     /// The earliest entry of it in the timer wheel, in milliseconds; `u64::MAX` for none.
     pub armed_ms: u64,
     /// When its lazy messages have to go, in milliseconds; `u64::MAX` when none wait.
@@ -97,6 +99,8 @@ pub enum Ended {
     Expired,
     /// The server ended it.
     Kicked,
+    /// It had not connected yet, and others wanted its place.
+    Unused,
     /// Its outbox was full.
     Slow,
 }
@@ -137,6 +141,7 @@ impl Sessions {
             subscriptions: SmallVec::new(),
             with_connects: false,
             generation: self.generation,
+            newcomer: super::newcomers::NONE,
             armed_ms: u64::MAX,
             lazy_due_ms: u64::MAX,
             active_ms: now_ms,

@@ -5,8 +5,9 @@ use websocket::{Opcode, frame};
 
 use super::arena::Frames;
 use super::batch::{Batch, Via, client_of};
-use super::effect::{Closing, Effect, Now, SessionKey, SocketKey};
+use super::effect::{Closing, Effect, Now, Peer, SessionKey, SocketKey};
 use super::ids::Id;
+use super::newcomers::Origins;
 use super::outbox::{Kind, Outbox};
 use super::session::Ended;
 use super::{Carrier, Dirty, Shard, batch_error_body};
@@ -24,6 +25,8 @@ pub struct Socket {
     pub(super) out: Outbox,
     /// The browser of its upgrade request.
     pub(super) browser: Option<Id>,
+    /// Its connection and its address.
+    pub(super) origins: Origins,
     pub(super) phase: Phase,
     /// Whether the kernel takes nothing at the moment.
     pub(super) blocked: bool,
@@ -88,6 +91,7 @@ impl Shard {
             session: None,
             out: Outbox::default(),
             browser,
+            origins: [0; 2],
             phase: Phase::Open,
             blocked: false,
             dirty: false,
@@ -103,6 +107,14 @@ impl Shard {
         self.arm_socket(key, now.ms + self.settings.handshake_timeout_ms);
         self.metrics.sockets.set(self.sockets.len());
         key
+    }
+
+    /// Notes where a WebSocket comes from.
+    pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer) {
+        let origins = self.newcomers.origins(peer);
+        if let Some(socket) = self.socket_mut(key) {
+            socket.origins = origins;
+        }
     }
 
     /// A text message has come.

@@ -10,6 +10,7 @@ use crate::{NoApplication, Service};
 mod bounds;
 mod edges;
 mod memory;
+mod newcomers;
 mod responses;
 
 pub(super) const NOW: Now = Now { ms: 1_000, wall_ms: 1_700_000_000_000 };
@@ -74,7 +75,7 @@ impl Rig {
         self.exchanges += 1;
         let exchange = ExchangeId { shard: 0, number: self.exchanges };
         let transport = HttpTransport::LongPolling;
-        self.shard.request(NOW, Request { exchange, transport, browser: None, body });
+        self.shard.request(NOW, Request { exchange, transport, browser: None, peer: Peer::default(), body });
         exchange
     }
 

@@ -21,6 +21,7 @@ const FILES: &[(&str, &str)] = &[
     ("logs", include_str!("../logs.rs")),
     ("long_polling", include_str!("long_polling.rs")),
     ("origins", include_str!("origins.rs")),
+    ("newcomers", include_str!("../../src/shard/tests/newcomers.rs")),
     ("responses", include_str!("../../src/shard/tests/responses.rs")),
     ("replay", include_str!("replay.rs")),
     ("restarts", include_str!("restarts.rs")),

@@ -46,3 +46,31 @@ fn responses_bytes_max_lets_connects_wait_until_others_are_taken_or_given_up() {
     assert_eq!(heard, [0, 1, 2]);
     assert!(server.metric("encke_timeouts") > 0);
 }
+
+/// Handshakes on one connection, and then on many of one address.
+#[test]
+fn unconnected_per_connection_max_lets_the_oldest_go() {
+    let server = TestServer::start(Settings { unconnected_per_connection_max: 10, ..settings() });
+    let mut neighbour = server.neighbour();
+    let mut http = server.http();
+    let ids: Vec<String> = (0..30).map(|_| http.handshake()).collect();
+    server.wait_for_exactly("encke_sessions", 1 + 10);
+    assert_eq!(server.metric("encke_sessions_unused_ended"), 20);
+    for (id, error) in [(&ids[19], Some("402::session_unknown")), (&ids[20], None)] {
+        let reply = http.call(json!({"id": "c", "channel": "/meta/connect", "clientId": id, "advice": {"timeout": 0}}));
+        assert_eq!(reply["error"].as_str(), error);
+    }
+    neighbour.lives(&server);
+}
+
+#[test]
+fn unconnected_per_address_max_lets_the_oldest_go() {
+    let server = TestServer::start(Settings { unconnected_per_address_max: 10, ..settings() });
+    let mut neighbour = server.neighbour();
+    for _ in 0..30 {
+        server.http().handshake();
+    }
+    server.wait_for_exactly("encke_sessions", 1 + 10);
+    assert_eq!(server.metric("encke_sessions_unused_ended"), 20);
+    neighbour.lives(&server);
+}

@@ -1,0 +1,102 @@
+//! Sessions that have shaken hands and never connected: few of each client, and the first to go.
+
+use super::*;
+use crate::{NoApplication, Settings};
+
+fn peer(connection: u64, last: u8) -> Peer {
+    Peer { address: Some([10, 0, 0, last].into()), connection }
+}
+
+fn settings() -> Settings {
+    Settings { trust_client_session: true, ..Settings::default() }
+}
+
+/// The reply to a handshake of this client.
+fn handshake(rig: &mut Rig, peer: Peer, fields: &str) -> String {
+    rig.exchanges += 1;
+    let exchange = ExchangeId { shard: 0, number: rig.exchanges };
+    let body = format!(r#"{{"channel":"/meta/handshake","version":"1.0"{fields}}}"#);
+    let transport = HttpTransport::LongPolling;
+    rig.shard.request(NOW, Request { exchange, transport, browser: None, peer, body });
+    rig.response(exchange).expect("a response")
+}
+
+fn open(rig: &mut Rig, peer: Peer) -> String {
+    member_of(&handshake(rig, peer, ""), "clientId")
+}
+
+/// The reply to a connect.
+fn connected(rig: &mut Rig, client: &str) -> String {
+    let exchange = rig.connect(client);
+    rig.response(exchange).unwrap_or_default()
+}
+
+#[test]
+fn what_a_client_asks_for_counts_from_its_first_connect_on() {
+    let mut rig = Rig::new(1, settings(), Box::new(NoApplication));
+    let asking = r#","advice":{"maxInterval":600000}"#;
+    let clients: Vec<String> =
+        (0..10).map(|_| member_of(&handshake(&mut rig, peer(1, 1), asking), "clientId")).collect();
+    connected(&mut rig, &clients[3]);
+    let at = |ms| Now { ms: NOW.ms + ms, ..NOW };
+    rig.shard.advance(at(10_100));
+    assert_eq!(rig.shard.sessions(), 1);
+    rig.shard.advance(at(599_000));
+    assert_eq!(rig.shard.sessions(), 1, "it has connected, and gets what it asked for");
+    rig.shard.advance(at(601_000));
+    assert_eq!(rig.shard.sessions(), 0);
+}
+
+#[test]
+fn sessions_that_never_connected_are_few_of_each_connection_and_address() {
+    let limits = Settings { unconnected_per_connection_max: 20, unconnected_per_address_max: 50, ..settings() };
+    let mut rig = Rig::new(1, limits, Box::new(NoApplication));
+    let (witness, used) = (open(&mut rig, peer(9, 9)), open(&mut rig, peer(1, 1)));
+    connected(&mut rig, &used);
+    let first = open(&mut rig, peer(1, 1));
+    let last = (0..1_000).map(|_| open(&mut rig, peer(1, 1))).last().expect("one");
+    assert_eq!(rig.shard.sessions(), 2 + 20);
+    assert!(connected(&mut rig, &first).contains("402::session_unknown"));
+    (0..1_000).for_each(|connection| drop(open(&mut rig, peer(100 + connection, 1))));
+    assert_eq!(rig.shard.sessions(), 2 + 50);
+    assert_eq!(rig.shard.metrics().unused_ended.get(), 1 + 1_000 + 1_000 - 50);
+    assert!(connected(&mut rig, &last).contains("402::session_unknown"), "the oldest of the address went");
+    for client in [&witness, &used] {
+        assert!(!connected(&mut rig, client).contains("402"));
+    }
+    // A socket is a connection, too.
+    let socket = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_is_of(socket, peer(5_000, 2));
+    for _ in 0..100 {
+        rig.shard.socket_text(NOW, socket, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
+        rig.flushed(socket);
+    }
+    assert_eq!(rig.shard.sessions(), 2 + 50 + 20);
+}
+
+#[test]
+fn when_there_is_no_room_for_sessions_those_that_never_connected_go_first_on_whatever_shard() {
+    let limits = Settings { sessions_max: 10, ..settings() };
+    let mut rig = Rig::new(2, limits, Box::new(NoApplication));
+    let used = open(&mut rig, peer(1, 1));
+    connected(&mut rig, &used);
+    (0..100).for_each(|_| drop(open(&mut rig, peer(1, 1))));
+    assert_eq!((rig.shard.sessions(), rig.shard.metrics().unused_ended.get()), (10, 91));
+    // The other shard has none of its own to end: it asks this one.
+    let (shared, settings) = (rig.shard.shared.clone(), rig.shard.settings.clone());
+    let other = Shard::new(1, shared, settings, kernel_entropy(), NOW);
+    let mut other = Rig { shard: other, kernel: FakeKernel::default(), exchanges: 0 };
+    let mut letters = 0;
+    for number in 0..20 {
+        let exchange = ExchangeId { shard: 1, number };
+        let body = r#"{"channel":"/meta/handshake","version":"1.0"}"#.into();
+        let transport = HttpTransport::LongPolling;
+        other.shard.request(NOW, Request { exchange, transport, browser: None, peer: peer(2, 2), body });
+        let effects = other.shard.take_effects();
+        letters += effects.iter().filter(|effect| matches!(effect, Effect::Mail(0, Mail::MakeRoom))).count();
+    }
+    assert_eq!((letters, other.shard.sessions()), (1, 1), "the next of its own went first");
+    rig.shard.mail(NOW, Mail::MakeRoom);
+    assert_eq!(rig.shard.sessions() + other.shard.sessions(), 10);
+    assert!(!connected(&mut rig, &used).contains("402"));
+}
