@@ -195,7 +195,7 @@ fn every_publication_that_was_taken_before_the_stop_is_kept() {
 #[test]
 fn a_response_that_was_on_its_way_at_the_stop_comes_again() {
     let folder = Folder::new();
-    let large = Settings { outbox_bytes_max: 64 << 20, shards: 2, ..keeping(&folder) };
+    let large = Settings { outbox_bytes_max: 64 << 20, response_bytes_max: 64 << 20, shards: 2, ..keeping(&folder) };
     let server = TestServer::start(large.clone());
     let mut poller = server.poller();
     poller.subscribe("/a");
