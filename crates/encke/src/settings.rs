@@ -365,6 +365,7 @@ impl Settings {
 }
 
 impl Default for Settings {
+    #[expect(clippy::too_many_lines, reason = "a line for each setting")]
     fn default() -> Self {
         Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),

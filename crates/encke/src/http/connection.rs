@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{CONNECTION, HeaderValue};
@@ -58,11 +57,7 @@ pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream) {
 
 async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     let settings = node.shard.borrow().settings().clone();
-    let patience = Patience {
-        head: Duration::from_millis(settings.request_timeout_ms),
-        idle: Duration::from_millis(settings.keep_alive_timeout_ms),
-        write: Duration::from_millis(settings.response_timeout_ms),
-    };
+    let patience = Patience::of(&settings);
     let health = Arc::new(Health::default());
     let peer = tcp.peer_addr().ok().map(|address| address.ip());
     let connection = Rc::new(Connection {

@@ -17,6 +17,7 @@ use tokio::time::Sleep;
 
 use super::huge_length::HugeLength;
 use super::node::Node;
+use crate::settings::Settings;
 
 /// What is known of a connection by those who only see its requests.
 #[derive(Debug, Default)]
@@ -70,6 +71,16 @@ pub(crate) struct Patience {
     pub(crate) idle: Duration,
     /// For the client to take anything of a response.
     pub(crate) write: Duration,
+}
+
+impl Patience {
+    pub(crate) fn of(settings: &Settings) -> Patience {
+        Patience {
+            head: Duration::from_millis(settings.request_timeout_ms),
+            idle: Duration::from_millis(settings.keep_alive_timeout_ms),
+            write: Duration::from_millis(settings.response_timeout_ms),
+        }
+    }
 }
 
 /// The connection.
