@@ -33,6 +33,7 @@ mod memory;
 mod metrics;
 mod newcomers;
 mod outbox;
+mod pings;
 mod positions;
 mod record;
 mod relief;

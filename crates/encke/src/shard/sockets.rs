@@ -190,28 +190,6 @@ impl Shard {
         Received::Here
     }
 
-    /// A ping has come: it is answered with its payload. While the kernel takes nothing, or when many come at once, only the latest is
-    /// (RFC 6455 §5.5.3 allows it), so that nobody makes pongs pile up.
-    pub fn socket_ping(&mut self, now: Now, key: SocketKey, payload: &[u8]) {
-        self.now = now;
-        let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
-        socket.heard_ms = now.ms;
-        if socket.blocked || socket.pong_bytes > PONG_BYTES_MAX {
-            socket.pong = Some(payload.into());
-        } else {
-            socket.pong_bytes += payload.len() + 2;
-            self.write_frame(key, Opcode::Pong, payload);
-        }
-    }
-
-    /// A pong has come: the client lives.
-    pub fn socket_pong(&mut self, now: Now, key: SocketKey) {
-        self.now = now;
-        if let Some(socket) = self.socket_mut(key) {
-            socket.heard_ms = now.ms;
-        }
-    }
-
     /// The socket is to be closed: with this code when all that waits is written.
     pub fn socket_close(&mut self, now: Now, key: SocketKey, closing: Closing) {
         self.now = now;
@@ -398,7 +376,7 @@ impl Shard {
         }
     }
 
-    fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) {
+    pub(super) fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) {
         let frames = self.own.frame(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
         self.push_on_socket(key, &frames, Kind::Replies);
     }
@@ -505,7 +483,5 @@ impl Shard {
     }
 }
 
-/// Bytes of pongs that may be queued between two writes; of more pings only the latest is answered.
-const PONG_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of replies that may wait on a socket without a session; a single batch may have more.
 const STRANGER_REPLIES_BYTES_MAX: usize = 256 * 1024;
