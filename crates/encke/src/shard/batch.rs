@@ -266,7 +266,7 @@ impl Shard {
         publication.timestamp = stamp.as_deref().or(publication.timestamp);
         match self.broadcast(channel, &publication, Some(key)) {
             None => self.accept(batch, message),
-            Some(ticket) => self.accept_later(batch, message, ticket),
+            Some(ticket) => self.accept_later(batch, message, key, ticket),
         }
     }
 

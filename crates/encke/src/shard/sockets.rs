@@ -178,12 +178,12 @@ impl Shard {
         Received::Here
     }
 
-    /// Lets a socket go to the shard of the session it speaks for. One with bytes of its own still to write cannot: they
-    /// would be lost there, and half a frame would spoil all that follows. It is shut, and its client comes again.
+    /// Lets a socket that carries nothing go to the shard of the session it speaks for. One with bytes of its own still to write cannot:
+    /// they would be lost there, and half a frame would spoil all that follows. One whose replies wait until something is kept would never
+    /// get them there. It is shut, and its client comes again.
     fn send_away(&mut self, key: SocketKey, home: usize) -> Received {
         let Some(socket) = self.socket(key) else { return Received::Here };
-        let session = socket.session.and_then(|session| self.sessions.get(session));
-        if socket.out.is_empty() && session.is_none_or(|session| session.outbox.is_empty()) {
+        if socket.out.is_empty() && socket.unkept == 0 {
             return Received::Elsewhere(home);
         }
         self.abort_socket(key);

@@ -1,8 +1,9 @@
 //! Replies to publications that are not kept yet: where histories survive the process, the reply says that the message will, too.
 //!
 //! Publications that follow each other on one channel wait for one ticket. On a WebSocket their replies leave by themselves when it
-//! is settled, together; clients match them by id. Over HTTP the whole response waits, and has its replies in order. A request that
-//! holds a connect, too, is answered without; there the reply waits in the session's outbox.
+//! is settled, together; clients match them by id. If the WebSocket is gone by then, the session has moved on to another or will, and its
+//! outbox takes them. Over HTTP the whole response waits, and has its replies in order. A request that holds a connect, too, is answered
+//! without; there the reply waits in the session's outbox.
 //!
 //! What waits here is bounded by the bytes that the keeper has not answered yet.
 
@@ -16,8 +17,8 @@ use websocket::Opcode;
 
 use super::Shard;
 use super::batch::{Batch, Via};
-use super::effect::{Effect, ExchangeId, HttpTransport, Kept, Mail, SocketKey, Ticket};
-use super::ids::Id;
+use super::effect::{Effect, ExchangeId, HttpTransport, Kept, Mail, SessionKey, SocketKey, Ticket};
+use super::sockets::Phase;
 
 /// The replies of one shard that wait.
 #[derive(Default)]
@@ -41,9 +42,19 @@ struct Waiting {
 /// Where a reply goes.
 #[derive(Clone, Copy)]
 enum To {
-    Socket(SocketKey),
+    /// The WebSocket of the publication; without it, whatever carries the session that published.
+    Socket(SocketKey, SessionKey),
     /// The n-th late reply of a request.
     Request(LateKey, usize),
+}
+
+/// Late replies for one WebSocket, of one session.
+struct OnSocket {
+    socket: SocketKey,
+    session: SessionKey,
+    /// With commas between.
+    text: Vec<u8>,
+    count: u32,
 }
 
 /// A request with late replies.
@@ -67,7 +78,7 @@ enum Fate {
     /// It is answered when the last of them is there.
     HeldBack(Box<(Batch, ExchangeId, HttpTransport)>),
     /// It was answered without: they go to the session.
-    Answered(Option<Id>),
+    Answered(Option<SessionKey>),
 }
 
 impl Unkept {
@@ -90,13 +101,19 @@ impl Shard {
     }
 
     /// Lets the reply to a publication wait for its ticket.
-    pub(super) fn accept_later(&mut self, batch: &mut Batch, message: &Message<'_>, ticket: Ticket) {
+    pub(super) fn accept_later(
+        &mut self,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        session: SessionKey,
+        ticket: Ticket,
+    ) {
         let to = match batch.via {
             Via::Socket(socket) => {
                 if let Some(socket) = self.socket_mut(socket) {
                     socket.unkept += 1;
                 }
-                To::Socket(socket)
+                To::Socket(socket, session)
             }
             Via::Http { .. } => {
                 let late = &mut self.unkept.late;
@@ -120,11 +137,10 @@ impl Shard {
     /// Answers a request whose batch has been worked through: now, or when all that it published is kept.
     pub(super) fn finish_when_kept(&mut self, mut batch: Batch, exchange: ExchangeId, transport: HttpTransport) {
         let Some(key) = batch.late else { return self.finish(batch, exchange, &transport) };
-        let session = batch.session.and_then(|key| self.sessions.get(key)).map(|session| session.id);
         let Some(late) = self.unkept.late.get_mut(key.0) else { return };
         if batch.connected && late.missing > 0 {
             // A client that waits for its connect must not wait for a disk.
-            late.fate = Fate::Answered(session);
+            late.fate = Fate::Answered(batch.session);
             batch.replies = merge(&batch.replies, &late.replies);
             self.finish(batch, exchange, &transport);
         } else {
@@ -155,7 +171,7 @@ impl Shard {
         }
         let timestamp = self.timestamp();
         let error = BayeuxError::not_kept(&channel);
-        let mut on_socket: Option<(SocketKey, Vec<u8>, u32)> = None;
+        let mut on_socket: Option<OnSocket> = None;
         for (id, to) in replies {
             let reply = Reply {
                 id: id.as_ref(),
@@ -170,31 +186,45 @@ impl Shard {
                     reply.write(&mut text);
                     self.late_reply(key, index, text);
                 }
-                To::Socket(socket) => {
-                    if on_socket.as_ref().is_some_and(|(other, ..)| *other != socket) {
+                To::Socket(socket, session) => {
+                    if on_socket.as_ref().is_some_and(|other| (other.socket, other.session) != (socket, session)) {
                         self.late_on_socket(on_socket.take());
                     }
-                    let (_, text, count) = on_socket.get_or_insert_with(|| (socket, Vec::with_capacity(128), 0));
-                    if *count > 0 {
-                        text.push(b',');
+                    let replies =
+                        on_socket.get_or_insert_with(|| OnSocket { socket, session, text: Vec::new(), count: 0 });
+                    if replies.count > 0 {
+                        replies.text.push(b',');
                     }
-                    reply.write(text);
-                    *count += 1;
+                    reply.write(&mut replies.text);
+                    replies.count += 1;
                 }
             }
         }
         self.late_on_socket(on_socket);
     }
 
-    fn late_on_socket(&mut self, replies: Option<(SocketKey, Vec<u8>, u32)>) {
-        let Some((key, replies, count)) = replies else { return };
-        let Some(socket) = self.socket_mut(key) else { return };
-        socket.unkept -= count;
+    fn late_on_socket(&mut self, replies: Option<OnSocket>) {
+        let Some(OnSocket { socket: key, session, text, count }) = replies else { return };
+        if let Some(socket) = self.socket_mut(key) {
+            socket.unkept -= count;
+        }
+        let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else {
+            // Nothing goes out on it any more. A session that has ended, too, has lost its client.
+            return self.late_to_session(session, &text);
+        };
         let last_words = if socket.unkept == 0 { std::mem::take(&mut socket.last_words) } else { Vec::new() };
-        self.reply_on_socket(key, None, &replies);
+        self.reply_on_socket(key, None, &text);
         if !last_words.is_empty() {
             self.reply_on_socket(key, None, &last_words);
         }
+    }
+
+    /// Replies that come by whatever carries a session now, or will.
+    fn late_to_session(&mut self, session: SessionKey, replies: &[u8]) {
+        let frames = self.own.frame(Opcode::Text, replies.len() + 2, |out| {
+            [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
+        });
+        self.deliver_to(session, &frames, None);
     }
 
     fn late_reply(&mut self, key: LateKey, index: usize, text: Vec<u8>) {
@@ -207,11 +237,8 @@ impl Shard {
                 if is_last {
                     self.unkept.late.remove(key.0);
                 }
-                let frames = self.own.frame(Opcode::Text, text.len() + 2, |out| {
-                    [b"[", &text[..], b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
-                });
-                if let Some(session) = session.and_then(|id| self.sessions.find(&id)) {
-                    self.deliver_to(session, &frames, None);
+                if let Some(session) = session {
+                    self.late_to_session(session, &text);
                 }
             }
             _ => {

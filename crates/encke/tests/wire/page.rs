@@ -30,6 +30,7 @@ const FILES: &[(&str, &str)] = &[
     ("shard_ack", include_str!("../../src/shard/ack/tests.rs")),
     ("slow_consumers", include_str!("slow_consumers.rs")),
     ("transports", include_str!("transports.rs")),
+    ("unkept", include_str!("../../src/shard/unkept/tests.rs")),
     ("websocket_frames", include_str!("websocket_frames.rs")),
 ];
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::NoApplication;
 use crate::settings::{ChannelRule, Settings};
 use crate::shard::tests::{NOW, Rig};
-use crate::shard::{Keep, Shared};
+use crate::shard::{Closing, Id, Keep, Received, Shared, kernel_entropy};
 
 /// A shard whose histories of `/a` and `/b` survive the process. Nobody keeps anything by itself.
 fn rig() -> Rig {
@@ -159,6 +159,90 @@ fn who_has_gone_before_the_reply_costs_nothing() {
     keeps.iter().filter(|keep| keep.ticket.is_some()).for_each(|keep| settle(&mut rig, keep, true));
     assert_eq!(rig.shard.holdings()[7].1, 0);
     assert!(rig.shard.unkept.late.is_empty());
+}
+
+#[test]
+fn replies_that_wait_follow_a_session_to_its_next_socket() {
+    for is_late in [false, true] {
+        let mut rig = rig();
+        let (first, client) = rig.socket();
+        rig.shard.socket_text(NOW, first, &publication(&client, "/b", "1"));
+        rig.shard.socket_text(NOW, first, &publication(&client, "/b", "2"));
+        let (keeps, _) = effects(&mut rig);
+        rig.shard.socket_closed(NOW, first);
+        if !is_late {
+            settle(&mut rig, &keeps[0], true);
+        }
+        let next = rig.shard.socket_opened(NOW, None);
+        let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","id":"9"}}"#);
+        rig.shard.socket_text(NOW, next, &connect);
+        if is_late {
+            settle(&mut rig, &keeps[0], true);
+        }
+        let said = rig.flushed(next);
+        for id in ["1", "2"] {
+            let reply = format!(r#"{{"channel":"/b","id":"{id}","successful":true}}"#);
+            assert_eq!(said.matches(&reply).count(), 1, "{said}");
+        }
+    }
+}
+
+#[test]
+fn replies_that_wait_do_not_go_behind_a_close_frame() {
+    let mut rig = rig();
+    let (first, client) = rig.socket();
+    rig.shard.socket_text(NOW, first, &publication(&client, "/b", "1"));
+    let (keeps, _) = effects(&mut rig);
+    rig.shard.socket_close(NOW, first, Closing { code: 1001, reason: "" });
+    settle(&mut rig, &keeps[0], false);
+    rig.flushed(first);
+    rig.shard.socket_closed(NOW, first);
+    let next = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, next, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}","id":"9"}}"#));
+    assert!(rig.flushed(next).contains("507:/b:history_not_kept"));
+}
+
+/// A shard of two, and the text of a client whose session lives on the other one.
+fn rig_of_two() -> (Rig, String) {
+    let rule = ChannelRule { pattern: "/b".into(), history_messages: 10, ..ChannelRule::default() };
+    let mut shared = Shared::new(2, Box::new(NoApplication));
+    shared.is_durable = true;
+    let rig = Rig::with(shared, Settings { channels: vec![rule], ..Settings::default() });
+    let other = Id::new(1, &mut kernel_entropy());
+    (rig, format!(r#"{{"channel":"/meta/connect","clientId":"{}","id":"7"}}"#, other.as_str()))
+}
+
+#[test]
+fn a_socket_that_has_lost_its_session_does_not_move_away_from_replies_that_wait() {
+    let (mut rig, of_other_shard) = rig_of_two();
+    let (first, client) = rig.socket();
+    rig.shard.socket_text(NOW, first, &publication(&client, "/b", "1"));
+    let next = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, next, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}","id":"9"}}"#));
+    rig.flushed(first);
+    rig.flushed(next);
+    rig.shard.take_effects();
+    assert_eq!(rig.shard.socket_text(NOW, first, &of_other_shard), Received::Here);
+    assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Close(socket) if *socket == first)));
+    rig.shard.mail(NOW, Mail::Kept(vec![Kept { number: 1, is_kept: true }]));
+    assert!(rig.flushed(next).contains(r#"{"channel":"/b","id":"1","successful":true}"#));
+    // Without any it moves.
+    let third = rig.shard.socket_opened(NOW, None);
+    assert_eq!(rig.shard.socket_text(NOW, third, &of_other_shard), Received::Elsewhere(1));
+}
+
+#[test]
+fn a_socket_whose_session_has_ended_is_shut_rather_than_moved_away_from_replies_that_wait() {
+    let (mut rig, of_other_shard) = rig_of_two();
+    let (socket, client) = rig.socket();
+    rig.shard.socket_text(NOW, socket, &publication(&client, "/b", "1"));
+    rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#));
+    rig.flushed(socket);
+    assert_eq!(rig.shard.socket_text(NOW, socket, &of_other_shard), Received::Here);
+    assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Close(shut) if *shut == socket)));
+    rig.shard.socket_closed(NOW, socket);
+    rig.shard.mail(NOW, Mail::Kept(vec![Kept { number: 1, is_kept: true }]));
+    assert_eq!(rig.shard.holdings()[7].1, 0);
 }
 
 #[test]
