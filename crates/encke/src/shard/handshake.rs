@@ -82,14 +82,14 @@ impl Shard {
         if self.draining {
             return Err((BayeuxError::ServerDraining.as_str().into(), at(RETRY_MS + self.jitter_ms())));
         }
-        let later = at(RETRY_MS);
+        if let Decision::Deny(reason) = self.shared.application.handshake(message.ext) {
+            return Err((BayeuxError::HandshakeDenied.because(reason).into(), Advice::none()));
+        }
+        // Last: room is made by ending somebody, and who is denied costs nobody a session.
         if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max && !self.make_room() {
-            return Err((BayeuxError::SessionsMax.as_str().into(), later));
+            return Err((BayeuxError::SessionsMax.as_str().into(), at(RETRY_MS)));
         }
-        match self.shared.application.handshake(message.ext) {
-            Decision::Allow => Ok(()),
-            Decision::Deny(reason) => Err((BayeuxError::HandshakeDenied.because(reason).into(), Advice::none())),
-        }
+        Ok(())
     }
 
     /// The browser a new session belongs to; one without a cookie gets one over HTTP.

@@ -1,7 +1,7 @@
 //! Sessions that have shaken hands and never connected: few of each client, and the first to go.
 
 use super::*;
-use crate::{NoApplication, Settings};
+use crate::{Decision, NoApplication, Settings};
 
 fn peer(connection: u64, last: u8) -> Peer {
     Peer { address: Some([10, 0, 0, last].into()), connection }
@@ -99,4 +99,21 @@ fn when_there_is_no_room_for_sessions_those_that_never_connected_go_first_on_wha
     rig.shard.mail(NOW, Mail::MakeRoom);
     assert_eq!(rig.shard.sessions() + other.shard.sessions(), 10);
     assert!(!connected(&mut rig, &used).contains("402"));
+}
+
+/// Lets nobody in whose handshake has an `ext`.
+struct Doorkeeper;
+
+impl Application for Doorkeeper {
+    fn handshake(&self, ext: Option<&str>) -> Decision {
+        ext.map_or(Decision::Allow, |_| Decision::Deny("no"))
+    }
+}
+
+#[test]
+fn a_handshake_that_is_denied_costs_nobody_a_session() {
+    let mut rig = Rig::new(1, Settings { sessions_max: 1, ..settings() }, Box::new(Doorkeeper));
+    let first = open(&mut rig, peer(1, 1));
+    assert!(handshake(&mut rig, peer(2, 2), r#","ext":{}"#).contains("403"));
+    assert!(!connected(&mut rig, &first).contains("402"));
 }
