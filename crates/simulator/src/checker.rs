@@ -195,6 +195,8 @@ pub struct Tally {
     pub disk_faults: u64,
     /// Publications that were delivered and not kept.
     pub unkept: u64,
+    /// Replies to publications that came on another connection than the one they were awaited on.
+    pub late_replies: u64,
     /// Messages of histories that were lost with a process, and not confirmed.
     pub places_lost: u64,
     /// Times a client named its places again in its old session.

@@ -436,7 +436,7 @@ impl World {
             for text in self.network.leave(conn) {
                 self.checker.lost(client, &text);
             }
-            self.clients[client].awaited.retain(|_, awaited| awaited.route != Route::Conn(conn));
+            self.await_no_more(client, Route::Conn(conn));
         }
     }
 

@@ -22,6 +22,7 @@ pub mod client;
 mod edges;
 mod ending;
 pub mod follower;
+mod late;
 mod log;
 pub mod network;
 mod oddities;
@@ -162,6 +163,7 @@ impl Tally {
             (&mut self.restored, other.restored),
             (&mut self.disk_faults, other.disk_faults),
             (&mut self.unkept, other.unkept),
+            (&mut self.late_replies, other.late_replies),
             (&mut self.places_lost, other.places_lost),
             (&mut self.returns, other.returns),
             (&mut self.overtaken, other.overtaken),

@@ -164,8 +164,8 @@ impl World {
             return;
         }
         self.lose_sight_of(client, route);
+        self.await_no_more(client, route);
         let state = &mut self.clients[client];
-        state.awaited.retain(|_, awaited| awaited.route != route);
         if state.connect.is_some_and(|(id, _)| !state.awaited.contains_key(&id)) {
             state.connect = None;
             state.next_ms = state.next_ms.min(self.now.ms);

@@ -226,11 +226,7 @@ impl World {
                 self.checker.fail(Invariant::CleanMessages, detail);
             }
         }
-        let session = match route {
-            Route::Conn(conn) => self.network.conns[conn].session,
-            Route::Exchange(exchange) => self.network.exchanges[exchange].session,
-        };
-        match session {
+        match self.session_on(route) {
             Some(session) => {
                 if let Some(data) = self.placed(client, session, raw, &channel, data) {
                     self.checker.arrived(session, &channel, &data);
@@ -256,6 +252,9 @@ impl World {
             }
             return;
         };
+        if self.is_late_reply(client, route, id, raw) {
+            return;
+        }
         let Some(awaited) = self.clients[client].awaited.remove(&id) else {
             return self
                 .checker
@@ -327,10 +326,7 @@ impl World {
 
     /// Whether what came on a carrier is for this session.
     fn is_of(&self, route: Route, session: usize) -> bool {
-        match route {
-            Route::Conn(conn) => self.network.conns[conn].session == Some(session),
-            Route::Exchange(exchange) => self.network.exchanges[exchange].session == Some(session),
-        }
+        self.session_on(route) == Some(session)
     }
 
     /// The reply to a handshake.
@@ -412,10 +408,7 @@ impl World {
 
     /// The server does not know the session.
     fn unknown(&mut self, client: usize, route: Route, raw: &str) {
-        let session = match route {
-            Route::Conn(conn) => self.network.conns[conn].session,
-            Route::Exchange(exchange) => self.network.exchanges[exchange].session,
-        };
+        let session = self.session_on(route);
         let Some(session) = session else { return };
         let state = &self.checker.sessions[session];
         if state.alive && !state.left && !state.strayed {
@@ -429,10 +422,7 @@ impl World {
 
     /// The server says that it has ended the session.
     fn ended_by_server(&mut self, client: usize, route: Route) {
-        let session = match route {
-            Route::Conn(conn) => self.network.conns[conn].session,
-            Route::Exchange(exchange) => self.network.exchanges[exchange].session,
-        };
+        let session = self.session_on(route);
         let Some(session) = session else { return };
         let inactive = self.scenario.settings.iter().any(|settings| settings.activity_timeout_ms > 0);
         if !self.checker.sessions[session].kicked && !inactive {
@@ -492,6 +482,6 @@ const LULL_MS: u64 = 400;
 const FRAME_BYTES_MAX: usize = 64 * 1024;
 
 /// A member that is a string; empty where it is none.
-fn field(raw: &str, name: &str) -> String {
+pub(crate) fn field(raw: &str, name: &str) -> String {
     member(raw, name).and_then(decode_string).map(String::from).unwrap_or_default()
 }

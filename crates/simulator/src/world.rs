@@ -3,7 +3,7 @@
 //! Everything that could happen next waits in a queue of its own: bytes, requests, mail between shards, confirmations. Each step
 //! takes the head of one of them by chance, so that all interleavings come up that the real threads and sockets allow.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use encke::shard::{Charge, Envelope, ExchangeId, Id, Mail, Now, Shard, Shared, Weight};
@@ -55,6 +55,8 @@ pub struct World {
     pub(crate) sabotaged: u32,
     /// Messages that clients have sent.
     pub(crate) message_ids: u64,
+    /// Publications in histories that lost their WebSocket before their reply, by message id: the session, and which publication.
+    pub(crate) late: BTreeMap<u64, (usize, usize)>,
     /// A text that a sabotaged wire keeps back.
     pub(crate) kept_back: Option<String>,
     /// Bytes of frames that an empty shard holds.
@@ -114,6 +116,7 @@ impl World {
             sabotage: options.sabotage,
             sabotaged: 0,
             message_ids: 0,
+            late: BTreeMap::new(),
             kept_back: None,
             history: options.trace.then(VecDeque::new),
             rng,

@@ -34,6 +34,7 @@ fn hundreds_of_seeds_keep_every_promise() {
         ("sessions that went on after a restart", tally.restored),
         ("faults of the disk", tally.disk_faults),
         ("publications not kept", tally.unkept),
+        ("replies that waited longer than their connection", tally.late_replies),
         ("unconfirmed messages lost with a process", tally.places_lost),
         ("sessions ended for memory, ten times", tally.ended_for_memory * 10),
     ] {
