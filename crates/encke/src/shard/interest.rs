@@ -12,8 +12,10 @@ use bayeux::ChannelName;
 /// Channel or pattern → the shards with subscribers, a bit each.
 #[derive(Debug, Default)]
 pub struct Interest {
-    shards: RwLock<HashMap<Box<str>, u64, foldhash::fast::RandomState>>,
+    shards: RwLock<Names>,
 }
+
+type Names = HashMap<Box<str>, u64, foldhash::fast::RandomState>;
 
 impl Interest {
     /// A shard has its first subscriber of `name`.
@@ -34,6 +36,7 @@ impl Interest {
             *bits &= !(1 << shard);
             if *bits == 0 {
                 shards.remove(name);
+                give_room_back(&mut shards);
             }
         }
     }
@@ -59,6 +62,16 @@ impl Interest {
     }
 }
 
+/// Gives back the memory of most names when most are gone: what it costs to move the others is paid for by those that left.
+fn give_room_back(shards: &mut Names) {
+    if shards.capacity() > ROOM_KEPT && shards.len() < shards.capacity() / 4 {
+        shards.shrink_to(shards.len() * 2);
+    }
+}
+
+/// Names that the map keeps room for.
+const ROOM_KEPT: usize = 1_024;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +89,15 @@ mod tests {
         interest.remove("/a", 1);
         interest.remove("/a/**", 63);
         assert!(interest.is_empty());
+    }
+
+    #[test]
+    fn names_that_are_gone_leave_little_memory() {
+        let interest = Interest::default();
+        let names: Vec<String> = (0..100_000).map(|number| format!("/a/{number}")).collect();
+        names.iter().for_each(|name| interest.add(name, 0));
+        names[10..].iter().for_each(|name| interest.remove(name, 0));
+        let room = interest.shards.read().map_or(usize::MAX, |shards| shards.capacity());
+        assert!(room <= 2 * ROOM_KEPT && interest.len() == 10, "room for {room}");
     }
 }
