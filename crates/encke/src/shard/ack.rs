@@ -276,6 +276,7 @@ impl Shard {
         send: impl FnMut(&InFlight),
     ) {
         let Some(session) = self.sessions.get_mut(key) else { return };
+        let bytes_max = bytes_max.filter(|_| !session.awaits_withdrawal());
         let Some(ledger) = &mut session.ledger else { return };
         let again = ledger.send(&mut session.outbox, socket, bytes_max, send);
         if again > 0 {

@@ -70,6 +70,7 @@ impl Shard {
                 break;
             }
         }
+        self.go_on_with_withdrawals();
         self.mind_memory();
         if is_written {
             // Who waits at an edge and what comes from other shards take turns.
@@ -117,6 +118,10 @@ impl Shard {
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
         if socket.may_write() {
             let session = socket.session.and_then(|session| sessions.get_mut(session));
+            if session.as_ref().is_some_and(|s| s.awaits_withdrawal() && s.socket_with_messages() == Some(key)) {
+                socket.dirty = false;
+                return;
+            }
             let replays = session.as_ref().is_some_and(|session| session.replay.is_some());
             let catches_up = socket.session.filter(|_| replays);
             // One that gets its messages with connects is listed when one is held.
@@ -173,7 +178,7 @@ fn write_both(
     }
     // A blocked socket stays marked, so that nothing lists it until it is writable again.
     if let Some(session) = session {
-        if progress == Progress::Empty && session.in_flight.is_none() {
+        if progress == Progress::Empty && session.is_given() {
             progress = write_outbox(&mut session.outbox, key, wire, scratch, &mut written);
         }
         session.dirty = progress == Progress::Blocked;

@@ -79,6 +79,8 @@ metrics! {
     Counter deliveries "encke_deliveries" "Messages that the kernel took for a session."
     Counter resent "encke_messages_resent" "Messages sent again because their client did not acknowledge them."
     Counter replayed "encke_messages_replayed" "Messages that came out of a history."
+    Counter withdrawals_searched "encke_replay_searched_messages" "Waiting messages looked at because a subscribe gets them, or some of them, out of a history."
+    Counter withdrawals_delayed "encke_replay_searches_delayed" "Times a session waited for such a search, after others of its own or of others."
     Counter positions_gone "encke_replay_positions_gone" "Times a client wanted messages that no history has any more."
     Counter history_evicted "encke_history_messages_evicted" "Messages that left their history early because history_bytes_max was reached."
     Counter history_refused "encke_history_refused" "Publications not kept because history_channels_max was reached."

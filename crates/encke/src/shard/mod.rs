@@ -49,6 +49,7 @@ mod tests;
 mod timers;
 mod unkept;
 mod wheel;
+mod withdrawals;
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -92,6 +93,7 @@ use session::{Carrier, Ended, Held, HeldVia, Sessions};
 use sockets::Socket;
 use unkept::Unkept;
 use wheel::Wheel;
+use withdrawals::Withdrawals;
 
 /// What all shards of a server share.
 pub struct Shared {
@@ -183,6 +185,8 @@ pub struct Shard {
     dirty: VecDeque<Dirty>,
     /// Sessions that may go on to catch up, each once: when nothing else is to be written.
     catching_up: VecDeque<SessionKey>,
+    /// Sessions of which something that waits is not to come.
+    withdrawals: Withdrawals,
     /// Sessions whose connects have something to bring and wait for other responses to be taken, each once.
     unanswered: VecDeque<SessionKey>,
     /// Sessions that have not connected yet.
@@ -256,6 +260,7 @@ impl Shard {
             wheel: Wheel::new(now.ms),
             dirty: VecDeque::new(),
             catching_up: VecDeque::new(),
+            withdrawals: Withdrawals::default(),
             unanswered: VecDeque::new(),
             newcomers: Newcomers::default(),
             effects: Vec::new(),
@@ -318,7 +323,7 @@ impl Shard {
     }
 
     /// What is kept for clients, by name. All zero when the last one has left and time has passed.
-    pub fn holdings(&self) -> [(&'static str, usize); 13] {
+    pub fn holdings(&self) -> [(&'static str, usize); 14] {
         [
             ("sessions", self.sessions.len()),
             ("sockets", self.sockets.len()),
@@ -332,6 +337,7 @@ impl Shard {
             ("timers", self.wheel.len()),
             ("waiting writes and effects", self.dirty.len() + self.effects.len() + self.catching_up.len()),
             ("connects that wait for room", self.unanswered.len()),
+            ("sessions that wait for a search", self.withdrawals.len()),
             ("sessions that have not connected yet", self.newcomers.len()),
         ]
     }
@@ -355,6 +361,7 @@ impl Shard {
             && self.dirty.is_empty()
             && self.effects.is_empty()
             && self.catching_up.is_empty()
+            && !self.withdrawals.is_due(self.now.ms)
     }
 
     /// Whether sessions wait to be given more out of histories by [`Shard::flush`], when it has nothing else to do.
@@ -364,6 +371,7 @@ impl Shard {
 
     /// Ends a session and everything that hangs on it. Its carrier stays: see the callers.
     fn remove_session(&mut self, key: SessionKey, why: Ended) {
+        self.withdraw_now(key);
         while let Some(slot) = self.sessions.get(key).and_then(|session| session.subscriptions.len().checked_sub(1)) {
             self.drop_subscription(key, slot);
         }

@@ -2,7 +2,6 @@
 //! how far it is when nothing happens.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 use bayeux::ext::{self, Position, Positions};
@@ -15,9 +14,9 @@ use super::history::{Birth, Ring, RingKey};
 use super::hub::Heard;
 use super::outbox::{InFlight, payloads};
 use super::replay::Loss;
-use super::session::Carrier;
 use super::session::Session;
 use super::tails::Tail;
+use super::withdrawals::Withdrawn;
 use crate::keeper::record;
 use crate::settings::HistoryTerms;
 
@@ -34,8 +33,8 @@ pub(super) struct Course<'a> {
 pub(super) struct Begun {
     /// How often they began with a channel.
     channels: usize,
-    /// Of each channel the epoch, and the numbers that come out of the ring now or not at all.
-    known: BTreeMap<Box<str>, (Arc<str>, Range<u64>)>,
+    /// What comes out of rings now or not at all.
+    withdrawn: Withdrawn,
     /// The session uses replay since this batch: messages that wait for it have no number.
     is_first: bool,
 }
@@ -247,23 +246,8 @@ impl Shard {
     /// must not come twice: it goes, before anything of a batch leaves.
     pub(super) fn unqueue(&mut self, batch: &mut Batch) {
         let Some(begun) = batch.begun.take().filter(|begun| begun.is_pending()) else { return };
-        let Begun { known, is_first, .. } = *begun;
-        let Shard { sessions, sockets, .. } = self;
-        let Some(session) = batch.session.and_then(|key| sessions.get_mut(key)) else { return };
-        let keep = |payload: &[u8]| {
-            let Some((channel, epoch, id)) = ext::place_of(payload) else {
-                return !is_first || ext::channel_of(payload).is_none_or(|channel| !known.contains_key(&*channel));
-            };
-            known.get(&*channel).is_none_or(|(of, known)| **of != *epoch || !known.contains(&id))
-        };
-        session.withdraw(keep);
-        // Of one that acknowledges the socket has parts of frames, and the messages are in the ledger.
-        let carries_frames = session.with_connects && session.ledger.is_none();
-        // What went with a connect reply may still wait on its socket.
-        if let Carrier::Socket(on) = session.carrier
-            && let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| carries_frames && socket.is(on))
-        {
-            socket.out.filter(|_, payload| keep(payload));
+        if let Some(key) = batch.session {
+            self.withdraw(key, begun.withdrawn);
         }
     }
 
@@ -333,7 +317,7 @@ impl Shard {
     /// connection, a loss only while nothing of its channel does, and nothing at all while a response is on its way, which may come back.
     /// So it does not matter how much of what waits goes with this reply.
     pub(super) fn heartbeat(&mut self, key: SessionKey, on: Option<SocketKey>) -> Option<String> {
-        let session = self.sessions.get(key).filter(|session| session.in_flight.is_none())?;
+        let session = self.sessions.get(key).filter(|session| session.is_given())?;
         let waiting = session.replay.as_ref().filter(|replay| replay.has_losses()).map(|_| Waiting::of(session, on));
         let is_owing = session.ledger.as_ref().is_some_and(|ledger| ledger.is_owing(on));
         let quiet = session.outbox.is_empty() && !is_owing;
@@ -373,7 +357,7 @@ impl Shard {
 impl Begun {
     /// Whether something that waits may have to go before the rings give more.
     pub(super) fn is_pending(&self) -> bool {
-        !self.known.is_empty()
+        !self.withdrawn.is_empty()
     }
 
     /// What waits of a channel from this number on is not to come beside the ring.
@@ -382,9 +366,7 @@ impl Begun {
         if numbers.is_empty() {
             return;
         }
-        let (epoch, known) = self.known.entry(channel.into()).or_insert_with(|| (start.epoch.clone(), numbers.clone()));
-        *known = if *epoch == start.epoch { known.start.min(lower)..known.end.max(start.next) } else { numbers };
-        *epoch = start.epoch.clone();
+        self.withdrawn.note(channel, &start.epoch, numbers, self.is_first);
     }
 }
 

@@ -27,6 +27,7 @@ use super::ids::Id;
 use super::outbox::{Capacity, Kind};
 use super::session::{Carrier, Session};
 use super::tails::{Tail, Tails};
+use super::withdrawals::Withdrawn;
 
 /// What a session has to catch up with.
 #[derive(Debug, Default)]
@@ -39,6 +40,12 @@ pub struct Replay {
     pub(super) in_rings: InRings,
     /// Whether it is on the shard's list of those who catch up.
     listed: bool,
+    /// What waits and must not come any more, until all that waits has been searched for it.
+    pub(super) withdrawn: Option<Box<Withdrawn>>,
+    /// Messages that the last search left.
+    pub(super) searched: usize,
+    /// Whether it is on one of the shard's lists of those who wait for a search.
+    pub(super) awaits_search: bool,
     /// The subscription that the next heartbeat begins with.
     pub(super) beat: usize,
 }
@@ -197,6 +204,7 @@ impl Shard {
     /// The outbox of a session is full: what of it stands in a ring goes, and comes again from there. With `all` what has left its ring
     /// meanwhile goes, too: the session is told that it is lost. False if that is of too many channels.
     pub(super) fn spill(&mut self, key: SessionKey, all: bool) -> bool {
+        self.withdraw_now(key);
         let Some(session) = self.sessions.get_mut(key) else { return true };
         let Some(replay) = &mut session.replay else { return true };
         if replay.in_rings == InRings::None || (replay.in_rings == InRings::Gone && !all) {
@@ -269,7 +277,7 @@ impl Shard {
             Carrier::Socket(_) if !session.is_pushed_to() => SOCKET_BATCH_BYTES_MAX,
             Carrier::Socket(_) => return,
         };
-        if session.in_flight.is_none() && session.outbox.waiting_bytes() < response_bytes_max {
+        if session.is_given() && session.outbox.waiting_bytes() < response_bytes_max {
             self.refill(key);
         }
     }

@@ -185,7 +185,7 @@ impl Shard {
     fn write_messages(&mut self, exchange: ExchangeId, key: SessionKey, body: &mut Vec<u8>, behind: usize) -> bool {
         let bytes_max = self.response_room();
         let Some(session) = self.sessions.get_mut(key) else { return false };
-        let bytes_max = bytes_max.filter(|_| session.may_respond());
+        let bytes_max = bytes_max.filter(|_| session.may_respond() && !session.awaits_withdrawal());
         if session.ledger.is_some() {
             body.reserve_exact(bytes_max.unwrap_or(0).min(session.outbox.bytes()) + behind);
             self.write_batch(key, bytes_max, body);

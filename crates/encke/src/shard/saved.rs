@@ -209,6 +209,7 @@ impl Shard {
             {
                 session.outbox.restore(in_flight.1);
             }
+            self.withdraw_now(*key);
         }
         let mut pile = Pile::default();
         let sessions = keys.iter().filter_map(|key| self.sessions.get(*key));

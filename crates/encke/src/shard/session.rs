@@ -240,7 +240,12 @@ impl Session {
     pub fn is_reachable(&self) -> bool {
         let pushed = matches!(self.carrier, Carrier::Socket(_)) && self.is_pushed_to();
         let answers = |held: &Held| matches!(held.via, HeldVia::Socket) || self.may_respond();
-        (pushed || self.held.as_deref().is_some_and(answers)) && self.in_flight.is_none()
+        (pushed || self.held.as_deref().is_some_and(answers)) && self.is_given()
+    }
+
+    /// Whether what waits may go out: no response with older messages is on its way, and nothing of it has to be withdrawn first.
+    pub fn is_given(&self) -> bool {
+        self.in_flight.is_none() && !self.awaits_withdrawal()
     }
 
     /// Whether one more response may take messages. One at a time does; a client that acknowledges may give up a response and
@@ -266,11 +271,14 @@ impl Session {
 
     /// Whether all that waits and all that may have to come again fits into one response.
     pub fn fits(&self, response_bytes_max: usize) -> bool {
-        self.in_flight.is_none() && self.outbox.bytes() <= response_bytes_max
+        self.is_given() && self.outbox.bytes() <= response_bytes_max
     }
 
     /// Whether a connect on this WebSocket, or by a request, has something to bring it.
     pub fn has_something_for(&self, socket: Option<SocketKey>) -> bool {
+        if self.awaits_withdrawal() {
+            return false;
+        }
         let has_news = self.replay.as_ref().is_some_and(|replay| replay.has_news());
         match &self.ledger {
             Some(ledger) => {

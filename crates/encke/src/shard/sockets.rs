@@ -336,7 +336,7 @@ impl Shard {
     fn hand_to_socket(&mut self, session: SessionKey, key: SocketKey) -> bool {
         let Shard { sockets, sessions, capacity, .. } = self;
         let carried = sessions.get_mut(session).filter(|session| session.carrier == Carrier::Socket(key));
-        let Some(session) = carried.filter(|session| session.with_connects && session.in_flight.is_none()) else {
+        let Some(session) = carried.filter(|session| session.with_connects && session.is_given()) else {
             return true;
         };
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return true };

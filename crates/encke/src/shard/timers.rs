@@ -22,6 +22,7 @@ impl Shard {
             }
         }
         self.look_for_room();
+        self.go_on_with_withdrawals();
         self.sweep_history();
         self.mind_memory();
         self.give_room_back();
