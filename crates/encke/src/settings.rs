@@ -117,17 +117,17 @@ pub struct Settings {
     // ---- limits
     /// Open connections of the whole server.
     pub connections_max: usize,
-    /// Bytes that the system may hold for one connection until its client takes them, of which half is its own. 0: as the system says.
+    /// Bytes the system may hold for one connection (SO_SNDBUF). 0: its own.
     pub socket_send_buffer_bytes: usize,
     /// New connections that each shard takes on in a second; more wait in the system's backlog. 0: no limit.
     pub connections_per_second_max: usize,
     /// Sessions of the whole server.
     pub sessions_max: usize,
-    /// Sessions of one connection, in each shard, that have shaken hands and not connected yet; the oldest goes for one more.
+    /// Sessions of one connection that have not connected yet.
     pub unconnected_per_connection_max: usize,
-    /// Sessions of one address, in each shard, that have shaken hands and not connected yet; the oldest goes for one more.
+    /// Sessions of one address that have not connected yet.
     pub unconnected_per_address_max: usize,
-    /// Size of one WebSocket message or request body, in bytes.
+    /// Bytes of one WebSocket message or request body.
     pub message_bytes_max: usize,
     /// Size of all headers of a request, in bytes.
     pub header_bytes_max: usize,
@@ -145,7 +145,7 @@ pub struct Settings {
     pub subscriptions_max: usize,
     /// Messages that wait in the outbox of one session.
     pub outbox_messages_max: usize,
-    /// Bytes that the outbox of one session holds, its queue and what is not acknowledged included; replies that its WebSocket does not take may be as many again.
+    /// Bytes of one outbox, its queue and what is not acknowledged included.
     pub outbox_bytes_max: usize,
     /// Bytes that all sessions hold in memory; over it those that hold most end.
     pub sessions_bytes_max: usize,
