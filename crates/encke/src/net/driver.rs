@@ -81,6 +81,9 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<Parcel>)
             }
         }
         drop(parcels);
+        if received.capacity() > RECEIVED_KEPT {
+            received = Vec::new();
+        }
         node.settle();
         // A full mailbox must not starve the sockets.
         tokio::task::yield_now().await;
@@ -134,8 +137,11 @@ async fn tick(node: Rc<Node>) {
 /// Threads of one shard that read files; what more is asked for meanwhile waits, at most one file per connection.
 const FILE_THREADS_MAX: usize = 8;
 
-/// Parcels taken from a mailbox before others go on.
-const PARCELS_AT_ONCE: usize = 32;
+/// Parcels taken from a mailbox before others go on: all that the account of bytes between shards lets in. What has to wait for its turn is
+/// sorted into fair queues then; in the mailbox it would be in front of what need not wait.
+const PARCELS_AT_ONCE: usize = 65_536;
+/// Parcels that room is kept for.
+const RECEIVED_KEPT: usize = 1_024;
 /// How often time passes for a shard: deadlines are kept to about this.
 const TICK: Duration = Duration::from_millis(32);
 /// How often it is said of those who wait to be read that they are not silent, in milliseconds.

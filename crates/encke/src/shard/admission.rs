@@ -5,6 +5,8 @@
 //! that wrote everything. The budget has two limits. No outbox is given more than a quarter of what it may hold, so that no reader that keeps up is ended,
 //! however many publish at once. And all outboxes together are not given more than some milliseconds of writing.
 //!
+//! While sessions hold more than `sessions_bytes_max`, or packing what they hold is behind, no heavy message is taken in.
+//!
 //! Messages are heavy or light. Light ones are small, and what their connection has caused lately is little; they have an account and a budget of the
 //! same size for themselves, so that a flood by others does not stop them.
 
@@ -101,7 +103,8 @@ impl Shard {
         if self.burst.bytes() > BURST_BYTES_MAX || (self.budget.weight != weight && !self.burst.is_empty()) {
             self.spread();
         }
-        let has_budget = self.has_budget(weight);
+        let has_memory = weight == Weight::Light || !self.is_memory_short();
+        let has_budget = has_memory && self.has_budget(weight);
         self.edge_waits |= !has_budget;
         let admits = has_budget && self.shared.mailbox.has_room(weight);
         if admits {

@@ -362,6 +362,7 @@ impl Shard {
             && self.effects.is_empty()
             && self.catching_up.is_empty()
             && !self.withdrawals.is_due(self.now.ms)
+            && !self.is_relieving()
     }
 
     /// Whether sessions wait to be given more out of histories by [`Shard::flush`], when it has nothing else to do.

@@ -1,8 +1,9 @@
 //! Relief: what is done where sessions hold much memory.
 //!
 //! When what a shard holds has doubled since it last looked, it packs ranges that keep mostly dead chunks alive ([`Sweep`]), a part in
-//! each turn. When all shards together hold more than `sessions_bytes_max`, those that hold at least their share pack at once, and
-//! then end the sessions that hold most.
+//! each turn. When all shards together hold more than `sessions_bytes_max`, edges take in no heavy messages, and the shards that hold at
+//! least their share pack larger parts; one that has packed everything ends the sessions that hold most. Packing millions of ranges
+//! takes seconds, so it never happens in one turn.
 
 use std::collections::HashSet;
 
@@ -23,8 +24,12 @@ pub(super) struct Relief {
     pub(super) look_from: usize,
     /// What the account said at the last look.
     looked_bytes: usize,
+    /// Runs that the sweep has to look at to keep up with what was added since it began.
+    owed_runs: usize,
     /// When tables are looked at next, in milliseconds.
     room_ms: u64,
+    /// Whether this shard packs because all sessions hold too much.
+    is_short: bool,
     /// When sessions may be ended for memory again, in milliseconds.
     rests_until_ms: u64,
 }
@@ -48,14 +53,23 @@ impl Shard {
         if held >= *from && self.relief.sweep.is_none() {
             self.begin_sweep();
         }
-        // As much as was added may have to be looked at.
+        // In proportion to what was added, but not all at once.
         let before = std::mem::replace(&mut self.relief.looked_bytes, self.account.bytes());
         let added = self.account.bytes().saturating_sub(before) / RUN_BYTES;
-        self.go_on_with_sweep(SWEEP_RUNS.max(added * 4));
+        self.relief.owed_runs += added * 4;
+        self.go_on_with_sweep(self.relief.owed_runs.clamp(SWEEP_RUNS, SWEEP_RUNS_MAX));
         self.publish_memory();
-        if self.shared.memory.sessions_bytes() > max {
-            self.relieve(max);
-        }
+        self.relieve(max);
+    }
+
+    /// Whether the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with what was added here.
+    pub(super) fn is_memory_short(&self) -> bool {
+        self.relief.is_behind() || self.shared.memory.sessions_bytes() > self.settings.sessions_bytes_max
+    }
+
+    /// Whether this shard packs because memory is short: each flush goes on with that.
+    pub(super) fn is_relieving(&self) -> bool {
+        self.relief.is_behind() || (self.relief.is_short && self.relief.sweep.is_some())
     }
 
     /// Gives back the memory of tables that were large once: looked at now and then, when much has left.
@@ -82,7 +96,10 @@ impl Shard {
 
     /// Goes on until so many runs have been looked at. Sessions first, then sockets; first all are marked, then all are packed.
     fn go_on_with_sweep(&mut self, runs_max: usize) {
-        let Some(mut sweep) = self.relief.sweep.take() else { return };
+        let Some(mut sweep) = self.relief.sweep.take() else {
+            self.relief.owed_runs = 0;
+            return;
+        };
         sweep.looked_at = 0;
         while sweep.looked_at < runs_max {
             let (at, sessions) = (sweep.next, self.sessions.slots());
@@ -100,41 +117,46 @@ impl Shard {
                 (sweep.packs, sweep.next) = (true, 0);
             } else {
                 drop(sweep);
+                self.relief.owed_runs = 0;
                 let held = self.held_bytes();
                 self.metrics.sweeps.add(1);
                 self.relief.sweep_from = (held * 2).max(held + self.settings.sessions_bytes_max / 64);
                 return;
             }
         }
+        self.relief.owed_runs = self.relief.owed_runs.saturating_sub(sweep.looked_at);
         self.relief.sweep = Some(sweep);
     }
 
-    /// All sessions hold too much together. Who holds less than its share leaves it to others.
+    /// All sessions hold too much together: packs a part of what this shard holds, and ends sessions when everything is packed and that
+    /// was not enough. Who holds less than its share leaves it to others.
     fn relieve(&mut self, max: usize) {
-        let holds_its_share = |shard: &Shard| {
+        let is_short = |shard: &Shard| {
             let all = shard.shared.memory.sessions_bytes();
             all > max && shard.held_bytes() * shard.shared.shards >= all
         };
-        if self.now.ms < self.relief.rests_until_ms || !holds_its_share(self) {
+        if !is_short(self) {
+            self.relief.is_short = false;
             return;
         }
-        self.sweep_all();
+        if !std::mem::replace(&mut self.relief.is_short, true) && self.relief.sweep.is_none() {
+            self.begin_sweep();
+        }
+        self.go_on_with_sweep(SWEEP_RUNS_MAX);
+        if self.relief.sweep.is_some() || self.now.ms < self.relief.rests_until_ms {
+            return;
+        }
         self.publish_memory();
-        if !holds_its_share(self) {
-            return;
+        if is_short(self) {
+            self.end_for_memory(max);
         }
+    }
+
+    /// Ends sessions until an eighth of the limit is free. What one lets go of may lie in chunks that others hold, too: it is free when
+    /// these are packed.
+    fn end_for_memory(&mut self, max: usize) {
         let held = self.held_bytes();
-        let goal = held.saturating_sub(self.shared.memory.sessions_bytes() - (max - max / 8));
-        let mut ended = 0;
-        // What one lets go of may lie in chunks that others hold, too: it is free when these are packed.
-        for _ in 0..ROUNDS_MAX {
-            let surplus = self.held_bytes().saturating_sub(goal);
-            if surplus == 0 {
-                break;
-            }
-            ended += self.end_holders_of(surplus);
-            self.sweep_all();
-        }
+        let ended = self.end_holders_of(self.shared.memory.sessions_bytes() - (max - max / 8));
         self.relief.rests_until_ms = self.now.ms + REST_MS;
         self.relief.look_from = self.account.bytes() + max / 64;
         self.metrics.ended_for_memory.add(ended);
@@ -145,6 +167,7 @@ impl Shard {
             max,
             "sessions hold more than sessions_bytes_max: those that hold most were ended"
         );
+        self.begin_sweep();
         self.publish_memory();
     }
 
@@ -166,11 +189,6 @@ impl Shard {
             }
         }
         ended
-    }
-
-    fn sweep_all(&mut self) {
-        self.begin_sweep();
-        self.go_on_with_sweep(usize::MAX);
     }
 
     /// Who holds memory, those that hold most first. What many share counts for each with its part.
@@ -196,6 +214,11 @@ impl Shard {
 }
 
 impl Relief {
+    /// Whether packing has not kept up with what was added.
+    fn is_behind(&self) -> bool {
+        self.sweep.is_some() && self.owed_runs > OWED_RUNS_MAX
+    }
+
     /// The bytes of chunks that a sweep holds, but for those among the `seen`.
     pub(super) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
         self.sweep.as_ref().map_or(0, |sweep| sweep.recount(seen))
@@ -223,9 +246,11 @@ impl Session {
 const ROOM_EVERY_MS: u64 = 10_000;
 /// WebSockets that the table keeps room for.
 const SOCKETS_KEPT: usize = 1_024;
-/// Runs that a turn looks at for a sweep.
+/// Runs that a turn looks at for a sweep at least.
 const SWEEP_RUNS: usize = 16_384;
-/// How often sessions are ended before others have their turn.
-const ROUNDS_MAX: usize = 4;
+/// The same at most: some milliseconds of work.
+const SWEEP_RUNS_MAX: usize = 98_304;
+/// When a sweep owes more runs than this, no heavy message is taken in.
+const OWED_RUNS_MAX: usize = 4 * SWEEP_RUNS_MAX;
 /// After sessions were ended for memory nobody else is for so long, in milliseconds: what they held is freed meanwhile.
 const REST_MS: u64 = 10;
