@@ -6,7 +6,9 @@ mod replay;
 use crate::json;
 
 pub use crate::json::member;
-pub use replay::{Place, Position, Positions, channel_of, offers_replay, place_of, uses_replay, without_place};
+pub use replay::{
+    Place, Position, Positions, channel_of, lost_from, offers_replay, place_of, uses_replay, without_place,
+};
 
 /// A timesync request: `"ext":{"timesync":{"tc":…,"l":…,"o":…}}`, in milliseconds.
 ///

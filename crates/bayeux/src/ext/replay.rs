@@ -219,10 +219,20 @@ pub fn without_place(raw_ext: &str) -> Option<Cow<'_, str>> {
 
 /// The channel, the epoch and the number in a message that [`Place::write`] made, alone in its array.
 pub fn place_of(payload: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>, u64)> {
-    let message = str::from_utf8(payload).ok()?.strip_prefix('[')?;
-    let place = member(member(message, "ext")?, "replay")?;
+    let (message, place) = placed(payload)?;
     let channel = decode_string(member(message, "channel")?)?;
     Some((channel, decode_string(member(place, "epoch")?)?, member(place, "id")?.parse().ok()?))
+}
+
+/// The number of the first message that such a message reports as lost.
+pub fn lost_from(payload: &[u8]) -> Option<u64> {
+    member(member(placed(payload)?.1, "lost")?, "from")?.parse().ok()
+}
+
+/// A message alone in its array, and the member `replay` of its `ext`.
+fn placed(payload: &[u8]) -> Option<(&str, &str)> {
+    let message = str::from_utf8(payload).ok()?.strip_prefix('[')?;
+    Some((message, member(member(message, "ext")?, "replay")?))
 }
 
 /// The channel of a message that is alone in its array.
@@ -355,6 +365,7 @@ mod tests {
             String::from_utf8_lossy(&out)
                 .ends_with(r#""ext":{"replay":{"epoch":"e","id":7,"lost":{"from":3,"to":6}}}}"#)
         );
+        assert_eq!(lost_from(format!("[{}]", String::from_utf8_lossy(&out)).as_bytes()), Some(3));
     }
 
     #[test]

@@ -223,7 +223,10 @@ impl Shard {
         if let Some(tail) = replay.tails.get_mut(channel, ring.serial) {
             let from = if goes_on { start.from.min(tail.next) } else { start.from };
             let below = if goes_on { tail.below.min(from) } else { 0 };
-            (tail.below, tail.next, tail.open, tail.lost) = (below, from, true, None);
+            // Who goes on is still told what it has lost.
+            tail.lost = tail.lost.filter(|_| goes_on);
+            tail.go_to(from);
+            (tail.below, tail.open) = (below, true);
             replay.tails.list(channel);
         } else if start.from == start.next && owned_here {
             // Nothing is on its way: what comes is new.

@@ -183,12 +183,17 @@ impl Shard {
         let tails_max = self.tails_max();
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
         if let Some(tail) = replay.tails.get_mut(channel, position.ring.serial) {
-            tail.next = if tail.open { tail.next.min(number) } else { number };
+            tail.go_to(if tail.open { tail.next.min(number) } else { number });
             tail.below = tail.below.min(number);
             tail.open = true;
             replay.tails.list(channel);
         } else if replay.tails.make_room(tails_max) {
-            replay.tails.insert(channel, Tail::new(position.ring, position.epoch.clone(), number));
+            let tail = Tail::new(position.ring, position.epoch.clone(), number);
+            if let Some(mut earlier) = replay.tails.insert(channel, tail).filter(|earlier| earlier.open) {
+                // A ring of an earlier life of the channel, with something for the session: that is gone.
+                replay.losses.push(earlier.lose_all(channel));
+                replay.has_news = true;
+            }
         } else {
             return false;
         }
@@ -223,7 +228,8 @@ impl Shard {
                 stays = if all { InRings::None } else { InRings::Gone };
                 return true;
             };
-            ring.first = ring.first.min(id);
+            // The loss that it reports goes with it, and is found again.
+            ring.first = ring.first.min(ext::lost_from(payload).unwrap_or(id));
             false
         });
         replay.in_rings = stays;
@@ -388,9 +394,7 @@ impl Step {
 impl Found {
     /// The ring is gone with all that was in it.
     fn nothing(name: &str, tail: &mut Tail) -> Found {
-        tail.open = false;
-        let from = tail.lost.take().map_or(tail.next, |lost| lost.0);
-        Found { gap: true, loss: Some(tail.loss(name, from, None)), ..Found::default() }
+        Found { gap: true, loss: Some(tail.lose_all(name)), ..Found::default() }
     }
 
     /// Appends the messages, each with its place, as a frame.

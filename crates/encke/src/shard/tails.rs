@@ -42,11 +42,24 @@ impl Tail {
         Tail { ring, epoch, below: 0, next, open: true, lost: None, turn: None }
     }
 
+    /// Moves the cursor. What is lost from there on is found again, so a loss never begins behind the cursor.
+    pub(super) fn go_to(&mut self, next: u64) {
+        self.next = next;
+        self.lost = self.lost.filter(|lost| lost.0 < next).map(|(from, to)| (from, to.min(next - 1)));
+    }
+
     /// Everything up to this message that the session has not got is gone.
     pub(super) fn lose(&mut self, to: u64) {
         let from = self.lost.map_or(self.next, |lost| lost.0);
         self.lost = Some((from, to));
         self.next = to + 1;
+    }
+
+    /// The ring is gone, and with it everything that the session has not got.
+    pub(super) fn lose_all(&mut self, name: &str) -> Loss {
+        self.open = false;
+        let from = self.lost.take().map_or(self.next, |lost| lost.0);
+        self.loss(name, from, None)
     }
 
     /// What is gone from this message on.
@@ -92,17 +105,20 @@ impl Tails {
         from_there.take_while(|tail| tail.starts_with(parent)).filter(|tail| covers(tail)).cloned().collect()
     }
 
-    /// Adds a tail; one of an earlier life of the channel ends.
-    pub(super) fn insert(&mut self, name: &str, tail: Tail) {
-        self.remove(name);
+    /// Adds a tail; one of an earlier life of the channel ends, and is returned.
+    pub(super) fn insert(&mut self, name: &str, tail: Tail) -> Option<Tail> {
+        let earlier = self.remove(name);
         self.by_name.insert(name.into(), tail);
         self.list(name);
+        earlier
     }
 
-    fn remove(&mut self, name: &str) {
-        if let Some(turn) = self.by_name.remove(name).and_then(|tail| tail.turn) {
+    fn remove(&mut self, name: &str) -> Option<Tail> {
+        let tail = self.by_name.remove(name)?;
+        if let Some(turn) = tail.turn {
             self.ready.remove(&turn);
         }
+        Some(tail)
     }
 
     /// There may be something for the session in the ring of a tail: it is read in its turn.

@@ -307,6 +307,63 @@ fn what_has_no_room_and_is_not_in_its_ring_any_more_is_told_to_be_lost() {
     assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)));
 }
 
+/// Publishes more than the ring of `/short` and the outbox have room for; the next response is lost on its way. Returns the first number.
+fn overrun(client: &mut Client, before: usize) -> u64 {
+    let first = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
+    client.subscribe("/b", "-1");
+    client.publish("/short", 30);
+    client.publish("/b", before);
+    let lost = client.hold();
+    assert!(client.rig.response(lost).is_some());
+    client.rig.shard.delivered(NOW, lost, false);
+    first
+}
+
+#[test]
+fn a_message_that_has_no_room_any_more_comes_again_with_the_loss_before_it() {
+    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
+    let first = overrun(&mut client, 1);
+    client.publish("/b", 9);
+    let heard: String = (0..9).map(|_| client.connect()).collect();
+    assert_eq!(places(&heard), (first + 25..first + 30).collect::<Vec<_>>());
+    assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{heard}");
+}
+
+#[test]
+fn a_loss_begins_where_the_cursor_has_fallen_back_to() {
+    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
+    // Ten of them wait when it is found that the next ones are lost.
+    let first = overrun(&mut client, 0);
+    client.publish("/b", 1);
+    let heard: String = (0..9).map(|_| client.connect()).collect();
+    assert_eq!(places(&heard), (first + 25..first + 30).collect::<Vec<_>>());
+    assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{heard}");
+}
+
+#[test]
+fn what_was_to_come_out_of_an_earlier_ring_is_told_to_be_lost() {
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
+    client.publish("/a", 3);
+    client.subscribe("/a", "-1");
+    client.fall_back("/a", 7, 1);
+    client.fall_back("/a", 9, 2);
+    let heard: String = (0..2).map(|_| client.connect()).collect();
+    assert!(heard.contains(r#""lost":{"from":7,"to":null}"#), "{heard}");
+}
+
+#[test]
+fn asking_for_all_that_is_kept_forgets_no_loss() {
+    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
+    let first = overrun(&mut client, 0);
+    client.subscribe("/short", "-2");
+    let heard: String = (0..9).map(|_| client.connect()).collect();
+    assert_eq!(places(&heard).len(), 15);
+    assert!(heard.contains(&format!(r#""lost":{{"from":{},"to":{}}}"#, first + 10, first + 24)), "{heard}");
+}
+
 #[test]
 fn a_full_outbox_brings_nothing_more_of_a_channel_that_was_given_up() {
     for ext in [r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#] {
