@@ -127,6 +127,12 @@ impl Shard {
             // One that gets its messages with connects is listed when one is held.
             let session = session.filter(|session| session.is_pushed_to());
             let progress = write_both(key, socket, session, wire, (scratch, own), metrics);
+            if socket.handed.0 > 0
+                && socket.out.messages() == 0
+                && let Some(session) = socket.session.and_then(|session| sessions.get_mut(session))
+            {
+                session.outbox.settle_charge(std::mem::take(&mut socket.handed));
+            }
             self.written(key, progress, catches_up);
         }
     }

@@ -55,9 +55,13 @@ pub struct Outbox {
     reply_bytes: usize,
     /// Bytes of the first run that the kernel has already.
     written: u32,
-    /// Messages in responses on their way or not acknowledged, which may come back, and the bytes that these are charged with.
-    lent: (usize, usize),
+    /// Messages in responses on their way, on a socket's own queue or not acknowledged, which may come back, and the bytes that these are
+    /// charged with.
+    lent: Lent,
 }
+
+/// Messages, and the bytes that they are charged with.
+pub type Lent = (usize, usize);
 
 /// What the kernel has taken wholly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,6 +160,19 @@ impl Outbox {
         self.bytes += other.bytes;
         self.reply_bytes += other.reply_bytes;
         self.runs.append(&mut other.runs);
+    }
+
+    /// Takes out all that waits, for a socket's own queue. It may come back, and counts until it is [settled](Outbox::settle_charge).
+    pub fn hand_over(&mut self) -> (Outbox, Lent) {
+        let charge = (self.messages, self.bytes + self.runs.len() * RUN_BYTES);
+        let lent = (self.lent.0 + charge.0, self.lent.1 + charge.1);
+        let handed = std::mem::replace(self, Outbox { lent, ..Outbox::default() });
+        (Outbox { lent: (0, 0), ..handed }, charge)
+    }
+
+    /// What was handed over has arrived, or comes back just now.
+    pub fn settle_charge(&mut self, charge: Lent) {
+        self.lent = (self.lent.0 - charge.0, self.lent.1 - charge.1);
     }
 
     /// Puts what waits in another outbox in front. Nothing of this one may be half written.

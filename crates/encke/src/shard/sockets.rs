@@ -8,7 +8,7 @@ use super::batch::{Batch, Via, client_of};
 use super::effect::{Closing, Effect, Now, Peer, SessionKey, SocketKey};
 use super::ids::Id;
 use super::newcomers::Origins;
-use super::outbox::{Kind, Outbox};
+use super::outbox::{Kind, Lent, Outbox};
 use super::session::Ended;
 use super::{Carrier, Dirty, Shard, batch_error_body};
 
@@ -23,6 +23,8 @@ pub struct Socket {
     pub(super) session: Option<SessionKey>,
     /// What goes out before anything of the session: replies while there is none, and the close frame.
     pub(super) out: Outbox,
+    /// What its session's outbox is charged with for messages that wait here.
+    pub(super) handed: Lent,
     /// The browser of its upgrade request.
     pub(super) browser: Option<Id>,
     /// Its connection and its address.
@@ -97,6 +99,7 @@ impl Shard {
             dirty: false,
             pong: None,
             pong_bytes: 0,
+            handed: (0, 0),
             unkept: 0,
             last_words: Vec::new(),
             heard_ms: now.ms,
@@ -309,7 +312,7 @@ impl Shard {
     pub(super) fn inherit(&mut self, key: SocketKey, outbox: Outbox) {
         let now_ms = self.now.ms;
         let Some(socket) = self.socket_mut(key) else { return };
-        socket.session = None;
+        (socket.session, socket.handed) = (None, (0, 0));
         socket.alone_ms = now_ms;
         socket.out.append(outbox);
         self.arm_socket(key, now_ms + self.settings.handshake_timeout_ms);
@@ -340,10 +343,12 @@ impl Shard {
             return true;
         };
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return true };
-        if socket.out.bytes() + session.outbox.bytes() > 2 * capacity.bytes_max {
+        if socket.out.bytes() + session.outbox.waiting_bytes() > 2 * capacity.bytes_max {
             return false;
         }
-        socket.out.append(std::mem::take(&mut session.outbox));
+        let (messages, charge) = session.outbox.hand_over();
+        socket.out.append(messages);
+        socket.handed = (socket.handed.0 + charge.0, socket.handed.1 + charge.1);
         session.urgent = false;
         session.lazy_due_ms = u64::MAX;
         true
@@ -355,6 +360,7 @@ impl Shard {
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
         let session = socket.session.and_then(|session| sessions.get_mut(session));
         if let Some(session) = session.filter(|session| session.with_connects && session.ledger.is_none()) {
+            session.outbox.settle_charge(std::mem::take(&mut socket.handed));
             session.outbox.prepend(std::mem::take(&mut socket.out));
         }
     }

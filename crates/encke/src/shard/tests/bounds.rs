@@ -335,3 +335,19 @@ fn keep_latest_ends_a_session_that_waits_for_nearly_as_many_channels_as_messages
         assert_eq!(rig.shard.waiting(&id).is_some(), lives, "{channels}");
     }
 }
+
+#[test]
+fn what_a_connect_reply_has_put_on_a_socket_counts_until_the_kernel_has_it() {
+    let settings = Settings { outbox_messages_max: 10, connect_deliver_only: true, ..Settings::default() };
+    for goes_through in [false, true] {
+        let mut rig = Rig::new(1, settings.clone(), Box::new(NoApplication));
+        let (key, client) = rig.socket();
+        let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
+        (0..8).for_each(|data| rig.publish(data));
+        rig.kernel.room = if goes_through { usize::MAX / 2 } else { 40 };
+        rig.shard.socket_text(NOW, key, &connect);
+        assert_eq!(rig.flushed(key).contains("\"data\":7"), goes_through);
+        (0..3).for_each(|data| rig.publish(data));
+        assert_eq!(rig.shard.sessions(), usize::from(goes_through), "11 wait, or 3");
+    }
+}
