@@ -1,9 +1,9 @@
 //! The edges of the server: what it takes in, who waits, and what may be under way between its shards.
 
-use encke::shard::Weight;
+use encke::shard::{Envelope, Mail, Weight};
 
 use crate::checker::Invariant;
-use crate::world::World;
+use crate::world::{Letter, World};
 
 impl World {
     /// Whether a shard takes a message of a client in.
@@ -43,6 +43,12 @@ impl World {
     pub(crate) fn mail_is_bounded(&mut self) {
         // What was let in below the limit may still become more: a batch as many publications, each with an envelope for each shard.
         let (bytes, bytes_max) = (self.shared.mailbox.bytes(), self.scenario.settings[0].mailbox_bytes_max);
+        // Responses have limits of their own: each of them, and all together.
+        let responses = self.mail.iter().flatten().flatten().filter_map(|letter| match letter {
+            Letter::Mail(Envelope { mail: Mail::Response(_, response), .. }) => Some(response.body.len()),
+            _ => None,
+        });
+        let bytes = bytes.saturating_sub(responses.sum());
         if bytes > 2 * bytes_max + OVERDRAFT_BYTES {
             self.checker
                 .fail(Invariant::MailBounded, format!("{bytes} bytes are under way, at most {bytes_max} twice"));
@@ -50,5 +56,5 @@ impl World {
     }
 }
 
-/// What may be under way beside the limit: what the messages become that were let in below it, and responses with all that waits.
+/// What may be under way beside the limit: what the messages become that were let in below it.
 const OVERDRAFT_BYTES: usize = 400_000;

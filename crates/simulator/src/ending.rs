@@ -18,7 +18,9 @@ impl World {
         // In a tight outbox a long message has no room beside any other.
         let is_tight = self.scenario.settings[0].outbox_bytes_max < 1 << 20;
         let busy = (!is_tight && self.rng.chance(300)).then(|| self.rng.pick(&BUSY));
-        for round in 0..HEALING_ROUNDS_MAX {
+        let (mut round, mut quiet, mut arrived) = (0, 0, 0);
+        // Where responses are small a backlog takes many: as long as messages arrive, the rest may.
+        while quiet < HEALING_ROUNDS_MAX && round < HEALING_ROUNDS_MAX * 10 {
             for client in 0..self.clients.len() {
                 self.act(client);
             }
@@ -42,6 +44,9 @@ impl World {
                 }
                 self.chatter(channel);
             }
+            let before = std::mem::replace(&mut arrived, self.checker.tally.arrived);
+            quiet = if arrived > before { 0 } else { quiet + 1 };
+            round += 1;
         }
         if !self.is_broken() {
             self.nothing_is_missing();

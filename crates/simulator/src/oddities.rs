@@ -215,9 +215,7 @@ impl World {
     pub(crate) fn misplaced(&mut self, text: &str) -> Option<Vec<String>> {
         let placed = text.contains("\"replayId\":");
         if placed && self.sabotage_once(Sabotage::DroppedPlace) {
-            // Not the replies beside them: those would be missed first.
-            let rest: Vec<&str> = elements(text).filter(|raw| !raw.contains("\"replayId\":")).collect();
-            return Some(if rest.is_empty() { Vec::new() } else { vec![format!("[{}]", rest.join(","))] });
+            return Some(without(text, "\"replayId\":"));
         }
         if placed && self.sabotage_once(Sabotage::DoubledPlace) {
             return Some(vec![text.to_owned(), text.to_owned()]);
@@ -232,6 +230,12 @@ impl World {
         }
         None
     }
+}
+
+/// A batch without the messages that have this in them. Not without the replies beside those: they would be missed first.
+pub(crate) fn without(text: &str, marked: &str) -> Vec<String> {
+    let rest: Vec<&str> = elements(text).filter(|raw| !raw.contains(marked)).collect();
+    if rest.is_empty() { Vec::new() } else { vec![format!("[{}]", rest.join(","))] }
 }
 
 /// Texts that are no batches.

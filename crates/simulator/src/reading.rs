@@ -9,6 +9,7 @@ use crate::checker::{Invariant, Wish, number_of};
 use crate::client::{Phase, Route, What};
 use crate::follower::unplaced;
 use crate::network::{Found, Item};
+use crate::oddities::without;
 use crate::script::Transport;
 use crate::server::json_of;
 use crate::world::World;
@@ -440,7 +441,7 @@ impl World {
             return vec![text.clone(), text];
         }
         if carries && self.sabotage_once(Sabotage::DroppedFrame) {
-            return Vec::new();
+            return without(&text, "\"data\":{\"k\":");
         }
         if carries && self.sabotage_once(Sabotage::ChangedData) {
             return vec![text.replace(".10,", ".1,")];

@@ -64,6 +64,8 @@ pub const LONG_BYTES: [usize; 3] = [9_000, 20_000, 40_000];
 pub const CHANNELS: [&str; 8] = ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/past/a", "/past/b"];
 /// Those with a history.
 pub const PAST: [&str; 2] = ["/past/a", "/past/b"];
+/// Those of which a full outbox loses messages, or leaves them to a history, instead of its session.
+const DROPPED: [&str; 5] = ["/drop/x", "/keep/x", "/past/a", "/past/a", "/past/a"];
 /// What clients subscribe to.
 pub const SUBSCRIPTIONS: [&str; 16] = [
     "/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/a/*", "/a/**", "/**", "/*", "/lazy/*", "/past/a",
@@ -74,8 +76,8 @@ impl Scenario {
     /// The plan of a seed.
     pub fn new(rng: &mut Rng) -> Scenario {
         let calm = rng.chance(250);
-        let laden = rng.chance(250);
-        let tight = !laden && rng.chance(200);
+        let tight = rng.chance(200);
+        let laden = !tight && rng.chance(300);
         let shards = rng.pick(&[1, 1, 2, 2, 3, 4]);
         let first = settings(rng, shards, tight);
         let mut second = settings(rng, shards, tight);
@@ -120,7 +122,12 @@ impl Scenario {
             // Who connects anew for each batch does not get through with much in time.
             drained: rng.chance(80) && !laden,
             padding_bytes: rng.pick(&[0, 10, 200, 2_000]),
-            long: if laden { 800 } else { rng.pick(&[0, 0, 20, 200]) },
+            long: match (laden, tight) {
+                (true, _) => 800,
+                // What a tight outbox can never take ends the session, whatever the policy is.
+                (_, true) => rng.pick(&[0, 0, 0, 20]),
+                _ => rng.pick(&[0, 0, 20, 200]),
+            },
             laden,
             durable: false,
             keeping: rng.pick(&[20, 100, 500]),
@@ -153,12 +160,22 @@ impl Scenario {
 
     /// A channel to publish on.
     pub fn channel(&self, rng: &mut Rng) -> &'static str {
-        if self.laden && rng.chance(700) { rng.pick(&PAST) } else { rng.pick(&CHANNELS) }
+        self.preferred(rng).unwrap_or_else(|| rng.pick(&CHANNELS))
     }
 
     /// A name to subscribe to.
     pub fn subscription(&self, rng: &mut Rng) -> &'static str {
-        if self.laden && rng.chance(700) { rng.pick(&PAST) } else { rng.pick(&SUBSCRIPTIONS) }
+        self.preferred(rng).unwrap_or_else(|| rng.pick(&SUBSCRIPTIONS))
+    }
+
+    /// A channel that the run is mostly about, if it is about any. In a tight outbox messages of the others are an end soon.
+    fn preferred(&self, rng: &mut Rng) -> Option<&'static str> {
+        match (rng.below(1_000), self.outboxes_are_tight()) {
+            (0..700, _) if self.laden => Some(rng.pick(&PAST)),
+            (0..700, true) => Some(rng.pick(&DROPPED)),
+            (0..300, _) if self.durable => Some(rng.pick(&PAST)),
+            _ => None,
+        }
     }
 
     /// How long a history keeps a message, in milliseconds.

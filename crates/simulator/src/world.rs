@@ -100,7 +100,11 @@ impl World {
         recorder.with(|desk| desk.sessions = vec![None; count]);
         let mut clients: Vec<Client> =
             scenario.clients.iter().map(|(transport, browser)| Client::new(*transport, *browser)).collect();
-        let follows = if scenario.laden { 900 } else { 400 };
+        let follows = match (scenario.laden, scenario.outboxes_are_tight()) {
+            (true, _) => 900,
+            (_, true) => 700,
+            _ => 400,
+        };
         clients.iter_mut().for_each(|client| client.follower = rng.chance(follows).then(Follower::default));
         let network = Network::new(Rng::new(rng.bits()), scenario.shards, count, scenario.short_writes);
         let checker =
