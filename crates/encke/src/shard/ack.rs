@@ -49,6 +49,8 @@ struct Kept {
 /// On a WebSocket one batch is one frame, in bytes, what is sent again and the replies in it: clients bound how large that may be (64 KiB
 /// with Jetty's). A single message may be larger, and goes alone.
 pub(super) const SOCKET_BATCH_BYTES_MAX: usize = 60_000;
+/// The reply to a connect is shorter than that.
+const REPLY_BYTES: usize = 1_024;
 /// Batches up to so many bytes are copied together: cheaper than several pieces for each session, which share the large ones.
 const COPY_BYTES_MAX: usize = 4096;
 /// A client uses one WebSocket at a time; of so many that are closing late ones may still be heard.
@@ -93,6 +95,12 @@ impl Ledger {
     /// What has to be sent again to it; oldest first.
     pub fn owed(&self, socket: Option<SocketKey>) -> impl Iterator<Item = &InFlight> + Clone {
         self.kept.iter().filter(move |kept| !kept.arrives_on(socket)).map(|kept| &kept.messages)
+    }
+
+    /// Whether all that is owed on a WebSocket, and all that waits, goes into one batch there.
+    pub fn fits(&self, outbox: &Outbox, socket: Option<SocketKey>) -> bool {
+        let owed_bytes: usize = self.owed(socket).map(InFlight::bytes).sum();
+        owed_bytes + outbox.waiting_bytes() + REPLY_BYTES <= SOCKET_BATCH_BYTES_MAX
     }
 
     /// The number of the batch that the next reply closes.

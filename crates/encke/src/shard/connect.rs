@@ -43,8 +43,12 @@ impl Shard {
             queued: session.has_something_for(on) && has_room,
         };
         // The rest of what a response has no room for comes with the next connect, and the last one says farewell.
-        let is_last = session.fits(if socket { usize::MAX } else { response_bytes_max });
+        let is_last = session.fits(on, response_bytes_max);
         let verdict = session.protocol.connect(now_ms, &terms, &circumstances);
+        if verdict == Verdict::Farewell && socket {
+            // Each connect takes some of what waits: its client is not silent.
+            session.protocol.end(now_ms, &terms);
+        }
         // A connect that could be held, if not this one then the next: the first of a session is told, too (CometD 9).
         let surplus = (circumstances.may_hold && !circumstances.queued).then(|| self.surplus(batch, key)).flatten();
         let mut advice = None;
@@ -233,21 +237,26 @@ impl Shard {
         max_ms > 0 && self.sessions.get(key).is_some_and(|session| quiet_ms(session) >= max_ms)
     }
 
-    /// Ends a session from the server's side. Its client is told so: at once where something can carry it, else at its next connect.
+    /// Ends a session from the server's side. Its client is told so: at once where something can carry all that waits, else at its next
+    /// connects.
     pub(super) fn kick(&mut self, key: SessionKey, why: Ended) {
         self.end_later(key);
+        let room = self.response_room().unwrap_or(0);
         let Some(session) = self.sessions.get(key) else { return };
+        let is_held = session.held.is_some();
         match session.carrier {
-            Carrier::Socket(socket) => {
+            // On a WebSocket only who acknowledges gets what waits in batches.
+            Carrier::Socket(socket) if session.ledger.is_none() || session.fits(Some(socket), room) => {
                 self.farewell_to_held(key);
                 self.remove_session(key, why);
                 self.close_socket(socket, 1000, "session ended");
             }
-            Carrier::Requests if session.held.is_some() => {
-                if session.fits(self.response_room().unwrap_or(0)) {
-                    self.farewell_to_held(key);
-                    return self.remove_session(key, why);
-                }
+            Carrier::Requests if is_held && session.fits(None, room) => {
+                self.farewell_to_held(key);
+                self.remove_session(key, why);
+            }
+            _ if !is_held => {}
+            _ => {
                 // The next connects get the rest, and the last of them says farewell.
                 self.answer_held(key, None);
                 let (now_ms, terms) = (self.now.ms, self.terms);
@@ -256,11 +265,11 @@ impl Shard {
                 }
                 self.arm(key);
             }
-            Carrier::Requests => {}
         }
     }
 
-    /// Puts the disconnect message, without an id, into the outbox and lets the session end with its next connect.
+    /// Puts the disconnect message, without an id, into the outbox and lets the session end with its next connect. What is published from
+    /// now on is not for it: else there might always be more than fits.
     fn end_later(&mut self, key: SessionKey) {
         let (now_ms, terms) = (self.now.ms, self.terms);
         let payload: &[u8] = br#"[{"channel":"/meta/disconnect","successful":true}]"#;
@@ -274,6 +283,7 @@ impl Shard {
         }
         session.outbox.push(&frames, Kind::Messages);
         session.urgent = true;
+        self.drop_subscriptions(key);
         self.arm(key);
     }
 

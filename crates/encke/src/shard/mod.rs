@@ -373,9 +373,7 @@ impl Shard {
     /// Ends a session and everything that hangs on it. Its carrier stays: see the callers.
     fn remove_session(&mut self, key: SessionKey, why: Ended) {
         self.withdraw_now(key);
-        while let Some(slot) = self.sessions.get(key).and_then(|session| session.subscriptions.len().checked_sub(1)) {
-            self.drop_subscription(key, slot);
-        }
+        self.drop_subscriptions(key);
         self.let_go_of_held(key);
         self.has_arrived(key);
         let Some(mut session) = self.sessions.remove(key) else { return };

@@ -269,9 +269,14 @@ impl Session {
         self.in_flight.is_some() || self.responses > 0
     }
 
-    /// Whether all that waits and all that may have to come again fits into one response.
-    pub fn fits(&self, response_bytes_max: usize) -> bool {
-        self.is_given() && self.outbox.bytes() <= response_bytes_max
+    /// Whether all that waits and all that may have to come again fits into one response, or before one reply on this WebSocket.
+    pub fn fits(&self, socket: Option<SocketKey>, response_bytes_max: usize) -> bool {
+        let fits = match (socket, &self.ledger) {
+            (None, _) => self.outbox.bytes() <= response_bytes_max,
+            (Some(_), None) => true,
+            (Some(_), Some(ledger)) => ledger.fits(&self.outbox, socket),
+        };
+        fits && self.is_given()
     }
 
     /// Whether a connect on this WebSocket, or by a request, has something to bring it.

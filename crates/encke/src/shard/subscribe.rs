@@ -159,6 +159,13 @@ impl Shard {
         Ok(())
     }
 
+    /// A session subscribes to nothing any more.
+    pub(super) fn drop_subscriptions(&mut self, key: SessionKey) {
+        while let Some(slot) = self.sessions.get(key).and_then(|session| session.subscriptions.len().checked_sub(1)) {
+            self.drop_subscription(key, slot);
+        }
+    }
+
     /// Takes the subscription at `slot` of a session away; the last one takes its slot.
     pub(super) fn drop_subscription(&mut self, key: SessionKey, slot: usize) {
         let Some(session) = self.sessions.get_mut(key) else { return };

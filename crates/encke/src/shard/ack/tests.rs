@@ -1,6 +1,7 @@
 use super::*;
 use crate::NoApplication;
 use crate::settings::{ChannelRule, Settings, SlowConsumer};
+use crate::shard::effect::Mail;
 use crate::shard::ids::Id;
 use crate::shard::tests::{NOW, Rig, member_of};
 
@@ -151,4 +152,40 @@ fn after_a_restart_a_batch_still_confirms_what_it_held_though_a_later_one_had_no
     let mut next = Rig::new(1, roomy(), Box::new(NoApplication));
     next.shard.restore(NOW, &saved);
     assert_eq!(poll(&mut next, &client, polled).0, [0; 0], "the client had all of it");
+}
+
+#[test]
+fn a_session_that_the_server_ends_on_a_websocket_gets_all_that_waits_before_the_farewell() {
+    for is_held in [false, true] {
+        let (mut rig, socket, client) = acknowledging(Settings::default());
+        let mut acknowledged = connect(&mut rig, socket, &client, 0).1;
+        if is_held {
+            rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+        }
+        publish(&mut rig, 10, 20_000);
+        rig.shard.mail(NOW, Mail::Disconnect(Id::parse(&client).expect("an id")));
+        let mut said = rig.flushed(socket);
+        let mut heard = Vec::new();
+        for _ in 0..10 {
+            if !said.is_empty() {
+                let (numbers, batch) = read(&said);
+                heard.extend(numbers);
+                acknowledged = batch;
+            }
+            if rig.shard.sessions() == 0 {
+                break;
+            }
+            assert!(!said.contains("\"reconnect\":\"none\""));
+            publish(&mut rig, 3, 20_000);
+            let ext = format!(r#""ext":{{"ack":{acknowledged}}}"#);
+            let text = format!(r#"{{"channel":"/meta/connect","clientId":"{client}",{ext}}}"#);
+            rig.shard.socket_text(NOW, socket, &text);
+            said = rig.flushed(socket);
+        }
+        assert_eq!(heard, (0..10).collect::<Vec<_>>());
+        let at = |part: &str| said.find(part).unwrap_or_else(|| panic!("{part}"));
+        assert!(
+            at("/meta/disconnect") < at("\"reconnect\":\"none\"") && at("\"reconnect\":\"none\"") < at("session ended")
+        );
+    }
 }
