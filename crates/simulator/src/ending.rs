@@ -16,7 +16,8 @@ impl World {
         self.scenario.kernel_bytes = HEALED_KERNEL_BYTES;
         self.network.widen(HEALED_KERNEL_BYTES);
         // In a tight outbox a long message has no room beside any other.
-        let is_tight = self.scenario.settings[0].outbox_bytes_max < 1 << 20;
+        // Responses with room for one or two bring less than a busy channel has.
+        let is_tight = self.scenario.outboxes_are_tight() || self.scenario.responses_are_small();
         let busy = (!is_tight && self.rng.chance(300)).then(|| self.rng.pick(&BUSY));
         let (mut round, mut quiet, mut arrived) = (0, 0, 0);
         // Where responses are small a backlog takes many: as long as messages arrive, the rest may.

@@ -188,6 +188,11 @@ impl Scenario {
         self.settings[0].outbox_bytes_max < 1 << 20
     }
 
+    /// Whether a response has room for a message or two only.
+    pub fn responses_are_small(&self) -> bool {
+        self.settings.iter().any(|settings| settings.response_bytes_max.min(settings.responses_bytes_max) < 1 << 16)
+    }
+
     /// Whether a session may end for holding too much.
     pub fn sessions_end_slow(&self) -> bool {
         self.outboxes_are_tight() || self.settings[0].sessions_bytes_max < 1 << 30
