@@ -8,6 +8,7 @@ const FILES: &[(&str, &str)] = &[
     ("bayeux_messages", include_str!("bayeux_messages.rs")),
     ("bounds", include_str!("../../src/shard/tests/bounds.rs")),
     ("channel_names", include_str!("channel_names.rs")),
+    ("damage", include_str!("../../../journal/tests/damage.rs")),
     ("durable", include_str!("durable.rs")),
     ("file_descriptors", include_str!("../file_descriptors.rs")),
     ("files", include_str!("files.rs")),
