@@ -239,7 +239,7 @@ fn what_goes_wrong_has_one_line_and_an_exit_code() {
         (&["publish", "/a", "1", "--transport", "pigeon"], 2, "encke: "),
         (&["serve", "--timout-ms", "5"], 2, "encke: --timout-ms: there is no such flag; did you mean --timeout-ms?"),
         (&["serve", "--timeout-ms", "soon"], 2, "encke: --timeout-ms: timeout_ms = \"soon\": a whole number"),
-        (&["serve", "--set", "maxQueue=7"], 2, "encke: --set maxQueue: CometD's option has no equivalent: "),
+        (&["serve", "--set", "seti.x=7"], 2, "encke: --set seti.x: CometD's option has no equivalent: "),
         (&["serve", "--config", "/nowhere.toml"], 2, "encke: /nowhere.toml: "),
         (&["serve", "--listen", "192.0.2.1:8080"], 1, "encke: "),
         (&["serve", "--port", "0", "--data", "/proc/a"], 1, "encke: cannot use /proc/a as the data directory: "),
