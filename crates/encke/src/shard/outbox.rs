@@ -150,16 +150,33 @@ impl Outbox {
     }
 
     /// Adds all that waits in another outbox at the end. Only a queue that is empty may take over one whose first frame is half out.
-    pub fn append(&mut self, mut other: Outbox) {
+    /// Returns how many messages of it the kernel had whole that were not counted yet.
+    pub fn append(&mut self, mut other: Outbox) -> usize {
         if self.is_empty() {
             *self = Outbox { lent: self.lent, ..other };
-            return;
+            return 0;
         }
         debug_assert!(!other.is_mid_frame(), "nothing may come between the halves of a frame");
+        // Frames at the head of its first run may be gone: only the first run of a queue can say so.
+        let gone = other.cut_written();
         self.messages += other.messages;
         self.bytes += other.bytes;
         self.reply_bytes += other.reply_bytes;
         self.runs.append(&mut other.runs);
+        gone
+    }
+
+    /// Cuts the frames off that the kernel has whole; one of which it has a part waits whole again. Returns how many messages went.
+    fn cut_written(&mut self) -> usize {
+        let Some(first) = self.runs.front_mut().filter(|_| self.written > 0) else { return 0 };
+        let (start, whole, frames) = whole_frames(&first.frames, self.written);
+        self.bytes += self.written as usize - whole;
+        first.frames.start = start;
+        let gone = if first.kind == Kind::Messages { frames } else { 0 };
+        first.messages -= gone.min(first.messages);
+        self.messages -= gone as usize;
+        self.written = 0;
+        gone as usize
     }
 
     /// Takes out all that waits, for a socket's own queue. It may come back, and counts until it is [settled](Outbox::settle_charge).
@@ -178,6 +195,7 @@ impl Outbox {
     /// Puts what waits in another outbox in front. Nothing of this one may be half written.
     pub fn prepend(&mut self, older: Outbox) {
         let newer = std::mem::replace(self, older);
+        debug_assert!(newer.written == 0, "its messages would go uncounted");
         self.lent = newer.lent;
         self.append(newer);
     }
@@ -270,20 +288,7 @@ impl Outbox {
     /// The carrier carries it no more: replies made for that are taken out, and a message of which it had only a part
     /// waits whole again.
     pub fn leave_carrier(&mut self) -> Left {
-        let mut left = Left::default();
-        if self.written > 0
-            && let Some(first) = self.runs.front_mut()
-        {
-            let (start, whole, messages) = whole_frames(&first.frames, self.written);
-            let back = self.written as usize - whole;
-            self.bytes += back;
-            first.frames.start = start;
-            let gone = if first.kind == Kind::Messages { messages } else { 0 };
-            first.messages -= gone.min(first.messages);
-            self.messages -= gone as usize;
-            self.written = 0;
-            left.messages = gone as usize;
-        }
+        let mut left = Left { messages: self.cut_written(), ..Left::default() };
         let bytes = &mut self.bytes;
         self.runs.retain(|run| {
             if run.kind != Kind::Messages {

@@ -314,7 +314,8 @@ impl Shard {
         let Some(socket) = self.socket_mut(key) else { return };
         (socket.session, socket.handed) = (None, (0, 0));
         socket.alone_ms = now_ms;
-        socket.out.append(outbox);
+        let gone = socket.out.append(outbox);
+        self.metrics.deliveries.add(gone);
         self.arm_socket(key, now_ms + self.settings.handshake_timeout_ms);
         self.make_socket_dirty(key);
     }

@@ -158,3 +158,18 @@ fn what_is_on_its_way_in_a_response_is_not_inherited() {
     heir.append(outbox);
     assert_eq!((heir.messages(), heir.bytes()), (2, all - even));
 }
+
+#[test]
+fn what_the_kernel_has_whole_is_not_inherited_behind_what_waits_already() {
+    let (mut arena, mut outbox, odd) = filled(4);
+    let even = odd + 1;
+    outbox.wrote(even);
+    assert!(!outbox.is_mid_frame() && outbox.runs() == 1);
+    let (rest, pong) = (outbox.bytes(), message(&mut arena, "/meta/x", "1"));
+    let mut heir = Outbox::default();
+    heir.push(&pong, Kind::Replies);
+    assert_eq!(heir.append(outbox), 1);
+    let left: usize = heir.unwritten().map(|frames| frames.bytes()).sum();
+    assert_eq!((left, heir.bytes(), heir.messages()), (pong.bytes() + rest, pong.bytes() + rest, 3));
+    assert!(waiting(&mut heir)[0].contains("\"data\":1"));
+}
