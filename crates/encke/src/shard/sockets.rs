@@ -314,6 +314,9 @@ impl Shard {
         let Some(socket) = self.socket_mut(key) else { return };
         (socket.session, socket.handed) = (None, (0, 0));
         socket.alone_ms = now_ms;
+        if socket.phase == Phase::Closed {
+            return socket.out = Outbox::default();
+        }
         let gone = socket.out.append(outbox);
         self.metrics.deliveries.add(gone);
         self.arm_socket(key, now_ms + self.settings.handshake_timeout_ms);
@@ -343,7 +346,8 @@ impl Shard {
         let Some(session) = carried.filter(|session| session.with_connects && session.is_given()) else {
             return true;
         };
-        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return true };
+        let is_open = |socket: &&mut Socket| socket.is(key) && socket.phase != Phase::Closed;
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(is_open) else { return true };
         if socket.out.bytes() + session.outbox.waiting_bytes() > 2 * capacity.bytes_max {
             return false;
         }
@@ -417,7 +421,11 @@ impl Shard {
         self.reset_socket(key);
     }
 
+    /// A socket that was shut gets no more: nobody would write it, and it would hold memory for nothing.
     pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
+        if self.socket(key).is_some_and(|socket| socket.phase == Phase::Closed) {
+            return;
+        }
         if let Some((outbox, _)) = self.outbox_of_socket(key) {
             outbox.push(frames, kind);
             self.make_socket_dirty(key);
@@ -480,11 +488,9 @@ impl Shard {
             let left = session.outbox.leave_carrier();
             self.metrics.deliveries.add(left.messages);
         }
-        if let Some(socket) = self.socket_mut(key)
-            && socket.phase != Phase::Closed
-        {
-            socket.phase = Phase::Closed;
-            socket.out = Outbox::default();
+        let Some(socket) = self.socket_mut(key) else { return };
+        socket.out = Outbox::default();
+        if std::mem::replace(&mut socket.phase, Phase::Closed) != Phase::Closed {
             self.effects.push(effect);
         }
     }
