@@ -403,12 +403,17 @@ impl Shard {
     /// Whether a socket has so many replies waiting that so many bytes more are too many. What it carries of an acknowledging
     /// session's messages is bounded by that one's outbox and is not held against it.
     pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
-        let has_session = self.socket(key).is_some_and(|socket| socket.session.is_some());
-        let stranger_max = if has_session { usize::MAX } else { STRANGER_REPLIES_BYTES_MAX.max(2 * bytes) };
-        let replies_max = self.capacity.bytes_max.min(stranger_max);
-        let waits =
-            |(outbox, lent_bytes): (&mut Outbox, usize)| outbox.has_too_many_replies(bytes, replies_max + lent_bytes);
-        self.outbox_of_socket(key).is_some_and(waits)
+        let bytes_max = self.capacity.bytes_max;
+        let Shard { sockets, sessions, .. } = self;
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return false };
+        match socket.session.and_then(|session| sessions.get_mut(session)) {
+            // Sessions that the socket carried before have left their replies in its own queue.
+            Some(session) if session.is_pushed_to() => [&mut session.outbox, &mut socket.out]
+                .into_iter()
+                .any(|outbox| outbox.has_too_many_replies(bytes, bytes_max)),
+            Some(session) => socket.out.has_too_many_replies(bytes, bytes_max + session.outbox.lent_bytes()),
+            None => socket.out.has_too_many_replies(bytes, bytes_max.min(STRANGER_REPLIES_BYTES_MAX.max(2 * bytes))),
+        }
     }
 
     /// Ends a socket, and its session, whose client asks and never reads what it asked for.
@@ -426,22 +431,17 @@ impl Shard {
         if self.socket(key).is_some_and(|socket| socket.phase == Phase::Closed) {
             return;
         }
-        if let Some((outbox, _)) = self.outbox_of_socket(key) {
+        if let Some(outbox) = self.outbox_of_socket(key) {
             outbox.push(frames, kind);
             self.make_socket_dirty(key);
         }
     }
 
-    /// Where a socket's own frames wait: behind the session's messages where there is one that gets them as they come. And how many
-    /// bytes of messages may be among them.
-    fn outbox_of_socket(&mut self, key: SocketKey) -> Option<(&mut Outbox, usize)> {
-        let Shard { sockets, sessions, .. } = self;
-        let socket = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))?;
-        match socket.session.and_then(|session| sessions.get_mut(session)) {
-            Some(session) if session.is_pushed_to() => Some((&mut session.outbox, 0)),
-            Some(session) => Some((&mut socket.out, session.outbox.lent_bytes())),
-            None => Some((&mut socket.out, 0)),
-        }
+    /// Where a socket's own frames wait: behind the session's messages where there is one that gets them as they come.
+    fn outbox_of_socket(&mut self, key: SocketKey) -> Option<&mut Outbox> {
+        let socket = self.sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))?;
+        let session = socket.session.and_then(|session| self.sessions.get_mut(session));
+        Some(session.filter(|session| session.is_pushed_to()).map_or(&mut socket.out, |session| &mut session.outbox))
     }
 
     fn make_socket_dirty(&mut self, key: SocketKey) {

@@ -233,6 +233,19 @@ fn replies_that_a_socket_without_a_session_does_not_read_are_few() {
 }
 
 #[test]
+fn replies_that_sessions_left_on_a_socket_count_for_the_next_one() {
+    let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    let key = rig.shard.socket_opened(NOW, None);
+    rig.kernel.room = 0;
+    let handshake = r#"{"channel":"/meta/handshake","version":"1.0"}"#;
+    let is_cut_off = (0..200_000).any(|_| {
+        rig.shard.socket_text(NOW, key, handshake);
+        rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Reset(socket) if *socket == key))
+    });
+    assert!(is_cut_off, "its replies take {} bytes", rig.shard.held_bytes());
+}
+
+#[test]
 fn a_session_falls_back_on_a_limited_number_of_channels_and_ends_at_the_next() {
     let settings = Settings { subscriptions_max: 1, outbox_messages_max: 5_000, ..history() };
     let (mut rig, key, client) = with_histories(0, settings);
