@@ -109,6 +109,11 @@ impl SimDisk {
         state.faults = Faults::default();
     }
 
+    /// Whether a sync failed, and took along something that the system still shows.
+    pub fn has_lost_writes(&self) -> bool {
+        self.state().inodes.iter().any(|inode| !inode.lost.is_empty())
+    }
+
     /// Turns a bit of a file around, for good.
     pub fn flip(&self, name: &str, offset: usize, bit: u8) {
         if let Some(inode) = self.state().inode(name) {
