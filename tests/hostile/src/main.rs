@@ -109,7 +109,7 @@ impl Series {
         }
     }
 
-    /// Waits for all that settle, and repeats what was late.
+    /// Waits for all that settle, and repeats what failed or was late.
     fn finish(&mut self) {
         for (scenario, thread) in std::mem::take(&mut self.settling) {
             self.join(scenario, thread);
@@ -117,10 +117,10 @@ impl Series {
         for at in 0..self.reports.len() {
             let Report { shards, ref name, .. } = self.reports[at];
             let Some(scenario) = scenario::ALL.iter().find(|scenario| scenario.name == name) else { continue };
-            if !self.reports[at].is_only_late() {
+            if self.reports[at].verdict() == Verdict::Passed {
                 continue;
             }
-            println!("{name} with {shards}: once more, for its witnesses were late");
+            println!("{name} with {shards}: once more; what fails twice has failed");
             if let Ok(attacked) = run::start(&self.encke, *scenario, shards) {
                 self.reports[at] = attacked.settle();
                 self.tell(at);
