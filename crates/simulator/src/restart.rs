@@ -37,11 +37,11 @@ struct Kept {
 impl World {
     /// The server ends and begins again. Its clients find their connections closed.
     ///
-    /// A disk that has lost what a failed sync should have kept loses its power, too, where the process is killed: what the next process
+    /// A disk that has lost what a failed sync should have kept loses its power, too, where the process ends: what the next process
     /// finds in the system's cache and takes for kept is a limit that the journal states, and not one that it can see.
     pub(crate) fn restart(&mut self, stop: Stop) {
         let has_lost = self.log.as_ref().is_some_and(|log| log.disk.has_lost_writes());
-        let stop = if stop == Stop::Killed && has_lost { Stop::PowerLoss } else { stop };
+        let stop = if has_lost { Stop::PowerLoss } else { stop };
         self.note(|_| format!("the server ends: {stop:?}"));
         self.checker.tally.restarts += 1;
         let saved = match stop {
