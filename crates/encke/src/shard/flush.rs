@@ -71,7 +71,9 @@ impl Shard {
             }
         }
         self.go_on_with_withdrawals();
-        self.mind_memory();
+        if self.needs_memory_care() {
+            self.mind_memory();
+        }
         if is_written {
             // Who waits at an edge and what comes from other shards take turns.
             self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;
@@ -154,6 +156,7 @@ impl Shard {
 }
 
 /// Writes a socket's own frames, then those of a session that gets them as they come.
+#[inline(always)]
 fn write_both(
     key: SocketKey,
     socket: &mut Socket,
@@ -221,6 +224,7 @@ fn write_outbox(
 }
 
 /// Notes what a write came to. None if there may be more to write.
+#[inline(always)]
 fn take_note(outbox: &mut Outbox, result: io::Result<usize>, messages: &mut usize) -> Option<Progress> {
     match result {
         Ok(0) => Some(Progress::Lost),

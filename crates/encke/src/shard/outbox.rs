@@ -130,6 +130,7 @@ impl Outbox {
     }
 
     /// Whether so many messages of so many bytes more would pass the capacity.
+    #[inline(always)]
     pub fn is_full(&self, messages: usize, bytes: usize, capacity: &Capacity) -> bool {
         self.messages() + messages > capacity.messages_max || self.held_bytes() + bytes > capacity.bytes_max
     }
@@ -209,6 +210,7 @@ impl Outbox {
     }
 
     /// Adds several frames at the end, which hold so many messages and no replies.
+    #[inline(always)]
     pub fn push_many(&mut self, frames: &Frames, kind: Kind, messages: u32) {
         self.messages += messages as usize;
         self.bytes += frames.bytes();
@@ -265,6 +267,7 @@ impl Outbox {
     }
 
     /// The kernel has taken `bytes` more. Returns what is wholly gone with them.
+    #[inline(always)]
     pub fn wrote(&mut self, mut bytes: usize) -> Wrote {
         let mut wrote = Wrote::default();
         self.bytes -= bytes;

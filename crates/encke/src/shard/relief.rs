@@ -62,6 +62,11 @@ impl Shard {
         self.relieve(max);
     }
 
+    /// Whether memory is to be looked at before the next tick: what is held has changed, or a sweep goes on.
+    pub(super) fn needs_memory_care(&self) -> bool {
+        self.account.bytes() != self.relief.looked_bytes || self.relief.sweep.is_some() || self.relief.is_short
+    }
+
     /// Whether the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with what was added here.
     pub(super) fn is_memory_short(&self) -> bool {
         self.relief.is_behind() || self.shared.memory.sessions_bytes() > self.settings.sessions_bytes_max
