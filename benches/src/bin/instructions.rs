@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use bayeux::{Limits, parse_batch};
 use clap::{Parser, ValueEnum};
-use encke::shard::{Now, Shard, Shared, SocketKey, Wire};
-use encke::{ChannelRule, NoApplication, Settings};
 use encke_bench::engine::stamp::Stamp;
+use encke_core::{ChannelRule, NoApplication, Settings};
+use encke_core::{Now, Shard, Shared, SocketKey, Wire};
 
 /// Does one kind of work a number of times.
 #[derive(Debug, Parser)]

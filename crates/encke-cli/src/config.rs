@@ -245,7 +245,7 @@ impl Merge {
         let whole = |error: toml::de::Error| vec![Problem(error.message().into())];
         let settings = Settings::deserialize(settings).map_err(whole)?;
         let program = Program::deserialize(program).map_err(whole)?;
-        if let Err(error) = settings.check() {
+        if let Err(error) = encke::check_settings(&settings) {
             let option = error.name.split('.').next().unwrap_or(error.name);
             let place = self.origins.get(option).map(|origin| format!("{origin}: ")).unwrap_or_default();
             return Err(vec![Problem(format!("{place}{error}"))]);

@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_filter_is_made_of_levels() {
-        for filter in ["info", "off", "warn,encke=debug", "encke::shard=trace"] {
+        for filter in ["info", "off", "warn,encke=debug", "encke_core=trace"] {
             assert!(is_filter(filter) && filter.parse::<Targets>().is_ok(), "{filter}");
         }
         for text in ["", "loud", "warn,", "=debug", "encke=", "encke=loud"] {

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 use std::net::TcpListener;
 use std::process::ExitCode;
 
-use encke::demo::Demo;
 use encke::{Handle, Running, Server};
+use encke_demo::Demo;
 use listenfd::ListenFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;

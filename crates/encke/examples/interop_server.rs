@@ -11,8 +11,8 @@
 
 use std::io::BufRead;
 
-use encke::demo::Demo;
 use encke::{Asset, Handle, Server, Settings};
+use encke_demo::Demo;
 
 /// A page for browsers to stand on.
 const PAGE: &[Asset] = &[Asset {

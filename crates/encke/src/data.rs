@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 use journal::{Directory, Disk, Opened};
 use tokio::sync::mpsc;
 
-use crate::keeper::{Keeper, KeeperError, KeeperTerms, Recovered, Recovery};
+use crate::entropy::kernel_entropy;
 use crate::net::keeper::{self, Inbox};
 use crate::net::node::Parcel;
 use crate::server::StartError;
 use crate::sessions_file::{self, Found};
-use crate::settings::Settings;
-use crate::shard::history::Room;
-use crate::shard::{Metrics, Now, Saved, Shared, kernel_entropy};
+use encke_core::Settings;
+use encke_core::history::Room;
+use encke_core::{Metrics, Now, Saved, Shared};
+use encke_store::{Keeper, KeeperError, KeeperTerms, Recovered, Recovery};
 
 /// A data directory that was opened: what it held is in the histories. Nobody else gets it while this lives.
 pub(crate) struct Data {

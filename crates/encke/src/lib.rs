@@ -16,22 +16,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A server is a number of [`shard`]s, each on a thread of its own with its own sockets, sessions and subscriptions. What an
+//! A server is a number of shards, each on a thread of its own with its own sockets, sessions and subscriptions. What an
 //! application wants to decide, serve or filter, it says as an [`Application`].
 
-pub mod application;
 mod data;
-pub mod demo;
+mod entropy;
 mod http;
-pub mod keeper;
 mod net;
-mod rules;
 mod server;
 mod sessions_file;
-pub mod settings;
-pub mod shard;
+mod settings;
 
-pub use application::{Actions, Application, Decision, NoApplication, Publishing, Service, Verdict};
+pub use encke_core::{
+    Action, Actions, Application, ChannelRule, Decision, HistoryCommit, HistoryTerms, NoApplication, Publishing,
+    Service, Settings, SlowConsumer, TransportName, Verdict,
+};
 pub use http::{Asset, is_callback};
 pub use server::{Handle, PublishError, Running, Server, StartError};
-pub use settings::{ChannelRule, HistoryCommit, HistoryTerms, Settings, SettingsError, SlowConsumer, TransportName};
+pub use settings::{SettingsError, check_settings};

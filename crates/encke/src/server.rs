@@ -10,17 +10,19 @@ use std::time::{Duration, Instant};
 use bayeux::{Publication, ext};
 use tokio::sync::{mpsc, watch};
 
-use crate::application::{Application, NoApplication};
 use crate::data::{Data, DataInUse};
+use crate::entropy::kernel_entropy;
 use crate::http::Asset;
-use crate::keeper::KeeperError;
 use crate::net::confirm::Confirmations;
 use crate::net::keeper::Inbox;
 use crate::net::node::{Common, Parcel};
 use crate::net::published::Published;
 use crate::net::{accept, driver, ending};
-use crate::settings::{Settings, SettingsError};
-use crate::shard::{Envelope, Id, Mail, Metrics, Saved, Shard, Shared, Weight, kernel_entropy};
+use crate::settings::{SettingsError, check_settings};
+use encke_core::Settings;
+use encke_core::{Application, NoApplication};
+use encke_core::{Envelope, Id, Mail, Metrics, Saved, Shard, Shared, Weight};
+use encke_store::KeeperError;
 
 /// A server that is not running yet.
 pub struct Server {
@@ -119,7 +121,7 @@ impl Server {
     /// # Errors
     /// The same as [`Server::start`] would return.
     pub fn check(&self) -> Result<(), StartError> {
-        self.settings.check()?;
+        check_settings(&self.settings)?;
         Data::probe(&self.settings)
     }
 
@@ -128,7 +130,7 @@ impl Server {
     /// # Errors
     /// When a setting cannot work, the address cannot be bound, the data directory cannot be used, or no thread can be had.
     pub fn start(self) -> Result<Running, StartError> {
-        self.settings.check()?;
+        check_settings(&self.settings)?;
         let listen = self.settings.listen;
         let failed = |error| StartError::Listen { address: listen, error };
         let listener = self.listener.map_or_else(|| accept::listen(listen), accept::adopt).map_err(failed)?;
@@ -136,7 +138,7 @@ impl Server {
         let again = listener.try_clone().map_err(failed)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = if self.settings.shards == 0 { cores } else { self.settings.shards };
-        let shards = shards.min(crate::settings::SHARDS_MAX);
+        let shards = shards.min(encke_core::SHARDS_MAX);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let start = Instant::now();
@@ -347,7 +349,7 @@ impl Handle {
     /// # Errors
     /// When a setting cannot work: then the old ones stay.
     pub fn reload(&self, settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
-        settings.check()?;
+        check_settings(&settings)?;
         let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         // What needs a restart stays as it is until then, here, too: the next call compares with what holds.
         let fixed = [

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::shard::{Saved, SavedSession};
+use encke_core::{Saved, SavedSession};
 
 /// What was there.
 #[derive(Debug)]
@@ -158,8 +158,9 @@ const DAMAGED: &str = "sessions.damaged";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::{Id, kernel_entropy};
-    use crate::shard::{SavedBatch, SavedLedger, SavedLoss, SavedReplay, SavedTail, Span, Stage};
+    use crate::entropy::kernel_entropy;
+    use encke_core::Id;
+    use encke_core::{SavedBatch, SavedLedger, SavedLoss, SavedReplay, SavedTail, Span, Stage};
 
     /// A directory of its own for each test.
     fn directory(name: &str) -> std::path::PathBuf {

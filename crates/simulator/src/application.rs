@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use encke::{Actions, Application, Decision, Publishing, Service, Verdict};
+use encke_core::{Actions, Application, Decision, Publishing, Service, Verdict};
 
 /// What the core did, as an application sees it.
 #[derive(Clone, Debug)]

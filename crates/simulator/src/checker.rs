@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use encke::shard::Id;
+use encke_core::Id;
 
 use crate::follower::is_past;
 

@@ -1,6 +1,6 @@
 //! The edges of the server: what it takes in, who waits, and what may be under way between its shards.
 
-use encke::shard::{Envelope, Mail, Weight};
+use encke_core::{Envelope, Mail, Weight};
 
 use crate::checker::Invariant;
 use crate::world::{Letter, World};

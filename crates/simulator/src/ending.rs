@@ -197,7 +197,7 @@ const BUSY_ROUNDS_MAX: usize = 120;
 /// What a connect may take beyond its timeout: slots of the timer wheel, steps of time, and a pause that was advised.
 const HEALING_SLACK_MS: u64 = 1_000;
 /// Longer than a history is remembered.
-const FORGETTING_MS: u64 = encke::shard::history::EMPTY_KEPT_MS + 1_000_000;
+const FORGETTING_MS: u64 = encke_core::history::EMPTY_KEPT_MS + 1_000_000;
 /// Steps of time after all clients have left, and their length: far more than any session lives.
 const LEAVING_ROUNDS: usize = 12;
 const LEAVING_STEP_MS: u64 = 3_000;

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use encke::HistoryCommit;
-use encke::keeper::{Keeper, KeeperTerms, Recovery};
-use encke::shard::history::Room;
-use encke::shard::{Keep, Kept, Mail, Shared};
+use encke_core::HistoryCommit;
+use encke_core::history::Room;
+use encke_core::{Keep, Kept, Mail, Shared};
+use encke_store::{Keeper, KeeperTerms, Recovery};
 use journal::sim::SimDisk;
 
 use crate::Sabotage;

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use encke::shard::{ExchangeId, Id, Request, Response, SocketKey, Wire};
+use encke_core::{ExchangeId, Id, Request, Response, SocketKey, Wire};
 use websocket::{Decoder, Event, Flow, Role};
 
 use crate::rng::Rng;

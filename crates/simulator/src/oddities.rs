@@ -1,7 +1,7 @@
 //! What clients do that they should not: garbage, things that are refused, and the ids of others.
 
 use bayeux::json::elements;
-use encke::shard::{ExchangeId, HttpTransport, Request};
+use encke_core::{ExchangeId, HttpTransport, Request};
 
 use crate::Sabotage;
 use crate::client::{Awaited, Phase, Route, What, odd};
@@ -93,7 +93,7 @@ impl World {
             exchange,
             transport: HttpTransport::LongPolling,
             browser: None,
-            peer: encke::shard::Peer::default(),
+            peer: encke_core::Peer::default(),
             body: body.clone(),
         };
         self.network.request(Exchange {

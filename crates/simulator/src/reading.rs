@@ -1,7 +1,7 @@
 //! What a client makes of what it reads, and what it checks there.
 
 use bayeux::json::{decode_string, elements, integer, member, members};
-use encke::shard::{Id, Response};
+use encke_core::{Id, Response};
 
 use crate::Sabotage;
 use crate::application::{OBITUARIES, OBITUARY};

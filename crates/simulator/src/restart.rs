@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bayeux::json::member;
-use encke::shard::{Mail, Saved, Shard, Shared};
+use encke_core::{Mail, Saved, Shard, Shared};
 
 use crate::Sabotage;
 use crate::checker::{Invariant, number_of};

@@ -8,7 +8,7 @@ use crate::client::{Outgoing, Route, What};
 use crate::follower::Footing;
 use crate::network::{State, Up};
 use crate::world::{Letter, World};
-use encke::shard::{Envelope, Mail};
+use encke_core::{Envelope, Mail};
 
 impl World {
     /// A client that cannot know what its connection had is done with it, and mostly with its session: it comes back with the places it

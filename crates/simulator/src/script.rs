@@ -1,6 +1,6 @@
 //! What a seed decides before anything happens: how many of what, which settings, how bad the network is.
 
-use encke::{ChannelRule, HistoryCommit, Settings, SlowConsumer};
+use encke_core::{ChannelRule, HistoryCommit, Settings, SlowConsumer};
 
 use crate::restart::Stop;
 use crate::rng::Rng;

@@ -1,6 +1,6 @@
 //! How what a client says gets on its way: as a text on its WebSocket, or as a request.
 
-use encke::shard::{ExchangeId, HttpTransport, Request};
+use encke_core::{ExchangeId, HttpTransport, Request};
 
 use crate::client::{Awaited, Outgoing, Route, What};
 use crate::network::{Exchange, State, Up};
@@ -66,7 +66,7 @@ impl World {
         let request = Box::new(Request {
             exchange: ExchangeId { shard: shard as u16, number: number as u64 },
             transport: spoken,
-            peer: encke::shard::Peer::default(),
+            peer: encke_core::Peer::default(),
             browser: self.browsers[self.clients[client].browser].0,
             body: body.clone(),
         });

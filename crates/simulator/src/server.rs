@@ -1,6 +1,6 @@
 //! What the threads of the real server do around a shard, done by hand: reading, writing, answering, moving sockets, telling the time.
 
-use encke::shard::{Closing, ENVELOPE_BYTES, Effect, ExchangeId, Mail, Received, Response, SLOT_MS, Taken};
+use encke_core::{Closing, ENVELOPE_BYTES, Effect, ExchangeId, Mail, Received, Response, SLOT_MS, Taken};
 
 use crate::Sabotage;
 use crate::application::Note;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use encke::shard::{Charge, Envelope, ExchangeId, Id, Mail, Now, Shard, Shared, Weight};
+use encke_core::{Charge, Envelope, ExchangeId, Id, Mail, Now, Shard, Shared, Weight};
 use journal::sim::SimDisk;
 
 use crate::application::Recorder;
@@ -389,7 +389,7 @@ impl World {
         self.checker.publications.push(publication);
         let outside = self.shards.len();
         self.checker.published(&data);
-        let publication = encke::shard::Publication::of_server(&self.shared.mailbox, channel, &data);
+        let publication = encke_core::Publication::of_server(&self.shared.mailbox, channel, &data);
         self.send_to_shard(to, outside, Mail::Record(publication.into()));
     }
 

@@ -8,12 +8,12 @@ mod reconnect;
 use std::time::{Duration, Instant};
 
 use encke::ChannelRule;
-use encke::demo::Demo;
 use encke::{Running, Server, Settings};
 use encke_bench::engine::{Crowd, Publication};
 use encke_bench::problem::Problem;
 use encke_bench::report::Faults;
 use encke_bench::run::{CrowdSpec, Membership, Recovery, Transport};
+use encke_demo::Demo;
 
 /// A server on a free port; it ends with the test.
 fn server() -> (Running, String) {

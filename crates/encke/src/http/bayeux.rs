@@ -17,8 +17,8 @@ use websocket::handshake;
 use super::connection::Connection;
 use super::origin::{self, Origin};
 use super::{Body, closing, cookie, form, is_callback, text, unread, whole};
-use crate::settings::{Settings, TransportName};
-use crate::shard::{ExchangeId, HttpTransport, Request as Exchange};
+use encke_core::{ExchangeId, HttpTransport, Request as Exchange};
+use encke_core::{Settings, TransportName};
 
 /// Answers a request to the endpoint.
 pub(crate) async fn answer(
@@ -131,7 +131,7 @@ async fn exchange(
     connection: &Rc<Connection>,
     settings: &Settings,
     transport: HttpTransport,
-    browser: Option<crate::shard::Id>,
+    browser: Option<encke_core::Id>,
     body: String,
 ) -> Response<Body> {
     let node = &connection.node;

@@ -17,7 +17,7 @@ use super::{Body, routes};
 use crate::net::io::{Health, Io, Patience, let_go, linger};
 use crate::net::node::{Counted, Node};
 use crate::net::socket;
-use crate::shard::{Id, Peer, Usage};
+use encke_core::{Id, Peer, Usage};
 
 /// What the answers to one connection's requests need to know of it.
 pub(crate) struct Connection {

@@ -3,8 +3,8 @@
 use http::HeaderMap;
 use http::header::{COOKIE, HeaderValue};
 
-use crate::settings::Settings;
-use crate::shard::Id;
+use encke_core::Id;
+use encke_core::Settings;
 
 /// The browser id of a request. A cookie that is not one of ours is as good as none.
 pub(crate) fn browser(headers: &HeaderMap, settings: &Settings) -> Option<Id> {

@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 use tower_http::services::fs::{Backend, File, Metadata, ServeDir};
 
 use super::{Body, text};
-use crate::settings::Settings;
+use encke_core::Settings;
 
 /// Answers with the file of the request's path, if the settings name a directory and it is in there.
 pub(crate) async fn answer<B>(settings: &Settings, request: &Request<B>) -> Option<Response<Body>> {

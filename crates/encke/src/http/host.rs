@@ -12,8 +12,8 @@ use http::header::HOST;
 use http::{HeaderMap, Request, StatusCode, Version};
 
 use super::{Body, closing, text};
-use crate::settings::Settings;
-use crate::shard::Metrics;
+use encke_core::Metrics;
+use encke_core::Settings;
 
 /// A host and port as they stand in a `Host` field or in the authority of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

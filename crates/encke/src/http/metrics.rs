@@ -15,8 +15,8 @@ use super::connection::Connection;
 use super::host::{self, Host};
 use super::{Body, text, whole};
 use crate::net::node::Common;
-use crate::settings::Settings;
-use crate::shard::Meaning;
+use encke_core::Meaning;
+use encke_core::Settings;
 
 /// Answers a scrape: from this machine, or from anywhere where settings allow it.
 pub(crate) fn answer<B>(connection: &Connection, settings: &Settings, request: &Request<B>) -> Response<Body> {

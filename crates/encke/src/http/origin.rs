@@ -11,7 +11,7 @@ use http::header::{
 use http::{HeaderMap, Uri};
 
 use super::host;
-use crate::settings::Settings;
+use encke_core::Settings;
 
 /// What a request's origin is to us.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use websocket::handshake;
 
 use super::connection::Connection;
 use super::{Body, assets, bayeux, closing, files, form, host, metrics, text, unread};
-use crate::settings::Settings;
+use encke_core::Settings;
 
 /// Answers one request.
 pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incoming>) -> Response<Body> {

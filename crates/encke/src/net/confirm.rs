@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::io::Health;
-use crate::shard::ExchangeId;
+use encke_core::ExchangeId;
 
 /// A response that was taken, or lost.
 #[derive(Clone, Copy, Debug)]

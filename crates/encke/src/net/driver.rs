@@ -12,7 +12,7 @@ use super::keeper::Inbox;
 use super::node::{Common, Node, Parcel, Streams};
 use super::{accept, ending, socket};
 use crate::http;
-use crate::shard::{Mail, Saved, Shard};
+use encke_core::{Mail, Saved, Shard};
 
 /// What a shard's thread runs on.
 ///

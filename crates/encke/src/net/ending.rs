@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 
 use super::node::{Node, Parcel};
-use crate::shard::Saved;
+use encke_core::Saved;
 
 /// Freezes all shards, and waits until no mail is on its way between them.
 pub(crate) fn freeze(mailboxes: &[mpsc::UnboundedSender<Parcel>]) {

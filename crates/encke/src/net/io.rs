@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 
 use super::huge_length::HugeLength;
 use super::node::Node;
-use crate::settings::Settings;
+use encke_core::Settings;
 
 /// What is known of a connection by those who only see its requests.
 #[derive(Debug, Default)]

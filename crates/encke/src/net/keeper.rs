@@ -20,8 +20,8 @@ use journal::{Directory, Disk};
 use tokio::sync::mpsc as mailbox;
 
 use super::node::Parcel;
-use crate::keeper::Keeper;
-use crate::shard::{Envelope, Keep, Kept, Mail, Metrics, Shared};
+use encke_core::{Envelope, Keep, Kept, Mail, Metrics, Shared};
+use encke_store::Keeper;
 
 /// What shards tell the keeper.
 enum Post {
@@ -241,9 +241,9 @@ mod tests {
     use journal::sim::SimDisk;
 
     use super::*;
-    use crate::keeper::{KeeperTerms, Recovery};
-    use crate::settings::{HistoryCommit, Settings};
-    use crate::shard::{Now, Ticket};
+    use encke_core::{HistoryCommit, Settings};
+    use encke_core::{Now, Ticket};
+    use encke_store::{KeeperTerms, Recovery};
 
     fn inbox() -> (Inbox, Receiver<Post>) {
         let (posts, receiver) = mpsc::channel();

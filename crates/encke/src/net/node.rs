@@ -24,7 +24,7 @@ use super::keeper::Inbox;
 use super::published::Published;
 use super::waiting::SharedLines;
 use crate::http::Asset;
-use crate::shard::{
+use encke_core::{
     Charge, Effect, Envelope, ExchangeId, Id, Keep, Kept, Mail, MailboxAccount, Metrics, Now, Peer, Response, Shard,
     SocketKey, Wire,
 };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bayeux::Publication as Message;
 use websocket::{Opcode, frame};
 
-use crate::shard::{Charge, ENVELOPE_BYTES, Envelope, Mail, MailboxAccount, Publication};
+use encke_core::{Charge, ENVELOPE_BYTES, Envelope, Mail, MailboxAccount, Publication};
 
 /// What handles have published for one shard.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use websocket::{Decoder, Event, Flow, Opcode, Role};
 use super::io::linger;
 use super::node::{Closed, Counted, Moving, Node, Parcel, Stream};
 use super::waiting::{Place, Reader};
-use crate::shard::{Closing, ENVELOPE_BYTES, Id, Peer, Received, SocketKey, Usage, Weight};
+use encke_core::{Closing, ENVELOPE_BYTES, Id, Peer, Received, SocketKey, Usage, Weight};
 
 /// How a socket's task ends.
 enum End {

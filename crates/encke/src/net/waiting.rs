@@ -1,6 +1,6 @@
 //! Readers that wait at the edge of a shard: WebSockets with a message, requests with a batch.
 //!
-//! Who may go on is the shard's to say ([`Shard::admits`](crate::shard::Shard::admits)); here they stand in line, the light and the heavy in lines of
+//! Who may go on is the shard's to say ([`Shard::admits`](encke_core::Shard::admits)); here they stand in line, the light and the heavy in lines of
 //! their own, and those whose publications wait for the disk in a third. Whoever leaves a line, and every flush that wrote everything, lets the next
 //! ones look again. As long as they wait, neither they nor their sessions are silent.
 
@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
 use super::node::Node;
-use crate::shard::{Id, SocketKey, Usage, Weight};
+use encke_core::{Id, SocketKey, Usage, Weight};
 
 /// Who waits.
 #[derive(Clone, Copy)]

@@ -1,85 +1,83 @@
 //! Checks of times, and of texts: those that end up in headers, those that are compared with what clients send, and the rules for channels.
 
-use super::{Settings, SettingsError};
+use encke_core::Settings;
+
+use super::SettingsError;
 use crate::http::host::Host;
 
-impl Settings {
-    /// Checks the texts.
-    pub(super) fn check_texts(&self) -> Result<(), SettingsError> {
-        each("mounts", &self.mounts, is_mount, "a path such as /cometd, without a slash at its end, or /")?;
-        let wanted = "another path: this one is the server's own";
-        each("mounts", &self.mounts, |mount| !OWN_PATHS.contains(&mount), wanted)?;
-        let wanted =
-            "an origin as browsers send it, such as https://example.com: lower case, no path, no default port; or *";
-        each("allowed_origins", &self.allowed_origins, |origin| origin == "*" || is_origin(origin), wanted)?;
-        let wanted = "a host name such as push.example.com, or an address, without scheme and port";
-        each("allowed_hosts", &self.allowed_hosts, is_host, wanted)?;
-        let is_protocol =
-            |name: &str| all(name, |byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
-        one("websocket_protocol", &self.websocket_protocol, is_protocol, "one token such as bayeux, or empty")?;
-        let is_token = |text: &str| all(text, |byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-        one("cookie_name", &self.cookie_name, |name| !name.is_empty() && is_token(name), "letters, digits, - and _")?;
-        let is_path = |path: &str| path.is_empty() || path.starts_with('/') && all(path, is_of_path);
-        one(
-            "cookie_path",
-            &self.cookie_path,
-            is_path,
-            "a path that begins with a slash, without spaces and ;, or empty",
-        )?;
-        let is_domain = |domain: &str| domain.is_empty() || is_domain(domain.strip_prefix('.').unwrap_or(domain));
-        one("cookie_domain", &self.cookie_domain, is_domain, "a domain such as example.com, or empty")?;
-        let same_site = ["", "Lax", "Strict", "None"];
-        one("cookie_same_site", &self.cookie_same_site, |it| same_site.contains(&it), "Lax, Strict, None or empty")?;
-        let is_parameter = |name: &str| {
-            let is_plain = all(name, |byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte));
-            !name.is_empty() && name != "message" && is_plain
-        };
-        let wanted = "letters, digits, - _ . and ~, and not message, which names the messages";
-        one("callback_parameter", &self.callback_parameter, is_parameter, wanted)
-    }
-
-    /// Checks the times.
-    pub(super) fn check_times(&self) -> Result<(), SettingsError> {
-        let times = [
-            ("history_commit_interval_ms", self.history_commit_interval_ms),
-            ("timeout_ms", self.timeout_ms),
-            ("interval_ms", self.interval_ms),
-            ("max_interval_ms", self.max_interval_ms),
-            ("client_interval_max_ms", self.client_interval_max_ms),
-            ("lazy_timeout_max_ms", self.lazy_timeout_max_ms),
-            ("handshake_timeout_ms", self.handshake_timeout_ms),
-            ("websocket_idle_timeout_ms", self.websocket_idle_timeout_ms),
-            ("request_timeout_ms", self.request_timeout_ms),
-            ("response_timeout_ms", self.response_timeout_ms),
-            ("keep_alive_timeout_ms", self.keep_alive_timeout_ms),
-            ("drain_timeout_ms", self.drain_timeout_ms),
-            ("drain_spread_ms", self.drain_spread_ms),
-            ("activity_timeout_ms", self.activity_timeout_ms),
-            ("browser_surplus_interval_ms", self.browser_surplus_interval_ms),
-        ];
-        if let Some((name, value)) = times.into_iter().find(|(_, value)| *value > TIME_CAP_MS) {
-            return SettingsError::of(name, &value, "at most 1000000000000, which is 31 years");
-        }
-        Ok(())
-    }
-
-    /// Checks the rules for channels.
-    pub(super) fn check_rules(&self) -> Result<(), SettingsError> {
-        let limits = self.bayeux_limits();
-        for rule in &self.channels {
-            let wanted = match bayeux::ChannelName::parse(&rule.pattern, &limits) {
-                Ok(name) if name.kind() == bayeux::ChannelKind::Broadcast => continue,
-                Ok(_) => "a channel that is published to; no rule holds below /meta/ and /service/",
-                Err(bayeux::ChannelError::Invalid) => "a channel such as /stock/GOOG or a pattern such as /stock/**",
-                Err(bayeux::ChannelError::TooLong) => "a channel within channel_bytes_max",
-                Err(bayeux::ChannelError::TooManySegments) => "a channel within channel_segments_max",
-            };
-            return Err(SettingsError { name: "channels.pattern", value: rule.pattern.clone(), wanted });
-        }
-        Ok(())
-    }
+/// Checks the texts.
+pub(super) fn texts(settings: &Settings) -> Result<(), SettingsError> {
+    each("mounts", &settings.mounts, is_mount, "a path such as /cometd, without a slash at its end, or /")?;
+    let wanted = "another path: this one is the server's own";
+    each("mounts", &settings.mounts, |mount| !OWN_PATHS.contains(&mount), wanted)?;
+    let wanted =
+        "an origin as browsers send it, such as https://example.com: lower case, no path, no default port; or *";
+    each("allowed_origins", &settings.allowed_origins, |origin| origin == "*" || is_origin(origin), wanted)?;
+    let wanted = "a host name such as push.example.com, or an address, without scheme and port";
+    each("allowed_hosts", &settings.allowed_hosts, is_host, wanted)?;
+    let is_protocol = |name: &str| all(name, |byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
+    one("websocket_protocol", &settings.websocket_protocol, is_protocol, "one token such as bayeux, or empty")?;
+    let is_token = |text: &str| all(text, |byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    one("cookie_name", &settings.cookie_name, |name| !name.is_empty() && is_token(name), "letters, digits, - and _")?;
+    let is_path = |path: &str| path.is_empty() || path.starts_with('/') && all(path, is_of_path);
+    one(
+        "cookie_path",
+        &settings.cookie_path,
+        is_path,
+        "a path that begins with a slash, without spaces and ;, or empty",
+    )?;
+    let is_domain = |domain: &str| domain.is_empty() || is_domain(domain.strip_prefix('.').unwrap_or(domain));
+    one("cookie_domain", &settings.cookie_domain, is_domain, "a domain such as example.com, or empty")?;
+    let same_site = ["", "Lax", "Strict", "None"];
+    one("cookie_same_site", &settings.cookie_same_site, |it| same_site.contains(&it), "Lax, Strict, None or empty")?;
+    let is_parameter = |name: &str| {
+        let is_plain = all(name, |byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte));
+        !name.is_empty() && name != "message" && is_plain
+    };
+    let wanted = "letters, digits, - _ . and ~, and not message, which names the messages";
+    one("callback_parameter", &settings.callback_parameter, is_parameter, wanted)
 }
 
+/// Checks the times.
+pub(super) fn times(settings: &Settings) -> Result<(), SettingsError> {
+    let times = [
+        ("history_commit_interval_ms", settings.history_commit_interval_ms),
+        ("timeout_ms", settings.timeout_ms),
+        ("interval_ms", settings.interval_ms),
+        ("max_interval_ms", settings.max_interval_ms),
+        ("client_interval_max_ms", settings.client_interval_max_ms),
+        ("lazy_timeout_max_ms", settings.lazy_timeout_max_ms),
+        ("handshake_timeout_ms", settings.handshake_timeout_ms),
+        ("websocket_idle_timeout_ms", settings.websocket_idle_timeout_ms),
+        ("request_timeout_ms", settings.request_timeout_ms),
+        ("response_timeout_ms", settings.response_timeout_ms),
+        ("keep_alive_timeout_ms", settings.keep_alive_timeout_ms),
+        ("drain_timeout_ms", settings.drain_timeout_ms),
+        ("drain_spread_ms", settings.drain_spread_ms),
+        ("activity_timeout_ms", settings.activity_timeout_ms),
+        ("browser_surplus_interval_ms", settings.browser_surplus_interval_ms),
+    ];
+    if let Some((name, value)) = times.into_iter().find(|(_, value)| *value > TIME_CAP_MS) {
+        return SettingsError::of(name, &value, "at most 1000000000000, which is 31 years");
+    }
+    Ok(())
+}
+
+/// Checks the rules for channels.
+pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
+    let limits = settings.bayeux_limits();
+    for rule in &settings.channels {
+        let wanted = match bayeux::ChannelName::parse(&rule.pattern, &limits) {
+            Ok(name) if name.kind() == bayeux::ChannelKind::Broadcast => continue,
+            Ok(_) => "a channel that is published to; no rule holds below /meta/ and /service/",
+            Err(bayeux::ChannelError::Invalid) => "a channel such as /stock/GOOG or a pattern such as /stock/**",
+            Err(bayeux::ChannelError::TooLong) => "a channel within channel_bytes_max",
+            Err(bayeux::ChannelError::TooManySegments) => "a channel within channel_segments_max",
+        };
+        return Err(SettingsError { name: "channels.pattern", value: rule.pattern.clone(), wanted });
+    }
+    Ok(())
+}
 /// Longer times could not be added to the time of day.
 const TIME_CAP_MS: u64 = 1_000_000_000_000;
 /// Paths that the server answers itself.
@@ -152,13 +150,13 @@ fn is_domain(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::ChannelRule;
+    use encke_core::ChannelRule;
 
     /// The name of the setting that is wrong, if one is.
     fn wrong(change: impl FnOnce(&mut Settings)) -> Option<&'static str> {
         let mut settings = Settings::default();
         change(&mut settings);
-        settings.check().err().map(|error| error.name)
+        super::super::check_settings(&settings).err().map(|error| error.name)
     }
 
     #[test]
@@ -278,7 +276,8 @@ mod tests {
 
     #[test]
     fn a_value_with_line_breaks_is_shown_in_one_line() {
-        let error = Settings { cookie_path: "/\r\nx".into(), ..Settings::default() }.check().expect_err("refused");
+        let settings = Settings { cookie_path: "/\r\nx".into(), ..Settings::default() };
+        let error = super::super::check_settings(&settings).expect_err("refused");
         assert!(error.to_string().starts_with(r#"cookie_path = "/\r\nx": a path"#), "{error}");
     }
 }

@@ -1,0 +1,180 @@
+//! What an application adds to the server: who may do what, services, filters.
+//!
+//! The methods run on the shard's own thread, between reading and writing: they must be short and never block. What they want
+//! done they put into [`Actions`]; the shard does it when they have returned.
+//!
+//! ```
+//! use encke_core::{Actions, Application, Service};
+//!
+//! /// Answers a remote call on `/service/double`.
+//! struct Doubler;
+//!
+//! impl Application for Doubler {
+//!     fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+//!         if message.channel == "/service/double" {
+//!             let number: i64 = message.data.and_then(|data| data.parse().ok()).unwrap_or(0);
+//!             actions.reply(&(number * 2).to_string());
+//!         }
+//!     }
+//! }
+//! ```
+
+/// The hooks of an application; each has a default that allows everything and does nothing.
+pub trait Application: Send + Sync {
+    /// Whether a client may open a session. `ext` is the raw JSON of its handshake, where credentials are.
+    fn handshake(&self, ext: Option<&str>) -> Decision {
+        let _ = ext;
+        Decision::Allow
+    }
+
+    /// Whether a session may subscribe to a channel or pattern.
+    fn subscribe(&self, session: &str, channel: &str) -> Decision {
+        let _ = (session, channel);
+        Decision::Allow
+    }
+
+    /// Looks at a broadcast publication before anybody gets it.
+    fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
+        let _ = publishing;
+        Verdict::Forward
+    }
+
+    /// A message on a `/service/**` channel: for the application only, never broadcast.
+    fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+        let _ = (message, actions);
+    }
+
+    /// A session has ended, by its own will, by silence, kicked, or as it was too slow. The actions are carried out after whatever is being
+    /// published.
+    fn ended(&self, session: &str, actions: &mut Actions) {
+        let _ = (session, actions);
+    }
+}
+
+/// Yes or no.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Yes.
+    Allow,
+    /// No. The reason is the argument of the Bayeux error (`403:reason:handshake_denied`, `403:reason:subscribe_denied`): letters, digits,
+    /// space, `_`, `-` and `.`; anything else becomes `_`.
+    Deny(&'static str),
+}
+
+/// What becomes of a publication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on as it is.
+    Forward,
+    /// It goes on with this as its `data`, which must be valid JSON.
+    Replace(String),
+    /// It is dropped; the publisher gets `404::message_deleted`.
+    Delete,
+    /// It is refused; the publisher gets `403:reason:publish_denied`, the reason written as in [`Decision::Deny`].
+    Deny(&'static str),
+}
+
+/// A message about to be broadcast.
+#[derive(Clone, Copy, Debug)]
+pub struct Publishing<'a> {
+    /// The publisher's client id.
+    pub session: &'a str,
+    /// Where it is published.
+    pub channel: &'a str,
+    /// Its data, raw JSON.
+    pub data: Option<&'a str>,
+    /// Its ext, raw JSON.
+    pub ext: Option<&'a str>,
+}
+
+/// A message to a service.
+#[derive(Clone, Copy, Debug)]
+pub struct Service<'a> {
+    /// The caller's client id.
+    pub session: &'a str,
+    /// The service's channel, below `/service/`.
+    pub channel: &'a str,
+    /// The id of the message: a reply carries it.
+    pub id: Option<&'a str>,
+    /// Its data, raw JSON.
+    pub data: Option<&'a str>,
+}
+
+/// What an application wants done, in order.
+#[derive(Debug, Default)]
+pub struct Actions(pub(crate) Vec<Action>);
+
+/// One thing an application wants done. [`Actions`] makes them; tests of an application read them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Broadcast a message.
+    Publish {
+        /// The channel.
+        channel: String,
+        /// Valid JSON.
+        data: String,
+    },
+    /// Send a message to one session.
+    Deliver {
+        /// The receiver's client id.
+        session: String,
+        /// The channel that the message names.
+        channel: String,
+        /// Valid JSON.
+        data: String,
+        /// The id of the call that it answers.
+        id: Option<String>,
+    },
+    /// Answer the remote call in hand.
+    Reply {
+        /// Valid JSON.
+        data: String,
+        /// The value of the reply's `successful` field.
+        successful: bool,
+    },
+    /// End a session.
+    Disconnect {
+        /// The session's client id.
+        session: String,
+    },
+}
+
+impl Actions {
+    /// Broadcasts `data` (valid JSON) on a channel.
+    pub fn publish(&mut self, channel: &str, data: &str) {
+        self.0.push(Action::Publish { channel: channel.into(), data: data.into() });
+    }
+
+    /// Sends `data` (valid JSON) to one session, wherever it lives, as a message of `channel`, with an id if it answers one.
+    pub fn deliver(&mut self, session: &str, channel: &str, data: &str, id: Option<&str>) {
+        let (session, channel, data) = (session.into(), channel.into(), data.into());
+        self.0.push(Action::Deliver { session, channel, data, id: id.map(String::from) });
+    }
+
+    /// Answers the remote call in hand with `data` (valid JSON): same channel, same id, `successful: true`.
+    pub fn reply(&mut self, data: &str) {
+        self.0.push(Action::Reply { data: data.into(), successful: true });
+    }
+
+    /// Answers the remote call in hand as failed.
+    pub fn fail(&mut self, data: &str) {
+        self.0.push(Action::Reply { data: data.into(), successful: false });
+    }
+
+    /// The actions so far, in order.
+    pub fn as_slice(&self) -> &[Action] {
+        &self.0
+    }
+
+    /// Ends a session; its client is told.
+    pub fn disconnect(&mut self, session: &str) {
+        self.0.push(Action::Disconnect { session: session.into() });
+    }
+}
+
+/// The application of a server that has none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoApplication;
+
+impl Application for NoApplication {}

@@ -1,0 +1,328 @@
+//! What stands in the log of the histories: the records, and their bytes.
+//!
+//! Numbers are little-endian. The first byte says what a record is; checksums and lengths are the journal's business.
+//!
+//! | byte | record | what follows |
+//! | --- | --- | --- |
+//! | 1 | [`Record::Burst`] | a part |
+//! | 2 | [`Record::State`] | a part |
+//! | 3 | [`Record::Floor`] | u64 |
+//! | 4 | [`Record::Leap`] | u64 |
+//! | 5 | [`Record::Closed`] | u64 |
+//!
+//! A part: u32 length and the channel, u8 length and the epoch, u64 `from`, u64 `next`, then runs of messages to the end. A run: u64 number
+//! of its first message (the others follow), u64 time of day in milliseconds, u8 whether 32 bytes with the publisher's id follow, u32
+//! how many messages, and for each a u32 length and its text.
+
+use crate::Id;
+use crate::history::{Entry, Position, Ring};
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// Messages that were published together. Nothing from `from`, their first number, on is missing at this place of the log.
+    Burst(Part<'a>),
+    /// What a ring held when this was written, or a part of that; by parts with growing numbers. Below `from` it held nothing.
+    State(Part<'a>),
+    /// No new ring may begin below this number. Written first thing at a start, and in each pass.
+    Floor(u64),
+    /// The same, and all rings go on at this number: written instead at a start that follows an end which was none of those below.
+    Leap(u64),
+    /// The same as the first, and the process ended as it should: the numbers of all rings are known.
+    Closed(u64),
+}
+
+/// Something of a ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// The channel.
+    pub channel: &'a str,
+    /// The epoch of its ring.
+    pub epoch: &'a str,
+    /// See [`Record`].
+    pub from: u64,
+    /// The number that follows the last message.
+    pub next: u64,
+    /// Messages by growing numbers, all from `from` on and below `next`.
+    pub messages: Vec<Message<'a>>,
+}
+
+/// A message of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Its number.
+    pub number: u64,
+    /// When it was published, in milliseconds since 1970.
+    pub wall_ms: u64,
+    /// The session that published it and must not get it back.
+    pub except: Option<Id>,
+    /// The message: a JSON object.
+    pub text: &'a str,
+}
+
+/// Messages of a channel that were published together and stand at this place.
+pub fn burst<'t>(channel: &str, at: &Position, except: Option<Id>, texts: impl Iterator<Item = &'t str>) -> Vec<u8> {
+    let mut writer = Writer::new(BURST, channel, &at.epoch, at.first);
+    let mut next = at.first;
+    for text in texts {
+        writer.message(&Message { number: next, wall_ms: at.wall_ms, except, text });
+        next += 1;
+    }
+    writer.finish(next)
+}
+
+/// A new ring, which has had no message yet: a burst of none.
+pub fn birth(ring: &Ring) -> Vec<u8> {
+    Writer::new(BURST, ring.name(), ring.epoch(), ring.next()).finish(ring.next())
+}
+
+/// A part of the state of a ring: its messages from this number on, as many as `bytes_max` allows but at least one; those are left out
+/// that `record_bytes_max` has no room for. Returns, too, with which number the next part begins; None if this one was the last.
+pub fn state_from(ring: &Ring, number: u64, bytes_max: usize, record_bytes_max: usize) -> (Vec<u8>, Option<u64>) {
+    let mut writer = Writer::new(STATE, ring.name(), ring.epoch(), ring.oldest());
+    let text_bytes_max = record_bytes_max.saturating_sub(writer.bytes.len() + RUN_BYTES_MAX);
+    let mut next = ring.oldest();
+    let mut is_empty = true;
+    for Entry { number, text, wall_ms, except, .. } in ring.from(number) {
+        if text.len() > text_bytes_max {
+            continue;
+        }
+        if !is_empty && writer.bytes.len() + text.len() > bytes_max {
+            return (writer.finish(next), Some(*number));
+        }
+        writer.message(&Message { number: *number, wall_ms: *wall_ms, except: except.as_deref().copied(), text });
+        next = number + 1;
+        is_empty = false;
+    }
+    (writer.finish(ring.next()), None)
+}
+
+impl Record<'_> {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, number) = match self {
+            Record::Burst(part) => return part.encode(BURST),
+            Record::State(part) => return part.encode(STATE),
+            Record::Floor(number) => (FLOOR, number),
+            Record::Leap(number) => (LEAP, number),
+            Record::Closed(number) => (CLOSED, number),
+        };
+        let mut bytes = vec![kind];
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes
+    }
+}
+
+/// Reads a record; None for what is none.
+pub fn decode(bytes: &[u8]) -> Option<Record<'_>> {
+    let (kind, rest) = bytes.split_first()?;
+    match *kind {
+        BURST => Some(Record::Burst(Part::decode(rest)?)),
+        STATE => Some(Record::State(Part::decode(rest)?)),
+        FLOOR => Some(Record::Floor(u64::from_le_bytes(rest.try_into().ok()?))),
+        LEAP => Some(Record::Leap(u64::from_le_bytes(rest.try_into().ok()?))),
+        CLOSED => Some(Record::Closed(u64::from_le_bytes(rest.try_into().ok()?))),
+        _ => None,
+    }
+}
+
+impl<'a> Part<'a> {
+    fn encode(&self, kind: u8) -> Vec<u8> {
+        let mut writer = Writer::new(kind, self.channel, self.epoch, self.from);
+        self.messages.iter().for_each(|message| writer.message(message));
+        writer.finish(self.next)
+    }
+
+    fn decode(bytes: &'a [u8]) -> Option<Part<'a>> {
+        let mut bytes = Bytes(bytes);
+        let length = u32::from_le_bytes(bytes.array()?);
+        let channel = bytes.text(usize::try_from(length).ok()?)?;
+        let [length] = bytes.array()?;
+        let epoch = bytes.text(usize::from(length))?;
+        let (from, next) = (bytes.number()?, bytes.number()?);
+        let mut messages = Vec::new();
+        let mut least = from;
+        while !bytes.0.is_empty() {
+            let (first, wall_ms) = (bytes.number()?, bytes.number()?);
+            let except = match bytes.array()? {
+                [0] => None,
+                [1] => Some(Id::parse(bytes.text(ID_BYTES)?)?),
+                _ => return None,
+            };
+            let count = u64::from(u32::from_le_bytes(bytes.array()?));
+            if count == 0 || first < least {
+                return None;
+            }
+            least = first.checked_add(count)?;
+            for number in first..least {
+                let length = u32::from_le_bytes(bytes.array()?);
+                let text = bytes.text(usize::try_from(length).ok()?)?;
+                messages.push(Message { number, wall_ms, except, text });
+            }
+        }
+        (least <= next).then_some(Part { channel, epoch, from, next, messages })
+    }
+}
+
+/// Bytes that are being read.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.array()?))
+    }
+
+    fn text(&mut self, count: usize) -> Option<&'a str> {
+        str::from_utf8(self.take(count)?).ok()
+    }
+}
+
+/// A part that is being written.
+struct Writer {
+    bytes: Vec<u8>,
+    /// Where `next` stands.
+    next_at: usize,
+    run: Option<Run>,
+}
+
+/// The run that is being written.
+struct Run {
+    next: u64,
+    wall_ms: u64,
+    except: Option<Id>,
+    count: u32,
+    /// Where that stands.
+    count_at: usize,
+}
+
+impl Writer {
+    fn new(kind: u8, channel: &str, epoch: &str, from: u64) -> Writer {
+        let mut bytes = Vec::with_capacity(channel.len() + epoch.len() + 256);
+        bytes.push(kind);
+        bytes.extend_from_slice(&(channel.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(channel.as_bytes());
+        bytes.push(epoch.len() as u8);
+        bytes.extend_from_slice(epoch.as_bytes());
+        bytes.extend_from_slice(&from.to_le_bytes());
+        let next_at = bytes.len();
+        bytes.extend_from_slice(&[0; 8]);
+        Writer { bytes, next_at, run: None }
+    }
+
+    fn message(&mut self, message: &Message<'_>) {
+        let Message { number, wall_ms, except, text } = *message;
+        match &mut self.run {
+            Some(run) if (run.next, run.wall_ms, run.except) == (number, wall_ms, except) => {
+                run.next += 1;
+                run.count += 1;
+            }
+            _ => {
+                self.end_run();
+                self.bytes.extend_from_slice(&number.to_le_bytes());
+                self.bytes.extend_from_slice(&wall_ms.to_le_bytes());
+                self.bytes.push(u8::from(except.is_some()));
+                self.bytes.extend_from_slice(except.as_ref().map_or("", Id::as_str).as_bytes());
+                let count_at = self.bytes.len();
+                self.bytes.extend_from_slice(&[0; 4]);
+                self.run = Some(Run { next: number + 1, wall_ms, except, count: 1, count_at });
+            }
+        }
+        self.bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    fn end_run(&mut self) {
+        if let Some(run) = self.run.take() {
+            self.bytes[run.count_at..run.count_at + 4].copy_from_slice(&run.count.to_le_bytes());
+        }
+    }
+
+    fn finish(mut self, next: u64) -> Vec<u8> {
+        self.end_run();
+        self.bytes[self.next_at..self.next_at + 8].copy_from_slice(&next.to_le_bytes());
+        self.bytes
+    }
+}
+
+const BURST: u8 = 1;
+const STATE: u8 = 2;
+const FLOOR: u8 = 3;
+const LEAP: u8 = 4;
+const CLOSED: u8 = 5;
+/// Bytes of a publisher's id.
+const ID_BYTES: usize = 32;
+/// Bytes of a run with one message beside its text, at most.
+const RUN_BYTES_MAX: usize = 8 + 8 + 1 + ID_BYTES + 4 + 4;
+/// Bytes of a part beside its channel, epoch and messages.
+pub const PART_BYTES: usize = 22;
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kernel_entropy;
+
+    /// What a part is made of: channel, epoch, where it begins, for each message the gap before it, its time, whether its publisher
+    /// is named, its text; and the gap at the end.
+    type Made = (String, String, u64, Vec<(u64, u64, bool, String)>, u64);
+
+    fn part<'a>(made: &'a Made, publisher: Id) -> Part<'a> {
+        let (channel, epoch, from, messages, gap) = made;
+        let mut next = *from;
+        let messages = messages.iter().map(|(gap, wall_ms, is_named, text)| {
+            let number = next + gap;
+            next = number + 1;
+            Message { number, wall_ms: *wall_ms, except: is_named.then_some(publisher), text }
+        });
+        let messages = messages.collect();
+        Part { channel, epoch, from: *from, next: next + gap, messages }
+    }
+
+    fn parts() -> impl Strategy<Value = Made> {
+        let message = (prop_oneof![Just(0), 0..1000_u64], 0..3_u64, any::<bool>(), ".{0,20}");
+        ("/[a-z/]{1,20}", "[a-v0-9]{8}", 0..u64::MAX / 2, vec(message, 0..20), 0..1000_u64)
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_reads_back(made in parts(), number: u64) {
+            let part = part(&made, Id::new(3, &mut kernel_entropy()));
+            let marks = [Record::Floor(number), Record::Leap(number), Record::Closed(number)];
+            for record in [Record::Burst(part.clone()), Record::State(part)].into_iter().chain(marks) {
+                let bytes = record.encode();
+                prop_assert_eq!(decode(&bytes), Some(record));
+            }
+        }
+
+        #[test]
+        fn other_bytes_are_no_record_and_no_panic(mut bytes in vec(any::<u8>(), 0..200), kind in 0..7_u8) {
+            decode(&bytes);
+            bytes.insert(0, kind);
+            if let Some(record) = decode(&bytes) {
+                // What can be read can be written.
+                prop_assert!(decode(&record.encode()).is_some());
+            }
+        }
+
+        #[test]
+        fn a_record_that_was_cut_or_changed_is_none_or_another(made in parts(), cut: prop::sample::Index, flip: u8) {
+            let bytes = Record::State(part(&made, Id::new(3, &mut kernel_entropy()))).encode();
+            decode(&bytes[..cut.index(bytes.len())]);
+            let mut changed = bytes.clone();
+            changed[cut.index(bytes.len())] ^= flip;
+            decode(&changed);
+        }
+    }
+}

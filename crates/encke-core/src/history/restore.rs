@@ -1,0 +1,93 @@
+//! Rings of an earlier life of the process come back, and what there is of all rings is read one after the other.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Entry, Histories, NUMBERS_PER_MS, Ring, Room, WALL_MAX_MS};
+use crate::HistoryTerms;
+use crate::effect::Now;
+
+/// What is known of a ring of an earlier life of the process.
+#[derive(Debug)]
+pub struct Life {
+    /// Its epoch, which it keeps.
+    pub epoch: Arc<str>,
+    /// Nothing from this number on is missing.
+    pub oldest: u64,
+    /// The number of the next message.
+    pub next: u64,
+    /// The messages, by growing numbers. Their monotonic time is made anew, from their time of day.
+    pub entries: VecDeque<Entry>,
+}
+
+impl Histories {
+    /// Brings a ring back: what of it is not too old, by the time of day. What is from the future is as if from now. False if there is
+    /// no room for one more channel, or it has a ring already.
+    pub fn restore(&self, channel: &str, life: Life, terms: HistoryTerms, room: Room, now: Now) -> bool {
+        let owner = self.owner(channel);
+        let Some(mut owned) = self.lock(owner) else { return false };
+        if owned.names.get(channel).is_some() || owned.rings.len() >= room.channels_max {
+            return false;
+        }
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let mut ring = Ring::new(channel, life.epoch, serial, terms, life.oldest);
+        for entry in life.entries {
+            let age_ms = now.wall_ms.saturating_sub(entry.wall_ms);
+            ring.restore(Entry { at_ms: now.ms.saturating_sub(age_ms), ..entry });
+        }
+        ring.jump_to(life.next);
+        while ring.due_ms().is_some_and(|due_ms| due_ms <= now.ms) {
+            ring.drop_oldest();
+        }
+        ring.empty_since_ms = now.ms;
+        owned.messages += ring.messages();
+        owned.bytes += ring.bytes();
+        let due_ms = ring.due_ms();
+        let slot = owned.rings.insert(ring) as u32;
+        owned.names.insert(channel, slot);
+        match due_ms {
+            Some(due_ms) => owned.due.push(Reverse((due_ms, slot, serial))),
+            None => _ = owned.empty.insert((now.ms, slot)),
+        }
+        owned.make_room(room.bytes_max, now.ms);
+        true
+    }
+
+    /// New rings begin at this number or above it.
+    pub fn raise_floor(&self, floor: u64) {
+        for owner in 0..self.owners.len() {
+            if let Some(mut owned) = self.lock(owner) {
+                owned.floor = owned.floor.max(floor);
+            }
+        }
+    }
+
+    /// Above every number of a ring that was removed.
+    pub fn floor(&self) -> u64 {
+        (0..self.owners.len()).filter_map(|owner| Some(self.lock(owner)?.floor)).max().unwrap_or(0)
+    }
+
+    /// Looks at the first ring of an owner that stands in this place or behind it; `look` is told where. None if there is none.
+    pub fn look_from<T>(&self, owner: usize, place: usize, look: impl FnOnce(usize, &Ring) -> T) -> Option<T> {
+        let owned = self.lock(owner)?;
+        let mut places = place..owned.rings.capacity();
+        places.find_map(|place| Some((place, owned.rings.get(place)?))).map(|(place, ring)| look(place, ring))
+    }
+
+    /// Bytes that all rings keep.
+    pub fn bytes(&self) -> usize {
+        (0..self.owners.len()).map(|owner| self.holding(owner).bytes).sum()
+    }
+
+    /// How many owners there are.
+    pub fn owners(&self) -> usize {
+        self.owners.len()
+    }
+}
+
+/// The number that a ring begins with at this time of day, and goes on with after an end that was not clean.
+pub fn first_number(wall_ms: u64) -> u64 {
+    wall_ms.min(WALL_MAX_MS) * NUMBERS_PER_MS
+}

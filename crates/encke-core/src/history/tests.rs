@@ -1,0 +1,184 @@
+use std::sync::atomic::AtomicU64;
+
+use super::*;
+use crate::history::log_record::{self, Record, decode};
+use crate::kernel_entropy;
+
+const ROOM: Room = Room { bytes_max: usize::MAX, channels_max: 10 };
+const TERMS: HistoryTerms = HistoryTerms { messages_max: 3, age_max_ms: 1_000, bytes_max: usize::MAX };
+
+fn at(ms: u64) -> Now {
+    Now { ms, wall_ms: 1_700_000_000_000 }
+}
+
+fn append_as(
+    histories: &Histories,
+    channel: &str,
+    terms: HistoryTerms,
+    room: Room,
+    ms: u64,
+    text: &str,
+) -> Option<Position> {
+    let birth = Birth { channel, terms, room, now: at(ms), entropy: &mut kernel_entropy() };
+    histories.append(birth, None, [text].into_iter())
+}
+
+fn append(histories: &Histories, channel: &str, ms: u64, text: &str) -> Position {
+    append_as(histories, channel, TERMS, ROOM, ms, text).expect("room")
+}
+
+fn open(histories: &Histories, channel: &str, room: Room) -> Option<RingKey> {
+    let birth = Birth { channel, terms: TERMS, room, now: at(0), entropy: &mut kernel_entropy() };
+    histories.open(birth, |_| ()).map(|(ring, _)| ring)
+}
+
+fn texts(histories: &Histories, key: RingKey, from: u64) -> Vec<String> {
+    histories.with(key, |ring| ring.from(from).map(|entry| entry.text.to_string()).collect()).expect("a ring")
+}
+
+#[test]
+fn numbers_follow_each_other_and_the_newest_messages_stay() {
+    let histories = Histories::new(1);
+    let first = append(&histories, "/a", 0, "1");
+    assert_eq!(first.first, 1_700_000_000_000 * 1024);
+    for text in ["2", "3", "4"] {
+        append(&histories, "/a", 0, text);
+    }
+    assert_eq!(texts(&histories, first.ring, 0), ["2", "3", "4"]);
+    assert_eq!(texts(&histories, first.ring, first.first + 3), ["4"]);
+    assert_eq!(texts(&histories, first.ring, first.first + 4), [""; 0]);
+    assert_eq!(
+        histories.with(first.ring, |ring| (ring.oldest(), ring.next())),
+        Some((first.first + 1, first.first + 4))
+    );
+}
+
+#[test]
+fn a_ring_of_few_bytes_keeps_its_latest_message_however_long() {
+    let histories = Histories::new(1);
+    let terms = HistoryTerms { bytes_max: 200, ..TERMS };
+    let long = "x".repeat(1_000);
+    let ring = append_as(&histories, "/a", terms, ROOM, 0, "1").expect("room").ring;
+    append_as(&histories, "/a", terms, ROOM, 0, &long);
+    assert_eq!(texts(&histories, ring, 0), [long]);
+}
+
+#[test]
+fn what_is_too_old_goes_and_the_empty_ring_is_remembered_for_a_day() {
+    let histories = Histories::new(1);
+    let one = append(&histories, "/a", 0, "1");
+    append(&histories, "/a", 500, "2");
+    histories.sweep(0, ROOM, 1_000);
+    assert_eq!(texts(&histories, one.ring, 0), ["2"]);
+    histories.sweep(0, ROOM, 1_500);
+    assert_eq!(histories.holding(0), Holding { channels: 1, ..Holding::default() });
+    let three = append(&histories, "/a", 2_000, "3");
+    assert_eq!((three.ring, three.first), (one.ring, one.first + 2));
+    histories.sweep(0, ROOM, 3_000);
+    histories.sweep(0, ROOM, 3_000 + EMPTY_KEPT_MS);
+    assert_eq!(histories.holding(0), Holding::default());
+}
+
+#[test]
+fn a_later_life_has_another_epoch_and_higher_numbers_though_the_clock_stands_still() {
+    let histories = Histories::new(1);
+    let one = append(&histories, "/a", 0, "1");
+    histories.sweep(0, ROOM, 1_000);
+    histories.sweep(0, ROOM, 1_000 + EMPTY_KEPT_MS);
+    let other = append(&histories, "/a", 1_000 + EMPTY_KEPT_MS, "2");
+    assert!(other.first > one.first && other.ring.serial > one.ring.serial && other.epoch != one.epoch);
+    assert_eq!(histories.with(one.ring, Ring::next), None);
+}
+
+#[test]
+fn of_all_channels_the_oldest_messages_go_first_when_there_is_no_room() {
+    let histories = Histories::new(1);
+    let room = Room { bytes_max: 3 * (64 + 1), ..ROOM };
+    let a = append_as(&histories, "/a", TERMS, room, 0, "1").expect("room").ring;
+    let b = append_as(&histories, "/b", TERMS, room, 1, "2").expect("room").ring;
+    append_as(&histories, "/a", TERMS, room, 2, "3");
+    append_as(&histories, "/b", TERMS, room, 3, "4");
+    assert_eq!((texts(&histories, a, 0), texts(&histories, b, 0)), (vec!["3".into()], vec!["2".into(), "4".into()]));
+    assert_eq!(histories.holding(0), Holding { messages: 3, bytes: 195, channels: 2, evicted: 1 });
+}
+
+#[test]
+fn a_new_channel_takes_the_place_of_an_empty_ring_and_of_no_other() {
+    let histories = Histories::new(1);
+    let room = Room { channels_max: 2, ..ROOM };
+    let empty = open(&histories, "/empty", room).expect("room");
+    append_as(&histories, "/a", TERMS, room, 0, "1");
+    let b = append_as(&histories, "/b", TERMS, room, 0, "2").expect("the empty one's place");
+    assert_eq!(histories.with(empty, Ring::next), None);
+    assert!(open(&histories, "/c", room).is_none());
+    assert!(b.first > 0);
+}
+
+#[test]
+fn a_pattern_finds_the_rings_it_matches() {
+    let histories = Histories::new(3);
+    for name in ["/a", "/a/b", "/a/c", "/a/b/c", "/ab/c", "/b"] {
+        append(&histories, name, 0, "1");
+    }
+    let found = |pattern: &str| {
+        let limits = bayeux::Limits::default();
+        let pattern = ChannelName::parse(pattern, &limits).expect("a pattern");
+        let mut names: Vec<_> = histories.matching(pattern, 4, |_| true).into_iter().map(String::from).collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(found("/a/*"), ["/a/b", "/a/c"]);
+    assert_eq!(found("/a/**"), ["/a/b", "/a/b/c", "/a/c"]);
+    assert_eq!(found("/*"), ["/a", "/b"]);
+    assert_eq!(found("/**").len(), 4, "no more than are wanted");
+    assert_eq!(found("/c/**"), [""; 0]);
+}
+
+#[test]
+fn channels_that_differ_in_the_last_character_only_belong_to_different_shards() {
+    for shards in [2, 3, 4, 8] {
+        let histories = Histories::new(shards);
+        let mut counts = vec![0; shards];
+        (0..64).for_each(|number| counts[histories.owner(&format!("/stock/{}", char::from(b'0' + number)))] += 1);
+        assert!(counts.iter().all(|count| *count > 0 && *count < 3 * 64 / shards), "{counts:?}");
+    }
+}
+
+#[test]
+fn the_record_of_a_new_ring_names_its_first_message_though_its_owner_appends_at_once() {
+    let histories = Histories::new(1);
+    let room = Room { channels_max: usize::MAX, ..ROOM };
+    let (opener, appender) = (AtomicU64::new(0), AtomicU64::new(0));
+    // Both come to each round together, as nearly as threads can.
+    let meet = |own: &AtomicU64, other: &AtomicU64, round: u64| {
+        own.store(round, Ordering::Release);
+        while other.load(Ordering::Acquire) < round {
+            std::thread::yield_now();
+        }
+    };
+    let firsts = std::thread::scope(|scope| {
+        let births = scope.spawn(|| {
+            let open = |round: u64| {
+                meet(&opener, &appender, round);
+                let channel = format!("/{round}");
+                let birth = Birth { channel: &channel, terms: TERMS, room, now: at(0), entropy: &mut kernel_entropy() };
+                let (_, record) = histories.open(birth, log_record::birth).expect("room");
+                record.map(|record| match decode(&record) {
+                    Some(Record::Burst(part)) => part.from,
+                    other => panic!("{other:?}"),
+                })
+            };
+            (1..=ROUNDS).map(open).collect::<Vec<_>>()
+        });
+        let append = |round: u64| {
+            meet(&appender, &opener, round);
+            append_as(&histories, &format!("/{round}"), TERMS, room, 0, "1").expect("room").first
+        };
+        let firsts: Vec<u64> = (1..=ROUNDS).map(append).collect();
+        births.join().expect("no panic").into_iter().zip(firsts).collect::<Vec<_>>()
+    });
+    assert!(firsts.iter().all(|(birth, first)| birth.is_none_or(|birth| birth == *first)));
+}
+
+/// Channels that two threads make at the same time.
+const ROUNDS: u64 = 5_000;

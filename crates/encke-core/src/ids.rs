@@ -1,0 +1,122 @@
+//! Ids that nobody can guess and that say which shard they belong to.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Characters of an id: the shard in two, then 150 random bits (Bayeux 1.0 asks for 128).
+const ID_BYTES: usize = 32;
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
+
+/// The id of a session (`clientId`) or of a browser (the cookie): 32 characters, each 5 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Id([u8; ID_BYTES]);
+
+/// A text that is no id of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no id")]
+pub struct NoId;
+
+/// Fills a buffer with random bytes: the kernel's in a server, seeded ones in a simulation.
+pub type Entropy = Box<dyn FnMut(&mut [u8])>;
+
+impl Id {
+    /// A new id of a shard.
+    pub fn new(shard: usize, entropy: &mut Entropy) -> Id {
+        let mut bytes = [0; ID_BYTES];
+        entropy(&mut bytes);
+        for byte in &mut bytes {
+            *byte = ALPHABET[usize::from(*byte & 31)];
+        }
+        bytes[0] = ALPHABET[shard / 32 % 32];
+        bytes[1] = ALPHABET[shard % 32];
+        Id(bytes)
+    }
+
+    /// Reads an id; None for what cannot be one of ours.
+    pub fn parse(text: &str) -> Option<Id> {
+        let bytes: [u8; ID_BYTES] = text.as_bytes().try_into().ok()?;
+        bytes.iter().all(|byte| value(*byte).is_some()).then_some(Id(bytes))
+    }
+
+    /// The shard it belongs to.
+    pub fn shard(&self) -> usize {
+        value(self.0[0]).unwrap_or(0) * 32 + value(self.0[1]).unwrap_or(0)
+    }
+
+    /// Its characters.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl From<Id> for String {
+    fn from(id: Id) -> String {
+        id.as_str().into()
+    }
+}
+
+impl TryFrom<String> for Id {
+    type Error = NoId;
+
+    fn try_from(text: String) -> Result<Id, NoId> {
+        Id::parse(&text).ok_or(NoId)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Logs show the beginning only: whoever reads them must not be able to take a session over.
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}…", &self.as_str()[..6])
+    }
+}
+
+/// Entropy of the kernel, for tests.
+#[cfg(test)]
+pub(crate) fn kernel_entropy() -> Entropy {
+    Box::new(|bytes| getrandom::fill(bytes).expect("the kernel gives random bytes"))
+}
+
+fn value(byte: u8) -> Option<usize> {
+    match byte {
+        b'0'..=b'9' => Some(usize::from(byte - b'0')),
+        b'a'..=b'v' => Some(usize::from(byte - b'a') + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_names_its_shard_and_reads_back() {
+        let mut entropy = kernel_entropy();
+        for shard in [0, 1, 31, 32, 63] {
+            let id = Id::new(shard, &mut entropy);
+            assert_eq!(Id::parse(id.as_str()), Some(id));
+            assert_eq!(id.shard(), shard);
+        }
+        assert_ne!(Id::new(0, &mut entropy), Id::new(0, &mut entropy));
+    }
+
+    #[test]
+    fn what_is_no_id_of_ours_is_none() {
+        for text in ["", "0", "x".repeat(32).as_str(), "0".repeat(33).as_str(), "é".repeat(16).as_str()] {
+            assert_eq!(Id::parse(text), None);
+        }
+    }
+
+    #[test]
+    fn a_log_shows_only_the_beginning() {
+        let id = Id::new(3, &mut kernel_entropy());
+        assert!(!format!("{id:?}").contains(id.as_str()));
+    }
+}

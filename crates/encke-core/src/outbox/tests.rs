@@ -1,0 +1,175 @@
+use websocket::Opcode;
+
+use super::*;
+use crate::arena::Arena;
+
+fn message(arena: &mut Arena, channel: &str, data: &str) -> Frames {
+    let payload = format!("[{{\"channel\":\"{channel}\",\"data\":{data}}}]");
+    arena.frame(Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload.as_bytes()))
+}
+
+fn waiting(outbox: &mut Outbox) -> Vec<String> {
+    let mut all = Vec::new();
+    outbox.each_message(|payload| all.push(String::from_utf8_lossy(payload).into_owned()));
+    all
+}
+
+fn filled(count: usize) -> (Arena, Outbox, usize) {
+    let mut arena = Arena::new(&std::rc::Rc::default());
+    let mut outbox = Outbox::default();
+    let mut bytes = 0;
+    for n in 0..count {
+        let frames = message(&mut arena, if n % 2 == 0 { "/even" } else { "/odd" }, &n.to_string());
+        bytes = frames.bytes();
+        outbox.push(&frames, Kind::Messages);
+    }
+    (arena, outbox, bytes)
+}
+
+#[test]
+fn neighbours_share_a_run() {
+    let (_arena, outbox, _) = filled(8);
+    assert_eq!((outbox.runs(), outbox.messages()), (1, 8));
+}
+
+#[test]
+fn a_lost_carrier_leaves_every_message_it_did_not_get_whole() {
+    let (mut arena, mut outbox, _) = filled(4);
+    let total = outbox.bytes();
+    let frame = message(&mut arena, "/even", "0").bytes();
+    outbox.push(&message(&mut arena, "/meta/x", "1"), Kind::Replies);
+    outbox.wrote(frame + 3);
+    assert!(outbox.is_mid_frame());
+    let left = outbox.leave_carrier();
+    assert_eq!((left.messages, left.replies.runs()), (1, 1));
+    assert_eq!(outbox.messages(), 3);
+    assert_eq!(outbox.bytes(), total - frame);
+    assert!(waiting(&mut outbox)[0].contains("\"data\":1"));
+}
+
+#[test]
+fn what_a_failed_response_carried_waits_again_in_order() {
+    let (mut arena, mut outbox, _) = filled(3);
+    let in_flight = outbox.take_messages();
+    let mut body = vec![b'['];
+    in_flight.write(&mut body);
+    assert!(body.ends_with(b",{\"channel\":\"/even\",\"data\":2}"));
+    // They may come back, so they count on.
+    assert!(outbox.is_empty() && outbox.messages() == 3);
+    outbox.push(&message(&mut arena, "/odd", "3"), Kind::Messages);
+    outbox.restore(in_flight);
+    let numbers: Vec<bool> =
+        waiting(&mut outbox).iter().enumerate().map(|(n, m)| m.contains(&format!(":{n}}}"))).collect();
+    assert_eq!(numbers, [true; 4]);
+}
+
+#[test]
+fn the_oldest_are_taken_up_to_a_limit_and_at_least_one() {
+    let (_arena, mut outbox, even) = filled(5);
+    let two = outbox.take_oldest(2 * even + 5, true);
+    assert_eq!((two.messages(), outbox.messages(), outbox.runs()), (2, 5, 1));
+    let one = outbox.take_oldest(1, true);
+    assert_eq!((one.messages(), waiting(&mut outbox).len()), (1, 2));
+    outbox.settle(&two);
+    assert_eq!(outbox.messages(), 3);
+    outbox.settle(&one);
+    assert_eq!((outbox.messages(), outbox.take_oldest(usize::MAX, true).messages()), (2, 2));
+}
+
+#[test]
+fn drop_oldest_makes_room_and_spares_a_frame_that_is_half_out() {
+    let (_arena, mut outbox, _) = filled(4);
+    outbox.wrote(2);
+    let capacity = Capacity { messages_max: 3, bytes_max: usize::MAX };
+    assert_eq!(outbox.drop_oldest(10, &capacity), 2);
+    assert_eq!(outbox.messages(), 2);
+    let left: usize = outbox.unwritten().map(|frames| frames.bytes()).sum();
+    assert_eq!(left, outbox.bytes());
+}
+
+#[test]
+fn keep_latest_leaves_one_message_a_channel() {
+    let (_arena, mut outbox, _) = filled(9);
+    assert_eq!(outbox.keep_latest("/other"), 7);
+    let left = waiting(&mut outbox);
+    assert!(left[0].contains(":7}") && left[1].contains(":8}"), "{left:?}");
+    assert_eq!(outbox.keep_latest("/odd"), 1);
+}
+
+/// Every way to fill an outbox: what waits in front may be replies, or half out.
+#[test]
+fn drop_oldest_takes_no_more_than_it_must_and_leaves_replies_and_order() {
+    let lengths = |outbox: &Outbox| outbox.unwritten().map(|frames| frames.bytes()).sum::<usize>();
+    for (written, at_reply) in [(0, 0), (0, 3), (5, 0), (5, 9), (60, 2), (200, 1)] {
+        let (mut arena, mut outbox) = (Arena::new(&std::rc::Rc::default()), Outbox::default());
+        for n in 0..12 {
+            if n == at_reply {
+                outbox.push(&message(&mut arena, "/meta/connect", "0"), Kind::Replies);
+            }
+            let frames = message(&mut arena, "/a", &format!("\"{n}{}\"", "x".repeat(n)));
+            outbox.push(&frames, Kind::Messages);
+        }
+        outbox.wrote(written);
+        let untouched = waiting(&mut outbox);
+        for bytes_max in (0..=outbox.held_bytes()).rev().step_by(7) {
+            let (before, bytes) = (waiting(&mut outbox), outbox.held_bytes());
+            let dropped = outbox.drop_oldest(0, &Capacity { messages_max: 11, bytes_max });
+            let after = waiting(&mut outbox);
+            assert_eq!(after[..], before[dropped..]);
+            assert_eq!((lengths(&outbox), outbox.reply_bytes() > 0), (outbox.bytes(), written < 200));
+            let fits = outbox.messages() <= 10 && outbox.held_bytes() <= bytes_max;
+            assert!(fits || after.is_empty(), "{written} {at_reply} {bytes_max}");
+            if outbox.messages() < 10 && dropped > 0 {
+                let last = before[dropped - 1].len() + 2 + RUN_BYTES;
+                assert!(bytes - outbox.held_bytes() < bytes - bytes_max + last, "one less would not have done");
+            }
+        }
+        assert!(waiting(&mut outbox).is_empty() && untouched.len() >= 7);
+    }
+}
+
+#[test]
+fn bytes_of_replies_are_counted_until_they_are_gone() {
+    let (mut arena, mut outbox, _) = filled(2);
+    let bytes = outbox.bytes();
+    let reply = message(&mut arena, "/meta/connect", "1");
+    outbox.push(&reply, Kind::Replies);
+    outbox.push(&reply, Kind::Close);
+    assert_eq!(outbox.reply_bytes(), 2 * reply.bytes());
+    outbox.filter(|_, _| true);
+    outbox.wrote(bytes + 3);
+    assert_eq!(outbox.reply_bytes(), 2 * reply.bytes());
+    outbox.wrote(reply.bytes() - 3);
+    assert_eq!(outbox.reply_bytes(), reply.bytes());
+    // What is written counts until there is a need to look.
+    let bytes = reply.bytes();
+    assert!(!outbox.has_too_many_replies(bytes, 3 * bytes) && !outbox.has_too_many_replies(2 * bytes, 4 * bytes - 1));
+    assert!(outbox.has_too_many_replies(2 * bytes, 2 * bytes));
+    let left = outbox.leave_carrier();
+    assert_eq!((outbox.reply_bytes(), left.replies.reply_bytes()), (0, bytes));
+}
+
+#[test]
+fn what_is_on_its_way_in_a_response_is_not_inherited() {
+    let (_arena, mut outbox, even) = filled(3);
+    let all = outbox.bytes();
+    let _taken = outbox.take_oldest(even, true);
+    let mut heir = Outbox::default();
+    heir.append(outbox);
+    assert_eq!((heir.messages(), heir.bytes()), (2, all - even));
+}
+
+#[test]
+fn what_the_kernel_has_whole_is_not_inherited_behind_what_waits_already() {
+    let (mut arena, mut outbox, odd) = filled(4);
+    let even = odd + 1;
+    outbox.wrote(even);
+    assert!(!outbox.is_mid_frame() && outbox.runs() == 1);
+    let (rest, pong) = (outbox.bytes(), message(&mut arena, "/meta/x", "1"));
+    let mut heir = Outbox::default();
+    heir.push(&pong, Kind::Replies);
+    assert_eq!(heir.append(outbox), 1);
+    let left: usize = heir.unwritten().map(|frames| frames.bytes()).sum();
+    assert_eq!((left, heir.bytes(), heir.messages()), (pong.bytes() + rest, pong.bytes() + rest, 3));
+    assert!(waiting(&mut heir)[0].contains("\"data\":1"));
+}

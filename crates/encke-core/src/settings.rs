@@ -1,0 +1,366 @@
+//! Everything that can be set, with its default: one flat list of names with their units.
+//!
+//! The program reads these names from its file, its environment and its flags; the library takes the struct. It is one list for the
+//! whole server, so that a setting has one place. The server checks it before a shard gets it.
+//! The defaults are CometD's where CometD has the option (reference: CometD 9 "Server options").
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// The settings of a server. `Settings::default()` is a good server on loopback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    // ---- where
+    /// Address and port to listen on. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// How many shards (threads with their own sessions) to run. 0: one per core.
+    pub shards: usize,
+    /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.
+    pub files: String,
+    /// A directory that keeps histories and sessions over a restart; made if it is not there. Empty: they are kept in memory only.
+    pub data: String,
+    /// What must have happened to a message of a channel with a history before its publisher gets the reply, where there is a
+    /// `data` directory: `os` (the system has it), `interval` (the same, and it is soon on the disk) or `always` (it is on the disk).
+    pub history_commit: HistoryCommit,
+    /// With `history_commit = "interval"`: how long a message may wait to be on the disk, in milliseconds.
+    pub history_commit_interval_ms: u64,
+
+    // ---- Bayeux timing
+    /// How long a `/meta/connect` is held, in milliseconds.
+    pub timeout_ms: u64,
+    /// How long a client waits between two connects, in milliseconds.
+    pub interval_ms: u64,
+    /// How long after `interval_ms` a silent session lives, in milliseconds.
+    pub max_interval_ms: u64,
+    /// The most a client may ask for as hold time, or as its pause and grace together, in milliseconds.
+    pub client_interval_max_ms: u64,
+    /// How long a lazy message waits at most, in milliseconds.
+    pub lazy_timeout_max_ms: u64,
+    /// How long a socket may stay without a Bayeux handshake, in milliseconds.
+    pub handshake_timeout_ms: u64,
+    /// How long a WebSocket may stay without any frame from its client, in milliseconds. 0: for ever.
+    pub websocket_idle_timeout_ms: u64,
+    /// How long the headers or the body of a request may take to arrive, in milliseconds.
+    pub request_timeout_ms: u64,
+    /// How long a client may take nothing of its response before it is reset, in milliseconds.
+    pub response_timeout_ms: u64,
+    /// How long an idle keep-alive connection stays open, in milliseconds.
+    pub keep_alive_timeout_ms: u64,
+    /// How long a draining server waits for its clients to leave, in milliseconds.
+    pub drain_timeout_ms: u64,
+    /// Clients told to come back at a drain spread over this time, in milliseconds.
+    pub drain_spread_ms: u64,
+
+    // ---- Bayeux behaviour
+    /// The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.
+    pub transports: Vec<TransportName>,
+    /// The paths the Bayeux endpoint answers on, each with all its sub-paths.
+    pub mounts: Vec<String>,
+    /// Whether a publisher that subscribes to its own channel gets its own messages.
+    pub broadcast_to_publisher: bool,
+    /// Whether messages reach clients with connect replies only, on a WebSocket, too.
+    pub connect_deliver_only: bool,
+    /// Whether advice tells clients `maxInterval`, so that they handshake anew by themselves after a longer break.
+    pub handshake_reconnect: bool,
+    /// The sub-protocol that a WebSocket must offer, and gets. Empty: none is looked at.
+    pub websocket_protocol: String,
+    /// Whether the `ext` of a published message reaches the subscribers (the binary extension needs it).
+    pub forward_ext: bool,
+    /// Whether replies and publications carry a `timestamp` (the timestamp extension).
+    pub timestamps: bool,
+    /// Disconnects a session without messages from its client for so long, in milliseconds (the activity extension). 0: off.
+    pub activity_timeout_ms: u64,
+    /// Whether messages to a session count as its activity, too.
+    pub activity_counts_deliveries: bool,
+    /// Rules for channels; of several that match, the first is taken.
+    pub channels: Vec<ChannelRule>,
+
+    // ---- browsers
+    /// Origins (`https://example.com`) allowed beside the server's own. `*` allows all, without credentials.
+    pub allowed_origins: Vec<String>,
+    /// Host names that requests may call this server by, beside addresses and `localhost`. Empty: any; on loopback none.
+    pub allowed_hosts: Vec<String>,
+    /// Connects held at the same time for one browser; more are told to poll. -1: no limit, 0: none.
+    pub browser_sessions_max: i32,
+    /// Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.
+    pub browser_surplus_interval_ms: u64,
+    /// Whether a request needs no cookie, only a `clientId`.
+    pub trust_client_session: bool,
+    /// The name of the cookie that tells browsers apart.
+    pub cookie_name: String,
+    /// The domain of the cookie. Empty: none.
+    pub cookie_domain: String,
+    /// The path of the cookie.
+    pub cookie_path: String,
+    /// The life of the cookie in seconds. -1: until the browser closes.
+    pub cookie_max_age_s: i64,
+    /// Whether scripts cannot see the cookie.
+    pub cookie_http_only: bool,
+    /// Whether the cookie is sent over TLS only.
+    pub cookie_secure: bool,
+    /// The cookie's `SameSite`: `Lax`, `Strict`, `None`, or empty for none.
+    pub cookie_same_site: String,
+    /// Whether the cookie is partitioned by top-level site.
+    pub cookie_partitioned: bool,
+    /// The HTTP status that ends a held connect when a newer one replaces it (400 to 599).
+    pub duplicate_connect_status: u16,
+    /// The query parameter that names the callback of callback-polling.
+    pub callback_parameter: String,
+
+    /// Whether `/metrics` answers to other machines, and to those that a proxy serves, too.
+    pub metrics_public: bool,
+
+    // ---- limits
+    /// Open connections of the whole server.
+    pub connections_max: usize,
+    /// Bytes the system may hold for one connection (SO_SNDBUF). 0: its own.
+    pub socket_send_buffer_bytes: usize,
+    /// New connections that each shard takes on in a second; more wait in the system's backlog. 0: no limit.
+    pub connections_per_second_max: usize,
+    /// Sessions of the whole server.
+    pub sessions_max: usize,
+    /// Sessions of one connection that have not connected yet.
+    pub unconnected_per_connection_max: usize,
+    /// Sessions of one address that have not connected yet.
+    pub unconnected_per_address_max: usize,
+    /// Bytes of one WebSocket message or request body.
+    pub message_bytes_max: usize,
+    /// Size of all headers of a request, in bytes.
+    pub header_bytes_max: usize,
+    /// Messages in one batch.
+    pub batch_messages_max: usize,
+    /// Depth of nesting in JSON; at most 128.
+    pub json_depth_max: usize,
+    /// Length of a channel name, in bytes.
+    pub channel_bytes_max: usize,
+    /// Segments of a channel name.
+    pub channel_segments_max: usize,
+    /// Channels and patterns with a subscriber, of one shard.
+    pub channels_max: usize,
+    /// Subscriptions of one session.
+    pub subscriptions_max: usize,
+    /// Messages that wait in the outbox of one session.
+    pub outbox_messages_max: usize,
+    /// Bytes of one outbox, its queue and what is not acknowledged included.
+    pub outbox_bytes_max: usize,
+    /// Bytes that all sessions hold in memory; over it those that hold most end.
+    pub sessions_bytes_max: usize,
+    /// Bytes of messages in one response; the rest comes with the next connect.
+    pub response_bytes_max: usize,
+    /// Bytes of all responses that clients are taking; then connects wait.
+    pub responses_bytes_max: usize,
+    /// Bytes of all histories together; the oldest messages go first.
+    pub history_bytes_max: usize,
+    /// Channels with a history; others have none while there are so many.
+    pub history_channels_max: usize,
+    /// Length of the name of a JSONP callback, in bytes.
+    pub callback_bytes_max: usize,
+    /// Bytes under way between shards, and as many again of light messages.
+    pub mailbox_bytes_max: usize,
+    /// Time after which a fan-out lets others go first, in microseconds.
+    pub fairness_budget_us: u64,
+}
+
+/// What is special about the channels that match a pattern.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelRule {
+    /// A channel (`/stock/GOOG`) or a pattern (`/stock/*`, `/stock/**`).
+    pub pattern: String,
+    /// What happens to a session whose outbox is full when such a message comes.
+    #[serde(default)]
+    pub slow_consumer: SlowConsumer,
+    /// Lazy messages wait for a better occasion: the next other message, or their time.
+    #[serde(default)]
+    pub lazy: bool,
+    /// How long lazy messages of these channels wait at most, in milliseconds. 0: `lazy_timeout_max_ms`.
+    #[serde(default)]
+    pub lazy_timeout_ms: u64,
+    /// Overrides `broadcast_to_publisher` for these channels.
+    #[serde(default)]
+    pub broadcast_to_publisher: Option<bool>,
+    /// How many messages of each of these channels are kept for those who come later. 0: none, the channels have no history.
+    #[serde(default)]
+    pub history_messages: usize,
+    /// How long they are kept, in milliseconds. 0: 10 minutes.
+    #[serde(default)]
+    pub history_ms: u64,
+    /// How many bytes of each of these channels are kept; the latest message always is. 0: 64 MiB.
+    #[serde(default)]
+    pub history_bytes: usize,
+}
+
+/// When a message counts as kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HistoryCommit {
+    /// The system has it: it survives the end of the process.
+    Os,
+    /// The same, and it is on the disk soon: what came in the last `history_commit_interval_ms` may be lost if the machine stops.
+    #[default]
+    Interval,
+    /// It is on the disk.
+    Always,
+}
+
+/// What is kept of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryTerms {
+    /// Messages.
+    pub messages_max: usize,
+    /// The age of a message, in milliseconds.
+    pub age_max_ms: u64,
+    /// Bytes, with what keeping them costs.
+    pub bytes_max: usize,
+}
+
+impl ChannelRule {
+    /// What is kept of each of these channels, if anything is.
+    pub fn history(&self) -> Option<HistoryTerms> {
+        (self.history_messages > 0).then_some(HistoryTerms {
+            messages_max: self.history_messages,
+            age_max_ms: if self.history_ms == 0 { HISTORY_MS } else { self.history_ms },
+            bytes_max: if self.history_bytes == 0 { HISTORY_BYTES } else { self.history_bytes },
+        })
+    }
+}
+
+/// What happens to a session whose outbox is full. One that acknowledges is always ended: it was promised every message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlowConsumer {
+    /// The session is ended; its client starts anew.
+    #[default]
+    Disconnect,
+    /// The oldest waiting messages are dropped.
+    DropOldest,
+    /// Of each channel only the latest waiting message is kept.
+    KeepLatest,
+}
+
+/// A transport by its Bayeux name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TransportName {
+    /// One WebSocket carries everything.
+    Websocket,
+    /// POST requests, one of them held.
+    LongPolling,
+    /// GET requests answered with a script (JSONP).
+    CallbackPolling,
+}
+
+impl fmt::Display for TransportName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Websocket => "websocket",
+            Self::LongPolling => "long-polling",
+            Self::CallbackPolling => "callback-polling",
+        })
+    }
+}
+
+impl Settings {
+    /// The limits of one client message, for the parser.
+    pub fn bayeux_limits(&self) -> bayeux::Limits {
+        bayeux::Limits {
+            batch_messages_max: self.batch_messages_max,
+            json_depth_max: self.json_depth_max,
+            channel_bytes_max: self.channel_bytes_max,
+            channel_segments_max: self.channel_segments_max,
+            ..bayeux::Limits::default()
+        }
+    }
+
+    /// Whether a transport is offered.
+    pub fn offers(&self, transport: TransportName) -> bool {
+        self.transports.contains(&transport)
+    }
+}
+
+impl Default for Settings {
+    #[expect(clippy::too_many_lines, reason = "a line for each setting")]
+    fn default() -> Self {
+        Settings {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            shards: 0,
+            files: String::new(),
+            data: String::new(),
+            history_commit: HistoryCommit::default(),
+            history_commit_interval_ms: 1_000,
+            timeout_ms: 20_000,
+            interval_ms: 0,
+            max_interval_ms: 10_000,
+            client_interval_max_ms: 600_000,
+            lazy_timeout_max_ms: 5_000,
+            handshake_timeout_ms: 10_000,
+            websocket_idle_timeout_ms: 300_000,
+            request_timeout_ms: 10_000,
+            response_timeout_ms: 30_000,
+            keep_alive_timeout_ms: 60_000,
+            drain_timeout_ms: 5_000,
+            drain_spread_ms: 5_000,
+            transports: vec![TransportName::Websocket, TransportName::LongPolling, TransportName::CallbackPolling],
+            mounts: ["/cometd", "/bayeux", "/faye"].map(String::from).to_vec(),
+            broadcast_to_publisher: true,
+            connect_deliver_only: false,
+            handshake_reconnect: false,
+            websocket_protocol: String::new(),
+            forward_ext: true,
+            timestamps: false,
+            activity_timeout_ms: 0,
+            activity_counts_deliveries: false,
+            channels: Vec::new(),
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            browser_sessions_max: 1,
+            browser_surplus_interval_ms: 2_000,
+            trust_client_session: false,
+            cookie_name: "BAYEUX_BROWSER".into(),
+            cookie_domain: String::new(),
+            cookie_path: "/".into(),
+            cookie_max_age_s: -1,
+            cookie_http_only: true,
+            cookie_secure: false,
+            cookie_same_site: "Lax".into(),
+            cookie_partitioned: false,
+            duplicate_connect_status: 409,
+            callback_parameter: "jsonp".into(),
+            metrics_public: false,
+            connections_max: 1_000_000,
+            connections_per_second_max: 20_000,
+            socket_send_buffer_bytes: 128 * 1024,
+            sessions_max: 1_000_000,
+            unconnected_per_connection_max: 1_000,
+            unconnected_per_address_max: 20_000,
+            message_bytes_max: 1024 * 1024,
+            header_bytes_max: 16 * 1024,
+            batch_messages_max: 1_000,
+            json_depth_max: 64,
+            channel_bytes_max: 256,
+            channel_segments_max: 16,
+            channels_max: 1_000_000,
+            subscriptions_max: 1_000,
+            outbox_messages_max: 100_000,
+            outbox_bytes_max: 16 * 1024 * 1024,
+            sessions_bytes_max: 1024 * 1024 * 1024,
+            response_bytes_max: 256 * 1024,
+            responses_bytes_max: 256 * 1024 * 1024,
+            history_bytes_max: 256 * 1024 * 1024,
+            history_channels_max: 100_000,
+            callback_bytes_max: 64,
+            mailbox_bytes_max: 8 * 1024 * 1024,
+            fairness_budget_us: 2_000,
+        }
+    }
+}
+
+/// Shards are told apart by a bit each in the map of interest.
+pub const SHARDS_MAX: usize = 64;
+/// How long messages are kept where a rule does not say, in milliseconds.
+const HISTORY_MS: u64 = 10 * 60 * 1000;
+/// Bytes kept of a channel where a rule does not say.
+const HISTORY_BYTES: usize = 64 * 1024 * 1024;

@@ -1,0 +1,366 @@
+//! What one client may cause, however little it sends for it.
+
+use std::fmt::Write;
+
+use super::*;
+use crate::replay::InRings;
+use crate::{ChannelRule, NoApplication, Settings, SlowConsumer};
+
+/// Settings with a history of `/h/**`.
+fn history() -> Settings {
+    let rule = ChannelRule { pattern: "/h/**".into(), history_messages: 1_000, ..ChannelRule::default() };
+    Settings { channels: vec![rule], ..Settings::default() }
+}
+
+/// A WebSocket with a session of these extensions.
+fn open(rig: &mut Rig, ext: &str) -> (SocketKey, String) {
+    let key = rig.shard.socket_opened(NOW, None);
+    let text = format!(r#"{{"channel":"/meta/handshake","version":"1.0","ext":{ext}}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    let client = member_of(&rig.flushed(key), "clientId");
+    (key, client)
+}
+
+/// A shard with histories of so many channels, and a session that replays.
+fn with_histories(channels: usize, settings: Settings) -> (Rig, SocketKey, String) {
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    for number in 0..channels {
+        rig.shard.publish_now(&format!("/h/{number}"), "1");
+    }
+    let (key, client) = open(&mut rig, r#"{"replay":true}"#);
+    (rig, key, client)
+}
+
+/// A batch of the same message, many times.
+fn batch(message: &str, times: usize) -> String {
+    format!("[{}]", vec![message; times].join(","))
+}
+
+#[test]
+fn a_channel_that_a_subscribe_names_over_and_over_is_answered_once() {
+    let (mut rig, key, client) = with_histories(256, history());
+    let names = vec![r#""/h/*","/h/**""#; 500].join(",");
+    let text = format!(
+        r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":[{names}],"ext":{{"replay":-2}}}}"#
+    );
+    rig.shard.socket_text(NOW, key, &text);
+    let reply = rig.flushed(key);
+    let reply = reply.split("\"successful\":true").nth(1).expect("a reply");
+    assert_eq!(reply.matches("\"/h/7\":").count(), 1);
+    assert!(reply.matches("\"recovered\"").count() == 256, "{} bytes", reply.len());
+}
+
+#[test]
+fn the_subscribes_of_one_batch_begin_with_a_limited_number_of_channels() {
+    let (mut rig, key, client) = with_histories(256, history());
+    let subscribe = |name: &str| {
+        format!(
+            r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}","ext":{{"replay":-2}}}}"#
+        )
+    };
+    rig.shard.socket_text(NOW, key, &batch(&subscribe("/h/*"), 1_000));
+    let replies = rig.flushed(key);
+    assert!(replies.len() < 2_000_000, "{} bytes", replies.len());
+    assert_eq!(replies.matches("413::replay_channels_max").count(), 1_000 - 4_000 / 256);
+    // The next batch may begin with some again.
+    rig.shard.socket_text(NOW, key, &subscribe("/h/**"));
+    assert!(rig.flushed(key).contains("\"successful\":true"));
+}
+
+#[test]
+fn positions_that_name_all_channels_of_a_pattern_leave_nothing_to_be_too_many() {
+    let (mut rig, key, client) = with_histories(900, Settings { subscriptions_max: 1, ..history() });
+    let mut positions = String::new();
+    (0..900).for_each(|number| _ = write!(positions, "\"/h/{number}\":-2,"));
+    let text = format!(
+        r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/*","ext":{{"replay":{{{positions}"/h/*":-2}}}}}}"#
+    );
+    rig.shard.socket_text(NOW, key, &text);
+    let mut heard = rig.flushed(key);
+    assert_eq!((heard.contains("\"successful\":true"), heard.matches("\"recovered\":true").count()), (true, 900));
+    (0..100).for_each(|_| heard += &rig.flushed(key));
+    assert_eq!(heard.matches("\"replayId\"").count(), 900);
+}
+
+#[test]
+fn replies_to_one_batch_are_limited_and_what_is_left_is_refused() {
+    let settings = Settings { outbox_bytes_max: 256 * 1024, ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (key, client) = open(&mut rig, "{}");
+    let names = format!("\"/{}\",", "n".repeat(250)).repeat(9);
+    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":[{names}"/h"]}}"#);
+    let text = batch(&subscribe, 100);
+    rig.shard.socket_text(NOW, key, &text);
+    let replies = rig.flushed(key);
+    let exchange = rig.request(text);
+    let response = rig.response(exchange).expect("a response");
+    for replies in [replies, response] {
+        let (taken, left) = (replies.matches("\"successful\":true").count(), replies.matches("413::replies_too_long"));
+        let left = left.count();
+        assert!(taken > 40 && left > 30 && taken + left == 100, "{taken} and {left}");
+    }
+}
+
+#[test]
+fn what_comes_out_of_the_ring_anew_does_not_come_from_the_outbox_too() {
+    let (mut rig, key, client) = with_histories(0, history());
+    let subscribe = |ext: &str| {
+        format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/a","ext":{ext}}}"#)
+    };
+    rig.shard.socket_text(NOW, key, &subscribe("{}"));
+    rig.flushed(key);
+    (1..=9).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
+    rig.shard.socket_text(NOW, key, &batch(&subscribe(r#"{"replay":-2}"#), 3));
+    let mut heard = rig.flushed(key);
+    (0..9).for_each(|_| heard += &rig.flushed(key));
+    assert_eq!(heard.matches("\"replayId\"").count(), 9);
+}
+
+#[test]
+fn who_acknowledges_and_never_reads_the_replies_to_connects_is_cut_off() {
+    let settings = Settings { outbox_bytes_max: 256 * 1024, ..history() };
+    let (mut rig, _, _) = with_histories(64, settings);
+    let (key, client) = open(&mut rig, r#"{"ack":true,"replay":true}"#);
+    let text = format!(
+        r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/**","ext":{{"replay":-2}}}}"#
+    );
+    rig.shard.socket_text(NOW, key, &text);
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    // What it says to have received does not count for it.
+    let connect = format!(
+        r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}},"ext":{{"ack":1000000}}}}"#
+    );
+    let mut most = 0;
+    for _ in 0..3_000 {
+        rig.shard.publish_now("/h/1", &format!("\"{}\"", "x".repeat(500)));
+        rig.shard.socket_text(NOW, key, &connect);
+        rig.flushed(key);
+        most = most.max(rig.shard.socket(key).expect("it is not closed yet").out.bytes());
+    }
+    assert!(most > 200 * 1024 && most < 520 * 1024, "{most}");
+    assert_eq!(rig.shard.metrics.slow_disconnected.get(), 1);
+    assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Reset(socket) if *socket == key)));
+}
+
+#[test]
+fn an_acknowledging_client_may_be_slow_to_read_as_much_as_its_outbox_may_hold() {
+    let settings = Settings { outbox_bytes_max: 256 * 1024, ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (key, client) = open(&mut rig, r#"{"ack":true}"#);
+    rig.subscribe(key, &client);
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
+    // Each batch is charged with what it takes to remember it, too.
+    for _ in 0..200 {
+        rig.shard.publish_now("/a", &format!("\"{}\"", "x".repeat(950)));
+        rig.shard.socket_text(NOW, key, &connect);
+        rig.flushed(key);
+    }
+    rig.shard.socket_ping(NOW, key, b"");
+    assert_eq!(rig.shard.metrics.slow_disconnected.get(), 0);
+}
+
+#[test]
+fn a_reply_finds_room_where_messages_have_filled_the_outbox() {
+    for slow_consumer in [SlowConsumer::DropOldest, SlowConsumer::KeepLatest] {
+        let rule = ChannelRule { pattern: "/**".into(), slow_consumer, ..ChannelRule::default() };
+        let settings = Settings { outbox_bytes_max: 2_000, channels: vec![rule], ..Settings::default() };
+        let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+        let (key, client) = rig.socket();
+        rig.kernel.room = 0;
+        for number in 0..100 {
+            rig.shard.publish_now("/a", &format!("\"{}\"", "x".repeat(900)));
+            rig.flushed(key);
+            if number % 10 == 0 {
+                rig.shard.socket_text(NOW, key, "no JSON");
+            }
+        }
+        let id = Id::parse(&client).expect("an id");
+        assert!(rig.shard.waiting(&id).is_some_and(|(messages, ..)| messages > 0), "{slow_consumer:?}");
+        // Replies that nobody reads have a limit all the same.
+        for _ in 0..100 {
+            rig.shard.socket_text(NOW, key, "no JSON");
+        }
+        assert!(rig.shard.waiting(&id).is_none());
+    }
+}
+
+#[test]
+fn of_pings_that_come_while_nothing_is_read_the_latest_is_answered_and_not_within_a_frame() {
+    let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    let (key, _) = rig.socket();
+    (1..=3).for_each(|data| rig.publish(data));
+    rig.kernel.room = 40;
+    let begun = rig.flushed(key);
+    for number in 0..10_000 {
+        rig.shard.socket_ping(NOW, key, format!("ping {number:4}").as_bytes());
+        if number % 100 == 0 {
+            rig.flushed(key);
+        }
+    }
+    assert!(rig.shard.socket(key).expect("open").out.bytes() < 100);
+    rig.kernel.room = 1_000_000;
+    rig.shard.socket_writable(NOW, key);
+    let said = begun + &rig.flushed(key);
+    let frame = |data: u32| format!("\u{fffd}\u{1b}[{{\"channel\":\"/a\",\"data\":{data}}}]");
+    assert_eq!(said, [frame(1), frame(2), "\u{fffd}\u{9}ping 9999".into(), frame(3)].concat());
+}
+
+#[test]
+fn pings_that_come_faster_than_anything_is_written_leave_few_pongs() {
+    let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    let key = rig.shard.socket_opened(NOW, None);
+    for number in 0..100_000 {
+        rig.shard.socket_ping(NOW, key, format!("{number}").as_bytes());
+    }
+    assert!(rig.shard.socket(key).expect("open").out.bytes() < 20 * 1024);
+    let said = rig.flushed(key);
+    assert!(said.len() < 30 * 1024 && said.contains("99999"), "{} bytes", said.len());
+}
+
+#[test]
+fn replies_that_a_socket_without_a_session_does_not_read_are_few() {
+    let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    let key = rig.shard.socket_opened(NOW, None);
+    rig.kernel.room = 0;
+    for _ in 0..100_000 {
+        rig.shard.socket_text(NOW, key, "no JSON");
+    }
+    assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Reset(socket) if *socket == key)));
+    assert_eq!(rig.shard.metrics.websocket_errors.get(), 1);
+}
+
+#[test]
+fn replies_that_sessions_left_on_a_socket_count_for_the_next_one() {
+    let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
+    let key = rig.shard.socket_opened(NOW, None);
+    rig.kernel.room = 0;
+    let handshake = r#"{"channel":"/meta/handshake","version":"1.0"}"#;
+    let is_cut_off = (0..200_000).any(|_| {
+        rig.shard.socket_text(NOW, key, handshake);
+        rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Reset(socket) if *socket == key))
+    });
+    assert!(is_cut_off, "its replies take {} bytes", rig.shard.held_bytes());
+}
+
+#[test]
+fn a_session_falls_back_on_a_limited_number_of_channels_and_ends_at_the_next() {
+    let settings = Settings { subscriptions_max: 1, outbox_messages_max: 5_000, ..history() };
+    let (mut rig, key, client) = with_histories(0, settings);
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/**"}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    let id = Id::parse(&client).expect("an id");
+    let tails = |rig: &Rig| {
+        let key = rig.shard.sessions.find(&id)?;
+        Some(rig.shard.sessions.get(key)?.replay.as_ref()?.tails.len())
+    };
+    let publish = |rig: &mut Rig, number: usize| {
+        rig.shard.publish_now(&format!("/h/{number}"), "1");
+        rig.flushed(key);
+    };
+    (0..9_097).for_each(|number| publish(&mut rig, number));
+    assert_eq!(tails(&rig), Some(4_097));
+    // One that it falls back on already is not one more.
+    publish(&mut rig, 9_000);
+    assert_eq!(tails(&rig), Some(4_097));
+    publish(&mut rig, 9_097);
+    assert_eq!((tails(&rig), rig.shard.metrics.slow_disconnected.get()), (None, 1));
+}
+
+#[test]
+fn a_session_that_fell_back_on_many_channels_gets_all_of_them() {
+    let (mut rig, key, client) = with_histories(0, Settings { outbox_messages_max: 8, ..history() });
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/**"}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    for number in 0..3_000 {
+        rig.shard.publish_now(&format!("/h/{}", number % 1_000), &format!("{number}"));
+        rig.flushed(key);
+    }
+    rig.kernel.room = usize::MAX / 2;
+    rig.shard.socket_writable(NOW, key);
+    let mut heard = String::new();
+    while !rig.shard.is_settled() {
+        heard += &rig.flushed(key);
+    }
+    for channel in 0..1_000 {
+        let place = |round: usize| heard.find(&format!("\"payload\":{}}}", channel + round * 1_000));
+        assert!(place(0).is_some() && place(0) < place(1) && place(1) < place(2), "{channel}");
+    }
+    assert_eq!(heard.matches("\"replayId\"").count(), 3_000);
+}
+
+/// A search for each message would cost more, the more waits.
+#[test]
+fn an_outbox_without_messages_of_histories_is_searched_for_them_once() {
+    let rule = ChannelRule { pattern: "/a".into(), slow_consumer: SlowConsumer::DropOldest, ..ChannelRule::default() };
+    let settings = Settings { outbox_messages_max: 4, channels: vec![rule], ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (key, client) = open(&mut rig, r#"{"replay":true}"#);
+    rig.subscribe(key, &client);
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    let session = rig.shard.sessions.find(&Id::parse(&client).expect("an id")).expect("a session");
+    let in_rings = |rig: &Rig| rig.shard.sessions.get(session).and_then(|s| s.replay.as_ref()).map(|r| r.in_rings);
+    for data in 0..10 {
+        rig.publish(data);
+        rig.flushed(key);
+        assert_eq!(in_rings(&rig), Some(InRings::None));
+    }
+    assert_eq!(rig.shard.waiting(&Id::parse(&client).expect("an id")).map(|waiting| waiting.0), Some(4));
+}
+
+#[test]
+fn publishers_do_not_speak_of_places() {
+    for ext in [r#"{"replay":{"id":7,"epoch":"x"}}"#, r#"{"a":1,"\u0072eplay":{"id":7,"epoch":"x"},"b":2}"#] {
+        let mut rig = rig();
+        let (key, client) = rig.socket();
+        let text = format!(r#"{{"channel":"/a","clientId":"{client}","data":1,"ext":{ext}}}"#);
+        rig.shard.socket_text(NOW, key, &text);
+        let heard = rig.flushed(key);
+        let rest = if ext.contains("\"a\"") { r#","ext":{"a":1,"b":2}}"# } else { "}" };
+        assert!(heard.contains(&format!(r#"[{{"channel":"/a","data":1{rest}]"#)), "{heard}");
+    }
+}
+
+/// Each message that comes costs a search of at most so many that wait, however many channels they are of.
+#[test]
+fn keep_latest_ends_a_session_that_waits_for_nearly_as_many_channels_as_messages() {
+    let rule =
+        ChannelRule { pattern: "/k/**".into(), slow_consumer: SlowConsumer::KeepLatest, ..ChannelRule::default() };
+    let settings = Settings { outbox_messages_max: 2_000, channels: vec![rule], ..Settings::default() };
+    for (channels, lives) in [(2_000, false), (1_500, true)] {
+        let mut rig = Rig::new(1, settings.clone(), Box::new(NoApplication));
+        let (key, client) = open(&mut rig, "{}");
+        let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/k/**"}}"#);
+        rig.shard.socket_text(NOW, key, &text);
+        rig.flushed(key);
+        rig.kernel.room = 0;
+        for number in 0..6_000 {
+            rig.shard.publish_now(&format!("/k/{}", number % channels), "1");
+        }
+        let id = Id::parse(&client).expect("an id");
+        assert_eq!(rig.shard.waiting(&id).is_some(), lives, "{channels}");
+    }
+}
+
+#[test]
+fn what_a_connect_reply_has_put_on_a_socket_counts_until_the_kernel_has_it() {
+    let settings = Settings { outbox_messages_max: 10, connect_deliver_only: true, ..Settings::default() };
+    for goes_through in [false, true] {
+        let mut rig = Rig::new(1, settings.clone(), Box::new(NoApplication));
+        let (key, client) = rig.socket();
+        let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
+        (0..8).for_each(|data| rig.publish(data));
+        rig.kernel.room = if goes_through { usize::MAX / 2 } else { 40 };
+        rig.shard.socket_text(NOW, key, &connect);
+        assert_eq!(rig.flushed(key).contains("\"data\":7"), goes_through);
+        (0..3).for_each(|data| rig.publish(data));
+        assert_eq!(rig.shard.sessions(), usize::from(goes_through), "11 wait, or 3");
+    }
+}

@@ -1,0 +1,201 @@
+//! The services behind the chat page. With [`Demo::with_cometd_channels`] they answer on the channels of CometD's demo chat, too, so
+//! that its pages and its tests work here.
+//!
+//! | channel | CometD's | data | what happens |
+//! | --- | --- | --- | --- |
+//! | `/service/demo/members` | `/service/members` | `{user, room}` | the session is in the room under this name; the list of names is told |
+//! | `/service/demo/privatechat` | `/service/privatechat` | `{room, user, peer: "ann,bob", chat}` | each peer in the room and the sender get `{chat, user, scope: "private"}` on the room's channel |
+//! | `/service/echo` | the same | anything | a remote call answered with the same data |
+//! | `/demo/chat/**` | `/chat/**` | `{user, chat, …}` | markup is escaped, messages with the word "dang" are dropped |
+//!
+//! A room is a channel such as `/demo/chat/lobby`. Its caller gets `{members: [names], version}` as the answer; after that
+//! `/demo/members/lobby` carries each change, `{left, joined, version}`. Who misses a version calls again. CometD's way, for rooms such as
+//! `/chat/demo`, is to publish all names on `/members/demo` each time.
+
+mod filter;
+mod pace;
+mod rooms;
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bayeux::{ChannelKind, ChannelName, Limits, escape_into, json};
+
+use encke::{Actions, Application, Publishing, Service, Verdict};
+use filter::{escape_markup, filter};
+use rooms::{Change, Rooms, Told};
+
+/// The demo's services; all rooms of a server live in one of these.
+#[derive(Debug)]
+pub struct Demo {
+    /// Shared by the shards; held for a few look-ups at a time.
+    rooms: Mutex<Rooms>,
+    answers_as_cometd: bool,
+    started: Instant,
+}
+
+/// The names of a kind of room.
+struct Names {
+    /// What its rooms begin with.
+    rooms: &'static str,
+    /// What stands there instead where the members are told.
+    members: &'static str,
+    told: Told,
+}
+
+/// The rooms of the demo.
+const OWN: Names = Names { rooms: "/demo/chat/", members: "/demo/members/", told: Told::Changes };
+/// Those of CometD's.
+const COMETD: Names = Names { rooms: "/chat/", members: "/members/", told: Told::Lists };
+
+impl Default for Demo {
+    fn default() -> Demo {
+        Demo { rooms: Mutex::default(), answers_as_cometd: false, started: Instant::now() }
+    }
+}
+
+impl Application for Demo {
+    fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
+        let is_chat = self.kinds().any(|names| publishing.channel.starts_with(names.rooms));
+        match publishing.data {
+            Some(data) if is_chat => filter(data),
+            _ => Verdict::Forward,
+        }
+    }
+
+    fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+        self.serve(self.started.elapsed().as_millis() as u64, message, actions);
+    }
+
+    fn ended(&self, session: &str, actions: &mut Actions) {
+        let mut rooms = self.rooms();
+        for change in rooms.leave(session) {
+            tell(&rooms, &change, actions);
+        }
+    }
+}
+
+impl Demo {
+    /// The demo's services, on the channels of CometD's demo chat beside their own.
+    pub fn with_cometd_channels() -> Demo {
+        Demo { answers_as_cometd: true, ..Demo::default() }
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = &'static Names> {
+        [&OWN, &COMETD].into_iter().take(if self.answers_as_cometd { 2 } else { 1 })
+    }
+
+    /// Answers a call at a time, in milliseconds.
+    fn serve(&self, now_ms: u64, message: &Service<'_>, actions: &mut Actions) {
+        let data = message.data.unwrap_or("null");
+        match message.channel {
+            "/service/echo" => actions.reply(data),
+            "/service/demo/members" => self.join(now_ms, message.session, data, &OWN, actions),
+            "/service/demo/privatechat" => self.private(message, data, actions),
+            "/service/members" if self.answers_as_cometd => {
+                self.join(now_ms, message.session, data, &COMETD, actions);
+            }
+            "/service/privatechat" if self.answers_as_cometd => self.private(message, data, actions),
+            _ => {}
+        }
+    }
+
+    /// A mutex is poisoned when a thread panicked inside; the lists are whole after every step, so going on is safe.
+    fn rooms(&self) -> MutexGuard<'_, Rooms> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(&self, now_ms: u64, session: &str, data: &str, names: &Names, actions: &mut Actions) {
+        let (Some(room), Some(user)) = (text(data, "room"), text(data, "user")) else {
+            return actions.fail(r#""members needs a room and a user""#);
+        };
+        if !is_room(&room, names) || user.is_empty() || user.len() > NAME_BYTES_MAX {
+            return actions.fail(&format!(r#""a room is a channel below {}, a user has 1 to 64 bytes""#, names.rooms));
+        }
+        let mut rooms = self.rooms();
+        let change = match rooms.join(now_ms, session, &room, &escape_markup(&user), names.told) {
+            Ok(change) => change,
+            Err(why) => return actions.fail(why),
+        };
+        match names.told {
+            Told::Lists => actions.publish(&members_channel(&room, names), &rooms.names(&room)),
+            Told::Changes => {
+                actions.reply(&format!(r#"{{"members":{},"version":{}}}"#, rooms.names(&room), rooms.version(&room)));
+                // Its caller knows of it by now.
+                change.iter().for_each(|change| tell(&rooms, change, actions));
+            }
+        }
+    }
+
+    fn private(&self, message: &Service<'_>, data: &str, actions: &mut Actions) {
+        let field = |name| text(data, name);
+        let (Some(room), Some(user), Some(peers), Some(chat)) =
+            (field("room"), field("user"), field("peer"), field("chat"))
+        else {
+            return actions.fail(r#""privatechat needs a room, a user, a peer and a chat""#);
+        };
+        let peers: HashSet<&str> = peers.split(',').map(str::trim).take(PEERS_MAX + 1).collect();
+        let rooms = self.rooms();
+        let mut sessions = rooms.named(&room, &peers);
+        // As in CometD: a message that reaches nobody is not shown to its sender either.
+        if sessions.is_empty() {
+            return;
+        }
+        if peers.len() > PEERS_MAX || sessions.len() > PEERS_MAX {
+            return actions.fail(r#""a private message reaches 16 at most""#);
+        }
+        sessions.retain(|session| *session != message.session);
+        sessions.push(message.session);
+        let data = format!(
+            r#"{{"chat":{},"user":{},"scope":"private"}}"#,
+            quoted(&escape_markup(&chat)),
+            quoted(&escape_markup(&user))
+        );
+        for session in sessions {
+            actions.deliver(session, &room, &data, message.id);
+        }
+    }
+}
+
+/// Tells the members of a room what has changed.
+fn tell(rooms: &Rooms, change: &Change, actions: &mut Actions) {
+    let names = if change.room.starts_with(OWN.rooms) { &OWN } else { &COMETD };
+    let channel = members_channel(&change.room, names);
+    if names.told == Told::Lists {
+        return actions.publish(&channel, &rooms.names(&change.room));
+    }
+    let name = |name: &Option<String>| name.as_deref().map_or("null".into(), quoted);
+    let (left, joined) = (name(&change.left), name(&change.joined));
+    actions.publish(&channel, &format!(r#"{{"left":{left},"joined":{joined},"version":{}}}"#, change.version));
+}
+
+/// A member of an object that is a text.
+fn text(data: &str, key: &str) -> Option<String> {
+    json::decode_string(json::member(data, key)?).map(|text| text.into_owned())
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    escape_into(text, &mut out);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Whether a name is a channel of this kind of room that can be published to.
+fn is_room(room: &str, names: &Names) -> bool {
+    let name = ChannelName::parse(room, &Limits::default());
+    name.is_ok_and(|name| room.starts_with(names.rooms) && name.kind() == ChannelKind::Broadcast && !name.is_pattern())
+}
+
+/// Where the members of a room are told: `/demo/members/lobby` for `/demo/chat/lobby`.
+fn members_channel(room: &str, names: &Names) -> String {
+    room.replacen(names.rooms, names.members, 1)
+}
+
+/// Length of a name, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+/// Sessions that a private message reaches: each gets a copy of its own.
+const PEERS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,379 @@
+//! From the log back to rings: what stands in it is put together by channel, number by number.
+//!
+//! On the way little more is held than in the end: what has no room in its channel's history goes, and when there is too much in all, the
+//! messages go first that would go first from the rings. What is too old goes when the rings are made: where the clock was set back,
+//! it may stand behind messages that are not, and those may come later.
+
+use std::cmp::Reverse;
+use std::collections::btree_map::Entry::Vacant;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::sync::Arc;
+
+use bayeux::ChannelName;
+use foldhash::fast::RandomState;
+use journal::Position;
+
+use encke_core::Now;
+use encke_core::Rules;
+use encke_core::history::log_record::{Message, Part, Record, decode};
+use encke_core::history::{Entry, Histories, Life, Room, first_number};
+use encke_core::{HistoryTerms, Settings};
+
+/// Reads the log of an earlier life of the process. Records may come twice, and not in the order of their numbers.
+pub struct Recovery<'a> {
+    settings: &'a Settings,
+    rules: Rules,
+    now: Now,
+    rings: HashMap<Box<str>, Draft, RandomState>,
+    /// What all rings hold, in bytes.
+    bytes: usize,
+    floor: u64,
+    /// Whether the last record says that the process ended as it should.
+    is_clean: bool,
+    unreadable: Option<Position>,
+}
+
+/// What came back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Channels with a history.
+    pub channels: usize,
+    /// Messages.
+    pub messages: usize,
+    /// Whether the process before ended as it should, if there was one. If not, numbers have jumped.
+    pub is_clean: bool,
+}
+
+/// A ring as far as it is known.
+struct Draft {
+    /// What is kept of its channel now; nothing of one without.
+    terms: Option<HistoryTerms>,
+    epoch: Arc<str>,
+    /// See [`Life`].
+    oldest: u64,
+    next: u64,
+    /// By number: they come in any order, many old ones behind newer ones if the log ends in a pass.
+    entries: BTreeMap<u64, Entry>,
+    bytes: usize,
+    /// What stood below this number was not kept any more, or would not be now.
+    dropped: u64,
+    /// The time of day of the latest message it has ever had, in milliseconds.
+    heard_ms: u64,
+}
+
+impl<'a> Recovery<'a> {
+    /// Nothing is read yet. The settings say what is kept of which channel.
+    pub fn new(settings: &'a Settings, now: Now) -> Recovery<'a> {
+        let rules = Rules::new(&settings.channels);
+        Recovery {
+            settings,
+            rules,
+            now,
+            rings: HashMap::default(),
+            bytes: 0,
+            floor: 0,
+            is_clean: true,
+            unreadable: None,
+        }
+    }
+
+    /// Takes the next record.
+    pub fn read(&mut self, at: Position, record: &[u8]) {
+        self.is_clean = false;
+        match decode(record) {
+            Some(Record::Burst(part)) => self.part(&part, false),
+            Some(Record::State(part)) => self.part(&part, true),
+            Some(Record::Floor(floor)) => self.floor = self.floor.max(floor),
+            Some(Record::Leap(number)) => {
+                self.floor = self.floor.max(number);
+                self.rings.values_mut().for_each(|draft| draft.next = draft.next.max(number));
+            }
+            Some(Record::Closed(floor)) => {
+                self.floor = self.floor.max(floor);
+                self.is_clean = true;
+            }
+            None => self.unreadable = self.unreadable.or(Some(at)),
+        }
+    }
+
+    /// The first record that could not be understood, if there is one.
+    pub fn unreadable(&self) -> Option<Position> {
+        self.unreadable
+    }
+
+    /// What the log has to say first of all about the life that begins now.
+    pub fn first_record(&self) -> Record<'static> {
+        if self.is_clean {
+            return Record::Floor(self.known());
+        }
+        // Numbers above those that are known may have been seen.
+        Record::Leap((self.known() + JUMP).max(first_number(self.now.wall_ms)))
+    }
+
+    /// A life of the process has begun with this number, and the log does not say so.
+    pub fn begun_unwritten(&mut self, number: u64) {
+        self.floor = self.floor.max(number);
+        self.is_clean = false;
+    }
+
+    /// The same as [`Recovery::first_record`], where the disk has no room for that: numbers leap whatever the end before was, as the next
+    /// life may learn of this one by its number only. Returns the record that says so, and the number.
+    pub fn first_unwritten(&mut self) -> (Record<'static>, u64) {
+        self.is_clean = false;
+        match self.first_record() {
+            Record::Leap(number) => (Record::Leap(number), number),
+            other => (other, self.known()),
+        }
+    }
+
+    /// Above every number of the log.
+    fn known(&self) -> u64 {
+        self.rings.values().map(|draft| draft.next).max().unwrap_or(0).max(self.floor)
+    }
+
+    /// Makes the rings, in histories that have none yet. `room` is what each owner may keep.
+    pub fn restore(mut self, histories: &Histories, room: Room) -> Recovered {
+        let is_clean = self.is_clean;
+        self.read(Position::default(), &self.first_record().encode());
+        histories.raise_floor(self.floor);
+        let mut recovered = Recovered { is_clean, ..Recovered::default() };
+        let mut rings: Vec<_> = self.rings.drain().collect();
+        // If there are too many, those that were heard of last stay.
+        rings.sort_unstable_by_key(|(_, draft)| Reverse(draft.heard_ms));
+        for (channel, draft) in rings {
+            let Some(terms) = draft.terms else { continue };
+            recovered.channels += usize::from(histories.restore(&channel, draft.into_life(), terms, room, self.now));
+        }
+        recovered.messages = (0..histories.owners()).map(|owner| histories.holding(owner).messages).sum();
+        recovered
+    }
+
+    fn part(&mut self, part: &Part<'_>, is_state: bool) {
+        let terms = || terms_of(self.settings, &self.rules, part.channel);
+        let draft = match self.rings.get_mut(part.channel) {
+            Some(draft) => draft,
+            None => self.rings.entry(part.channel.into()).or_insert(Draft::new(part, terms())),
+        };
+        let before = draft.bytes;
+        if *draft.epoch == *part.epoch {
+            if is_state {
+                draft.begin_at(part.from);
+            } else {
+                draft.reach_back_to(part.from);
+            }
+            draft.take(part);
+        } else if part.from >= draft.next {
+            // A later life of a channel begins above all numbers of the one before.
+            *draft = Draft::new(part, draft.terms);
+            draft.take(part);
+        }
+        self.bytes = self.bytes + draft.bytes - before;
+        let bytes_max = self.settings.history_bytes_max;
+        if self.bytes > bytes_max + bytes_max / SPARE_PART {
+            self.make_room(bytes_max);
+        }
+    }
+
+    /// Lets the messages go that are due first, until the others fit.
+    fn make_room(&mut self, bytes_max: usize) {
+        let mut drafts: Vec<&mut Draft> = self.rings.values_mut().collect();
+        let due = |(index, draft): (usize, &&mut Draft)| Some(Reverse((draft.due_ms()?, index)));
+        let mut due: BinaryHeap<_> = drafts.iter().enumerate().filter_map(due).collect();
+        while self.bytes > bytes_max
+            && let Some(Reverse((_, index))) = due.pop()
+        {
+            let draft = &mut *drafts[index];
+            self.bytes -= draft.drop_oldest();
+            due.extend(draft.due_ms().map(|due_ms| Reverse((due_ms, index))));
+        }
+    }
+}
+
+impl Draft {
+    /// With nothing in it yet.
+    fn new(part: &Part<'_>, terms: Option<HistoryTerms>) -> Draft {
+        let (oldest, next) = (part.from, part.from);
+        let entries = BTreeMap::new();
+        Draft { terms, epoch: part.epoch.into(), oldest, next, entries, bytes: 0, dropped: 0, heard_ms: 0 }
+    }
+
+    /// Everything from this number on is in the log; nothing below it was kept.
+    fn begin_at(&mut self, number: u64) {
+        while self.entries.first_key_value().is_some_and(|(first, _)| *first < number) {
+            self.drop_oldest();
+        }
+        self.dropped = self.dropped.max(number);
+        self.oldest = self.dropped;
+    }
+
+    /// A burst begins at this number. The record that was read first may have been of a later one: different shards write what they know
+    /// of a ring, and they overtake each other on the way to the log.
+    fn reach_back_to(&mut self, number: u64) {
+        self.oldest = self.oldest.min(number.max(self.dropped));
+    }
+
+    fn take(&mut self, part: &Part<'_>) {
+        self.next = self.next.max(part.next);
+        let Some(HistoryTerms { messages_max, bytes_max, .. }) = self.terms else { return };
+        part.messages.iter().for_each(|message| self.insert(message));
+        let is_too_much = |draft: &Draft| draft.entries.len() > messages_max || draft.bytes > bytes_max;
+        while self.entries.len() > 1 && is_too_much(self) {
+            self.drop_oldest();
+        }
+    }
+
+    fn insert(&mut self, message: &Message<'_>) {
+        let Message { number, wall_ms, except, text } = *message;
+        self.heard_ms = self.heard_ms.max(wall_ms);
+        if number < self.oldest {
+            return;
+        }
+        let Vacant(place) = self.entries.entry(number) else { return };
+        let entry = Entry { number, text: text.into(), at_ms: 0, wall_ms, except: except.map(Box::new) };
+        self.bytes += entry.bytes();
+        place.insert(entry);
+    }
+
+    /// When its oldest message is too old, by the time of day, in milliseconds; None without any.
+    fn due_ms(&self) -> Option<u64> {
+        let (_, oldest) = self.entries.first_key_value()?;
+        Some(oldest.wall_ms.saturating_add(self.terms?.age_max_ms))
+    }
+
+    /// Returns how many bytes went with it.
+    fn drop_oldest(&mut self) -> usize {
+        let Some((number, entry)) = self.entries.pop_first() else { return 0 };
+        self.bytes -= entry.bytes();
+        self.dropped = number + 1;
+        self.oldest = self.oldest.max(self.dropped);
+        entry.bytes()
+    }
+
+    fn into_life(self) -> Life {
+        let Draft { epoch, oldest, next, entries, .. } = self;
+        Life { epoch, oldest, next, entries: entries.into_values().collect() }
+    }
+}
+
+/// What is kept of a channel, as the settings are now.
+fn terms_of(settings: &Settings, rules: &Rules, channel: &str) -> Option<HistoryTerms> {
+    let channel = ChannelName::parse(channel, &settings.bayeux_limits()).ok()?;
+    let rule = rules.first(&settings.channels, channel, &mut String::new())?;
+    settings.channels[rule].history()
+}
+
+/// After an end that was not clean, numbers that somebody may have seen are lost with their messages: so many are left out, or as many as
+/// the time of day says, whichever are more.
+const JUMP: u64 = 1 << 20;
+/// How much more than in the end may be held before room is made, as a part of that: it is one look at all rings each time.
+const SPARE_PART: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use encke_core::ChannelRule;
+
+    const NOW: Now = Now { ms: 1 << 40, wall_ms: 1_700_000_000_000 };
+
+    fn settings(messages: usize, history_bytes_max: usize) -> Settings {
+        let rule = ChannelRule { pattern: "/**".into(), history_messages: messages, ..ChannelRule::default() };
+        Settings { channels: vec![rule], history_bytes_max, ..Settings::default() }
+    }
+
+    /// A message with its number as its time before now: lower numbers are older.
+    fn message(number: u64, text: &str) -> Message<'_> {
+        Message { number, wall_ms: NOW.wall_ms - 1_000 + number, except: None, text }
+    }
+
+    fn read(recovery: &mut Recovery<'_>, is_state: bool, channel: &str, messages: Vec<Message<'_>>) {
+        let from = if is_state { 1 } else { messages[0].number };
+        let next = messages.last().map_or(from, |message| message.number + 1);
+        let part = Part { channel, epoch: "e", from, next, messages };
+        let record = if is_state { Record::State(part) } else { Record::Burst(part) };
+        recovery.read(Position(1), &record.encode());
+    }
+
+    fn restored(recovery: Recovery<'_>, room: usize) -> Vec<(String, Vec<u64>)> {
+        let histories = Histories::new(1);
+        recovery.restore(&histories, Room { bytes_max: room, channels_max: 100 });
+        let (mut found, mut place) = (Vec::new(), 0);
+        while let Some((at, ring)) = histories.look_from(0, place, |at, ring| {
+            (at, (ring.name().to_string(), ring.from(0).map(|entry| entry.number).collect::<Vec<_>>()))
+        }) {
+            found.push(ring);
+            place = at + 1;
+        }
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn no_more_than_a_little_above_the_limit_of_all_histories_is_held_and_the_newest_stays() {
+        let (limit, text) = (100_000, "x".repeat(900));
+        let settings = settings(1_000_000, limit);
+        let mut recovery = Recovery::new(&settings, NOW);
+        for number in 1..=900 {
+            let channel = format!("/{}", number % 3);
+            read(&mut recovery, false, &channel, vec![message(number, &text)]);
+            assert!(recovery.bytes <= limit + limit / SPARE_PART, "{number}: {}", recovery.bytes);
+            assert_eq!(recovery.bytes, recovery.rings.values().map(|draft| draft.bytes).sum::<usize>());
+        }
+        let numbers: Vec<u64> = restored(recovery, limit).into_iter().flat_map(|(_, numbers)| numbers).collect();
+        let fit = limit / (900 + 64);
+        assert_eq!(numbers.len(), fit);
+        assert!(numbers.iter().all(|number| *number > 900 - fit as u64), "{numbers:?}");
+    }
+
+    #[test]
+    fn what_is_too_old_goes_with_all_before_it() {
+        let mut settings = settings(1_000, usize::MAX / 2);
+        settings.channels[0].history_ms = 500;
+        let mut recovery = Recovery::new(&settings, NOW);
+        read(&mut recovery, false, "/a", (1..=900).map(|number| message(number, "text")).collect());
+        // The state that a pass wrote of it when it had all.
+        read(&mut recovery, true, "/a", (1..=900).map(|number| message(number, "text")).collect());
+        assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), (501..=900).collect())]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_takes_nothing_that_comes_later_with_lower_numbers() {
+        let mut settings = settings(1_000, usize::MAX / 2);
+        settings.channels[0].history_ms = 500;
+        let mut recovery = Recovery::new(&settings, NOW);
+        let set_back = Message { number: 103, wall_ms: NOW.wall_ms - 3_600_000, except: None, text: "set back" };
+        read(&mut recovery, false, "/a", vec![set_back]);
+        let before = [900, 901].map(|age| Message { number: age - 800, ..message(age, "before") });
+        read(&mut recovery, true, "/a", before.into_iter().chain([set_back]).collect());
+        assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), vec![100, 101, 103])]);
+    }
+
+    #[test]
+    fn records_of_one_ring_that_overtake_each_other_take_no_message_along() {
+        let settings = settings(1_000, usize::MAX / 2);
+        let burst = |numbers: std::ops::Range<u64>| Part {
+            channel: "/a",
+            epoch: "e",
+            from: numbers.start,
+            next: numbers.end,
+            messages: numbers.map(|number| message(number, "text")).collect(),
+        };
+        let bursts = [burst(1..1), burst(1..3), burst(3..3), burst(3..4)];
+        for order in [[0, 1, 2, 3], [2, 0, 1, 3], [2, 1, 3, 0], [3, 2, 1, 0], [1, 3, 0, 2]] {
+            let mut recovery = Recovery::new(&settings, NOW);
+            order.iter().for_each(|at| recovery.read(Position(1), &Record::Burst(bursts[*at].clone()).encode()));
+            assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), vec![1, 2, 3])], "{order:?}");
+        }
+    }
+
+    #[test]
+    fn old_messages_behind_many_new_ones_come_to_their_places() {
+        let settings = settings(1_000_000, usize::MAX / 2);
+        let mut recovery = Recovery::new(&settings, NOW);
+        read(&mut recovery, false, "/a", (501..=1_000).map(|number| message(number, "new")).collect());
+        for part in 0..5 {
+            let numbers = part * 100 + 1..=part * 100 + 100;
+            read(&mut recovery, true, "/a", numbers.map(|number| message(number, "old")).collect());
+        }
+        assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), (1..=1_000).collect())]);
+    }
+}
