@@ -174,7 +174,7 @@ impl<D: Disk> Keeper<D> {
         opened.notes.iter().for_each(|number| recovery.begun_unwritten(*number));
         keeper.journal.append(&recovery.first_record().encode())?;
         match keeper.journal.sync() {
-            Err(error) if is_full(&error) => {
+            Err(error) if error.is_full() => {
                 // It is written when there is room, and so is this. Until then a note takes its place.
                 let (record, number) = recovery.first_unwritten();
                 keeper.journal.append(&record.encode())?;
@@ -315,12 +315,6 @@ impl<D: Disk> Keeper<D> {
         self.figures.segments = segments.len();
         self.figures.bytes = segments.map(|segment| segment.bytes).sum();
     }
-}
-
-/// Whether a disk refuses for want of room only.
-fn is_full(error: &Error) -> bool {
-    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error, Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
 }
 
 /// Records that the disk has not taken yet, in bytes: when half of it is full they are synced, and a group and the longest record fit on top.

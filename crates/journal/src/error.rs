@@ -61,3 +61,11 @@ pub enum Error {
         limit_bytes: usize,
     },
 }
+
+impl Error {
+    /// Whether the disk refused for want of room only.
+    pub fn is_full(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(self, Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge))
+    }
+}

@@ -11,6 +11,7 @@ use crate::format::{
     FRAME_BYTES, HEADER_BYTES, Header, List, RECORD_BYTES_MAX, UNFINISHED, VERSION, encode_record, file_name,
     list_name, note_name,
 };
+use crate::open::Unproven;
 
 /// Where a record stands: 1 for the first one ever appended, then 2, … without gaps. 0 stands before all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,7 +113,10 @@ impl<D: Disk> Journal<D> {
         segments: VecDeque<Segment>,
         tail: Tail<D::File>,
         (salt, last): (u64, Position),
+        unproven: Unproven,
     ) -> Journal<D> {
+        let (records, unsynced) = unproven.into_parts();
+        let proven = Position(last.0 - records);
         Journal {
             disk,
             _lock: lock,
@@ -120,14 +124,29 @@ impl<D: Disk> Journal<D> {
             segments,
             tail,
             salt,
-            unsynced: Vec::new(),
+            unsynced,
             written_bytes: 0,
-            synced: last,
-            written: last,
+            synced: proven,
+            written: proven,
             appended: last,
             given_up: 0,
             listed: None,
             is_list_safe: false,
+        }
+    }
+
+    /// Writes the records that are not known to be on the disk over themselves, and syncs them: so the system cannot take them for clean.
+    /// At every moment the disk holds of each sector what it held before, or these same bytes. If that sync fails, a new segment
+    /// holds them, as after any other.
+    ///
+    /// A full disk may refuse: then they stay in memory beside what is appended, until it has room.
+    pub(crate) fn write_again(&mut self) -> Result<(), Error> {
+        match self.sync() {
+            Err(error) if error.is_full() => {
+                self.options.memory_bytes += self.unsynced.len();
+                Ok(())
+            }
+            synced => synced.map(|_| ()),
         }
     }
 

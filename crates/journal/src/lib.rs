@@ -61,9 +61,12 @@
 //! old ones go: that takes no room and is never half written. A segment that it lists and that is not there is [missing](Error::Missing), and the
 //! journal is not opened. A journal without such a file, of an older version, gets one.
 //!
-//! Two things cannot be seen. Damage to the records of the very last sync, when nothing was written after it: it is cut, and
-//! [`Opened::cut`] says so. And records that a failing disk lost, if [`Journal::sync`] failed, the process ended, the next one still found them in
-//! the system's cache, and then the machine stopped.
+//! The end of the last segment, which no record proves to be synced, is written over itself and synced before anything is appended: the
+//! process before may have seen its sync fail, and then the system shows records that the disk has not got and that no later sync writes.
+//! If that sync fails, too, a new segment holds them. A full disk does not keep a journal from being opened: then they wait in memory.
+//!
+//! One thing cannot be seen: damage to the records of the very last sync, when nothing was written after it. It is cut, and
+//! [`Opened::cut`] says so.
 
 mod commit;
 mod disk;

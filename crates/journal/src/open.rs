@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::disk::{Disk, LOCK};
 use crate::error::Error;
-use crate::format::{Header, List, UNFINISHED, VERSION, file_name, list_name, listed, noted, number_of};
+use crate::format::{Frame, Header, List, UNFINISHED, VERSION, file_name, list_name, listed, noted, number_of};
 use crate::journal::{Journal, Options, Position, Segment, Tail};
 use crate::probe::PROBE;
 use crate::read::{Found, Reader};
@@ -56,7 +56,8 @@ impl<D: Disk> Journal<D> {
     /// Opens the journal in `disk`, or begins one. Each record that is there goes to `on_record`, in order, with its position.
     ///
     /// A torn tail of the last segment is cut, damage anywhere else is an error; [the crate's documentation](crate#opening) says where the
-    /// border is. What was read is synced before this returns.
+    /// border is. The end of the last segment that no record proves to be synced is written again, and all that was read is on the disk
+    /// when this returns; only a full disk may leave that end to a later [`Journal::sync`], as [`Journal::synced`] tells.
     pub fn open(
         disk: D,
         options: Options,
@@ -72,21 +73,52 @@ impl<D: Disk> Journal<D> {
         disk.sync_directory().map_err(|error| failed(&disk, "sync the directory of", LOCK, error))?;
 
         let mut segments = VecDeque::new();
-        let mut tail = Tail::Closed;
+        let (mut tail, mut unproven) = (Tail::Closed, Unproven::default());
         let mut next = headers.first().map_or(1, |header| header.first);
         opened.first = Position(next);
         for (index, header) in headers.iter().enumerate() {
             let until = headers.get(index + 1).map(|following| following.first);
-            let (bytes, file) = read_segment(&disk, header, until, &mut next, &mut opened.cut, on_record)?;
+            let (bytes, file, end) = read_segment(&disk, header, until, &mut next, &mut opened.cut, on_record)?;
             segments.push_back(Segment { number: header.number, first: Position(header.first), bytes });
-            tail = Tail::Open(file);
+            (tail, unproven) = (Tail::Open(file), end);
         }
         opened.last = Position(next - 1);
         opened.records = next - opened.first.0;
         let salt = headers.last().map_or(options.salt, |header| header.salt);
-        let mut journal = Journal::start(disk, lock, options, segments, tail, (salt, opened.last));
+        let mut journal = Journal::start(disk, lock, options, segments, tail, (salt, opened.last), unproven);
         journal.adopt_list(listed)?;
+        journal.write_again()?;
         Ok((journal, opened))
+    }
+}
+
+/// The records at the end of the last segment that no later record proves to be synced.
+///
+/// The system may hold them without the disk: a sync that failed marks them as clean, and the next one says that all is well. So they are
+/// kept as they were read and checked: what is read once more may come from the disk.
+#[derive(Default)]
+pub(crate) struct Unproven {
+    /// The sequence and the length of each.
+    records: VecDeque<(u64, usize)>,
+    /// Their bytes, one record behind the other.
+    bytes: Vec<u8>,
+}
+
+impl Unproven {
+    /// How many records there are, and their bytes.
+    pub fn into_parts(self) -> (u64, Vec<u8>) {
+        (self.records.len() as u64, self.bytes)
+    }
+
+    /// A record, and what it proves.
+    fn push(&mut self, frame: &Frame, parts: [&[u8]; 2]) {
+        let mut proven = 0;
+        while let Some((_, bytes)) = self.records.pop_front_if(|first| first.0 <= frame.synced_before()) {
+            proven += bytes;
+        }
+        self.bytes.drain(..proven);
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        self.records.push_back((frame.sequence, parts[0].len() + parts[1].len()));
     }
 }
 
@@ -156,7 +188,8 @@ pub(crate) fn read_header<D: Disk>(disk: &D, number: u64) -> Result<Header, Erro
     }
 }
 
-/// Reads the records of a segment, from `next` on, which it moves. Returns how long it is now, and the file.
+/// Reads the records of a segment, from `next` on, which it moves. Returns how long it is without the unproven records, the file, and
+/// those records, if it is the last one.
 ///
 /// `until` is where the next segment begins. What this one holds from there on was given up, and goes.
 fn read_segment<D: Disk>(
@@ -166,17 +199,22 @@ fn read_segment<D: Disk>(
     next: &mut u64,
     cut: &mut Vec<Cut>,
     on_record: &mut dyn FnMut(Position, &[u8]),
-) -> Result<(u64, D::File), Error> {
+) -> Result<(u64, D::File, Unproven), Error> {
     let name = file_name(header.number);
     let unread = |error| failed(disk, "read", &name, error);
     let file = disk.open(&name).map_err(|error| failed(disk, "open", &name, error))?;
     let mut reader = Reader::new(disk, &file);
     // The header was checked before; this steps over it.
     let _ = reader.header().map_err(unread)?;
+    let mut unproven = Unproven::default();
     while until != Some(*next) {
         let found = match reader.record(header.salt).map_err(unread)? {
             Found::Record(frame) if frame.sequence == *next => {
-                on_record(Position(*next), reader.take(&frame));
+                let (head, payload) = reader.take(&frame);
+                if until.is_none() {
+                    unproven.push(&frame, [head, payload]);
+                }
+                on_record(Position(*next), payload);
                 *next += 1;
                 continue;
             }
@@ -200,11 +238,8 @@ fn read_segment<D: Disk>(
         // Also in a segment that was given up: if the next one is lost in turn, its records must not come back in place of newer ones.
         disk.truncate(&file, offset).map_err(|error| failed(disk, "cut", &name, error))?;
         cut.push(Cut { file: disk.path(&name), offset, bytes: end - offset });
-    } else if until.is_none() {
-        // The process before may have been killed without a sync.
-        disk.sync(&file).map_err(|error| failed(disk, "sync", &name, error))?;
     }
-    Ok((offset, file))
+    Ok((offset - unproven.bytes.len() as u64, file, unproven))
 }
 
 pub(crate) fn failed<D: Disk>(disk: &D, doing: &'static str, name: &str, source: io::Error) -> Error {

@@ -60,11 +60,11 @@ impl<'a, D: Disk> Reader<'a, D> {
         Ok(if frame.fits(whole) { Found::Record(frame) } else { Found::Rubbish })
     }
 
-    /// The payload of the record that was found here; goes on behind it.
-    pub fn take(&mut self, frame: &Frame) -> &[u8] {
-        let start = self.start + FRAME_BYTES;
+    /// The bytes of the record that was found here, its frame and its payload; goes on behind it.
+    pub fn take(&mut self, frame: &Frame) -> (&[u8], &[u8]) {
+        let start = self.start;
         self.skip(FRAME_BYTES + frame.length);
-        &self.buffer[start..start + frame.length]
+        self.buffer[start..start + FRAME_BYTES + frame.length].split_at(FRAME_BYTES)
     }
 
     /// Goes to the end of the file, and says where that is.

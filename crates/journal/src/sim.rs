@@ -22,6 +22,8 @@ pub struct Faults {
     pub failing_writes: u32,
     /// After so many calls that change something, none does any more: the process is dead and does not know.
     pub calls_left: Option<u32>,
+    /// A write of the bytes that a file shows already is taken and left out, as if the caller had not made it.
+    pub skips_rewrites: bool,
     /// Writes and reads do less than they were asked for, or are interrupted.
     pub stutter: bool,
     /// A write panics, as a defect of the program would.
@@ -111,7 +113,8 @@ impl SimDisk {
 
     /// Whether a sync failed, and took along something that the system still shows.
     pub fn has_lost_writes(&self) -> bool {
-        self.state().inodes.iter().any(|inode| !inode.lost.is_empty())
+        let state = self.state();
+        state.names.values().any(|&inode| !state.inodes[inode].lost.is_empty())
     }
 
     /// Turns a bit of a file around, for good.
@@ -201,7 +204,12 @@ impl Disk for SimDisk {
             return Err(io::ErrorKind::StorageFull.into());
         }
         taken = taken.min(room);
-        state.of(file)?.write(offset as usize, &bytes[..taken]);
+        let offset = offset as usize;
+        let skips = state.faults.skips_rewrites;
+        let inode = state.of(file)?;
+        if !skips || inode.bytes.get(offset..offset + taken) != Some(&bytes[..taken]) {
+            inode.write(offset, &bytes[..taken]);
+        }
         if fails { Err(io::Error::other("the device broke off")) } else { Ok(taken) }
     }
 

@@ -6,6 +6,9 @@ use common::{SMALL, append, disk_with, name, open, record};
 use journal::sim::{Faults, SimDisk};
 use journal::{Committer, Disk, Error, Journal, Options, Policy, Position, RETRY_MS};
 
+/// One segment for all.
+const LARGE: Options = Options { segment_bytes: 1 << 20, ..SMALL };
+
 fn message<T>(result: Result<T, Error>) -> String {
     result.err().expect("it fails").to_string()
 }
@@ -104,7 +107,7 @@ fn a_second_writer_is_kept_out() {
 fn a_failed_sync_is_made_good_in_a_new_segment() {
     for seed in 0..200 {
         let disk = SimDisk::new(seed);
-        let (mut journal, _) = open(disk.clone(), Options { segment_bytes: 1 << 20, ..SMALL }).expect("it opens");
+        let (mut journal, _) = open(disk.clone(), LARGE).expect("it opens");
         append(&mut journal, 30);
         for position in 31..=60 {
             journal.append(&record(position)).expect("there is room");
@@ -178,7 +181,7 @@ fn what_the_system_had_before_a_sync_failed_survives_the_end_of_the_process_at_a
     for (synced, space_bytes) in [(20, None), (0, None), (20, Some(1500))] {
         for calls in 0..20 {
             let disk = SimDisk::new(u64::from(calls));
-            let (mut journal, _) = open(disk.clone(), Options { segment_bytes: 1 << 20, ..SMALL }).expect("it opens");
+            let (mut journal, _) = open(disk.clone(), LARGE).expect("it opens");
             append(&mut journal, synced);
             for position in synced + 1..=30 {
                 journal.append(&record(position)).expect("there is room");
@@ -193,6 +196,77 @@ fn what_the_system_had_before_a_sync_failed_survives_the_end_of_the_process_at_a
             let (_, opened) = open(disk, SMALL).expect("it opens");
             assert_eq!(opened.last, Position(30), "{synced} synced, dead after {calls} calls");
         }
+    }
+}
+
+/// A disk on which 30 records are synced, and 30 more are in the system's cache that a failed sync has lost; the process is killed.
+fn disk_with_lost_writes(seed: u64) -> SimDisk {
+    let disk = SimDisk::new(seed);
+    let (mut journal, _) = open(disk.clone(), LARGE).expect("it opens");
+    append(&mut journal, 30);
+    for position in 31..=60 {
+        journal.append(&record(position)).expect("there is room");
+    }
+    disk.faults(|faults| faults.failing_syncs = 2);
+    message(journal.sync());
+    drop(journal);
+    disk.kill();
+    disk
+}
+
+#[test]
+fn what_a_start_finds_in_the_cache_alone_survives_a_loss_of_power_after_it() {
+    for seed in 0..200 {
+        let disk = disk_with_lost_writes(seed);
+        let (mut journal, opened) = open(disk.clone(), LARGE).expect("it opens");
+        assert_eq!((opened.last, journal.synced()), (Position(60), Position(60)));
+        assert_eq!(journal.segments().len(), 1, "starts do not add segments");
+        append(&mut journal, 1);
+        drop(journal);
+        disk.crash();
+        assert_eq!(open(disk, LARGE).expect("it opens").1.last, Position(61), "seed {seed}");
+    }
+}
+
+/// In any call of the start the machine stops, or the process ends and the machine stops after the next start.
+#[test]
+fn a_start_that_ends_in_the_middle_loses_nothing_that_was_synced() {
+    for (seed, calls) in (0..400).map(|seed| (seed, (seed % 20) as u32)) {
+        for is_killed_first in [false, true] {
+            let disk = disk_with_lost_writes(seed);
+            // The first sync of the start may fail, too: then it makes a new segment.
+            disk.faults(|faults| (faults.calls_left, faults.failing_syncs) = (Some(calls), (seed % 2) as u32));
+            drop(open(disk.clone(), LARGE));
+            let least = if is_killed_first {
+                disk.kill();
+                append(&mut open(disk.clone(), LARGE).expect("it opens").0, 1);
+                61
+            } else {
+                30
+            };
+            disk.crash();
+            let last = open(disk, LARGE).expect("it opens").1.last;
+            assert!(last >= Position(least), "seed {seed}: {last} is there, not {least}");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_that_cannot_prove_what_it_has_lets_a_journal_open_and_proves_it_later() {
+    for seed in 0..200 {
+        let disk = disk_with_lost_writes(seed);
+        disk.faults(|faults| (faults.failing_syncs, faults.space_bytes) = (1, Some(0)));
+        let options = Options { memory_bytes: 0, ..LARGE };
+        let (mut journal, opened) = open(disk.clone(), options).expect("it opens");
+        assert_eq!((opened.last, journal.synced()), (Position(60), Position(30)));
+        assert_eq!(journal.append(&[7; 1000]).expect("memory has room for the longest record"), Position(61));
+        assert!(message(journal.sync()).contains("no storage space"));
+        disk.faults(|faults| faults.space_bytes = None);
+        assert_eq!(journal.sync().expect("there is room"), Position(61));
+        drop(journal);
+        disk.crash();
+        let opened = Journal::open(disk, options, &mut |_, _| {}).expect("it opens").1;
+        assert_eq!(opened.last, Position(61), "seed {seed}");
     }
 }
 

@@ -53,8 +53,6 @@ struct World {
     written: usize,
     /// Up to here segments may be gone.
     removed: usize,
-    /// Whether a sync was made to fail since the machine began.
-    tainted: bool,
     /// Makes each record another one, also those that were lost.
     stamp: u64,
 }
@@ -62,16 +60,8 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let disk = SimDisk::new(seed);
-        let mut world = World {
-            disk,
-            journal: None,
-            records: Vec::new(),
-            promised: 0,
-            written: 0,
-            removed: 0,
-            tainted: false,
-            stamp: 0,
-        };
+        let mut world =
+            World { disk, journal: None, records: Vec::new(), promised: 0, written: 0, removed: 0, stamp: 0 };
         world.open();
         world
     }
@@ -93,10 +83,7 @@ impl World {
                 self.removed = position.0 as usize;
                 drop(self.journal().remove_before(position));
             }
-            Step::FailSyncs(times) => {
-                self.tainted = true;
-                self.disk.faults(|faults| faults.failing_syncs = times);
-            }
+            Step::FailSyncs(times) => self.disk.faults(|faults| faults.failing_syncs = times),
             Step::FailDirectorySync => self.disk.faults(|faults| faults.failing_directory_syncs = 1),
             Step::FailWrite => self.disk.faults(|faults| faults.failing_writes = 1),
             Step::Space(space_bytes) => self.disk.faults(|faults| faults.space_bytes = space_bytes),
@@ -107,15 +94,9 @@ impl World {
                 self.disk.kill();
                 self.open();
                 assert!(self.records.len() >= self.written, "{} were written", self.written);
-                if self.tainted {
-                    // What the system falsely believes to be synced can be lost by a later crash; see the crate's documentation.
-                    self.stamp += 1;
-                    *self = World { stamp: self.stamp, ..World::new(self.stamp) };
-                }
             }
             Step::Crash => {
                 self.disk.crash();
-                self.tainted = false;
                 self.open();
                 self.written = 0;
             }

@@ -205,6 +205,8 @@ pub struct Tally {
     pub overtaken: u64,
     /// Starts on a full disk.
     pub full_starts: u64,
+    /// Starts on a disk that has lost what a failed sync should have kept, while the system still shows it.
+    pub lost_writes: u64,
     /// Responses with more than one batch on a WebSocket may have that were lost.
     pub long_lost: u64,
     /// Messages that were not taken in at once.

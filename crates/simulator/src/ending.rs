@@ -55,7 +55,7 @@ impl World {
     }
 
     /// Something is published, and waits for all who want it.
-    fn chatter(&mut self, channel: &str) {
+    pub(crate) fn chatter(&mut self, channel: &str) {
         self.publish_from_outside(channel);
         let shards = self.shards.len();
         for (to, from) in (0..=shards).rev().flat_map(|from| (0..shards).map(move |to| (to, from))) {

@@ -88,6 +88,8 @@ pub enum Sabotage {
     FalseKept,
     /// After a kill the log says that the end was in order.
     FalseEnd,
+    /// What the start after a kill writes again never reaches the disk.
+    SkippedRewrite,
     /// A session is lost with a clean restart.
     LostSession,
     /// What waits for sessions is lost with a clean restart.
@@ -95,11 +97,12 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// How the server has to end for this to be done.
-    fn stop(self) -> Option<Stop> {
+    /// How the server has to end for this to be done, time after time.
+    fn stops(self) -> Option<&'static [Stop]> {
         match self {
-            Sabotage::FalseKept | Sabotage::FalseEnd => Some(Stop::Killed),
-            Sabotage::LostSession | Sabotage::LostOutbox => Some(Stop::Clean),
+            Sabotage::FalseKept | Sabotage::FalseEnd => Some(&[Stop::Killed]),
+            Sabotage::SkippedRewrite => Some(&[Stop::Killed, Stop::PowerLoss]),
+            Sabotage::LostSession | Sabotage::LostOutbox => Some(&[Stop::Clean]),
             _ => None,
         }
     }
@@ -170,6 +173,7 @@ impl Tally {
             (&mut self.long_lost, other.long_lost),
             (&mut self.edge_waits, other.edge_waits),
             (&mut self.full_starts, other.full_starts),
+            (&mut self.lost_writes, other.lost_writes),
         ];
         for (mine, more) in pairs {
             *mine += more;

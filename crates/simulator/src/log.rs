@@ -10,6 +10,7 @@ use journal::sim::SimDisk;
 
 use crate::Sabotage;
 use crate::checker::Invariant;
+use crate::script::PAST;
 use crate::world::World;
 
 /// The data directory of the server, and its keeper.
@@ -106,6 +107,17 @@ impl World {
             3 => faults.read_only = true,
             _ => faults.stutter = true,
         });
+    }
+
+    /// The disk takes what waits for it, and syncs none of it: the system shows what the disk has not got.
+    pub(crate) fn fail_syncs(&mut self) {
+        self.mend_disk();
+        PAST.iter().for_each(|channel| self.chatter(channel));
+        let Some(log) = &self.log else { return };
+        log.disk.faults(|faults| faults.failing_syncs = u32::MAX);
+        self.keep(usize::MAX);
+        self.pass(self.scenario.settings[0].history_commit_interval_ms);
+        self.keep(usize::MAX);
     }
 
     /// The disk is as it should be again.

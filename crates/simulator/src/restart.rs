@@ -36,12 +36,11 @@ struct Kept {
 
 impl World {
     /// The server ends and begins again. Its clients find their connections closed.
-    ///
-    /// A disk that has lost what a failed sync should have kept loses its power, too, where the process ends: what the next process
-    /// finds in the system's cache and takes for kept is a limit that the journal states, and not one that it can see.
     pub(crate) fn restart(&mut self, stop: Stop) {
-        let has_lost = self.log.as_ref().is_some_and(|log| log.disk.has_lost_writes());
-        let stop = if has_lost { Stop::PowerLoss } else { stop };
+        let skips_rewrites = self.sabotage == Sabotage::SkippedRewrite && stop == Stop::Killed;
+        if stop == Stop::Killed && (skips_rewrites || self.rng.chance(500)) {
+            self.fail_syncs();
+        }
         self.note(|_| format!("the server ends: {stop:?}"));
         self.checker.tally.restarts += 1;
         let saved = match stop {
@@ -72,6 +71,8 @@ impl World {
             self.checker.tally.full_starts += 1;
             disk.faults(|faults| faults.space_bytes = Some(0));
         }
+        self.checker.tally.lost_writes += u64::from(disk.has_lost_writes());
+        disk.faults(|faults| faults.skips_rewrites = skips_rewrites);
         // Were the clock set back meanwhile, numbers might begin anew below those of a history that never reached the disk.
         self.wall_max_ms = self.wall_max_ms.max(self.now.wall_ms);
         self.now.wall_ms = self.wall_max_ms + 1;

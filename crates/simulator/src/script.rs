@@ -60,6 +60,8 @@ pub struct Scenario {
 
 /// The lengths of long publications, in bytes: a batch on a WebSocket has 60,000 at most, a chunk of the arena 32,768.
 pub const LONG_BYTES: [usize; 3] = [9_000, 20_000, 40_000];
+/// Steps between the end of the server and another one soon after it.
+const SOON_STEPS: usize = 40;
 /// Channels that clients publish on.
 pub const CHANNELS: [&str; 8] = ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/past/a", "/past/b"];
 /// Those with a history.
@@ -147,14 +149,20 @@ impl Scenario {
             let stops = [Stop::Clean, Stop::Clean, Stop::Killed, Stop::PowerLoss];
             // Not when the server is about to drain for good.
             self.restarts = (0..count).map(|_| (rng.below(self.steps * 8 / 10), rng.pick(&stops))).collect();
+            // After a kill comes a loss of power soon: only that shows what of the system's cache the disk has not got.
+            for (at, stop) in self.restarts.clone() {
+                if stop == Stop::Killed && rng.chance(500) {
+                    self.restarts.push((at + 1 + rng.below(SOON_STEPS), Stop::PowerLoss));
+                }
+            }
         }
         self
     }
 
-    /// Ends the server like this in the middle of the run.
-    pub fn end_once(&mut self, stop: Stop) {
+    /// Ends the server like these in the middle of the run, one soon after the other.
+    pub fn end(&mut self, stops: &[Stop]) {
         self.durable = true;
-        self.restarts = vec![(self.steps / 2, stop)];
+        self.restarts = (self.steps / 2..).step_by(SOON_STEPS).zip(stops.iter().copied()).collect();
         self.settings.iter_mut().for_each(|settings| settings.channels[PAST_RULE].history_ms = DAY_MS);
     }
 

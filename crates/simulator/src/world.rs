@@ -85,8 +85,8 @@ impl World {
     pub fn new(seed: u64, options: &Options) -> World {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::new(&mut rng);
-        if let Some(stop) = options.sabotage.stop() {
-            scenario.end_once(stop);
+        if let Some(stops) = options.sabotage.stops() {
+            scenario.end(stops);
         }
         if options.sabotage != Sabotage::None {
             // Who ends for memory is not missed: a wrong could hide behind that.

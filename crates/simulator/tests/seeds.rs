@@ -31,6 +31,7 @@ fn hundreds_of_seeds_keep_every_promise() {
         ("restarts", tally.restarts),
         ("kills", tally.kills),
         ("starts on a full disk", tally.full_starts),
+        ("starts after syncs that failed, three times", tally.lost_writes * 3),
         ("sessions that went on after a restart", tally.restored),
         ("faults of the disk", tally.disk_faults),
         ("publications not kept", tally.unkept),
@@ -132,6 +133,11 @@ fn a_record_that_is_said_to_be_kept_and_is_not_is_found() {
 #[test]
 fn numbers_that_are_given_again_after_a_kill_are_found() {
     finds(Sabotage::FalseEnd, &[Invariant::OneOrder]);
+}
+
+#[test]
+fn a_start_that_trusts_the_cache_after_a_failed_sync_is_found() {
+    finds(Sabotage::SkippedRewrite, &[Invariant::LogOpens]);
 }
 
 #[test]
