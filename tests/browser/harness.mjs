@@ -78,9 +78,9 @@ export class Browser {
     #browser;
     complaints = [];
 
-    static async start(test) {
+    static async start(test, options = []) {
         const browser = new Browser();
-        browser.#browser = await chromium.launch({ executablePath: BROWSER, headless: true, args: BROWSER_OPTIONS });
+        browser.#browser = await chromium.launch({ executablePath: BROWSER, headless: true, args: [...BROWSER_OPTIONS, ...options] });
         test.after(() => browser.#browser.close());
         return browser;
     }
