@@ -1,34 +1,62 @@
 //! A session changes its transport while messages flow, and a client sleeps: nothing is lost, doubled or out of order.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use encke::{ChannelRule, Settings, SlowConsumer};
 use serde_json::{Value, json};
 use websocket::Opcode;
 
 use crate::ack;
-use crate::common::{Frame, PATIENCE, Poller, TestServer, Ws, frame, publications, settings};
+use crate::common::{Frame, Poller, TestServer, Ws, frame, publications, settings, wait_until};
 use crate::replay::client;
 
 /// How often a session changes to and fro.
 const SWITCHES: usize = 20;
 
-/// Publishes rising numbers on `/a` until the session has done what it wants; then checks that it heard them all.
-fn while_numbers_come(server: &TestServer, listen: impl FnOnce() -> Vec<u64>) {
-    let (is_over, began) = (AtomicBool::new(false), Instant::now());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut number = 0_u64;
-            while !is_over.load(Ordering::Relaxed) && began.elapsed() < PATIENCE {
-                number += u64::from(server.handle.publish("/a", &number.to_string()).is_ok());
-                std::thread::sleep(Duration::from_micros(200));
+/// Publishes rising numbers on a thread, until it is told to stop.
+#[derive(Default)]
+struct Publisher {
+    published: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Publisher {
+    fn run(&self, server: &TestServer) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            let number = self.published.load(Ordering::Relaxed);
+            if server.handle.publish("/a", &number.to_string()).is_ok() {
+                self.published.store(number + 1, Ordering::Relaxed);
             }
-        });
-        let heard = listen();
-        is_over.store(true, Ordering::Relaxed);
-        assert_eq!(heard, (0..heard.len() as u64).collect::<Vec<_>>());
-        assert!(!heard.is_empty(), "messages came meanwhile");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Waits until some more numbers have been published, however long the publisher is kept from running.
+    fn wait_for_more(&self) {
+        let before = self.published.load(Ordering::Relaxed);
+        wait_until("more numbers are published", || self.published.load(Ordering::Relaxed) >= before + 5);
+    }
+}
+
+/// Ends the publisher, also when the test fails.
+struct Stop<'a>(&'a Publisher);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Publishes rising numbers on `/a` until `listen` returns; then checks that it received them all, in order.
+fn while_numbers_come(server: &TestServer, listen: impl FnOnce(&Publisher) -> Vec<u64>) {
+    let publisher = Publisher::default();
+    std::thread::scope(|scope| {
+        let _stop = Stop(&publisher);
+        scope.spawn(|| publisher.run(server));
+        let received = listen(&publisher);
+        assert_eq!(received, (0..received.len() as u64).collect::<Vec<_>>());
+        assert!(!received.is_empty(), "no message came");
     });
 }
 
@@ -60,7 +88,7 @@ fn a_session_that_switches_in_the_middle_of_messages_hears_each_once_and_in_orde
         let server = TestServer::start(Settings { shards, ..settings() });
         let mut poller = server.poller();
         poller.subscribe("/a");
-        while_numbers_come(&server, || {
+        while_numbers_come(&server, |_| {
             let mut heard = Vec::new();
             for _ in 0..SWITCHES {
                 let mut ws = server.websocket();
@@ -86,13 +114,14 @@ fn a_session_that_acknowledges_switches_though_what_it_was_sent_last_is_lost() {
     for shards in [1, 2] {
         let server = TestServer::start(Settings { shards, trust_client_session: true, ..settings() });
         let mut poller = ack::poller(&server);
-        while_numbers_come(&server, || {
+        while_numbers_come(&server, |publisher| {
             let (mut heard, mut acknowledged) = (Vec::new(), 0);
             let mut take = |messages: Vec<Value>| {
                 heard.extend(ack::data(&messages));
                 ack::batch(&messages)
             };
             for round in 0..SWITCHES {
+                publisher.wait_for_more();
                 let mut ws = server.websocket();
                 ws.id.clone_from(&poller.id);
                 acknowledged = take(ack::connect(&mut ws, acknowledged));
