@@ -30,4 +30,9 @@ while IFS= read -r file; do
     esac
 done < <(git grep -lE 'allow\(unsafe_code\)|expect\(unsafe_code\)' -- '*.rs' || true)
 
+# Everyone builds with the oldest Rust that the crates say they need, so each build checks it.
+oldest=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+toolchain=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)
+[[ $toolchain == "$oldest".* ]] || complain "rust-toolchain.toml names $toolchain, Cargo.toml rust-version $oldest: they belong together"
+
 exit "$found"
