@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test scenarios bench-core bench-delivery bench-json compare fmt web
+.PHONY: help serve check test scenarios bench-core bench-delivery bench-json compare fmt web
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -9,7 +9,10 @@ help: ## Show the targets
 serve: ## Build the program and run it on http://127.0.0.1:8080
 	@scripts/serve.sh $(ARGS)
 
-test: ## Run everything that must hold before a change goes in
+check: ## Check an edit: format, lints, unit tests, 2,000 simulated seeds; under three minutes
+	@scripts/test.sh --check
+
+test: ## Run everything that must hold before a change goes in; under twenty minutes
 	@scripts/test.sh $(STEPS)
 
 scenarios: ## Run every scenario of encke bench small, against Encke, CometD and Faye

@@ -4,12 +4,9 @@
 # Screenshots of the run are left in tests/browser/screenshots.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-command -v npm >/dev/null || { echo "npm is missing: install Node 20 or newer" >&2; exit 1; }
-need_debian chromium fonts-liberation curl
-
-for folder in web tests/browser; do
-    npm --prefix "$folder" ci --no-audit --no-fund --loglevel=error
-done
+need_npm web tests/browser
+need_chromium
+need_debian curl
 npm --prefix web run --silent check
 
 if [ -z "${ENCKE_BIN:-}" ]; then
@@ -17,4 +14,4 @@ if [ -z "${ENCKE_BIN:-}" ]; then
     ENCKE_BIN=$(realpath "$encke")
 fi
 export ENCKE_BIN
-npm --prefix tests/browser run --silent test
+twice browser npm --prefix tests/browser run --silent test

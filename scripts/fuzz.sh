@@ -54,7 +54,15 @@ if [ $# -gt 0 ]; then targets=("$@"); else
     mapfile -t targets < <(sed -n 's/^name = "\([a-z_]*\)"$/\1/p' "$fuzz_dir/Cargo.toml")
 fi
 failed=0
+running=()
 for target in "${targets[@]}"; do
-    run_target "$target" || failed=1
+    # One for each core.
+    if [ ${#running[@]} -ge "$(nproc)" ]; then
+        wait "${running[0]}" || failed=1
+        running=("${running[@]:1}")
+    fi
+    run_target "$target" &
+    running+=($!)
 done
+for process in "${running[@]}"; do wait "$process" || failed=1; done
 exit $failed

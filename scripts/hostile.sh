@@ -8,4 +8,10 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_encke
-cargo run --quiet --locked -p hostile -- --encke "$encke" "$@"
+need_built dev --workspace --bin hostile
+output=${TEST_LOGS:-$target_dir/test}/hostile.out
+mkdir -p "${output%/*}"
+status=0
+"$target_dir/debug/hostile" --encke "$encke" "$@" | tee "$output" || status=$?
+while IFS= read -r line; do note "${line%%: *}" "${line#*: }"; done < <(grep -E '^(flaky|skipped): ' "$output" || true)
+exit "$status"

@@ -42,9 +42,8 @@ check() {
     fi
 }
 
-need_rust
-command -v valgrind >/dev/null || need_debian valgrind
-cargo build --quiet --release --locked -p benches --bin instructions
+command -v valgrind >/dev/null || need_debian valgrind || skip 'valgrind is missing'
+need_built release -p encke-cli -p benches --bin encke --bin instructions
 
 failed=0
 written=
@@ -62,5 +61,5 @@ fi
 need_encke
 ulimit -n "$(ulimit -Hn)"
 # One after the other: each reads the memory of its own server, but both want a quiet moment.
-ENCKE_BIN=$(realpath "$encke") cargo test --quiet --locked -p benches --test heap_per_session -- --nocapture --test-threads=1 || failed=1
+ENCKE_BIN=$(realpath "$encke") cargo test --quiet --locked --workspace --test heap_per_session -- --nocapture --test-threads=1 || failed=1
 exit "$failed"

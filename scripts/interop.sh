@@ -8,7 +8,7 @@
 #   scripts/interop.sh --reference …   against CometD's own server instead of ours
 #
 # `INTEROP_SERVER` names another program to test. Ends non-zero when a suite fails; every suite
-# asked for is run.
+# asked for is run. A suite uses real time, so one that fails is run once more; then it counts as flaky.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # A suite takes a minute at most, jitter two, and a Maven that has nothing yet some more; this is when it counts as hanging.
@@ -16,18 +16,9 @@ suite_seconds=240
 
 # need_suites: the programs and packages of the chosen suites.
 need_suites() {
-    case " ${suites[*]} " in *" node "* | *" chromium "* | *" jitter "*)
-        command -v npm >/dev/null || { echo "npm is missing: install Node 20.14 or newer" >&2; exit 1; }
-        npm --prefix tests/interop ci --no-audit --no-fund --loglevel=error
-        ;;
-    esac
-    case " ${suites[*]} " in *" chromium "*) need_debian chromium ;; esac
+    case " ${suites[*]} " in *" node "* | *" chromium "* | *" jitter "*) need_npm tests/interop ;; esac
+    case " ${suites[*]} " in *" chromium "*) need_chromium ;; esac
     case " ${suites[*]} " in *" java "*) need_java ;; esac
-}
-
-need_java() {
-    command -v javac >/dev/null || need_debian openjdk-17-jdk-headless
-    command -v mvn >/dev/null || need_debian maven
 }
 
 # need_server: the program under test, in INTEROP_SERVER.
@@ -38,9 +29,9 @@ need_server() {
         INTEROP_SERVER=tests/java/reference/run.sh
         export INTEROP_COMETD=1
     elif [ -z "${INTEROP_SERVER:-}" ]; then
-        need_rust
-        cargo build --quiet --release --locked -p encke --example interop_server
-        INTEROP_SERVER=$target_dir/release/examples/interop_server
+        # With the build of the tests: nothing is measured here.
+        need_built dev --workspace --example interop_server
+        INTEROP_SERVER=$target_dir/debug/examples/interop_server
     fi
     INTEROP_SERVER=$(realpath "$INTEROP_SERVER")
     export INTEROP_SERVER
@@ -48,8 +39,8 @@ need_server() {
 
 run_suite() {
     case $1 in
-    node | chromium | jitter) timeout "$suite_seconds" npm --prefix tests/interop run --silent "test:$1" ;;
-    java) (cd tests/java && timeout "$suite_seconds" mvn -q -B -ntp test) ;;
+    node | chromium | jitter) twice "interop-$1" timeout "$suite_seconds" npm --prefix tests/interop run --silent "test:$1" ;;
+    java) twice interop-java timeout "$suite_seconds" mvn -q -B -ntp -f tests/java/pom.xml test ;;
     esac
 }
 

@@ -7,8 +7,36 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Where cargo puts what it builds; a caller may share or move it.
 target_dir=${CARGO_TARGET_DIR:-target}
+# The exit code of a suite whose tool is missing.
+exit_skipped=77
 
-# need_debian PACKAGE…: installs the Debian packages that are missing, and touches nothing when all are there.
+# note KIND TEXT: a line for the table of scripts/test.sh. KIND is `passed` (TEXT is a number of tests), `flaky`, `failed` or `skipped`
+# (TEXT names what).
+note() {
+    if [ -n "${TEST_NOTES:-}" ]; then echo "$1 $2" >>"$TEST_NOTES"; fi
+}
+
+# skip REASON: ends a suite that cannot run here. It counts as skipped, never as passed.
+skip() {
+    echo "skipped: $1"
+    note skipped "$1"
+    exit "$exit_skipped"
+}
+
+# twice NAME COMMAND…: runs a suite that depends on real time, and once more if it fails. Passing then it is flaky, which is noted; both
+# outputs stay in a file.
+twice() {
+    local name=$1 folder=${TEST_LOGS:-target/test}/flaky
+    shift
+    mkdir -p "$folder"
+    local output=$folder/$name.txt
+    "$@" 2>&1 | tee "$output" && { rm "$output"; return 0; }
+    echo "── $name failed; once more ──" | tee -a "$output"
+    "$@" 2>&1 | tee -a "$output" || return 1
+    note flaky "$name: both outputs are in $output"
+}
+
+# need_debian PACKAGE…: installs the Debian packages that are missing, and touches nothing when all are there. Fails where it cannot.
 need_debian() {
     local package missing=()
     for package in "$@"; do
@@ -20,26 +48,76 @@ need_debian() {
         return 1
     fi
     echo "installing ${missing[*]}" >&2
-    if [ -z "${debian_lists_are_new:-}" ]; then
-        apt-get update -qq
-        export debian_lists_are_new=yes
-    fi
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+    # One at a time: suites run beside each other.
+    (
+        flock 9
+        if [ -z "${debian_lists_are_new:-}" ]; then apt-get update -qq; fi
+        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+    ) 9>"${TMPDIR:-/tmp}/encke-apt.lock" || return 1
+    export debian_lists_are_new=yes
 }
 
-# need_rust: a Rust toolchain and the C compiler that the allocator of the program is built with.
+# need_rust: the Rust toolchain of rust-toolchain.toml and the C compiler that the allocator of the program is built with.
 need_rust() {
     if ! command -v cargo >/dev/null; then
-        echo "cargo is missing: install Rust 1.95 or newer" >&2
+        echo "cargo is missing: install Rust (https://rustup.rs); rust-toolchain.toml names the version" >&2
         return 1
+    fi
+    # The toolchain may be there under another name, such as `stable`, on a machine that may not download one.
+    if ! cargo --version >/dev/null 2>&1; then
+        local wanted name
+        wanted=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+        for name in $(rustup toolchain list 2>/dev/null | sed 's/ .*//'); do
+            [[ $(RUSTUP_TOOLCHAIN=$name rustc --version 2>/dev/null) == "rustc $wanted "* ]] && export RUSTUP_TOOLCHAIN=$name
+        done
+        cargo --version >/dev/null
     fi
     command -v cc >/dev/null || need_debian gcc libc6-dev
 }
 
+# need_built PROFILE CARGO_OPTION…: builds programs with cargo, unless scripts/test.sh has built all of them before (PREBUILT).
+need_built() {
+    local profile=$1
+    shift
+    need_rust
+    if [ -n "${PREBUILT:-}" ]; then return 0; fi
+    cargo build --quiet --locked --profile "$profile" "$@"
+}
+
 # need_encke: builds the program once, optimised, and sets `encke` to its path.
 need_encke() {
-    need_rust
-    echo "building encke; the first time takes some minutes" >&2
-    cargo build --quiet --release --locked -p encke-cli
     encke=$target_dir/release/encke
+    if [ -n "${PREBUILT:-}" ]; then
+        until [ -e "$TEST_LOGS/release.built" ]; do
+            [ ! -e "$TEST_LOGS/release.failed" ] || return 1
+            sleep 1
+        done
+        return 0
+    fi
+    echo "building encke; the first time takes some minutes" >&2
+    need_built release -p encke-cli
+}
+
+# need_npm FOLDER…: npm, and the packages of these folders as their lock files say.
+need_npm() {
+    command -v npm >/dev/null || skip "npm is missing: install Node 20.14 or newer"
+    local folder
+    for folder in "$@"; do
+        # Nothing to do where the packages of this very lock file are there.
+        cmp --silent "$folder/package-lock.json" "$folder/node_modules/.encke-lock.json" && continue
+        npm --prefix "$folder" ci --no-audit --no-fund --loglevel=error
+        cp "$folder/package-lock.json" "$folder/node_modules/.encke-lock.json"
+    done
+}
+
+# need_chromium: a browser; CHROMIUM names another one than Debian's.
+need_chromium() {
+    [ -n "${CHROMIUM:-}" ] && [ -x "$CHROMIUM" ] && return
+    need_debian chromium fonts-liberation || skip "there is no browser: install Chromium, or set CHROMIUM"
+}
+
+# need_java: a JDK and Maven.
+need_java() {
+    command -v javac >/dev/null || need_debian openjdk-17-jdk-headless || skip "javac is missing: install a JDK, 17 or newer"
+    command -v mvn >/dev/null || need_debian maven || skip "mvn is missing: install Maven"
 }

@@ -1,76 +1,189 @@
 #!/usr/bin/env bash
-# Runs everything that must hold before a change goes in, and stops at the first failure.
-# `scripts/test.sh STEP…` runs only the steps named; `scripts/test.sh --list` names them.
+# Runs what must hold before a change goes in, shows progress, and ends with one table: passed, flaky, skipped, failed, with times.
+#
+#   scripts/test.sh            everything (`make test`)
+#   scripts/test.sh --check    what fits between two edits (`make check`)
+#   scripts/test.sh STEP…      only these steps
+#   scripts/test.sh --list     names them
+#
+#   STRICT=1                   a step that was skipped is a failure, but for those in MAY_SKIP
+#   MAY_SKIP="autobahn deny"   see STRICT
+#
+# A step passes (exit code 0), is skipped because its tool is missing (77), or fails. Its output is in target/test/STEP.log. It may `note`
+# what it counted: see scripts/lib.sh. Steps marked `aside` mostly wait; they run beside the others, one after another.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-steps=(tidy format lints tests docs simulator fuzz hostile interop browser autobahn instructions)
+logs=$(realpath --canonicalize-missing "$target_dir/test")
+progress_seconds=30
+tail_lines=60
 
-step_tidy() { run_script tidy; }
-step_format() { cargo fmt --all --check; }
-step_lints() { cargo clippy --quiet --workspace --all-targets --locked -- -D warnings; }
-step_tests() { cargo test --quiet --workspace --locked --no-fail-fast; }
-step_docs() { RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked; }
-step_simulator() { run_script simulator; }
-step_fuzz() { run_script fuzz; }
-step_hostile() { run_script hostile; }
-step_interop() { run_script interop; }
-step_browser() { run_script browser; }
-step_autobahn() { run_script autobahn; }
-step_instructions() { run_script instructions; }
+steps=()
+declare -A set_of limit_of title_of command_of
 
-title_of() {
-    case $1 in
-        tidy) echo 'rules of the house' ;;
-        format) echo 'formatting' ;;
-        lints) echo 'lints, warnings are errors' ;;
-        tests) echo 'unit and integration tests' ;;
-        docs) echo 'documentation, warnings are errors' ;;
-        simulator) echo 'simulator: seeded faults under virtual time' ;;
-        fuzz) echo 'fuzz targets, ten seconds each' ;;
-        hostile) echo 'hostile: attackers beside witnesses that must not notice' ;;
-        interop) echo 'interop: the official clients against the program' ;;
-        browser) echo 'browser: two pages chat' ;;
-        autobahn) echo 'Autobahn: the WebSocket conformance suite' ;;
-        instructions) echo 'gates: heap per session, instruction counts' ;;
-    esac
+# step NAME SET SECONDS_MAX TITLE COMMAND…: SET is `check` (in `make check`, too), `test`, `aside` (only in `make test`), or `alone`
+# (after all others).
+step() {
+    steps+=("$1")
+    set_of[$1]=$2 limit_of[$1]=$3 title_of[$1]=$4
+    shift 4
+    command_of[${steps[-1]}]=$(printf '%q ' "$@")
 }
 
-run_script() {
-    bash "scripts/$1.sh"
-}
+step tidy check 60 'rules of the house' bash scripts/tidy.sh
+step words check 60 'words that are not ours' bash scripts/words.sh
+step format check 60 'formatting' cargo fmt --all --check
+step lints check 600 'lints and the minimum Rust version, warnings are errors' cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+step unit check 600 'unit tests' bash scripts/cargo-tests.sh unit
+step seeds check 120 'simulator: 2,000 seeds' bash scripts/simulator.sh 2000
+step deny check 120 'licences, sources and advisories of dependencies' bash scripts/deny.sh
+step tests test 900 'unit, integration and documentation tests' bash scripts/cargo-tests.sh
+step docs test 300 'documentation, warnings are errors' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
+step simulator test 300 'simulator: seeded faults under virtual time' bash scripts/simulator.sh
+step fuzz test 300 'fuzz targets, ten seconds each' bash scripts/fuzz.sh
+step instructions test 300 'gates: heap per session, instruction counts' bash scripts/instructions.sh
+step node aside 540 'interop: the official clients in Node' bash scripts/interop.sh node
+step java aside 540 'interop: the official client for Java' bash scripts/interop.sh java
+step chromium aside 540 'interop: the official client in Chromium' bash scripts/interop.sh chromium
+step browser aside 540 'browser: pages in Chromium' bash scripts/browser.sh
+step autobahn aside 600 'Autobahn: the WebSocket conformance suite' bash scripts/autobahn.sh
+step hostile alone 420 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
 
+# say TEXT: a line with the time.
+say() { printf '%5d s  %s\n' $((SECONDS - began)) "$1"; }
+
+# run_step NAME: runs it, with progress, and writes `RESULT SECONDS` to target/test/NAME.result.
 run_step() {
-    local step=$1 began=$SECONDS
-    echo "── $(title_of "$step")"
-    # A shell of its own: `set -e` does not hold inside a condition.
-    if bash -c 'source scripts/test.sh --define; "step_$1"' test.sh "$step"; then
-        passed=$((passed + 1))
-        echo "   passed in $((SECONDS - began)) s"
-    else
-        failed=$((failed + 1))
-        echo "   FAILED after $((SECONDS - began)) s: repeat it with scripts/test.sh $step"
+    local name=$1 start=$SECONDS status=0 result pid next
+    say "$name: ${title_of[$name]}"
+    : >"$logs/$name.notes"
+    TEST_LOGS=$logs TEST_NOTES=$logs/$name.notes setsid timeout --kill-after=10 "${limit_of[$name]}" \
+        bash -c "exec ${command_of[$name]}" >"$logs/$name.log" 2>&1 &
+    pid=$!
+    next=$((start + progress_seconds))
+    while kill -0 "$pid" 2>/dev/null; do
+        if [ "$SECONDS" -ge "$next" ]; then
+            say "$name: $((SECONDS - start)) s … $(tail -n 1 "$logs/$name.log" | tr -d '\r' | cut -c1-90)"
+            next=$((SECONDS + progress_seconds))
+        fi
+        sleep 0.2
+    done
+    wait "$pid" || status=$?
+    case $status in
+    0) if grep -q '^flaky ' "$logs/$name.notes"; then result=flaky; else result=passed; fi ;;
+    "$exit_skipped") result=skipped ;;
+    124) result=failed && note_of "$name" failed "it took longer than ${limit_of[$name]} s" ;;
+    *) result=failed ;;
+    esac
+    echo "$result $((SECONDS - start))" >"$logs/$name.result"
+    say "$name: $result after $((SECONDS - start)) s"
+    if [ "$result" = failed ]; then
+        tail -n "$tail_lines" "$logs/$name.log" | sed 's/^/    │ /'
+        echo "    └ all of it: $logs/$name.log; again: scripts/test.sh $name"
     fi
 }
 
+note_of() { echo "$2 $3" >>"$logs/$1.notes"; }
+
+run_steps() {
+    local name
+    for name in "$@"; do run_step "$name"; done
+}
+
+# in_set SET NAME…: those of the names that are in this set.
+in_set() {
+    local wanted=$1 name
+    shift
+    for name in "$@"; do [ "${set_of[$name]}" = "$wanted" ] && echo "$name"; done
+    return 0
+}
+
+# Builds what several steps need, once, so that none builds it with other options. The optimised programs come last: `need_encke`
+# waits for them.
+build_programs() {
+    say 'building the programs that are tested'
+    cargo build --quiet --locked --workspace --bin simulator --bin hostile --example interop_server --example echo &&
+        say 'built those of the tests'
+}
+build_release() {
+    cargo build --quiet --release --locked -p encke-cli -p benches --bin encke --bin instructions &&
+        touch "$logs/release.built" && say 'built the optimised ones'
+}
+
+# run_all NAME…: all of these; those aside beside the others, those alone in the end.
 run_all() {
-    local step
-    passed=0 failed=0
-    for step in "$@"; do
-        run_step "$step"
-        [ "$failed" -eq 0 ] || break
+    local aside alone other name side=
+    mapfile -t aside < <(in_set aside "$@")
+    mapfile -t alone < <(in_set alone "$@")
+    mapfile -t other < <(in_set check "$@"; in_set test "$@")
+    if [ ${#aside[@]} -gt 0 ] && [ $# -gt 1 ]; then
+        for name in "${other[@]}"; do if is_quick "$name"; then run_step "$name"; fi; done
+        export PREBUILT=1 TEST_LOGS=$logs
+        if ! build_programs; then
+            for name in "$@"; do [ -e "$logs/$name.result" ] || echo 'failed 0' >"$logs/$name.result"; done
+            return
+        fi
+        (trap stop TERM; run_steps "${aside[@]}") &
+        side=$!
+        build_release || touch "$logs/release.failed"
+    fi
+    for name in "${other[@]}"; do [ -e "$logs/$name.result" ] || run_step "$name"; done
+    if [ -n "$side" ]; then wait "$side"; else run_steps "${aside[@]}"; fi
+    run_steps "${alone[@]}"
+}
+
+# The steps that need no build come first: they fail soonest.
+is_quick() { [[ " tidy words format " == *" $1 "* ]]; }
+
+# summary NAME…: the table; fails where something failed, or was skipped that may not be.
+summary() {
+    local name result seconds notes tests failed=0 line
+    declare -A count=([passed]=0 [flaky]=0 [skipped]=0 [failed]=0)
+    printf '\n%-14s %-8s %7s  %s\n' step result time tests
+    for name in "$@"; do
+        read -r result seconds <"$logs/$name.result"
+        notes=$logs/$name.notes
+        tests=$(awk '$1 == "passed" { sum += $2 } $1 == "flaky" || $1 == "failed" || $1 == "skipped" { more[$1]++ }
+            END { if (sum) printf "%d passed", sum; for (kind in more) printf "%s%d %s", (sum ? ", " : ""), more[kind], kind }' \
+            "$notes" 2>/dev/null || true)
+        printf '%-14s %-8s %5d s  %s\n' "$name" "$result" "$seconds" "$tests"
+        count[$result]=$((count[$result] + 1))
+        if [ "$result" = failed ] || { [ "$result" = skipped ] && ! may_skip "$name"; }; then failed=1; fi
     done
-    echo "$passed passed, $failed failed"
+    echo "${count[passed]} passed, ${count[flaky]} flaky, ${count[skipped]} skipped, ${count[failed]} failed in $((SECONDS - began)) s"
+    for name in "$@"; do
+        while IFS= read -r line; do echo "  $name, ${line%% *}: ${line#* }"; done < <(grep -v '^passed ' "$logs/$name.notes" 2>/dev/null)
+    done
     [ "$failed" -eq 0 ]
 }
 
+may_skip() { [ "${STRICT:-0}" != 1 ] || [[ " ${MAY_SKIP:-} " == *" $1 "* ]]; }
+
+# What is running ends with this script.
+stop() {
+    trap - INT TERM
+    local pid
+    for pid in $(jobs -p); do kill -- "-$pid" 2>/dev/null || kill "$pid" 2>/dev/null || true; done
+    exit 130
+}
+
+chosen=()
 case ${1:-} in
-    --define) ;;
-    --list) printf '%s\n' "${steps[@]}" ;;
-    '') need_rust && run_all "${steps[@]}" ;;
-    *)
-        for step in "$@"; do
-            [[ " ${steps[*]} " == *" $step "* ]] || { echo "no step $step; there are: ${steps[*]}" >&2; exit 2; }
-        done
-        need_rust && run_all "$@"
-        ;;
+--list) printf '%s\n' "${steps[@]}"; exit ;;
+--check) mapfile -t chosen < <(in_set check "${steps[@]}") ;;
+# The unit tests and the seeds of `--check` are part of others.
+'') for name in "${steps[@]}"; do case $name in unit | seeds) ;; *) chosen+=("$name") ;; esac done ;;
+*)
+    for name in "$@"; do
+        [ -n "${set_of[$name]:-}" ] || { echo "no step $name; there are: ${steps[*]}" >&2; exit 2; }
+        chosen+=("$name")
+    done
+    ;;
 esac
+
+need_rust
+began=$SECONDS
+rm -rf "$logs"
+mkdir -p "$logs"
+trap stop INT TERM
+run_all "${chosen[@]}"
+summary "${chosen[@]}"

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Runs the tests of the workspace and counts them.
+#
+#   scripts/cargo-tests.sh         all of them, documentation included
+#   scripts/cargo-tests.sh unit    without those that use real sockets, processes and clocks
+#
+# A test of the crates in `real_time` that fails is run once more, alone. If it passes then, it is flaky: it is counted and listed, and
+# both outputs stay in target/test/flaky. All other tests are deterministic, so their failure is final.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# Crates whose `tests/` folders need real time. Their unit tests do not.
+real_time=(encke encke-bench encke-cli encke-client)
+# More failures than this are no accident.
+repeats_max=10
+repeat_seconds_max=300
+# The tests wait more than they compute.
+threads=${RUST_TEST_THREADS:-8}
+
+logs=${TEST_LOGS:-target/test}
+output=$logs/cargo-tests.out
+
+# is_real_time FOLDER: whether the tests in the folder of this crate need real time.
+is_real_time() {
+    [[ " ${real_time[*]} " == *" ${1##*/} "* ]]
+}
+
+# Prints the cargo options that choose the unit tests and the deterministic ones of `tests/` folders.
+unit_options() {
+    local file
+    printf '%s\n' --lib --bins
+    for file in crates/*/tests/*.rs crates/*/tests/*/main.rs; do
+        is_real_time "${file%%/tests/*}" && continue
+        file=${file%/main.rs}
+        file=${file##*/}
+        printf '%s\n' --test "${file%.rs}"
+    done
+}
+
+# Prints `BINARY NAME` for each test that failed, from the output of cargo.
+failures() {
+    awk '
+        /^ +Running .*\(.*\)$/ { binary = $NF; gsub(/[()]/, "", binary); count = 0; listed = 0 }
+        /^ +Doc-tests / { binary = "documentation"; count = 0; listed = 0 }
+        # There are two such lines: before the outputs, and before the names.
+        /^failures:$/ { listed = 1; count = 0; next }
+        listed && /^    [^ ]+$/ { names[count++] = $1 }
+        /^test result: FAILED/ { for (at = 0; at < count; at++) print binary, names[at]; count = 0; listed = 0 }
+    ' "$output"
+}
+
+# first_output BINARY NAME: the part of cargo's output that belongs to this test.
+first_output() {
+    awk -v binary="($1)" -v title="---- $2 stdout ----" '
+        /^ +Running / { here = $NF == binary }
+        here && $0 == title { inside = 1 }
+        inside && (/^---- / && $0 != title || /^failures:$/) { inside = 0 }
+        inside
+    ' "$output"
+}
+
+# repeat BINARY NAME: runs a test alone, in the folder and with the environment that cargo gives it.
+repeat() {
+    local binary name=$2 folder file
+    binary=$(realpath "$1")
+    # What rustc noted down of the sources begins with the file of the test.
+    folder=$(sed -n '1s/^[^:]*: .*\(crates\/[^/ ]*\)\/tests\/.*$/\1/p' "${1}.d")
+    [ -n "$folder" ] && is_real_time "$folder" || return 1
+    file=$logs/flaky/$(basename "$1" | sed 's/-[0-9a-f]*$//')-${name//::/-}.txt
+    mkdir -p "$logs/flaky"
+    {
+        echo "── first, among all others ──"
+        first_output "$1" "$name"
+        echo "── again, alone ──"
+    } >"$file"
+    echo "── $name failed; once more, alone ──"
+    (
+        cd "$folder"
+        CARGO_MANIFEST_DIR=$PWD timeout "$repeat_seconds_max" "$binary" --exact "$name" --nocapture
+    ) >>"$file" 2>&1 || return 1
+    note flaky "$name: both outputs are in $file"
+    echo "$name is flaky: both outputs are in $file"
+}
+
+# Runs what failed once more; fails where something failed that is final.
+repeat_failures() {
+    local failed broken=0 binary name
+    mapfile -t failed < <(failures)
+    # A binary that ended without its list of failures, or code that does not compile.
+    if [ ${#failed[@]} -eq 0 ] || [ "$(grep -c '^test result: FAILED' "$output")" != "$(failed_targets)" ]; then
+        return 1
+    fi
+    for entry in "${failed[@]}"; do
+        read -r binary name <<<"$entry"
+        if [ ${#failed[@]} -gt "$repeats_max" ] || ! repeat "$binary" "$name"; then
+            note failed "$name"
+            echo "$name FAILED"
+            broken=1
+        fi
+    done
+    return "$broken"
+}
+
+# How many binaries failed, as cargo counts.
+failed_targets() {
+    sed -n 's/^error: \([0-9]*\) targets\{0,1\} failed:$/\1/p' "$output" | awk '{ sum += $1 } END { print sum + 0 }'
+}
+
+case ${1:-all} in
+unit) mapfile -t options < <(unit_options) ;;
+all) options=() ;;
+*) echo "usage: scripts/cargo-tests.sh [unit]" >&2; exit 2 ;;
+esac
+
+need_rust
+mkdir -p "$logs"
+status=0
+RUST_TEST_THREADS=$threads cargo test --workspace --locked --no-fail-fast "${options[@]}" >"$output" 2>&1 || status=$?
+if [ "$status" -ne 0 ]; then
+    cat "$output"
+    status=0
+    repeat_failures || status=1
+fi
+note passed "$(sed -n 's/^test result: .* \([0-9]*\) passed; .*/\1/p' "$output" | awk '{ sum += $1 } END { print sum + 0 }')"
+exit "$status"
