@@ -68,3 +68,8 @@ pub use error::BayeuxError;
 pub use limits::Limits;
 pub use message::{BatchError, ClientAdvice, Id, Message, MessageError, parse_batch};
 pub use session::{Session, Terms};
+
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

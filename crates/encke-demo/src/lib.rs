@@ -12,6 +12,11 @@
 //! `/demo/members/lobby` carries each change, `{left, joined, version}`. Who misses a version calls again. CometD's way, for rooms such as
 //! `/chat/demo`, is to publish all names on `/members/demo` each time.
 
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod filter;
 mod pace;
 mod rooms;

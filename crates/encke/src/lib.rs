@@ -34,3 +34,8 @@ pub use encke_core::{
 pub use http::{Asset, is_callback};
 pub use server::{Handle, PublishError, Running, Server, StartError};
 pub use settings::{SettingsError, check_settings};
+
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -85,3 +85,8 @@ pub use format::RECORD_BYTES_MAX;
 pub use journal::{Journal, Options, Position, Segment};
 pub use open::{Cut, Opened};
 pub use probe::probe;
+
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -180,3 +180,8 @@ impl Tally {
         }
     }
 }
+
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

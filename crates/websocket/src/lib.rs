@@ -99,3 +99,8 @@ impl Opcode {
 
 /// The largest payload of a close, ping or pong in bytes (RFC 6455 §5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
+
+/// The program of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
