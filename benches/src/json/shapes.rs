@@ -94,7 +94,7 @@ mod tests {
     fn shapes_have_the_data_they_are_named_for() {
         let data_bytes = |shape: &Shape| {
             let messages = bayeux::parse_batch(&shape.text, &bayeux::Limits::default()).expect("a batch");
-            let bytes = messages.iter().map(|message| message.data.expect("data").len()).collect::<Vec<_>>();
+            let bytes = messages.iter().map(|message| message.data.expect("data").as_str().len()).collect::<Vec<_>>();
             (bytes.len(), bytes[0])
         };
         let shapes = all();

@@ -1,21 +1,23 @@
-//! Advice: what a server tells its clients to do next (Bayeux 1.0 §1.4 "Advice").
+//! Advice in both directions (Bayeux 1.0, "advice"): the server's on what to do next, the client's on how long to wait.
 
-/// What a client has to do after a reply.
+use crate::json::{RawJson, Sink};
+
+/// The next step of a client after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reconnect {
     /// Connect again after `interval`.
     Retry,
-    /// The server has forgotten the session: handshake anew.
+    /// The server has forgotten the session: open a new one.
     Handshake,
     /// Neither connect nor handshake again.
     None,
 }
 
-/// An `advice` object. Times are in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The `advice` of a server. Times are in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
-    /// What to do next.
-    pub reconnect: Reconnect,
+    /// The next step. Servers always name one; a reply without it leaves the client's last one as it is.
+    pub reconnect: Option<Reconnect>,
     /// The pause before the next connect.
     pub interval_ms: Option<u64>,
     /// How long the server holds a connect.
@@ -30,7 +32,7 @@ impl Advice {
     /// The advice of a healthy session.
     pub fn retry(timeout_ms: u64, interval_ms: u64) -> Advice {
         Advice {
-            reconnect: Reconnect::Retry,
+            reconnect: Some(Reconnect::Retry),
             interval_ms: Some(interval_ms),
             timeout_ms: Some(timeout_ms),
             max_interval_ms: None,
@@ -40,13 +42,13 @@ impl Advice {
 
     /// The advice to a client whose session is unknown: handshake, at once.
     pub const fn handshake() -> Advice {
-        Advice { reconnect: Reconnect::Handshake, interval_ms: Some(0), ..Advice::none() }
+        Advice { reconnect: Some(Reconnect::Handshake), interval_ms: Some(0), ..Advice::none() }
     }
 
     /// The advice that ends a conversation.
     pub const fn none() -> Advice {
         Advice {
-            reconnect: Reconnect::None,
+            reconnect: Some(Reconnect::None),
             interval_ms: None,
             timeout_ms: None,
             max_interval_ms: None,
@@ -58,7 +60,7 @@ impl Advice {
     pub fn multiple_clients(interval_ms: u64) -> Advice {
         let polls = interval_ms > 0;
         Advice {
-            reconnect: if polls { Reconnect::Retry } else { Reconnect::None },
+            reconnect: Some(if polls { Reconnect::Retry } else { Reconnect::None }),
             interval_ms: polls.then_some(interval_ms),
             multiple_clients: true,
             ..Advice::none()
@@ -79,15 +81,95 @@ impl Advice {
                 json.push_str(&format!("\"{key}\":{value},"));
             }
         }
-        let reconnect = match self.reconnect {
+        match self.reconnect {
+            Some(reconnect) => json.push_str(&format!("\"reconnect\":\"{}\"}}", reconnect.name())),
+            None => {
+                json.truncate(json.trim_end_matches(',').len());
+                json.push('}');
+            }
+        }
+        json
+    }
+
+    /// Reads what a server has written; `None` where it is no object. Members that it lacks, or that make no sense, are
+    /// `None`; a pause below zero is none.
+    pub fn read(raw: RawJson<'_>) -> Option<Advice> {
+        let mut advice = raw.is_object().then(Advice::default)?;
+        for (key, value) in raw.members() {
+            let time = || value.integer().map(|ms| u64::try_from(ms).unwrap_or(0));
+            if key.is("reconnect") {
+                advice.reconnect = value.text().and_then(|name| Reconnect::named(&name));
+            } else if key.is("interval") {
+                advice.interval_ms = time();
+            } else if key.is("timeout") {
+                advice.timeout_ms = time();
+            } else if key.is("maxInterval") {
+                advice.max_interval_ms = time();
+            } else if key.is("multiple-clients") {
+                advice.multiple_clients = value.as_str() == "true";
+            }
+        }
+        Some(advice)
+    }
+}
+
+impl Reconnect {
+    /// Its name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
             Reconnect::Retry => "retry",
             Reconnect::Handshake => "handshake",
             Reconnect::None => "none",
-        };
-        json.push_str("\"reconnect\":\"");
-        json.push_str(reconnect);
-        json.push_str("\"}");
-        json
+        }
+    }
+
+    fn named(name: &str) -> Option<Reconnect> {
+        [Reconnect::Retry, Reconnect::Handshake, Reconnect::None].into_iter().find(|reconnect| reconnect.name() == name)
+    }
+}
+
+/// The advice of a client in a connect or a handshake, in milliseconds.
+///
+/// A member that is absent or no number is `None`. Fractions are cut off. Negative and absurd values stand as they are,
+/// held at the ends of `i64`: the session judges them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientAdvice {
+    /// The longest time for which the server is to hold this connect.
+    pub timeout_ms: Option<i64>,
+    /// The client's pause before its next connect.
+    pub interval_ms: Option<i64>,
+    /// The time after the interval for which the server is to keep the session (CometD's `maxInterval`).
+    pub max_interval_ms: Option<i64>,
+}
+
+impl ClientAdvice {
+    /// Reads what a client has written; `None` where it is no object.
+    pub fn read(raw: RawJson<'_>) -> Option<ClientAdvice> {
+        let mut advice = raw.is_object().then(ClientAdvice::default)?;
+        for (key, value) in raw.members() {
+            if key.is("timeout") {
+                advice.timeout_ms = value.integer();
+            } else if key.is("interval") {
+                advice.interval_ms = value.integer();
+            } else if key.is("maxInterval") {
+                advice.max_interval_ms = value.integer();
+            }
+        }
+        Some(advice)
+    }
+
+    /// Appends it as a JSON object.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let times =
+            [("timeout", self.timeout_ms), ("interval", self.interval_ms), ("maxInterval", self.max_interval_ms)];
+        let mut separator = "{";
+        for (key, value) in times {
+            if let Some(value) = value {
+                out.put(format!("{separator}\"{key}\":{value}").as_bytes());
+                separator = ",";
+            }
+        }
+        out.put(if separator == "{" { b"{}" } else { b"}" });
     }
 }
 
@@ -102,6 +184,39 @@ mod tests {
         assert_eq!(patient.to_json(), r#"{"interval":0,"timeout":3000,"maxInterval":60000,"reconnect":"retry"}"#);
         assert_eq!(Advice::handshake().to_json(), r#"{"interval":0,"reconnect":"handshake"}"#);
         assert_eq!(Advice::none().to_json(), r#"{"reconnect":"none"}"#);
+    }
+
+    #[test]
+    fn advice_reads_back() {
+        for advice in [
+            Advice::retry(3000, 0),
+            Advice { max_interval_ms: Some(60_000), ..Advice::retry(3000, 5) },
+            Advice::handshake(),
+            Advice::none(),
+            Advice::multiple_clients(2000),
+            Advice { reconnect: None, ..Advice::retry(1, 2) },
+            Advice::default(),
+        ] {
+            assert_eq!(Advice::read(RawJson::trusted(&advice.to_json())), Some(advice));
+        }
+        let odd = r#"{"reconnect":"soon","interval":-5,"timeout":1e400,"x":[]}"#;
+        let read = Advice { interval_ms: Some(0), timeout_ms: Some(i64::MAX as u64), ..Advice::default() };
+        assert_eq!(Advice::read(RawJson::trusted(odd)), Some(read));
+        assert_eq!(Advice::read(RawJson::trusted("[]")), None);
+    }
+
+    #[test]
+    fn a_clients_advice_reads_back() {
+        for advice in [
+            ClientAdvice::default(),
+            ClientAdvice { timeout_ms: Some(0), ..ClientAdvice::default() },
+            ClientAdvice { timeout_ms: Some(1), interval_ms: Some(-2), max_interval_ms: Some(3) },
+        ] {
+            let mut out = Vec::new();
+            advice.write(&mut out);
+            let text = String::from_utf8(out).expect("text");
+            assert_eq!(ClientAdvice::read(RawJson::parse(&text).expect("JSON")), Some(advice));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::error::BayeuxError;
-use crate::json;
+use crate::json::RawJson;
 use crate::limits::Limits;
 
 /// The channel that opens a session.
@@ -18,6 +18,12 @@ pub const META_DISCONNECT: &str = "/meta/disconnect";
 pub const META_SUBSCRIBE: &str = "/meta/subscribe";
 /// The channel that takes subscriptions from a session.
 pub const META_UNSUBSCRIBE: &str = "/meta/unsubscribe";
+
+/// True for the channels of the protocol itself.
+#[inline]
+pub fn is_meta(channel: &str) -> bool {
+    channel.starts_with("/meta/")
+}
 
 /// A valid channel name or pattern (Bayeux 1.0, "Channels").
 ///
@@ -138,7 +144,7 @@ impl<'a> ChannelName<'a> {
             META_DISCONNECT => ChannelKind::Disconnect,
             META_SUBSCRIBE => ChannelKind::Subscribe,
             META_UNSUBSCRIBE => ChannelKind::Unsubscribe,
-            other if other.starts_with("/meta/") => ChannelKind::OtherMeta,
+            other if is_meta(other) => ChannelKind::OtherMeta,
             other if other.starts_with("/service/") => ChannelKind::Service,
             _ => ChannelKind::Broadcast,
         }
@@ -194,19 +200,22 @@ impl<'a> ChannelName<'a> {
 /// The names in a raw `subscription` field: one string, or an array of strings.
 ///
 /// The names are not yet checked as channels; CometD answers one that is none with `403::subscription_invalid`.
-pub fn subscription_names<'a>(raw: &'a str, limits: &Limits) -> Result<SmallVec<[Cow<'a, str>; 1]>, SubscriptionError> {
+pub fn subscription_names<'a>(
+    raw: RawJson<'a>,
+    limits: &Limits,
+) -> Result<SmallVec<[Cow<'a, str>; 1]>, SubscriptionError> {
     let mut names = SmallVec::new();
-    match raw.as_bytes().first() {
-        Some(b'"') => names.push(json::decode_string(raw).ok_or(SubscriptionError::Invalid)?),
+    match raw.as_str().as_bytes().first() {
+        Some(b'"') => names.push(raw.text().ok_or(SubscriptionError::Invalid)?),
         Some(b'[') => {
-            for element in json::elements(raw) {
+            for element in raw.elements() {
                 if names.len() == limits.subscription_names_max {
                     return Err(SubscriptionError::TooMany);
                 }
-                names.push(json::decode_string(element).ok_or(SubscriptionError::Invalid)?);
+                names.push(element.text().ok_or(SubscriptionError::Invalid)?);
             }
         }
-        _ if raw == "null" => {}
+        _ if raw.is_null() => {}
         _ => return Err(SubscriptionError::Invalid),
     }
     if names.is_empty() { Err(SubscriptionError::Missing) } else { Ok(names) }
@@ -223,6 +232,26 @@ impl SubscriptionError {
     /// The Bayeux `error` field for it.
     pub fn error(&self) -> &'static str {
         BayeuxError::from(*self).as_str()
+    }
+}
+
+impl From<ChannelError> for BayeuxError {
+    fn from(error: ChannelError) -> Self {
+        match error {
+            ChannelError::Invalid => BayeuxError::ChannelInvalid,
+            ChannelError::TooLong => BayeuxError::ChannelTooLong,
+            ChannelError::TooManySegments => BayeuxError::ChannelTooDeep,
+        }
+    }
+}
+
+impl From<SubscriptionError> for BayeuxError {
+    fn from(error: SubscriptionError) -> Self {
+        match error {
+            SubscriptionError::Missing => BayeuxError::SubscriptionMissing,
+            SubscriptionError::Invalid => BayeuxError::SubscriptionInvalid,
+            SubscriptionError::TooMany => BayeuxError::SubscriptionNamesMax,
+        }
     }
 }
 
@@ -405,7 +434,7 @@ mod tests {
     #[test]
     fn subscriptions_are_a_string_or_an_array_of_strings() {
         let limits = Limits { subscription_names_max: 2, ..Limits::default() };
-        let names = |raw| subscription_names(raw, &limits).map(|names| names.join(" "));
+        let names = |raw| subscription_names(RawJson::trusted(raw), &limits).map(|names| names.join(" "));
         assert_eq!(names(r#""/a""#).as_deref(), Ok("/a"));
         assert_eq!(names(r#""\/a""#).as_deref(), Ok("/a"));
         assert_eq!(names(r#"["/b", "foo"]"#).as_deref(), Ok("/b foo"));

@@ -1,6 +1,7 @@
-//! What the server sends: publications and replies, spliced from what is there rather than built as trees.
+//! The messages of a server: publications and replies, spliced from slices rather than built as trees.
 
 use crate::channel::ChannelName;
+use crate::json::{ByteCount, RawJson, Sink, escape, raw_field, text_field};
 use crate::message::{Id, Message};
 
 /// The delivered form of a publication. It holds what may be forwarded and nothing else: never a `clientId`, `advice`,
@@ -22,21 +23,21 @@ use crate::message::{Id, Message};
 pub struct Publication<'a> {
     /// A valid channel name, so written without escapes, and always first.
     pub channel: &'a str,
-    /// Raw JSON.
-    pub data: Option<&'a str>,
-    /// Raw JSON object.
-    pub ext: Option<&'a str>,
-    /// Raw JSON.
-    pub timestamp: Option<&'a str>,
-    /// Only in the answer of a service, which the client pairs with its request by it.
+    /// The published value.
+    pub data: Option<RawJson<'a>>,
+    /// An object.
+    pub ext: Option<RawJson<'a>>,
+    /// The publisher's own.
+    pub timestamp: Option<RawJson<'a>>,
+    /// Only in the answer of a service: the client pairs it with its request by this id.
     pub id: Option<&'a Id<'a>>,
-    /// Raw keys with quotes, and raw values.
-    pub custom: &'a [(&'a str, &'a str)],
+    /// Keys with their quotes, and values.
+    pub custom: &'a [(RawJson<'a>, RawJson<'a>)],
 }
 
 impl<'a> Publication<'a> {
-    /// What `message` is to its subscribers; `channel` is its channel, checked. Whether they get its `ext` is up to
-    /// `forward_ext`; CometD forwards it, and the binary extension needs it.
+    /// The form of `message` that subscribers get; `channel` is its channel, checked. `forward_ext` decides whether they get
+    /// its `ext`; CometD forwards it, and the binary extension needs it.
     pub fn from_message(channel: ChannelName<'a>, message: &'a Message<'_>, forward_ext: bool) -> Self {
         Publication {
             channel: channel.as_str(),
@@ -55,7 +56,7 @@ impl<'a> Publication<'a> {
 
     /// How many bytes [`write`](Self::write) appends, exactly.
     pub fn encoded_bytes(&self) -> usize {
-        let mut count = ByteCount(0);
+        let mut count = ByteCount::default();
         self.emit(&mut count);
         count.0
     }
@@ -75,9 +76,9 @@ impl<'a> Publication<'a> {
         }
         for (key, value) in self.custom {
             out.put(b",");
-            out.put(key.as_bytes());
+            out.put(key.as_str().as_bytes());
             out.put(b":");
-            out.put(value.as_bytes());
+            out.put(value.as_str().as_bytes());
         }
         out.put(b"}");
     }
@@ -101,24 +102,24 @@ pub struct Reply<'a> {
     pub id: Option<&'a Id<'a>>,
     /// Text; the session's id, only for the session's own client.
     pub client_id: Option<&'a str>,
-    /// Whether what was asked has been done.
+    /// True if the server has done what the message asks for.
     pub successful: Option<bool>,
     /// Text; see [`BayeuxError`](crate::BayeuxError).
     pub error: Option<&'a str>,
-    /// Raw; exactly as the client sent it.
-    pub subscription: Option<&'a str>,
-    /// Raw JSON object.
-    pub advice: Option<&'a str>,
-    /// Raw JSON object.
-    pub ext: Option<&'a str>,
-    /// Raw JSON.
-    pub data: Option<&'a str>,
+    /// Exactly as the client sent it.
+    pub subscription: Option<RawJson<'a>>,
+    /// An object; see [`Advice`](crate::advice::Advice).
+    pub advice: Option<RawJson<'a>>,
+    /// An object.
+    pub ext: Option<RawJson<'a>>,
+    /// The answer of a service.
+    pub data: Option<RawJson<'a>>,
     /// Text; the protocol version of a handshake reply.
     pub version: Option<&'a str>,
     /// Text; the least protocol version of a handshake reply.
     pub minimum_version: Option<&'a str>,
-    /// Raw JSON array.
-    pub supported_connection_types: Option<&'a str>,
+    /// An array of names.
+    pub supported_connection_types: Option<RawJson<'a>>,
     /// Text; see [`timestamp`](crate::ext::timestamp).
     pub timestamp: Option<&'a str>,
 }
@@ -161,74 +162,5 @@ impl<'a> Reply<'a> {
             out.remove(start + 1);
         }
         out.put(b"}");
-    }
-}
-
-/// Appends `text` as a JSON string with quotes (RFC 8259 §7).
-pub fn escape_into(text: &str, out: &mut Vec<u8>) {
-    escape(text, out);
-}
-
-pub(crate) fn escape(text: &str, out: &mut impl Sink) {
-    let bytes = text.as_bytes();
-    let mut written = 0;
-    out.put(b"\"");
-    for (at, &byte) in bytes.iter().enumerate() {
-        if !matches!(byte, b'"' | b'\\' | 0..0x20) {
-            continue;
-        }
-        out.put(&bytes[written..at]);
-        written = at + 1;
-        match byte {
-            b'"' => out.put(b"\\\""),
-            b'\\' => out.put(b"\\\\"),
-            b'\n' => out.put(b"\\n"),
-            b'\r' => out.put(b"\\r"),
-            b'\t' => out.put(b"\\t"),
-            control => {
-                let digit = |nibble: u8| b"0123456789abcdef"[usize::from(nibble)];
-                out.put(&[b'\\', b'u', b'0', b'0', digit(control >> 4), digit(control & 15)]);
-            }
-        }
-    }
-    out.put(&bytes[written..]);
-    out.put(b"\"");
-}
-
-/// Where encoded bytes go, or are only counted: one code for both keeps them equal.
-pub(crate) trait Sink {
-    fn put(&mut self, bytes: &[u8]);
-}
-
-impl Sink for Vec<u8> {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
-
-struct ByteCount(usize);
-
-impl Sink for ByteCount {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.0 += bytes.len();
-    }
-}
-
-/// `key` comes with its comma, quotes and colon.
-#[inline]
-fn raw_field(out: &mut impl Sink, key: &[u8], raw: Option<&str>) {
-    if let Some(raw) = raw {
-        out.put(key);
-        out.put(raw.as_bytes());
-    }
-}
-
-#[inline]
-fn text_field(out: &mut impl Sink, key: &[u8], text: Option<&str>) {
-    if let Some(text) = text {
-        out.put(key);
-        escape(text, out);
     }
 }

@@ -1,14 +1,12 @@
-//! Every `error` field the server utters, made in this one place.
+//! The `error` field of replies: every text that the server writes, made in this one place, and what a client reads there.
 
 use std::fmt;
 
-use crate::channel::{ChannelError, SubscriptionError};
-use crate::message::{BatchError, MessageError};
-
-/// What a reply's `error` field says: `code "::" text`, or `code ":" args ":" text` (Bayeux 1.0, "error").
+/// An error of the server: `code "::" text`, or `code ":" args ":" text` (Bayeux 1.0, "error").
 ///
 /// The texts are those of CometD's server where it has one, as clients compare them; those for limits are our own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BayeuxError {
     /// The text is not JSON.
     JsonInvalid,
@@ -129,6 +127,38 @@ impl BayeuxError {
     }
 }
 
+/// The parts of an `error` field, as a client reads them: `code ":" args ":" text`.
+///
+/// ```
+/// use bayeux::error::ErrorField;
+///
+/// let error = ErrorField::parse("403:denied_by_security_policy:subscribe_denied");
+/// assert_eq!(error, ErrorField { code: Some(403), args: "denied_by_security_policy", text: "subscribe_denied" });
+/// assert_eq!(ErrorField::parse("oh no"), ErrorField { code: None, args: "", text: "oh no" });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorField<'a> {
+    /// The number; `None` where the field does not have the form.
+    pub code: Option<u16>,
+    /// The arguments, separated by commas; often none.
+    pub args: &'a str,
+    /// The name of the error; the whole field where it does not have the form.
+    pub text: &'a str,
+}
+
+impl<'a> ErrorField<'a> {
+    /// Splits the field.
+    pub fn parse(field: &'a str) -> ErrorField<'a> {
+        let parts = || {
+            let (code, rest) = field.split_once(':')?;
+            let (args, text) = rest.split_once(':')?;
+            let is_code = code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_digit());
+            Some(ErrorField { code: is_code.then(|| code.parse().ok())?, args, text })
+        };
+        parts().unwrap_or(ErrorField { code: None, args: "", text: field })
+    }
+}
+
 impl fmt::Display for BayeuxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -136,50 +166,6 @@ impl fmt::Display for BayeuxError {
 }
 
 impl std::error::Error for BayeuxError {}
-
-impl From<BatchError> for BayeuxError {
-    fn from(error: BatchError) -> Self {
-        match error {
-            BatchError::JsonInvalid => BayeuxError::JsonInvalid,
-            BatchError::JsonTooDeep => BayeuxError::JsonTooDeep,
-            BatchError::Empty => BayeuxError::BatchEmpty,
-            BatchError::MessageNotObject => BayeuxError::MessageNotObject,
-            BatchError::TooLong => BayeuxError::BatchTooLong,
-        }
-    }
-}
-
-impl From<MessageError> for BayeuxError {
-    fn from(error: MessageError) -> Self {
-        match error {
-            MessageError::ChannelMissing => BayeuxError::ChannelMissing,
-            MessageError::ChannelInvalid => BayeuxError::ChannelInvalid,
-            MessageError::IdInvalid => BayeuxError::MessageIdInvalid,
-            MessageError::ExtInvalid => BayeuxError::ExtInvalid,
-            MessageError::TooManyCustomFields => BayeuxError::CustomFieldsMax,
-        }
-    }
-}
-
-impl From<ChannelError> for BayeuxError {
-    fn from(error: ChannelError) -> Self {
-        match error {
-            ChannelError::Invalid => BayeuxError::ChannelInvalid,
-            ChannelError::TooLong => BayeuxError::ChannelTooLong,
-            ChannelError::TooManySegments => BayeuxError::ChannelTooDeep,
-        }
-    }
-}
-
-impl From<SubscriptionError> for BayeuxError {
-    fn from(error: SubscriptionError) -> Self {
-        match error {
-            SubscriptionError::Missing => BayeuxError::SubscriptionMissing,
-            SubscriptionError::Invalid => BayeuxError::SubscriptionInvalid,
-            SubscriptionError::TooMany => BayeuxError::SubscriptionNamesMax,
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,13 @@
-//! What extensions put on the wire: acknowledgement, replay, timesync and timestamp. The others (activity, reload, binary) need
+//! The wire formats of extensions: acknowledgement, replay, timesync and timestamp. The others (activity, reload, binary) need
 //! nothing here: the server forwards `ext` and `data` as they are.
 
 mod replay;
+mod stamp;
 
-use crate::json;
+use crate::json::{self, RawJson};
 
-pub use crate::json::member;
-pub use replay::{
-    Place, Position, Positions, channel_of, lost_from, offers_replay, place_of, uses_replay, without_place,
-};
+pub use replay::{Heartbeat, Lost, Position, Positions, Recovery, ReplayFrom, Stamped, offers_replay, uses_replay};
+pub use stamp::{PositionStamp, channel_of, lost_from, position_of, without_replay};
 
 /// A timesync request: `"ext":{"timesync":{"tc":…,"l":…,"o":…}}`, in milliseconds.
 ///
@@ -25,12 +24,12 @@ pub struct Timesync<'a> {
 
 impl<'a> Timesync<'a> {
     /// The request in a raw `ext` object; `None` where there is none, or it has no `tc` that is a number.
-    pub fn read(raw_ext: &'a str) -> Option<Self> {
-        let request = member(raw_ext, "timesync")?;
-        let tc = member(request, "tc")?;
-        json::integer(tc)?;
-        let number = |key| member(request, key).and_then(json::integer);
-        Some(Timesync { tc, lag_ms: number("l"), offset_ms: number("o").unwrap_or(0) })
+    pub fn read(ext: RawJson<'a>) -> Option<Self> {
+        let request = ext.member("timesync")?;
+        let tc = request.member("tc")?;
+        tc.integer()?;
+        let number = |key| request.member(key).and_then(RawJson::integer);
+        Some(Timesync { tc: tc.as_str(), lag_ms: number("l"), offset_ms: number("o").unwrap_or(0) })
     }
 
     /// The object to put under `timesync` in the reply's `ext`, for a request that was received and is answered at these
@@ -52,15 +51,15 @@ impl<'a> Timesync<'a> {
     }
 }
 
-/// Whether the raw `ext` of a handshake offers the acknowledgement extension: `"ext":{"ack":true}`.
-pub fn offers_ack(raw_ext: &str) -> bool {
-    member(raw_ext, "ack") == Some("true")
+/// True if the `ext` of a handshake, or of the reply to it, offers the acknowledgement extension: `"ext":{"ack":true}`.
+pub fn offers_ack(ext: RawJson<'_>) -> bool {
+    ext.member("ack").is_some_and(|ack| ack.as_str() == "true")
 }
 
-/// The number of the last batch that a client has received, in the raw `ext` of its connect: `"ext":{"ack":7}`. Old clients
-/// begin with -1, newer ones with 0; `None` where there is no integer.
-pub fn acknowledged(raw_ext: &str) -> Option<i64> {
-    member(raw_ext, "ack")?.parse().ok()
+/// The number of a batch in the `ext` of a connect, `"ext":{"ack":7}`: the last one that the client has received, and in the
+/// reply the one that ends there. Old clients begin with -1, newer ones with 0; `None` where there is no integer.
+pub fn acknowledged(ext: RawJson<'_>) -> Option<i64> {
+    ext.member("ack")?.as_str().parse().ok()
 }
 
 /// The text of a `timestamp` field: ISO 8601 in GMT, as in `2009-02-13T23:31:30.123Z`, without quotes.
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     fn reply(raw_ext: &str, received_ms: i64, answered_ms: i64) -> Option<String> {
-        Timesync::read(raw_ext)?.reply(received_ms, answered_ms)
+        Timesync::read(RawJson::trusted(raw_ext))?.reply(received_ms, answered_ms)
     }
 
     #[test]
@@ -139,22 +138,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_not_answered() {
+    fn anything_that_is_no_request_is_not_answered() {
         for ext in ["{}", r#"{"timesync":1}"#, r#"{"timesync":{}}"#, r#"{"timesync":{"tc":"1"}}"#, "[]"] {
-            assert_eq!(Timesync::read(ext), None);
+            assert_eq!(Timesync::read(RawJson::trusted(ext)), None);
         }
     }
 
     #[test]
     fn an_acknowledgement_is_offered_with_true_and_given_as_an_integer() {
-        assert!(offers_ack(r#"{"ack": true}"#));
+        assert!(offers_ack(RawJson::trusted(r#"{"ack": true}"#)));
         for ext in [r#"{"ack":false}"#, r#"{"ack":1}"#, r#"{"ack":{}}"#, "{}", "[]"] {
-            assert!(!offers_ack(ext), "{ext}");
+            assert!(!offers_ack(RawJson::trusted(ext)), "{ext}");
         }
-        assert_eq!(acknowledged(r#"{"ack":7}"#), Some(7));
-        assert_eq!(acknowledged(r#"{"ack":-1}"#), Some(-1));
+        assert_eq!(acknowledged(RawJson::trusted(r#"{"ack":7}"#)), Some(7));
+        assert_eq!(acknowledged(RawJson::trusted(r#"{"ack":-1}"#)), Some(-1));
         for ext in [r#"{"ack":true}"#, r#"{"ack":"7"}"#, r#"{"ack":7.5}"#, "{}"] {
-            assert_eq!(acknowledged(ext), None, "{ext}");
+            assert_eq!(acknowledged(RawJson::trusted(ext)), None, "{ext}");
         }
     }
 

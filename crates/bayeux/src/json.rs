@@ -6,20 +6,27 @@
 //!
 //! All functions take time linear in the text and stack space that does not depend on it.
 
+mod raw;
 mod scanner;
+mod write;
 
 use std::borrow::Cow;
 use std::str::Chars;
 
+pub use raw::RawJson;
 pub use scanner::DEPTH_CAP;
 pub(crate) use scanner::Scanner;
+pub use write::escape_into;
+pub(crate) use write::{ByteCount, Sink, escape, raw_field, text_field};
 
 /// Why a text is not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// The text is not JSON (RFC 8259).
+    #[error("not JSON")]
     Invalid,
     /// Arrays and objects are nested deeper than allowed.
+    #[error("JSON nested too deep")]
     TooDeep,
 }
 

@@ -1,21 +1,24 @@
 //! The Bayeux 1.0 protocol without I/O.
 //!
 //! Clients send batches of messages as JSON text; the server answers each message with a reply and delivers publications
-//! to subscribers. This crate reads the one and writes the other. It opens no socket, asks no clock, and builds no tree of
-//! JSON values: [`parse_batch`] checks the whole text and hands out slices of it, and [`Publication`] and [`Reply`] splice
-//! such slices into what is sent. So `data` passes through exact to the last byte, and cheaply.
+//! to subscribers. This crate reads and writes both directions, for servers, clients and load generators alike. It opens no
+//! socket, asks no clock, and builds no tree of JSON values: [`parse_batch`] checks the whole text and hands out slices of it
+//! ([`RawJson`]), and [`Publication`] and [`Reply`] splice such slices into the output. So `data` passes through exact to the
+//! last byte, and cheaply.
 //!
-//! The modules, in the way a message goes:
+//! The modules, in the order in which a message passes them:
 //!
-//! - [`json`]: the scanner that checks and slices;
-//! - [`message`]: batches and messages, their faults, ids, a client's advice;
-//! - [`channel`]: channel names, patterns, and which matches which;
-//! - [`session`], [`advice`]: when a connect is answered or held, and what the client is told to do next;
-//! - [`encode`]: publications and replies;
+//! - [`json`]: the scanner that checks and slices, raw JSON as a type, escapes;
+//! - [`batch`]: a text as a batch of messages, in either direction;
+//! - [`message`]: the messages of a client, their faults, ids;
+//! - [`channel`]: channel names, patterns, and matching;
+//! - [`session`], [`advice`]: the moment at which a connect is answered, and the client's next step;
+//! - [`encode`]: publications and replies, as a server writes them;
+//! - [`server_message`]: the same, as a client reads them;
 //! - [`ext`]: the wire formats of extensions;
-//! - [`error`]: every error the server utters; [`limits`]: every bound on what it takes.
+//! - [`error`]: every error of the server; [`limits`]: every bound on its input.
 //!
-//! What it is about, whole: a client publishes, the publisher gets a reply, the subscribers get the publication.
+//! A whole example: a client publishes, the publisher gets a reply, the subscribers get the publication.
 //!
 //! ```
 //! use bayeux::{BayeuxError, ChannelKind, ChannelName, Limits, Publication, Reply, parse_batch};
@@ -53,6 +56,7 @@
 //! ```
 
 pub mod advice;
+pub mod batch;
 pub mod channel;
 pub mod encode;
 pub mod error;
@@ -60,13 +64,19 @@ pub mod ext;
 pub mod json;
 pub mod limits;
 pub mod message;
+pub mod server_message;
 pub mod session;
 
+pub use advice::{Advice, ClientAdvice, Reconnect};
+pub use batch::BatchError;
 pub use channel::{ChannelError, ChannelKind, ChannelName, SubscriptionError, subscription_names};
-pub use encode::{Publication, Reply, escape_into};
-pub use error::BayeuxError;
+pub use encode::{Publication, Reply};
+pub use error::{BayeuxError, ErrorField};
+pub use ext::Position;
+pub use json::{RawJson, escape_into};
 pub use limits::Limits;
-pub use message::{BatchError, ClientAdvice, Id, Message, MessageError, parse_batch};
+pub use message::{Id, Message, MessageError, parse_batch};
+pub use server_message::{ServerMessage, parse_server_batch};
 pub use session::{Session, Terms};
 
 /// The program of the README compiles.

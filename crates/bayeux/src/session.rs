@@ -13,8 +13,7 @@
 //! (CometD 9: `interval + maxInterval` after a connect reply; other messages push it to now + `maxInterval`).
 //! The machine knows neither sockets nor a clock: time comes in as milliseconds.
 
-use crate::advice::Advice;
-use crate::message::ClientAdvice;
+use crate::advice::{Advice, ClientAdvice};
 
 /// The server's timing, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

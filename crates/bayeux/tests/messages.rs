@@ -1,7 +1,7 @@
 //! What is read out of a client's batches, case by case.
 
 use bayeux::{
-    BatchError, ChannelName, ClientAdvice, Id, Limits, Message, MessageError, Publication, Reply, escape_into,
+    BatchError, ChannelName, ClientAdvice, Id, Limits, Message, MessageError, Publication, RawJson, Reply, escape_into,
     parse_batch,
 };
 
@@ -13,6 +13,10 @@ fn one(text: &str) -> Message<'_> {
     let mut messages = batch(text).expect(text);
     assert_eq!(messages.len(), 1, "{text}");
     messages.remove(0)
+}
+
+fn raw(text: &str) -> RawJson<'_> {
+    RawJson::trusted(text)
 }
 
 fn id_of<'a>(message: &'a Message<'_>) -> Option<&'a str> {
@@ -31,13 +35,13 @@ fn all_fields_of_a_message_are_read() {
     assert_eq!(message.channel.as_deref(), Some("/meta/handshake"));
     assert_eq!(message.client_id.as_deref(), Some("c1"));
     assert_eq!(id_of(&message), Some("a1"));
-    assert_eq!(message.version, Some(r#""1.0""#));
-    assert_eq!(message.supported_connection_types, Some(r#"["long-polling", "websocket"]"#));
+    assert_eq!(message.version, Some(raw(r#""1.0""#)));
+    assert_eq!(message.supported_connection_types, Some(raw(r#"["long-polling", "websocket"]"#)));
     assert_eq!(message.connection_type.as_deref(), Some("websocket"));
-    assert_eq!(message.subscription, Some(r#"["/a", 3]"#));
-    assert_eq!(message.data, Some(r#"{ "x": [1e400, -0, 12345678901234567890, "\ud800"] }"#));
-    assert_eq!(message.ext, Some(r#"{ "ack":true }"#));
-    assert_eq!(message.timestamp, Some(r#""now""#));
+    assert_eq!(message.subscription, Some(raw(r#"["/a", 3]"#)));
+    assert_eq!(message.data, Some(raw(r#"{ "x": [1e400, -0, 12345678901234567890, "\ud800"] }"#)));
+    assert_eq!(message.ext, Some(raw(r#"{ "ack":true }"#)));
+    assert_eq!(message.timestamp, Some(raw(r#""now""#)));
     let advice = ClientAdvice { timeout_ms: Some(60_000), interval_ms: Some(0), max_interval_ms: Some(-7) };
     assert_eq!(message.advice, Some(advice));
     assert!(message.custom.is_empty());
@@ -170,7 +174,7 @@ fn fields_that_are_null_or_of_another_kind_are_as_good_as_absent() {
         message.connection_type.is_none() && message.version.is_none() && message.supported_connection_types.is_none()
     );
     assert!(message.timestamp.is_none());
-    assert_eq!(message.data, Some("null"));
+    assert_eq!(message.data, Some(RawJson::NULL));
     assert_eq!(one(r#"{"channel":"/a","clientId":["c1"]}"#).client_id, None);
     assert_eq!(one(r#"{"channel":"/a","advice":[]}"#).advice, None);
 }
@@ -197,8 +201,8 @@ fn the_last_of_equal_keys_wins() {
         r#"{"channel":3,"channel":"/a","id":{},"id":"2","data":1,"data":2,"x":1,"y":2,"\u0078":3,"ext":1,"ext":{}}"#,
     );
     assert_eq!((message.channel.as_deref(), id_of(&message), message.fault), (Some("/a"), Some("2"), None));
-    assert_eq!(message.data, Some("2"));
-    assert_eq!(message.custom.as_slice(), [("\"x\"", "3"), ("\"y\"", "2")]);
+    assert_eq!(message.data, Some(raw("2")));
+    assert_eq!(message.custom.as_slice(), [(raw("\"x\""), raw("3")), (raw("\"y\""), raw("2"))]);
     assert_eq!(one(r#"{"channel":"/a","channel":3}"#).fault, Some(MessageError::ChannelInvalid));
 }
 
@@ -212,7 +216,7 @@ fn keys_with_escapes_are_recognised() {
     assert!(message.custom.is_empty());
     let every_letter: String = "supportedConnectionTypes".bytes().map(|byte| format!("\\u{byte:04x}")).collect();
     let text = format!(r#"{{"channel":"/a","{every_letter}":[]}}"#);
-    assert_eq!(one(&text).supported_connection_types, Some("[]"));
+    assert_eq!(one(&text).supported_connection_types, Some(raw("[]")));
 }
 
 #[test]
@@ -227,7 +231,7 @@ fn keys_that_javascript_objects_have_are_ordinary() {
         (r#""\ud800""#, "5"),
         ("\"Channel\"", "6"),
     ];
-    assert_eq!(message.custom.as_slice(), custom);
+    assert_eq!(message.custom.as_slice(), custom.map(|(key, value)| (raw(key), raw(value))));
     assert_eq!(message.fault, None);
 }
 
@@ -283,13 +287,13 @@ fn a_reply_holds_what_it_is_given() {
         client_id: Some("c1"),
         successful: Some(false),
         error: Some("403::\"x\""),
-        subscription: Some(r#"[ "/a" ]"#),
-        advice: Some(r#"{"reconnect":"none"}"#),
-        ext: Some("{}"),
-        data: Some("1"),
+        subscription: Some(raw(r#"[ "/a" ]"#)),
+        advice: Some(raw(r#"{"reconnect":"none"}"#)),
+        ext: Some(raw("{}")),
+        data: Some(raw("1")),
         version: Some("1.0"),
         minimum_version: Some("1.0"),
-        supported_connection_types: Some(r#"["websocket"]"#),
+        supported_connection_types: Some(raw(r#"["websocket"]"#)),
         timestamp: Some("now"),
     };
     let mut out = Vec::new();

@@ -1,6 +1,8 @@
 //! What holds for all inputs, with serde_json as the judge of what is JSON.
 
-use bayeux::{ChannelName, Id, Limits, Publication, escape_into, json, parse_batch};
+use std::borrow::Cow;
+
+use bayeux::{ChannelName, ClientAdvice, Id, Limits, Message, Publication, RawJson, escape_into, json, parse_batch};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::value::RawValue;
@@ -132,17 +134,17 @@ proptest! {
         let messages = parse_batch(&text, &limits)?;
         let message = &messages[0];
 
-        prop_assert_eq!(message.data, raw("data"));
-        prop_assert_eq!(message.subscription, raw("subscription").filter(|raw| *raw != "null"));
-        prop_assert_eq!(message.ext, raw("ext").filter(|raw| raw.starts_with('{')));
+        prop_assert_eq!(message.data.map(RawJson::as_str), raw("data"));
+        prop_assert_eq!(message.subscription.map(RawJson::as_str), raw("subscription").filter(|raw| *raw != "null"));
+        prop_assert_eq!(message.ext.map(RawJson::as_str), raw("ext").filter(|raw| raw.starts_with('{')));
         for (key, text) in [("channel", &message.channel), ("clientId", &message.client_id), ("connectionType", &message.connection_type)] {
             let expected = raw(key).and_then(|raw| serde_json::from_str::<String>(raw).ok());
             prop_assert_eq!(text.as_deref(), expected.as_deref());
         }
         for (key, value) in &message.custom {
-            let key: String = serde_json::from_str(key)?;
+            let key: String = serde_json::from_str(key.as_str())?;
             prop_assert!(matches!(key.as_str(), "foo" | "bar" | "__proto__" | "Data" | ""));
-            prop_assert_eq!(Some(*value), raw(&key));
+            prop_assert_eq!(Some(value.as_str()), raw(&key));
         }
         let unknown = ["foo", "bar", "__proto__", "Data", ""].iter().filter(|key| map.contains_key(**key)).count();
         prop_assert_eq!(message.custom.len(), unknown);
@@ -179,10 +181,41 @@ proptest! {
         prop_assert!(is_json(&out), "{}", out);
         let delivered = parse_batch(&out, &limits)?;
         prop_assert_eq!(delivered[0].channel.as_deref(), Some("/a/b"));
-        prop_assert_eq!(delivered[0].data, Some(data.as_str()));
-        prop_assert_eq!(delivered[0].ext, ext.as_deref());
+        prop_assert_eq!(delivered[0].data.map(RawJson::as_str), Some(data.as_str()));
+        prop_assert_eq!(delivered[0].ext.map(RawJson::as_str), ext.as_deref());
         prop_assert_eq!(delivered[0].id.as_ref(), Some(&id));
-        prop_assert_eq!(delivered[0].custom.first().copied(), custom.as_ref().map(|(key, value)| (*key, value.as_str())));
+        prop_assert_eq!(delivered[0].custom.first().map(|(key, value)| (key.as_str(), value.as_str())), custom.as_ref().map(|(key, value)| (*key, value.as_str())));
+    }
+
+    /// A client writes what a server reads, in whatever fields.
+    #[test]
+    fn a_written_message_reads_back(
+        texts in (any::<Option<String>>(), any::<Option<String>>(), any::<Option<String>>()),
+        id in prop::option::of("[a-z0-9]{1,9}"),
+        raws in (prop::option::of(json_text()), prop::option::of(json_text()), prop::option::of(json_text())),
+        times in (any::<Option<i64>>(), any::<Option<i64>>(), any::<Option<i64>>()),
+    ) {
+        let present = |raw: &'static str| move |text: &String| text != raw;
+        let ext = raws.1.filter(|raw| raw.starts_with('{'));
+        let subscription = raws.2.filter(present("null"));
+        let message = Message {
+            channel: texts.0.map(Cow::Owned),
+            client_id: texts.1.map(Cow::Owned),
+            connection_type: texts.2.map(Cow::Owned),
+            id: id.map(Id::new),
+            data: raws.0.as_deref().map(RawJson::trusted),
+            ext: ext.as_deref().map(RawJson::trusted),
+            subscription: subscription.as_deref().map(RawJson::trusted),
+            advice: Some(ClientAdvice { timeout_ms: times.0, interval_ms: times.1, max_interval_ms: times.2 }),
+            ..Message::default()
+        };
+        let mut out = Vec::new();
+        message.write(&mut out);
+        let out = String::from_utf8(out)?;
+        let read = &parse_batch(&out, &limits())?[0];
+        prop_assert_eq!((&read.channel, &read.client_id, &read.connection_type), (&message.channel, &message.client_id, &message.connection_type));
+        prop_assert_eq!((&read.id, read.data, read.ext, read.subscription), (&message.id, message.data, message.ext, message.subscription));
+        prop_assert_eq!(read.advice, message.advice);
     }
 
     #[test]
@@ -205,8 +238,15 @@ proptest! {
         json::elements(&text).count();
         json::decode_string(&text);
         json::integer(&text);
-        bayeux::ext::Timesync::read(&text);
-        let _ = bayeux::subscription_names(&text, &limits());
+        bayeux::ext::Timesync::read(RawJson::trusted(&text));
+        let _ = bayeux::subscription_names(RawJson::trusted(&text), &limits());
+        let _ = bayeux::parse_server_batch(&text);
+        for read in [bayeux::ext::offers_replay, bayeux::ext::uses_replay, bayeux::ext::offers_ack] {
+            read(RawJson::trusted(&text));
+        }
+        bayeux::ext::Recovery::read(RawJson::trusted(&text));
+        bayeux::ext::Heartbeat::read(RawJson::trusted(&text));
+        bayeux::ext::Stamped::read(RawJson::trusted(&text));
         let _ = ChannelName::parse(&text, &limits());
     }
 

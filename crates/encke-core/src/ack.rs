@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use bayeux::ext;
+use bayeux::{RawJson, ext};
 use smallvec::SmallVec;
 use websocket::{Opcode, frame};
 
@@ -215,10 +215,10 @@ impl Kept {
 
 impl Shard {
     /// A connect of a session has come: what it confirms is done with.
-    pub(super) fn confirm(&mut self, key: SessionKey, raw_ext: Option<&str>) {
+    pub(super) fn confirm(&mut self, key: SessionKey, ext: Option<RawJson<'_>>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(ledger) = &mut session.ledger else { return };
-        if let Some(batch) = raw_ext.and_then(ext::acknowledged) {
+        if let Some(batch) = ext.and_then(ext::acknowledged) {
             let done = ledger.confirm(batch, &mut session.outbox);
             if let Some(replay) = &mut session.replay {
                 replay.confirm(batch);

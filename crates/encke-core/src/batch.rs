@@ -1,6 +1,6 @@
 //! One batch of messages of one client: each message gets its reply, in order.
 
-use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, Reply, ext};
+use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, RawJson, Reply, ext};
 
 use super::effect::{ExchangeId, HttpTransport, Peer, SessionKey, SocketKey};
 use super::ids::Id;
@@ -171,7 +171,7 @@ impl Shard {
         // Clients recover by this very pair of error and advice (CometD 9).
         let advice = (kind == ChannelKind::Connect).then(|| bayeux::advice::Advice::handshake().to_json());
         let error = BayeuxError::SessionUnknown.as_str();
-        batch.reply(&Reply { advice: advice.as_deref(), ..error_reply(message, error) });
+        batch.reply(&Reply { advice: advice.as_deref().map(RawJson::trusted), ..error_reply(message, error) });
     }
 
     /// Answers a message with an error.
@@ -233,7 +233,7 @@ impl Shard {
             session: session.as_str(),
             channel: channel.as_str(),
             id: message.id.as_ref().map(bayeux::Id::as_str),
-            data: message.data,
+            data: message.data.map(RawJson::as_str),
         };
         self.shared.application.service(&service, &mut actions);
         self.act(actions, Some((key, channel.as_str(), message.id.as_ref())));
@@ -247,8 +247,8 @@ impl Shard {
         let publishing = Publishing {
             session: session.id.as_str(),
             channel: channel.as_str(),
-            data: message.data,
-            ext: message.ext,
+            data: message.data.map(RawJson::as_str),
+            ext: message.ext.map(RawJson::as_str),
         };
         let replacement = match self.shared.application.publish(&publishing) {
             Verdict::Forward => None,
@@ -259,11 +259,11 @@ impl Shard {
         let stamp = self.raw_timestamp();
         let mut publication = Publication::from_message(channel, message, self.settings.forward_ext);
         if replacement.is_some() {
-            publication.data = replacement.as_deref();
+            publication.data = replacement.as_deref().map(RawJson::trusted);
         }
-        let told = publication.ext.and_then(ext::without_place);
-        publication.ext = told.as_deref();
-        publication.timestamp = stamp.as_deref().or(publication.timestamp);
+        let forwarded = publication.ext.and_then(ext::without_replay);
+        publication.ext = forwarded.as_deref().map(RawJson::trusted);
+        publication.timestamp = stamp.as_deref().map(RawJson::trusted).or(publication.timestamp);
         match self.broadcast(channel, &publication, Some(key)) {
             None => self.accept(batch, message),
             Some(ticket) => self.accept_later(batch, message, key, ticket),

@@ -2,7 +2,7 @@
 
 use bayeux::advice::Advice;
 use bayeux::session::{Circumstances, Verdict};
-use bayeux::{ChannelKind, Message, Reply};
+use bayeux::{ChannelKind, Message, RawJson, Reply};
 
 use super::batch::{Batch, Via, ext_of};
 use super::effect::{Response, SessionKey, SocketKey};
@@ -74,8 +74,8 @@ impl Shard {
         batch.reply(&Reply {
             id: message.id.as_ref(),
             successful: Some(successful),
-            advice: advice.as_deref(),
-            ext: ext.as_deref(),
+            advice: advice.as_deref().map(RawJson::trusted),
+            ext: ext.as_deref().map(RawJson::trusted),
             timestamp: timestamp.as_deref(),
             ..Reply::new(bayeux::channel::META_CONNECT)
         });
@@ -203,8 +203,8 @@ impl Shard {
         Reply {
             id: held.id.as_ref(),
             successful: Some(true),
-            advice: advice.as_deref(),
-            ext: ext.as_deref(),
+            advice: advice.as_deref().map(RawJson::trusted),
+            ext: ext.as_deref().map(RawJson::trusted),
             timestamp: timestamp.as_deref(),
             ..Reply::new(bayeux::channel::META_CONNECT)
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bayeux::{ChannelName, Publication as Message};
+use bayeux::{ChannelName, Publication as Message, RawJson};
 use websocket::Opcode;
 
 use super::account::MailboxAccount;
@@ -94,9 +94,9 @@ impl Shard {
             let timestamp = self.raw_timestamp();
             let message = Message {
                 channel,
-                data: Some(data),
+                data: Some(RawJson::trusted(data)),
                 ext: None,
-                timestamp: timestamp.as_deref(),
+                timestamp: timestamp.as_deref().map(RawJson::trusted),
                 id: None,
                 custom: &[],
             };

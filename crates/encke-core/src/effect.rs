@@ -178,8 +178,11 @@ pub enum Mail {
 impl Publication {
     /// A message of the server itself or of a handle, for the shard that the histories name for its channel.
     pub fn of_server(account: &Arc<MailboxAccount>, channel: &str, data: &str) -> Publication {
-        let message =
-            bayeux::Publication { channel, data: Some(data), ext: None, timestamp: None, id: None, custom: &[] };
+        let message = bayeux::Publication {
+            channel,
+            data: Some(bayeux::RawJson::trusted(data)),
+            ..bayeux::Publication::default()
+        };
         let mut payload = vec![b'['];
         message.write(&mut payload);
         payload.push(b']');

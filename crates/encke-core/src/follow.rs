@@ -120,13 +120,14 @@ impl Shard {
     /// The same messages, each with its place told.
     fn placed(&mut self, frames: &Frames, position: &Position) -> Frames {
         let created = ext::timestamp(position.wall_ms as i64);
-        let mut place = ext::Place { epoch: &position.epoch, id: position.first, created: &created, lost: None };
+        let first = bayeux::Position { epoch: (*position.epoch).into(), offset: position.first };
+        let mut stamp = ext::PositionStamp { position: first, created: &created, lost: None };
         let mut encoded = Vec::with_capacity(frames.bytes() * 2);
         {
             let bytes = frames.chunk.slice(frames.start, frames.end);
             for payload in payloads(&bytes) {
-                write_placed(&place, &payload[1..payload.len() - 1], &mut self.scratch, &mut encoded);
-                place.id += 1;
+                write_placed(&stamp, &payload[1..payload.len() - 1], &mut self.scratch, &mut encoded);
+                stamp.position.offset += 1;
             }
         }
         self.placed.encoded(&encoded)
@@ -140,11 +141,16 @@ impl Shard {
     }
 }
 
-/// Appends a message with its place as a frame of its own. `scratch` is overwritten.
-pub(super) fn write_placed(place: &ext::Place<'_>, message: &[u8], scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
+/// Appends a message with its position as a frame of its own. `scratch` is overwritten.
+pub(super) fn write_placed(
+    stamp: &ext::PositionStamp<'_>,
+    message: &[u8],
+    scratch: &mut Vec<u8>,
+    frames: &mut Vec<u8>,
+) {
     scratch.clear();
     scratch.push(b'[');
-    place.write(str::from_utf8(message).unwrap_or_default(), scratch);
+    stamp.write(str::from_utf8(message).unwrap_or_default(), scratch);
     scratch.push(b']');
     frame::message(Opcode::Text, scratch, frames);
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use bayeux::advice::{Advice, Reconnect};
-use bayeux::{BayeuxError, Message, Reply};
+use bayeux::{BayeuxError, Message, RawJson, Reply};
 
 use super::batch::{Batch, Via, error_reply, ext_of};
 use super::effect::{Effect, Mail, SessionKey};
@@ -29,7 +29,7 @@ impl Shard {
         if let Err((error, advice)) = self.admit(message) {
             self.metrics.sessions_refused.add(1);
             let advice = advice.to_json();
-            return batch.reply(&Reply { advice: Some(&advice), ..error_reply(message, &error) });
+            return batch.reply(&Reply { advice: Some(RawJson::trusted(&advice)), ..error_reply(message, &error) });
         }
         let id = Id::new(self.index, &mut self.entropy);
         let browser = self.browser_of(batch);
@@ -67,9 +67,9 @@ impl Shard {
             successful: Some(true),
             version: Some(VERSION),
             minimum_version: Some(VERSION),
-            supported_connection_types: Some(&types),
-            advice: Some(&advice),
-            ext: ext.as_deref(),
+            supported_connection_types: Some(RawJson::trusted(&types)),
+            advice: Some(RawJson::trusted(&advice)),
+            ext: ext.as_deref().map(RawJson::trusted),
             timestamp: timestamp.as_deref(),
             ..Reply::new(bayeux::channel::META_HANDSHAKE)
         });
@@ -77,12 +77,15 @@ impl Shard {
 
     /// Whether there is room and leave for one more session; if not, the error and what the client should do.
     fn admit(&mut self, message: &Message<'_>) -> Result<(), (Cow<'static, str>, Advice)> {
-        let at =
-            |interval_ms| Advice { interval_ms: Some(interval_ms), reconnect: Reconnect::Handshake, ..Advice::none() };
+        let at = |interval_ms| Advice {
+            interval_ms: Some(interval_ms),
+            reconnect: Some(Reconnect::Handshake),
+            ..Advice::none()
+        };
         if self.draining {
             return Err((BayeuxError::ServerDraining.as_str().into(), at(RETRY_MS + self.jitter_ms())));
         }
-        if let Decision::Deny(reason) = self.shared.application.handshake(message.ext) {
+        if let Decision::Deny(reason) = self.shared.application.handshake(message.ext.map(RawJson::as_str)) {
             return Err((BayeuxError::HandshakeDenied.because(reason).into(), Advice::none()));
         }
         // Last: room is made by ending somebody, and who is denied costs nobody a session.
@@ -169,7 +172,7 @@ impl Shard {
         batch.reply(&Reply {
             id: message.id.as_ref(),
             successful: Some(true),
-            ext: ext.as_deref(),
+            ext: ext.as_deref().map(RawJson::trusted),
             timestamp: timestamp.as_deref(),
             ..Reply::new(bayeux::channel::META_DISCONNECT)
         });

@@ -468,7 +468,7 @@ fn capacity(settings: &Settings) -> Capacity {
 /// A message for one session as a frame of its own.
 fn message_frame(channel: &str, data: &str, id: Option<&bayeux::Id<'_>>, successful: Option<bool>) -> Vec<u8> {
     let mut payload = vec![b'['];
-    Reply { id, data: Some(data), successful, ..Reply::new(channel) }.write(&mut payload);
+    Reply { id, data: Some(bayeux::RawJson::trusted(data)), successful, ..Reply::new(channel) }.write(&mut payload);
     payload.push(b']');
     let mut frame = Vec::with_capacity(payload.len() + 10);
     websocket::frame::message(websocket::Opcode::Text, &payload, &mut frame);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bayeux::ext::{self, Position, Positions};
+use bayeux::ext::{self, Heartbeat, Lost, Position, Positions, Recovery, ReplayFrom};
 use bayeux::{BayeuxError, ChannelName, Message};
 
 use super::Shard;
@@ -24,7 +24,7 @@ use crate::history::log_record;
 pub(super) struct Course<'a> {
     positions: Positions<'a>,
     /// Where it has begun with each channel, and what the reply says of that.
-    answers: BTreeMap<Box<str>, (Position<'a>, String)>,
+    answers: BTreeMap<Box<str>, (ReplayFrom<'a>, String)>,
     begun: Box<Begun>,
 }
 
@@ -66,36 +66,33 @@ impl<'a> Course<'a> {
     }
 
     /// Whether it has begun with a channel just there: two of its names may bring the same one.
-    fn has_begun(&self, name: &str, position: &Position<'_>) -> bool {
+    fn has_begun(&self, name: &str, position: &ReplayFrom<'_>) -> bool {
         self.answers.get(name).is_some_and(|(begun, _)| begun == position)
     }
 
-    fn answer(&mut self, name: &str, position: &Position<'a>, start: Option<&Start>) {
-        let answer = match start {
-            None => "{\"recovered\":false,\"epoch\":null,\"from\":null,\"latest\":null,\"lost\":null}".to_string(),
-            Some(Start { recovered, epoch, from, next, lost }) => {
-                let (lost, latest) = (range(*lost), next - 1);
-                format!(
-                    "{{\"recovered\":{recovered},\"epoch\":\"{epoch}\",\"from\":{from},\"latest\":{latest},\"lost\":{lost}}}"
-                )
-            }
+    fn answer(&mut self, name: &str, position: &ReplayFrom<'a>, start: Option<&Start>) {
+        let recovery = Recovery {
+            recovered: start.is_some_and(|start| start.recovered),
+            from: start.map(|start| Position { epoch: (*start.epoch).into(), offset: start.from }),
+            latest: start.map(|start| start.next - 1),
+            lost: start.and_then(|start| start.lost).map(|(from, to)| Lost { from, to: Some(to) }),
         };
-        self.answers.insert(name.into(), (position.clone(), answer));
+        self.answers.insert(name.into(), (position.clone(), recovery.to_json()));
     }
 }
 
 impl Start {
-    fn new(ring: &Ring, position: &Position<'_>) -> Start {
+    fn new(ring: &Ring, position: &ReplayFrom<'_>) -> Start {
         let (oldest, next) = (ring.oldest(), ring.next());
         let (recovered, from, lost) = match position {
-            Position::Now => (true, next, None),
-            Position::Kept => (true, oldest, None),
-            Position::After { id, epoch } => {
+            ReplayFrom::Latest => (true, next, None),
+            ReplayFrom::Earliest => (true, oldest, None),
+            ReplayFrom::After { offset, epoch } => {
                 let known = epoch.as_ref().is_none_or(|epoch| **epoch == **ring.epoch());
-                if known && id + 1 >= oldest && *id < next {
-                    (true, id + 1, None)
+                if known && offset + 1 >= oldest && *offset < next {
+                    (true, offset + 1, None)
                 } else {
-                    (false, oldest, (known && *id < oldest).then(|| (id + 1, oldest - 1)))
+                    (false, oldest, (known && *offset < oldest).then(|| (offset + 1, oldest - 1)))
                 }
             }
         };
@@ -157,7 +154,7 @@ impl Shard {
             channel.is_ok_and(|channel| !channel.is_pattern() && name.matches(channel))
         };
         let named: BTreeSet<String> = course.positions.below(name).filter(matches).map(String::from).collect();
-        let others = if position == Position::Now {
+        let others = if position == ReplayFrom::Latest {
             Vec::new()
         } else {
             self.shared.histories.matching(name, PATTERN_CHANNELS_MAX + 1, |channel| !named.contains(channel))
@@ -184,7 +181,7 @@ impl Shard {
         &mut self,
         key: SessionKey,
         channel: &str,
-        position: &Position<'m>,
+        position: &ReplayFrom<'m>,
         new: Option<u32>,
         course: &mut Course<'m>,
     ) -> bool {
@@ -196,7 +193,7 @@ impl Shard {
         }
         course.begun.channels += 1;
         let Some(terms) = self.history_of(channel) else {
-            if matches!(position, Position::After { .. }) {
+            if matches!(position, ReplayFrom::After { .. }) {
                 course.answer(channel, position, None);
             }
             return true;
@@ -206,7 +203,7 @@ impl Shard {
             return true;
         };
         let heard_before = self.hears(key, channel, new);
-        if heard_before && *position == Position::Now {
+        if heard_before && *position == ReplayFrom::Latest {
             // It goes on as it was. To tell the latest number here would be to tell of what still waits for the client.
             return true;
         }
@@ -216,7 +213,7 @@ impl Shard {
         let tails_max = self.tails_max();
         let owned_here = ring.owner() == self.index;
         // Who names a place has what is before it, or is told that it is lost: nothing below may come any more.
-        let anew = matches!(position, Position::After { .. });
+        let anew = matches!(position, ReplayFrom::After { .. });
         let goes_on = heard_before && !anew;
         let lower = if anew { 0 } else { start.from };
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
@@ -348,7 +345,8 @@ impl Shard {
                 (None, heard) => heard.map(|heard| (heard.epoch.clone(), heard.id)),
             };
             if let Some((epoch, id)) = far.filter(|_| !is_lost) {
-                members.push(format!("\"{name}\":{{\"id\":{id},\"epoch\":\"{epoch}\"}}"));
+                let heartbeat = Heartbeat { epoch: (*epoch).into(), offset: Some(id), lost: None };
+                members.push(format!("\"{name}\":{}", heartbeat.to_json()));
             }
         }
         replay.beat = if count == 0 { 0 } else { (first + looked_at) % count };
@@ -388,7 +386,7 @@ impl Waiting {
         let mut channels = BTreeSet::new();
         for frames in owed.flat_map(InFlight::ranges).chain(session.outbox.message_ranges()) {
             let bytes = frames.chunk.slice(frames.start, frames.end);
-            let names = payloads(&bytes).filter_map(ext::place_of).map(|(channel, ..)| channel.into_owned());
+            let names = payloads(&bytes).filter_map(ext::position_of).map(|(channel, ..)| channel.into_owned());
             channels.extend(names);
         }
         Waiting::Of(channels)
@@ -405,13 +403,10 @@ impl Waiting {
 impl Loss {
     fn to_member(&self) -> String {
         let Loss { name, epoch, from, to, .. } = self;
-        let id = to.map_or("null".to_string(), |to| to.to_string());
-        format!("\"{name}\":{{\"id\":{id},\"epoch\":\"{epoch}\",\"lost\":{{\"from\":{from},\"to\":{id}}}}}")
+        let lost = Some(Lost { from: *from, to: *to });
+        let heartbeat = Heartbeat { epoch: (**epoch).into(), offset: *to, lost };
+        format!("\"{name}\":{}", heartbeat.to_json())
     }
-}
-
-fn range(lost: Option<(u64, u64)>) -> String {
-    lost.map_or("null".to_string(), |(from, to)| format!("{{\"from\":{from},\"to\":{to}}}"))
 }
 
 /// Positions in one subscribe: as many as the subscriptions that a session may have by default.

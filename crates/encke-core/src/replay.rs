@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bayeux::ext::{self, Place};
+use bayeux::ext::{self, PositionStamp};
 
 use super::Shard;
 use super::ack::SOCKET_BATCH_BYTES_MAX;
@@ -219,7 +219,9 @@ impl Shard {
         let mut rings: BTreeMap<String, Option<Spilled>> = BTreeMap::new();
         let mut stays = InRings::None;
         session.outbox.filter(|_, payload| {
-            let Some((channel, epoch, id)) = ext::place_of(payload) else { return true };
+            let Some((channel, bayeux::Position { epoch, offset: id })) = ext::position_of(payload) else {
+                return true;
+            };
             if !rings.contains_key(&*channel) {
                 rings.insert(channel.to_string(), Spilled::of(histories, &channel, all));
             }
@@ -402,8 +404,9 @@ impl Found {
         let mut start = 0;
         for FoundMessage { id, wall_ms, end, lost } in &self.messages {
             let created = ext::timestamp(*wall_ms as i64);
-            let place = Place { epoch, id: *id, created: &created, lost: *lost };
-            write_placed(&place, &self.texts[start..*end], scratch, frames);
+            let position = bayeux::Position { epoch: epoch.into(), offset: *id };
+            let stamp = PositionStamp { position, created: &created, lost: *lost };
+            write_placed(&stamp, &self.texts[start..*end], scratch, frames);
             start = *end;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bayeux::BayeuxError;
+use bayeux::{BayeuxError, RawJson};
 use bytes::Bytes;
 
 use super::batch::{Batch, Via, client_of};
@@ -113,8 +113,8 @@ impl Shard {
     }
 
     /// Whether a session that replays, or is about to by this `ext`, has a message of which its WebSocket has taken a part.
-    fn is_torn(&self, key: SessionKey, raw_ext: Option<&str>) -> bool {
-        let uses_replay = || raw_ext.is_some_and(bayeux::ext::uses_replay);
+    fn is_torn(&self, key: SessionKey, ext: Option<RawJson<'_>>) -> bool {
+        let uses_replay = || ext.is_some_and(bayeux::ext::uses_replay);
         let session = self.sessions.get(key).filter(|session| session.replay.is_some() || uses_replay());
         session.is_some_and(|session| session.carrier != Carrier::Requests && session.outbox.is_mid_frame())
     }

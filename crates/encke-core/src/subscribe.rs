@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Reply, subscription_names};
+use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, RawJson, Reply, subscription_names};
 use foldhash::fast::RandomState;
 
 use super::Shard;
@@ -43,7 +43,7 @@ impl Shard {
         message: &Message<'m>,
         key: SessionKey,
         mut each: impl FnMut(&mut Shard, &str) -> Result<(), Refusal>,
-    ) -> Option<&'m str> {
+    ) -> Option<RawJson<'m>> {
         self.active(key);
         let Some(raw) = message.subscription else {
             self.refuse(batch, message, BayeuxError::SubscriptionMissing.as_str());
@@ -70,13 +70,13 @@ impl Shard {
         Some(raw)
     }
 
-    fn accept_names(&self, batch: &mut Batch, message: &Message<'_>, raw: &str, replay: Option<String>) {
+    fn accept_names(&self, batch: &mut Batch, message: &Message<'_>, raw: RawJson<'_>, replay: Option<String>) {
         let (ext, timestamp) = (ext_of([replay, self.timesync(message)]), self.timestamp());
         batch.reply(&Reply {
             id: message.id.as_ref(),
             subscription: Some(raw),
             successful: Some(true),
-            ext: ext.as_deref(),
+            ext: ext.as_deref().map(RawJson::trusted),
             timestamp: timestamp.as_deref(),
             ..Reply::new(message.channel.as_deref().unwrap_or_default())
         });

@@ -84,10 +84,9 @@ impl Withdrawn {
     /// Whether a message may come all the same.
     fn keeps(&self, payload: &[u8]) -> bool {
         let of_channel = |channel: &str| self.channels.get(channel);
-        match ext::place_of(payload) {
-            Some((channel, epoch, id)) => {
-                of_channel(&channel).is_none_or(|known| *known.epoch != *epoch || !known.numbers.contains(&id))
-            }
+        match ext::position_of(payload) {
+            Some((channel, at)) => of_channel(&channel)
+                .is_none_or(|known| *known.epoch != *at.epoch || !known.numbers.contains(&at.offset)),
             None if self.channels.values().any(|known| known.unnumbered) => {
                 let known =
                     ext::channel_of(payload).and_then(|channel| of_channel(&channel).map(|known| known.unnumbered));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bayeux::{Publication, ext};
+use bayeux::{Publication, RawJson, ext};
 use tokio::sync::{mpsc, watch};
 
 use crate::data::{Data, DataInUse};
@@ -316,13 +316,15 @@ impl Handle {
         }
         let message = format!("{{\"channel\":\"/\",\"data\":{data_json}}}");
         match bayeux::parse_batch(&message, &limits) {
-            Ok(messages) if messages.first().and_then(|message| message.data) == Some(data_json.trim()) => {}
+            Ok(messages)
+                if messages.first().and_then(|message| message.data).map(RawJson::as_str) == Some(data_json.trim()) => {
+            }
             _ => return Err(PublishError::Data),
         }
         let now = || ext::timestamp(Common::now(self.common.start).wall_ms as i64);
         let timestamp = settings.timestamps.then(|| format!("\"{}\"", now()));
-        let data = Some(data_json.trim());
-        let message = Publication { channel, data, ext: None, timestamp: timestamp.as_deref(), id: None, custom: &[] };
+        let (data, timestamp) = (RawJson::trusted(data_json.trim()), timestamp.as_deref().map(RawJson::trusted));
+        let message = Publication { channel, data: Some(data), timestamp, ..Publication::default() };
         // One shard for each channel: what is published there stays in order, and its history, if it has one, is there.
         let shard = self.shared.histories.owner(channel);
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,9 @@
-//! The replay extension, as Salesforce's clients speak it, with an epoch and a word about what is lost.
+//! The replay extension, as Salesforce's clients speak it, with epochs and reports of losses.
 //!
-//! A client that offers it at its handshake (`"ext":{"replay":true}`) may say with each subscription from where on it wants a
-//! channel's messages: `"ext":{"replay":{"/a":-1}}`. Every message of a channel with a history then says where it stands:
-//! `"data":{"event":{"replayId":7},…}`, and the same in `ext.replay` with the epoch.
+//! A client offers it in its handshake (`"ext":{"replay":true}`) and may say in each subscribe where a channel's messages
+//! begin: `"ext":{"replay":{"/a":-1}}`, see [`ReplayFrom`]. The reply says for each channel where they do begin ([`Recovery`]),
+//! each message says where it stands ([`PositionStamp`](super::PositionStamp), [`Stamped`]), and connect replies tell the
+//! position of a silent channel ([`Heartbeat`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,20 +11,30 @@ use std::ops::Bound;
 
 use crate::channel::ChannelName;
 use crate::error::BayeuxError;
-use crate::json::{decode_string, member, members};
+use crate::json::{RawJson, escape_into};
 
-/// From where on a client wants the messages of a channel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Position<'a> {
-    /// From now on: -1.
-    Now,
-    /// All that is kept: -2.
-    Kept,
-    /// What comes after this message.
+/// The position of a message in the history of its channel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Position<'a> {
+    /// The life of the history: a channel whose history was lost begins a new epoch.
+    pub epoch: Cow<'a, str>,
+    /// The number of the message; `id` on the wire. Offsets grow within an epoch, and may leave some out.
+    pub offset: u64,
+}
+
+/// The point in a channel's history from which a subscription gets messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ReplayFrom<'a> {
+    /// The messages published from now on: -1 on the wire.
+    #[default]
+    Latest,
+    /// All messages that the server retains: -2 on the wire.
+    Earliest,
+    /// The messages after this one.
     After {
-        /// Its number.
-        id: u64,
-        /// The epoch it was heard in, if the client has kept that, too.
+        /// Its offset.
+        offset: u64,
+        /// Its epoch, if the client knows it. Without it, an offset of another epoch may be taken for one of this.
         epoch: Option<Cow<'a, str>>,
     },
 }
@@ -31,69 +42,153 @@ pub enum Position<'a> {
 /// The positions in the `ext` of a subscribe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Positions<'a> {
-    lone: Option<Position<'a>>,
-    named: BTreeMap<Cow<'a, str>, Position<'a>>,
+    lone: Option<ReplayFrom<'a>>,
+    named: BTreeMap<Cow<'a, str>, ReplayFrom<'a>>,
 }
 
-/// Where a message stands in the history of its channel.
-#[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    /// The epoch, of characters that need no escapes.
-    pub epoch: &'a str,
-    /// Its number.
-    pub id: u64,
-    /// When it was published, as [`timestamp`](super::timestamp) writes it.
-    pub created: &'a str,
-    /// The first and the last of the messages before it that the client wanted and that are gone.
-    pub lost: Option<(u64, u64)>,
+/// Offsets of messages that are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// The first of them.
+    pub from: u64,
+    /// The last one; `None` where the whole history is gone, and nobody knows how many there were.
+    pub to: Option<u64>,
 }
 
-/// Whether the raw `ext` of a handshake offers the replay extension.
-pub fn offers_replay(raw_ext: &str) -> bool {
-    member(raw_ext, "replay") == Some("true")
+/// The answer to a requested position of one channel, in the reply to a subscribe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovery<'a> {
+    /// True if the client gets all that it has missed.
+    pub recovered: bool,
+    /// The position of the first message that the client gets, whether there is one yet or not; `None` where the channel
+    /// has no history.
+    pub from: Option<Position<'a>>,
+    /// The offset of the newest message in the history.
+    pub latest: Option<u64>,
+    /// The messages that are gone, where the server knows them.
+    pub lost: Option<Lost>,
 }
 
-/// Whether the raw `ext` of a subscribe uses the replay extension. For Salesforce's clients this is the only offer.
-pub fn uses_replay(raw_ext: &str) -> bool {
-    member(raw_ext, "replay").is_some_and(|replay| !matches!(replay, "false" | "null"))
+/// The position of one channel in the reply to a connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heartbeat<'a> {
+    /// The epoch of its history.
+    pub epoch: Cow<'a, str>,
+    /// The offset of the last message that the client has got or need not get; `None` where the history is gone.
+    pub offset: Option<u64>,
+    /// The messages before it that are gone.
+    pub lost: Option<Lost>,
+}
+
+/// The member `replay` in the `ext` of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamped<'a> {
+    /// The position of the message.
+    pub position: Position<'a>,
+    /// The messages before it that are gone.
+    pub lost: Option<Lost>,
+}
+
+/// True if the `ext` of a handshake, or of the reply to it, offers the replay extension.
+pub fn offers_replay(ext: RawJson<'_>) -> bool {
+    ext.member("replay").is_some_and(|replay| replay.as_str() == "true")
+}
+
+/// True if the `ext` of a subscribe uses the replay extension. For Salesforce's clients this is the only offer.
+pub fn uses_replay(ext: RawJson<'_>) -> bool {
+    ext.member("replay").is_some_and(|replay| !matches!(replay.as_str(), "false" | "null"))
+}
+
+impl Position<'_> {
+    /// A copy that borrows nothing.
+    pub fn into_owned(self) -> Position<'static> {
+        Position { epoch: self.epoch.into_owned().into(), offset: self.offset }
+    }
+}
+
+impl<'a> ReplayFrom<'a> {
+    /// Reads a number, a number as a string, or `{"id":…,"epoch":…}`.
+    fn read(raw: RawJson<'a>) -> Option<ReplayFrom<'a>> {
+        if !raw.is_object() {
+            return ReplayFrom::read_offset(raw);
+        }
+        let epoch = match raw.member("epoch").filter(|epoch| !epoch.is_null()) {
+            None => None,
+            Some(epoch) => Some(epoch.text()?),
+        };
+        Some(match ReplayFrom::read_offset(raw.member("id")?)? {
+            ReplayFrom::After { offset, .. } => ReplayFrom::After { offset, epoch },
+            special => special,
+        })
+    }
+
+    fn read_offset(raw: RawJson<'_>) -> Option<ReplayFrom<'static>> {
+        let text = raw.text().unwrap_or(Cow::Borrowed(raw.as_str()));
+        match text.parse::<i64>().ok()? {
+            -1 => Some(ReplayFrom::Latest),
+            -2 => Some(ReplayFrom::Earliest),
+            offset => Some(ReplayFrom::After { offset: u64::try_from(offset).ok()?, epoch: None }),
+        }
+    }
+
+    /// Appends it as [`Positions::read`] reads it.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            ReplayFrom::Latest => out.extend_from_slice(b"-1"),
+            ReplayFrom::Earliest => out.extend_from_slice(b"-2"),
+            ReplayFrom::After { offset, epoch: None } => out.extend_from_slice(offset.to_string().as_bytes()),
+            ReplayFrom::After { offset, epoch: Some(epoch) } => {
+                out.extend_from_slice(format!("{{\"id\":{offset},\"epoch\":").as_bytes());
+                escape_into(epoch, out);
+                out.push(b'}');
+            }
+        }
+    }
+}
+
+impl<'a> From<Position<'a>> for ReplayFrom<'a> {
+    /// After the message at this position.
+    fn from(Position { epoch, offset }: Position<'a>) -> ReplayFrom<'a> {
+        ReplayFrom::After { offset, epoch: Some(epoch) }
+    }
 }
 
 impl<'a> Positions<'a> {
     /// The positions in a raw `ext`; none where it has no `replay`, or only says that the client can do it.
     ///
     /// # Errors
-    /// [`BayeuxError::ReplayInvalid`] for what is no position, [`BayeuxError::ReplayChannelsMax`] for more than `max`.
-    pub fn read(raw_ext: Option<&'a str>, max: usize) -> Result<Positions<'a>, BayeuxError> {
+    /// [`BayeuxError::ReplayInvalid`] for anything that is no position, [`BayeuxError::ReplayChannelsMax`] for more than `max`.
+    pub fn read(ext: Option<RawJson<'a>>, max: usize) -> Result<Positions<'a>, BayeuxError> {
         let mut positions = Positions::default();
-        let Some(raw) = raw_ext.and_then(|ext| member(ext, "replay")) else { return Ok(positions) };
-        if matches!(raw, "true" | "false" | "null") {
+        let Some(raw) = ext.and_then(|ext| ext.member("replay")) else { return Ok(positions) };
+        if matches!(raw.as_str(), "true" | "false" | "null") {
             return Ok(positions);
         }
-        if !raw.starts_with('{') {
-            positions.lone = Some(position(raw).ok_or(BayeuxError::ReplayInvalid)?);
+        if !raw.is_object() {
+            positions.lone = Some(ReplayFrom::read(raw).ok_or(BayeuxError::ReplayInvalid)?);
             return Ok(positions);
         }
-        for (at, (name, raw)) in members(raw).enumerate() {
+        for (at, (name, raw)) in raw.members().enumerate() {
             if at == max {
                 return Err(BayeuxError::ReplayChannelsMax);
             }
             let name = name.decode().ok_or(BayeuxError::ReplayInvalid)?;
-            positions.named.insert(name, position(raw).ok_or(BayeuxError::ReplayInvalid)?);
+            positions.named.insert(name, ReplayFrom::read(raw).ok_or(BayeuxError::ReplayInvalid)?);
         }
         Ok(positions)
     }
 
     /// The position for a subscription to this channel or pattern.
-    pub fn of(&self, name: &str) -> &Position<'a> {
-        self.named(name).or(self.lone.as_ref()).unwrap_or(&Position::Now)
+    pub fn of(&self, name: &str) -> &ReplayFrom<'a> {
+        self.named(name).or(self.lone.as_ref()).unwrap_or(&ReplayFrom::Latest)
     }
 
-    /// The position that stands by this name; of several the last.
-    pub fn named(&self, name: &str) -> Option<&Position<'a>> {
+    /// The position given for exactly this name; of several the last.
+    pub fn named(&self, name: &str) -> Option<&ReplayFrom<'a>> {
         self.named.get(name)
     }
 
-    /// The names that positions stand by and that may be those of channels which this pattern matches: all that do are among them.
+    /// The names with positions that may be those of channels which this pattern matches: all that do are among them.
     pub fn below(&self, pattern: ChannelName<'_>) -> impl Iterator<Item = &str> {
         let parent = pattern.as_str().trim_end_matches('*').to_owned();
         let from_there = self.named.range::<str, _>((Bound::Included(&*parent), Bound::Unbounded));
@@ -101,298 +196,114 @@ impl<'a> Positions<'a> {
     }
 }
 
-/// A number, a number as a string, or `{"id":…,"epoch":…}`.
-fn position(raw: &str) -> Option<Position<'_>> {
-    if raw.starts_with('{') {
-        let number = numbered(member(raw, "id")?)?;
-        let epoch = match member(raw, "epoch") {
-            None | Some("null") => None,
-            Some(epoch) => Some(decode_string(epoch)?),
-        };
-        return Some(match number {
-            Position::After { id, .. } => Position::After { id, epoch },
-            special => special,
-        });
+impl Lost {
+    fn read(raw: RawJson<'_>) -> Option<Lost> {
+        Some(Lost { from: unsigned(raw, "from")?, to: unsigned(raw, "to") })
     }
-    numbered(raw)
-}
 
-fn numbered(raw: &str) -> Option<Position<'static>> {
-    let text = if raw.starts_with('"') { decode_string(raw)? } else { Cow::Borrowed(raw) };
-    match text.parse::<i64>().ok()? {
-        -1 => Some(Position::Now),
-        -2 => Some(Position::Kept),
-        id => Some(Position::After { id: u64::try_from(id).ok()?, epoch: None }),
+    /// The first and the last offset, where both are known.
+    pub fn range(self) -> Option<(u64, u64)> {
+        Some((self.from, self.to?))
+    }
+
+    fn json(lost: Option<Lost>) -> String {
+        lost.map_or_else(null, |Lost { from, to }| format!("{{\"from\":{from},\"to\":{}}}", number(to)))
     }
 }
 
-impl Place<'_> {
-    /// Appends `message`, a delivered message as [`Publication`](crate::Publication) writes it, with this place told in its
-    /// `data` and `ext`. All else stays as it is, to the last byte.
-    pub fn write(&self, message: &str, out: &mut Vec<u8>) {
-        out.push(b'{');
-        let (mut has_data, mut has_ext) = (false, false);
-        for (key, value) in members(message) {
-            comma(out);
-            put(out, &[key.raw(), ":"]);
-            match key.raw() {
-                "\"data\"" => {
-                    has_data = true;
-                    self.write_data(value, out);
-                }
-                "\"ext\"" => {
-                    has_ext = true;
-                    self.write_ext(value, out);
-                }
-                _ => put(out, &[value]),
-            }
-        }
-        if !has_data {
-            put(out, &[",\"data\":{\"event\":"]);
-            self.write_event(out);
-            out.push(b'}');
-        }
-        if !has_ext {
-            put(out, &[",\"ext\":"]);
-            self.write_ext("{}", out);
-        }
-        out.push(b'}');
+impl<'a> Recovery<'a> {
+    /// Reads the answer of one channel.
+    pub fn read(raw: RawJson<'a>) -> Option<Recovery<'a>> {
+        let recovered = raw.member("recovered")?.as_str() == "true";
+        let epoch = raw.member("epoch").and_then(RawJson::text);
+        let from = epoch.zip(unsigned(raw, "from")).map(|(epoch, offset)| Position { epoch, offset });
+        Some(Recovery { recovered, from, latest: unsigned(raw, "latest"), lost: lost_in(raw) })
     }
 
-    fn write_data(&self, data: &str, out: &mut Vec<u8>) {
-        let is_object = data.starts_with('{');
-        let event = if is_object { member(data, "event") } else { None };
-        match event {
-            None if is_object => {
-                put(out, &["{\"event\":"]);
-                self.write_event(out);
-                put(out, &[separator(data), &data[1..]]);
-            }
-            Some(event) if event.starts_with('{') && member(event, "replayId").is_none() => {
-                // Both are slices of one text.
-                let inside = event.as_ptr().addr() - data.as_ptr().addr() + 1;
-                let id = self.id.to_string();
-                put(out, &[&data[..inside], "\"replayId\":", &id, separator(event), &data[inside..]]);
-            }
-            _ => {
-                put(out, &["{\"event\":"]);
-                self.write_event(out);
-                put(out, &[",\"payload\":", data, "}"]);
-            }
-        }
-    }
-
-    fn write_event(&self, out: &mut Vec<u8>) {
-        put(out, &["{\"replayId\":", &self.id.to_string(), ",\"createdDate\":\"", self.created, "\"}"]);
-    }
-
-    fn write_ext(&self, ext: &str, out: &mut Vec<u8>) {
-        if member(ext, "replay").is_none() {
-            let inside = ext.trim_end().strip_suffix('}').unwrap_or("{");
-            put(out, &[inside, separator(ext)]);
-        } else {
-            // What is here is the server's word.
-            out.push(b'{');
-            put_others(ext, out);
-            comma(out);
-        }
-        put(out, &["\"replay\":{\"epoch\":\"", self.epoch, "\",\"id\":", &self.id.to_string()]);
-        if let Some((from, to)) = self.lost {
-            put(out, &[",\"lost\":{\"from\":", &from.to_string(), ",\"to\":", &to.to_string(), "}"]);
-        }
-        put(out, &["}}"]);
+    /// The JSON object. The epoch needs no escapes.
+    pub fn to_json(&self) -> String {
+        let epoch = self.from.as_ref().map_or_else(null, |from| format!("\"{}\"", from.epoch));
+        let (from, latest) = (number(self.from.as_ref().map(|from| from.offset)), number(self.latest));
+        let (recovered, lost) = (self.recovered, Lost::json(self.lost));
+        format!("{{\"recovered\":{recovered},\"epoch\":{epoch},\"from\":{from},\"latest\":{latest},\"lost\":{lost}}}")
     }
 }
 
-/// The `ext` of a publisher as its subscribers may see it: places are told by the server only, so `replay` is left out. None if
-/// nothing else is in it.
-pub fn without_place(raw_ext: &str) -> Option<Cow<'_, str>> {
-    // Nearly always so, without a look at its members. The name may be written with escapes.
-    if !raw_ext.contains("replay") && !raw_ext.contains('\\') || member(raw_ext, "replay").is_none() {
-        return Some(Cow::Borrowed(raw_ext));
+impl<'a> Heartbeat<'a> {
+    /// Reads the heartbeat of one channel.
+    pub fn read(raw: RawJson<'a>) -> Option<Heartbeat<'a>> {
+        let epoch = raw.member("epoch")?.text()?;
+        Some(Heartbeat { epoch, offset: unsigned(raw, "id"), lost: lost_in(raw) })
     }
-    let mut rest = vec![b'{'];
-    put_others(raw_ext, &mut rest);
-    rest.push(b'}');
-    String::from_utf8(rest).ok().filter(|rest| rest.len() > 2).map(Cow::Owned)
-}
 
-/// The channel, the epoch and the number in a message that [`Place::write`] made, alone in its array.
-pub fn place_of(payload: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>, u64)> {
-    let (message, place) = placed(payload)?;
-    let channel = decode_string(member(message, "channel")?)?;
-    Some((channel, decode_string(member(place, "epoch")?)?, member(place, "id")?.parse().ok()?))
-}
-
-/// The number of the first message that such a message reports as lost.
-pub fn lost_from(payload: &[u8]) -> Option<u64> {
-    member(member(placed(payload)?.1, "lost")?, "from")?.parse().ok()
-}
-
-/// A message alone in its array, and the member `replay` of its `ext`.
-fn placed(payload: &[u8]) -> Option<(&str, &str)> {
-    let message = str::from_utf8(payload).ok()?.strip_prefix('[')?;
-    Some((message, member(member(message, "ext")?, "replay")?))
-}
-
-/// The channel of a message that is alone in its array.
-pub fn channel_of(payload: &[u8]) -> Option<Cow<'_, str>> {
-    let message = str::from_utf8(payload).ok()?.strip_prefix('[')?;
-    decode_string(member(message, "channel")?)
-}
-
-/// Appends the members of an `ext` without its `replay`, with commas between.
-fn put_others(ext: &str, out: &mut Vec<u8>) {
-    for (key, value) in members(ext).filter(|(key, _)| !key.is("replay")) {
-        comma(out);
-        put(out, &[key.raw(), ":", value]);
+    /// The JSON object. The epoch needs no escapes.
+    pub fn to_json(&self) -> String {
+        let lost = self.lost.map(|lost| format!(",\"lost\":{}", Lost::json(Some(lost)))).unwrap_or_default();
+        format!("{{\"id\":{},\"epoch\":\"{}\"{lost}}}", number(self.offset), self.epoch)
     }
 }
 
-/// A comma, unless something has just begun.
-fn comma(out: &mut Vec<u8>) {
-    if out.last() != Some(&b'{') {
-        out.push(b',');
+impl<'a> Stamped<'a> {
+    /// Reads the position in the `ext` of a delivery; `None` where it has none.
+    pub fn read(ext: RawJson<'a>) -> Option<Stamped<'a>> {
+        let raw = ext.member("replay")?;
+        let position = Position { epoch: raw.member("epoch")?.text()?, offset: unsigned(raw, "id")? };
+        Some(Stamped { position, lost: lost_in(raw) })
     }
 }
 
-/// What stands between a new member and those of this object.
-fn separator(object: &str) -> &'static str {
-    if members(object).next().is_some() { "," } else { "" }
+fn lost_in(raw: RawJson<'_>) -> Option<Lost> {
+    raw.member("lost").and_then(Lost::read)
 }
 
-fn put(out: &mut Vec<u8>, parts: &[&str]) {
-    for part in parts {
-        out.extend_from_slice(part.as_bytes());
-    }
+fn unsigned(raw: RawJson<'_>, key: &str) -> Option<u64> {
+    raw.member(key)?.as_str().parse().ok()
+}
+
+fn number(number: Option<u64>) -> String {
+    number.map_or_else(null, |number| number.to_string())
+}
+
+fn null() -> String {
+    "null".into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn placed(message: &str) -> String {
-        let mut out = Vec::new();
-        Place { epoch: "e", id: 7, created: "T", lost: None }.write(message, &mut out);
-        String::from_utf8(out).expect("text")
-    }
-
-    #[test]
-    fn a_place_is_told_in_data_and_ext_and_nothing_else_changes() {
-        let event = r#""event":{"replayId":7,"createdDate":"T"}"#;
-        let ext = r#""replay":{"epoch":"e","id":7}"#;
-        for (message, data, ext) in [
-            (
-                r#"{"channel":"/a","data":{"n":12345678901234567890}}"#,
-                format!("{{{event},\"n\":12345678901234567890}}"),
-                format!("{{{ext}}}"),
-            ),
-            (r#"{"channel":"/a","data":{}}"#, format!("{{{event}}}"), format!("{{{ext}}}")),
-            (r#"{"channel":"/a","data":{ }}"#, format!("{{{event} }}"), format!("{{{ext}}}")),
-            (r#"{"channel":"/a","data":null}"#, format!("{{{event},\"payload\":null}}"), format!("{{{ext}}}")),
-            (r#"{"channel":"/a","data":[1]}"#, format!("{{{event},\"payload\":[1]}}"), format!("{{{ext}}}")),
-            (r#"{"channel":"/a"}"#, format!("{{{event}}}"), format!("{{{ext}}}")),
-            (
-                r#"{"channel":"/a","data":{"event":{"x":1},"y":2}}"#,
-                r#"{"event":{"replayId":7,"x":1},"y":2}"#.into(),
-                format!("{{{ext}}}"),
-            ),
-            (r#"{"channel":"/a","data":{"event":{}}}"#, r#"{"event":{"replayId":7}}"#.into(), format!("{{{ext}}}")),
-            (
-                r#"{"channel":"/a","data":{"\u0065vent":{}}}"#,
-                r#"{"\u0065vent":{"replayId":7}}"#.into(),
-                format!("{{{ext}}}"),
-            ),
-            (
-                r#"{"channel":"/a","data":{"event":3}}"#,
-                format!("{{{event},\"payload\":{{\"event\":3}}}}"),
-                format!("{{{ext}}}"),
-            ),
-            (
-                r#"{"channel":"/a","data":{"event":{"replayId":1}}}"#,
-                format!("{{{event},\"payload\":{{\"event\":{{\"replayId\":1}}}}}}"),
-                format!("{{{ext}}}"),
-            ),
-            (
-                r#"{"channel":"/a","data":{},"ext":{"b":[1.50] }}"#,
-                format!("{{{event}}}"),
-                format!("{{\"b\":[1.50] ,{ext}}}"),
-            ),
-            (
-                r#"{"channel":"/a","data":{},"ext":{"replay":9,"b":1}}"#,
-                format!("{{{event}}}"),
-                format!("{{\"b\":1,{ext}}}"),
-            ),
-            (r#"{"channel":"/a","data":{},"ext":{"replay":9}}"#, format!("{{{event}}}"), format!("{{{ext}}}")),
-        ] {
-            assert_eq!(placed(message), format!("{{\"channel\":\"/a\",\"data\":{data},\"ext\":{ext}}}"));
-        }
-        let custom = r#"{"channel":"/a","data":{},"timestamp":"t","id":"4","x":1e400}"#;
-        assert_eq!(
-            placed(custom),
-            format!(
-                "{{\"channel\":\"/a\",\"data\":{{{event}}},\"timestamp\":\"t\",\"id\":\"4\",\"x\":1e400,\"ext\":{{{ext}}}}}"
-            )
-        );
-    }
-
-    #[test]
-    fn a_place_reads_back() {
-        let payload = format!("[{}]", placed(r#"{"channel":"/a","data":1,"ext":{"replay":{"epoch":"x","id":1}}}"#));
-        assert_eq!(place_of(payload.as_bytes()), Some(("/a".into(), "e".into(), 7)));
-        assert_eq!(place_of(br#"[{"channel":"/a","data":1}]"#), None);
-    }
-
-    #[test]
-    fn an_ext_loses_its_place_and_nothing_else() {
-        for (ext, rest) in [
-            ("{}", Some("{}")),
-            (r#"{"a":"replay"}"#, Some(r#"{"a":"replay"}"#)),
-            (r#"{"a\\":{"replay":1}}"#, Some(r#"{"a\\":{"replay":1}}"#)),
-            (r#"{"replay":{"id":7}}"#, None),
-            (r#"{"r\u0065play":7 , "a":1}"#, Some(r#"{"a":1}"#)),
-            (r#"{"a":[1.50],"replay":7,"replay":8,"b":"\n"}"#, Some(r#"{"a":[1.50],"b":"\n"}"#)),
-        ] {
-            assert_eq!(without_place(ext).as_deref(), rest, "{ext}");
-        }
-    }
-
-    #[test]
-    fn what_is_lost_is_said_with_the_next_message() {
-        let mut out = Vec::new();
-        Place { epoch: "e", id: 7, created: "T", lost: Some((3, 6)) }.write(r#"{"channel":"/a","data":1}"#, &mut out);
-        assert!(
-            String::from_utf8_lossy(&out)
-                .ends_with(r#""ext":{"replay":{"epoch":"e","id":7,"lost":{"from":3,"to":6}}}}"#)
-        );
-        assert_eq!(lost_from(format!("[{}]", String::from_utf8_lossy(&out)).as_bytes()), Some(3));
-    }
-
     #[test]
     fn positions_are_numbers_strings_or_objects() {
-        let after = |id, epoch: Option<&'static str>| Position::After { id, epoch: epoch.map(Cow::Borrowed) };
+        let after = |offset, epoch: Option<&'static str>| ReplayFrom::After { offset, epoch: epoch.map(Cow::Borrowed) };
         for (raw, position) in [
-            ("-1", Position::Now),
-            ("\"-2\"", Position::Kept),
+            ("-1", ReplayFrom::Latest),
+            ("\"-2\"", ReplayFrom::Earliest),
             ("0", after(0, None)),
             ("\"17\"", after(17, None)),
             (r#"{"id":17,"epoch":"e"}"#, after(17, Some("e"))),
             (r#"{"id":"17"}"#, after(17, None)),
-            (r#"{"id":-1,"epoch":null}"#, Position::Now),
+            (r#"{"id":-1,"epoch":null}"#, ReplayFrom::Latest),
         ] {
             let ext = format!("{{\"replay\":{{\"/a\":{raw},\"/b\":-1}}}}");
-            assert_eq!(Positions::read(Some(&ext), 2).map(|p| p.of("/a").clone()), Ok(position), "{raw}");
+            assert_eq!(
+                Positions::read(Some(RawJson::trusted(&ext)), 2).map(|p| p.of("/a").clone()),
+                Ok(position),
+                "{raw}"
+            );
         }
-        let lone = Positions::read(Some(r#"{"replay":"5"}"#), 2).expect("a position");
+        let lone = Positions::read(Some(RawJson::trusted(r#"{"replay":"5"}"#)), 2).expect("a position");
         assert_eq!((lone.of("/x"), lone.named("/x")), (&after(5, None), None));
         for ext in [None, Some("{}"), Some(r#"{"replay":true}"#), Some(r#"{"replay":{}}"#), Some(r#"{"replay":null}"#)]
         {
-            assert_eq!(Positions::read(ext, 2).map(|p| p.of("/a").clone()), Ok(Position::Now));
+            assert_eq!(
+                Positions::read(ext.map(RawJson::trusted), 2).map(|p| p.of("/a").clone()),
+                Ok(ReplayFrom::Latest)
+            );
         }
     }
 
     #[test]
-    fn what_is_no_position_is_refused() {
+    fn anything_that_is_no_position_is_refused() {
         for raw in [
             "-3",
             "1.5",
@@ -408,16 +319,69 @@ mod tests {
             "\"\\ud800\"",
         ] {
             let ext = format!("{{\"replay\":{{\"/a\":{raw}}}}}");
-            assert_eq!(Positions::read(Some(&ext), 2), Err(BayeuxError::ReplayInvalid), "{raw}");
+            assert_eq!(Positions::read(Some(RawJson::trusted(&ext)), 2), Err(BayeuxError::ReplayInvalid), "{raw}");
         }
         for raw in ["-3", "[]", "\"x\"", "0.5"] {
             assert_eq!(
-                Positions::read(Some(&format!("{{\"replay\":{raw}}}")), 2),
+                Positions::read(Some(RawJson::trusted(&format!("{{\"replay\":{raw}}}"))), 2),
                 Err(BayeuxError::ReplayInvalid),
                 "{raw}"
             );
         }
         let many = r#"{"replay":{"/a":1,"/b":1,"/c":1}}"#;
-        assert_eq!(Positions::read(Some(many), 2), Err(BayeuxError::ReplayChannelsMax));
+        assert_eq!(Positions::read(Some(RawJson::trusted(many)), 2), Err(BayeuxError::ReplayChannelsMax));
+    }
+
+    #[test]
+    fn positions_read_back() {
+        for from in [
+            ReplayFrom::Latest,
+            ReplayFrom::Earliest,
+            ReplayFrom::After { offset: 7, epoch: None },
+            ReplayFrom::from(Position { epoch: "\"e\\".into(), offset: 8 }),
+        ] {
+            let mut out = br#"{"replay":{"/a":"#.to_vec();
+            from.write(&mut out);
+            out.extend_from_slice(b"}}");
+            let text = String::from_utf8(out).expect("text");
+            let positions = Positions::read(Some(RawJson::parse(&text).expect("JSON")), 1).expect("positions");
+            assert_eq!(positions.of("/a"), &from);
+        }
+    }
+
+    #[test]
+    fn recoveries_and_heartbeats_read_back() {
+        let position = |offset| Some(Position { epoch: "e".into(), offset });
+        for (recovery, json) in [
+            (
+                Recovery { recovered: true, from: position(5), latest: Some(9), lost: None },
+                r#"{"recovered":true,"epoch":"e","from":5,"latest":9,"lost":null}"#,
+            ),
+            (
+                Recovery {
+                    recovered: false,
+                    from: position(5),
+                    latest: Some(9),
+                    lost: Some(Lost { from: 2, to: Some(4) }),
+                },
+                r#"{"recovered":false,"epoch":"e","from":5,"latest":9,"lost":{"from":2,"to":4}}"#,
+            ),
+            (
+                Recovery { recovered: false, from: None, latest: None, lost: None },
+                r#"{"recovered":false,"epoch":null,"from":null,"latest":null,"lost":null}"#,
+            ),
+        ] {
+            assert_eq!(recovery.to_json(), json);
+            assert_eq!(Recovery::read(RawJson::trusted(json)), Some(recovery));
+        }
+        for (offset, lost, json) in [
+            (Some(7), None, r#"{"id":7,"epoch":"e"}"#),
+            (Some(7), Some(Lost { from: 3, to: Some(7) }), r#"{"id":7,"epoch":"e","lost":{"from":3,"to":7}}"#),
+            (None, Some(Lost { from: 3, to: None }), r#"{"id":null,"epoch":"e","lost":{"from":3,"to":null}}"#),
+        ] {
+            let heartbeat = Heartbeat { epoch: "e".into(), offset, lost };
+            assert_eq!(heartbeat.to_json(), json);
+            assert_eq!(Heartbeat::read(RawJson::trusted(json)), Some(heartbeat));
+        }
     }
 }
