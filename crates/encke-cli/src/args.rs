@@ -25,7 +25,7 @@ pub(crate) fn command() -> Command {
         .value_name("NAME")
         .value_parser(["auto", "websocket", "long-polling"])
         .default_value("auto")
-        .help("What carries the messages; auto: a WebSocket, or long-polling where none gets through");
+        .help("The transport; auto: a WebSocket, or long-polling where none gets through");
     let file = Arg::new("file").value_name("FILE").value_parser(value_parser!(PathBuf));
     let config = Command::new("config")
         .about("Write, check or show a configuration")
@@ -138,12 +138,12 @@ pub(crate) fn file(matches: &ArgMatches) -> PathBuf {
     matches.get_one::<PathBuf>("file").cloned().unwrap_or_else(|| FILE.into())
 }
 
-/// Where `config check` looks: a file and the environment.
+/// The sources of `config check`: a file and the environment.
 pub(crate) fn check_sources(matches: &ArgMatches) -> Sources {
     Sources { file: matches.get_one("file").cloned(), environment: environment(), flags: Vec::new() }
 }
 
-/// Where `serve` looks: a file, the environment, flags.
+/// The sources of `serve`: a file, the environment, flags.
 pub(crate) fn sources(matches: &ArgMatches) -> Sources {
     let text = |id: &str| matches.get_one::<String>(id).cloned();
     let mut flags = Vec::new();

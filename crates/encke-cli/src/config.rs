@@ -11,7 +11,7 @@ use crate::layers::{self, Given, Origin, Problem, Raw};
 use crate::logs;
 use crate::options::{self, Found, NotFound, Opt};
 
-/// Where to look; can be read again later, when the file has changed.
+/// The sources of the configuration; they can be read again when the file has changed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// The file to read, which must be there. Without one, [`FILE`] is read if it is there.
@@ -31,19 +31,19 @@ pub(crate) struct Config {
     pub(crate) program: Program,
     /// The file that was read.
     pub(crate) file: Option<PathBuf>,
-    /// What deserves a word although it works.
+    /// Warnings about values that work.
     pub(crate) notes: Vec<String>,
     values: Table,
     origins: BTreeMap<&'static str, Origin>,
 }
 
-/// What the program needs beside the server's settings.
+/// Settings of the program beside those of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Program {
-    /// Whether the demo's services run.
+    /// True if the demo's services run.
     pub(crate) demo: bool,
-    /// Whether they answer on the channels of CometD's demo chat, too.
+    /// True if they answer on the channels of CometD's demo chat, too.
     pub(crate) demo_cometd_channels: bool,
     /// The filter of the logs.
     pub(crate) log: String,
@@ -101,7 +101,7 @@ impl Config {
         })
     }
 
-    /// Whether somebody set an option.
+    /// True if somebody set an option.
     pub(crate) fn is_set(&self, name: &str) -> bool {
         self.origins.contains_key(name)
     }
@@ -147,7 +147,7 @@ impl Merge {
     fn apply(&mut self, mut layer: Vec<Given>, find: fn(&str) -> Result<Found, NotFound>) {
         // `port` changes a part of `listen`, so it has to come after it.
         layer.sort_by_key(|given| given.name.eq_ignore_ascii_case("port"));
-        // What CometD means for one transport only gives way to what is meant for all.
+        // A value without a prefix takes precedence over CometD's values for one transport.
         layer.sort_by_key(|given| find(&given.name).is_ok_and(|found| found.is_widened));
         let mut set: BTreeMap<&'static str, (Value, Origin)> = BTreeMap::new();
         for given in layer {
@@ -260,7 +260,7 @@ fn is_of_program(name: &str) -> bool {
     ["demo", "demo_cometd_channels", "log", "log_format"].contains(&name)
 }
 
-/// Where a name was given, with the name where that does not tell it.
+/// Describes the place where a name was given, with the name where the place does not show it.
 fn place(name: &str, origin: &Origin) -> String {
     match origin {
         Origin::File { .. } => format!("{origin}: {name}"),
@@ -285,7 +285,7 @@ fn not_found(name: &str, origin: &Origin, why: &NotFound) -> Problem {
     })
 }
 
-/// What a text means for an option whose default is of a type. What cannot be read stays a text and is refused as such.
+/// Parses a text as the type of the option's default. A text that cannot be parsed stays a text and is refused as such.
 fn typed(text: &str, default: &Value) -> Value {
     let text = text.trim();
     match default {
@@ -304,7 +304,7 @@ fn typed(text: &str, default: &Value) -> Value {
     }
 }
 
-/// Where CometD's value means something else than ours.
+/// Translates values of CometD's that mean something else here.
 fn from_cometd(name: &str, value: Value, default: &Value) -> Value {
     match (name, value) {
         // "" allows all.
@@ -328,7 +328,7 @@ fn from_cometd(name: &str, value: Value, default: &Value) -> Value {
     }
 }
 
-/// What would be right in place of a value of the wrong type or range.
+/// Describes the right values, for a value of the wrong type or range.
 fn wanted(name: &str, value: &Value, default: &Value, error: &toml::de::Error) -> String {
     if let Some((_, expected)) =
         error.message().split_once("unknown variant").and_then(|(_, rest)| rest.split_once("expected "))

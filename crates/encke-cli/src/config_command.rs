@@ -170,9 +170,10 @@ history_bytes = 67108864         # how many bytes of each channel; 0: 64 MiB
 const COMETD: &str = "
 ## CometD's names
 
-Names of CometD's server options are taken in all three places, with or without the prefix of a transport. Encke has one value
-for all transports, so `ws.timeout` sets `timeout_ms`, with a warning in the log. Where one without a prefix says otherwise that one holds, and
-of several with a prefix the first; a warning names what has no effect. `maxQueue` and `maxMessageSize` of 0 or less mean the default.
+Encke takes the names of CometD's server options in all three places, with or without the prefix of a transport. It has one value for all
+transports: `ws.timeout` sets `timeout_ms`, and a warning in the log says so. An option without a prefix takes precedence over the same one with
+a prefix, and the first of several prefixes over the others. A warning names each value that has no effect. `maxQueue` and `maxMessageSize` of 0
+or less mean the default.
 ";
 
 #[cfg(test)]

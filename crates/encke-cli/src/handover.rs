@@ -27,7 +27,7 @@ use rustix::net::{
 };
 use tokio::io::AsyncReadExt;
 
-/// How the program was started, so that it can be started again.
+/// The command line of the program, so that it can be started again.
 #[derive(Debug)]
 pub(crate) struct Program {
     path: PathBuf,
@@ -49,7 +49,7 @@ pub(crate) struct Successor {
     _line: tokio::net::UnixStream,
 }
 
-/// Why no other server takes over.
+/// The reason why no other server takes over.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandoverError {
     /// It could not be started, or spoken to.
@@ -150,7 +150,7 @@ fn send_socket(line: &UnixStream, listener: &TcpListener) -> io::Result<()> {
 
 /// Set for a process that is to take over.
 const VARIABLE: &str = "ENCKE_HANDOVER";
-/// What the new program says when it is ready.
+/// The message of the new program when it is ready.
 const READY: u8 = 1;
-/// How long it may take to be ready.
+/// Longest time until it is ready.
 const READY_WAIT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Where settings come from: a file, the environment, flags. Each is read into the same list of names and values.
+//! The sources of settings: a file, the environment, flags. Each is read into the same list of names and values.
 
 use std::fmt;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(crate) enum Raw {
     Typed(Value),
 }
 
-/// Where a value was given.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A line of a file, counted from 1.

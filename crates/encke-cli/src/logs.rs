@@ -32,7 +32,7 @@ impl LogLevel {
     }
 }
 
-/// Whether a text is a level, or a list of levels and of `module=level`.
+/// True if a text is a level, or a list of levels and of `module=level`.
 pub(crate) fn is_filter(text: &str) -> bool {
     text.split(',').all(|part| {
         let level = part.split_once('=').map_or(part, |(module, level)| if module.is_empty() { "" } else { level });

@@ -13,7 +13,7 @@ pub(crate) struct Opt {
     pub(crate) name: &'static str,
     /// Names CometD has for it.
     pub(crate) cometd: &'static [&'static str],
-    /// What it is, in Markdown; the same words as in `encke::Settings`.
+    /// Its description in Markdown; the same words as in `encke::Settings`.
     pub(crate) doc: &'static str,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Found {
     pub(crate) is_widened: bool,
 }
 
-/// Why a name is none.
+/// The reason why a name is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotFound {
     /// CometD's, and of no use here: why.
@@ -105,7 +105,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     (distance <= 1 + wanted.len() / 4).then_some(best)
 }
 
-/// How many letters must be put in, taken out or changed to get from one word to the other.
+/// The number of letters to insert, remove or change to get from one word to the other.
 fn distance(from: &[char], to: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (at, letter) in from.iter().enumerate() {
@@ -130,7 +130,7 @@ pub(crate) const GROUPS: &[Group] = &[
         options: &[
             option("listen", &[], "Address and port to listen on. Port 0 takes a free one."),
             option("port", &[], "The port of `listen` alone. 0 takes a free one."),
-            option("shards", &[], "How many shards (threads with their own sessions) to run. 0: one per core."),
+            option("shards", &[], "Number of shards (threads with their own sessions). 0: one per core."),
             option(
                 "files",
                 &[],
@@ -144,24 +144,24 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "history_commit",
                 &[],
-                "What must have happened to a message of a channel with a history before its publisher gets the reply, where there is a `data` directory: `os` (the system has it), `interval` (the same, and it is soon on the disk) or `always` (it is on the disk).",
+                "The moment of the reply to a publication on a channel with a history, where there is a `data` directory: `os` (the system has the message), `interval` (the same, and it is soon on the disk) or `always` (it is on the disk).",
             ),
             option(
                 "history_commit_interval_ms",
                 &[],
-                "With `history_commit = \"interval\"`: how long a message may wait to be on the disk, in milliseconds.",
+                "Longest time that a message waits to be on the disk with `history_commit = \"interval\"`, in milliseconds.",
             ),
         ],
     },
     Group {
         title: "Bayeux timing",
         options: &[
-            option("timeout_ms", &["timeout"], "How long a `/meta/connect` is held, in milliseconds."),
-            option("interval_ms", &["interval"], "How long a client waits between two connects, in milliseconds."),
+            option("timeout_ms", &["timeout"], "Time that a `/meta/connect` is held, in milliseconds."),
+            option("interval_ms", &["interval"], "Time that a client waits between two connects, in milliseconds."),
             option(
                 "max_interval_ms",
                 &["maxInterval"],
-                "How long after `interval_ms` a silent session lives, in milliseconds.",
+                "Time that a silent session lives after `interval_ms`, in milliseconds.",
             ),
             option(
                 "client_interval_max_ms",
@@ -171,38 +171,42 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "lazy_timeout_max_ms",
                 &["maxLazyTimeout"],
-                "How long a lazy message waits at most, in milliseconds.",
+                "Longest time that a lazy message waits, in milliseconds.",
             ),
             option(
                 "handshake_timeout_ms",
                 &[],
-                "How long a socket may stay without a Bayeux handshake, in milliseconds.",
+                "Longest time of a socket without a Bayeux handshake, in milliseconds.",
             ),
             option(
                 "websocket_idle_timeout_ms",
                 &["idleTimeout"],
-                "How long a WebSocket may stay without any frame from its client, in milliseconds. 0: for ever.",
+                "Longest time of a WebSocket without any frame from its client, in milliseconds. 0: no limit.",
             ),
             option(
                 "request_timeout_ms",
                 &[],
-                "How long the headers or the body of a request may take to arrive, in milliseconds.",
+                "Longest time that the headers or the body of a request take to arrive, in milliseconds.",
             ),
             option(
                 "response_timeout_ms",
                 &[],
-                "How long a client may take nothing of its response before it is reset, in milliseconds.",
+                "Time after which the server resets a client that takes nothing of its response, in milliseconds.",
             ),
-            option("keep_alive_timeout_ms", &[], "How long an idle keep-alive connection stays open, in milliseconds."),
+            option(
+                "keep_alive_timeout_ms",
+                &[],
+                "Time that an idle keep-alive connection stays open, in milliseconds.",
+            ),
             option(
                 "drain_timeout_ms",
                 &[],
-                "How long a draining server waits for its clients to leave, in milliseconds.",
+                "Time that a draining server waits for its clients to leave, in milliseconds.",
             ),
             option(
                 "drain_spread_ms",
                 &[],
-                "Clients told to come back at a drain spread over this time, in milliseconds.",
+                "Window over which a draining server spreads its clients' reconnects, in milliseconds.",
             ),
         ],
     },
@@ -222,40 +226,36 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "broadcast_to_publisher",
                 &["broadcastToPublisher"],
-                "Whether a publisher that subscribes to its own channel gets its own messages.",
+                "A publisher that subscribes to its own channel gets its own messages.",
             ),
             option(
                 "connect_deliver_only",
                 &["metaConnectDeliverOnly"],
-                "Whether messages reach clients with connect replies only, on a WebSocket, too.",
+                "Messages reach clients with connect replies only, on a WebSocket, too.",
             ),
             option(
                 "handshake_reconnect",
                 &["handshakeReconnect"],
-                "Whether advice tells clients `maxInterval`, so that they handshake anew by themselves after a longer break.",
+                "Advice tells clients `maxInterval`, so that they handshake again by themselves after a longer break.",
             ),
             option(
                 "websocket_protocol",
                 &["protocol"],
-                "The sub-protocol that a WebSocket must offer, and gets. Empty: none is looked at.",
+                "The sub-protocol that a WebSocket must offer, and gets. Empty: the server ignores offers.",
             ),
             option(
                 "forward_ext",
                 &[],
-                "Whether the `ext` of a published message reaches the subscribers (the binary extension needs it).",
+                "The `ext` of a published message reaches the subscribers (the binary extension needs it).",
             ),
-            option(
-                "timestamps",
-                &[],
-                "Whether replies and publications carry a `timestamp` (the timestamp extension).",
-            ),
+            option("timestamps", &[], "Replies and publications carry a `timestamp` (the timestamp extension)."),
             option(
                 "activity_timeout_ms",
                 &[],
-                "Disconnects a session without messages from its client for so long, in milliseconds (the activity extension). 0: off.",
+                "Time without messages from its client after which a session is disconnected, in milliseconds (the activity extension). 0: off.",
             ),
-            option("activity_counts_deliveries", &[], "Whether messages to a session count as its activity, too."),
-            option("channels", &[], "Rules for channels; of several that match, the first is taken."),
+            option("activity_counts_deliveries", &[], "Messages to a session count as its activity, too."),
+            option("channels", &[], "Rules for channels. The first one that matches holds."),
         ],
     },
     Group {
@@ -281,11 +281,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 &["multiSessionInterval"],
                 "Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.",
             ),
-            option(
-                "trust_client_session",
-                &["trustClientSession"],
-                "Whether a request needs no cookie, only a `clientId`.",
-            ),
+            option("trust_client_session", &["trustClientSession"], "A request needs no cookie, only a `clientId`."),
             option("cookie_name", &["browserCookieName"], "The name of the cookie that tells browsers apart."),
             option("cookie_domain", &["browserCookieDomain"], "The domain of the cookie. Empty: none."),
             option("cookie_path", &["browserCookiePath"], "The path of the cookie."),
@@ -294,8 +290,8 @@ pub(crate) const GROUPS: &[Group] = &[
                 &["browserCookieMaxAge"],
                 "The life of the cookie in seconds. -1: until the browser closes.",
             ),
-            option("cookie_http_only", &["browserCookieHttpOnly"], "Whether scripts cannot see the cookie."),
-            option("cookie_secure", &["browserCookieSecure"], "Whether the cookie is sent over TLS only."),
+            option("cookie_http_only", &["browserCookieHttpOnly"], "Scripts cannot see the cookie."),
+            option("cookie_secure", &["browserCookieSecure"], "Browsers send the cookie over TLS only."),
             option(
                 "cookie_same_site",
                 &["browserCookieSameSite"],
@@ -304,7 +300,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "cookie_partitioned",
                 &["browserCookiePartitioned"],
-                "Whether the cookie is partitioned by top-level site.",
+                "Browsers partition the cookie by top-level site.",
             ),
             option(
                 "duplicate_connect_status",
@@ -316,11 +312,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 &["callbackParameter"],
                 "The query parameter that names the callback of callback-polling.",
             ),
-            option(
-                "metrics_public",
-                &[],
-                "Whether `/metrics` answers to other machines, and to those that a proxy serves, too.",
-            ),
+            option("metrics_public", &[], "`/metrics` answers to other machines, and to clients of a proxy, too."),
         ],
     },
     Group {
@@ -378,19 +370,19 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "demo",
                 &[],
-                "Whether the demo's services run: `/service/demo/members`, `/service/demo/privatechat`, `/service/echo`, and the filter of `/demo/chat/**`.",
+                "Runs the demo's services: `/service/demo/members`, `/service/demo/privatechat`, `/service/echo`, and the filter of `/demo/chat/**`.",
             ),
             option(
                 "demo_cometd_channels",
                 &[],
-                "Whether they answer on the channels of CometD's demo chat, too: `/service/members`, `/service/privatechat`, and the filter of `/chat/**`.",
+                "The demo's services answer on the channels of CometD's demo chat, too: `/service/members`, `/service/privatechat`, and the filter of `/chat/**`.",
             ),
             option(
                 "log",
                 &[],
-                "What is logged: `off`, `error`, `warn`, `info`, `debug` or `trace`, or levels by module such as `warn,encke=debug`.",
+                "Log levels: `off`, `error`, `warn`, `info`, `debug` or `trace`, or levels by module such as `warn,encke=debug`.",
             ),
-            option("log_format", &[], "How logs look: `text` or `json`."),
+            option("log_format", &[], "Format of the logs: `text` or `json`."),
         ],
     },
 ];
@@ -406,7 +398,7 @@ mod tests {
     /// The options' words must not drift from the library's.
     #[test]
     fn every_setting_of_the_library_is_an_option_with_the_same_words() {
-        let source = include_str!("../../encke/src/settings.rs");
+        let source = include_str!("../../encke-core/src/settings.rs");
         let body = source.split("pub struct Settings {").nth(1).and_then(|rest| rest.split("\n}").next());
         let (mut doc, mut settings) = (String::new(), Vec::new());
         for line in body.expect("the struct").lines().map(str::trim) {

@@ -43,7 +43,7 @@ pub(crate) fn run(sources: Sources) -> ExitCode {
     }
 }
 
-/// Why the server does not run.
+/// The reason why the server does not run.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error(transparent)]
@@ -180,7 +180,7 @@ impl Early {
     }
 }
 
-/// What a signal needs.
+/// The context of the signal handlers.
 struct Signals {
     sources: Sources,
     /// The configuration that holds.
@@ -224,7 +224,7 @@ impl Signals {
             is_draining = true;
             tracing::info!("draining: clients are told to come back later; a second signal ends at once");
             if self.belongs == Belongs::Supervisor {
-                // Who connects now is for the next to hold the socket.
+                // The next process that holds the socket serves the connections that come now.
                 self.handle.stop_accepting();
             }
             self.handle.drain();

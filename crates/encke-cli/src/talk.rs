@@ -68,7 +68,7 @@ fn print(message: &Message) -> bool {
     writeln!(out, r#"{{"channel":{channel},"data":{data}}}"#).and_then(|()| out.flush()).is_ok()
 }
 
-/// What is gone, in words.
+/// Describes the lost messages.
 fn told(Gap { channel, lost }: &Gap) -> String {
     match lost {
         Some((from, to)) => format!("{channel}: messages {from} to {to} are gone"),
@@ -76,7 +76,7 @@ fn told(Gap { channel, lost }: &Gap) -> String {
     }
 }
 
-/// Where `--replay` wants to begin.
+/// The position that `--replay` asks for.
 fn start(position: i64) -> Start {
     match position {
         -1 => Start::Now,

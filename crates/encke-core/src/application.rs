@@ -1,4 +1,4 @@
-//! What an application adds to the server: who may do what, services, filters.
+//! The hooks of an application: permissions, services, filters.
 //!
 //! The methods run on the shard's own thread, between reading and writing: they must be short and never block. What they want
 //! done they put into [`Actions`]; the shard does it when they have returned.
@@ -21,13 +21,13 @@
 
 /// The hooks of an application; each has a default that allows everything and does nothing.
 pub trait Application: Send + Sync {
-    /// Whether a client may open a session. `ext` is the raw JSON of its handshake, where credentials are.
+    /// Decides if a client may open a session. `ext` is the raw JSON of its handshake, where credentials are.
     fn handshake(&self, ext: Option<&str>) -> Decision {
         let _ = ext;
         Decision::Allow
     }
 
-    /// Whether a session may subscribe to a channel or pattern.
+    /// Decides if a session may subscribe to a channel or pattern.
     fn subscribe(&self, session: &str, channel: &str) -> Decision {
         let _ = (session, channel);
         Decision::Allow
@@ -61,7 +61,7 @@ pub enum Decision {
     Deny(&'static str),
 }
 
-/// What becomes of a publication.
+/// The verdict on a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on as it is.
@@ -79,7 +79,7 @@ pub enum Verdict {
 pub struct Publishing<'a> {
     /// The publisher's client id.
     pub session: &'a str,
-    /// Where it is published.
+    /// The channel it is published on.
     pub channel: &'a str,
     /// Its data, raw JSON.
     pub data: Option<&'a str>,
@@ -100,7 +100,7 @@ pub struct Service<'a> {
     pub data: Option<&'a str>,
 }
 
-/// What an application wants done, in order.
+/// Actions that an application requests, in order.
 #[derive(Debug, Default)]
 pub struct Actions(pub(crate) Vec<Action>);
 

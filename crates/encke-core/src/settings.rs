@@ -16,42 +16,42 @@ pub struct Settings {
     // ---- where
     /// Address and port to listen on. Port 0 takes a free one.
     pub listen: SocketAddr,
-    /// How many shards (threads with their own sessions) to run. 0: one per core.
+    /// Number of shards (threads with their own sessions). 0: one per core.
     pub shards: usize,
     /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.
     pub files: String,
     /// A directory that keeps histories and sessions over a restart; made if it is not there. Empty: they are kept in memory only.
     pub data: String,
-    /// What must have happened to a message of a channel with a history before its publisher gets the reply, where there is a
-    /// `data` directory: `os` (the system has it), `interval` (the same, and it is soon on the disk) or `always` (it is on the disk).
+    /// The moment of the reply to a publication on a channel with a history, where there is a `data` directory: `os` (the system has the
+    /// message), `interval` (the same, and it is soon on the disk) or `always` (it is on the disk).
     pub history_commit: HistoryCommit,
-    /// With `history_commit = "interval"`: how long a message may wait to be on the disk, in milliseconds.
+    /// Longest time that a message waits to be on the disk with `history_commit = "interval"`, in milliseconds.
     pub history_commit_interval_ms: u64,
 
     // ---- Bayeux timing
-    /// How long a `/meta/connect` is held, in milliseconds.
+    /// Time that a `/meta/connect` is held, in milliseconds.
     pub timeout_ms: u64,
-    /// How long a client waits between two connects, in milliseconds.
+    /// Time that a client waits between two connects, in milliseconds.
     pub interval_ms: u64,
-    /// How long after `interval_ms` a silent session lives, in milliseconds.
+    /// Time that a silent session lives after `interval_ms`, in milliseconds.
     pub max_interval_ms: u64,
     /// The most a client may ask for as hold time, or as its pause and grace together, in milliseconds.
     pub client_interval_max_ms: u64,
-    /// How long a lazy message waits at most, in milliseconds.
+    /// Longest time that a lazy message waits, in milliseconds.
     pub lazy_timeout_max_ms: u64,
-    /// How long a socket may stay without a Bayeux handshake, in milliseconds.
+    /// Longest time of a socket without a Bayeux handshake, in milliseconds.
     pub handshake_timeout_ms: u64,
-    /// How long a WebSocket may stay without any frame from its client, in milliseconds. 0: for ever.
+    /// Longest time of a WebSocket without any frame from its client, in milliseconds. 0: no limit.
     pub websocket_idle_timeout_ms: u64,
-    /// How long the headers or the body of a request may take to arrive, in milliseconds.
+    /// Longest time that the headers or the body of a request take to arrive, in milliseconds.
     pub request_timeout_ms: u64,
-    /// How long a client may take nothing of its response before it is reset, in milliseconds.
+    /// Time after which the server resets a client that takes nothing of its response, in milliseconds.
     pub response_timeout_ms: u64,
-    /// How long an idle keep-alive connection stays open, in milliseconds.
+    /// Time that an idle keep-alive connection stays open, in milliseconds.
     pub keep_alive_timeout_ms: u64,
-    /// How long a draining server waits for its clients to leave, in milliseconds.
+    /// Time that a draining server waits for its clients to leave, in milliseconds.
     pub drain_timeout_ms: u64,
-    /// Clients told to come back at a drain spread over this time, in milliseconds.
+    /// Window over which a draining server spreads its clients' reconnects, in milliseconds.
     pub drain_spread_ms: u64,
 
     // ---- Bayeux behaviour
@@ -59,23 +59,23 @@ pub struct Settings {
     pub transports: Vec<TransportName>,
     /// The paths the Bayeux endpoint answers on, each with all its sub-paths.
     pub mounts: Vec<String>,
-    /// Whether a publisher that subscribes to its own channel gets its own messages.
+    /// A publisher that subscribes to its own channel gets its own messages.
     pub broadcast_to_publisher: bool,
-    /// Whether messages reach clients with connect replies only, on a WebSocket, too.
+    /// Messages reach clients with connect replies only, on a WebSocket, too.
     pub connect_deliver_only: bool,
-    /// Whether advice tells clients `maxInterval`, so that they handshake anew by themselves after a longer break.
+    /// Advice tells clients `maxInterval`, so that they handshake again by themselves after a longer break.
     pub handshake_reconnect: bool,
-    /// The sub-protocol that a WebSocket must offer, and gets. Empty: none is looked at.
+    /// The sub-protocol that a WebSocket must offer, and gets. Empty: the server ignores offers.
     pub websocket_protocol: String,
-    /// Whether the `ext` of a published message reaches the subscribers (the binary extension needs it).
+    /// The `ext` of a published message reaches the subscribers (the binary extension needs it).
     pub forward_ext: bool,
-    /// Whether replies and publications carry a `timestamp` (the timestamp extension).
+    /// Replies and publications carry a `timestamp` (the timestamp extension).
     pub timestamps: bool,
-    /// Disconnects a session without messages from its client for so long, in milliseconds (the activity extension). 0: off.
+    /// Time without messages from its client after which a session is disconnected, in milliseconds (the activity extension). 0: off.
     pub activity_timeout_ms: u64,
-    /// Whether messages to a session count as its activity, too.
+    /// Messages to a session count as its activity, too.
     pub activity_counts_deliveries: bool,
-    /// Rules for channels; of several that match, the first is taken.
+    /// Rules for channels. The first one that matches holds.
     pub channels: Vec<ChannelRule>,
 
     // ---- browsers
@@ -87,7 +87,7 @@ pub struct Settings {
     pub browser_sessions_max: i32,
     /// Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.
     pub browser_surplus_interval_ms: u64,
-    /// Whether a request needs no cookie, only a `clientId`.
+    /// A request needs no cookie, only a `clientId`.
     pub trust_client_session: bool,
     /// The name of the cookie that tells browsers apart.
     pub cookie_name: String,
@@ -97,20 +97,20 @@ pub struct Settings {
     pub cookie_path: String,
     /// The life of the cookie in seconds. -1: until the browser closes.
     pub cookie_max_age_s: i64,
-    /// Whether scripts cannot see the cookie.
+    /// Scripts cannot see the cookie.
     pub cookie_http_only: bool,
-    /// Whether the cookie is sent over TLS only.
+    /// Browsers send the cookie over TLS only.
     pub cookie_secure: bool,
     /// The cookie's `SameSite`: `Lax`, `Strict`, `None`, or empty for none.
     pub cookie_same_site: String,
-    /// Whether the cookie is partitioned by top-level site.
+    /// Browsers partition the cookie by top-level site.
     pub cookie_partitioned: bool,
     /// The HTTP status that ends a held connect when a newer one replaces it (400 to 599).
     pub duplicate_connect_status: u16,
     /// The query parameter that names the callback of callback-polling.
     pub callback_parameter: String,
 
-    /// Whether `/metrics` answers to other machines, and to those that a proxy serves, too.
+    /// `/metrics` answers to other machines, and to clients of a proxy, too.
     pub metrics_public: bool,
 
     // ---- limits
@@ -164,36 +164,36 @@ pub struct Settings {
     pub fairness_budget_us: u64,
 }
 
-/// What is special about the channels that match a pattern.
+/// A rule for the channels that match a pattern.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelRule {
     /// A channel (`/stock/GOOG`) or a pattern (`/stock/*`, `/stock/**`).
     pub pattern: String,
-    /// What happens to a session whose outbox is full when such a message comes.
+    /// The policy for a session whose outbox is full when such a message comes.
     #[serde(default)]
     pub slow_consumer: SlowConsumer,
     /// Lazy messages wait for a better occasion: the next other message, or their time.
     #[serde(default)]
     pub lazy: bool,
-    /// How long lazy messages of these channels wait at most, in milliseconds. 0: `lazy_timeout_max_ms`.
+    /// Longest time that lazy messages of these channels wait, in milliseconds. 0: `lazy_timeout_max_ms`.
     #[serde(default)]
     pub lazy_timeout_ms: u64,
     /// Overrides `broadcast_to_publisher` for these channels.
     #[serde(default)]
     pub broadcast_to_publisher: Option<bool>,
-    /// How many messages of each of these channels are kept for those who come later. 0: none, the channels have no history.
+    /// Messages of each of these channels that the history retains. 0: the channels have no history.
     #[serde(default)]
     pub history_messages: usize,
-    /// How long they are kept, in milliseconds. 0: 10 minutes.
+    /// Time that the history retains them, in milliseconds. 0: 10 minutes.
     #[serde(default)]
     pub history_ms: u64,
-    /// How many bytes of each of these channels are kept; the latest message always is. 0: 64 MiB.
+    /// Bytes of each of these channels that the history retains; the latest message always stays. 0: 64 MiB.
     #[serde(default)]
     pub history_bytes: usize,
 }
 
-/// When a message counts as kept.
+/// The moment from which a message counts as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HistoryCommit {
@@ -206,7 +206,7 @@ pub enum HistoryCommit {
     Always,
 }
 
-/// What is kept of a channel.
+/// The limits of a channel's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryTerms {
     /// Messages.
@@ -218,7 +218,7 @@ pub struct HistoryTerms {
 }
 
 impl ChannelRule {
-    /// What is kept of each of these channels, if anything is.
+    /// The limits of the histories of these channels, if they have any.
     pub fn history(&self) -> Option<HistoryTerms> {
         (self.history_messages > 0).then_some(HistoryTerms {
             messages_max: self.history_messages,
@@ -228,7 +228,7 @@ impl ChannelRule {
     }
 }
 
-/// What happens to a session whose outbox is full. One that acknowledges is always ended: it was promised every message.
+/// The policy for a session whose outbox is full. A session that acknowledges always ends: it was promised every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlowConsumer {
@@ -275,7 +275,7 @@ impl Settings {
         }
     }
 
-    /// Whether a transport is offered.
+    /// True if a transport is offered.
     pub fn offers(&self, transport: TransportName) -> bool {
         self.transports.contains(&transport)
     }
@@ -360,7 +360,7 @@ impl Default for Settings {
 
 /// Shards are told apart by a bit each in the map of interest.
 pub const SHARDS_MAX: usize = 64;
-/// How long messages are kept where a rule does not say, in milliseconds.
+/// Time that a history retains messages where a rule does not say, in milliseconds.
 const HISTORY_MS: u64 = 10 * 60 * 1000;
 /// Bytes kept of a channel where a rule does not say.
 const HISTORY_BYTES: usize = 64 * 1024 * 1024;

@@ -1,11 +1,11 @@
-//! What becomes of a chat message on its way: CometD's demo shows texts as HTML, and so must be kept from markup.
+//! The filter for chat messages. CometD's demo shows texts as HTML, so markup must not reach it.
 
 use bayeux::json;
 
 use super::quoted;
 use encke::Verdict;
 
-/// What becomes of a chat message: markup in its texts is escaped, a bad word drops it, all else stays byte for byte.
+/// Filters a chat message: escapes markup in its texts, drops it for a bad word, and leaves all else byte for byte.
 pub(super) fn filter(data: &str) -> Verdict {
     if data.starts_with('"') {
         return match filter_text(data) {

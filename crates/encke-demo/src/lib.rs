@@ -42,9 +42,9 @@ pub struct Demo {
 
 /// The names of a kind of room.
 struct Names {
-    /// What its rooms begin with.
+    /// The prefix of its rooms.
     rooms: &'static str,
-    /// What stands there instead where the members are told.
+    /// The prefix of the channels that carry the members.
     members: &'static str,
     told: Told,
 }
@@ -186,13 +186,13 @@ fn quoted(text: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Whether a name is a channel of this kind of room that can be published to.
+/// True for a publishable channel of this kind of room.
 fn is_room(room: &str, names: &Names) -> bool {
     let name = ChannelName::parse(room, &Limits::default());
     name.is_ok_and(|name| room.starts_with(names.rooms) && name.kind() == ChannelKind::Broadcast && !name.is_pattern())
 }
 
-/// Where the members of a room are told: `/demo/members/lobby` for `/demo/chat/lobby`.
+/// The channel that carries the members of a room: `/demo/members/lobby` for `/demo/chat/lobby`.
 fn members_channel(room: &str, names: &Names) -> String {
     room.replacen(names.rooms, names.members, 1)
 }

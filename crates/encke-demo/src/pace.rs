@@ -1,20 +1,20 @@
-//! How fast something may happen: so much at once, and so much each second.
+//! Rate limits: an amount at once, and an amount each second.
 
-/// What is left of an allowance. It fills up by itself.
+/// The rest of an allowance. It fills up by itself.
 #[derive(Debug)]
 pub(super) struct Allowance {
     left: f64,
-    /// When that was, in milliseconds.
+    /// The time of `left`, in milliseconds.
     at_ms: u64,
     pace: Pace,
 }
 
-/// How large an allowance is, and how fast it fills up.
+/// The size of an allowance, and the rate at which it fills up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// The most that may happen at once.
     pub(super) burst_max: u32,
-    /// What is added in a second.
+    /// The amount that a second adds.
     pub(super) per_second: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Who is where: the rooms of the demo's chat.
+//! The rooms of the demo's chat, and their members.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::quoted;
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     rooms: HashMap<String, Room>,
-    /// What is known of a session that is in a room, so that the end of one that is in none costs a look-up only.
+    /// Each session that is in a room. The end of a session that is in none costs one look-up.
     visitors: HashMap<String, Visitor>,
 }
 
@@ -20,7 +20,7 @@ struct Room {
     members: Vec<Member>,
     /// Changes of the list so far.
     version: u64,
-    /// How many bytes of lists each subscriber may still be sent.
+    /// The bytes of lists that each subscriber may still be sent.
     lists: Allowance,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Change {
     pub(super) version: u64,
 }
 
-/// How a room tells of its members.
+/// The way a room publishes its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     /// Each change by itself.
@@ -62,7 +62,7 @@ impl Rooms {
     /// Puts a session into a room, under a new name if it was there already. Returns what has changed, if anything.
     ///
     /// # Errors
-    /// What its client is told, as JSON.
+    /// The reply to its client, as JSON.
     pub(super) fn join(
         &mut self,
         now_ms: u64,
@@ -176,9 +176,9 @@ impl Room {
     }
 }
 
-/// What a client is told that finds no room.
+/// The reply to a client that finds no room.
 const FULL: &str = r#""the room is full""#;
-/// What a client is told that comes, or changes its name, too often.
+/// The reply to a client that comes, or changes its name, too often.
 const TOO_FAST: &str = r#""too many names; wait a second""#;
 
 /// Rooms with a member, of the whole server.

@@ -33,7 +33,7 @@ pub struct Server {
     echo: bool,
 }
 
-/// Why a server did not start.
+/// The reason why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A setting cannot work.
@@ -44,7 +44,7 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The error of the kernel.
         error: std::io::Error,
     },
     /// The data directory is none, or cannot be made.
@@ -52,7 +52,7 @@ pub enum StartError {
     Data {
         /// The directory, or that of the histories in it.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The sessions in the data directory cannot be read, or not be removed from it.
@@ -60,7 +60,7 @@ pub enum StartError {
     Sessions {
         /// The file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The histories in the data directory cannot be used: they are damaged, another process has them, or the disk refuses.
@@ -71,10 +71,10 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
-/// Why a message was not published.
+/// The reason why a message was not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// The channel is no name to publish to.
+    /// Not a publishable channel.
     #[error("{0} is no channel to publish to")]
     Channel(String),
     /// The data is not JSON.
@@ -188,7 +188,7 @@ impl Server {
     }
 }
 
-/// What the threads of all shards begin with.
+/// The context that the threads of all shards start with.
 #[derive(Clone)]
 struct Ground {
     shared: Arc<Shared>,
@@ -255,7 +255,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where it listens: the real port where port 0 was asked for.
+    /// The address it listens on, with the real port if port 0 was asked for.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -268,7 +268,7 @@ impl Running {
     /// The socket it takes connections from, for the server that comes after it: see [`Server::listener`].
     ///
     /// # Errors
-    /// What the system says, for example that there are too many open files.
+    /// The error of the system, for example too many open files.
     pub fn listener(&self) -> std::io::Result<TcpListener> {
         self.listener.try_clone()
     }
@@ -295,9 +295,9 @@ pub struct Handle {
     shared: Arc<Shared>,
     settings: Arc<Mutex<Arc<Settings>>>,
     draining: Arc<AtomicBool>,
-    /// Whether mail from outside is taken.
+    /// True while messages from outside are taken.
     open: Arc<RwLock<bool>>,
-    /// Whether sessions outlive the server.
+    /// True if sessions outlive the server.
     keeps: bool,
 }
 
@@ -353,7 +353,7 @@ impl Handle {
     pub fn reload(&self, settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
         check_settings(&settings)?;
         let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        // What needs a restart stays as it is until then, here, too: the next call compares with what holds.
+        // Settings that need a restart stay as they are, here, too: the next call compares with the settings in force.
         let fixed = [
             ("listen", settings.listen != current.listen && settings.listen.port() != 0),
             ("shards", settings.shards != current.shards),
@@ -426,5 +426,5 @@ impl Handle {
     }
 }
 
-/// How often a drain looks whether all have left.
+/// The interval at which a drain counts the connections that are left.
 const DRAIN_PAUSE: Duration = Duration::from_millis(50);

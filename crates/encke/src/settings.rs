@@ -14,7 +14,7 @@ pub struct SettingsError {
     pub name: &'static str,
     /// The value it has.
     pub value: String,
-    /// What would be right.
+    /// A description of right values.
     pub wanted: &'static str,
 }
 
@@ -35,9 +35,6 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
     }
     if settings.mounts.is_empty() {
         return fail("mounts", &"[]", "at least one path such as /cometd");
-    }
-    if !settings.websocket_protocol.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)) {
-        return fail("websocket_protocol", &settings.websocket_protocol, "a token such as bayeux");
     }
     if !(400..600).contains(&settings.duplicate_connect_status) {
         return fail("duplicate_connect_status", &settings.duplicate_connect_status, "an HTTP status from 400 to 599");

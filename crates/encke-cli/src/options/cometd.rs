@@ -1,6 +1,6 @@
 //! CometD's options that are none of ours, and how it names those that differ between its transports.
 
-/// What CometD puts before a name to mean one transport, the longest first.
+/// CometD's prefixes for one transport, the longest first.
 pub(crate) const PREFIXES: &[&str] = &[
     "callback-polling.jsonp.",
     "long-polling.jsonp.",

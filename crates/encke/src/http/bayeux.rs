@@ -145,7 +145,7 @@ async fn exchange(
     let peer = connection.peer();
     node.shard.borrow_mut().request(node.now(), Exchange { exchange, transport, browser, peer, body });
     node.settle();
-    // Where its session lives on another shard, the work is done there.
+    // The shard of its session does the work.
     usage.add(node.now(), bytes.max(node.shard.borrow().work() - before));
     connection.usage.set(usage);
     let Ok((answer, receipt)) = answer.await else {
@@ -223,7 +223,7 @@ fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incom
     response
 }
 
-/// Why a body is not taken.
+/// The reason for refusing a body.
 struct Refusal {
     status: StatusCode,
     text: &'static str,

@@ -1,6 +1,6 @@
 //! Names of JSONP callbacks.
 
-/// Whether a name may be called by a script we send: letters, digits, `_`, `$`, `-` and single dots between such parts (CometD:
+/// True for a name that a script of ours may call: letters, digits, `_`, `$`, `-` and single dots between such parts (CometD:
 /// letters, digits, `. _ -`), at most `bytes_max` bytes, not beginning with a digit or `-`.
 ///
 /// ```

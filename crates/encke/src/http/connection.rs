@@ -19,7 +19,7 @@ use crate::net::node::{Counted, Node};
 use crate::net::socket;
 use encke_core::{Id, Peer, Usage};
 
-/// What the answers to one connection's requests need to know of it.
+/// A connection, as the answers to its requests see it.
 pub(crate) struct Connection {
     pub(crate) node: Rc<Node>,
     pub(crate) health: Arc<Health>,
@@ -27,14 +27,14 @@ pub(crate) struct Connection {
     pub(crate) peer: Option<IpAddr>,
     /// Set by the answer that agrees to a WebSocket: the browser's cookie.
     pub(crate) upgrade: RefCell<Option<Option<Id>>>,
-    /// What its requests have caused lately.
+    /// The work that its requests caused lately.
     pub(crate) usage: Cell<Usage>,
     /// Its number.
     number: u64,
 }
 
 impl Connection {
-    /// Where its requests come from.
+    /// The origin of its requests: address and connection.
     pub(crate) fn peer(&self) -> Peer {
         Peer { address: self.peer, connection: self.number }
     }

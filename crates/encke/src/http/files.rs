@@ -1,7 +1,7 @@
 //! Files of a directory of the user's own (setting `files`), served by tower-http: media types, `ETag` and `Last-Modified`
 //! (RFC 9110 §13), ranges (RFC 9110 §14).
 //!
-//! What it opens is decided here: files below the directory, by their names, without following links. Everything that touches
+//! It opens files below the directory only, by their names, without following links. Everything that touches
 //! the disk runs on the runtime's threads for such calls, never on the shard's own.
 
 use std::future::{Ready, ready};
@@ -36,7 +36,7 @@ pub(crate) async fn answer<B>(settings: &Settings, request: &Request<B>) -> Opti
     *asked.method_mut() = request.method().clone();
     *asked.uri_mut() = request.uri().clone();
     *asked.headers_mut() = request.headers().clone();
-    // Whether the range is one of the same file is not compared; the whole file is always a right answer (RFC 9110 §13.1.5).
+    // The range is not compared with the file that `If-Range` means: the whole file is always a right answer (RFC 9110 §13.1.5).
     if asked.headers().contains_key(IF_RANGE) {
         asked.headers_mut().remove(RANGE);
     }

@@ -1,4 +1,4 @@
-//! Which pages may talk to the server: its own, and those of allowed origins (RFC 6454, Fetch §3.2).
+//! Pages that may talk to the server: its own, and those of allowed origins (RFC 6454, Fetch §3.2).
 //!
 //! A browser names the origin of the page with every WebSocket and every POST. Programs name none, and are not concerned. The
 //! host of the request was checked before ([`super::host`]).
@@ -13,7 +13,7 @@ use http::{HeaderMap, Uri};
 use super::host;
 use encke_core::Settings;
 
-/// What a request's origin is to us.
+/// The relation of a request's origin to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The request names none: it is a program's, or the browser's own.
@@ -106,7 +106,7 @@ fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     uri.authority().map(|authority| authority.as_str()).or(headers.get(HOST).and_then(|host| host.to_str().ok()))
 }
 
-/// Whether an origin's host and port are those of the request, default ports understood.
+/// True if an origin's host and port are those of the request, default ports understood.
 fn same_host(scheme: &str, origin: &str, host: &str) -> bool {
     let port = if scheme == "https" { ":443" } else { ":80" };
     let strip = |name: &str| name.strip_suffix(port).unwrap_or(name).to_ascii_lowercase();

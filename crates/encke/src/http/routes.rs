@@ -1,4 +1,4 @@
-//! Which path answers what.
+//! The paths, and the handler of each.
 
 use std::rc::Rc;
 
@@ -67,7 +67,7 @@ fn only_reading(method: &Method, found: Response<Body>) -> Response<Body> {
     response
 }
 
-/// Whether a path is the Bayeux endpoint or below it. Paths are compared as they came: nothing is decoded or normalised, so
+/// True if a path is the Bayeux endpoint or below it. Paths are compared as they came: nothing is decoded or normalised, so
 /// no spelling of another path slips through.
 fn is_mount(settings: &Settings, path: &str) -> bool {
     let mut mounts = settings.mounts.iter().filter(|mount| *mount != ROOT);
