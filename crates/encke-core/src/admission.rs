@@ -3,7 +3,8 @@
 //!
 //! Two things can be used up. The [account](super::account) of bytes between shards; and the budget of what was handed out since the last flush
 //! that wrote everything. The budget has two limits. No outbox is given more than a quarter of what it may hold, so that no reader that keeps up is ended,
-//! however many publish at once. And all outboxes together are not given more than some milliseconds of writing.
+//! however many publish at once. And all outboxes together are not given more than some milliseconds of writing. A flush that wrote everything
+//! that sockets take does not renew the first limit of heavy messages while readers are [behind](super::backpressure).
 //!
 //! While sessions hold more than `sessions_bytes_max`, or packing what they hold is behind, no heavy message is taken in.
 //!
@@ -14,6 +15,7 @@ use super::Shard;
 use super::batch::client_of;
 use super::effect::{Effect, Mail, Now, SocketKey};
 use super::ids::Id;
+use super::outbox::Capacity;
 
 /// How a message counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,32 +62,60 @@ pub(super) struct Budget {
     spent: [Spent; 2],
     /// What is handed out now counts as this.
     weight: Weight,
+    /// The last flush wrote everything, and readers are behind all the same.
+    is_held_back: bool,
+    /// Until then heavy messages wait for readers that are behind, in milliseconds.
+    held_until_ms: u64,
 }
 
 #[derive(Debug, Default)]
 struct Spent {
+    /// What each outbox was given at most since it was renewed.
     messages: usize,
     /// Of the messages.
     bytes: usize,
+    /// Of the messages since the last flush that wrote everything.
+    turn_bytes: usize,
     /// The same for each subscriber: what there is to write.
     write_bytes: u64,
 }
 
 impl Budget {
-    /// Whether nothing was spent.
+    /// Whether nothing was spent that a flush could renew.
     pub(super) fn is_fresh(&self) -> bool {
-        self.spent.iter().all(|spent| spent.messages == 0)
+        let is_fresh = |spent: &Spent| spent.turn_bytes == 0 && (spent.messages == 0 || self.is_held_back);
+        self.spent.iter().all(is_fresh)
     }
 
-    /// Everything is written.
-    pub(super) fn renew(&mut self) {
-        *self = Budget::default();
+    /// Whether heavy messages wait for readers that are behind.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.is_held_back
+    }
+
+    /// When heavy messages may go on, whoever is behind, in milliseconds.
+    pub(super) fn held_until_ms(&self) -> Option<u64> {
+        self.is_held_back.then_some(self.held_until_ms)
+    }
+
+    /// Everything is written that sockets take. While readers are behind, heavy messages get no more than before, for so many milliseconds.
+    pub(super) fn renew(&mut self, now: Now, is_behind: bool, held_back_ms: u64) {
+        self.is_held_back = is_behind && now.ms < self.held_until_ms;
+        let [light, heavy] = &mut self.spent;
+        *light = Spent::default();
+        *heavy = if self.is_held_back {
+            Spent { turn_bytes: 0, write_bytes: 0, ..*heavy }
+        } else {
+            self.held_until_ms = now.ms + held_back_ms;
+            Spent::default()
+        };
+        self.weight = Weight::default();
     }
 
     pub(super) fn spend(&mut self, messages: usize, bytes: usize, write_bytes: u64) {
         let spent = &mut self.spent[self.weight as usize];
         spent.messages += messages;
         spent.bytes += bytes;
+        spent.turn_bytes += bytes;
         spent.write_bytes += write_bytes;
     }
 }
@@ -117,10 +147,21 @@ impl Shard {
     pub(super) fn has_budget(&self, weight: Weight) -> bool {
         let spent = &self.budget.spent[weight as usize];
         let (bytes, messages) = (spent.bytes + self.burst.bytes(), spent.messages + self.burst.messages());
-        let share = |most: usize| (most / OUTBOX_SHARE).max(1);
-        bytes < share(self.capacity.bytes_max)
-            && messages < share(self.capacity.messages_max)
-            && (spent.write_bytes < WRITE_BYTES_MAX || bytes < TURN_BYTES_LEAST)
+        let share = part_of(&self.capacity);
+        bytes < share.bytes_max
+            && messages < share.messages_max
+            && (spent.write_bytes < WRITE_BYTES_MAX || spent.turn_bytes + self.burst.bytes() < TURN_BYTES_LEAST)
+    }
+
+    /// All that sockets take is written: what is handed out counts from here.
+    pub(super) fn renew_budget(&mut self) {
+        let is_behind = self.has_readers_behind();
+        self.budget.renew(self.now, is_behind, held_back_ms(&self.capacity));
+        match self.budget.is_held_back() {
+            true => self.metrics.reader_waits.add(1),
+            false if is_behind => self.forget_who_caught_up(),
+            false => {}
+        }
     }
 
     /// A socket waits to be read, and is not silent: neither it nor its session expires for that.
@@ -168,14 +209,34 @@ impl Shard {
     }
 }
 
+/// The part of an outbox that may be filled between two flushes that wrote everything: by heavy messages, and once more by light ones. A
+/// reader of which as much waits behind such a flush is [behind](super::backpressure).
+pub(super) fn part_of(capacity: &Capacity) -> Capacity {
+    let part = |most: usize| (most / OUTBOX_SHARE).max(1);
+    Capacity { messages_max: part(capacity.messages_max), bytes_max: part(capacity.bytes_max) }
+}
+
+/// How long heavy messages wait for readers that are behind: for these to take what outboxes are given at once, which may be little.
+fn held_back_ms(capacity: &Capacity) -> u64 {
+    let part = part_of(capacity);
+    let ms = (part.bytes_max / READ_BYTES_PER_MS).min(part.messages_max / READ_MESSAGES_PER_MS);
+    HELD_BACK_MS_MAX.min(ms as u64)
+}
+
 /// How long half of what a connection has caused is remembered, in milliseconds.
 const SLOT_MS: u64 = 128;
 /// The largest light message, in bytes.
 pub(super) const LIGHT_BYTES_MAX: usize = 8 * 1024;
 /// What a connection may have caused lately for its next message to be light, in bytes for all subscribers: 2 MB/s lasting.
 const LIGHT_WORK_MAX: u32 = 256 * 1024;
-/// The part of an outbox that may be filled between two flushes that wrote everything: by heavy messages, and once more by light ones.
+/// See [`part_of`].
 const OUTBOX_SHARE: usize = 4;
+/// How long heavy messages wait for readers that are behind, in milliseconds, before each outbox is given a quarter again. A reader has this time
+/// for it, whatever others do.
+const HELD_BACK_MS_MAX: u64 = 250;
+/// Who reads so much each millisecond keeps up: no slower do publishers get for anybody.
+const READ_BYTES_PER_MS: usize = 16 * 1024;
+const READ_MESSAGES_PER_MS: usize = 100;
 /// What may be put into all outboxes together between two such flushes, in bytes: some milliseconds of writing.
 const WRITE_BYTES_MAX: u64 = 8 << 20;
 /// So many bytes of messages go into each outbox all the same, in bytes: a write to each subscriber has to be worth it.

@@ -2,7 +2,8 @@
 //!
 //! Publications wait in a queue for each channel. The next one is of the channel that has caused the least work so far (start-time fair
 //! queueing), so a flood on one channel delays that channel. A light publication passes by the queues of others. Large requests of sessions that
-//! live here wait in a queue of their own; small ones only where very many come at once. All other messages never wait.
+//! live here wait in a queue of their own. Small ones wait only where very many come at once, and go on with the budget of light messages. All other
+//! messages never wait.
 //!
 //! What waits stays on the [account](super::account) of bytes between shards, which bounds it.
 
@@ -26,6 +27,8 @@ pub(super) struct Arrivals {
     names: HashMap<Box<str>, usize, RandomState>,
     /// Which flow a request waits in, and whose it is: that its client has gone comes after it.
     requests: HashMap<ExchangeId, (&'static str, Option<Id>), RandomState>,
+    /// Small requests: no heavy message makes them wait.
+    small: VecDeque<Envelope>,
     /// Every flow that has something, by its start, the older first among equals.
     order: BinaryHeap<Reverse<(u64, u64, usize)>>,
     /// The start of the flow that was served last.
@@ -53,11 +56,14 @@ impl Arrivals {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.names.contains_key(name)
+        if name == SMALL_REQUESTS { !self.small.is_empty() } else { self.names.contains_key(name) }
     }
 
     fn push(&mut self, name: &str, envelope: Envelope) {
         self.envelopes += 1;
+        if name == SMALL_REQUESTS {
+            return self.small.push_back(envelope);
+        }
         if let Some(flow) = self.names.get(name).and_then(|flow| self.flows.get_mut(*flow)) {
             return flow.envelopes.push_back(envelope);
         }
@@ -72,11 +78,22 @@ impl Arrivals {
         let Reverse((start, _, index)) = self.order.pop()?;
         let envelope = self.flows.get_mut(index)?.envelopes.pop_front()?;
         self.clock = start;
+        self.taken(&envelope);
+        Some((index, envelope))
+    }
+
+    /// The next small request.
+    fn pop_small(&mut self) -> Option<Envelope> {
+        let envelope = self.small.pop_front()?;
+        self.taken(&envelope);
+        Some(envelope)
+    }
+
+    fn taken(&mut self, envelope: &Envelope) {
         if let Mail::Request(request) = &envelope.mail {
             self.requests.remove(&request.exchange);
         }
         self.envelopes -= 1;
-        Some((index, envelope))
     }
 
     /// The envelope of a flow has caused so much work.
@@ -135,6 +152,12 @@ impl Shard {
 
     /// Works through what waits, as long as the budget lasts; `all` of it if that does not matter any more.
     pub(super) fn take_arrivals(&mut self, all: bool) {
+        while (all || self.has_budget(Weight::Light))
+            && let Some(envelope) = self.arrivals.pop_small()
+        {
+            self.count_as(Weight::Light);
+            self.open(envelope);
+        }
         while (all || self.has_budget(Weight::Heavy))
             && let Some((flow, envelope)) = self.arrivals.pop()
         {
@@ -143,6 +166,11 @@ impl Shard {
             self.open(envelope);
             self.arrivals.done(flow, self.work - before + ARRIVAL_WORK);
         }
+    }
+
+    /// Whether what waits has to go on waiting for readers that are behind.
+    pub(super) fn are_arrivals_held_back(&self) -> bool {
+        self.budget.is_held_back() && self.arrivals.small.is_empty() && !self.has_budget(Weight::Heavy)
     }
 
     /// Works through a message, and releases its charge.

@@ -6,6 +6,7 @@ use bayeux::{ChannelName, Publication as Message, RawJson};
 use websocket::Opcode;
 
 use super::account::MailboxAccount;
+use super::admission::part_of;
 use super::arena::Frames;
 use super::arrivals::sent_channel;
 use super::effect::{Effect, Mail, Publication, SessionKey, Ticket};
@@ -171,7 +172,8 @@ impl Shard {
         let write_bytes = (frames.bytes() * subscribers) as u64;
         self.budget.spend(messages as usize, frames.bytes(), write_bytes);
         self.work += write_bytes;
-        let Shard { hub, sessions, dirty, capacity, .. } = self;
+        let part = part_of(&self.capacity);
+        let Shard { hub, sessions, dirty, capacity, backpressure, now, .. } = self;
         for list in &lists {
             if position.is_some() && hub.is_followed(*list) {
                 followed = position;
@@ -183,9 +185,12 @@ impl Shard {
                     continue;
                 }
                 session.stamp = manner.stamp;
-                if session.outbox.is_full(messages as usize, frames.bytes(), capacity) {
-                    full.push(session.key(subscriber.session));
-                    continue;
+                if session.outbox.is_full(messages as usize, frames.bytes(), &part) {
+                    if session.outbox.is_full(messages as usize, frames.bytes(), capacity) {
+                        full.push(session.key(subscriber.session));
+                        continue;
+                    }
+                    backpressure.is_behind(session, subscriber.session, *now);
                 }
                 session.outbox.push_many(frames, Kind::Messages, messages);
                 session.active_ms = manner.active_ms.unwrap_or(session.active_ms);

@@ -59,7 +59,7 @@ impl Shard {
         }
         let is_written = self.dirty.is_empty();
         if is_written {
-            self.budget.renew();
+            self.renew_budget();
         }
         // What is old can wait for what is new.
         while self.dirty.is_empty()
@@ -194,6 +194,7 @@ fn write_both(
         if session.outbox.is_empty() {
             session.urgent = false;
             session.lazy_due_ms = u64::MAX;
+            session.outbox.behind_since = 0;
         }
     }
     socket.blocked = progress == Progress::Blocked;

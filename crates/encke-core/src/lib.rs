@@ -17,6 +17,7 @@ mod admission;
 mod application;
 mod arena;
 mod arrivals;
+mod backpressure;
 mod batch;
 mod burst;
 mod connect;
@@ -87,6 +88,7 @@ pub use wheel::SLOT_MS;
 use admission::Budget;
 use arena::Arena;
 use arrivals::Arrivals;
+use backpressure::Backpressure;
 use burst::Burst;
 use history::Histories;
 use hub::Hub;
@@ -203,6 +205,8 @@ pub struct Shard {
     publications: u64,
     /// What was handed out since the last flush that wrote everything.
     budget: Budget,
+    /// Readers that are behind.
+    backpressure: Backpressure,
     /// What has come from other shards and waits.
     arrivals: Arrivals,
     /// A message at an edge had to wait since the last flush that wrote everything; it goes before arrivals each other time.
@@ -273,6 +277,7 @@ impl Shard {
             executing_wills: false,
             publications: 0,
             budget: Budget::default(),
+            backpressure: Backpressure::default(),
             arrivals: Arrivals::default(),
             edge_waits: false,
             edges_first: false,
@@ -360,7 +365,8 @@ impl Shard {
 
     /// Whether nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
-        let at_hand = !self.burst.is_empty() || !self.wills.is_empty() || !self.arrivals.is_empty();
+        let has_arrivals = !self.arrivals.is_empty() && !self.are_arrivals_held_back();
+        let at_hand = !self.burst.is_empty() || !self.wills.is_empty() || has_arrivals;
         !at_hand
             && self.budget.is_fresh()
             && self.dirty.is_empty()

@@ -114,5 +114,6 @@ metrics! {
     Gauge arrivals "encke_arrivals" "Messages of other shards that wait for writing to catch up."
     Counter arrivals_delayed "encke_arrivals_delayed" "Messages of other shards that waited for writing to catch up."
     Counter mail_waits "encke_mailbox_waits" "Times a WebSocket or request waited because mailbox_bytes_max was reached."
+    Counter reader_waits "encke_reader_waits" "Complete flushes after which heavy messages went on waiting for readers that are behind."
     Counter flush_waits "encke_flush_waits" "Times a WebSocket or request waited for writing to catch up."
 }

@@ -55,6 +55,8 @@ pub struct Outbox {
     reply_bytes: usize,
     /// Bytes of the first run that the kernel has already.
     written: u32,
+    /// Since when it has had much, as the [backpressure](super::backpressure) counts; 0 for one that has been empty since.
+    pub(super) behind_since: u32,
     /// Messages in responses on their way, on a socket's own queue or not acknowledged, which may come back, and the bytes that these are
     /// charged with.
     lent: Lent,
@@ -315,6 +317,7 @@ impl Outbox {
     /// Takes all messages out for a response. They count as waiting until they are settled or restored.
     pub fn take_messages(&mut self) -> InFlight {
         (self.written, self.reply_bytes) = (0, 0);
+        self.behind_since = 0;
         let runs = std::mem::take(&mut self.runs);
         self.lend(runs)
     }

@@ -21,6 +21,9 @@ impl Shard {
                 Timer::Socket(key) => self.socket_due(key),
             }
         }
+        if self.budget.is_held_back() && self.dirty.is_empty() {
+            self.renew_budget();
+        }
         self.look_for_room();
         self.go_on_with_withdrawals();
         self.sweep_history();
@@ -31,7 +34,7 @@ impl Shard {
 
     /// When [`Shard::advance`] has something to do next, in milliseconds.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.wheel.next_ms()
+        self.wheel.next_ms().into_iter().chain(self.budget.held_until_ms()).min()
     }
 
     /// Sees to it that the session is looked at when its next deadline comes. Later deadlines need no new entry: the earlier one comes, and arms again.

@@ -57,6 +57,98 @@ fn however_many_publish_at_once_an_outbox_is_given_a_part_of_its_room_between_tw
     }
 }
 
+/// A reader of which the kernel takes so many bytes each millisecond, and a publisher of large messages that asks whenever it may go on. Returns
+/// the times at which its messages were taken, in milliseconds from the start, and whether the reader is still there at the end.
+fn flood_for_a_reader(settings: Settings, bytes_per_ms: usize, messages: usize) -> (Vec<u64>, bool) {
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (reader, _) = readers(&mut rig, "/flood", 1).remove(0);
+    let (socket, publisher) = rig.socket();
+    let text = format!(r#"{{"channel":"/flood","clientId":"{publisher}","data":"{}"}}"#, "x".repeat(900_000));
+    let mut taken = Vec::new();
+    for ms in 0..100_000 {
+        let now = Now { ms: NOW.ms + ms, ..NOW };
+        rig.shard.advance(now);
+        rig.kernel.room = bytes_per_ms;
+        rig.shard.socket_writable(now, reader);
+        // More flushes than one: those of others.
+        for _ in 0..4 {
+            while taken.len() < messages && rig.shard.admits(now, Weight::Heavy) {
+                rig.shard.socket_text(now, socket, &text);
+                taken.push(ms);
+            }
+            rig.shard.flush(now, &mut rig.kernel, &mut || false);
+            rig.shard.take_effects();
+        }
+        if taken.len() == messages {
+            break;
+        }
+    }
+    (taken, rig.shard.metrics().slow_disconnected.get() == 0)
+}
+
+#[test]
+fn publishers_wait_for_a_reader_that_is_behind_and_reads_on() {
+    let (taken, lives) = flood_for_a_reader(Settings::default(), 100_000, 200);
+    assert!(taken.len() == 200 && lives, "{} messages, lives: {lives}", taken.len());
+    // As fast as it reads, and no faster: 9 ms each, but for what its outbox holds.
+    let last = taken.last().copied().unwrap_or_default();
+    assert!((9 * 180..9 * 201).contains(&last), "{last} ms");
+}
+
+#[test]
+fn a_reader_that_takes_nothing_is_ended_by_its_limit_and_nobody_waits_for_it_long() {
+    let (taken, lives) = flood_for_a_reader(Settings::default(), 0, 200);
+    assert!(taken.len() == 200 && !lives, "{} messages, lives: {lives}", taken.len());
+    let pauses = taken.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(pauses.max() <= Some(250));
+    assert!(taken.last() <= Some(&1_000), "{taken:?}");
+}
+
+#[test]
+fn where_outboxes_are_small_nobody_waits_for_a_reader() {
+    let settings = Settings { outbox_messages_max: 100, ..Settings::default() };
+    let (taken, _) = flood_for_a_reader(settings, 0, 200);
+    assert!(taken.last() <= Some(&50), "{taken:?}");
+}
+
+#[test]
+fn who_has_been_behind_for_long_holds_nobody_back_until_it_has_caught_up() {
+    let rule = crate::ChannelRule {
+        pattern: "/flood".into(),
+        slow_consumer: crate::SlowConsumer::DropOldest,
+        ..Default::default()
+    };
+    let settings = Settings { channels: vec![rule], ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (reader, _) = readers(&mut rig, "/flood", 1).remove(0);
+    let (socket, publisher) = rig.socket();
+    let text = format!(r#"{{"channel":"/flood","clientId":"{publisher}","data":"{}"}}"#, "x".repeat(900_000));
+    let at = |rig: &mut Rig, ms, room| {
+        let now = Now { ms: NOW.ms + ms, ..NOW };
+        rig.kernel.room = room;
+        rig.shard.advance(now);
+        if room > 0 {
+            rig.shard.socket_writable(now, reader);
+            rig.shard.flush(now, &mut rig.kernel, &mut || false);
+        }
+        rig.kernel.room = 0;
+        let taken = (0..100).take_while(|_| {
+            rig.shard.admits(now, Weight::Heavy) && {
+                rig.shard.socket_text(now, socket, &text);
+                rig.shard.flush(now, &mut rig.kernel, &mut || false);
+                true
+            }
+        });
+        taken.count()
+    };
+    assert!(at(&mut rig, 0, 0) < 20, "it is behind");
+    for ms in (250..1_000).step_by(250) {
+        assert!((1..10).contains(&at(&mut rig, ms, 0)), "at {ms} ms");
+    }
+    assert_eq!(at(&mut rig, 1_250, 0), 100, "nobody waits for it any more");
+    assert!(at(&mut rig, 1_300, usize::MAX / 2) < 20, "it reads again and is waited for again");
+}
+
 #[test]
 fn small_messages_wait_for_a_flush_too_when_they_are_as_many_as_an_outbox_may_hold() {
     let mut rig = Rig::new(1, Settings { outbox_messages_max: 100, ..Settings::default() }, Box::new(NoApplication));
