@@ -6,13 +6,13 @@
 //!      histories ─ pass ─┘          └─ old segments go, when a pass is on the disk
 //! ```
 //!
-//! It is plain: no thread, no clock, any [`Disk`]. Who runs it calls [`Keeper::take`] for what has come, then [`Keeper::commit`], and hands
-//! out [`Keeper::answers`]; again when [`Keeper::due_ms`] comes. In a server that is a thread (`net/keeper.rs`), in the simulator the world.
+//! It is plain: no thread, no clock, any [`Disk`]. Who runs it calls [`HistoryStore::take`] for what has come, then [`HistoryStore::commit`], and hands
+//! out [`HistoryStore::answers`]; again when [`HistoryStore::due_ms`] comes. In a server that is a thread (`net/keeper.rs`), in the simulator the world.
 //!
 //! When the disk refuses, what waits is answered as not kept, and the log tries again by itself. What was refused is still in its ring,
 //! and the next pass makes up for it.
 
-mod pass;
+mod compaction;
 mod recover;
 #[cfg(test)]
 mod tests;
@@ -22,25 +22,25 @@ use std::path::PathBuf;
 
 use journal::{Committer, Disk, Error, Journal, Opened, Options, Policy, Position, RECORD_BYTES_MAX};
 
+use compaction::Compaction;
 use encke_core::history::Histories;
 use encke_core::history::log_record::Record;
 use encke_core::{HistoryCommit, Settings};
-use encke_core::{Keep, Ticket};
-use pass::Pass;
+use encke_core::{PersistRequest, PublishToken};
 pub use recover::{Recovered, Recovery};
 
 /// The log of a server's histories. See the module.
-pub struct Keeper<D: Disk> {
+pub struct HistoryStore<D: Disk> {
     journal: Journal<D>,
     committer: Committer,
     policy: Policy,
-    terms: KeeperTerms,
+    terms: StoreOptions,
     /// What was appended and has no answer yet, oldest first.
     waiting: VecDeque<(Position, Waiting)>,
     answers: Vec<Answer>,
-    pass: Pass,
+    compaction: Compaction,
     /// Bytes of the last pass.
-    pass_bytes: u64,
+    compaction_bytes: u64,
     /// The last record before something was refused that no pass has made up for.
     refused_at: Option<Position>,
     /// Whether that was something that a pass can make up for.
@@ -52,7 +52,7 @@ pub struct Keeper<D: Disk> {
 
 /// The limits of a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeeperTerms {
+pub struct StoreOptions {
     /// When a record counts as kept.
     pub policy: Policy,
     /// The longest record, in bytes; the journal allows 16 MiB at most. A message that is longer is delivered, and not kept.
@@ -69,18 +69,18 @@ pub struct KeeperTerms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Whose reply waits for it.
-    pub ticket: Option<Ticket>,
+    pub token: Option<PublishToken>,
     /// Its bytes.
     pub bytes: usize,
     /// Whether it counts as kept.
-    pub is_kept: bool,
+    pub is_persisted: bool,
 }
 
 /// What a keeper counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Records that were kept.
-    pub kept: u64,
+    pub persisted: u64,
     /// Records that were not, or not in time.
     pub refused: u64,
     /// Groups of records that were handed to the disk.
@@ -88,7 +88,7 @@ pub struct Figures {
     /// Times that the disk refused.
     pub failures: u64,
     /// Passes over all histories that came to an end.
-    pub passes: u64,
+    pub compactions: u64,
     /// Bytes of all segments.
     pub bytes: u64,
     /// Segments.
@@ -99,7 +99,7 @@ pub struct Figures {
 
 /// Why a log cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum KeeperError {
+pub enum StoreError {
     /// The disk, or what is on it.
     #[error(transparent)]
     Journal(#[from] Error),
@@ -116,14 +116,14 @@ pub enum KeeperError {
 /// A record that has no answer yet.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    ticket: Option<Ticket>,
+    token: Option<PublishToken>,
     bytes: usize,
 }
 
-impl KeeperTerms {
+impl StoreOptions {
     /// As these settings say.
-    pub fn new(settings: &Settings) -> KeeperTerms {
-        KeeperTerms {
+    pub fn new(settings: &Settings) -> StoreOptions {
+        StoreOptions {
             policy: match settings.history_commit {
                 HistoryCommit::Os => Policy::Os,
                 HistoryCommit::Interval => Policy::Interval { ms: settings.history_commit_interval_ms },
@@ -137,62 +137,62 @@ impl KeeperTerms {
     }
 }
 
-impl<D: Disk> Keeper<D> {
+impl<D: Disk> HistoryStore<D> {
     /// Opens the log, or begins one, and tells `recovery` what stands in it. `salt` is random.
     ///
-    /// The first thing written says that this life of the process has begun: if it ends without [`Keeper::close`], the next one knows. A
+    /// The first thing written says that this life of the process has begun: if it ends without [`HistoryStore::close`], the next one knows. A
     /// full disk does not keep it from opening: nothing counts as kept until there is room.
     ///
     /// # Errors
     /// When the disk refuses, the log is held by another process or damaged, or has records that are not known.
     pub fn open(
         disk: D,
-        terms: KeeperTerms,
+        terms: StoreOptions,
         salt: u64,
         recovery: &mut Recovery<'_>,
-    ) -> Result<(Keeper<D>, Opened), KeeperError> {
-        let KeeperTerms { record_bytes, memory_bytes, segment_bytes, .. } = terms;
+    ) -> Result<(HistoryStore<D>, Opened), StoreError> {
+        let StoreOptions { record_bytes, memory_bytes, segment_bytes, .. } = terms;
         let options = Options { record_bytes, memory_bytes, segment_bytes, ..Options::new(salt) };
         let (journal, opened) = Journal::open(disk, options, &mut |at, record| recovery.read(at, record))?;
         if let Some(at) = recovery.unreadable() {
-            return Err(KeeperError::Unknown { at, file: journal.file_of(at) });
+            return Err(StoreError::Unknown { at, file: journal.file_of(at) });
         }
-        let mut keeper = Keeper {
+        let mut history_store = HistoryStore {
             journal,
             committer: Committer::new(terms.policy),
             policy: terms.policy,
             terms,
             waiting: VecDeque::new(),
             answers: Vec::new(),
-            pass: Pass::Idle,
-            pass_bytes: 0,
+            compaction: Compaction::Idle,
+            compaction_bytes: 0,
             refused_at: None,
             has_missed: false,
             is_failing: false,
             figures: Figures::default(),
         };
         opened.notes.iter().for_each(|number| recovery.begun_unwritten(*number));
-        keeper.journal.append(&recovery.first_record().encode())?;
-        match keeper.journal.sync() {
+        history_store.journal.append(&recovery.first_record().encode())?;
+        match history_store.journal.sync() {
             Err(error) if error.is_full() => {
                 // It is written when there is room, and so is this. Until then a note takes its place.
                 let (record, number) = recovery.first_unwritten();
-                keeper.journal.append(&record.encode())?;
-                keeper.journal.note(number)?;
-                keeper.refused(&error);
+                history_store.journal.append(&record.encode())?;
+                history_store.journal.note(number)?;
+                history_store.refused(&error);
             }
             synced => {
                 synced?;
-                opened.notes.iter().try_for_each(|number| keeper.journal.remove_note(*number))?;
+                opened.notes.iter().try_for_each(|number| history_store.journal.remove_note(*number))?;
             }
         }
-        keeper.measure();
-        Ok((keeper, opened))
+        history_store.measure();
+        Ok((history_store, opened))
     }
 
     /// Takes a record. It is answered when it is committed, or at once if it is refused.
-    pub fn take(&mut self, keep: Keep) {
-        let waiting = Waiting { ticket: keep.ticket, bytes: keep.record.len() };
+    pub fn take(&mut self, keep: PersistRequest) {
+        let waiting = Waiting { token: keep.token, bytes: keep.record.len() };
         // First of all: it is answered even if the log does not survive it.
         self.waiting.push_back((self.journal.appended().next(), waiting));
         if let Err(error) = self.journal.append(&keep.record) {
@@ -205,8 +205,8 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// Answers a record as not kept, and leaves the log alone.
-    pub fn refuse(&mut self, keep: &Keep) {
-        self.answer(Waiting { ticket: keep.ticket, bytes: keep.record.len() }, false);
+    pub fn refuse(&mut self, keep: &PersistRequest) {
+        self.answer(Waiting { token: keep.token, bytes: keep.record.len() }, false);
     }
 
     /// Answers all that waits as not kept, and leaves the log alone.
@@ -228,9 +228,9 @@ impl<D: Disk> Keeper<D> {
         if !self.is_failing {
             self.go_on(histories);
         }
-        let is_more = self.kept() < self.journal.appended();
+        let is_more = self.persisted() < self.journal.appended();
         match self.committer.commit(&mut self.journal, now_ms) {
-            Ok(_) if self.is_failing && self.kept() == self.journal.appended() => {
+            Ok(_) if self.is_failing && self.persisted() == self.journal.appended() => {
                 tracing::info!("the disk takes histories again");
                 self.is_failing = false;
             }
@@ -238,8 +238,8 @@ impl<D: Disk> Keeper<D> {
             Err(error) => self.refused(&error),
         }
         self.figures.commits += u64::from(is_more);
-        let kept = self.kept();
-        while let Some((_, waiting)) = self.waiting.pop_front_if(|(position, _)| *position <= kept) {
+        let persisted = self.persisted();
+        while let Some((_, waiting)) = self.waiting.pop_front_if(|(position, _)| *position <= persisted) {
             self.answer(waiting, true);
         }
         if self.is_failing {
@@ -253,7 +253,7 @@ impl<D: Disk> Keeper<D> {
         std::mem::take(&mut self.answers)
     }
 
-    /// When [`Keeper::commit`] should be called though nothing has come; 0: at once. None: never.
+    /// When [`HistoryStore::commit`] should be called though nothing has come; 0: at once. None: never.
     pub fn due_ms(&self) -> Option<u64> {
         if self.has_to_go_on() { Some(0) } else { self.committer.due_ms() }
     }
@@ -267,9 +267,9 @@ impl<D: Disk> Keeper<D> {
     /// numbers that may have been seen. Returns whether it stands there.
     pub fn close(&mut self, histories: &Histories) -> bool {
         let is_marked = self.refused_at.is_none() && self.mark(histories);
-        let kept = self.journal.synced();
+        let persisted = self.journal.synced();
         while let Some((position, waiting)) = self.waiting.pop_front() {
-            self.answer(waiting, position <= kept);
+            self.answer(waiting, position <= persisted);
         }
         is_marked
     }
@@ -281,14 +281,14 @@ impl<D: Disk> Keeper<D> {
     }
 
     /// The last record that counts as kept.
-    fn kept(&self) -> Position {
+    fn persisted(&self) -> Position {
         if self.policy == Policy::Always { self.journal.synced() } else { self.journal.written() }
     }
 
-    fn answer(&mut self, Waiting { ticket, bytes }: Waiting, is_kept: bool) {
-        let count = if is_kept { &mut self.figures.kept } else { &mut self.figures.refused };
+    fn answer(&mut self, Waiting { token, bytes }: Waiting, is_persisted: bool) {
+        let count = if is_persisted { &mut self.figures.persisted } else { &mut self.figures.refused };
         *count += 1;
-        self.answers.push(Answer { ticket, bytes, is_kept });
+        self.answers.push(Answer { token, bytes, is_persisted });
     }
 
     /// The disk has refused something, or a record was too long. Told once, until the disk takes something again.

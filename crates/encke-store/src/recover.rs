@@ -58,7 +58,7 @@ struct Draft {
     /// What stood below this number was not kept any more, or would not be now.
     dropped: u64,
     /// The time of day of the latest message it has ever had, in milliseconds.
-    heard_ms: u64,
+    last_received_ms: u64,
 }
 
 impl<'a> Recovery<'a> {
@@ -139,7 +139,7 @@ impl<'a> Recovery<'a> {
         let mut recovered = Recovered { is_clean, ..Recovered::default() };
         let mut rings: Vec<_> = self.rings.drain().collect();
         // If there are too many, those that were heard of last stay.
-        rings.sort_unstable_by_key(|(_, draft)| Reverse(draft.heard_ms));
+        rings.sort_unstable_by_key(|(_, draft)| Reverse(draft.last_received_ms));
         for (channel, draft) in rings {
             let Some(terms) = draft.terms else { continue };
             recovered.channels += usize::from(histories.restore(&channel, draft.into_life(), terms, room, self.now));
@@ -194,7 +194,7 @@ impl Draft {
     fn new(part: &Part<'_>, terms: Option<HistoryTerms>) -> Draft {
         let (oldest, next) = (part.from, part.from);
         let entries = BTreeMap::new();
-        Draft { terms, epoch: part.epoch.into(), oldest, next, entries, bytes: 0, dropped: 0, heard_ms: 0 }
+        Draft { terms, epoch: part.epoch.into(), oldest, next, entries, bytes: 0, dropped: 0, last_received_ms: 0 }
     }
 
     /// Everything from this number on is in the log; nothing below it was kept.
@@ -224,7 +224,7 @@ impl Draft {
 
     fn insert(&mut self, message: &Message<'_>) {
         let Message { number, wall_ms, except, text } = *message;
-        self.heard_ms = self.heard_ms.max(wall_ms);
+        self.last_received_ms = self.last_received_ms.max(wall_ms);
         if number < self.oldest {
             return;
         }

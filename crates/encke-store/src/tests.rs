@@ -17,11 +17,11 @@ const ROOM: Room = Room { bytes_max: usize::MAX, channels_max: 1_000 };
 /// Histories and their keeper: one life of a process.
 struct Life {
     histories: Histories,
-    keeper: Keeper<SimDisk>,
+    history_store: HistoryStore<SimDisk>,
     recovered: Recovered,
     settings: Settings,
     now: Now,
-    tickets: u64,
+    tokens: u64,
 }
 
 fn rules(messages: usize) -> Settings {
@@ -29,23 +29,23 @@ fn rules(messages: usize) -> Settings {
     Settings { channels: vec![rule], history_commit: HistoryCommit::Always, ..Settings::default() }
 }
 
-fn open(disk: &SimDisk, settings: &Settings, now: Now) -> Result<Life, KeeperError> {
-    let terms = KeeperTerms {
+fn open(disk: &SimDisk, settings: &Settings, now: Now) -> Result<Life, StoreError> {
+    let terms = StoreOptions {
         record_bytes: 2_000,
         memory_bytes: 10_000,
         segment_bytes: 2_000,
         step_bytes: 500,
-        ..KeeperTerms::new(settings)
+        ..StoreOptions::new(settings)
     };
     open_with(disk, settings, now, terms)
 }
 
-fn open_with(disk: &SimDisk, settings: &Settings, now: Now, terms: KeeperTerms) -> Result<Life, KeeperError> {
+fn open_with(disk: &SimDisk, settings: &Settings, now: Now, terms: StoreOptions) -> Result<Life, StoreError> {
     let mut recovery = Recovery::new(settings, now);
-    let (keeper, _) = Keeper::open(disk.clone(), terms, 7, &mut recovery)?;
+    let (history_store, _) = HistoryStore::open(disk.clone(), terms, 7, &mut recovery)?;
     let histories = Histories::new(2);
     let recovered = recovery.restore(&histories, ROOM);
-    Ok(Life { histories, keeper, recovered, settings: settings.clone(), now, tickets: 0 })
+    Ok(Life { histories, history_store, recovered, settings: settings.clone(), now, tokens: 0 })
 }
 
 fn at(ms: u64) -> Now {
@@ -63,8 +63,8 @@ impl Life {
         let birth = Birth { channel, terms, room: ROOM, now: self.now, entropy: &mut entropy() };
         let position = self.histories.append(birth, except, texts.iter().copied()).expect("room");
         let record = log_record::burst(channel, &position, except, texts.iter().copied());
-        self.tickets += 1;
-        self.keeper.take(Keep { record, ticket: Some(Ticket { shard: 0, number: self.tickets }) });
+        self.tokens += 1;
+        self.history_store.take(PersistRequest { record, token: Some(PublishToken { shard: 0, number: self.tokens }) });
         position.first
     }
 
@@ -75,12 +75,12 @@ impl Life {
     /// Commits, a few times; whether each of what was published since the last time is kept.
     fn commit(&mut self) -> Vec<bool> {
         for _ in 0..100 {
-            self.keeper.commit(self.now.ms, &self.histories);
-            if self.keeper.due_ms() != Some(0) {
+            self.history_store.commit(self.now.ms, &self.histories);
+            if self.history_store.due_ms() != Some(0) {
                 break;
             }
         }
-        self.keeper.answers().iter().map(|answer| answer.is_kept).collect()
+        self.history_store.answers().iter().map(|answer| answer.is_persisted).collect()
     }
 
     /// What is kept of a channel: its epoch, number and text of each message, the oldest and the next number.
@@ -128,8 +128,8 @@ fn after_a_clean_end_numbers_follow_on() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(10), 0);
     life.publish("/a", "1");
-    assert!(life.keeper.close(&life.histories));
-    assert_eq!(life.keeper.answers().len(), 1);
+    assert!(life.history_store.close(&life.histories));
+    assert_eq!(life.history_store.answers().len(), 1);
     let before = life.ring("/a");
     drop(life);
     let mut later = start(&disk, &rules(10), 60_000);
@@ -166,7 +166,7 @@ fn a_clean_end_after_a_leap_does_not_undo_it() {
     disk.crash();
     let mut second = start(&disk, &rules(10), 5_000);
     let next = second.ring("/a").3;
-    assert!(second.keeper.close(&second.histories));
+    assert!(second.history_store.close(&second.histories));
     drop(second);
     assert_eq!(start(&disk, &rules(10), 6_000).ring("/a").3, next);
 }
@@ -222,14 +222,14 @@ fn a_full_disk_is_said_and_what_it_refused_is_made_up_for_when_there_is_room() {
         assert_eq!(life.commit(), [false], "{number}");
     }
     assert_eq!(life.texts("/a").len(), 199, "delivery and replay go on");
-    assert!(life.keeper.figures().failures > 0);
+    assert!(life.history_store.figures().failures > 0);
     disk.faults(|faults| faults.space_bytes = None);
     life.now = at(10_000);
     life.commit();
     life.publish("/a", "200");
     assert_eq!(life.commit(), [true]);
     let before = life.ring("/a");
-    assert!(life.keeper.close(&life.histories), "nothing is missing any more");
+    assert!(life.history_store.close(&life.histories), "nothing is missing any more");
     drop(life);
     assert_eq!(start(&disk, &rules(1_000), 0).ring("/a"), before);
 }
@@ -241,7 +241,7 @@ fn what_was_refused_and_not_made_up_for_leaves_its_numbers_out() {
     life.publish("/a", "1");
     let long = life.publish("/a", &"x".repeat(3_000));
     assert_eq!(life.commit(), [false, true]);
-    assert!(!life.keeper.close(&life.histories));
+    assert!(!life.history_store.close(&life.histories));
     drop(life);
     let later = start(&disk, &rules(10), 0);
     assert_eq!(later.texts("/a"), ["1"]);
@@ -254,15 +254,15 @@ fn a_message_that_no_record_can_hold_is_not_kept_and_does_not_keep_the_keeper_bu
     settings.channels[0].history_bytes = 64 << 20;
     let disk = SimDisk::new(1);
     let mut life =
-        open_with(&disk, &settings, at(0), KeeperTerms::new(&settings)).unwrap_or_else(|error| panic!("{error}"));
+        open_with(&disk, &settings, at(0), StoreOptions::new(&settings)).unwrap_or_else(|error| panic!("{error}"));
     life.publish("/a", "1");
     life.publish("/a", &"x".repeat(journal::RECORD_BYTES_MAX));
     life.publish("/a", "3");
     assert_eq!(life.commit(), [false, true, true]);
-    life.keeper.missed();
+    life.history_store.missed();
     life.commit();
-    assert_eq!((life.keeper.due_ms(), life.keeper.figures().passes), (None, 1));
-    assert!(life.keeper.figures().bytes < 10_000, "{:?}", life.keeper.figures());
+    assert_eq!((life.history_store.due_ms(), life.history_store.figures().compactions), (None, 1));
+    assert!(life.history_store.figures().bytes < 10_000, "{:?}", life.history_store.figures());
     drop(life);
     assert_eq!(start(&disk, &settings, 0).texts("/a"), ["1", "3"]);
 }
@@ -274,7 +274,7 @@ fn a_sync_that_works_at_the_second_try_is_counted() {
     life.publish("/a", "1");
     disk.faults(|faults| faults.failing_syncs = 1);
     assert_eq!(life.commit(), [true]);
-    assert_eq!((life.keeper.figures().given_up, life.keeper.figures().failures), (1, 0));
+    assert_eq!((life.history_store.figures().given_up, life.history_store.figures().failures), (1, 0));
 }
 
 #[test]
@@ -288,10 +288,10 @@ fn a_long_log_is_written_anew_and_says_the_same() {
             // Silent since.
             life.publish(&channels[9], "once");
         }
-        assert!(life.commit().iter().all(|is_kept| *is_kept));
-        assert!(life.keeper.figures().bytes < 60_000, "{:?}", life.keeper.figures());
+        assert!(life.commit().iter().all(|is_persisted| *is_persisted));
+        assert!(life.history_store.figures().bytes < 60_000, "{:?}", life.history_store.figures());
     }
-    assert!(life.keeper.figures().passes > 5);
+    assert!(life.history_store.figures().compactions > 5);
     let before: Vec<_> = channels.iter().map(|channel| life.ring(channel)).collect();
     disk.crash();
     let later = start(&disk, &rules(20), 0);
@@ -360,7 +360,7 @@ fn a_start_on_a_full_disk_brings_histories_back_and_nothing_counts_as_kept_until
         life.publish("/a", "1");
         life.commit();
         if is_clean {
-            life.keeper.close(&life.histories);
+            life.history_store.close(&life.histories);
         }
         drop(life);
         disk.faults(|faults| faults.space_bytes = Some(0));
@@ -369,7 +369,7 @@ fn a_start_on_a_full_disk_brings_histories_back_and_nothing_counts_as_kept_until
         assert_eq!(full.texts("/a"), ["1"]);
         let given = full.publish("/a", "2");
         assert_eq!(full.commit(), [false]);
-        assert!(full.keeper.figures().failures > 0);
+        assert!(full.history_store.figures().failures > 0);
         if has_room_again {
             disk.faults(|faults| faults.space_bytes = None);
             full.now = at(10_000);
@@ -392,7 +392,7 @@ fn a_start_on_a_full_disk_brings_histories_back_and_nothing_counts_as_kept_until
 fn a_log_of_another_version_is_refused() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(10), 0);
-    life.keeper.take(Keep { record: vec![99], ticket: None });
+    life.history_store.take(PersistRequest { record: vec![99], token: None });
     life.commit();
     drop(life);
     let error = open(&disk, &rules(10), at(0)).err().expect("refused").to_string();
@@ -401,7 +401,7 @@ fn a_log_of_another_version_is_refused() {
 
 #[test]
 fn whatever_a_disk_does_what_counts_as_kept_comes_back_once_and_in_order() {
-    let mut passes = 0;
+    let mut compactions = 0;
     for seed in 0..300_u64 {
         let disk = SimDisk::new(seed);
         let mut random = seed;
@@ -419,14 +419,14 @@ fn whatever_a_disk_does_what_counts_as_kept_comes_back_once_and_in_order() {
             let mut life = start(&disk, &settings, ms);
             if let Some(found) = life.histories.find("/a", 0) {
                 let (texts, next) = (life.ring("/a").1, life.ring("/a").3);
-                let wanted = given.iter().filter(|(number, _, is_kept)| *is_kept && *number >= oldest);
+                let wanted = given.iter().filter(|(number, _, is_persisted)| *is_persisted && *number >= oldest);
                 let mut wanted = wanted.map(|(number, text, _)| (*number, text));
                 assert!(wanted.all(|(number, text)| texts.contains(&(number, text.clone()))), "seed {seed}");
                 assert!(texts.is_sorted_by(|one, two| one.0 < two.0), "seed {seed}");
                 assert!(given.iter().all(|(number, ..)| *number < next), "seed {seed}: numbers come again");
                 assert_eq!(epoch.get_or_insert(found.epoch.clone()), &found.epoch, "seed {seed}");
             } else {
-                assert!(given.iter().all(|(.., is_kept)| !is_kept), "seed {seed}");
+                assert!(given.iter().all(|(.., is_persisted)| !is_persisted), "seed {seed}");
             }
             for _ in 0..below(60) {
                 ms += 400;
@@ -449,21 +449,21 @@ fn whatever_a_disk_does_what_counts_as_kept_comes_back_once_and_in_order() {
                 assert_eq!(answers.len() as u64, group, "seed {seed}: each is answered");
                 let first = given.len() - group as usize;
                 // Those that were refused at once are answered first: what is equal in all is safe to compare.
-                if answers.iter().all(|is_kept| *is_kept) {
+                if answers.iter().all(|is_persisted| *is_persisted) {
                     given[first..].iter_mut().for_each(|given| given.2 = true);
                 }
             }
             disk.faults(|faults| *faults = Default::default());
             oldest = life.histories.find("/a", 0).map_or(oldest, |_| life.ring("/a").2);
-            passes += life.keeper.figures().passes;
+            compactions += life.history_store.figures().compactions;
             match below(3) {
                 0 => disk.crash(),
                 1 => disk.kill(),
-                _ => _ = life.keeper.close(&life.histories),
+                _ => _ = life.history_store.close(&life.histories),
             }
         }
     }
-    assert!(passes > 300, "{passes}");
+    assert!(compactions > 300, "{compactions}");
 }
 
 fn entropy() -> Entropy {

@@ -13,25 +13,25 @@ use journal::{Directory, Disk, Opened};
 use tokio::sync::mpsc;
 
 use crate::entropy::kernel_entropy;
-use crate::net::keeper::{self, Inbox};
-use crate::net::node::Parcel;
+use crate::net::node::ThreadMessage;
+use crate::net::store_thread::{self, Inbox};
 use crate::server::StartError;
 use crate::sessions_file::{self, Found};
 use encke_core::Settings;
 use encke_core::history::Room;
 use encke_core::{Metrics, Now, Saved, Shared};
-use encke_store::{Keeper, KeeperError, KeeperTerms, Recovered, Recovery};
+use encke_store::{HistoryStore, Recovered, Recovery, StoreError, StoreOptions};
 
 /// A data directory that was opened: what it held is in the histories. Nobody else gets it while this lives.
 pub(crate) struct Data {
     path: PathBuf,
-    keeper: Keeper<Directory>,
+    history_store: HistoryStore<Directory>,
 }
 
 /// A data directory in use: its keeper runs.
 pub(crate) struct DataInUse {
     path: PathBuf,
-    keeper: JoinHandle<Keeper<Directory>>,
+    history_store: JoinHandle<HistoryStore<Directory>>,
 }
 
 impl Data {
@@ -50,12 +50,12 @@ impl Data {
         let mut salt = [0; 8];
         kernel_entropy()(&mut salt);
         let mut recovery = Recovery::new(settings, now);
-        let terms = KeeperTerms::new(settings);
-        let (keeper, opened) = Keeper::open(directory, terms, u64::from_le_bytes(salt), &mut recovery)?;
+        let terms = StoreOptions::new(settings);
+        let (history_store, opened) = HistoryStore::open(directory, terms, u64::from_le_bytes(salt), &mut recovery)?;
         let recovered = recovery.restore(&shared.histories, Room::of(settings, shared.shards));
         shared.is_durable = true;
         tell(&path, &opened, &recovered, began);
-        Ok(Some(Data { path, keeper }))
+        Ok(Some(Data { path, history_store }))
     }
 
     /// Finds out what would keep the directory from being opened, as far as that can be seen while another process has it. It is
@@ -68,7 +68,7 @@ impl Data {
             return Ok(());
         }
         let directory = history_in(Path::new(&settings.data))?;
-        journal::probe(&directory).map_err(|error| KeeperError::Journal(error).into())
+        journal::probe(&directory).map_err(|error| StoreError::Journal(error).into())
     }
 
     /// Keeps sessions for the next start.
@@ -90,12 +90,12 @@ impl Data {
     pub(crate) fn start(
         self,
         shared: &Arc<Shared>,
-        mailboxes: &[mpsc::UnboundedSender<Parcel>],
+        mailboxes: &[mpsc::UnboundedSender<ThreadMessage>],
         metrics: &Arc<Metrics>,
     ) -> Result<(Inbox, DataInUse), StartError> {
-        let started = keeper::start(self.keeper, shared.clone(), mailboxes.to_vec(), metrics.clone());
-        let (inbox, keeper) = started.map_err(StartError::Thread)?;
-        Ok((inbox, DataInUse { path: self.path, keeper }))
+        let started = store_thread::start(self.history_store, shared.clone(), mailboxes.to_vec(), metrics.clone());
+        let (inbox, history_store) = started.map_err(StartError::Thread)?;
+        Ok((inbox, DataInUse { path: self.path, history_store }))
     }
 }
 
@@ -141,8 +141,8 @@ impl DataInUse {
 
     /// Waits until everything is written; the shards have ended before. The directory is held until what this returns is dropped.
     pub(crate) fn close(self) -> Option<Data> {
-        match self.keeper.join() {
-            Ok(keeper) => Some(Data { path: self.path, keeper }),
+        match self.history_store.join() {
+            Ok(history_store) => Some(Data { path: self.path, history_store }),
             Err(_) => {
                 tracing::error!("the keeper of the histories ended with a panic");
                 None
@@ -166,7 +166,7 @@ fn history_in(data: &Path) -> Result<Directory, StartError> {
 fn wait_until_free(directory: &Directory) {
     let began = Instant::now();
     // What else is wrong is said when it is opened.
-    while matches!(directory.lock(), Ok(None)) && began.elapsed() < LOCK_PATIENCE {
+    while matches!(directory.lock(), Ok(None)) && began.elapsed() < LOCK_TIMEOUT {
         std::thread::sleep(LOCK_PAUSE);
     }
 }
@@ -183,8 +183,8 @@ fn tell(path: &Path, opened: &Opened, recovered: &Recovered, began: Instant) {
     tracing::info!(data = %path.display(), channels, messages, is_clean, took_ms, "histories recovered");
 }
 
-impl From<KeeperError> for StartError {
-    fn from(error: KeeperError) -> StartError {
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> StartError {
         StartError::History(error)
     }
 }
@@ -192,6 +192,6 @@ impl From<KeeperError> for StartError {
 /// The log of the histories in the data directory.
 const HISTORY: &str = "history";
 /// How long a data directory that another process has is waited for.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it is looked at.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);

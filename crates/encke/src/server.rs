@@ -14,15 +14,15 @@ use crate::data::{Data, DataInUse};
 use crate::entropy::kernel_entropy;
 use crate::http::Asset;
 use crate::net::confirm::Confirmations;
-use crate::net::keeper::Inbox;
-use crate::net::node::{Common, Parcel};
+use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::Published;
+use crate::net::store_thread::Inbox;
 use crate::net::{accept, driver, ending};
 use crate::settings::{SettingsError, check_settings};
 use encke_core::Settings;
 use encke_core::{Application, NoApplication};
-use encke_core::{Envelope, Id, Mail, Metrics, Saved, Shard, Shared, Weight};
-use encke_store::KeeperError;
+use encke_core::{Envelope, Id, Metrics, Saved, Shard, ShardMessage, Shared, Weight};
+use encke_store::StoreError;
 
 /// A server that is not running yet.
 pub struct Server {
@@ -65,7 +65,7 @@ pub enum StartError {
     },
     /// The histories in the data directory cannot be used: they are damaged, another process has them, or the disk refuses.
     #[error("cannot recover histories: {0}")]
-    History(KeeperError),
+    History(StoreError),
     /// A thread could not be started, or has nothing to run on.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -143,12 +143,12 @@ impl Server {
         let (mailboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let start = Instant::now();
         let mut shared = Shared::new(shards, self.application);
-        let data = Data::open(&settings, &mut shared, Common::now(start))?;
+        let data = Data::open(&settings, &mut shared, ServerShared::now(start))?;
         let shared = Arc::new(shared);
         let confirmations: Vec<Arc<Confirmations>> = (0..shards).map(|_| Arc::default()).collect();
         let who_may_wait = confirmations.clone();
         shared.mailbox.set_on_room(move || who_may_wait.iter().for_each(|shard| shard.wake.notify_one()));
-        let common = Arc::new(Common {
+        let server_shared = Arc::new(ServerShared {
             mailboxes,
             confirmations,
             published: (0..shards).map(|_| Published::default()).collect(),
@@ -160,24 +160,26 @@ impl Server {
             start,
             accepting: watch::Sender::new(true),
         });
-        let kept = data.map(|data| data.start(&shared, &common.mailboxes, &common.metrics[shards])).transpose()?;
-        let (keeper, data) = kept.unzip();
+        let kept = data
+            .map(|data| data.start(&shared, &server_shared.mailboxes, &server_shared.metrics[shards]))
+            .transpose()?;
+        let (history_store, data) = kept.unzip();
         let saved = data.as_ref().map(|data| data.sessions(shards, settings.sessions_max)).transpose()?;
-        let ground = Ground {
+        let context = ThreadContext {
             shared: shared.clone(),
             settings: settings.clone(),
-            common: common.clone(),
+            server_shared: server_shared.clone(),
             saved: Arc::new(saved.unwrap_or_default()),
         };
-        let (threads, gates) = ground.start_shards(receivers, listener, keeper)?;
+        let (threads, starts) = context.start_shards(receivers, listener, history_store)?;
         // Only now: if something has failed before, the next start finds them.
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
-        for gate in gates {
+        for start in starts {
             // One that has ended with a panic has said so.
-            let _gone = gate.send(());
+            let _gone = start.send(());
         }
         let handle = Handle {
-            common,
+            server_shared,
             shared,
             settings: Arc::new(Mutex::new(settings)),
             draining: Arc::new(AtomicBool::new(false)),
@@ -190,58 +192,59 @@ impl Server {
 
 /// The context that the threads of all shards start with.
 #[derive(Clone)]
-struct Ground {
+struct ThreadContext {
     shared: Arc<Shared>,
     settings: Arc<Settings>,
-    common: Arc<Common>,
+    server_shared: Arc<ServerShared>,
     saved: Arc<Saved>,
 }
 
 /// A shard's thread, which returns its sessions.
 type ShardThread = JoinHandle<Option<Saved>>;
 
-impl Ground {
+impl ThreadContext {
     /// Starts a thread for each mailbox. When this returns, all have taken up their sessions and wait for a word to their gates: what one
     /// shard publishes must find the subscriptions of the others. A thread whose gate is dropped ends.
     fn start_shards(
         self,
-        mailboxes: Vec<mpsc::UnboundedReceiver<Parcel>>,
+        mailboxes: Vec<mpsc::UnboundedReceiver<ThreadMessage>>,
         listener: TcpListener,
-        keeper: Option<Inbox>,
+        history_store: Option<Inbox>,
     ) -> Result<(Vec<ShardThread>, Vec<Sender<()>>), StartError> {
-        let (mut threads, mut gates) = (Vec::new(), Vec::new());
+        let (mut threads, mut starts) = (Vec::new(), Vec::new());
         let (ready, readiness) = channel();
         let mut listener = Some(listener);
         for (index, mailbox) in mailboxes.into_iter().enumerate() {
-            let (ground, ready, keeper, listener) = (self.clone(), ready.clone(), keeper.clone(), listener.take());
-            let (gate, opened) = channel();
+            let (context, ready, history_store, listener) =
+                (self.clone(), ready.clone(), history_store.clone(), listener.take());
+            let (start, opened) = channel();
             let thread = std::thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
                 let runtime = driver::runtime();
                 let runtime = runtime.map_err(|error| ready.send(Err(error))).ok()?;
-                let (shard, common) = ground.restored(index);
+                let (shard, server_shared) = context.restored(index);
                 let _told = ready.send(Ok(()));
                 drop(ready);
                 opened.recv().ok()?;
-                driver::run(runtime, shard, common, mailbox, listener, keeper)
+                driver::run(runtime, shard, server_shared, mailbox, listener, history_store)
             });
             threads.push(thread.map_err(StartError::Thread)?);
-            gates.push(gate);
+            starts.push(start);
         }
         drop(ready);
         for _ in &threads {
             let said = readiness.recv().unwrap_or_else(|_| Err(std::io::Error::other("a shard ended with a panic")));
             said.map_err(StartError::Thread)?;
         }
-        Ok((threads, gates))
+        Ok((threads, starts))
     }
 
     /// A shard with its sessions of the last life.
-    fn restored(self, index: usize) -> (Shard, Arc<Common>) {
-        let metrics = self.common.metrics[index].clone();
-        let now = Common::now(self.common.start);
+    fn restored(self, index: usize) -> (Shard, Arc<ServerShared>) {
+        let metrics = self.server_shared.metrics[index].clone();
+        let now = ServerShared::now(self.server_shared.start);
         let mut shard = Shard::new(index, self.shared, self.settings, kernel_entropy(), now).with_metrics(metrics);
         shard.restore(now, &self.saved);
-        (shard, self.common)
+        (shard, self.server_shared)
     }
 }
 
@@ -291,7 +294,7 @@ impl Running {
 /// Speaks to a running server, from any thread.
 #[derive(Clone)]
 pub struct Handle {
-    common: Arc<Common>,
+    server_shared: Arc<ServerShared>,
     shared: Arc<Shared>,
     settings: Arc<Mutex<Arc<Settings>>>,
     draining: Arc<AtomicBool>,
@@ -321,24 +324,24 @@ impl Handle {
             }
             _ => return Err(PublishError::Data),
         }
-        let now = || ext::timestamp(Common::now(self.common.start).wall_ms as i64);
+        let now = || ext::timestamp(ServerShared::now(self.server_shared.start).wall_ms as i64);
         let timestamp = settings.timestamps.then(|| format!("\"{}\"", now()));
         let (data, timestamp) = (RawJson::trusted(data_json.trim()), timestamp.as_deref().map(RawJson::trusted));
         let message = Publication { channel, data: Some(data), timestamp, ..Publication::default() };
         // One shard for each channel: what is published there stays in order, and its history, if it has one, is there.
         let shard = self.shared.histories.owner(channel);
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let account = &self.common.mailbox;
-        let published = self.common.published.get(shard).filter(|_| *open && account.has_room(Weight::Heavy));
+        let account = &self.server_shared.mailbox;
+        let published = self.server_shared.published.get(shard).filter(|_| *open && account.has_room(Weight::Heavy));
         if published.ok_or(PublishError::Busy)?.add(account, channel, &message) {
-            let _ended = self.common.mailboxes[shard].send(Parcel::Published);
+            let _ended = self.server_shared.mailboxes[shard].send(ThreadMessage::Published);
         }
         Ok(())
     }
 
     /// Ends a session; its client is told. False if no session can have this id, or the server has stopped.
     pub fn disconnect(&self, client_id: &str) -> bool {
-        Id::parse(client_id).is_some_and(|id| self.mail(id.shard(), Mail::Disconnect(id)))
+        Id::parse(client_id).is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(id)))
     }
 
     /// Sessions of all shards.
@@ -369,9 +372,9 @@ impl Handle {
             history_commit_interval_ms: current.history_commit_interval_ms,
             ..settings
         });
-        for shard in 0..self.common.mailboxes.len() {
+        for shard in 0..self.server_shared.mailboxes.len() {
             // A shard that takes no mail has ended.
-            let _ended = self.mail(shard, Mail::Settings(next.clone()));
+            let _ended = self.send_to_shard(shard, ShardMessage::Settings(next.clone()));
         }
         *current = next;
         Ok(fixed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect())
@@ -379,7 +382,7 @@ impl Handle {
 
     /// Takes no more connections. Those that the system has taken already wait for whoever else holds the listening socket.
     pub fn stop_accepting(&self) {
-        self.common.accepting.send_replace(false);
+        self.server_shared.accepting.send_replace(false);
     }
 
     /// Lets the server end: no new sessions, clients advised to come back later and at different times, WebSockets closed, and when
@@ -394,22 +397,23 @@ impl Handle {
     }
 
     fn stop_when_empty(&self) {
-        for mailbox in &self.common.mailboxes {
-            let _ended = mailbox.send(Parcel::Mail(Envelope::new(&self.common.mailbox, Mail::Drain)));
+        for mailbox in &self.server_shared.mailboxes {
+            let _ended =
+                mailbox.send(ThreadMessage::FromShard(Envelope::new(&self.server_shared.mailbox, ShardMessage::Drain)));
         }
-        let patience = Duration::from_millis(self.settings().drain_timeout_ms);
+        let timeouts = Duration::from_millis(self.settings().drain_timeout_ms);
         let started = Instant::now();
         // A first pause lets answers to the drain leave.
         std::thread::sleep(DRAIN_PAUSE);
-        while started.elapsed() < patience && self.common.connections.load(Ordering::Relaxed) > 0 {
+        while started.elapsed() < timeouts && self.server_shared.connections.load(Ordering::Relaxed) > 0 {
             std::thread::sleep(DRAIN_PAUSE);
         }
         if self.keeps {
             *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
-            ending::freeze(&self.common.mailboxes);
+            ending::freeze(&self.server_shared.mailboxes);
         }
-        for mailbox in &self.common.mailboxes {
-            let _ended = mailbox.send(Parcel::Stop);
+        for mailbox in &self.server_shared.mailboxes {
+            let _ended = mailbox.send(ThreadMessage::Stop);
         }
     }
 
@@ -418,11 +422,11 @@ impl Handle {
     }
 
     /// False if there is no such shard, or it has ended.
-    fn mail(&self, shard: usize, mail: Mail) -> bool {
+    fn send_to_shard(&self, shard: usize, message: ShardMessage) -> bool {
         // Held while it is sent: what was agreed to is in a mailbox before the mailboxes are emptied for the last time.
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let parcel = || Parcel::Mail(Envelope::new(&self.common.mailbox, mail));
-        self.common.mailboxes.get(shard).is_some_and(|mailbox| *open && mailbox.send(parcel()).is_ok())
+        let thread_message = || ThreadMessage::FromShard(Envelope::new(&self.server_shared.mailbox, message));
+        self.server_shared.mailboxes.get(shard).is_some_and(|mailbox| *open && mailbox.send(thread_message()).is_ok())
     }
 }
 

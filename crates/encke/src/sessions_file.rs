@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use crate::entropy::kernel_entropy;
     use encke_core::Id;
-    use encke_core::{SavedBatch, SavedLedger, SavedLoss, SavedReplay, SavedTail, Span, Stage};
+    use encke_core::{SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedUnacked, Span, Stage};
 
     /// A directory of its own for each test.
     fn directory(name: &str) -> std::path::PathBuf {
@@ -171,7 +171,7 @@ mod tests {
 
     fn sample() -> Saved {
         let mut entropy = kernel_entropy();
-        let tail = SavedTail { channel: "/h".into(), epoch: "e".into(), next: 7, lost: Some((5, 6)) };
+        let tail = SavedCursor { channel: "/h".into(), epoch: "e".into(), next: 7, lost: Some((5, 6)) };
         let loss = SavedLoss { channel: "/h".into(), epoch: "e".into(), from: 1, to: None, told: Some(3) };
         let session = SavedSession {
             id: Id::new(0, &mut entropy),
@@ -181,11 +181,11 @@ mod tests {
             max_interval_ms: Some(60_000),
             subscriptions: vec!["/a".into(), "/b/**".into()],
             waiting: vec![Span(1, 1)],
-            ack: Some(SavedLedger {
+            ack: Some(SavedUnacked {
                 closed: 4,
                 batches: vec![SavedBatch { numbers: vec![(3, None)], messages: vec![Span(0, 1)] }],
             }),
-            replay: Some(SavedReplay { tails: vec![tail], losses: vec![loss] }),
+            replay: Some(SavedReplay { cursors: vec![tail], losses: vec![loss] }),
         };
         let text = r#"{"channel":"/a","data":{"n":12345678901234567890.10,"t":"\u2028é\n"}}"#;
         Saved { messages: vec![text.into(), "{}".into()], sessions: vec![session] }

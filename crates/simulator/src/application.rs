@@ -17,7 +17,7 @@ pub enum Note {
 
 /// What the application and the world share.
 #[derive(Debug, Default)]
-pub struct Desk {
+pub struct StoreWorker {
     /// What happened since the world looked last.
     pub notes: Vec<Note>,
     /// The session of each client, for whispers.
@@ -26,11 +26,11 @@ pub struct Desk {
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub struct Recorder(Arc<Mutex<Desk>>);
+pub struct Recorder(Arc<Mutex<StoreWorker>>);
 
 impl Recorder {
     /// Looks at the desk, or changes it.
-    pub fn with<T>(&self, look: impl FnOnce(&mut Desk) -> T) -> T {
+    pub fn with<T>(&self, look: impl FnOnce(&mut StoreWorker) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -37,7 +37,7 @@ pub enum Invariant {
     /// What a shard counts for the memory that its sessions hold is what a walk over all of it finds.
     MemoryCounted,
     /// No more bytes are under way between shards than may be.
-    MailBounded,
+    ShardMessagesBounded,
     /// What is written to a socket is whole frames, and nothing after a close frame or after its end.
     CleanFrames,
     /// The numbers agree with each other.
@@ -139,7 +139,7 @@ pub struct Session {
     /// The last message of each stream and channel.
     last: BTreeMap<(usize, String), usize>,
     /// When the server heard of it last, in milliseconds.
-    pub heard_ms: u64,
+    pub last_received_ms: u64,
     /// When something came in its name last, in milliseconds.
     pub spoke_ms: u64,
     /// Since when a connect of it is held, in milliseconds.
@@ -194,7 +194,7 @@ pub struct Tally {
     /// Times the disk began to refuse.
     pub disk_faults: u64,
     /// Publications that were delivered and not kept.
-    pub unkept: u64,
+    pub pending_replies: u64,
     /// Replies to publications that came on another connection than the one they were awaited on.
     pub late_replies: u64,
     /// Messages of histories that were lost with a process, and not confirmed.
@@ -257,7 +257,7 @@ impl Checker {
             seen: BTreeMap::new(),
             last: BTreeMap::new(),
             // When the handshake came nobody knows out here.
-            heard_ms: 0,
+            last_received_ms: 0,
             spoke_ms: 0,
             held_since_ms: None,
         });
@@ -280,8 +280,14 @@ impl Checker {
             let wanted = session.wishes.iter().any(|(name, wish)| {
                 matches!(wish, Wish::Granted(from) if *from <= number) && covers(name, &publication.channel)
             });
-            let placed = session.follows && is_past(&publication.channel);
-            if wanted && !own && !placed && session.alive && !session.left && !session.seen.contains_key(&number) {
+            let with_positions = session.follows && is_past(&publication.channel);
+            if wanted
+                && !own
+                && !with_positions
+                && session.alive
+                && !session.left
+                && !session.seen.contains_key(&number)
+            {
                 session.expected.insert(number);
             }
         }

@@ -1,6 +1,6 @@
 //! The edges of the server: what it takes in, who waits, and what may be under way between its shards.
 
-use encke_core::{Envelope, Mail, Weight};
+use encke_core::{Envelope, ShardMessage, Weight};
 
 use crate::checker::Invariant;
 use crate::world::{Letter, World};
@@ -40,18 +40,22 @@ impl World {
     }
 
     /// No more is under way between shards than may be.
-    pub(crate) fn mail_is_bounded(&mut self) {
+    pub(crate) fn shard_messages_are_bounded(&mut self) {
         // What was let in below the limit may still become more: a batch as many publications, each with an envelope for each shard.
         let (bytes, bytes_max) = (self.shared.mailbox.bytes(), self.scenario.settings[0].mailbox_bytes_max);
         // Responses have limits of their own: each of them, and all together.
-        let responses = self.mail.iter().flatten().flatten().filter_map(|letter| match letter {
-            Letter::Mail(Envelope { mail: Mail::Response(_, response), .. }) => Some(response.body.len()),
+        let responses = self.message.iter().flatten().flatten().filter_map(|letter| match letter {
+            Letter::ShardMessage(Envelope { message: ShardMessage::Response(_, response), .. }) => {
+                Some(response.body.len())
+            }
             _ => None,
         });
         let bytes = bytes.saturating_sub(responses.sum());
         if bytes > 2 * bytes_max + OVERDRAFT_BYTES {
-            self.checker
-                .fail(Invariant::MailBounded, format!("{bytes} bytes are under way, at most {bytes_max} twice"));
+            self.checker.fail(
+                Invariant::ShardMessagesBounded,
+                format!("{bytes} bytes are under way, at most {bytes_max} twice"),
+            );
         }
     }
 }

@@ -59,7 +59,7 @@ impl World {
         self.publish_from_outside(channel);
         let shards = self.shards.len();
         for (to, from) in (0..=shards).rev().flat_map(|from| (0..shards).map(move |to| (to, from))) {
-            while self.deliver_mail(to, from) {}
+            while self.deliver_shard_messages(to, from) {}
             self.settle(to);
         }
     }

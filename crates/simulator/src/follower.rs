@@ -224,7 +224,7 @@ impl World {
     }
 
     /// A message of a channel with a history has come. Its data as they were published.
-    pub(crate) fn placed(
+    pub(crate) fn with_positions(
         &mut self,
         client: usize,
         session: usize,

@@ -165,7 +165,7 @@ impl Tally {
             (&mut self.kills, other.kills),
             (&mut self.restored, other.restored),
             (&mut self.disk_faults, other.disk_faults),
-            (&mut self.unkept, other.unkept),
+            (&mut self.pending_replies, other.pending_replies),
             (&mut self.late_replies, other.late_replies),
             (&mut self.places_lost, other.places_lost),
             (&mut self.returns, other.returns),

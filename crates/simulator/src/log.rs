@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use encke_core::HistoryCommit;
 use encke_core::history::Room;
-use encke_core::{Keep, Kept, Mail, Shared};
-use encke_store::{Keeper, KeeperTerms, Recovery};
+use encke_core::{PersistRequest, Persisted, ShardMessage, Shared};
+use encke_store::{HistoryStore, Recovery, StoreOptions};
 use journal::sim::SimDisk;
 
 use crate::Sabotage;
@@ -17,9 +17,9 @@ use crate::world::World;
 pub(crate) struct Log {
     /// What outlives the process.
     pub(crate) disk: SimDisk,
-    keeper: Keeper<SimDisk>,
+    history_store: HistoryStore<SimDisk>,
     /// What each shard has handed over, oldest first. Those of different shards overtake each other.
-    pub(crate) inboxes: Vec<VecDeque<Keep>>,
+    pub(crate) inboxes: Vec<VecDeque<PersistRequest>>,
 }
 
 impl Log {
@@ -34,19 +34,19 @@ impl World {
     pub(crate) fn open_log(&mut self, disk: SimDisk, shared: &mut Shared) {
         let settings = &self.scenario.settings[0];
         let mut recovery = Recovery::new(settings, self.now);
-        let terms = KeeperTerms {
+        let terms = StoreOptions {
             record_bytes: RECORD_BYTES,
             memory_bytes: 4 * RECORD_BYTES,
             segment_bytes: self.scenario.segment_bytes,
             step_bytes: STEP_BYTES,
-            ..KeeperTerms::new(settings)
+            ..StoreOptions::new(settings)
         };
-        match Keeper::open(disk.clone(), terms, self.rng.bits(), &mut recovery) {
-            Ok((keeper, _)) => {
+        match HistoryStore::open(disk.clone(), terms, self.rng.bits(), &mut recovery) {
+            Ok((history_store, _)) => {
                 recovery.restore(&shared.histories, Room::of(settings, self.scenario.shards));
                 shared.is_durable = true;
                 let inboxes = (0..self.scenario.shards).map(|_| VecDeque::new()).collect();
-                self.log = Some(Log { disk, keeper, inboxes });
+                self.log = Some(Log { disk, history_store, inboxes });
             }
             Err(error) => self.checker.fail(Invariant::LogOpens, error.to_string()),
         }
@@ -56,7 +56,7 @@ impl World {
     pub(crate) fn keep(&mut self, most: usize) -> bool {
         let lies = self.sabotage == Sabotage::FalseKept && self.rng.chance(500);
         let Some(log) = &mut self.log else { return false };
-        let due = log.keeper.due_ms().is_some_and(|due_ms| due_ms <= self.now.ms);
+        let due = log.history_store.due_ms().is_some_and(|due_ms| due_ms <= self.now.ms);
         if log.is_idle() && !due {
             return false;
         }
@@ -68,19 +68,21 @@ impl World {
             }
             let Some(keep) = log.inboxes[self.rng.pick(&busy)].pop_front() else { break };
             if lies {
-                answers.extend(keep.ticket.map(|ticket| (ticket, true)));
+                answers.extend(keep.token.map(|token| (token, true)));
                 continue;
             }
-            log.keeper.take(keep);
+            log.history_store.take(keep);
         }
-        log.keeper.commit(self.now.ms, &self.shared.histories);
-        answers.extend(log.keeper.answers().into_iter().filter_map(|answer| Some((answer.ticket?, answer.is_kept))));
+        log.history_store.commit(self.now.ms, &self.shared.histories);
+        answers.extend(
+            log.history_store.answers().into_iter().filter_map(|answer| Some((answer.token?, answer.is_persisted))),
+        );
         self.note(|_| format!("the keeper answers {answers:?}"));
         let outside = self.shards.len();
-        for (ticket, is_kept) in answers {
-            self.checker.tally.unkept += u64::from(!is_kept);
-            let kept = vec![Kept { number: ticket.number, is_kept }];
-            self.send_to_shard(usize::from(ticket.shard), outside, Mail::Kept(kept));
+        for (token, is_persisted) in answers {
+            self.checker.tally.pending_replies += u64::from(!is_persisted);
+            let kept = vec![Persisted { number: token.number, is_persisted }];
+            self.send_to_shard(usize::from(token.shard), outside, ShardMessage::Persisted(kept));
         }
         true
     }
@@ -91,7 +93,7 @@ impl World {
             self.keep(usize::MAX);
         }
         if let Some(log) = &mut self.log {
-            log.keeper.close(&self.shared.histories);
+            log.history_store.close(&self.shared.histories);
         }
     }
 

@@ -213,14 +213,14 @@ impl World {
 impl World {
     /// What a bad wire makes of a text with places.
     pub(crate) fn misplaced(&mut self, text: &str) -> Option<Vec<String>> {
-        let placed = text.contains("\"replayId\":");
-        if placed && self.sabotage_once(Sabotage::DroppedPlace) {
+        let with_positions = text.contains("\"replayId\":");
+        if with_positions && self.sabotage_once(Sabotage::DroppedPlace) {
             return Some(without(text, "\"replayId\":"));
         }
-        if placed && self.sabotage_once(Sabotage::DoubledPlace) {
+        if with_positions && self.sabotage_once(Sabotage::DoubledPlace) {
             return Some(vec![text.to_owned(), text.to_owned()]);
         }
-        if placed && self.sabotage_once(Sabotage::ChangedPlace) {
+        if with_positions && self.sabotage_once(Sabotage::ChangedPlace) {
             let id: String = text.split_once("\"replayId\":")?.1.chars().take_while(char::is_ascii_digit).collect();
             let other = (id.parse::<u64>().ok()? + 1).to_string();
             return Some(vec![text.replacen(&id, &other, 2)]);

@@ -229,7 +229,7 @@ impl World {
         }
         match self.session_on(route) {
             Some(session) => {
-                if let Some(data) = self.placed(client, session, raw, &channel, data) {
+                if let Some(data) = self.with_positions(client, session, raw, &channel, data) {
                     self.checker.arrived(session, &channel, &data);
                 }
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bayeux::json::member;
-use encke_core::{Mail, Saved, Shard, Shared};
+use encke_core::{Saved, Shard, ShardMessage, Shared};
 
 use crate::Sabotage;
 use crate::checker::{Invariant, number_of};
@@ -26,7 +26,7 @@ pub enum Stop {
 }
 
 /// A message that stood in a history.
-struct Kept {
+struct Persisted {
     channel: &'static str,
     id: u64,
     number: usize,
@@ -84,7 +84,7 @@ impl World {
         }
         let now_ms = self.now.ms;
         for session in &mut self.checker.sessions {
-            (session.held_since_ms, session.heard_ms) = (None, now_ms);
+            (session.held_since_ms, session.last_received_ms) = (None, now_ms);
         }
         self.histories_are_back(&kept, stop);
     }
@@ -127,8 +127,8 @@ impl World {
         while self.tell() {}
         // From here on nothing is read or written: only mail that is on its way arrives.
         self.frozen = true;
-        for letters in self.mail.iter_mut().flatten() {
-            letters.retain(|letter| matches!(letter, Letter::Mail(_)));
+        for letters in self.message.iter_mut().flatten() {
+            letters.retain(|letter| matches!(letter, Letter::ShardMessage(_)));
         }
         // What the last events caused before that is mail, too, and nothing waits for writing any more.
         for shard in 0..self.shards.len() {
@@ -138,7 +138,7 @@ impl World {
             let mut moved = false;
             for to in 0..self.shards.len() {
                 for from in 0..=self.shards.len() {
-                    while self.deliver_mail(to, from) {
+                    while self.deliver_shard_messages(to, from) {
                         moved = true;
                     }
                 }
@@ -185,14 +185,14 @@ impl World {
                 }
             }
         }
-        self.mail.iter_mut().flatten().for_each(|letters| letters.clear());
+        self.message.iter_mut().flatten().for_each(|letters| letters.clear());
         self.waiting.clear();
         self.reports.clear();
         self.network.forget_sockets();
     }
 
     /// What histories hold and publishers know to be kept.
-    fn kept(&self) -> Vec<Kept> {
+    fn kept(&self) -> Vec<Persisted> {
         let mut kept = Vec::new();
         for channel in PAST {
             let Some(ring) = self.shared.histories.find(channel, 0) else { continue };
@@ -201,7 +201,7 @@ impl World {
                 for entry in ring.from(0) {
                     let number = member(&entry.text, "data").and_then(number_of);
                     let confirmed = number.filter(|number| self.checker.confirmed.contains(number));
-                    kept.extend(confirmed.map(|number| Kept {
+                    kept.extend(confirmed.map(|number| Persisted {
                         channel,
                         id: entry.number,
                         number,
@@ -214,7 +214,7 @@ impl World {
     }
 
     /// What was confirmed is there, at its place; no place has another message than before.
-    fn histories_are_back(&mut self, kept: &[Kept], stop: Stop) {
+    fn histories_are_back(&mut self, kept: &[Persisted], stop: Stop) {
         let mut there: BTreeMap<&str, (u64, BTreeSet<u64>)> = BTreeMap::new();
         for channel in PAST {
             let Some(ring) = self.shared.histories.find(channel, 0) else { continue };
@@ -228,11 +228,11 @@ impl World {
         // With little room, older messages that the log still had may have come back in the place of newer ones.
         let sure = self.outlives(stop == Stop::PowerLoss) && !self.scenario.history_is_tight();
         let wall_ms = self.now.wall_ms;
-        let is_fine = |kept: &Kept| {
+        let is_fine = |kept: &Persisted| {
             let is_there = there.get(kept.channel).is_some_and(|(_, ids)| ids.contains(&kept.id));
             is_there || kept.until_ms <= wall_ms
         };
-        for Kept { channel, id, number, .. } in kept {
+        for Persisted { channel, id, number, .. } in kept {
             // Of what was sent twice, and stood there twice, one may have been confirmed and the other not.
             if sure && !kept.iter().any(|other| other.number == *number && is_fine(other)) {
                 let detail = format!("message {number} at {id} of {channel} was confirmed and is gone after {stop:?}");
@@ -262,7 +262,7 @@ impl World {
         self.note(|_| "the server drains".into());
         let outside = self.shards.len();
         for to in 0..self.shards.len() {
-            self.send_to_shard(to, outside, Mail::Drain);
+            self.send_to_shard(to, outside, ShardMessage::Drain);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::client::{Outgoing, Route, What};
 use crate::follower::Footing;
 use crate::network::{State, Up};
 use crate::world::{Letter, World};
-use encke_core::{Envelope, Mail};
+use encke_core::{Envelope, ShardMessage};
 
 impl World {
     /// A client that cannot know what its connection had is done with it, and mostly with its session: it comes back with the places it
@@ -50,14 +50,14 @@ impl World {
         let is_sent = exchanges.iter().any(|x| x.client == client && matches!(x.state, State::Sent(_)));
         let mut conns = self.network.conns.iter().filter(|conn| conn.client == client);
         let is_said = conns.any(|conn| conn.moving || conn.up.iter().any(|up| matches!(up, Up::Text(..))));
-        let is_mail = self.mail.iter().flatten().flatten().any(|letter| {
-            matches!(letter, Letter::Mail(Envelope { mail: Mail::Request(request), .. })
+        let is_shard_message = self.message.iter().flatten().flatten().any(|letter| {
+            matches!(letter, Letter::ShardMessage(Envelope { message: ShardMessage::Request(request), .. })
                 if exchanges[request.exchange.number as usize].client == client)
         });
         let is_waiting = self.waiting.iter().any(|(_, exchange)| exchanges[*exchange].client == client);
         let wishes = &self.checker.sessions[session].wishes;
         let is_granted = |name: &String| matches!(wishes.get(name), Some(Wish::Granted(_)));
-        !is_asking && !is_sent && !is_said && !is_mail && !is_waiting && follower.wanted.iter().all(is_granted)
+        !is_asking && !is_sent && !is_said && !is_shard_message && !is_waiting && follower.wanted.iter().all(is_granted)
     }
 
     /// A client that goes on with its session says where it is, and connects. Only together: what a connect that was left takes along

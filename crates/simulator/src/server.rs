@@ -1,6 +1,6 @@
 //! What the threads of the real server do around a shard, done by hand: reading, writing, answering, moving sockets, telling the time.
 
-use encke_core::{Closing, ENVELOPE_BYTES, Effect, ExchangeId, Mail, Received, Response, SLOT_MS, Taken};
+use encke_core::{Closing, ENVELOPE_BYTES, Effect, ExchangeId, Received, Response, SLOT_MS, ShardMessage, Taken};
 
 use crate::Sabotage;
 use crate::application::Note;
@@ -77,7 +77,7 @@ impl World {
                     self.network.conns[conn].key = None;
                     self.network.conns[conn].moving = true;
                     let charge = self.shared.mailbox.charge(ENVELOPE_BYTES + text.len());
-                    self.mail[home][shard].push_back(Letter::Socket(conn, text, session, charge));
+                    self.message[home][shard].push_back(Letter::Socket(conn, text, session, charge));
                 }
             },
             (Up::Ping(payload), Some(key)) => self.shards[shard].socket_ping(now, key, &payload),
@@ -126,17 +126,17 @@ impl World {
     }
 
     /// A shard gets one piece of mail. False if there is none.
-    pub(crate) fn deliver_mail(&mut self, to: usize, from: usize) -> bool {
-        let Some(letter) = self.mail[to][from].pop_front() else { return false };
+    pub(crate) fn deliver_shard_messages(&mut self, to: usize, from: usize) -> bool {
+        let Some(letter) = self.message[to][from].pop_front() else { return false };
         self.note(|_| format!("shard {to} gets mail from {from}: {letter:?}"));
         let before = self.ends(to);
         match letter {
-            Letter::Mail(envelope) => {
-                if let Mail::Request(request) = &envelope.mail {
+            Letter::ShardMessage(envelope) => {
+                if let ShardMessage::Request(request) = &envelope.message {
                     self.waiting.push((to, request.exchange.number as usize));
                 }
                 if self.frozen {
-                    self.shards[to].mail(self.now, envelope.mail);
+                    self.shards[to].message(self.now, envelope.message);
                 } else {
                     self.shards[to].receive(self.now, envelope);
                 }
@@ -171,7 +171,7 @@ impl World {
             self.shards[home].delivered(self.now, exchange, taken);
             self.after(home, before, false);
         } else {
-            self.send_to_shard(home, from, Mail::Delivered(exchange, taken));
+            self.send_to_shard(home, from, ShardMessage::Delivered(exchange, taken));
         }
         true
     }
@@ -263,11 +263,11 @@ impl World {
                         }
                     }
                 }
-                Effect::Mail(to, mail) if to == shard || to >= self.shards.len() => {
-                    self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} has mail for {to}: {mail:?}"));
+                Effect::SendToShard(to, message) if to == shard || to >= self.shards.len() => {
+                    self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} has mail for {to}: {message:?}"));
                 }
-                Effect::Mail(to, mail) => self.send_to_shard(to, shard, mail),
-                Effect::Keep(keep) => match &mut self.log {
+                Effect::SendToShard(to, message) => self.send_to_shard(to, shard, message),
+                Effect::Persist(keep) => match &mut self.log {
                     Some(log) => log.inboxes[shard].push_back(keep),
                     None => {
                         self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} wants {keep:?} to be kept"))
@@ -328,7 +328,7 @@ impl World {
             session.spoke_ms = now_ms;
             // Without its cookie the request is refused.
             if !session.strayed {
-                session.heard_ms = now_ms;
+                session.last_received_ms = now_ms;
             }
         }
     }
@@ -377,7 +377,7 @@ impl World {
             }
         }
         self.read_along();
-        self.mail_is_bounded();
+        self.shard_messages_are_bounded();
         let metrics = self.shards[shard].metrics();
         let open = metrics.handshakes.get() + metrics.restored.get() - after.iter().sum::<u64>();
         if ended != ends.iter().sum::<u64>() || open != self.shards[shard].sessions() as u64 {
@@ -401,7 +401,7 @@ impl World {
     fn may_end(&mut self, session: usize, ends: &[u64]) {
         let state = &self.checker.sessions[session];
         let least_ms = self.scenario.settings.iter().map(|s| s.max_interval_ms).min().unwrap_or(0);
-        let silent = state.held_since_ms.is_none() && state.heard_ms + least_ms <= self.now.ms;
+        let silent = state.held_since_ms.is_none() && state.last_received_ms + least_ms <= self.now.ms;
         let inactive = self.scenario.settings.iter().any(|s| s.activity_timeout_ms > 0);
         let tight = self.scenario.sessions_end_slow();
         let reason = (ends[0] > 0 && silent)
@@ -411,7 +411,7 @@ impl World {
         if !reason {
             let detail = format!(
                 "session {session} ended ({ends:?}: expired, ended, slow, left) without a reason; heard at {} ms, held since {:?}, lives {least_ms} ms",
-                state.heard_ms, state.held_since_ms
+                state.last_received_ms, state.held_since_ms
             );
             self.checker.fail(Invariant::LivesOn, detail);
         }
@@ -431,7 +431,7 @@ impl World {
             (true, None) => state.held_since_ms = Some(now_ms),
             (false, Some(_)) => {
                 state.held_since_ms = None;
-                state.heard_ms = now_ms;
+                state.last_received_ms = now_ms;
             }
             // A newer connect has taken the place of the older one.
             (true, Some(since_ms)) => state.held_since_ms = Some(since_ms.max(state.spoke_ms)),

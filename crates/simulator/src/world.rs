@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use encke_core::{Charge, Envelope, ExchangeId, Id, Mail, Now, Shard, Shared, Weight};
+use encke_core::{Charge, Envelope, ExchangeId, Id, Now, Shard, ShardMessage, Shared, Weight};
 use journal::sim::SimDisk;
 
 use crate::application::Recorder;
@@ -27,7 +27,7 @@ pub struct World {
     pub(crate) shards: Vec<Shard>,
     pub(crate) shared: Arc<Shared>,
     /// What is on its way to each shard from each other; the last queue is for what comes from outside.
-    pub(crate) mail: Vec<Vec<VecDeque<Letter>>>,
+    pub(crate) message: Vec<Vec<VecDeque<Letter>>>,
     /// Requests that a shard has got and not worked through yet.
     pub(crate) waiting: Vec<(usize, usize)>,
     /// What the kernel took or did not take, not told yet.
@@ -67,7 +67,7 @@ pub struct World {
 /// Something for a shard from another.
 #[derive(Debug)]
 pub(crate) enum Letter {
-    Mail(Envelope),
+    ShardMessage(Envelope),
     /// A WebSocket that moves: its number, the text that made it, and the session that text names.
     Socket(usize, String, Option<usize>, Charge),
 }
@@ -111,7 +111,7 @@ impl World {
             Checker { returns_to_publisher: scenario.settings[0].broadcast_to_publisher, ..Checker::default() };
         let durable = scenario.durable.then(|| SimDisk::new(rng.bits()));
         let world = World {
-            mail: (0..scenario.shards).map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect()).collect(),
+            message: (0..scenario.shards).map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect()).collect(),
             waiting: Vec::new(),
             reports: VecDeque::new(),
             browsers: vec![(None, 0); count],
@@ -217,7 +217,7 @@ impl World {
             22..42 => self.some_client(World::read),
             42..56 => self.some_upload(),
             56..68 => self.some_exchange(),
-            68..78 => self.some_mail(),
+            68..78 => self.some_message(),
             78..90 => self.some_turn(),
             90..94 => self.some_report(),
             94..99 => self.some_time(),
@@ -246,7 +246,7 @@ impl World {
             }
             for to in 0..self.shards.len() {
                 for from in 0..=self.shards.len() {
-                    while self.deliver_mail(to, from) {
+                    while self.deliver_shard_messages(to, from) {
                         moved = true;
                     }
                 }
@@ -300,10 +300,10 @@ impl World {
         }
     }
 
-    fn some_mail(&mut self) {
+    fn some_message(&mut self) {
         let (to, from) = (self.rng.below(self.shards.len()), self.rng.below(self.shards.len() + 1));
         for _ in 0..=self.rng.below(3) {
-            self.deliver_mail(to, from);
+            self.deliver_shard_messages(to, from);
         }
     }
 
@@ -364,12 +364,12 @@ impl World {
             let session = &mut self.checker.sessions[session];
             session.kicked = true;
             let id = session.id;
-            self.send_to_shard(id.shard(), outside, Mail::Disconnect(id));
+            self.send_to_shard(id.shard(), outside, ShardMessage::Disconnect(id));
         } else {
             let which = self.rng.below(2);
             let settings = Arc::new(self.scenario.settings[which].clone());
             for to in 0..self.shards.len() {
-                self.send_to_shard(to, outside, Mail::Settings(settings.clone()));
+                self.send_to_shard(to, outside, ShardMessage::Settings(settings.clone()));
             }
         }
     }
@@ -390,13 +390,13 @@ impl World {
         let outside = self.shards.len();
         self.checker.published(&data);
         let publication = encke_core::Publication::of_server(&self.shared.mailbox, channel, &data);
-        self.send_to_shard(to, outside, Mail::Record(publication.into()));
+        self.send_to_shard(to, outside, ShardMessage::Record(publication.into()));
     }
 
     /// Puts a message into the mailbox of a shard.
-    pub(crate) fn send_to_shard(&mut self, to: usize, from: usize, mail: Mail) {
-        let envelope = Envelope::new(&self.shared.mailbox, mail);
-        self.mail[to][from].push_back(Letter::Mail(envelope));
+    pub(crate) fn send_to_shard(&mut self, to: usize, from: usize, message: ShardMessage) {
+        let envelope = Envelope::new(&self.shared.mailbox, message);
+        self.message[to][from].push_back(Letter::ShardMessage(envelope));
     }
 }
 

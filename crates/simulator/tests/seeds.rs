@@ -34,7 +34,7 @@ fn hundreds_of_seeds_keep_every_promise() {
         ("starts after syncs that failed, three times", tally.lost_writes * 3),
         ("sessions that went on after a restart", tally.restored),
         ("faults of the disk", tally.disk_faults),
-        ("publications not kept", tally.unkept),
+        ("publications not kept", tally.pending_replies),
         ("replies that waited longer than their connection", tally.late_replies),
         ("unconfirmed messages lost with a process", tally.places_lost),
         ("sessions ended for memory, ten times", tally.ended_for_memory * 10),

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Entry, Histories, NUMBERS_PER_MS, Ring, Room, WALL_MAX_MS};
 use crate::HistoryTerms;
-use crate::effect::Now;
+use crate::now::Now;
 
 /// What is known of a ring of an earlier life of the process.
 #[derive(Debug)]

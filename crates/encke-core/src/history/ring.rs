@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::HistoryTerms;
-use crate::ids::Id;
+use crate::sessions::id::Id;
 
 /// One life of a channel's history.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::history::log_record::{self, Record, decode};
+use crate::history::log_record;
+use crate::history::log_record::{Record, decode};
 use crate::kernel_entropy;
 
 const ROOM: Room = Room { bytes_max: usize::MAX, channels_max: 10 };

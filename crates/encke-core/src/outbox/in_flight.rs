@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use super::runs::Runs;
 use super::{RUN_BYTES, payloads};
-use crate::arena::{Chunk, Frames};
-use crate::memory::Account;
+use crate::outbox::arena::{Chunk, Frames};
+use crate::outbox::memory::Account;
 
 /// Messages handed to a response that the kernel has not taken yet.
 #[derive(Debug, Default)]

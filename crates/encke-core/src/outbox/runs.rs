@@ -4,8 +4,8 @@ use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 
 use super::Run;
-use crate::arena::Chunk;
-use crate::memory::Account;
+use crate::outbox::arena::Chunk;
+use crate::outbox::memory::Account;
 
 /// Runs in order. A queue longer than a few counts in the account of the chunks that it holds.
 ///

@@ -16,7 +16,7 @@ use foldhash::fast::RandomState;
 
 use super::runs::Runs;
 use super::{InFlight, Kind, Outbox, RUN_BYTES, Run};
-use crate::arena::{Arena, Chunk, Frames};
+use crate::outbox::arena::{Arena, Chunk, Frames};
 
 /// One walk over all outboxes, a few at a time.
 #[derive(Debug, Default)]

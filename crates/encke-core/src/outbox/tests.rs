@@ -1,7 +1,7 @@
 use websocket::Opcode;
 
 use super::*;
-use crate::arena::Arena;
+use crate::outbox::arena::Arena;
 
 fn message(arena: &mut Arena, channel: &str, data: &str) -> Frames {
     let payload = format!("[{{\"channel\":\"{channel}\",\"data\":{data}}}]");
@@ -40,7 +40,7 @@ fn a_lost_carrier_leaves_every_message_it_did_not_get_whole() {
     outbox.push(&message(&mut arena, "/meta/x", "1"), Kind::Replies);
     outbox.wrote(frame + 3);
     assert!(outbox.is_mid_frame());
-    let left = outbox.leave_carrier();
+    let left = outbox.leave_attachment();
     assert_eq!((left.messages, left.replies.runs()), (1, 1));
     assert_eq!(outbox.messages(), 3);
     assert_eq!(outbox.bytes(), total - frame);
@@ -145,7 +145,7 @@ fn bytes_of_replies_are_counted_until_they_are_gone() {
     let bytes = reply.bytes();
     assert!(!outbox.has_too_many_replies(bytes, 3 * bytes) && !outbox.has_too_many_replies(2 * bytes, 4 * bytes - 1));
     assert!(outbox.has_too_many_replies(2 * bytes, 2 * bytes));
-    let left = outbox.leave_carrier();
+    let left = outbox.leave_attachment();
     assert_eq!((outbox.reply_bytes(), left.replies.reply_bytes()), (0, bytes));
 }
 

@@ -2,9 +2,12 @@
 
 use std::fmt::Write;
 
-use super::*;
-use crate::replay::InRings;
-use crate::{ChannelRule, NoApplication, Settings, SlowConsumer};
+use crate::application::NoApplication;
+use crate::events::{Effect, SocketKey};
+use crate::sessions::id::Id;
+use crate::sessions::replay::InRings;
+use crate::settings::{ChannelRule, Settings, SlowConsumer};
+use crate::tests::{NOW, Rig, member_of, rig};
 
 /// Settings with a history of `/h/**`.
 fn history() -> Settings {
@@ -254,21 +257,21 @@ fn a_session_falls_back_on_a_limited_number_of_channels_and_ends_at_the_next() {
     rig.flushed(key);
     rig.kernel.room = 0;
     let id = Id::parse(&client).expect("an id");
-    let tails = |rig: &Rig| {
+    let cursors = |rig: &Rig| {
         let key = rig.shard.sessions.find(&id)?;
-        Some(rig.shard.sessions.get(key)?.replay.as_ref()?.tails.len())
+        Some(rig.shard.sessions.get(key)?.replay.as_ref()?.cursors.len())
     };
     let publish = |rig: &mut Rig, number: usize| {
         rig.shard.publish_now(&format!("/h/{number}"), "1");
         rig.flushed(key);
     };
     (0..9_097).for_each(|number| publish(&mut rig, number));
-    assert_eq!(tails(&rig), Some(4_097));
+    assert_eq!(cursors(&rig), Some(4_097));
     // One that it falls back on already is not one more.
     publish(&mut rig, 9_000);
-    assert_eq!(tails(&rig), Some(4_097));
+    assert_eq!(cursors(&rig), Some(4_097));
     publish(&mut rig, 9_097);
-    assert_eq!((tails(&rig), rig.shard.metrics.slow_disconnected.get()), (None, 1));
+    assert_eq!((cursors(&rig), rig.shard.metrics.slow_disconnected.get()), (None, 1));
 }
 
 #[test]

@@ -1,6 +1,14 @@
 //! Who has to wait at an edge, and what of other shards goes first.
 
-use super::*;
+use std::collections::VecDeque;
+
+use crate::application::NoApplication;
+use crate::connections::admission::{Usage, Weight};
+use crate::events::{Envelope, Publication, ShardMessage, SocketKey};
+use crate::now::Now;
+use crate::sessions::id::Id;
+use crate::settings::Settings;
+use crate::tests::{NOW, Rig, rig};
 
 const TEN_READERS: usize = 10;
 
@@ -20,7 +28,7 @@ fn readers(rig: &mut Rig, channel: &str, count: usize) -> Vec<(SocketKey, String
 fn envelope(rig: &Rig, channel: &str, data: &str) -> Envelope {
     let account = rig.shard.shared.mailbox.clone();
     let publication = Publication::of_server(&account, channel, data);
-    Envelope::new(&account, Mail::Publication(publication.into()))
+    Envelope::new(&account, ShardMessage::Publication(publication.into()))
 }
 
 fn waiting_bytes(rig: &Rig, client: &str) -> Option<usize> {
@@ -46,7 +54,7 @@ fn however_many_publish_at_once_an_outbox_is_given_a_part_of_its_room_between_tw
             rig.shard.socket_text(NOW, socket, &text);
             most_bytes = most_bytes.max(waiting_bytes(&rig, &client).unwrap_or(usize::MAX));
         }
-        rig.shard.spread();
+        rig.shard.fan_out_pending();
         // Whoever does not ask ends a reader that had no chance.
         assert_eq!(waiting_bytes(&rig, &client).is_some(), asks);
         if asks {
@@ -262,11 +270,11 @@ fn a_publication_arrives_whatever_the_limits_of_names_are_by_then() {
     let mut rig = Rig::new(2, Settings::default(), Box::new(NoApplication));
     let (socket, _) = readers(&mut rig, "/long/name", 1).remove(0);
     let strict = Settings { channel_bytes_max: 4, channel_segments_max: 1, ..Settings::default() };
-    rig.shard.mail(NOW, Mail::Settings(strict.into()));
+    rig.shard.message(NOW, ShardMessage::Settings(strict.into()));
     for record in [false, true] {
         let mut envelope = envelope(&rig, "/long/name", "7");
-        if record && let Mail::Publication(publication) = envelope.mail {
-            envelope.mail = Mail::Record(publication);
+        if record && let ShardMessage::Publication(publication) = envelope.message {
+            envelope.message = ShardMessage::Record(publication);
         }
         rig.shard.receive(NOW, envelope);
         assert!(rig.flushed(socket).contains("\"data\":7"));

@@ -1,7 +1,11 @@
 //! What sessions hold in memory is close to what their limits say, however little they read.
 
-use super::*;
-use crate::{NoApplication, Settings};
+use crate::application::NoApplication;
+use crate::events::SocketKey;
+use crate::now::Now;
+use crate::sessions::id::Id;
+use crate::settings::Settings;
+use crate::tests::{NOW, Rig, member_of};
 
 /// A server whose sessions may hold so much; it looks at what they hold each time that they hold a 64th of it more.
 fn rig(sessions_bytes_max: usize) -> Rig {

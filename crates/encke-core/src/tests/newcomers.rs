@@ -1,7 +1,12 @@
 //! Sessions that have shaken hands and never connected: few of each client, and the first to go.
 
-use super::*;
-use crate::{Decision, NoApplication, Settings};
+use crate::application::{Application, Decision, NoApplication};
+use crate::events::{Effect, ExchangeId, HttpTransport, Peer, Request, ShardMessage};
+use crate::now::Now;
+use crate::sessions::id::kernel_entropy;
+use crate::settings::Settings;
+use crate::shard::Shard;
+use crate::tests::{FakeKernel, NOW, Rig, member_of};
 
 fn peer(connection: u64, last: u8) -> Peer {
     Peer { address: Some([10, 0, 0, last].into()), connection }
@@ -93,10 +98,11 @@ fn when_there_is_no_room_for_sessions_those_that_never_connected_go_first_on_wha
         let transport = HttpTransport::LongPolling;
         other.shard.request(NOW, Request { exchange, transport, browser: None, peer: peer(2, 2), body });
         let effects = other.shard.take_effects();
-        letters += effects.iter().filter(|effect| matches!(effect, Effect::Mail(0, Mail::MakeRoom))).count();
+        letters +=
+            effects.iter().filter(|effect| matches!(effect, Effect::SendToShard(0, ShardMessage::MakeRoom))).count();
     }
     assert_eq!((letters, other.shard.sessions()), (1, 1), "the next of its own went first");
-    rig.shard.mail(NOW, Mail::MakeRoom);
+    rig.shard.message(NOW, ShardMessage::MakeRoom);
     assert_eq!(rig.shard.sessions() + other.shard.sessions(), 10);
     assert!(!connected(&mut rig, &used).contains("402"));
 }

@@ -1,7 +1,11 @@
 //! Responses are bounded, each alone and all together, and a client that takes one is not silent.
 
-use super::*;
-use crate::{NoApplication, Settings};
+use crate::application::NoApplication;
+use crate::events::{Effect, ExchangeId, Response, ShardMessage};
+use crate::now::Now;
+use crate::sessions::id::Id;
+use crate::settings::Settings;
+use crate::tests::{NOW, Rig, member_of};
 
 /// What comes of many sessions that connect and never read.
 struct Crowd {
@@ -155,7 +159,7 @@ fn a_session_that_the_server_ends_gets_all_that_waits_before_the_farewell() {
     let mut rig = Rig::new(1, Settings { response_bytes_max: 2_000, ..trusting() }, Box::new(NoApplication));
     let client = poller(&mut rig, "{}");
     (0..10).for_each(|number| publish(&mut rig, number, 500));
-    rig.shard.mail(NOW, Mail::Disconnect(Id::parse(&client).expect("an id")));
+    rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id")));
     let (mut heard, mut said) = (Vec::new(), String::new());
     while rig.shard.sessions() > 0 {
         assert!(!said.contains("/meta/disconnect") && !said.contains("unknown"), "{said}");

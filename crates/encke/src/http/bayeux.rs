@@ -266,8 +266,8 @@ async fn collect(body: Incoming, settings: &Settings) -> Result<Bytes, Refusal> 
         return Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text: TOO_LARGE, close: true });
     }
     let limited = Limited::new(body, settings.message_bytes_max);
-    let patience = Duration::from_millis(settings.request_timeout_ms);
-    let (status, text) = match tokio::time::timeout(patience, limited.collect()).await {
+    let timeout = Duration::from_millis(settings.request_timeout_ms);
+    let (status, text) = match tokio::time::timeout(timeout, limited.collect()).await {
         Ok(Ok(body)) => return Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => (StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE),
         Ok(Err(_)) => (StatusCode::BAD_REQUEST, "the body did not arrive whole\n"),

@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use tokio::net::TcpStream;
 
 use super::{Body, routes};
-use crate::net::io::{Health, Io, Patience, let_go, linger};
+use crate::net::io::{Health, Io, Timeouts, linger, release};
 use crate::net::node::{Counted, Node};
 use crate::net::socket;
 use encke_core::{Id, Peer, Usage};
@@ -51,13 +51,13 @@ pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream) {
         // The kernel would let it grow to megabytes for a client that does not read.
         let _as_it_is = socket2::SockRef::from(&tcp).set_send_buffer_size(send_buffer_bytes);
     }
-    let counted = Counted::new(&node.common);
+    let counted = Counted::new(&node.server_shared);
     tokio::task::spawn_local(serve(node.clone(), tcp, counted));
 }
 
 async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     let settings = node.shard.borrow().settings().clone();
-    let patience = Patience::of(&settings);
+    let timeouts = Timeouts::of(&settings);
     let health = Arc::new(Health::default());
     let peer = tcp.peer_addr().ok().map(|address| address.ip());
     let connection = Rc::new(Connection {
@@ -68,7 +68,7 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
         upgrade: RefCell::default(),
         usage: Cell::default(),
     });
-    let io = Io::new(node.clone(), tcp, health.clone(), patience);
+    let io = Io::new(node.clone(), tcp, health.clone(), timeouts);
     let service = service_fn(|request| {
         let connection = connection.clone();
         // Boxed: an idle connection holds no room for a request, and hyper gives the socket back only from an `Unpin` service.
@@ -122,7 +122,7 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
                 metrics.requests_refused.add(1);
                 Box::pin(linger(&tcp)).await;
             } else {
-                let_go(&tcp);
+                release(&tcp);
             }
         }
     }

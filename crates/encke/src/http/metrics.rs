@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use super::connection::Connection;
 use super::host::{self, Host};
 use super::{Body, text, whole};
-use crate::net::node::Common;
+use crate::net::node::ServerShared;
 use encke_core::Meaning;
 use encke_core::Settings;
 
@@ -24,7 +24,7 @@ pub(crate) fn answer<B>(connection: &Connection, settings: &Settings, request: &
         return text(StatusCode::FORBIDDEN, "metrics are for this machine only (setting metrics_public)\n");
     }
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Sums(connection.node.common.clone())));
+    registry.register_collector(Box::new(Sums(connection.node.server_shared.clone())));
     let mut page = String::new();
     if encode(&mut page, &registry).is_err() {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the metrics could not be written\n");
@@ -49,7 +49,7 @@ fn is_from_here<B>(connection: &Connection, request: &Request<B>) -> bool {
 }
 
 /// Each metric, summed over the shards.
-struct Sums(std::sync::Arc<Common>);
+struct Sums(std::sync::Arc<ServerShared>);
 
 impl std::fmt::Debug for Sums {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

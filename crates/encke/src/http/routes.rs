@@ -20,7 +20,8 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
         refusal
     } else if has_other_coding(request.headers()) {
         closing(text(StatusCode::NOT_IMPLEMENTED, "chunked is the one transfer coding\n"))
-    } else if connection.node.common.echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request) {
+    } else if connection.node.server_shared.echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request)
+    {
         bayeux::answer(connection, &settings, request).await
     } else {
         let found = match path {
@@ -28,7 +29,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
             "/readyz" if connection.node.shard.borrow().is_draining() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
-            "/readyz" if connection.node.common.keeper_has_panicked() => {
+            "/readyz" if connection.node.server_shared.history_store_has_panicked() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "histories are not kept\n")
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
@@ -50,7 +51,7 @@ async fn page(connection: &Connection, settings: &Settings, request: &Request<In
     if is_start && let Some(found) = files::answer(settings, request).await {
         return found;
     }
-    if let Some(found) = assets::answer(connection.node.common.assets, request) {
+    if let Some(found) = assets::answer(connection.node.server_shared.assets, request) {
         return found;
     }
     let found = if is_start { None } else { files::answer(settings, request).await };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 
-use super::node::{Node, Parcel};
+use super::node::{Node, ThreadMessage};
 use crate::http;
 
 /// Accepts until the server takes no more connections.
@@ -20,7 +20,7 @@ pub(crate) async fn run(node: Rc<Node>, listener: std::net::TcpListener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the listening socket is of no use"),
     };
-    let mut accepting = node.common.accepting.subscribe();
+    let mut accepting = node.server_shared.accepting.subscribe();
     tokio::select! {
         // Who has connected and was not accepted is for the next to hold the socket.
         _ = accepting.wait_for(|accepting| !accepting) => tracing::debug!("no more connections are accepted"),
@@ -55,7 +55,7 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
             tokio::task::yield_now().await;
         }
         let per_second_max = node.shard.borrow().settings().connections_per_second_max;
-        let wait = pace.step(Instant::now(), per_second_max.saturating_mul(node.common.mailboxes.len()));
+        let wait = pace.step(Instant::now(), per_second_max.saturating_mul(node.server_shared.mailboxes.len()));
         if wait.is_some() || node.is_behind() {
             node.shard.borrow().metrics().accepts_delayed.add(1);
         }
@@ -70,20 +70,20 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
 
 fn welcome(node: &Rc<Node>, tcp: tokio::net::TcpStream, peer: SocketAddr, next: &mut usize) {
     let connections_max = node.shard.borrow().settings().connections_max;
-    if node.common.connections.load(Ordering::Relaxed) >= connections_max {
+    if node.server_shared.connections.load(Ordering::Relaxed) >= connections_max {
         node.shard.borrow().metrics().connections_refused.add(1);
         tracing::debug!(%peer, "connection refused: connections_max reached");
         let _gone = tcp.try_write(FULL);
         return;
     }
-    let shards = node.common.mailboxes.len();
+    let shards = node.server_shared.mailboxes.len();
     let shard = *next % shards;
     *next = next.wrapping_add(1);
     if shard == node.shard.borrow().index() {
         return http::connection::open(node, tcp);
     }
     match tcp.into_std() {
-        Ok(tcp) => node.send(shard, Parcel::Connection(tcp)),
+        Ok(tcp) => node.send(shard, ThreadMessage::Connection(tcp)),
         Err(error) => tracing::warn!(%error, "a connection could not be handed out"),
     }
 }

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::LocalRuntime;
 use tokio::sync::mpsc;
 
-use super::keeper::Inbox;
-use super::node::{Common, Node, Parcel, Streams};
+use super::node::{Node, ServerShared, Streams, ThreadMessage};
+use super::store_thread::Inbox;
 use super::{accept, ending, socket};
 use crate::http;
-use encke_core::{Mail, Saved, Shard};
+use encke_core::{Saved, Shard, ShardMessage};
 
 /// What a shard's thread runs on.
 ///
@@ -28,12 +28,12 @@ pub(crate) fn runtime() -> io::Result<LocalRuntime> {
 pub(crate) fn run(
     runtime: LocalRuntime,
     shard: Shard,
-    common: Arc<Common>,
-    mut mailbox: mpsc::UnboundedReceiver<Parcel>,
+    server_shared: Arc<ServerShared>,
+    mut mailbox: mpsc::UnboundedReceiver<ThreadMessage>,
     listener: Option<std::net::TcpListener>,
-    keeper: Option<Inbox>,
+    history_store: Option<Inbox>,
 ) -> Option<Saved> {
-    let node = Rc::new(Node::new(shard, common, keeper.clone()));
+    let node = Rc::new(Node::new(shard, server_shared, history_store.clone()));
     let frozen = runtime.block_on(async {
         tokio::task::spawn_local(flush(node.clone()));
         tokio::task::spawn_local(tick(node.clone()));
@@ -43,44 +43,44 @@ pub(crate) fn run(
         receive(&node, &mut mailbox).await
     });
     // Tasks run inside `block_on` only: from here on nothing reads or writes.
-    let saved = frozen.map(|parcels| ending::finish(&node, parcels, &mut mailbox));
+    let saved = frozen.map(|thread_messages| ending::finish(&node, thread_messages, &mut mailbox));
     // Nobody is left who could have something kept.
     drop((runtime, node));
-    keeper.into_iter().for_each(Inbox::leave);
+    history_store.into_iter().for_each(Inbox::leave);
     saved
 }
 
 /// Takes parcels until the shard stops, or is frozen: then with the parcels that were not looked at yet.
-async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<Parcel>) -> Option<Vec<Parcel>> {
+async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMessage>) -> Option<Vec<ThreadMessage>> {
     let mut received = Vec::new();
     loop {
-        mailbox.recv_many(&mut received, PARCELS_AT_ONCE).await;
-        let mut parcels = received.drain(..);
-        while let Some(parcel) = parcels.next() {
-            match parcel {
-                Parcel::Mail(envelope) => {
-                    let drains = matches!(envelope.mail, Mail::Drain);
+        mailbox.recv_many(&mut received, THREAD_MESSAGES_AT_ONCE).await;
+        let mut thread_messages = received.drain(..);
+        while let Some(thread_message) = thread_messages.next() {
+            match thread_message {
+                ThreadMessage::FromShard(envelope) => {
+                    let drains = matches!(envelope.message, ShardMessage::Drain);
                     node.shard.borrow_mut().receive(node.now(), envelope);
                     if drains {
                         node.leave();
                     }
                 }
-                Parcel::Published => {
+                ThreadMessage::Published => {
                     let now = node.now();
                     node.take_published(|shard, envelope| shard.receive(now, envelope));
                 }
-                Parcel::Connection(tcp) => match tokio::net::TcpStream::from_std(tcp) {
+                ThreadMessage::Connection(tcp) => match tokio::net::TcpStream::from_std(tcp) {
                     Ok(tcp) => http::connection::open(node, tcp),
                     Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
                 },
-                Parcel::Socket(moving) => socket::go_on(node, *moving),
+                ThreadMessage::Socket(moving) => socket::go_on(node, *moving),
                 // Only a frozen shard is asked that.
-                Parcel::Settle(_) => {}
-                Parcel::Freeze => return Some(parcels.collect()),
-                Parcel::Stop => return None,
+                ThreadMessage::Settle(_) => {}
+                ThreadMessage::Freeze => return Some(thread_messages.collect()),
+                ThreadMessage::Stop => return None,
             }
         }
-        drop(parcels);
+        drop(thread_messages);
         if received.capacity() > RECEIVED_KEPT {
             received = Vec::new();
         }
@@ -139,7 +139,7 @@ const FILE_THREADS_MAX: usize = 8;
 
 /// Parcels taken from a mailbox before others go on: all that the account of bytes between shards lets in. What has to wait for its turn is
 /// sorted into fair queues then; in the mailbox it would be in front of what need not wait.
-const PARCELS_AT_ONCE: usize = 65_536;
+const THREAD_MESSAGES_AT_ONCE: usize = 65_536;
 /// Parcels that room is kept for.
 const RECEIVED_KEPT: usize = 1_024;
 /// How often time passes for a shard: deadlines are kept to about this.

@@ -11,22 +11,22 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{self, error::TryRecvError};
 
-use super::node::{Node, Parcel};
+use super::node::{Node, ThreadMessage};
 use encke_core::Saved;
 
 /// Freezes all shards, and waits until no mail is on its way between them.
-pub(crate) fn freeze(mailboxes: &[mpsc::UnboundedSender<Parcel>]) {
+pub(crate) fn freeze(mailboxes: &[mpsc::UnboundedSender<ThreadMessage>]) {
     for mailbox in mailboxes {
         // One that has ended with a panic has nothing to say.
-        let _gone = mailbox.send(Parcel::Freeze);
+        let _gone = mailbox.send(ThreadMessage::Freeze);
     }
     for _ in 0..SETTLE_ROUNDS_MAX {
         let (answer, answers) = std::sync::mpsc::channel();
         for mailbox in mailboxes {
-            let _gone = mailbox.send(Parcel::Settle(answer.clone()));
+            let _gone = mailbox.send(ThreadMessage::Settle(answer.clone()));
         }
         drop(answer);
-        if !answers.iter().fold(false, |any, had_mail| any | had_mail) {
+        if !answers.iter().fold(false, |any, had_messages| any | had_messages) {
             return;
         }
     }
@@ -34,38 +34,42 @@ pub(crate) fn freeze(mailboxes: &[mpsc::UnboundedSender<Parcel>]) {
 }
 
 /// Goes on with the mail of a frozen shard until it is told to stop. The first parcels came before the others.
-pub(crate) fn finish(node: &Node, first: Vec<Parcel>, mailbox: &mut mpsc::UnboundedReceiver<Parcel>) -> Saved {
+pub(crate) fn finish(
+    node: &Node,
+    first: Vec<ThreadMessage>,
+    mailbox: &mut mpsc::UnboundedReceiver<ThreadMessage>,
+) -> Saved {
     let mut first = first.into_iter();
-    let mut had_mail = true;
+    let mut had_messages = true;
     // What waits for writing to catch up waits for nothing any more.
     node.shard.borrow_mut().take_all_arrivals(node.now());
     node.confirm();
     // What the last events caused before the freeze.
     node.settle();
     loop {
-        let parcel = match first.next() {
-            Some(parcel) => Ok(parcel),
+        let thread_message = match first.next() {
+            Some(thread_message) => Ok(thread_message),
             None => mailbox.try_recv(),
         };
-        match parcel {
-            Ok(Parcel::Mail(envelope)) => {
-                node.shard.borrow_mut().mail(node.now(), envelope.mail);
+        match thread_message {
+            Ok(ThreadMessage::FromShard(envelope)) => {
+                node.shard.borrow_mut().message(node.now(), envelope.message);
                 node.settle();
-                had_mail = true;
+                had_messages = true;
             }
-            Ok(Parcel::Published) => {
+            Ok(ThreadMessage::Published) => {
                 let now = node.now();
-                node.take_published(|shard, envelope| shard.mail(now, envelope.mail));
+                node.take_published(|shard, envelope| shard.message(now, envelope.message));
                 node.settle();
-                had_mail = true;
+                had_messages = true;
             }
             // All that it has sent is in the others' mailboxes.
-            Ok(Parcel::Settle(answer)) => {
-                let _gone = answer.send(std::mem::take(&mut had_mail));
+            Ok(ThreadMessage::Settle(answer)) => {
+                let _gone = answer.send(std::mem::take(&mut had_messages));
             }
             // Its client finds it closed, and comes again.
-            Ok(Parcel::Connection(_) | Parcel::Socket(_) | Parcel::Freeze) => {}
-            Ok(Parcel::Stop) | Err(TryRecvError::Disconnected) => break,
+            Ok(ThreadMessage::Connection(_) | ThreadMessage::Socket(_) | ThreadMessage::Freeze) => {}
+            Ok(ThreadMessage::Stop) | Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => std::thread::sleep(PAUSE),
         }
     }

@@ -64,7 +64,7 @@ impl Health {
 
 /// How long to wait for what.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     /// For the rest of a request whose first byte is there.
     pub(crate) head: Duration,
     /// For the next request.
@@ -73,9 +73,9 @@ pub(crate) struct Patience {
     pub(crate) write: Duration,
 }
 
-impl Patience {
-    pub(crate) fn of(settings: &Settings) -> Patience {
-        Patience {
+impl Timeouts {
+    pub(crate) fn of(settings: &Settings) -> Timeouts {
+        Timeouts {
             head: Duration::from_millis(settings.request_timeout_ms),
             idle: Duration::from_millis(settings.keep_alive_timeout_ms),
             write: Duration::from_millis(settings.response_timeout_ms),
@@ -88,7 +88,7 @@ pub(crate) struct Io {
     tcp: TokioIo<TcpStream>,
     health: BrokenOnDrop,
     node: Rc<Node>,
-    patience: Patience,
+    timeouts: Timeouts,
     /// Set while a request is awaited; allocated only then, so that held requests cost nothing.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Set while the kernel takes nothing of a response.
@@ -114,9 +114,9 @@ impl Drop for BrokenOnDrop {
 }
 
 impl Io {
-    pub(crate) fn new(node: Rc<Node>, tcp: TcpStream, health: Arc<Health>, patience: Patience) -> Io {
+    pub(crate) fn new(node: Rc<Node>, tcp: TcpStream, health: Arc<Health>, timeouts: Timeouts) -> Io {
         let (tcp, health, huge_length) = (TokioIo::new(tcp), BrokenOnDrop(health), HugeLength::default());
-        Io { tcp, health, node, patience, deadline: None, stall: None, begun: false, huge_length }
+        Io { tcp, health, node, timeouts, deadline: None, stall: None, begun: false, huge_length }
     }
 
     /// The socket, after an upgrade.
@@ -130,7 +130,7 @@ impl Io {
         if self.health.0.busy.load(Ordering::Relaxed) || self.stall.is_some() {
             return Poll::Pending;
         }
-        let wait = if self.begun { self.patience.head } else { self.patience.idle };
+        let wait = if self.begun { self.timeouts.head } else { self.timeouts.idle };
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
         deadline.as_mut().poll(cx).map(|()| self.time_out())
     }
@@ -143,7 +143,7 @@ impl Io {
 
     /// Ready when the client has taken nothing for too long. Where responses have little room left that is soon.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let wait = self.patience.write;
+        let wait = self.timeouts.write;
         let look = || Box::pin(tokio::time::sleep(STALL_LOOK.min(wait)));
         let stall = self.stall.get_or_insert_with(|| Box::new(Stall { since: Instant::now(), look: look() }));
         while stall.look.as_mut().poll(cx).is_ready() {
@@ -276,12 +276,12 @@ pub(crate) async fn linger(tcp: &TcpStream) {
         }
     };
     if tokio::time::timeout(LINGER, drain).await.is_err() {
-        let_go(tcp);
+        release(tcp);
     }
 }
 
 /// Lets the kernel say the rest to a peer that may still read, but not hold it for one that does not.
-pub(crate) fn let_go(tcp: &TcpStream) {
+pub(crate) fn release(tcp: &TcpStream) {
     #[cfg(target_os = "linux")]
     let _gone = socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(UNREAD));
     #[cfg(not(target_os = "linux"))]

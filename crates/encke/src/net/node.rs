@@ -20,19 +20,19 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::confirm::{Confirmations, Receipt};
 use super::io::reset;
-use super::keeper::Inbox;
 use super::published::Published;
+use super::store_thread::Inbox;
 use super::waiting::SharedLines;
 use crate::http::Asset;
 use encke_core::{
-    Charge, Effect, Envelope, ExchangeId, Id, Keep, Kept, Mail, MailboxAccount, Metrics, Now, Peer, Response, Shard,
-    SocketKey, Wire,
+    Charge, Effect, Envelope, ExchangeId, Id, MailboxAccount, Metrics, Now, Peer, PersistRequest, Persisted, Response,
+    Shard, ShardMessage, SocketKey, Wire,
 };
 
 /// What goes from thread to thread.
-pub(crate) enum Parcel {
+pub(crate) enum ThreadMessage {
     /// For the shard.
-    Mail(Envelope),
+    FromShard(Envelope),
     /// Handles have published something.
     Published,
     /// A new connection.
@@ -66,8 +66,8 @@ pub(crate) struct Moving {
 pub(crate) type Answer = (Response, Option<Receipt>);
 
 /// What is the same for all shards of a server.
-pub(crate) struct Common {
-    pub(crate) mailboxes: Vec<mpsc::UnboundedSender<Parcel>>,
+pub(crate) struct ServerShared {
+    pub(crate) mailboxes: Vec<mpsc::UnboundedSender<ThreadMessage>>,
     /// Of each shard: its wake-up, too.
     pub(crate) confirmations: Vec<Arc<Confirmations>>,
     /// What handles have published, for each shard.
@@ -86,7 +86,7 @@ pub(crate) struct Common {
     pub(crate) accepting: watch::Sender<bool>,
 }
 
-impl Common {
+impl ServerShared {
     /// The time, by the clock that started then.
     pub(crate) fn now(start: Instant) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -94,18 +94,18 @@ impl Common {
     }
 
     /// Whether the thread that keeps histories on disk answers everything as not kept.
-    pub(crate) fn keeper_has_panicked(&self) -> bool {
-        self.metrics.iter().any(|metrics| metrics.keeper_panicked.get() > 0)
+    pub(crate) fn history_store_has_panicked(&self) -> bool {
+        self.metrics.iter().any(|metrics| metrics.history_store_panicked.get() > 0)
     }
 }
 
 /// Counts a connection for as long as it lives.
-pub(crate) struct Counted(Arc<Common>);
+pub(crate) struct Counted(Arc<ServerShared>);
 
 impl Counted {
-    pub(crate) fn new(common: &Arc<Common>) -> Counted {
-        common.connections.fetch_add(1, Ordering::Relaxed);
-        Counted(common.clone())
+    pub(crate) fn new(server_shared: &Arc<ServerShared>) -> Counted {
+        server_shared.connections.fetch_add(1, Ordering::Relaxed);
+        Counted(server_shared.clone())
     }
 }
 
@@ -118,14 +118,14 @@ impl Drop for Counted {
 /// One shard with its I/O.
 pub(crate) struct Node {
     pub(crate) shard: RefCell<Shard>,
-    pub(crate) common: Arc<Common>,
+    pub(crate) server_shared: Arc<ServerShared>,
     pub(crate) mailbox: Arc<MailboxAccount>,
     pub(crate) confirmations: Arc<Confirmations>,
     pub(crate) streams: RefCell<Vec<Option<Rc<Stream>>>>,
     /// Room that every socket of the shard reads into.
     pub(crate) read_buffer: RefCell<Vec<u8>>,
     /// Where histories go that are to survive the process.
-    keeper: Option<Inbox>,
+    history_store: Option<Inbox>,
     exchanges: RefCell<HashMap<ExchangeId, oneshot::Sender<Answer>, RandomState>>,
     exchanges_made: Cell<u64>,
     /// Writing takes longer than its budget.
@@ -167,15 +167,15 @@ impl Stream {
 }
 
 impl Node {
-    pub(crate) fn new(shard: Shard, common: Arc<Common>, keeper: Option<Inbox>) -> Node {
+    pub(crate) fn new(shard: Shard, server_shared: Arc<ServerShared>, history_store: Option<Inbox>) -> Node {
         Node {
-            confirmations: common.confirmations[shard.index()].clone(),
-            mailbox: common.mailbox.clone(),
+            confirmations: server_shared.confirmations[shard.index()].clone(),
+            mailbox: server_shared.mailbox.clone(),
             shard: RefCell::new(shard),
-            common,
+            server_shared,
             streams: RefCell::default(),
             read_buffer: RefCell::new(vec![0; READ_BYTES]),
-            keeper,
+            history_store,
             exchanges: RefCell::default(),
             exchanges_made: Cell::new(0),
             behind: Cell::new(false),
@@ -186,7 +186,7 @@ impl Node {
 
     /// The time.
     pub(crate) fn now(&self) -> Now {
-        Common::now(self.common.start)
+        ServerShared::now(self.server_shared.start)
     }
 
     /// The server drains: connections that wait for nothing are to end.
@@ -205,8 +205,8 @@ impl Node {
                 Effect::Respond(exchange, response) => self.answer(exchange, response),
                 Effect::Close(socket) => self.shut(socket, Closed::Orderly),
                 Effect::Reset(socket) => self.shut(socket, Closed::GivenUp),
-                Effect::Mail(shard, mail) => self.mail(shard, mail),
-                Effect::Keep(keep) => self.keep(keep),
+                Effect::SendToShard(shard, message) => self.send_to_shard(shard, message),
+                Effect::Persist(keep) => self.keep(keep),
             }
         }
         self.confirmations.wake.notify_one();
@@ -238,16 +238,16 @@ impl Node {
     }
 
     /// Hands something to the keeper; what that has no room for is not kept.
-    fn keep(&self, keep: Keep) {
-        let refused = match &self.keeper {
-            Some(keeper) => keeper.put(keep).err(),
+    fn keep(&self, keep: PersistRequest) {
+        let refused = match &self.history_store {
+            Some(history_store) => history_store.put(keep).err(),
             None => Some(keep),
         };
-        let Some(Keep { ticket, .. }) = refused else { return };
-        self.shard.borrow().metrics().keeper_refused.add(1);
-        if let Some(ticket) = ticket {
-            let kept = Kept { number: ticket.number, is_kept: false };
-            self.mail(usize::from(ticket.shard), Mail::Kept(vec![kept]));
+        let Some(PersistRequest { token, .. }) = refused else { return };
+        self.shard.borrow().metrics().history_store_refused.add(1);
+        if let Some(token) = token {
+            let kept = Persisted { number: token.number, is_persisted: false };
+            self.send_to_shard(usize::from(token.shard), ShardMessage::Persisted(vec![kept]));
         }
     }
 
@@ -275,41 +275,41 @@ impl Node {
     }
 
     /// Sends to another shard. One that has ended wants nothing any more.
-    pub(crate) fn send(&self, shard: usize, parcel: Parcel) {
-        if let Some(mailbox) = self.common.mailboxes.get(shard) {
-            let _ended = mailbox.send(parcel);
+    pub(crate) fn send(&self, shard: usize, thread_message: ThreadMessage) {
+        if let Some(mailbox) = self.server_shared.mailboxes.get(shard) {
+            let _ended = mailbox.send(thread_message);
         }
     }
 
     /// Takes what handles have published.
     pub(crate) fn take_published(&self, mut each: impl FnMut(&mut Shard, Envelope)) {
         let mut shard = self.shard.borrow_mut();
-        let Some(published) = self.common.published.get(shard.index()) else { return };
+        let Some(published) = self.server_shared.published.get(shard.index()) else { return };
         let (envelopes, messages) = published.take(&self.mailbox);
         shard.metrics().publications.add(messages);
         envelopes.into_iter().for_each(|envelope| each(&mut shard, envelope));
     }
 
-    fn mail(&self, shard: usize, mail: Mail) {
-        self.send(shard, Parcel::Mail(Envelope::new(&self.mailbox, mail)));
+    fn send_to_shard(&self, shard: usize, message: ShardMessage) {
+        self.send(shard, ThreadMessage::FromShard(Envelope::new(&self.mailbox, message)));
     }
 
     /// Tells shards which responses with messages of theirs were taken.
     pub(crate) fn confirm(&self) {
         for confirmed in self.confirmations.take() {
             let home = usize::from(confirmed.shard);
-            let mail = Mail::Delivered(confirmed.exchange, confirmed.taken);
+            let message = ShardMessage::Delivered(confirmed.exchange, confirmed.taken);
             if home == self.shard.borrow().index() {
-                self.shard.borrow_mut().mail(self.now(), mail);
+                self.shard.borrow_mut().message(self.now(), message);
             } else {
-                self.mail(home, mail);
+                self.send_to_shard(home, message);
             }
         }
     }
 
     /// Whether too much for histories waits for the disk.
     pub(crate) fn is_disk_behind(&self) -> bool {
-        self.keeper.as_ref().is_some_and(Inbox::is_full)
+        self.history_store.as_ref().is_some_and(Inbox::is_full)
     }
 
     /// Whether writing takes longer than its budget.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bayeux::Publication as Message;
 use websocket::{Opcode, frame};
 
-use encke_core::{Charge, ENVELOPE_BYTES, Envelope, Mail, MailboxAccount, Publication};
+use encke_core::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount, Publication, ShardMessage};
 
 /// What handles have published for one shard.
 #[derive(Default)]
@@ -50,8 +50,8 @@ impl Published {
             let Burst { channel, frames, messages, charge } = burst;
             let frames = frames.into();
             let publication =
-                Publication { channel, frames, messages, except: None, position: None, ticket: None, charge };
-            Envelope::new(account, Mail::Record(publication.into()))
+                Publication { channel, frames, messages, except: None, position: None, token: None, charge };
+            Envelope::new(account, ShardMessage::Record(publication.into()))
         };
         (bursts.into_iter().map(envelope).collect(), messages)
     }

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use websocket::{Decoder, Event, Flow, Opcode, Role};
 
 use super::io::linger;
-use super::node::{Closed, Counted, Moving, Node, Parcel, Stream};
+use super::node::{Closed, Counted, Moving, Node, Stream, ThreadMessage};
 use super::waiting::{Place, Reader};
 use encke_core::{Closing, ENVELOPE_BYTES, Id, Peer, Received, SocketKey, Usage, Weight};
 
@@ -268,7 +268,7 @@ impl Socket {
                     return Some(End::Move(shard, text.to_owned()));
                 }
             }
-            Event::Binary(bytes) if self.node.common.echo => self.echo(Opcode::Binary, bytes),
+            Event::Binary(bytes) if self.node.server_shared.echo => self.echo(Opcode::Binary, bytes),
             Event::Binary(_) => self.close(1003, "text messages only"),
             Event::Ping(payload) => {
                 self.node.shard.borrow_mut().socket_ping(self.node.now(), self.key, payload);
@@ -281,7 +281,7 @@ impl Socket {
     }
 
     fn text(&mut self, text: &str) -> Received {
-        if self.node.common.echo {
+        if self.node.server_shared.echo {
             self.echo(Opcode::Text, text.as_bytes());
             return Received::Here;
         }
@@ -311,7 +311,7 @@ impl Socket {
             Some(tcp) => {
                 let charge = node.mailbox.charge(ENVELOPE_BYTES + text.len() + rest.len());
                 let moving = Moving { tcp, decoder, browser, peer, counted, text, rest, charge };
-                node.send(shard, Parcel::Socket(Box::new(moving)));
+                node.send(shard, ThreadMessage::Socket(Box::new(moving)));
             }
             None => tracing::warn!("a websocket could not move to its shard"),
         }

@@ -92,7 +92,7 @@ impl Node {
         let admits = shard.admits(self.now(), weight);
         if !admits {
             let metrics = shard.metrics();
-            if self.mailbox.has_room(weight) { &metrics.flush_waits } else { &metrics.mail_waits }.add(1);
+            if self.mailbox.has_room(weight) { &metrics.flush_waits } else { &metrics.mailbox_waits }.add(1);
         }
         admits
     }
@@ -102,7 +102,7 @@ impl Node {
         if !self.is_disk_behind() {
             return true;
         }
-        self.shard.borrow().metrics().keeper_waits.add(1);
+        self.shard.borrow().metrics().history_store_waits.add(1);
         self.stand_in_line(place, Line::Disk, Waiter { reader, bytes: 0, waker: waker.clone() });
         false
     }

@@ -320,11 +320,11 @@ fn what_is_kept_on_disk_is_counted() {
     }
     wait_kept(&server, 10);
     confirm(&mut Client::of(server.poller()), "/h/a", json!(10));
-    server.wait_for("encke_keeper_records_kept", 2);
+    server.wait_for("encke_history_store_records_kept", 2);
     assert!(server.metric("encke_journal_bytes") > 500 && server.metric("encke_journal_segments") == 1);
-    assert!(server.metric("encke_keeper_commits") > 0);
-    assert_eq!(server.metric("encke_keeper_records_refused"), 0);
-    server.wait_for_exactly("encke_keeper_backlog_bytes", 0);
+    assert!(server.metric("encke_history_store_commits") > 0);
+    assert_eq!(server.metric("encke_history_store_records_refused"), 0);
+    server.wait_for_exactly("encke_history_store_backlog_bytes", 0);
     server.wait_for_exactly("encke_history_replies_waiting", 0);
 }
 

@@ -126,7 +126,7 @@ fn publish_much(server: &TestServer) {
     server.wait_for("encke_publications", 15);
 }
 
-fn heard_numbers(messages: &[Value]) -> Vec<u64> {
+fn received_numbers(messages: &[Value]) -> Vec<u64> {
     publications(messages).iter().filter_map(|message| message["data"]["number"].as_u64()).collect()
 }
 
@@ -150,7 +150,7 @@ fn a_response_that_is_not_read_is_not_delivered() {
         server.wait_for("encke_timeouts", 1);
         poller.polls = poller.http.again();
         let messages = poller.poll(json!({}));
-        assert_eq!(heard_numbers(&messages), (0..15).collect::<Vec<u64>>(), "{connection}");
+        assert_eq!(received_numbers(&messages), (0..15).collect::<Vec<u64>>(), "{connection}");
         drop(unread);
     }
 }
@@ -173,7 +173,7 @@ fn a_connect_waits_for_the_fate_of_the_response_before_it() {
     poller.start_poll(json!({}));
     server.wait_for_exactly("encke_held_connects", 1);
     unread.tcp.reset();
-    assert_eq!(heard_numbers(&poller.end_poll()), (0..16).collect::<Vec<u64>>());
+    assert_eq!(received_numbers(&poller.end_poll()), (0..16).collect::<Vec<u64>>());
 }
 
 /// On a connection that goes on, and on one that ends with it.
@@ -195,7 +195,7 @@ fn a_large_response_arrives_whole_however_slowly_it_is_read() {
                     std::thread::sleep(Duration::from_millis(350));
                     slow.tcp.read_ahead(1_500_000);
                 }
-                assert_eq!(heard_numbers(&slow.receive().messages()), (0..15).collect::<Vec<u64>>(), "{connection}");
+                assert_eq!(received_numbers(&slow.receive().messages()), (0..15).collect::<Vec<u64>>(), "{connection}");
                 server.wait_for("encke_deliveries", 15);
             });
         }

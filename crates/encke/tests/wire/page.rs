@@ -30,12 +30,12 @@ const FILES: &[(&str, &str)] = &[
     ("restarts", include_str!("restarts.rs")),
     ("seeds", include_str!("../../../simulator/tests/seeds.rs")),
     ("sessions", include_str!("sessions.rs")),
-    ("shard_ack", include_str!("../../../encke-core/src/ack/tests.rs")),
+    ("shard_ack", include_str!("../../../encke-core/src/tests/ack.rs")),
     ("slow_consumers", include_str!("slow_consumers.rs")),
     ("transports", include_str!("transports.rs")),
-    ("unkept", include_str!("../../../encke-core/src/unkept/tests.rs")),
+    ("unkept", include_str!("../../../encke-core/src/tests/pending_replies.rs")),
     ("websocket_frames", include_str!("websocket_frames.rs")),
-    ("withdrawals", include_str!("../../../encke-core/src/withdrawals/tests.rs")),
+    ("withdrawals", include_str!("../../../encke-core/src/tests/withdrawals.rs")),
 ];
 
 #[test]

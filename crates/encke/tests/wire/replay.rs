@@ -332,18 +332,26 @@ fn what_is_told_with_a_place_is_exact_whatever_the_data() {
             format!("[{{\"channel\":\"/h/a\",\"data\":{text}}}]"),
             "who wants no places gets none"
         );
-        let placed = raw(&mut live);
-        assert_eq!(placed, raw(&mut late), "live and replayed are the same to the last byte");
-        let id: String =
-            placed.split_once("\"replayId\":").expect("a place").1.chars().take_while(char::is_ascii_digit).collect();
-        let event = placed.split_once("\"event\":").expect("an event").1;
+        let with_positions = raw(&mut live);
+        assert_eq!(with_positions, raw(&mut late), "live and replayed are the same to the last byte");
+        let id: String = with_positions
+            .split_once("\"replayId\":")
+            .expect("a place")
+            .1
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        let event = with_positions.split_once("\"event\":").expect("an event").1;
         match text {
             _ if text.contains("mine") => {
-                assert!(placed.contains(&format!("\"data\":{{\"event\":{{\"replayId\":{id},\"mine\":true}},\"x\":1}}")))
+                assert!(
+                    with_positions
+                        .contains(&format!("\"data\":{{\"event\":{{\"replayId\":{id},\"mine\":true}},\"x\":1}}"))
+                )
             }
-            "{}" => assert!(event.contains("\"createdDate\"") && !placed.contains("payload")),
-            _ if text.starts_with("{\"big") => assert!(placed.contains(&format!("\"}},{}", &text[1..]))),
-            _ => assert!(placed.contains(&format!(",\"payload\":{text}}}")), "{placed}"),
+            "{}" => assert!(event.contains("\"createdDate\"") && !with_positions.contains("payload")),
+            _ if text.starts_with("{\"big") => assert!(with_positions.contains(&format!("\"}},{}", &text[1..]))),
+            _ => assert!(with_positions.contains(&format!(",\"payload\":{text}}}")), "{with_positions}"),
         }
     }
 }

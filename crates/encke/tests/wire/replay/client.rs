@@ -32,7 +32,7 @@ pub enum Client {
 
 /// A message that came: its number, and what was published.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct LastReceived {
     pub id: u64,
     pub data: Value,
 }
@@ -117,7 +117,7 @@ impl Client {
     }
 
     /// The next messages, so many of them.
-    pub fn hear(&mut self, count: usize) -> Vec<Heard> {
+    pub fn hear(&mut self, count: usize) -> Vec<LastReceived> {
         let mut heard = Vec::new();
         while heard.len() < count {
             let messages = publications(&self.next());
@@ -137,12 +137,12 @@ impl Client {
 }
 
 /// A message with a place; both places it is told in agree.
-pub fn told(message: &Value) -> Heard {
+pub fn told(message: &Value) -> LastReceived {
     let id = message["data"]["event"]["replayId"].as_u64().unwrap_or_else(|| panic!("no place: {message}"));
     assert_eq!(message["ext"]["replay"]["id"], id, "{message}");
     assert!(message["ext"]["replay"]["epoch"].is_string(), "{message}");
     let data = message["data"].get("payload").unwrap_or(&message["data"]).clone();
-    Heard { id, data }
+    LastReceived { id, data }
 }
 
 pub const OPEN: [fn(&TestServer) -> Client; 2] = [Client::websocket, Client::poller];

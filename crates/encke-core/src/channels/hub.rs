@@ -1,0 +1,288 @@
+//! Who subscribes to what, within one shard.
+//!
+//! A channel exists while somebody subscribes to it. `*` and `**` are a channel's last segment only, so a publication of
+//! depth *d* goes to at most *d* + 2 lists: its own and those of the *d* + 1 patterns that match it. No tree is walked.
+
+use std::sync::Arc;
+
+use bayeux::ChannelName;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use slab::Slab;
+use std::hash::BuildHasher;
+
+/// A subscriber in the list of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subscriber {
+    /// The session, as its index in the shard.
+    pub session: u32,
+    /// Where this channel stands among the session's subscriptions.
+    pub slot: u32,
+}
+
+/// A subscription of a session: the channel, and where the session stands in its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// The channel, as its index in the hub.
+    pub channel: u32,
+    /// The session's place in the channel's list.
+    pub place: u32,
+}
+
+/// A channel or a pattern with its subscribers.
+#[derive(Debug)]
+pub struct Channel {
+    /// Its name.
+    pub name: Box<str>,
+    subscribers: Vec<Subscriber>,
+    /// How many of them want to know where messages stand in the history.
+    followers: u32,
+    heard: Option<Box<LastReceived>>,
+    /// How many bursts of each owner of histories are older than it.
+    older: Option<Box<[u64]>>,
+}
+
+/// How far this shard has handed out the messages of a channel with a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastReceived {
+    /// The ring they stand in.
+    pub serial: u64,
+    /// Its epoch.
+    pub epoch: Arc<str>,
+    /// The number of the last one.
+    pub id: u64,
+}
+
+/// The subscriptions of a shard.
+#[derive(Debug, Default)]
+pub struct Hub {
+    hasher: RandomState,
+    names: HashTable<u32>,
+    channels: Slab<Channel>,
+    subscriptions: usize,
+    /// Room to spell patterns in.
+    scratch: String,
+}
+
+/// What a removal left to be put right by the caller: of the session `session`, the subscription at `slot` now has this `place`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The session, as its index in the shard.
+    pub session: u32,
+    /// Its subscription.
+    pub slot: u32,
+    /// The new place in the channel's list.
+    pub place: u32,
+}
+
+impl Hub {
+    /// Channels and patterns with subscribers.
+    pub fn channels(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Subscriptions of all sessions.
+    pub fn subscriptions(&self) -> usize {
+        self.subscriptions
+    }
+
+    /// The index of a channel or pattern that has subscribers.
+    pub fn find(&self, name: &str) -> Option<u32> {
+        let hash = self.hasher.hash_one(name);
+        self.names.find(hash, |index| self.name(*index) == name).copied()
+    }
+
+    /// The name of a channel.
+    pub fn name(&self, channel: u32) -> &str {
+        self.channels.get(channel as usize).map_or("", |channel| &channel.name)
+    }
+
+    /// Adds a subscriber. Returns its place, the channel, and whether it is the channel's first.
+    pub fn subscribe(&mut self, name: &str, subscriber: Subscriber, follows: bool) -> (Subscription, bool) {
+        let channel = self.find(name).unwrap_or_else(|| self.create(name));
+        self.channels[channel as usize].followers += u32::from(follows);
+        let subscribers = &mut self.channels[channel as usize].subscribers;
+        let place = subscribers.len() as u32;
+        subscribers.push(subscriber);
+        self.subscriptions += 1;
+        (Subscription { channel, place }, place == 0)
+    }
+
+    /// Takes a subscriber out. Returns who took its place, and the name of the channel if it was the last.
+    pub fn unsubscribe(&mut self, subscription: Subscription, follows: bool) -> (Option<Moved>, Option<Box<str>>) {
+        let Subscription { channel, place } = subscription;
+        self.channels[channel as usize].followers -= u32::from(follows);
+        let subscribers = &mut self.channels[channel as usize].subscribers;
+        subscribers.swap_remove(place as usize);
+        self.subscriptions -= 1;
+        let moved = subscribers.get(place as usize).map(|s| Moved { session: s.session, slot: s.slot, place });
+        if subscribers.is_empty() {
+            return (None, Some(self.destroy(channel)));
+        }
+        // A list that was long once gives its memory back.
+        if subscribers.capacity() > 64 && subscribers.len() < subscribers.capacity() / 4 {
+            subscribers.shrink_to(subscribers.len() * 2);
+        }
+        (moved, None)
+    }
+
+    /// A session's subscription has moved to another slot.
+    pub fn set_slot(&mut self, subscription: Subscription, slot: u32) {
+        self.channels[subscription.channel as usize].subscribers[subscription.place as usize].slot = slot;
+    }
+
+    /// The lists that a publication to `channel` goes to, as indexes for [`Hub::subscribers`]; its own first.
+    pub fn route(&mut self, channel: ChannelName<'_>, lists: &mut Vec<u32>) {
+        lists.clear();
+        lists.extend(self.find(channel.as_str()));
+        if channel.is_pattern() {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        channel.patterns(&mut scratch, |pattern| lists.extend(self.find(pattern)));
+        self.scratch = scratch;
+    }
+
+    /// Gives back the memory of most channels if most are gone. What stands behind one that is left stays.
+    pub fn give_room_back(&mut self) {
+        let len = self.channels.len();
+        if self.channels.capacity() > ROOM_KEPT && len < self.channels.capacity() / 4 {
+            self.channels.shrink_to_fit();
+        }
+        if self.names.capacity() > ROOM_KEPT && len < self.names.capacity() / 4 {
+            let (hasher, channels) = (&self.hasher, &self.channels);
+            self.names.shrink_to(len * 2, |index| hasher.hash_one(&*channels[*index as usize].name));
+        }
+    }
+
+    /// The subscribers of a channel.
+    pub fn subscribers(&self, channel: u32) -> &[Subscriber] {
+        self.channels.get(channel as usize).map_or(&[], |channel| &channel.subscribers)
+    }
+
+    /// A subscriber of a channel wants to know from now on where messages stand.
+    pub fn add_follower(&mut self, channel: u32) {
+        if let Some(channel) = self.channels.get_mut(channel as usize) {
+            channel.followers += 1;
+        }
+    }
+
+    /// Whether some subscriber of a channel wants to know where messages stand.
+    pub fn is_followed(&self, channel: u32) -> bool {
+        self.channels.get(channel as usize).is_some_and(|channel| channel.followers > 0)
+    }
+
+    /// Notes how many bursts of each owner are older than a channel or pattern that has got its first subscriber.
+    pub fn set_older(&mut self, channel: u32, older: Box<[u64]>) {
+        if let Some(channel) = self.channels.get_mut(channel as usize) {
+            channel.older = Some(older);
+        }
+    }
+
+    /// The subscribers of one channel or pattern may be those of another that is given up: what is older than this pattern and
+    /// not than that one is for them, too.
+    pub fn hand_over(&mut self, from: u32, to: u32) {
+        let given = self.channels.get(from as usize).and_then(|channel| channel.older.clone());
+        let Some(channel) = self.channels.get_mut(to as usize).filter(|_| from != to) else { return };
+        channel.older = match (channel.older.take(), given) {
+            (Some(own), Some(given)) => Some(own.iter().zip(&given).map(|(own, given)| *own.min(given)).collect()),
+            _ => None,
+        };
+    }
+
+    /// Whether a channel or pattern has its first subscriber since after this burst of this owner. Such a burst was sent here for others, and
+    /// later ones, while nobody was there, were not.
+    pub fn is_younger(&self, channel: u32, owner: usize, burst: u64) -> bool {
+        let older = self.channels.get(channel as usize).and_then(|channel| channel.older.as_ref());
+        older.and_then(|older| older.get(owner)).is_some_and(|older| burst <= *older)
+    }
+
+    /// How far messages of a channel were handed out.
+    pub fn heard(&self, channel: u32) -> Option<&LastReceived> {
+        self.channels.get(channel as usize)?.heard.as_deref()
+    }
+
+    /// Notes how far messages of a channel were handed out, if that is further than before.
+    pub fn set_last_received(&mut self, channel: u32, heard: LastReceived) {
+        let Some(channel) = self.channels.get_mut(channel as usize) else { return };
+        match &mut channel.heard {
+            Some(before) if (before.serial, before.id) >= (heard.serial, heard.id) => {}
+            Some(before) => **before = heard,
+            None => channel.heard = Some(Box::new(heard)),
+        }
+    }
+
+    fn create(&mut self, name: &str) -> u32 {
+        let channel = self.channels.insert(Channel {
+            name: name.into(),
+            subscribers: Vec::new(),
+            followers: 0,
+            heard: None,
+            older: None,
+        }) as u32;
+        let hash = self.hasher.hash_one(name);
+        let (hasher, channels) = (&self.hasher, &self.channels);
+        self.names.insert_unique(hash, channel, |index| hasher.hash_one(&*channels[*index as usize].name));
+        channel
+    }
+
+    fn destroy(&mut self, channel: u32) -> Box<str> {
+        let name = self.channels.remove(channel as usize).name;
+        if let Ok(entry) = self.names.find_entry(self.hasher.hash_one(&*name), |index| *index == channel) {
+            entry.remove();
+        }
+        name
+    }
+}
+
+/// Channels that a table keeps room for.
+const ROOM_KEPT: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(name: &str) -> ChannelName<'_> {
+        ChannelName::parse(name, &bayeux::Limits::default()).expect("a valid name")
+    }
+
+    #[test]
+    fn a_publication_goes_to_its_channel_and_the_patterns_that_match() {
+        let mut hub = Hub::default();
+        for (session, name) in ["/a/b", "/a/*", "/a/**", "/**", "/a", "/a/b/*", "/*"].into_iter().enumerate() {
+            hub.subscribe(name, Subscriber { session: session as u32, slot: 0 }, false);
+        }
+        let mut lists = Vec::new();
+        hub.route(parse("/a/b"), &mut lists);
+        let mut sessions: Vec<u32> = lists.iter().flat_map(|list| hub.subscribers(*list)).map(|s| s.session).collect();
+        sessions.sort_unstable();
+        assert_eq!(sessions, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn channels_that_are_gone_leave_little_memory() {
+        let mut hub = Hub::default();
+        let subscribe = |hub: &mut Hub, number: u32| {
+            hub.subscribe(&format!("/a/{number}"), Subscriber { session: number, slot: 0 }, false).0
+        };
+        let all: Vec<_> = (0..100_000).map(|number| subscribe(&mut hub, number)).collect();
+        all[10..].iter().for_each(|subscription| _ = hub.unsubscribe(*subscription, false));
+        hub.give_room_back();
+        assert!(hub.channels.capacity() <= 64 && hub.names.capacity() <= 64, "{}", hub.names.capacity());
+        assert!((0..10).all(|number| hub.find(&format!("/a/{number}")).is_some()));
+    }
+
+    #[test]
+    fn the_last_to_leave_takes_the_channel_along_and_others_keep_their_places() {
+        let mut hub = Hub::default();
+        let (first, new) = hub.subscribe("/a", Subscriber { session: 1, slot: 0 }, false);
+        let (second, again) = hub.subscribe("/a", Subscriber { session: 2, slot: 7 }, true);
+        assert!(hub.is_followed(first.channel));
+        assert!(new && !again);
+        let (moved, gone) = hub.unsubscribe(first, false);
+        assert_eq!((moved, gone), (Some(Moved { session: 2, slot: 7, place: 0 }), None));
+        let (moved, gone) = hub.unsubscribe(Subscription { place: 0, ..second }, true);
+        assert_eq!((moved, gone.as_deref()), (None, Some("/a")));
+        assert_eq!((hub.channels(), hub.subscriptions(), hub.find("/a")), (0, 0, None));
+    }
+}

@@ -1,0 +1,5 @@
+//! Publications on their way to outboxes.
+
+pub(crate) mod backpressure;
+pub(crate) mod burst;
+pub(crate) mod delivery;

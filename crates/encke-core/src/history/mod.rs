@@ -1,0 +1,340 @@
+//! What channels have said lately, for those who come later: a [`Ring`] for each channel with a history.
+//!
+//! Rings belong to shards: the channel's name says which. Only the owner appends, so that a channel has one order; every
+//! shard reads. There is a lock for each owner, held for as long as it takes to append a burst or to copy a few
+//! kilobytes.
+//!
+//! A ring whose last message has gone stays for a while as an empty one ([`EMPTY_KEPT_MS`]): without it nobody could say
+//! whether a client that comes back has missed something. Numbers begin at the time of day, so that those of an earlier
+//! life, before a restart, too, are lower than the first and are seen to be gone.
+
+pub mod log_record;
+mod names;
+mod restore;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bayeux::ChannelName;
+use slab::Slab;
+
+use names::Names;
+pub use restore::{Life, first_number};
+pub use ring::{Entry, Ring};
+
+use crate::now::Now;
+use crate::sessions::id::{Entropy, Id};
+use crate::{HistoryTerms, Settings};
+
+/// The histories of all channels of a server.
+#[derive(Debug)]
+pub struct Histories {
+    owners: Vec<Mutex<Owned>>,
+    serials: AtomicU64,
+}
+
+/// A ring, whatever becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingKey {
+    owner: u32,
+    slot: u32,
+    /// Unique in the process; a later life of a channel has a higher one.
+    pub serial: u64,
+}
+
+/// Where a burst of messages stands in the history of its channel.
+#[derive(Clone, Debug)]
+pub struct Position {
+    /// The ring.
+    pub ring: RingKey,
+    /// Its epoch.
+    pub epoch: Arc<str>,
+    /// The number of the first message; the others follow.
+    pub first: u64,
+    /// When they were published, in milliseconds since 1970.
+    pub wall_ms: u64,
+    /// Which burst of its owner it is, whatever the channel.
+    pub burst: u64,
+}
+
+/// How much one owner may keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Bytes.
+    pub bytes_max: usize,
+    /// Channels.
+    pub channels_max: usize,
+}
+
+/// How much one owner keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Messages.
+    pub messages: usize,
+    /// Bytes.
+    pub bytes: usize,
+    /// Channels, those with empty rings among them.
+    pub channels: usize,
+    /// Messages that had to go for want of room, since the start.
+    pub evicted: usize,
+}
+
+/// The rings of one owner.
+#[derive(Debug, Default)]
+struct Owned {
+    names: Names,
+    rings: Slab<Ring>,
+    /// For each ring with messages a time, in milliseconds, at or before which its oldest is too old.
+    due: BinaryHeap<Reverse<(u64, u32, u64)>>,
+    /// Rings without messages, with the time they lost their last, in milliseconds.
+    empty: BTreeSet<(u64, u32)>,
+    /// Above every number of a ring that was removed.
+    floor: u64,
+    /// Bursts appended since the start.
+    bursts: u64,
+    messages: usize,
+    bytes: usize,
+    evicted: usize,
+}
+
+/// What a new ring needs to know.
+pub struct Birth<'a> {
+    /// The channel.
+    pub channel: &'a str,
+    /// What is kept of it.
+    pub terms: HistoryTerms,
+    /// How much its owner may keep in all.
+    pub room: Room,
+    /// The time.
+    pub now: Now,
+    /// Chance, for the epoch.
+    pub entropy: &'a mut Entropy,
+}
+
+impl Room {
+    /// The share of one of so many owners in what a server may keep.
+    pub fn of(settings: &Settings, owners: usize) -> Room {
+        let share = |all: usize| (all / owners.max(1)).max(1);
+        Room { bytes_max: share(settings.history_bytes_max), channels_max: share(settings.history_channels_max) }
+    }
+}
+
+impl RingKey {
+    /// The shard it belongs to.
+    pub fn owner(&self) -> usize {
+        self.owner as usize
+    }
+}
+
+impl Histories {
+    /// For so many shards.
+    pub fn new(shards: usize) -> Histories {
+        Histories { owners: (0..shards).map(|_| Mutex::default()).collect(), serials: AtomicU64::new(1) }
+    }
+
+    /// The shard that a channel's history belongs to: the same on every shard, so no seeded hash (this is FNV-1a).
+    pub fn owner(&self, channel: &str) -> usize {
+        let hash = channel
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        // Its last characters hardly reach the upper bits by themselves.
+        let mixed = (hash ^ (hash >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((mixed >> 32) % self.owners.len().max(1) as u64) as usize
+    }
+
+    /// Appends a burst of messages, JSON objects, to a channel's ring. None where there is no room for one more channel.
+    pub fn append<'m>(
+        &self,
+        birth: Birth<'_>,
+        except: Option<Id>,
+        messages: impl Iterator<Item = &'m str>,
+    ) -> Option<Position> {
+        let (now, room) = (birth.now, birth.room);
+        let owner = self.owner(birth.channel);
+        let mut owned = self.lock(owner)?;
+        let (slot, _) = self.slot(&mut owned, birth)?;
+        owned.bursts += 1;
+        let burst = owned.bursts;
+        let ring = owned.rings.get_mut(slot as usize)?;
+        let (first, serial) = (ring.next(), ring.serial);
+        let position = Position {
+            ring: RingKey { owner: owner as u32, slot, serial },
+            epoch: ring.epoch.clone(),
+            first,
+            wall_ms: now.wall_ms,
+            burst,
+        };
+        let (before, empty_since_ms) = ((ring.messages(), ring.bytes()), ring.empty_since_ms);
+        for text in messages {
+            let except = except.map(Box::new);
+            ring.append(Entry { number: 0, text: text.into(), at_ms: now.ms, wall_ms: now.wall_ms, except });
+        }
+        let (after, due_ms) = ((ring.messages(), ring.bytes()), ring.due_ms());
+        owned.messages = owned.messages + after.0 - before.0;
+        owned.bytes = owned.bytes + after.1 - before.1;
+        if before.0 == 0
+            && let Some(due_ms) = due_ms
+        {
+            owned.empty.remove(&(empty_since_ms, slot));
+            owned.due.push(Reverse((due_ms, slot, serial)));
+        }
+        owned.make_room(room.bytes_max, now.ms);
+        Some(position)
+    }
+
+    /// The ring of a channel. If there is none yet and there is room, an empty one is made, and `look` is shown it before anybody can
+    /// append to it.
+    pub fn open<T>(&self, birth: Birth<'_>, look: impl FnOnce(&Ring) -> T) -> Option<(RingKey, Option<T>)> {
+        let owner = self.owner(birth.channel);
+        let mut owned = self.lock(owner)?;
+        let (slot, is_new) = self.slot(&mut owned, birth)?;
+        let ring = owned.rings.get(slot as usize)?;
+        Some((RingKey { owner: owner as u32, slot, serial: ring.serial }, is_new.then(|| look(ring))))
+    }
+
+    /// The ring of a channel, and a message of it by its number.
+    pub fn find(&self, channel: &str, number: u64) -> Option<Position> {
+        let owner = self.owner(channel);
+        let owned = self.lock(owner)?;
+        let slot = owned.names.get(channel)?;
+        let ring = owned.rings.get(slot as usize)?;
+        let key = RingKey { owner: owner as u32, slot, serial: ring.serial };
+        Some(Position { ring: key, epoch: ring.epoch.clone(), first: number, wall_ms: 0, burst: 0 })
+    }
+
+    /// Looks at a ring. None if it is gone.
+    pub fn with<T>(&self, key: RingKey, look: impl FnOnce(&Ring) -> T) -> Option<T> {
+        let owned = self.lock(key.owner as usize)?;
+        owned.rings.get(key.slot as usize).filter(|ring| ring.serial == key.serial).map(look)
+    }
+
+    /// Up to `max` channels with a ring that a pattern matches, of those that are wanted.
+    pub fn matching(&self, pattern: ChannelName<'_>, max: usize, is_wanted: impl Fn(&str) -> bool) -> Vec<Box<str>> {
+        let mut found = Vec::new();
+        for owner in 0..self.owners.len() {
+            let Some(owned) = self.lock(owner) else { continue };
+            let names = owned.names.matching(pattern).map(|(name, _)| name).filter(|name| is_wanted(name));
+            found.extend(names.take(max - found.len()).map(Box::from));
+        }
+        found
+    }
+
+    /// Lets go of what is too old. An owner does it for its own rings.
+    pub fn sweep(&self, owner: usize, room: Room, now_ms: u64) {
+        let Some(mut owned) = self.lock(owner) else { return };
+        owned.make_room(room.bytes_max, now_ms);
+        for _ in 0..SWEPT_MAX {
+            match owned.due.peek() {
+                Some(Reverse((due_ms, ..))) if *due_ms <= now_ms => owned.drop_first_due(now_ms, DROPPED_MAX),
+                _ => break,
+            };
+        }
+        while owned.empty.first().is_some_and(|(since_ms, _)| *since_ms + EMPTY_KEPT_MS <= now_ms) {
+            owned.remove_emptiest();
+        }
+    }
+
+    /// How many bursts each owner has appended.
+    pub fn bursts(&self) -> Box<[u64]> {
+        (0..self.owners.len()).map(|owner| self.lock(owner).map_or(0, |owned| owned.bursts)).collect()
+    }
+
+    /// How much an owner keeps.
+    pub fn holding(&self, owner: usize) -> Holding {
+        self.lock(owner).map_or(Holding::default(), |owned| Holding {
+            messages: owned.messages,
+            bytes: owned.bytes,
+            channels: owned.rings.len(),
+            evicted: owned.evicted,
+        })
+    }
+
+    fn lock(&self, owner: usize) -> Option<MutexGuard<'_, Owned>> {
+        Some(self.owners.get(owner)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where the ring of a channel is, and whether it is new; made, if need and room be. Rings without messages make room for it.
+    fn slot(&self, owned: &mut Owned, birth: Birth<'_>) -> Option<(u32, bool)> {
+        if let Some(slot) = owned.names.get(birth.channel) {
+            if let Some(ring) = owned.rings.get_mut(slot as usize) {
+                ring.terms = birth.terms;
+            }
+            return Some((slot, false));
+        }
+        if owned.rings.len() >= birth.room.channels_max && !owned.remove_emptiest() {
+            return None;
+        }
+        let mut bits = [0; EPOCH_CHARS];
+        (birth.entropy)(&mut bits);
+        let epoch: String = bits.iter().map(|bits| char::from(EPOCH_ALPHABET[usize::from(bits & 31)])).collect();
+        let first = owned.floor.max(first_number(birth.now.wall_ms)).max(1);
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let mut ring = Ring::new(birth.channel, epoch.into(), serial, birth.terms, first);
+        ring.empty_since_ms = birth.now.ms;
+        let slot = owned.rings.insert(ring) as u32;
+        owned.names.insert(birth.channel, slot);
+        owned.empty.insert((birth.now.ms, slot));
+        Some((slot, true))
+    }
+}
+
+impl Owned {
+    /// Lets the oldest messages go until the others fit.
+    fn make_room(&mut self, bytes_max: usize, now_ms: u64) {
+        while self.bytes > bytes_max && !self.due.is_empty() {
+            self.evicted += self.drop_first_due(now_ms, 1);
+        }
+    }
+
+    /// Looks at the ring that is due first: drops its oldest messages, up to `max` of those that are as old as was thought.
+    /// Returns how many.
+    fn drop_first_due(&mut self, now_ms: u64, max: usize) -> usize {
+        let Some(Reverse((thought_ms, slot, serial))) = self.due.pop() else { return 0 };
+        let Some(ring) = self.rings.get_mut(slot as usize).filter(|ring| ring.serial == serial) else { return 0 };
+        let (messages, bytes) = (ring.messages(), ring.bytes());
+        let until_ms = if max == 1 { thought_ms } else { now_ms };
+        while messages - ring.messages() < max && ring.due_ms().is_some_and(|due_ms| due_ms <= until_ms) {
+            ring.drop_oldest();
+        }
+        let dropped = messages - ring.messages();
+        self.messages -= dropped;
+        self.bytes -= bytes - ring.bytes();
+        match ring.due_ms() {
+            Some(due_ms) => self.due.push(Reverse((due_ms, slot, serial))),
+            None => {
+                ring.empty_since_ms = now_ms;
+                self.empty.insert((now_ms, slot));
+            }
+        }
+        dropped
+    }
+
+    /// Removes the ring that has been empty for longest. False if there is none.
+    fn remove_emptiest(&mut self) -> bool {
+        let Some((_, slot)) = self.empty.pop_first() else { return false };
+        let ring = self.rings.remove(slot as usize);
+        self.names.remove(&ring.name);
+        self.floor = self.floor.max(ring.next());
+        true
+    }
+}
+
+/// How long a ring without messages is remembered, in milliseconds: a day, as long as clients of other services that speak
+/// `replay` may stay away.
+pub const EMPTY_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
+/// Rings looked at in one sweep, and messages dropped of one at a time: what is left waits for the next.
+const SWEPT_MAX: usize = 256;
+const DROPPED_MAX: usize = 1024;
+/// Characters of an epoch, each 5 bits.
+const EPOCH_CHARS: usize = 8;
+const EPOCH_ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
+/// The first number of a ring is the time of day in milliseconds times this: a ring that lives for a second has room for a million
+/// messages before a later life could begin below its end, and all stay below 2^53, which is as far as JavaScript counts.
+const NUMBERS_PER_MS: u64 = 1024;
+/// The year 2109: later clocks are wrong.
+const WALL_MAX_MS: u64 = 1 << 42;

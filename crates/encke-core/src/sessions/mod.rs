@@ -1,0 +1,11 @@
+//! The table of sessions, and what each of them is.
+
+pub(crate) mod cursors;
+pub(crate) mod id;
+pub(crate) mod loss;
+pub(crate) mod newcomers;
+pub(crate) mod replay;
+pub(crate) mod saved;
+pub(crate) mod session;
+pub(crate) mod unacked;
+pub(crate) mod withdrawn;

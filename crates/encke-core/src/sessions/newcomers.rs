@@ -1,0 +1,169 @@
+//! Sessions that have shaken hands and not connected yet, oldest first: all of them, those of one connection, and those of one address.
+//!
+//! A handshake costs its sender little and the server a session. So there are few sessions that were never used, and they go first when
+//! room is wanted. Each is in up to three lists at once, which are linked through one slab: adding, removing and finding the oldest
+//! take the same time however many there are.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+
+use foldhash::fast::RandomState;
+use slab::Slab;
+
+use crate::events::{Peer, SessionKey};
+
+/// Who a session is of: its connection and its address, as hashes; 0 where that is not known.
+pub(crate) type Origins = [u64; 2];
+
+/// The newcomers of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Newcomers {
+    entries: Slab<Entry>,
+    lists: HashMap<u64, List, RandomState>,
+    hasher: RandomState,
+}
+
+#[derive(Debug)]
+struct Entry {
+    session: SessionKey,
+    origins: [u64; LISTS],
+    links: [Link; LISTS],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    before: u32,
+    behind: u32,
+}
+
+#[derive(Debug)]
+struct List {
+    oldest: u32,
+    latest: u32,
+    len: usize,
+}
+
+/// All newcomers, those of a connection, those of an address.
+const LISTS: usize = 3;
+/// The list that all are in.
+const ALL: u64 = 1;
+/// No entry.
+pub(crate) const NONE: u32 = u32::MAX;
+
+impl Newcomers {
+    /// Who a client is: a host has a whole network of IPv6 addresses (RFC 6177), which counts as one.
+    pub(crate) fn origins(&self, peer: Peer) -> Origins {
+        let network = |address: IpAddr| match address.to_canonical() {
+            IpAddr::V4(address) => u128::from(u32::from(address)),
+            IpAddr::V6(address) => u128::from(address) & (u128::MAX << 64),
+        };
+        let hash = |kind: u8, value: u128| self.hasher.hash_one((kind, value)).max(ALL + 1);
+        let connection = if peer.connection == 0 { 0 } else { hash(0, u128::from(peer.connection)) };
+        [connection, peer.address.map_or(0, |address| hash(1, network(address)))]
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many there are of an origin.
+    pub(crate) fn of(&self, origin: u64) -> usize {
+        self.lists.get(&origin).map_or(0, |list| list.len)
+    }
+
+    /// The oldest of all.
+    pub(crate) fn oldest(&self) -> Option<SessionKey> {
+        self.oldest_of(ALL)
+    }
+
+    /// The oldest of an origin.
+    pub(crate) fn oldest_of(&self, origin: u64) -> Option<SessionKey> {
+        let list = self.lists.get(&origin)?;
+        Some(self.entries.get(list.oldest as usize)?.session)
+    }
+
+    /// Adds the latest one. Returns its place, to be removed by.
+    pub(crate) fn add(&mut self, session: SessionKey, [connection, address]: Origins) -> u32 {
+        let origins = [ALL, connection, address];
+        let none = Link { before: NONE, behind: NONE };
+        let index = self.entries.insert(Entry { session, origins, links: [none; LISTS] }) as u32;
+        for (at, origin) in origins.into_iter().enumerate().filter(|(_, origin)| *origin > 0) {
+            let list = self.lists.entry(origin).or_insert(List { oldest: index, latest: NONE, len: 0 });
+            self.entries[index as usize].links[at].before = list.latest;
+            if let Some(latest) = self.entries.get_mut(list.latest as usize) {
+                latest.links[at].behind = index;
+            }
+            list.latest = index;
+            list.len += 1;
+        }
+        index
+    }
+
+    /// Takes one out.
+    pub(crate) fn remove(&mut self, index: u32) {
+        let Some(Entry { origins, links, .. }) = self.entries.try_remove(index as usize) else { return };
+        for (at, (origin, Link { before, behind })) in origins.into_iter().zip(links).enumerate() {
+            let Some(list) = self.lists.get_mut(&origin) else { continue };
+            match self.entries.get_mut(before as usize) {
+                Some(entry) => entry.links[at].behind = behind,
+                None => list.oldest = behind,
+            }
+            match self.entries.get_mut(behind as usize) {
+                Some(entry) => entry.links[at].before = before,
+                None => list.latest = before,
+            }
+            list.len -= 1;
+            if list.len == 0 {
+                self.lists.remove(&origin);
+            }
+        }
+        // After a crowd nothing is left of it.
+        if self.entries.is_empty() && self.entries.capacity() > KEPT {
+            *self = Newcomers { hasher: self.hasher.clone(), ..Newcomers::default() };
+        }
+    }
+}
+
+/// Entries that there is room for after they have gone.
+const KEPT: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_each_origin_is_found_whoever_goes_between() {
+        let mut newcomers = Newcomers::default();
+        let key = |index| SessionKey { index, generation: 1 };
+        let address = |last| Some(IpAddr::from([10, 0, 0, last]));
+        let of = |connection, last| Peer { connection, address: address(last) };
+        let (one, two) = (newcomers.origins(of(1, 1)), newcomers.origins(of(2, 1)));
+        let places: Vec<u32> = [one, two, one, two, [0, 0]]
+            .into_iter()
+            .enumerate()
+            .map(|(n, o)| newcomers.add(key(n as u32), o))
+            .collect();
+        assert_eq!((newcomers.of(one[0]), newcomers.of(two[0]), newcomers.of(one[1]), newcomers.len()), (2, 2, 4, 5));
+        assert_eq!((newcomers.oldest(), newcomers.oldest_of(two[0])), (Some(key(0)), Some(key(1))));
+        newcomers.remove(places[0]);
+        newcomers.remove(places[2]);
+        assert_eq!((newcomers.of(one[0]), newcomers.oldest_of(one[0]), newcomers.oldest()), (0, None, Some(key(1))));
+        newcomers.remove(places[1]);
+        assert_eq!((newcomers.oldest_of(one[1]), newcomers.oldest()), (Some(key(3)), Some(key(3))));
+        newcomers.remove(places[3]);
+        assert_eq!((newcomers.oldest_of(one[1]), newcomers.oldest()), (None, Some(key(4))));
+        newcomers.remove(places[4]);
+        assert!(newcomers.len() == 0 && newcomers.lists.is_empty());
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one_origin() {
+        let newcomers = Newcomers::default();
+        let origin = |text: &str| newcomers.origins(Peer { address: text.parse().ok(), connection: 0 });
+        assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:2"));
+        assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
+        assert_eq!(origin("::ffff:10.0.0.1"), origin("10.0.0.1"));
+    }
+}

@@ -1,0 +1,119 @@
+use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, RawJson, ext};
+
+use crate::application::{Actions, Publishing, Service, Verdict};
+use crate::events::SessionKey;
+use crate::protocol::batch::{Batch, Via};
+use crate::shard::Shard;
+
+impl Shard {
+    /// Works through all messages. What they cause beyond replies is queued.
+    pub(super) fn process(&mut self, batch: &mut Batch, messages: &[Message<'_>]) {
+        self.metrics.batches.add(1);
+        self.metrics.messages.add(messages.len());
+        let is_short = matches!(batch.via, Via::Http { .. }) && self.is_short_of_responses();
+        let replies_max = if is_short { 0 } else { self.capacity.bytes_max / 2 }.max(REPLIES_BYTES_LEAST);
+        for message in messages {
+            if batch.replies.len() <= replies_max {
+                self.process_one(batch, message);
+            } else {
+                self.refuse(batch, message, BayeuxError::RepliesTooLong.as_str());
+            }
+        }
+        self.unqueue(batch);
+        self.update_gauges();
+    }
+
+    fn process_one(&mut self, batch: &mut Batch, message: &Message<'_>) {
+        if let Some(fault) = message.fault {
+            return self.refuse(batch, message, fault.error());
+        }
+        let name = message.channel.as_deref().unwrap_or_default();
+        let channel = match ChannelName::parse(name, &self.limits) {
+            Ok(channel) => channel,
+            Err(error) => return self.refuse(batch, message, error.error()),
+        };
+        if channel.kind() != ChannelKind::Broadcast {
+            self.fan_out_pending();
+        }
+        if channel.kind() == ChannelKind::Handshake {
+            return self.handshake(batch, message);
+        }
+        let Some(key) = self.sender(batch, message) else {
+            return self.refuse_unknown(batch, message, channel.kind());
+        };
+        match channel.kind() {
+            ChannelKind::Connect => self.connect(batch, message, key),
+            ChannelKind::Disconnect => self.disconnect(batch, message, key),
+            ChannelKind::Subscribe => self.subscribe(batch, message, key),
+            ChannelKind::Unsubscribe => self.unsubscribe(batch, message, key),
+            ChannelKind::Service => self.serve(batch, message, channel, key),
+            ChannelKind::Broadcast => self.publish(batch, message, channel, key),
+            _ => self.refuse(batch, message, BayeuxError::ChannelCreateDenied.as_str()),
+        }
+        self.heard(key);
+    }
+
+    /// The session of a message: the batch's, if the message names it, too.
+    fn sender(&self, batch: &Batch, message: &Message<'_>) -> Option<SessionKey> {
+        let key = batch.session.filter(|_| !batch.handshake)?;
+        let session = self.sessions.get(key)?;
+        (message.client_id.as_deref() == Some(session.id.as_str())).then_some(key)
+    }
+
+    /// A message to a service of the application.
+    fn serve(&mut self, batch: &mut Batch, message: &Message<'_>, channel: ChannelName<'_>, key: SessionKey) {
+        self.active(key);
+        let Some(session) = self.sessions.get(key) else { return };
+        let session = session.id;
+        let mut actions = Actions::default();
+        let service = Service {
+            session: session.as_str(),
+            channel: channel.as_str(),
+            id: message.id.as_ref().map(bayeux::Id::as_str),
+            data: message.data.map(RawJson::as_str),
+        };
+        self.shared.application.service(&service, &mut actions);
+        self.act(actions, Some((key, channel.as_str(), message.id.as_ref())));
+        self.accept(batch, message);
+    }
+
+    /// A broadcast.
+    pub(crate) fn publish(
+        &mut self,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        channel: ChannelName<'_>,
+        key: SessionKey,
+    ) {
+        self.active(key);
+        let Some(session) = self.sessions.get(key) else { return };
+        let publishing = Publishing {
+            session: session.id.as_str(),
+            channel: channel.as_str(),
+            data: message.data.map(RawJson::as_str),
+            ext: message.ext.map(RawJson::as_str),
+        };
+        let replacement = match self.shared.application.publish(&publishing) {
+            Verdict::Forward => None,
+            Verdict::Replace(data) => Some(data),
+            Verdict::Delete => return self.refuse(batch, message, BayeuxError::MessageDeleted.as_str()),
+            Verdict::Deny(reason) => return self.refuse(batch, message, &BayeuxError::PublishDenied.because(reason)),
+        };
+        let stamp = self.raw_timestamp();
+        let mut publication = Publication::from_message(channel, message, self.settings.forward_ext);
+        if replacement.is_some() {
+            publication.data = replacement.as_deref().map(RawJson::trusted);
+        }
+        let forwarded = publication.ext.and_then(ext::without_replay);
+        publication.ext = forwarded.as_deref().map(RawJson::trusted);
+        publication.timestamp = stamp.as_deref().map(RawJson::trusted).or(publication.timestamp);
+        match self.broadcast(channel, &publication, Some(key)) {
+            None => self.accept(batch, message),
+            Some(token) => self.accept_later(batch, message, key, token),
+        }
+    }
+}
+
+/// The replies to one batch may have half of what an outbox may have, and at least so many bytes: then no more of its messages is
+/// worked through. Over HTTP they may have no more than these where responses have little room.
+const REPLIES_BYTES_LEAST: usize = 64 * 1024;

@@ -1,0 +1,160 @@
+use bayeux::ChannelName;
+
+use crate::channels::hub::{LastReceived, Moved, Subscriber};
+use crate::connections::arrivals::sent_channel;
+use crate::events::SessionKey;
+use crate::fanout::delivery::Delivery;
+use crate::history::{Position, RingKey};
+use crate::protocol::replay_request::Start;
+use crate::settings::{ChannelRule, SlowConsumer};
+use crate::shard::Shard;
+
+impl Shard {
+    /// How many subscriptions a publication on a channel would go to.
+    pub(super) fn subscribers(&mut self, channel: &str) -> usize {
+        let Some(channel) = sent_channel(channel) else { return 0 };
+        let mut lists = std::mem::take(&mut self.lists);
+        self.hub.route(channel, &mut lists);
+        let subscribers = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
+        self.lists = lists;
+        subscribers
+    }
+
+    /// The first rule that matches a channel.
+    pub(super) fn rule_of(&mut self, channel: ChannelName<'_>) -> Option<usize> {
+        self.rules.first(&self.settings.channels, channel, &mut self.spelling)
+    }
+
+    pub(super) fn returns_to_publisher(&self, rule: Option<usize>) -> bool {
+        let own = rule.and_then(|rule| self.settings.channels[rule].broadcast_to_publisher);
+        own.unwrap_or(self.settings.broadcast_to_publisher)
+    }
+
+    pub(super) fn lazy_due_ms(&self, rule: &ChannelRule) -> Option<u64> {
+        let most = self.settings.lazy_timeout_max_ms;
+        let wait_ms = if rule.lazy_timeout_ms == 0 { most } else { rule.lazy_timeout_ms.min(most) };
+        rule.lazy.then_some(self.now.ms + wait_ms)
+    }
+
+    /// What becomes of those who are too slow for a channel with this rule.
+    pub(super) fn policy(&self, rule: Option<usize>) -> SlowConsumer {
+        rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default()
+    }
+
+    /// Notes on the channel itself how far it has been handed out.
+    pub(super) fn note_last_received(&mut self, lists: &[u32], delivery: &Delivery<'_>, position: &Position) {
+        let Some(own) = lists.first().filter(|list| self.hub.name(**list) == delivery.channel.as_str()) else { return };
+        let id = position.first + u64::from(delivery.messages) - 1;
+        self.hub
+            .set_last_received(*own, LastReceived { serial: position.ring.serial, epoch: position.epoch.clone(), id });
+    }
+
+    /// A session uses replay from now on: what is published on any channel with a history that it subscribes to comes with a number.
+    pub(super) fn start_replaying(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.replay = Some(Box::default());
+        for subscription in &session.subscriptions {
+            self.hub.add_follower(subscription.channel);
+        }
+    }
+
+    pub(super) fn note_position(&mut self, channel: &str, ring: RingKey, start: &Start) {
+        if let Some(known) = self.hub.find(channel) {
+            let heard = LastReceived { serial: ring.serial, epoch: start.epoch.clone(), id: start.next - 1 };
+            self.hub.set_last_received(known, heard);
+        }
+    }
+
+    /// Whether a session hears a channel, by another subscription than `but`.
+    pub(super) fn hears(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
+        let Ok(channel) = ChannelName::parse(channel, &self.limits) else { return false };
+        let mut lists = std::mem::take(&mut self.lists);
+        self.hub.route(channel, &mut lists);
+        let hears = self.sessions.get(key).is_some_and(|session| {
+            let mut lists = lists.iter().filter(|list| Some(**list) != but);
+            lists.any(|list| session.subscriptions.iter().any(|subscription| subscription.channel == *list))
+        });
+        self.lists = lists;
+        hears
+    }
+
+    /// A session is about to give up a subscription: what was published meanwhile comes by its others, though some be younger.
+    pub(super) fn hand_over(&mut self, key: SessionKey, channel: u32) {
+        let Shard { sessions, hub, .. } = self;
+        for other in sessions.get(key).into_iter().flat_map(|session| &session.subscriptions) {
+            hub.hand_over(channel, other.channel);
+        }
+    }
+
+    /// A session has given up a subscription: it need not catch up with what it hears no more.
+    pub(super) fn forget_cursors(&mut self, key: SessionKey, name: &str) {
+        let Some(replay) = self.sessions.get(key).and_then(|session| session.replay.as_ref()) else { return };
+        let Ok(name) = ChannelName::parse(name, &self.limits) else { return };
+        for channel in replay.cursors.covered(name, &self.limits) {
+            if !self.hears(key, &channel, None)
+                && let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
+            {
+                replay.cursors.close(&channel, self.index);
+            }
+        }
+    }
+
+    /// A subscription that the application has agreed to before the restart.
+    pub(super) fn resubscribe(&mut self, key: SessionKey, name: &str) {
+        let limits = self.limits.clone();
+        let Ok(channel) = ChannelName::parse(name, &limits) else { return };
+        let Some(listed) = self.enlist(key, channel) else { return };
+        // Everything that its history has was handed out before the restart: whom nothing waits for is that far.
+        let end = self.shared.histories.find(name, 0).and_then(|position| {
+            let next = self.shared.histories.with(position.ring, |ring| ring.next())?;
+            Some(LastReceived { serial: position.ring.serial, epoch: position.epoch, id: next.checked_sub(1)? })
+        });
+        if let Some(end) = end {
+            self.hub.set_last_received(listed, end);
+        }
+    }
+
+    /// Puts a session on the list of a channel that it is not on yet. Returns the channel's index in the hub; None if the session is
+    /// gone.
+    pub(super) fn enlist(&mut self, key: SessionKey, channel: ChannelName<'_>) -> Option<u32> {
+        let name = channel.as_str();
+        let session = self.sessions.get_mut(key)?;
+        let (slot, follows) = (session.subscriptions.len() as u32, session.replay.is_some());
+        let (subscription, first) = self.hub.subscribe(name, Subscriber { session: key.index, slot }, follows);
+        session.subscriptions.push(subscription);
+        if first && self.shared.shards > 1 {
+            self.shared.interest.add(name, self.index);
+            // A channel, too: where a session hears it by a pattern already, no tail keeps out what is older.
+            if self.settings.channels.iter().any(|rule| rule.history().is_some()) {
+                self.hub.set_older(subscription.channel, self.shared.histories.bursts());
+            }
+        }
+        Some(subscription.channel)
+    }
+
+    /// A session subscribes to nothing any more.
+    pub(super) fn drop_subscriptions(&mut self, key: SessionKey) {
+        while let Some(slot) = self.sessions.get(key).and_then(|session| session.subscriptions.len().checked_sub(1)) {
+            self.drop_subscription(key, slot);
+        }
+    }
+
+    /// Takes the subscription at `slot` of a session away; the last one takes its slot.
+    pub(super) fn drop_subscription(&mut self, key: SessionKey, slot: usize) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let subscription = session.subscriptions.swap_remove(slot);
+        if let Some(shifted) = session.subscriptions.get(slot) {
+            self.hub.set_slot(*shifted, slot as u32);
+        }
+        let follows = session.replay.is_some();
+        let (moved, gone) = self.hub.unsubscribe(subscription, follows);
+        if let Some(Moved { session, slot, place }) = moved {
+            self.sessions.at(session).subscriptions[slot as usize].place = place;
+        }
+        if let Some(name) = gone
+            && self.shared.shards > 1
+        {
+            self.shared.interest.remove(&name, self.index);
+        }
+    }
+}

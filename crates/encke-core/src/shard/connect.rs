@@ -1,0 +1,111 @@
+use bayeux::advice::Advice;
+use bayeux::session::{Circumstances, Verdict};
+use bayeux::{ChannelKind, Message, RawJson, Reply};
+
+use crate::events::SessionKey;
+use crate::protocol::batch::{Batch, Via};
+use crate::sessions::session::{Held, HeldVia};
+use crate::shard::Shard;
+
+impl Shard {
+    pub(crate) fn connect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        let on = match batch.via {
+            Via::Socket(socket) => Some(socket),
+            Via::Http { .. } => None,
+        };
+        let socket = on.is_some();
+        self.has_arrived(key);
+        self.confirm(key, message.ext);
+        if !socket {
+            self.leave_socket(key);
+        }
+        self.supersede(key);
+        if batch.begun.as_ref().is_none_or(|begun| !begun.is_pending()) {
+            self.prime(key);
+        }
+        if self.is_inactive(key) {
+            self.end_later(key);
+        }
+        let (now_ms, terms) = (self.now.ms, self.terms);
+        let room = self.response_room();
+        let (has_room, response_bytes_max) = (socket || room.is_some(), room.unwrap_or(0));
+        let Some(session) = self.sessions.get_mut(key) else {
+            // Its own last reply did not fit any more.
+            return self.refuse_unknown(batch, message, ChannelKind::Connect);
+        };
+        let circumstances = Circumstances {
+            advice: message.advice,
+            may_hold: !self.draining && (socket || batch.len == 1),
+            queued: session.has_something_for(on) && has_room,
+        };
+        // The rest of what a response has no room for comes with the next connect, and the last one says farewell.
+        let is_last = session.fits(on, response_bytes_max);
+        let verdict = session.protocol.connect(now_ms, &terms, &circumstances);
+        if verdict == Verdict::Farewell && socket {
+            // Each connect takes some of what waits: its client is not silent.
+            session.protocol.end(now_ms, &terms);
+        }
+        // A connect that could be held, if not this one then the next: the first of a session is told, too (CometD 9).
+        let surplus = (circumstances.may_hold && !circumstances.queued).then(|| self.surplus(batch, key)).flatten();
+        let mut advice = None;
+        let mut successful = true;
+        match (verdict, surplus) {
+            (Verdict::Farewell, _) if is_last => {
+                advice = Some(Advice::none());
+                batch.ends_session = true;
+            }
+            (_, Some(surplus)) => {
+                self.metrics.surplus_connects.add(1);
+                successful = surplus.interval_ms.is_some();
+                advice = Some(surplus);
+                self.release(key);
+            }
+            (Verdict::Hold { .. }, None) => return self.hold(batch, message, key),
+            (Verdict::Farewell | Verdict::Answer, None) => {}
+        }
+        self.arm(key);
+        batch.connected = true;
+        let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
+        let (ext, timestamp) = (self.connect_ext(key, on, self.timesync(message)), self.timestamp());
+        batch.reply(&Reply {
+            id: message.id.as_ref(),
+            successful: Some(successful),
+            advice: advice.as_deref().map(RawJson::trusted),
+            ext: ext.as_deref().map(RawJson::trusted),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(bayeux::channel::META_CONNECT)
+        });
+    }
+
+    /// Whether the browser of this session holds as many connects as it may: then the advice to poll.
+    fn surplus(&self, batch: &Batch, key: SessionKey) -> Option<Advice> {
+        let Via::Http { .. } = batch.via else { return None };
+        let browser = self.sessions.get(key)?.browser?;
+        let max = usize::try_from(self.settings.browser_sessions_max).ok()?;
+        let held = self.browsers.get(&browser).copied().unwrap_or(0) as usize;
+        (held >= max).then(|| Advice::multiple_clients(self.settings.browser_surplus_interval_ms))
+    }
+
+    pub(crate) fn hold(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        let timesync = self.timesync(message);
+        let via = match &batch.via {
+            Via::Socket(_) => HeldVia::Socket,
+            Via::Http { exchange, transport, .. } => HeldVia::Exchange(*exchange, transport.clone()),
+        };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let HeldVia::Exchange(exchange, _) = &via {
+            self.exchanges.insert(*exchange, key);
+            if let Some(browser) = session.browser {
+                *self.browsers.entry(browser).or_default() += 1;
+            }
+            batch.held = true;
+        }
+        session.held = Some(Box::new(Held { via, id: message.id.clone().map(bayeux::Id::into_owned), timesync }));
+        self.metrics.held.set(self.metrics.held.get() as usize + 1);
+        let waits_for_room = batch.held && session.is_due() && !session.dirty;
+        if waits_for_room && self.response_room().is_none() {
+            self.answer_when_there_is_room(key);
+        }
+        self.arm(key);
+    }
+}

@@ -1,0 +1,283 @@
+use std::collections::BTreeSet;
+
+use bayeux::advice::Advice;
+use bayeux::ext::Heartbeat;
+use bayeux::{Message, RawJson, Reply, ext};
+
+use crate::connections::socket::GOING_AWAY;
+use crate::events::{SessionKey, SocketKey};
+use crate::outbox::{InFlight, Kind, payloads};
+use crate::protocol::batch::ext_of;
+use crate::sessions::loss::Loss;
+use crate::sessions::session::{Attachment, Ended, HeldVia, Session};
+use crate::shard::Shard;
+
+impl Shard {
+    /// A connect of a session has come: what it confirms is done with.
+    pub(super) fn confirm(&mut self, key: SessionKey, ext: Option<RawJson<'_>>) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(unacked) = &mut session.unacked else { return };
+        if let Some(batch) = ext.and_then(ext::acknowledged) {
+            let done = unacked.confirm(batch, &mut session.outbox);
+            if let Some(replay) = &mut session.replay {
+                replay.confirm(batch);
+            }
+            self.metrics.deliveries.add(done);
+        }
+    }
+
+    /// Closes the batch of a connect reply, where the session acknowledges: the member `ack` of the reply's `ext`.
+    fn close_batch(&mut self, key: SessionKey) -> Option<String> {
+        let unacked = self.sessions.get_mut(key)?.unacked.as_mut()?;
+        unacked.closed += 1;
+        Some(format!("\"ack\":{}", unacked.closed))
+    }
+
+    /// The member `timesync` of a reply's `ext`.
+    pub(super) fn timesync(&self, message: &Message<'_>) -> Option<String> {
+        let wall_ms = self.now.wall_ms as i64;
+        let timesync = ext::Timesync::read(message.ext?)?.reply(wall_ms, wall_ms)?;
+        Some(format!("\"timesync\":{timesync}"))
+    }
+
+    /// The time of day, where settings want timestamps.
+    pub(super) fn timestamp(&self) -> Option<String> {
+        self.settings.timestamps.then(|| ext::timestamp(self.now.wall_ms as i64))
+    }
+
+    /// The same as raw JSON, for publications.
+    pub(super) fn raw_timestamp(&self) -> Option<String> {
+        self.timestamp().map(|timestamp| format!("\"{timestamp}\""))
+    }
+
+    /// The `ext` of a connect reply: the number of the batch it closes, how far the client is in each history, and the time.
+    pub(super) fn connect_ext(
+        &mut self,
+        key: SessionKey,
+        on: Option<SocketKey>,
+        timesync: Option<String>,
+    ) -> Option<String> {
+        let heartbeat = self.heartbeat(key, on);
+        ext_of([self.close_batch(key), heartbeat, timesync])
+    }
+
+    /// The advice for a connect reply; a draining server spreads its clients over time.
+    pub(super) fn take_advice(&mut self, key: SessionKey) -> Option<Advice> {
+        let (terms, says_grace) = (self.terms, self.settings.handshake_reconnect);
+        let protocol = &mut self.sessions.get_mut(key)?.protocol;
+        let max_interval_ms = says_grace.then(|| protocol.grace_ms(&terms));
+        let advice = protocol.take_advice(&terms).map(|advice| Advice { max_interval_ms, ..advice });
+        if self.draining {
+            self.await_return(key);
+            return Some(Advice::retry(terms.timeout_ms, self.jitter_ms()));
+        }
+        advice
+    }
+
+    /// A moment within the time that the clients of a draining server spread over.
+    pub(super) fn jitter_ms(&mut self) -> u64 {
+        let mut random = [0; 4];
+        (self.entropy)(&mut random);
+        u64::from(u32::from_le_bytes(random)) % self.settings.drain_spread_ms.max(1)
+    }
+
+    /// The session goes on over requests: its WebSocket carries it no more, and a connect that is held there is answered there.
+    pub(super) fn leave_socket(&mut self, key: SessionKey) {
+        if self.sessions.get(key).is_some_and(|session| matches!(session.attachment, Attachment::Socket(_))) {
+            if self.acknowledges(key) {
+                // Its messages go out with the newer connect; a batch number here would overtake that one's.
+                self.take_held(key);
+            }
+            self.answer_held(key, None);
+            self.detach(key);
+        }
+    }
+
+    /// Answers the held connect, with all messages that wait where it is a request.
+    pub(super) fn answer_held(&mut self, key: SessionKey, advice: Option<Advice>) {
+        let Some(held) = self.take_held(key) else { return };
+        self.prime(key);
+        let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
+        let on = match (&held.via, self.sessions.get(key).map(|session| session.attachment)) {
+            (HeldVia::Socket, Some(Attachment::Socket(socket))) => Some(socket),
+            _ => None,
+        };
+        let (ext, timestamp) = (self.connect_ext(key, on, held.timesync), self.timestamp());
+        let mut reply = Vec::with_capacity(128);
+        Reply {
+            id: held.id.as_ref(),
+            successful: Some(true),
+            advice: advice.as_deref().map(RawJson::trusted),
+            ext: ext.as_deref().map(RawJson::trusted),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(bayeux::channel::META_CONNECT)
+        }
+        .write(&mut reply);
+        match held.via {
+            HeldVia::Socket => self.reply_on_attachment(key, &reply),
+            HeldVia::Exchange(exchange, transport) => {
+                self.respond_with(exchange, &transport, Some(key), true, &reply, None);
+            }
+        }
+    }
+
+    /// Answers the held connect for the last time: its client is not to come back.
+    pub(super) fn disconnect_held(&mut self, key: SessionKey) {
+        self.answer_held(key, Some(Advice::none()));
+    }
+
+    /// Ends a session from the server's side. Its client is told so: at once where something can carry all that waits, else at its next
+    /// connects.
+    pub(super) fn kick(&mut self, key: SessionKey, why: Ended) {
+        self.end_later(key);
+        let room = self.response_room().unwrap_or(0);
+        let Some(session) = self.sessions.get(key) else { return };
+        let is_held = session.held.is_some();
+        match session.attachment {
+            // On a WebSocket only who acknowledges gets what waits in batches.
+            Attachment::Socket(socket) if session.unacked.is_none() || session.fits(Some(socket), room) => {
+                self.disconnect_held(key);
+                self.remove_session(key, why);
+                self.close_socket(socket, 1000, "session ended");
+            }
+            Attachment::Requests if is_held && session.fits(None, room) => {
+                self.disconnect_held(key);
+                self.remove_session(key, why);
+            }
+            _ if !is_held => {}
+            _ => {
+                // The next connects get the rest, and the last of them says farewell.
+                self.answer_held(key, None);
+                let (now_ms, terms) = (self.now.ms, self.terms);
+                if let Some(session) = self.sessions.get_mut(key) {
+                    session.protocol.end(now_ms, &terms);
+                }
+                self.arm(key);
+            }
+        }
+    }
+
+    /// Puts the disconnect message, without an id, into the outbox and lets the session end with its next connect. What is published from
+    /// now on is not for it: else there might always be more than fits.
+    pub(super) fn end_later(&mut self, key: SessionKey) {
+        let (now_ms, terms) = (self.now.ms, self.terms);
+        let payload: &[u8] = br#"[{"channel":"/meta/disconnect","successful":true}]"#;
+        let frames = self.own.frame(websocket::Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload));
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.protocol.is_ending() {
+            return;
+        }
+        if !session.protocol.is_held() {
+            session.protocol.end(now_ms, &terms);
+        }
+        session.outbox.push(&frames, Kind::Messages);
+        session.urgent = true;
+        self.drop_subscriptions(key);
+        self.arm(key);
+    }
+
+    /// Advises all clients to come back later, each at its own time, and closes their WebSockets. New sessions are refused from now on.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+        for key in self.sessions.keys() {
+            self.answer_held(key, None);
+        }
+        for socket in self.socket_keys() {
+            self.close_socket(socket, GOING_AWAY.0, GOING_AWAY.1);
+        }
+    }
+
+    /// A session whose client is told to come back later must not expire before.
+    fn await_return(&mut self, key: SessionKey) {
+        let (now_ms, terms, spread_ms) = (self.now.ms, self.terms, self.settings.drain_spread_ms);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.protocol.heard(now_ms + spread_ms, &terms);
+        }
+    }
+
+    /// How far a client is in the history of each channel it subscribes to, and what it has lost: the member `replay` of the `ext` of a
+    /// connect reply that goes out on this WebSocket, or as a response. A client takes the position for all that is before it, so no
+    /// reply may overtake messages: how far it is is told only while nothing waits for it that has not gone out on this very
+    /// connection, a loss only while nothing of its channel does, and nothing at all while a response is on its way, which may come back.
+    /// So it does not matter how much of what waits goes with this reply.
+    fn heartbeat(&mut self, key: SessionKey, on: Option<SocketKey>) -> Option<String> {
+        let session = self.sessions.get(key).filter(|session| session.is_given())?;
+        let waiting = session.replay.as_ref().filter(|replay| replay.has_losses()).map(|_| Waiting::of(session, on));
+        let is_owing = session.unacked.as_ref().is_some_and(|unacked| unacked.is_owing(on));
+        let quiet = session.outbox.is_empty() && !is_owing;
+        let session = self.sessions.get_mut(key)?;
+        let replay = session.replay.as_mut()?;
+        let batch = session.unacked.as_ref().map(|unacked| unacked.next_batch());
+        let losses = waiting.map(|waiting| replay.tell_losses(batch, |name| waiting.has(name))).unwrap_or_default();
+        let (count, first) = (session.subscriptions.len(), replay.beat);
+        let lost: BTreeSet<&str> = losses.iter().map(|loss| &*loss.name).collect();
+        let mut members = Vec::new();
+        let mut looked_at = 0;
+        while quiet && looked_at < count && members.len() < HEARTBEAT_CHANNELS_MAX {
+            let channel = session.subscriptions[(first + looked_at) % count].channel;
+            looked_at += 1;
+            let name = self.hub.name(channel);
+            let cursor = replay.cursors.of(name);
+            let is_lost = lost.contains(name);
+            let far = match (cursor, self.hub.heard(channel)) {
+                _ if name.ends_with('*') => None,
+                (Some(cursor), _) if cursor.below > 0 => None,
+                (Some(cursor), Some(heard)) if !cursor.open && heard.serial >= cursor.ring.serial => {
+                    Some((heard.epoch.clone(), heard.id.max(cursor.next - 1)))
+                }
+                (Some(cursor), _) => Some((cursor.epoch.clone(), cursor.next - 1)),
+                (None, heard) => heard.map(|heard| (heard.epoch.clone(), heard.id)),
+            };
+            if let Some((epoch, id)) = far.filter(|_| !is_lost) {
+                let heartbeat = Heartbeat { epoch: (*epoch).into(), offset: Some(id), lost: None };
+                members.push(format!("\"{name}\":{}", heartbeat.to_json()));
+            }
+        }
+        replay.beat = if count == 0 { 0 } else { (first + looked_at) % count };
+        members.extend(losses.iter().map(Loss::to_member));
+        (!members.is_empty()).then(|| format!("\"replay\":{{{}}}", members.join(",")))
+    }
+}
+
+/// The channels of which messages wait for a session.
+enum Waiting {
+    /// These.
+    Of(BTreeSet<String>),
+    /// Too many to look at all.
+    Any,
+}
+
+impl Waiting {
+    /// What waits that a reply on this WebSocket, or in a response, may overtake.
+    fn of(session: &Session, on: Option<SocketKey>) -> Waiting {
+        let unacked = session.unacked.as_ref();
+        if on.is_some() && unacked.is_none() {
+            // It comes before the reply.
+            return Waiting::Of(BTreeSet::new());
+        }
+        let owed = unacked.into_iter().flat_map(|unacked| unacked.owed(on));
+        if session.outbox.waiting_bytes() + owed.clone().map(InFlight::bytes).sum::<usize>() > WAITING_BYTES_MAX {
+            return Waiting::Any;
+        }
+        let mut channels = BTreeSet::new();
+        for frames in owed.flat_map(InFlight::ranges).chain(session.outbox.message_ranges()) {
+            let bytes = frames.chunk.slice(frames.start, frames.end);
+            let names = payloads(&bytes).filter_map(ext::position_of).map(|(channel, ..)| channel.into_owned());
+            channels.extend(names);
+        }
+        Waiting::Of(channels)
+    }
+
+    fn has(&self, channel: &str) -> bool {
+        match self {
+            Waiting::Of(channels) => channels.contains(channel),
+            Waiting::Any => true,
+        }
+    }
+}
+
+/// What may wait, in bytes, if it is to be looked at before a loss is told: it is while each connect takes some of it.
+const WAITING_BYTES_MAX: usize = 256 * 1024;
+
+/// Channels whose position one connect reply tells; the others' follow with the next.
+const HEARTBEAT_CHANNELS_MAX: usize = 64;

@@ -1,0 +1,296 @@
+//! From outboxes to the kernel: once a turn, one gathered write a session.
+
+use std::io;
+use std::io::IoSlice;
+
+use websocket::Opcode;
+
+use crate::connections::socket::{Phase, Socket};
+use crate::events::{Effect, SessionKey, SocketKey};
+use crate::metrics::Metrics;
+use crate::now::Now;
+use crate::outbox::arena::Arena;
+use crate::outbox::{Kind, Outbox};
+use crate::sessions::session::{Attachment, HeldVia, Session};
+use crate::shard::{Dirty, Shard};
+
+impl Shard {
+    /// Writes what waits. Stops early when `out_of_time` says so, so that reading and small channels go on; true if
+    /// something of that is left. If not, what has come from other shards is handed out next, which [`Shard::is_settled`] tells.
+    pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
+        self.now = now;
+        self.fan_out_pending();
+        let mut flushed = 0;
+        while let Some(next) = self.dirty.pop_front() {
+            match next {
+                Dirty::Session(key) => self.flush_session(key, wire),
+                Dirty::Socket(key) => self.flush_socket(key, wire),
+            }
+            flushed += 1;
+            if flushed % BUDGET_CHECK_EVERY == 0 && out_of_time() {
+                break;
+            }
+        }
+        let is_written = self.dirty.is_empty();
+        if is_written {
+            self.renew_budget();
+        }
+        // What is old can wait for what is new.
+        while self.dirty.is_empty()
+            && let Some(key) = self.replaying.pop_front()
+        {
+            self.replay_more(key, wire);
+            if out_of_time() {
+                break;
+            }
+        }
+        self.go_on_with_withdrawals();
+        if self.needs_memory_care() {
+            self.check_memory();
+        }
+        if is_written {
+            // Who waits at an edge and what comes from other shards take turns.
+            self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;
+            if !self.edges_first {
+                self.take_arrivals(false);
+            }
+        }
+        !is_written
+    }
+
+    /// Writes what a session has to get, if something carries it.
+    fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
+        let Shard { sockets, sessions, scratch, own, metrics, .. } = self;
+        let Some(session) = sessions.get_mut(key) else { return };
+        match session.attachment {
+            // The way of nearly all messages: each look-up is made once.
+            Attachment::Socket(on) if session.is_pushed_to() => {
+                let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
+                if socket.may_write() {
+                    let is_replaying_session = session.replay.is_some().then_some(key);
+                    let progress = write_both(on, socket, Some(session), wire, (scratch, own), metrics);
+                    self.written(on, progress, is_replaying_session);
+                }
+            }
+            attachment => {
+                session.dirty = false;
+                if session.is_due() {
+                    let over_http = matches!(session.held.as_deref(), Some(held) if held.via != HeldVia::Socket);
+                    if over_http && self.response_room().is_none() {
+                        return self.answer_when_there_is_room(key);
+                    }
+                    self.answer_held(key, None);
+                }
+                if let Attachment::Socket(socket) = attachment {
+                    self.flush_socket(socket, wire);
+                }
+            }
+        }
+    }
+
+    /// Writes the socket's own frames, then those of its session.
+    fn flush_socket(&mut self, key: SocketKey, wire: &mut dyn Wire) {
+        let Shard { sockets, sessions, scratch, own, metrics, .. } = self;
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
+        if socket.may_write() {
+            let session = socket.session.and_then(|session| sessions.get_mut(session));
+            if session.as_ref().is_some_and(|s| s.awaits_withdrawal() && s.socket_with_messages() == Some(key)) {
+                socket.dirty = false;
+                return;
+            }
+            let replays = session.as_ref().is_some_and(|session| session.replay.is_some());
+            let is_replaying_session = socket.session.filter(|_| replays);
+            // One that gets its messages with connects is listed when one is held.
+            let session = session.filter(|session| session.is_pushed_to());
+            let progress = write_both(key, socket, session, wire, (scratch, own), metrics);
+            if socket.handed.0 > 0
+                && socket.out.messages() == 0
+                && let Some(session) = socket.session.and_then(|session| sessions.get_mut(session))
+            {
+                session.outbox.settle_charge(std::mem::take(&mut socket.handed));
+            }
+            self.written(key, progress, is_replaying_session);
+        }
+    }
+
+    /// Draws the conclusions of a write.
+    fn written(&mut self, key: SocketKey, progress: Progress, is_replaying_session: Option<SessionKey>) {
+        match progress {
+            Progress::Empty => is_replaying_session.into_iter().for_each(|session| self.replay_later(session)),
+            Progress::Blocked => {}
+            Progress::Lost => self.reset_socket(key),
+            Progress::Closed => {
+                if let Some(socket) = self.socket_mut(key) {
+                    socket.phase = Phase::Closed;
+                }
+                self.effects.push(Effect::Close(key));
+            }
+        }
+    }
+
+    /// One step of a session from the list. Who cannot take it now is listed again by what changes that.
+    fn replay_more(&mut self, key: SessionKey, wire: &mut dyn Wire) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        // What is urgent is on its way already; what is lazy waits for company.
+        let idle = session.outbox.is_empty() || !session.urgent;
+        let (ready, holds) = (session.is_reachable() && idle, session.held.is_some());
+        let Some(replay) = &mut session.replay else { return };
+        replay.listed = false;
+        if !ready {
+            return;
+        }
+        self.refill(key);
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.urgent && !session.outbox.is_empty() {
+            self.flush_session(key, wire);
+        } else if holds && session.replay.as_ref().is_some_and(|replay| replay.has_news()) {
+            self.answer_held(key, None);
+        }
+    }
+}
+
+/// The sockets, as the shard writes to them.
+pub trait Wire {
+    /// Writes what it can of `slices` without waiting, as `writev` does.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the kernel takes nothing now; anything else means that the socket is lost.
+    fn write(&mut self, socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+}
+
+/// How writing an outbox ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Empty,
+    /// The close frame is out.
+    Closed,
+    Blocked,
+    Lost,
+}
+
+/// Outboxes of up to so many bytes in several runs are copied together: a segment of a gathered write costs the kernel
+/// several times the 10 ns that copying a small frame costs.
+const COPY_BYTES_MAX: usize = 64 * 1024;
+
+/// Runs that are longer than this on the average are gathered, not copied.
+const RUN_BYTES_MAX: usize = 2048;
+
+/// Segments of one gathered write.
+const SLICES_MAX: usize = 64;
+
+/// How often the time budget is looked at, in sessions.
+const BUDGET_CHECK_EVERY: usize = 16;
+
+/// Writes a socket's own frames, then those of a session that gets them as they come.
+#[inline(always)]
+fn write_both(
+    key: SocketKey,
+    socket: &mut Socket,
+    mut session: Option<&mut Session>,
+    wire: &mut dyn Wire,
+    (scratch, own): (&mut Vec<u8>, &mut Arena),
+    metrics: &Metrics,
+) -> Progress {
+    let mut written = 0;
+    let mut progress = Progress::Empty;
+    if !socket.out.is_empty() {
+        progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
+    }
+    socket.pong_bytes = 0;
+    if progress == Progress::Empty
+        && let Some(payload) = socket.pong.take()
+    {
+        // Before what waits, but not within a frame.
+        let messages = session.as_deref_mut().map(|session| &mut session.outbox);
+        progress = messages.map_or(progress, |outbox| write_rest_of_frame(outbox, key, wire, &mut written));
+        if progress == Progress::Empty {
+            let pong = own.frame(Opcode::Pong, payload.len(), |bytes| bytes.extend_from_slice(&payload));
+            socket.out.push(&pong, Kind::Replies);
+            progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
+        } else {
+            socket.pong = Some(payload);
+        }
+    }
+    // A blocked socket stays marked, so that nothing lists it until it is writable again.
+    if let Some(session) = session {
+        if progress == Progress::Empty && session.is_given() {
+            progress = write_outbox(&mut session.outbox, key, wire, scratch, &mut written);
+        }
+        session.dirty = progress == Progress::Blocked;
+        if session.outbox.is_empty() {
+            session.urgent = false;
+            session.lazy_due_ms = u64::MAX;
+            session.outbox.behind_since = 0;
+        }
+    }
+    socket.blocked = progress == Progress::Blocked;
+    socket.dirty = socket.blocked;
+    metrics.deliveries.add(written);
+    progress
+}
+
+/// Writes until the outbox is empty, the close frame is out, or the kernel takes no more. Adds the messages that are wholly gone to `messages`.
+fn write_outbox(
+    outbox: &mut Outbox,
+    socket: SocketKey,
+    wire: &mut dyn Wire,
+    scratch: &mut Vec<u8>,
+    messages: &mut usize,
+) -> Progress {
+    while !outbox.is_empty() {
+        let result = if outbox.runs() > 1 && outbox.bytes() <= COPY_BYTES_MAX.min(outbox.runs() * RUN_BYTES_MAX) {
+            write_copied(outbox, socket, wire, scratch)
+        } else {
+            write_gathered(outbox, socket, wire)
+        };
+        if let Some(progress) = take_note(outbox, result, messages) {
+            return progress;
+        }
+    }
+    Progress::Empty
+}
+
+/// Notes what a write came to. None if there may be more to write.
+#[inline(always)]
+fn take_note(outbox: &mut Outbox, result: io::Result<usize>, messages: &mut usize) -> Option<Progress> {
+    match result {
+        Ok(0) => Some(Progress::Lost),
+        Ok(bytes) => {
+            let wrote = outbox.wrote(bytes);
+            *messages += wrote.messages;
+            wrote.close.then_some(Progress::Closed)
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(Progress::Blocked),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
+        Err(_) => Some(Progress::Lost),
+    }
+}
+
+/// Writes what is left of a frame of which the kernel has a part.
+fn write_rest_of_frame(outbox: &mut Outbox, socket: SocketKey, wire: &mut dyn Wire, messages: &mut usize) -> Progress {
+    while let Some(rest) = outbox.rest_of_frame() {
+        let result = wire.write(socket, &[IoSlice::new(&rest.chunk.slice(rest.start, rest.end))]);
+        if let Some(progress) = take_note(outbox, result, messages) {
+            return progress;
+        }
+    }
+    Progress::Empty
+}
+
+fn write_copied(outbox: &Outbox, socket: SocketKey, wire: &mut dyn Wire, scratch: &mut Vec<u8>) -> io::Result<usize> {
+    scratch.clear();
+    for frames in outbox.unwritten() {
+        scratch.extend_from_slice(&frames.chunk.slice(frames.start, frames.end));
+    }
+    wire.write(socket, &[IoSlice::new(scratch)])
+}
+
+fn write_gathered(outbox: &Outbox, socket: SocketKey, wire: &mut dyn Wire) -> io::Result<usize> {
+    if let Some((chunk, start, end)) = outbox.only_run() {
+        return wire.write(socket, &[IoSlice::new(&chunk.slice(start, end))]);
+    }
+    let runs: Vec<_> = outbox.unwritten().take(SLICES_MAX).collect();
+    let bytes: Vec<_> = runs.iter().map(|frames| frames.chunk.slice(frames.start, frames.end)).collect();
+    let slices: Vec<_> = bytes.iter().map(|bytes| IoSlice::new(bytes)).collect();
+    wire.write(socket, &slices)
+}

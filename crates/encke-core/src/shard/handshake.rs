@@ -1,0 +1,140 @@
+//! `/meta/handshake` and `/meta/disconnect`: how sessions come and go (Bayeux 1.0 §4.1, §4.4).
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
+use bayeux::advice::{Advice, Reconnect};
+use bayeux::{BayeuxError, Message, RawJson, Reply};
+
+use crate::application::Decision;
+use crate::events::SessionKey;
+use crate::protocol::batch::{Batch, Via, error_reply, ext_of};
+use crate::sessions::id::Id;
+use crate::sessions::newcomers::Origins;
+use crate::sessions::session::Ended;
+use crate::settings::Settings;
+use crate::shard::Shard;
+
+impl Shard {
+    pub(super) fn handshake(&mut self, batch: &mut Batch, message: &Message<'_>) {
+        // Only the first handshake of a batch opens a session.
+        if batch.session.is_some() {
+            return self.refuse(batch, message, BayeuxError::SessionUnknown.as_str());
+        }
+        if let Err((error, advice)) = self.admit(message) {
+            self.metrics.sessions_refused.add(1);
+            let advice = advice.to_json();
+            return batch.reply(&Reply { advice: Some(RawJson::trusted(&advice)), ..error_reply(message, &error) });
+        }
+        let id = Id::new(self.index, &mut self.entropy);
+        let browser = self.browser_of(batch);
+        let mut protocol = bayeux::Session::new(self.now.ms, &self.terms);
+        // Who asks how long its session outlives silence is told what it gets.
+        let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
+        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.terms, ms));
+        let max_interval_ms = asked_ms.or(self.settings.handshake_reconnect.then_some(self.terms.max_interval_ms));
+        let key = self.sessions.insert(id, browser, protocol, self.now.ms);
+        let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
+        let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.with_connects = self.settings.connect_deliver_only;
+            session.unacked = acknowledges.then(Box::default);
+            session.replay = replays.then(Box::default);
+        }
+        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        self.metrics.handshakes.add(1);
+        batch.session = Some(key);
+        self.is_new(key, self.origins_of(batch));
+        if let Via::Socket(socket) = batch.via {
+            self.attach(key, socket);
+        }
+        self.arm(key);
+        tracing::debug!(session = ?id, "session opened");
+        let advice = Advice { max_interval_ms, ..Advice::retry(self.terms.timeout_ms, self.terms.interval_ms) };
+        let advice = advice.to_json();
+        let ack = acknowledges.then(|| "\"ack\":true".to_string());
+        let replay = replays.then(|| "\"replay\":true".to_string());
+        let (timestamp, types) = (self.timestamp(), offered(&self.settings));
+        let ext = ext_of([ack, replay, self.timesync(message)]);
+        batch.reply(&Reply {
+            id: message.id.as_ref(),
+            client_id: Some(id.as_str()),
+            successful: Some(true),
+            version: Some(VERSION),
+            minimum_version: Some(VERSION),
+            supported_connection_types: Some(RawJson::trusted(&types)),
+            advice: Some(RawJson::trusted(&advice)),
+            ext: ext.as_deref().map(RawJson::trusted),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(bayeux::channel::META_HANDSHAKE)
+        });
+    }
+
+    /// Whether there is room and leave for one more session; if not, the error and what the client should do.
+    fn admit(&mut self, message: &Message<'_>) -> Result<(), (Cow<'static, str>, Advice)> {
+        let at = |interval_ms| Advice {
+            interval_ms: Some(interval_ms),
+            reconnect: Some(Reconnect::Handshake),
+            ..Advice::none()
+        };
+        if self.draining {
+            return Err((BayeuxError::ServerDraining.as_str().into(), at(RETRY_MS + self.jitter_ms())));
+        }
+        if let Decision::Deny(reason) = self.shared.application.handshake(message.ext.map(RawJson::as_str)) {
+            return Err((BayeuxError::HandshakeDenied.because(reason).into(), Advice::none()));
+        }
+        // Last: room is made by ending somebody, and who is denied costs nobody a session.
+        if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max && !self.make_room() {
+            return Err((BayeuxError::SessionsMax.as_str().into(), at(RETRY_MS)));
+        }
+        Ok(())
+    }
+
+    /// The browser a new session belongs to; one without a cookie gets one over HTTP.
+    fn browser_of(&mut self, batch: &mut Batch) -> Option<Id> {
+        match &batch.via {
+            Via::Socket(socket) => self.socket(*socket)?.browser,
+            Via::Http { browser: Some(browser), .. } => Some(*browser),
+            Via::Http { browser: None, .. } => {
+                let browser = Id::new(self.index, &mut self.entropy);
+                batch.set_browser = Some(browser);
+                Some(browser)
+            }
+        }
+    }
+
+    fn origins_of(&self, batch: &Batch) -> Origins {
+        match &batch.via {
+            Via::Socket(socket) => self.socket(*socket).map_or([0; 2], |socket| socket.origins),
+            Via::Http { peer, .. } => self.newcomers.origins(*peer),
+        }
+    }
+
+    pub(super) fn disconnect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        // The held connect comes first, and tells its client not to come back (CometD 9).
+        self.disconnect_held(key);
+        let (ext, timestamp) = (self.reply_ext(message), self.timestamp());
+        batch.reply(&Reply {
+            id: message.id.as_ref(),
+            successful: Some(true),
+            ext: ext.as_deref().map(RawJson::trusted),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(bayeux::channel::META_DISCONNECT)
+        });
+        self.remove_session(key, Ended::Disconnected);
+        batch.session = None;
+        batch.disconnected = true;
+    }
+}
+
+/// The Bayeux version spoken here.
+const VERSION: &str = "1.0";
+
+/// When a client that was refused for want of room tries again, in milliseconds.
+const RETRY_MS: u64 = 5_000;
+
+/// The transports as a JSON array.
+fn offered(settings: &Settings) -> String {
+    let names: Vec<String> = settings.transports.iter().map(|name| format!("\"{name}\"")).collect();
+    format!("[{}]", names.join(","))
+}

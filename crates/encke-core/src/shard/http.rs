@@ -1,0 +1,116 @@
+use bayeux::{BayeuxError, RawJson};
+
+use crate::events::{Effect, ExchangeId, Request, Response, SessionKey, ShardMessage};
+use crate::now::Now;
+use crate::protocol::batch::{Batch, Via, batch_error_body, client_of};
+use crate::sessions::replay::InRings;
+use crate::sessions::session::Attachment;
+use crate::shard::{Dirty, Shard};
+
+impl Shard {
+    /// A request has come. Its response follows as an [`Effect::Respond`], now or later.
+    pub fn request(&mut self, now: Now, request: Request) -> Taken {
+        self.now = now;
+        let limits = self.limits.clone();
+        let messages = match bayeux::parse_batch(&request.body, &limits) {
+            Ok(messages) => messages,
+            Err(error) => {
+                self.metrics.batches_refused.add(1);
+                let body = batch_error_body(BayeuxError::from(error)).into();
+                self.respond(request.exchange, Response { body, ..Response::empty(error.status()) });
+                return Taken::Here;
+            }
+        };
+        let client = client_of(&messages);
+        // A browser's sessions live on the shard that its cookie names, so that its windows are counted in one place.
+        let home = client.or(request.browser).map_or(self.index, |id| id.shard());
+        if home != self.index && home < self.shared.shards {
+            drop(messages);
+            self.forwarded.insert(request.exchange, home);
+            self.effects.push(Effect::SendToShard(home, ShardMessage::Request(Box::new(request))));
+            return Taken::Elsewhere(home);
+        }
+        let session = client.and_then(|id| self.usable(&id, request.browser, false));
+        if let Some(key) = session
+            && messages.iter().any(|message| message.subscription.is_some() && self.is_torn(key, message.ext))
+        {
+            // It may name a place: the message that its WebSocket has only a part of would come out of the history and wait here, too.
+            self.leave_socket(key);
+        }
+        let Request { exchange, transport, browser, peer, .. } = request;
+        let via = Via::Http { exchange, transport: transport.clone(), browser, peer };
+        let mut batch = Batch::new(via, &messages, session);
+        self.process(&mut batch, &messages);
+        self.fan_out_pending();
+        if !batch.held {
+            self.finish_when_persisted(batch, exchange, transport);
+        }
+        Taken::Here
+    }
+
+    /// The client has gone before it got its response.
+    pub fn abandoned(&mut self, now: Now, exchange: ExchangeId) {
+        self.now = now;
+        self.fan_out_pending();
+        if let Some(home) = self.forwarded.remove(&exchange) {
+            self.effects.push(Effect::SendToShard(home, ShardMessage::Abandoned(exchange)));
+            return;
+        }
+        let Some(key) = self.exchanges.get(&exchange).copied() else { return };
+        // A response that is on its way already is reported as not delivered: the connect held now is another.
+        if self.sessions.get(key).is_some_and(|session| session.is_held_on(exchange)) {
+            // What waits stays in the outbox: the response was never made (CometD loses it here).
+            self.take_held(key);
+        }
+    }
+
+    /// The kernel has taken a response, or could not: its client was not silent until now.
+    pub fn delivered(&mut self, now: Now, exchange: ExchangeId, taken: bool) {
+        self.now = now;
+        self.fan_out_pending();
+        let Some(key) = self.exchanges.remove(&exchange) else { return };
+        let terms = self.terms;
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        match session.in_flight.take_if(|in_flight| in_flight.0 == exchange) {
+            None => session.responses = session.responses.saturating_sub(1),
+            Some(in_flight) if taken => {
+                self.metrics.deliveries.add(in_flight.1.messages());
+                session.outbox.settle(&in_flight.1);
+            }
+            Some(in_flight) => {
+                tracing::debug!(session = ?session.id, "a response did not arrive: its messages wait again");
+                session.outbox.restore(in_flight.1);
+                session.urgent = true;
+                if let Some(replay) = &mut session.replay {
+                    replay.in_rings = InRings::Maybe;
+                }
+            }
+        }
+        if !session.is_taking() {
+            session.protocol.resume(now.ms, &terms);
+        }
+        let wanted = session.urgent || session.unacked.is_some() || matches!(session.attachment, Attachment::Socket(_));
+        if wanted && session.is_due() && !session.dirty {
+            session.dirty = true;
+            self.dirty.push_back(Dirty::Session(key));
+        }
+        self.arm(key);
+        self.replay_later(key);
+    }
+
+    /// Whether a session that replays, or is about to by this `ext`, has a message of which its WebSocket has taken a part.
+    fn is_torn(&self, key: SessionKey, ext: Option<RawJson<'_>>) -> bool {
+        let uses_replay = || ext.is_some_and(bayeux::ext::uses_replay);
+        let session = self.sessions.get(key).filter(|session| session.replay.is_some() || uses_replay());
+        session.is_some_and(|session| session.attachment != Attachment::Requests && session.outbox.is_mid_frame())
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is answered, or held here.
+    Here,
+    /// It was sent on to the shard of its session, whose answer comes back as an effect.
+    Elsewhere(usize),
+}

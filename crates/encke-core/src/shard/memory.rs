@@ -1,0 +1,53 @@
+use std::collections::HashSet;
+
+use crate::outbox::arena::Arena;
+use crate::shard::Shard;
+
+impl Shard {
+    pub(crate) fn update_gauges(&self) {
+        let metrics = &self.metrics;
+        metrics.sessions.set(self.sessions.len());
+        metrics.sockets.set(self.sockets.len());
+        metrics.channels.set(self.hub.channels());
+        metrics.subscriptions.set(self.hub.subscriptions());
+        let unheld: usize = self.arenas().into_iter().map(Arena::unheld_bytes).sum();
+        metrics.arrivals.set(self.arrivals.len());
+        metrics.frame_bytes.set(self.account.chunk_bytes() - unheld);
+        // Bodies belong to no shard.
+        let bodies = if self.index == 0 { self.shared.memory.body_bytes() } else { 0 };
+        metrics.memory_bytes.set(self.account.bytes() + bodies);
+    }
+
+    /// Lets other shards see what this one holds.
+    pub(super) fn publish_memory(&self) {
+        self.shared.memory.publish(self.index, self.held_bytes());
+    }
+
+    pub(super) fn arenas(&self) -> [&Arena; 6] {
+        [&self.arena, &self.with_positions, &self.own, &self.parts, &self.packed.messages, &self.packed.others]
+    }
+
+    /// The bytes that its sessions and sockets hold: as they were counted all along, and as found by walking over everything. For tests.
+    pub fn memory(&self) -> (usize, usize) {
+        let mut seen = HashSet::new();
+        let mut walked = 0;
+        for arena in self.arenas() {
+            walked += arena.open().recount(&mut seen);
+        }
+        walked += self.burst.frames().map_or(0, |frames| frames.chunk.recount(&mut seen));
+        walked += self.relief.recount(&mut seen);
+        for (_, socket) in &self.sockets {
+            walked += socket.out.recount(&mut seen);
+        }
+        for session in self.sessions.iter() {
+            walked += session.outbox.recount(&mut seen);
+            walked += session.handed_out().map(|messages| messages.recount(&mut seen)).sum::<usize>();
+        }
+        (self.account.bytes(), walked)
+    }
+
+    /// Bytes that sessions and sockets hold: without what is kept for the next message.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.account.bytes() - self.arenas().into_iter().map(Arena::unheld_bytes).sum::<usize>()
+    }
+}

@@ -1,0 +1,201 @@
+use bayeux::{BayeuxError, ChannelName, Message, Reply};
+use smallvec::SmallVec;
+use websocket::Opcode;
+
+use crate::connections::pending_replies::{Fate, Late, LateReply, OnSocket, To, Waiting, merge};
+use crate::connections::socket::Phase;
+use crate::events::{Effect, ExchangeId, HttpTransport, Persisted, PublishToken, SessionKey, ShardMessage};
+use crate::protocol::batch::{Batch, LateKey, Via};
+use crate::sessions::session::Ended;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Answers a request whose batch has been worked through.
+    pub(super) fn finish(&mut self, batch: Batch, exchange: ExchangeId, transport: &HttpTransport) {
+        // Callback-polling delivers with connects only; long-polling with every response, unless settings say otherwise. Who acknowledges
+        // or replays gets messages with connects only: what comes on two connections at once may overtake, and numbers are not to.
+        let anytime = *transport == HttpTransport::LongPolling && !self.settings.connect_deliver_only;
+        let session = batch.session.and_then(|key| self.sessions.get(key));
+        let numbered = session.is_some_and(|session| session.unacked.is_some() || session.replay.is_some());
+        let deliver = batch.connected || (anytime && !batch.handshake && !numbered);
+        self.respond_with(exchange, transport, batch.session, deliver, &batch.replies, batch.set_browser);
+        if batch.ends_session
+            && let Some(key) = batch.session
+        {
+            self.remove_session(key, Ended::Kicked);
+        }
+    }
+
+    /// What replies to publications on a channel wait for; None where nothing is kept, or nothing survives the process.
+    pub(super) fn token(&mut self, channel: ChannelName<'_>) -> Option<PublishToken> {
+        if !self.shared.is_durable || channel.is_pattern() {
+            return None;
+        }
+        let rule = self.rule_of(channel)?;
+        self.settings.channels[rule].history()?;
+        self.pending_replies.tokens += 1;
+        Some(PublishToken { shard: self.index as u16, number: self.pending_replies.tokens })
+    }
+
+    /// Lets the reply to a publication wait for its ticket.
+    pub(super) fn accept_later(
+        &mut self,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        session: SessionKey,
+        token: PublishToken,
+    ) {
+        let to = match batch.via {
+            Via::Socket(socket) => {
+                if let Some(socket) = self.socket_mut(socket) {
+                    socket.pending_replies += 1;
+                }
+                To::Socket(socket, session)
+            }
+            Via::Http { .. } => {
+                let late = &mut self.pending_replies.late;
+                let open = || Late { replies: Vec::new(), missing: 0, fate: Fate::Open };
+                let LateKey(index) = *batch.late.get_or_insert_with(|| LateKey(late.insert(open())));
+                let late = &mut late[index];
+                late.replies.push(LateReply { at: batch.replies.len(), text: Vec::new() });
+                late.missing += 1;
+                To::Request(LateKey(index), late.replies.len() - 1)
+            }
+        };
+        let waiting = self.pending_replies.waiting.entry(token.number).or_insert_with(|| Waiting {
+            channel: message.channel.as_deref().unwrap_or_default().into(),
+            replies: SmallVec::new(),
+        });
+        waiting.replies.push((message.id.clone().map(bayeux::Id::into_owned), to));
+        self.pending_replies.replies += 1;
+        self.metrics.replies_waiting.set(self.pending_replies.replies);
+    }
+
+    /// Answers a request whose batch has been worked through: now, or when all that it published is kept.
+    pub(super) fn finish_when_persisted(&mut self, mut batch: Batch, exchange: ExchangeId, transport: HttpTransport) {
+        let Some(key) = batch.late else { return self.finish(batch, exchange, &transport) };
+        let Some(late) = self.pending_replies.late.get_mut(key.0) else { return };
+        if batch.connected && late.missing > 0 {
+            // A client that waits for its connect must not wait for a disk.
+            late.fate = Fate::Answered(batch.session);
+            batch.replies = merge(&batch.replies, &late.replies);
+            self.finish(batch, exchange, &transport);
+        } else {
+            late.fate = Fate::HeldBack(Box::new((batch, exchange, transport)));
+            self.finish_late(key);
+        }
+    }
+
+    /// Tells the shard of a ticket, which may be this one, what became of it.
+    pub(super) fn settle_token(&mut self, token: Option<PublishToken>, is_persisted: bool) {
+        let Some(token) = token else { return };
+        let kept = Persisted { number: token.number, is_persisted };
+        if usize::from(token.shard) == self.index {
+            self.kept(kept);
+        } else {
+            self.effects.push(Effect::SendToShard(usize::from(token.shard), ShardMessage::Persisted(vec![kept])));
+        }
+    }
+
+    /// A ticket is settled: the replies that wait for it leave.
+    pub(super) fn kept(&mut self, kept: Persisted) {
+        let Some(Waiting { channel, replies }) = self.pending_replies.waiting.remove(&kept.number) else { return };
+        self.pending_replies.replies -= replies.len();
+        self.metrics.replies_waiting.set(self.pending_replies.replies);
+        if !kept.is_persisted {
+            self.metrics.errors.add(replies.len());
+            tracing::debug!(channel, messages = replies.len(), "publications were delivered, but not kept");
+        }
+        let timestamp = self.timestamp();
+        let error = BayeuxError::not_kept(&channel);
+        let mut on_socket: Option<OnSocket> = None;
+        for (id, to) in replies {
+            let reply = Reply {
+                id: id.as_ref(),
+                successful: Some(kept.is_persisted),
+                error: (!kept.is_persisted).then_some(&error),
+                timestamp: timestamp.as_deref().filter(|_| kept.is_persisted),
+                ..Reply::new(&*channel)
+            };
+            match to {
+                To::Request(key, index) => {
+                    let mut text = Vec::with_capacity(128);
+                    reply.write(&mut text);
+                    self.late_reply(key, index, text);
+                }
+                To::Socket(socket, session) => {
+                    if on_socket.as_ref().is_some_and(|other| (other.socket, other.session) != (socket, session)) {
+                        self.late_on_socket(on_socket.take());
+                    }
+                    let replies =
+                        on_socket.get_or_insert_with(|| OnSocket { socket, session, text: Vec::new(), count: 0 });
+                    if replies.count > 0 {
+                        replies.text.push(b',');
+                    }
+                    reply.write(&mut replies.text);
+                    replies.count += 1;
+                }
+            }
+        }
+        self.late_on_socket(on_socket);
+    }
+
+    fn late_on_socket(&mut self, replies: Option<OnSocket>) {
+        let Some(OnSocket { socket: key, session, text, count }) = replies else { return };
+        if let Some(socket) = self.socket_mut(key) {
+            socket.pending_replies -= count;
+        }
+        let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else {
+            // Nothing goes out on it any more. A session that has ended, too, has lost its client.
+            return self.late_to_session(session, &text);
+        };
+        let final_replies =
+            if socket.pending_replies == 0 { std::mem::take(&mut socket.final_replies) } else { Vec::new() };
+        self.reply_on_socket(key, None, &text);
+        if !final_replies.is_empty() {
+            self.reply_on_socket(key, None, &final_replies);
+        }
+    }
+
+    /// Replies that come by whatever carries a session now, or will.
+    fn late_to_session(&mut self, session: SessionKey, replies: &[u8]) {
+        let frames = self.own.frame(Opcode::Text, replies.len() + 2, |out| {
+            [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
+        });
+        self.deliver_to(session, &frames, None);
+    }
+
+    fn late_reply(&mut self, key: LateKey, index: usize, text: Vec<u8>) {
+        let Some(late) = self.pending_replies.late.get_mut(key.0) else { return };
+        late.missing -= 1;
+        let is_last = late.missing == 0;
+        match &late.fate {
+            Fate::Answered(session) => {
+                let session = *session;
+                if is_last {
+                    self.pending_replies.late.remove(key.0);
+                }
+                if let Some(session) = session {
+                    self.late_to_session(session, &text);
+                }
+            }
+            _ => {
+                late.replies[index].text = text;
+                self.finish_late(key);
+            }
+        }
+    }
+
+    /// Answers a request that was held back, if nothing is missing any more.
+    fn finish_late(&mut self, key: LateKey) {
+        let is_ready = |late: &&mut Late| late.missing == 0 && matches!(late.fate, Fate::HeldBack(_));
+        if self.pending_replies.late.get_mut(key.0).as_ref().is_none_or(|late| !is_ready(late)) {
+            return;
+        }
+        let late = self.pending_replies.late.remove(key.0);
+        let Fate::HeldBack(held_back) = late.fate else { return };
+        let (mut batch, exchange, transport) = *held_back;
+        batch.replies = merge(&batch.replies, &late.replies);
+        self.finish(batch, exchange, &transport);
+    }
+}

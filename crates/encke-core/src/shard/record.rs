@@ -1,0 +1,131 @@
+//! Publications of channels with a history: the shard that owns the channel gives them their places, and hands them out.
+//!
+//! ```text
+//!   publisher's shard ── Mail::Record ──▶ owner: ring, places ── Mail::Publication ──▶ shards with subscribers
+//!        ▲                                  │
+//!        └────────── Mail::Kept ── keeper ◀─┘ Effect::Keep, where histories survive the process
+//! ```
+//!
+//! So all subscribers see one order, whoever publishes where. Delivery waits for no disk; the reply to the publisher does
+//! ([`super::pending_replies`]).
+
+use bayeux::ChannelName;
+
+use crate::connections::arrivals::sent_channel;
+use crate::events::{Effect, PersistRequest, Publication, SessionKey, ShardMessage};
+use crate::fanout::delivery::Delivery;
+use crate::history::{Birth, RingKey, Room, log_record};
+use crate::outbox::payloads;
+use crate::sessions::id::Id;
+use crate::settings::HistoryTerms;
+use crate::shard::Shard;
+
+impl Shard {
+    /// What is kept of a channel, if anything is.
+    pub(super) fn history_of(&mut self, channel: &str) -> Option<HistoryTerms> {
+        let channel = ChannelName::parse(channel, &self.limits).ok()?;
+        let rule = self.rule_of(channel)?;
+        self.settings.channels[rule].history()
+    }
+
+    /// The ring of a channel: a new one, so that it has an epoch and a position from the first subscription on.
+    pub(super) fn ring_of(&mut self, channel: &str, terms: HistoryTerms) -> Option<RingKey> {
+        let room = self.history_room();
+        let shared = self.shared.clone();
+        let birth = Birth { channel, terms, room, now: self.now, entropy: &mut self.entropy };
+        let (ring, record) = shared.histories.open(birth, |ring| shared.is_durable.then(|| log_record::birth(ring)))?;
+        // Its epoch is about to be told.
+        let keep = record.flatten().map(|record| Effect::Persist(PersistRequest { record, token: None }));
+        self.effects.extend(keep);
+        Some(ring)
+    }
+
+    /// Takes publications down, or has their owner do so.
+    pub(super) fn record(&mut self, delivery: &Delivery<'_>, terms: HistoryTerms, except: Option<SessionKey>) {
+        let owner = self.shared.histories.owner(delivery.channel.as_str());
+        if self.shared.is_durable {
+            self.recorded_bytes += delivery.frames.bytes() as u64;
+        }
+        let except_id = self.id_of_session(except);
+        if owner == self.index {
+            return self.append_to_history(delivery, terms, except, except_id);
+        }
+        let publication = delivery.to_publication(except_id, &self.shared.mailbox);
+        self.work += publication.frames.len() as u64;
+        self.effects.push(Effect::SendToShard(owner, ShardMessage::Record(publication.into())));
+    }
+
+    /// Publications of another shard, or of a handle, for a channel of this one.
+    pub(super) fn record_from_shard(&mut self, publication: &Publication) {
+        let (messages, token) = (publication.messages, publication.token);
+        let Some(channel) = sent_channel(&publication.channel) else {
+            return self.settle_token(token, false);
+        };
+        let frames = self.arena.encoded(&publication.frames);
+        let rule = self.rule_of(channel);
+        let except = publication.except.and_then(|id| self.sessions.find(&id));
+        let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, token };
+        match rule.and_then(|rule| self.settings.channels[rule].history()) {
+            Some(terms) if !channel.is_pattern() => {
+                self.append_to_history(&delivery, terms, except, publication.except)
+            }
+            // The settings have changed on the way, or the application has published: the channel has no history.
+            _ => {
+                self.deliver_everywhere(&Delivery { token: None, ..delivery }, except, publication.except);
+                self.settle_token(token, true);
+            }
+        }
+    }
+
+    fn append_to_history(
+        &mut self,
+        delivery: &Delivery<'_>,
+        terms: HistoryTerms,
+        except: Option<SessionKey>,
+        except_id: Option<Id>,
+    ) {
+        let frames = delivery.frames;
+        let (shared, room) = (self.shared.clone(), self.history_room());
+        let birth =
+            Birth { channel: delivery.channel.as_str(), terms, room, now: self.now, entropy: &mut self.entropy };
+        let (position, keep) = {
+            let bytes = frames.chunk.slice(frames.start, frames.end);
+            // Each payload is an array of one message.
+            let message = |payload| str::from_utf8(payload).unwrap_or_default();
+            let messages = || payloads(&bytes).map(|payload| message(&payload[1..payload.len() - 1]));
+            let position = shared.histories.append(birth, except_id, messages());
+            let kept = position.as_ref().filter(|_| shared.is_durable);
+            let record = kept.map(|at| log_record::burst(delivery.channel.as_str(), at, except_id, messages()));
+            (position, record.map(|record| PersistRequest { record, token: delivery.token }))
+        };
+        let is_refused = position.is_none();
+        if is_refused {
+            self.metrics.history_refused.add(delivery.messages as usize);
+        }
+        self.effects.extend(keep.map(Effect::Persist));
+        self.deliver_everywhere(&Delivery { position: position.as_ref(), token: None, ..*delivery }, except, except_id);
+        if is_refused {
+            self.settle_token(delivery.token, false);
+        }
+        self.update_history_gauges();
+    }
+
+    /// How much this shard's rings may hold: its share of what the server may.
+    pub(crate) fn history_room(&self) -> Room {
+        Room::of(&self.settings, self.shared.shards)
+    }
+
+    /// Lets go of what is too old.
+    pub(super) fn sweep_history(&mut self) {
+        self.shared.histories.sweep(self.index, self.history_room(), self.now.ms);
+        self.update_history_gauges();
+    }
+
+    fn update_history_gauges(&self) {
+        let holding = self.shared.histories.holding(self.index);
+        self.metrics.history_messages.set(holding.messages);
+        self.metrics.history_bytes.set(holding.bytes);
+        self.metrics.history_channels.set(holding.channels);
+        self.metrics.history_evicted.set(holding.evicted);
+    }
+}

@@ -1,0 +1,197 @@
+use crate::events::{SessionKey, SocketKey};
+use crate::outbox::arena::Chunk;
+use crate::outbox::relief::SWEEP_RUNS_MAX;
+use crate::outbox::{RUN_BYTES, Sweep};
+use crate::sessions::replay::InRings;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Looks at what its sessions hold: once a turn, and in the middle of one that adds much.
+    pub(super) fn check_memory(&mut self) {
+        let max = self.settings.sessions_bytes_max;
+        let slack = max / 64;
+        let held = self.held_bytes();
+        self.relief.look_from = self.account.bytes() + slack;
+        let next = (held * 2).max(held + slack);
+        let from = &mut self.relief.sweep_from;
+        *from = if *from == 0 { next } else { next.min(*from) };
+        if held >= *from && self.relief.sweep.is_none() {
+            self.begin_sweep();
+        }
+        // In proportion to what was added, but not all at once.
+        let before = std::mem::replace(&mut self.relief.looked_bytes, self.account.bytes());
+        let added = self.account.bytes().saturating_sub(before) / RUN_BYTES;
+        self.relief.owed_runs += added * 4;
+        self.go_on_with_sweep(self.relief.owed_runs.clamp(SWEEP_RUNS, SWEEP_RUNS_MAX));
+        self.publish_memory();
+        self.relieve(max);
+    }
+
+    /// Whether memory is to be looked at before the next tick: what is held has changed, or a sweep goes on.
+    pub(super) fn needs_memory_care(&self) -> bool {
+        self.account.bytes() != self.relief.looked_bytes || self.relief.sweep.is_some() || self.relief.is_short
+    }
+
+    /// Whether the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with what was added here.
+    pub(super) fn is_memory_short(&self) -> bool {
+        self.relief.is_behind() || self.shared.memory.sessions_bytes() > self.settings.sessions_bytes_max
+    }
+
+    /// Whether this shard packs because memory is short: each flush goes on with that.
+    pub(super) fn is_relieving(&self) -> bool {
+        self.relief.is_behind() || (self.relief.is_short && self.relief.sweep.is_some())
+    }
+
+    /// Gives back the memory of tables that were large once: looked at now and then, when much has left.
+    pub(super) fn give_room_back(&mut self) {
+        if self.now.ms < self.relief.room_ms {
+            return;
+        }
+        self.relief.room_ms = self.now.ms + ROOM_EVERY_MS;
+        self.sessions.give_room_back();
+        self.hub.give_room_back();
+        if self.sockets.capacity() > SOCKETS_KEPT && self.sockets.len() < self.sockets.capacity() / 4 {
+            self.sockets.shrink_to_fit();
+        }
+    }
+
+    fn begin_sweep(&mut self) {
+        self.relief.sweep = Some(Sweep::new(self.arenas().into_iter().map(|arena| -> &Chunk { arena.open() })));
+    }
+
+    /// Goes on until so many runs have been looked at. Sessions first, then sockets; first all are marked, then all are packed.
+    fn go_on_with_sweep(&mut self, runs_max: usize) {
+        let Some(mut sweep) = self.relief.sweep.take() else {
+            self.relief.owed_runs = 0;
+            return;
+        };
+        sweep.looked_at = 0;
+        while sweep.looked_at < runs_max {
+            let (at, sessions) = (sweep.next, self.sessions.slots());
+            sweep.next += 1;
+            sweep.looked_at += 1;
+            if at < sessions {
+                if let Some(session) = self.sessions.in_slot(at) {
+                    session.sweep(&mut sweep, &mut self.packed);
+                }
+            } else if at - sessions < self.sockets.capacity() {
+                if let Some(socket) = self.sockets.get_mut(at - sessions) {
+                    socket.out.sweep(&mut sweep, &mut self.packed);
+                }
+            } else if !sweep.packs {
+                (sweep.packs, sweep.next) = (true, 0);
+            } else {
+                drop(sweep);
+                self.relief.owed_runs = 0;
+                let held = self.held_bytes();
+                self.metrics.sweeps.add(1);
+                self.relief.sweep_from = (held * 2).max(held + self.settings.sessions_bytes_max / 64);
+                return;
+            }
+        }
+        self.relief.owed_runs = self.relief.owed_runs.saturating_sub(sweep.looked_at);
+        self.relief.sweep = Some(sweep);
+    }
+
+    /// All sessions hold too much together: packs a part of what this shard holds, and ends sessions when everything is packed and that
+    /// was not enough. Who holds less than its share leaves it to others.
+    fn relieve(&mut self, max: usize) {
+        let is_short = |shard: &Shard| {
+            let all = shard.shared.memory.sessions_bytes();
+            all > max && shard.held_bytes() * shard.shared.shards >= all
+        };
+        if !is_short(self) {
+            self.relief.is_short = false;
+            return;
+        }
+        if !std::mem::replace(&mut self.relief.is_short, true) && self.relief.sweep.is_none() {
+            self.begin_sweep();
+        }
+        self.go_on_with_sweep(SWEEP_RUNS_MAX);
+        if self.relief.sweep.is_some() || self.now.ms < self.relief.rests_until_ms {
+            return;
+        }
+        self.publish_memory();
+        if is_short(self) {
+            self.end_for_memory(max);
+        }
+    }
+
+    /// Ends sessions until an eighth of the limit is free. What one lets go of may lie in chunks that others hold, too: it is free when
+    /// these are packed.
+    fn end_for_memory(&mut self, max: usize) {
+        let held = self.held_bytes();
+        let ended = self.end_holders_of(self.shared.memory.sessions_bytes() - (max - max / 8));
+        self.relief.rests_until_ms = self.now.ms + REST_MS;
+        self.relief.look_from = self.account.bytes() + max / 64;
+        self.metrics.ended_for_memory.add(ended);
+        let freed = held - self.held_bytes();
+        tracing::warn!(
+            ended,
+            freed,
+            max,
+            "sessions hold more than sessions_bytes_max: those that hold most were ended"
+        );
+        self.begin_sweep();
+        self.publish_memory();
+    }
+
+    /// Ends those that hold most, until they hold so many bytes together. Returns how many sessions these were.
+    fn end_holders_of(&mut self, bytes: usize) -> usize {
+        let (mut ended, mut freed) = (0, 0);
+        for (bytes_held, holder) in self.holders() {
+            if freed >= bytes {
+                break;
+            }
+            freed += bytes_held;
+            match holder {
+                Holder::Session(key) if self.resorts_to_history(key) => {}
+                Holder::Session(key) => {
+                    ended += 1;
+                    self.end_slow(key, "");
+                }
+                Holder::Socket(key) => self.cut_off(key),
+            }
+        }
+        ended
+    }
+
+    /// Who holds memory, those that hold most first. What many share counts for each with its part.
+    fn holders(&self) -> Vec<(usize, Holder)> {
+        let of_sessions = self.sessions.with_keys().map(|(key, session)| (session.share_bytes(), Holder::Session(key)));
+        let of_sockets = self.socket_keys().into_iter().filter_map(|key| {
+            let socket = self.socket(key)?;
+            Some((socket.out.share_bytes(), Holder::Socket(key)))
+        });
+        let mut holders: Vec<_> = of_sessions.chain(of_sockets).filter(|(bytes, _)| *bytes > 0).collect();
+        holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        holders
+    }
+
+    /// Whether a session that replays has left most of what it holds to the histories that have it, too.
+    fn resorts_to_history(&mut self, key: SessionKey) -> bool {
+        let Some(session) = self.sessions.get(key) else { return true };
+        let before = session.share_bytes();
+        let replays = session.replay.as_ref().is_some_and(|replay| replay.in_rings == InRings::Maybe);
+        let spilled = replays && self.spill(key, false);
+        spilled && self.sessions.get(key).is_none_or(|session| session.share_bytes() < before / 4)
+    }
+}
+
+/// A session, or a WebSocket without one, and what it holds.
+enum Holder {
+    Session(SessionKey),
+    Socket(SocketKey),
+}
+
+/// How often tables are looked at, in milliseconds.
+const ROOM_EVERY_MS: u64 = 10_000;
+
+/// WebSockets that the table keeps room for.
+const SOCKETS_KEPT: usize = 1_024;
+
+/// Runs that a turn looks at for a sweep at least.
+const SWEEP_RUNS: usize = 16_384;
+
+/// After sessions were ended for memory nobody else is for so long, in milliseconds: what they held is freed meanwhile.
+const REST_MS: u64 = 10;

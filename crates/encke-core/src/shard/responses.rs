@@ -1,0 +1,232 @@
+//! HTTP requests for the Bayeux endpoint: long-polling and callback-polling.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::events::{Effect, ExchangeId, HttpTransport, Response, SessionKey, ShardMessage, SocketKey};
+use crate::outbox::InFlight;
+use crate::sessions::id::Id;
+use crate::sessions::session::Attachment;
+use crate::shard::{Dirty, Shard, Shared};
+
+impl Shard {
+    /// Writes the messages of the batch that was closed last into a response, up to so many bytes, but at least one; none where there
+    /// is no room.
+    fn write_batch(&mut self, key: SessionKey, bytes_max: Option<usize>, body: &mut Vec<u8>) {
+        self.send_messages(key, None, bytes_max, |messages| messages.write(body));
+    }
+
+    pub(super) fn send_messages(
+        &mut self,
+        key: SessionKey,
+        socket: Option<SocketKey>,
+        bytes_max: Option<usize>,
+        send: impl FnMut(&InFlight),
+    ) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let bytes_max = bytes_max.filter(|_| !session.awaits_withdrawal());
+        let Some(unacked) = &mut session.unacked else { return };
+        let again = unacked.send(&mut session.outbox, socket, bytes_max, send);
+        if again > 0 {
+            tracing::debug!(session = ?session.id, messages = again, "sent again: not acknowledged");
+            self.metrics.resent.add(again);
+        }
+        if session.outbox.is_empty() {
+            session.urgent = false;
+            session.lazy_due_ms = u64::MAX;
+        }
+    }
+
+    /// Makes a response of what waits for a session (if `deliver`), as far as there is room, and of replies.
+    pub(super) fn respond_with(
+        &mut self,
+        exchange: ExchangeId,
+        transport: &HttpTransport,
+        session: Option<SessionKey>,
+        deliver: bool,
+        replies: &[u8],
+        set_browser: Option<Id>,
+    ) {
+        let mut body = vec![b'['];
+        let mut has_messages = false;
+        if let Some(key) = session.filter(|_| deliver) {
+            has_messages = self.write_messages(exchange, key, &mut body, replies.len() + 2);
+        }
+        if body.len() > 1 && !replies.is_empty() {
+            body.push(b',');
+        }
+        body.extend_from_slice(replies);
+        body.push(b']');
+        let body = match transport {
+            HttpTransport::LongPolling => body,
+            HttpTransport::CallbackPolling(callback) => script(callback, &body),
+        };
+        // Small ones are gone as soon as they are made.
+        let is_large = body.capacity() >= COUNTED_BYTES;
+        let key = session.filter(|key| self.sessions.get(*key).is_some()).filter(|_| has_messages || is_large);
+        if let Some(key) = key {
+            self.exchanges.insert(exchange, key);
+            self.note_response(exchange, key);
+        }
+        let body = if is_large { self.counted(body) } else { Bytes::from(body) };
+        let confirm = key.map(|_| self.index as u16);
+        self.respond(exchange, Response { status: 200, body, set_browser, confirm });
+    }
+
+    /// Writes what waits for a session into a response, as far as there is room; `behind` more bytes are to follow. True if anything was.
+    fn write_messages(&mut self, exchange: ExchangeId, key: SessionKey, body: &mut Vec<u8>, behind: usize) -> bool {
+        let bytes_max = self.response_room();
+        let Some(session) = self.sessions.get_mut(key) else { return false };
+        let bytes_max = bytes_max.filter(|_| session.may_respond() && !session.awaits_withdrawal());
+        if session.unacked.is_some() {
+            body.reserve_exact(bytes_max.unwrap_or(0).min(session.outbox.bytes()) + behind);
+            self.write_batch(key, bytes_max, body);
+            return body.len() > 1;
+        }
+        // What a WebSocket carries may be half written: it goes on there.
+        let Some(bytes_max) =
+            bytes_max.filter(|_| session.attachment == Attachment::Requests && !session.outbox.is_empty())
+        else {
+            return false;
+        };
+        let in_flight = session.outbox.take_oldest(bytes_max, true);
+        body.reserve_exact(in_flight.bytes() + behind);
+        in_flight.write(body);
+        if session.outbox.is_empty() {
+            session.urgent = false;
+            session.lazy_due_ms = u64::MAX;
+        }
+        session.in_flight = Some(Box::new((exchange, in_flight)));
+        true
+    }
+
+    /// A response of a session is on its way.
+    fn note_response(&mut self, exchange: ExchangeId, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.in_flight.as_ref().is_none_or(|in_flight| in_flight.0 != exchange) {
+            session.responses += 1;
+        }
+    }
+
+    /// How many bytes of messages a response may have now; one message it may have in any case. None while too much is on its way
+    /// already: then connects wait. The last quarter is shared, so that it does not run out for those who come last.
+    pub(super) fn response_room(&self) -> Option<usize> {
+        let (bytes_max, left) = (self.settings.response_bytes_max, self.responses_left());
+        let room = if self.is_short_of_responses() { bytes_max.min(left / LEFT_SHARE) } else { bytes_max };
+        (left > 0).then_some(room)
+    }
+
+    /// Whether little is left for further responses: then a client that takes none of its own is given up soon.
+    pub fn is_short_of_responses(&self) -> bool {
+        self.responses_left() < self.settings.responses_bytes_max / 4
+    }
+
+    fn responses_left(&self) -> usize {
+        self.settings.responses_bytes_max.saturating_sub(self.shared.memory.body_bytes())
+    }
+
+    /// A held connect that has something to bring waits until other responses are out of the way.
+    pub(super) fn answer_when_there_is_room(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if !std::mem::replace(&mut session.awaits_room, true) {
+            self.unanswered.push_back(key);
+            self.metrics.responses_delayed.add(1);
+        }
+    }
+
+    /// Lists those whose connects waited for room, as long as there is some.
+    pub(super) fn look_for_room(&mut self) {
+        while !self.unanswered.is_empty() && self.response_room().is_some() {
+            let Some(key) = self.unanswered.pop_front() else { break };
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            session.awaits_room = false;
+            if !std::mem::replace(&mut session.dirty, true) {
+                self.dirty.push_back(Dirty::Session(key));
+            }
+        }
+    }
+
+    /// A body whose bytes count as long as somebody has them.
+    fn counted(&self, bytes: Vec<u8>) -> Bytes {
+        self.shared.memory.body_made(bytes.capacity());
+        Bytes::from_owner(Body { bytes, shared: self.shared.clone() })
+    }
+
+    /// Hands a response to the shard whose connection wants it.
+    pub(super) fn respond(&mut self, exchange: ExchangeId, response: Response) {
+        let shard = usize::from(exchange.shard);
+        self.effects.push(if shard == self.index {
+            Effect::Respond(exchange, response)
+        } else {
+            Effect::SendToShard(shard, ShardMessage::Response(exchange, response))
+        });
+    }
+}
+
+impl Response {
+    /// A response without a body.
+    pub(crate) fn empty(status: u16) -> Response {
+        Response { status, body: bytes::Bytes::new(), set_browser: None, confirm: None }
+    }
+}
+
+/// JSON as a call of a function. The comment before it keeps it from being read as anything but a script; `<` and the line separators
+/// of JSON that old scripts cannot hold are escaped.
+fn script(callback: &str, json: &[u8]) -> Vec<u8> {
+    let mut script = Vec::with_capacity(json.len() + callback.len() + 16);
+    script.extend_from_slice(b"/**/");
+    script.extend_from_slice(callback.as_bytes());
+    script.push(b'(');
+    let mut rest = json;
+    while let Some((byte, cursor)) = rest.split_first() {
+        match (byte, cursor) {
+            (b'<', _) => script.extend_from_slice(b"\\u003c"),
+            (0xE2, [0x80, last @ (0xA8 | 0xA9), ..]) => {
+                script.extend_from_slice(if *last == 0xA8 { b"\\u2028" } else { b"\\u2029" });
+                rest = &cursor[2..];
+                continue;
+            }
+            _ => script.push(*byte),
+        }
+        rest = cursor;
+    }
+    script.extend_from_slice(b");");
+    script
+}
+
+/// The body of a response, counted in the memory of the server.
+struct Body {
+    bytes: Vec<u8>,
+    shared: Arc<Shared>,
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        self.shared.memory.body_dropped(self.bytes.capacity());
+    }
+}
+
+/// Bodies of fewer bytes are not counted.
+const COUNTED_BYTES: usize = 4096;
+
+/// While little is left of `responses_bytes_max`, a response may have this part of it.
+const LEFT_SHARE: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_cannot_break_out_of_its_element_or_its_string() {
+        let json = "[{\"data\":\"</script>\u{2028}\u{2029}é\"}]";
+        let expected = "/**/cb([{\"data\":\"\\u003c/script>\\u2028\\u2029é\"}]);";
+        assert_eq!(script("cb", json.as_bytes()), expected.as_bytes());
+    }
+}

@@ -1,0 +1,210 @@
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use bayeux::ChannelName;
+use bayeux::session::{Stage as ProtocolStage, Wishes};
+use websocket::Opcode;
+
+use crate::history::Position;
+use crate::now::Now;
+use crate::outbox::arena::{Chunk, Frames};
+use crate::outbox::{Kind, Outbox, payloads};
+use crate::sessions::cursors::{ReplayCursor, ReplayCursors};
+use crate::sessions::loss::Loss;
+use crate::sessions::replay::Replay;
+use crate::sessions::saved::{Saved, SavedBatch, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
+use crate::sessions::session::Session;
+use crate::sessions::unacked::Unacked;
+use crate::shard::Shard;
+
+impl Shard {
+    /// What the sessions of this shard need to go on in the server's next life, where nothing happens to it any more. What was on
+    /// its way in a response counts as not taken. Their clients are told nothing, and they have not ended.
+    pub fn save(&mut self, now: Now) -> Saved {
+        self.now = now;
+        self.fan_out_pending();
+        let keys = self.sessions.keys();
+        for key in &keys {
+            self.take_held(*key);
+            self.detach(*key);
+            if let Some(session) = self.sessions.get_mut(*key)
+                && let Some(in_flight) = session.in_flight.take()
+            {
+                session.outbox.restore(in_flight.1);
+            }
+            self.withdraw_now(*key);
+        }
+        let mut pile = Pile::default();
+        let sessions = keys.iter().filter_map(|key| self.sessions.get(*key));
+        let sessions = sessions.map(|session| self.save_session(session, &mut pile)).collect();
+        Saved { messages: pile.messages, sessions }
+    }
+
+    fn save_session(&self, session: &Session, pile: &mut Pile) -> SavedSession {
+        let Wishes { interval_ms, max_interval_ms } = session.protocol.wishes();
+        let numbers = |batches: &[Range<u64>]| {
+            let number = |batches: &Range<u64>| (batches.start, Some(batches.end).filter(|end| *end < u64::MAX));
+            batches.iter().map(number).collect()
+        };
+        let ack = session.unacked.as_ref().map(|unacked| SavedUnacked {
+            closed: unacked.closed(),
+            batches: unacked
+                .unconfirmed()
+                .map(|(batches, messages)| SavedBatch {
+                    numbers: numbers(batches),
+                    messages: pile.add(messages.ranges()),
+                })
+                .collect(),
+        });
+        SavedSession {
+            id: session.id,
+            browser: session.browser,
+            stage: match session.protocol.stage() {
+                ProtocolStage::New => Stage::New,
+                ProtocolStage::Connected => Stage::Connected,
+                ProtocolStage::Ending => Stage::Ending,
+            },
+            interval_ms,
+            max_interval_ms,
+            subscriptions: session.subscriptions.iter().map(|s| self.hub.name(s.channel).into()).collect(),
+            ack,
+            waiting: pile.add(session.outbox.message_ranges()),
+            replay: session.replay.as_ref().map(|replay| replay.save()),
+        }
+    }
+
+    /// Takes up the sessions that live here. Do so with all shards before anything else happens to one of them.
+    pub fn restore(&mut self, now: Now, saved: &Saved) {
+        self.now = now;
+        let mut frames = vec![None; saved.messages.len()];
+        let index = self.index;
+        let mut lost = 0;
+        for session in saved.sessions.iter().filter(|session| session.id.shard() == index) {
+            if self.can_restore(session) {
+                self.restore_session(session, &saved.messages, &mut frames);
+            } else {
+                lost += 1;
+            }
+        }
+        if lost > 0 {
+            self.metrics.unrestored.add(lost);
+            tracing::warn!(
+                lost,
+                "sessions have subscriptions that the settings do not allow now: these clients shake hands anew"
+            );
+        }
+        self.update_gauges();
+    }
+
+    /// A session without one of its subscriptions would miss messages, and nobody would tell its client.
+    fn can_restore(&self, saved: &SavedSession) -> bool {
+        saved.subscriptions.iter().all(|name| ChannelName::parse(name, &self.limits).is_ok())
+    }
+
+    fn restore_session(&mut self, saved: &SavedSession, texts: &[Box<str>], frames: &mut [Option<Frames>]) {
+        let stage = match saved.stage {
+            Stage::New => ProtocolStage::New,
+            Stage::Connected => ProtocolStage::Connected,
+            Stage::Ending => ProtocolStage::Ending,
+        };
+        let wishes = Wishes { interval_ms: saved.interval_ms, max_interval_ms: saved.max_interval_ms };
+        // Its client may have been told to come back as late as that.
+        let since_ms = self.now.ms + self.settings.drain_spread_ms;
+        let protocol = bayeux::Session::restored(since_ms, &self.terms, stage, wishes);
+        let key = self.sessions.insert(saved.id, saved.browser, protocol, self.now.ms);
+        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        self.metrics.restored.add(1);
+        if saved.stage == Stage::New {
+            self.is_new(key, [0; 2]);
+        }
+        let mut outbox = Outbox::default();
+        let mut push = |shard: &mut Shard, outbox: &mut Outbox, spans: &[Span]| {
+            for number in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {
+                let text = &texts[number as usize];
+                let frames = frames[number as usize].get_or_insert_with(|| shard.frame_of(text));
+                outbox.push(frames, Kind::Messages);
+            }
+        };
+        let unacked = saved.ack.as_ref().map(|ack| {
+            let batches = ack.batches.iter().map(|batch| {
+                push(self, &mut outbox, &batch.messages);
+                let numbers = batch.numbers.iter().map(|(first, end)| *first..end.unwrap_or(u64::MAX));
+                (numbers.collect(), outbox.take_messages())
+            });
+            Box::new(Unacked::restored(ack.closed, batches))
+        });
+        push(self, &mut outbox, &saved.waiting);
+        let replay = saved.replay.as_ref().map(|replay| Box::new(self.restore_replay(replay)));
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.urgent = !outbox.is_empty();
+        session.with_connects = self.settings.connect_deliver_only;
+        (session.outbox, session.unacked, session.replay) = (outbox, unacked, replay);
+        for name in &saved.subscriptions {
+            self.resubscribe(key, name);
+        }
+        self.arm(key);
+    }
+
+    fn frame_of(&mut self, text: &str) -> Frames {
+        self.arena.frame(Opcode::Text, text.len() + 2, |bytes| {
+            bytes.push(b'[');
+            bytes.extend_from_slice(text.as_bytes());
+            bytes.push(b']');
+        })
+    }
+
+    fn restore_replay(&self, saved: &SavedReplay) -> Replay {
+        let mut losses: Vec<Loss> = saved.losses.iter().map(SavedLoss::to_loss).collect();
+        let mut cursors = ReplayCursors::default();
+        for cursor in &saved.cursors {
+            let ring = self.shared.histories.find(&cursor.channel, cursor.next);
+            match ring.filter(|ring| *ring.epoch == *cursor.epoch) {
+                // All that came live has been handed out: nothing below the cursor is on its way.
+                Some(Position { ring, epoch, .. }) => {
+                    cursors.insert(
+                        &cursor.channel,
+                        ReplayCursor { lost: cursor.lost, ..ReplayCursor::new(ring, epoch, cursor.next) },
+                    );
+                }
+                None => {
+                    self.metrics.positions_gone.add(1);
+                    losses.push(cursor.to_loss());
+                }
+            }
+        }
+        Replay::restored(cursors, losses)
+    }
+}
+
+/// The messages of a [`Saved`] while it is made, each once.
+#[derive(Default)]
+struct Pile {
+    messages: Vec<Box<str>>,
+    /// The number of the message whose frame begins there.
+    known: HashMap<(*const Chunk, u32), u32>,
+}
+
+impl Pile {
+    /// Adds the messages of these ranges that are not there yet; where they all are.
+    fn add<'a>(&mut self, ranges: impl Iterator<Item = &'a Frames>) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        for range in ranges {
+            let bytes = range.chunk.slice(range.start, range.end);
+            let mut start = range.start;
+            for payload in payloads(&bytes) {
+                let number = *self.known.entry((std::rc::Rc::as_ptr(&range.chunk), start)).or_insert_with(|| {
+                    // Each payload is an array of one message.
+                    self.messages.push(str::from_utf8(&payload[1..payload.len() - 1]).unwrap_or_default().into());
+                    self.messages.len() as u32 - 1
+                });
+                start += (websocket::frame::header_bytes(payload.len()) + payload.len()) as u32;
+                match spans.last_mut() {
+                    Some(Span(first, count)) if *first + *count == number => *count += 1,
+                    _ => spans.push(Span(number, 1)),
+                }
+            }
+        }
+        spans
+    }
+}

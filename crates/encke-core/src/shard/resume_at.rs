@@ -1,0 +1,165 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use bayeux::ext::{Positions, ReplayFrom};
+use bayeux::{BayeuxError, ChannelName, Message, ext};
+
+use crate::events::SessionKey;
+use crate::protocol::batch::Batch;
+use crate::protocol::replay_request::{ReplayRequest, Start};
+use crate::sessions::cursors::ReplayCursor;
+use crate::shard::Shard;
+
+impl Shard {
+    /// What a subscribe wants of the past. None where its session does not replay. One that does so without an offer in its
+    /// handshake makes the offer here, as Salesforce's clients do.
+    pub(super) fn replay_request<'m>(
+        &mut self,
+        batch: &mut Batch,
+        key: SessionKey,
+        message: &Message<'m>,
+    ) -> Result<Option<ReplayRequest<'m>>, BayeuxError> {
+        let replays = self.sessions.get(key).is_some_and(|session| session.replay.is_some());
+        if !replays && !message.ext.is_some_and(ext::uses_replay) {
+            return Ok(None);
+        }
+        let positions = match Positions::read(message.ext, POSITIONS_MAX) {
+            // Who has offered nothing may say there what it likes.
+            Err(BayeuxError::ReplayInvalid) if !replays => return Ok(None),
+            positions => positions?,
+        };
+        let mut begun = batch.begun.take().unwrap_or_default();
+        if !replays {
+            self.start_replaying(key);
+            begun.is_first = true;
+        }
+        Ok(Some(ReplayRequest { positions, answers: BTreeMap::new(), begun }))
+    }
+
+    /// Lets a session begin where it wants to with a channel, or with those that a pattern matches. `new` is the subscription
+    /// it is for; None for one that was there already: then only who names a position begins anew.
+    pub(super) fn follow(
+        &mut self,
+        key: SessionKey,
+        name: ChannelName<'_>,
+        new: Option<u32>,
+        replay_request: &mut ReplayRequest<'_>,
+    ) -> Result<(), std::borrow::Cow<'static, str>> {
+        let too_many = || Err(BayeuxError::ReplayChannelsMax.as_str().into());
+        let position = replay_request.positions.of(name.as_str()).clone();
+        if !name.is_pattern() {
+            return if self.begin(key, name.as_str(), &position, new, replay_request) { Ok(()) } else { too_many() };
+        }
+        let matches = |channel: &&str| {
+            let channel = ChannelName::parse(channel, &self.limits);
+            channel.is_ok_and(|channel| !channel.is_pattern() && name.matches(channel))
+        };
+        let named: BTreeSet<String> = replay_request.positions.below(name).filter(matches).map(String::from).collect();
+        let others = if position == ReplayFrom::Latest {
+            Vec::new()
+        } else {
+            self.shared.histories.matching(name, PATTERN_CHANNELS_MAX + 1, |channel| !named.contains(channel))
+        };
+        if others.len() > PATTERN_CHANNELS_MAX {
+            return too_many();
+        }
+        for channel in &named {
+            let own = replay_request.positions.of(channel).clone();
+            if !self.begin(key, channel, &own, new, replay_request) {
+                return too_many();
+            }
+        }
+        for channel in &others {
+            if !self.begin(key, channel, &position, new, replay_request) {
+                return too_many();
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for one channel. False if the session has as many to catch up with as it may.
+    fn begin<'m>(
+        &mut self,
+        key: SessionKey,
+        channel: &str,
+        position: &ReplayFrom<'m>,
+        new: Option<u32>,
+        replay_request: &mut ReplayRequest<'m>,
+    ) -> bool {
+        if replay_request.has_begun(channel, position) {
+            return true;
+        }
+        if replay_request.begun.channels >= BEGUN_MAX {
+            return false;
+        }
+        replay_request.begun.channels += 1;
+        let Some(terms) = self.history_of(channel) else {
+            if matches!(position, ReplayFrom::After { .. }) {
+                replay_request.answer(channel, position, None);
+            }
+            return true;
+        };
+        let Some(ring) = self.ring_of(channel, terms) else {
+            replay_request.answer(channel, position, None);
+            return true;
+        };
+        let received_before = self.hears(key, channel, new);
+        if received_before && *position == ReplayFrom::Latest {
+            // It goes on as it was. To tell the latest number here would be to tell of what still waits for the client.
+            return true;
+        }
+        let Some(start) = self.shared.histories.with(ring, |ring| Start::new(ring, position)) else { return true };
+        self.metrics.positions_gone.add(usize::from(!start.recovered));
+        replay_request.answer(channel, position, Some(&start));
+        let cursors_max = self.cursors_max();
+        let owned_here = ring.owner() == self.index;
+        // Who names a place has what is before it, or is told that it is lost: nothing below may come any more.
+        let anew = matches!(position, ReplayFrom::After { .. });
+        let goes_on = received_before && !anew;
+        let lower = if anew { 0 } else { start.from };
+        let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
+        if let Some(cursor) = replay.cursors.get_mut(channel, ring.serial) {
+            let from = if goes_on { start.from.min(cursor.next) } else { start.from };
+            let below = if goes_on { cursor.below.min(from) } else { 0 };
+            // Who goes on is still told what it has lost.
+            cursor.lost = cursor.lost.filter(|_| goes_on);
+            cursor.go_to(from);
+            (cursor.below, cursor.open) = (below, true);
+            replay.cursors.list(channel);
+        } else if start.from == start.next && owned_here {
+            // Nothing is on its way: what comes is new.
+            self.note_position(channel, ring, &start);
+            replay_request.begun.note(channel, &start, lower);
+            return true;
+        } else if !replay.cursors.make_room(cursors_max) {
+            return false;
+        } else {
+            let below = if goes_on { start.from } else { 0 };
+            let open = start.from < start.next;
+            replay.cursors.insert(
+                channel,
+                ReplayCursor { below, open, ..ReplayCursor::new(ring, start.epoch.clone(), start.from) },
+            );
+        }
+        replay_request.begun.note(channel, &start, lower);
+        self.replay_later(key);
+        true
+    }
+
+    /// What waits for a session since an earlier subscription, or may come back from a broken connection, and comes out of the ring now
+    /// must not come twice: it goes, before anything of a batch leaves.
+    pub(super) fn unqueue(&mut self, batch: &mut Batch) {
+        let Some(begun) = batch.begun.take().filter(|begun| begun.is_pending()) else { return };
+        if let Some(key) = batch.session {
+            self.withdraw(key, begun.withdrawn);
+        }
+    }
+}
+
+/// Positions in one subscribe: as many as the subscriptions that a session may have by default.
+const POSITIONS_MAX: usize = 1_000;
+
+/// Channels that a pattern may begin with beside those that positions name.
+const PATTERN_CHANNELS_MAX: usize = 256;
+
+/// Channels that the subscribes of one batch may begin with: the replies name them all, in up to 400 bytes each.
+const BEGUN_MAX: usize = 4_000;

@@ -1,0 +1,112 @@
+use std::sync::atomic::Ordering;
+
+use crate::events::{Effect, SessionKey, ShardMessage, SocketKey};
+use crate::now::Now;
+use crate::protocol::batch::Batch;
+use crate::sessions::id::Id;
+use crate::sessions::session::Session;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Whether a session acknowledges what it gets.
+    pub(super) fn acknowledges(&self, key: SessionKey) -> bool {
+        self.sessions.get(key).is_some_and(|session| session.unacked.is_some())
+    }
+
+    /// A socket waits to be read, and is not silent: neither it nor its session expires for that.
+    pub fn socket_waits(&mut self, now: Now, key: SocketKey) {
+        self.now = now;
+        let Some(socket) = self.socket_mut(key) else { return };
+        (socket.last_received_ms, socket.alone_ms) = (now.ms, now.ms);
+        if let Some(session) = socket.session {
+            self.heard(session);
+            self.active(session);
+        }
+    }
+
+    /// A request of this session's client waits to be worked through, and is not silent.
+    pub fn request_waits(&mut self, now: Now, session: Id) {
+        if session.shard() == self.index {
+            self.alive(now, &session);
+        } else if session.shard() < self.shared.shards {
+            self.effects.push(Effect::SendToShard(session.shard(), ShardMessage::Alive(session)));
+        }
+    }
+
+    pub(super) fn alive(&mut self, now: Now, session: &Id) {
+        self.now = now;
+        if let Some(key) = self.sessions.find(session) {
+            self.heard(key);
+            self.active(key);
+        }
+    }
+
+    /// The session's id, for the log.
+    pub(super) fn id_of(&self, batch: &Batch) -> Option<Id> {
+        batch.session.and_then(|key| self.sessions.get(key)).map(|session| session.id)
+    }
+
+    pub(super) fn heard(&mut self, key: SessionKey) {
+        let (now_ms, terms) = (self.now.ms, self.terms);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.protocol.heard(now_ms, &terms);
+        }
+    }
+
+    /// Notes that the client did something beside connecting (the activity extension).
+    pub(super) fn active(&mut self, key: SessionKey) {
+        let now_ms = self.now.ms;
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.active_ms = now_ms;
+        }
+    }
+
+    pub(super) fn is_inactive(&self, key: SessionKey) -> bool {
+        let max_ms = self.settings.activity_timeout_ms;
+        let quiet_ms = |session: &Session| self.now.ms.saturating_sub(session.active_ms);
+        max_ms > 0 && self.sessions.get(key).is_some_and(|session| quiet_ms(session) >= max_ms)
+    }
+
+    pub(super) fn id_of_session(&self, key: Option<SessionKey>) -> Option<Id> {
+        key.and_then(|key| self.sessions.get(key)).map(|session| session.id)
+    }
+
+    pub(super) fn wait_lazily(&mut self, key: SessionKey, due_ms: Option<u64>) {
+        if let Some(session) = self.sessions.get_mut(key)
+            && !session.urgent
+        {
+            session.lazy_due_ms = session.lazy_due_ms.min(due_ms.unwrap_or(u64::MAX));
+            self.arm(key);
+        }
+    }
+
+    /// A session has connected, or is about to go.
+    pub(super) fn has_arrived(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let place = std::mem::replace(&mut session.newcomer, crate::sessions::newcomers::NONE);
+        if place != crate::sessions::newcomers::NONE {
+            self.newcomers.remove(place);
+            self.shared.newcomers[self.index].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a session on the list of those who may go on to catch up, if it has to.
+    pub(super) fn replay_later(&mut self, key: SessionKey) {
+        if let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
+            && (replay.cursors.is_behind() || replay.has_news)
+            && !std::mem::replace(&mut replay.listed, true)
+        {
+            self.replaying.push_back(key);
+        }
+    }
+
+    /// The session of an id, if whoever came with this cookie may use it: knowing a client id is not enough for a session
+    /// that was opened by a browser (CometD 9: `402::session_unknown`). Only `programs`, on a WebSocket without any cookie, need no
+    /// more: browsers always send theirs, and Faye's client shakes hands over HTTP and takes no cookie along to its WebSocket.
+    pub(super) fn usable(&self, id: &Id, browser: Option<Id>, programs: bool) -> Option<SessionKey> {
+        let key = self.sessions.find(id)?;
+        let session = self.sessions.get(key)?;
+        let own = session.browser.is_none() || session.browser == browser || (programs && browser.is_none());
+        (own || self.settings.trust_client_session).then_some(key)
+    }
+}

@@ -1,0 +1,155 @@
+use crate::events::SessionKey;
+use crate::fanout::delivery::{Delivery, Manner, make_urgent};
+use crate::history::Position;
+use crate::outbox::arena::Frames;
+use crate::outbox::{Kind, singly};
+use crate::sessions::replay::InRings;
+use crate::settings::SlowConsumer;
+use crate::shard::{Dirty, Shard};
+
+impl Shard {
+    /// A message for one session only.
+    pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.outbox.is_full(1, frames.bytes(), &self.capacity) {
+            return self.too_slow(key, self.policy(rule), "", frames);
+        }
+        session.outbox.push(frames, Kind::Messages);
+        self.budget.spend(1, frames.bytes(), frames.bytes() as u64);
+        self.work += frames.bytes() as u64;
+        if make_urgent(session) {
+            self.dirty.push_back(Dirty::Session(key));
+        }
+    }
+
+    /// These sessions have no room for all of the messages: each message is looked at alone.
+    pub(super) fn overflow(&mut self, full: &[SessionKey], delivery: &Delivery<'_>, frames: &Frames, manner: &Manner) {
+        let policy = self.policy(delivery.rule);
+        let frames = singly(frames);
+        for key in full {
+            for frame in &frames {
+                self.too_slow(*key, policy, delivery.channel.as_str(), frame);
+            }
+            self.wait_lazily(*key, manner.lazy_due_ms);
+        }
+    }
+
+    fn has_no_room(&self, key: SessionKey, frames: &Frames) -> bool {
+        self.sessions.get(key).is_some_and(|session| session.outbox.is_full(1, frames.bytes(), &self.capacity))
+    }
+
+    /// The outbox of a session is full: makes room as the channel's policy says, or ends the session.
+    fn too_slow(&mut self, key: SessionKey, policy: SlowConsumer, channel: &str, frames: &Frames) {
+        for all in [false, true] {
+            if self.has_no_room(key, frames) && !self.spill(key, all) {
+                // Messages of histories that a policy dropped would be lost in silence.
+                return self.end_slow(key, channel);
+            }
+        }
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let before = session.outbox.messages();
+        let dropped = match policy {
+            _ if !session.outbox.is_full(1, frames.bytes(), &self.capacity) => 0,
+            // Who acknowledges was promised every message, or to be told.
+            _ if session.unacked.is_some() => 0,
+            SlowConsumer::Disconnect => 0,
+            SlowConsumer::DropOldest => session.outbox.drop_oldest(frames.bytes(), &self.capacity),
+            SlowConsumer::KeepLatest => session.outbox.keep_latest(channel),
+        };
+        self.metrics.slow_dropped.add(dropped);
+        // A search through all that waits is paid for by what it drops. Who waits for the latest of more channels is too slow for them.
+        if policy == SlowConsumer::KeepLatest
+            && before > SEARCHED_FREE
+            && dropped > 0
+            && dropped * SEARCHED_EACH < before
+        {
+            return self.end_slow(key, channel);
+        }
+        if !session.outbox.is_full(1, frames.bytes(), &self.capacity) {
+            if dropped > 0 {
+                tracing::debug!(session = ?session.id, channel, dropped, "slow consumer: messages dropped");
+            }
+            session.outbox.push(frames, Kind::Messages);
+            if make_urgent(session) {
+                self.dirty.push_back(Dirty::Session(key));
+            }
+            return;
+        }
+        self.end_slow(key, channel);
+    }
+
+    /// Delivers to one session what of it the ring does not give it.
+    pub(super) fn deliver_specially(
+        &mut self,
+        key: SessionKey,
+        delivery: &Delivery<'_>,
+        position: &Position,
+        with_positions: &Frames,
+        manner: &Manner,
+    ) {
+        let name = delivery.channel.as_str();
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(replay) = &mut session.replay else {
+            return self.push_or_overflow(key, delivery, (delivery.frames, delivery.messages), manner);
+        };
+        let (lead, skip) = replay.cursors.share(name, position.ring.serial, position.first, delivery.messages);
+        replay.in_rings = InRings::Maybe;
+        if lead.max(skip) > 0 {
+            self.replay_later(key);
+        }
+        for part in [0..lead, skip.max(lead)..delivery.messages] {
+            let first = position.first + u64::from(part.start);
+            let count = part.len() as u32;
+            let Some(frames) = part_of(with_positions, delivery.messages, part) else { continue };
+            let Some(session) = self.sessions.get_mut(key) else { return };
+            let full = session.outbox.is_full(count as usize, frames.bytes(), &self.capacity);
+            if full {
+                // The ring has it, too: the session goes on from there when it can. No policy for slow consumers is needed.
+                if !self.resort_to_history(key, name, position, first) {
+                    self.end_slow(key, name);
+                }
+                return;
+            }
+            self.push_or_overflow(key, delivery, (&frames, count), manner);
+        }
+    }
+
+    fn push_or_overflow(
+        &mut self,
+        key: SessionKey,
+        delivery: &Delivery<'_>,
+        (frames, messages): (&Frames, u32),
+        manner: &Manner,
+    ) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.outbox.is_full(messages as usize, frames.bytes(), &self.capacity) {
+            return self.overflow(&[key], delivery, frames, manner);
+        }
+        session.outbox.push_many(frames, Kind::Messages, messages);
+        session.active_ms = manner.active_ms.unwrap_or(session.active_ms);
+        if manner.lazy_due_ms.is_some() {
+            self.wait_lazily(key, manner.lazy_due_ms);
+        } else if make_urgent(session) {
+            self.dirty.push_back(Dirty::Session(key));
+        }
+    }
+}
+
+/// Messages that `keep-latest` may search for each one that it drops.
+const SEARCHED_EACH: usize = 64;
+
+/// Messages that it may search for any.
+const SEARCHED_FREE: usize = 1_024;
+
+/// Some of several frames; None of an empty range.
+fn part_of(frames: &Frames, messages: u32, part: std::ops::Range<u32>) -> Option<Frames> {
+    if part.is_empty() {
+        return None;
+    }
+    if part.len() as u32 == messages {
+        return Some(frames.clone());
+    }
+    let singly = singly(frames);
+    let (first, last) = (singly.get(part.start as usize)?, singly.get(part.end as usize - 1)?);
+    Some(Frames { chunk: frames.chunk.clone(), start: first.start, end: last.end })
+}

@@ -1,0 +1,120 @@
+use websocket::{Opcode, frame};
+
+use crate::connections::socket::Phase;
+use crate::events::{SessionKey, SocketKey};
+use crate::now::Now;
+use crate::outbox::Kind;
+use crate::outbox::arena::Frames;
+use crate::sessions::session::Attachment;
+use crate::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Sends the batch that was closed last as one frame, with the replies behind its messages.
+    fn send_batch(&mut self, key: SessionKey, socket: SocketKey, replies: &[u8]) {
+        let mut parts = Vec::new();
+        let bytes_max = SOCKET_BATCH_BYTES_MAX.saturating_sub(replies.len());
+        self.send_messages(key, Some(socket), Some(bytes_max), |messages| messages.join(&mut parts));
+        let bytes = parts.iter().map(Frames::bytes).sum::<usize>() + replies.len() + 2;
+        if self.is_unread(socket, bytes) {
+            return self.cut_off(socket);
+        }
+        if bytes <= COPY_BYTES_MAX {
+            let frames = self.own.frame(Opcode::Text, bytes, |out| {
+                out.push(b'[');
+                parts.iter().for_each(|part| out.extend_from_slice(&part.chunk.slice(part.start, part.end)));
+                out.extend_from_slice(replies);
+                out.push(b']');
+            });
+            return self.push_frames(socket, &frames, Kind::Replies);
+        }
+        let head = self.parts.part(frame::header_bytes(bytes) + 1, |out| {
+            frame::header(Opcode::Text, bytes, out);
+            out.push(b'[');
+        });
+        let cursor = self.parts.part(replies.len() + 1, |out| {
+            out.extend_from_slice(replies);
+            out.push(b']');
+        });
+        for part in [&head].into_iter().chain(&parts).chain([&cursor]) {
+            self.push_frames(socket, part, Kind::Replies);
+        }
+    }
+
+    /// A ping has come: it is answered with its payload. While the kernel takes nothing, or when many come at once, only the latest is
+    /// (RFC 6455 §5.5.3 allows it), so that nobody makes pongs pile up.
+    pub fn socket_ping(&mut self, now: Now, key: SocketKey, payload: &[u8]) {
+        self.now = now;
+        let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
+        socket.last_received_ms = now.ms;
+        if socket.blocked || socket.pong_bytes > PONG_BYTES_MAX {
+            socket.pong = Some(payload.into());
+        } else {
+            socket.pong_bytes += payload.len() + 2;
+            self.write_frame(key, Opcode::Pong, payload);
+        }
+    }
+
+    /// Replies as one frame: after everything that waits already. With the messages of an acknowledging session, if they
+    /// hold the reply to its `connect`.
+    pub(super) fn reply_on_socket(&mut self, key: SocketKey, connect: Option<SessionKey>, replies: &[u8]) {
+        if let Some(session) = connect.filter(|session| self.acknowledges(*session)) {
+            return self.send_batch(session, key, replies);
+        }
+        if connect.is_some_and(|session| !self.hand_to_socket(session, key)) {
+            return self.cut_off(key);
+        }
+        let frames = self.own.frame(Opcode::Text, replies.len() + 2, |out| {
+            [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
+        });
+        self.push_on_socket(key, &frames, Kind::Replies);
+    }
+
+    /// The reply to a held connect on the session's own socket, if it has one.
+    pub(super) fn reply_on_attachment(&mut self, session: SessionKey, reply: &[u8]) {
+        if let Some(Attachment::Socket(socket)) = self.sessions.get(session).map(|session| session.attachment) {
+            self.reply_on_socket(socket, Some(session), reply);
+        }
+    }
+
+    /// Sends a frame that is no Bayeux message.
+    pub fn socket_send(&mut self, now: Now, key: SocketKey, opcode: Opcode, payload: &[u8]) {
+        self.now = now;
+        if let Some(socket) = self.socket_mut(key) {
+            socket.last_received_ms = now.ms;
+            socket.alone_ms = now.ms;
+            self.write_frame(key, opcode, payload);
+        }
+    }
+
+    pub(super) fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) {
+        let frames = self.own.frame(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
+        self.push_on_socket(key, &frames, Kind::Replies);
+    }
+
+    /// Queues a frame that is for the socket and not for the session, unless too much waits already.
+    fn push_on_socket(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
+        if kind == Kind::Replies && self.is_unread(key, frames.bytes()) {
+            return self.cut_off(key);
+        }
+        self.push_frames(key, frames, kind);
+    }
+
+    /// Queues a close frame behind everything that waits; then the socket is shut.
+    pub(super) fn close_socket(&mut self, key: SocketKey, code: u16, reason: &str) {
+        let until_ms = self.now.ms + self.settings.handshake_timeout_ms;
+        let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
+        socket.phase = Phase::Closing { until_ms };
+        let mut bytes = Vec::with_capacity(64);
+        frame::close(code, reason, &mut bytes);
+        let frames = self.own.encoded(&bytes);
+        self.push_on_socket(key, &frames, Kind::Close);
+        self.arm_socket(key, until_ms);
+    }
+}
+
+/// Batches up to so many bytes are copied together: cheaper than several pieces for each session, which share the large ones.
+const COPY_BYTES_MAX: usize = 4096;
+
+/// Bytes of pongs that may be queued between two writes; of more pings only the latest is answered.
+const PONG_BYTES_MAX: usize = 16 * 1024;

@@ -1,0 +1,240 @@
+use crate::connections::socket::{Phase, STRANGER_REPLIES_BYTES_MAX, Socket};
+use crate::events::{Effect, Peer, SessionKey, SocketKey};
+use crate::now::Now;
+use crate::outbox::arena::Frames;
+use crate::outbox::{Kind, Outbox};
+use crate::sessions::id::Id;
+use crate::sessions::session::Attachment;
+use crate::shard::{Dirty, Shard};
+
+impl Shard {
+    /// Whether a WebSocket is still open here, as the shard sees it.
+    pub fn has_socket(&self, key: SocketKey) -> bool {
+        self.socket(key).is_some()
+    }
+
+    /// A pong has come: the client lives.
+    pub fn socket_pong(&mut self, now: Now, key: SocketKey) {
+        self.now = now;
+        if let Some(socket) = self.socket_mut(key) {
+            socket.last_received_ms = now.ms;
+        }
+    }
+
+    /// A WebSocket has been opened; `browser` is the cookie of its upgrade request.
+    pub fn socket_opened(&mut self, now: Now, browser: Option<Id>) -> SocketKey {
+        self.now = now;
+        self.sockets_opened = self.sockets_opened.wrapping_add(1);
+        let generation = self.sockets_opened;
+        let index = self.sockets.insert(Socket {
+            generation,
+            session: None,
+            out: Outbox::default(),
+            browser,
+            origins: [0; 2],
+            phase: Phase::Open,
+            blocked: false,
+            dirty: false,
+            pong: None,
+            pong_bytes: 0,
+            handed: (0, 0),
+            pending_replies: 0,
+            final_replies: Vec::new(),
+            last_received_ms: now.ms,
+            alone_ms: now.ms,
+            armed_ms: u64::MAX,
+        }) as u32;
+        let key = SocketKey { index, generation };
+        self.arm_socket(key, now.ms + self.settings.handshake_timeout_ms);
+        self.metrics.sockets.set(self.sockets.len());
+        key
+    }
+
+    /// Notes where a WebSocket comes from.
+    pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer) {
+        let origins = self.newcomers.origins(peer);
+        if let Some(socket) = self.socket_mut(key) {
+            socket.origins = origins;
+        }
+    }
+
+    /// The kernel takes bytes again.
+    pub fn socket_writable(&mut self, now: Now, key: SocketKey) {
+        self.now = now;
+        if let Some(socket) = self.socket_mut(key)
+            && socket.blocked
+        {
+            socket.blocked = false;
+            socket.dirty = true;
+            self.dirty.push_back(Dirty::Socket(key));
+        }
+    }
+
+    /// Whether the kernel took nothing at the last try: whoever runs the socket must wait until it does, and say so.
+    pub fn is_blocked(&self, key: SocketKey) -> bool {
+        self.socket(key).is_some_and(|socket| socket.blocked)
+    }
+
+    pub(crate) fn socket(&self, key: SocketKey) -> Option<&Socket> {
+        self.sockets.get(key.index as usize).filter(|socket| socket.is(key))
+    }
+
+    pub(super) fn socket_mut(&mut self, key: SocketKey) -> Option<&mut Socket> {
+        self.sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))
+    }
+
+    pub(super) fn socket_keys(&self) -> Vec<SocketKey> {
+        let key = |(index, socket): (usize, &Socket)| SocketKey { index: index as u32, generation: socket.generation };
+        self.sockets.iter().map(key).collect()
+    }
+
+    /// The session's socket carries it no more. A socket that has a part of a frame can carry nothing else and is shut.
+    pub(super) fn detach(&mut self, session: SessionKey) {
+        let now_ms = self.now.ms;
+        let Some(state) = self.sessions.get(session) else { return };
+        if let Attachment::Socket(socket) = state.attachment {
+            self.take_back(socket);
+        }
+        let Some(state) = self.sessions.get_mut(session) else { return };
+        let Attachment::Socket(socket) = std::mem::replace(&mut state.attachment, Attachment::Requests) else { return };
+        let torn = state.outbox.is_mid_frame();
+        let left = state.outbox.leave_attachment();
+        self.metrics.deliveries.add(left.messages);
+        state.urgent = !state.outbox.is_empty();
+        state.dirty = false;
+        if let Some(state) = self.socket_mut(socket) {
+            state.session = None;
+            state.alone_ms = now_ms;
+            self.arm_socket(socket, now_ms + self.settings.handshake_timeout_ms);
+        }
+        if torn {
+            self.abort_socket(socket);
+        } else if let Some(state) = self.socket_mut(socket) {
+            // Who asked on this socket hears on it. Until now it was listed by its session.
+            state.out.append(left.replies);
+            if !state.out.is_empty() {
+                self.make_socket_dirty(socket);
+            }
+        }
+    }
+
+    /// What a removed session still had to say goes out on the socket that carried it.
+    pub(super) fn inherit(&mut self, key: SocketKey, outbox: Outbox) {
+        let now_ms = self.now.ms;
+        let Some(socket) = self.socket_mut(key) else { return };
+        (socket.session, socket.handed) = (None, (0, 0));
+        socket.alone_ms = now_ms;
+        if socket.phase == Phase::Closed {
+            return socket.out = Outbox::default();
+        }
+        let gone = socket.out.append(outbox);
+        self.metrics.deliveries.add(gone);
+        self.arm_socket(key, now_ms + self.settings.handshake_timeout_ms);
+        self.make_socket_dirty(key);
+    }
+
+    /// A connect reply is about to be queued on a socket: what waits for a session that gets messages with connects only goes before
+    /// it. False if the socket has too much already: its client asks and does not read.
+    pub(super) fn hand_to_socket(&mut self, session: SessionKey, key: SocketKey) -> bool {
+        let Shard { sockets, sessions, capacity, .. } = self;
+        let carried = sessions.get_mut(session).filter(|session| session.attachment == Attachment::Socket(key));
+        let Some(session) = carried.filter(|session| session.with_connects && session.is_given()) else {
+            return true;
+        };
+        let is_open = |socket: &&mut Socket| socket.is(key) && socket.phase != Phase::Closed;
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(is_open) else { return true };
+        if socket.out.bytes() + session.outbox.waiting_bytes() > 2 * capacity.bytes_max {
+            return false;
+        }
+        let (messages, charge) = session.outbox.hand_over();
+        socket.out.append(messages);
+        socket.handed = (socket.handed.0 + charge.0, socket.handed.1 + charge.1);
+        session.urgent = false;
+        session.lazy_due_ms = u64::MAX;
+        true
+    }
+
+    /// A socket is done for: messages that the kernel has not taken go back to the session that gets them with connects only.
+    fn take_back(&mut self, key: SocketKey) {
+        let Shard { sockets, sessions, .. } = self;
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
+        let session = socket.session.and_then(|session| sessions.get_mut(session));
+        if let Some(session) = session.filter(|session| session.with_connects && session.unacked.is_none()) {
+            session.outbox.settle_charge(std::mem::take(&mut socket.handed));
+            session.outbox.prepend(std::mem::take(&mut socket.out));
+        }
+    }
+
+    /// Whether a socket has so many replies waiting that so many bytes more are too many. What it carries of an acknowledging
+    /// session's messages is bounded by that one's outbox and is not held against it.
+    pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
+        let bytes_max = self.capacity.bytes_max;
+        let Shard { sockets, sessions, .. } = self;
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return false };
+        match socket.session.and_then(|session| sessions.get_mut(session)) {
+            // Sessions that the socket carried before have left their replies in its own queue.
+            Some(session) if session.is_pushed_to() => [&mut session.outbox, &mut socket.out]
+                .into_iter()
+                .any(|outbox| outbox.has_too_many_replies(bytes, bytes_max)),
+            Some(session) => socket.out.has_too_many_replies(bytes, bytes_max + session.outbox.lent_bytes()),
+            None => socket.out.has_too_many_replies(bytes, bytes_max.min(STRANGER_REPLIES_BYTES_MAX.max(2 * bytes))),
+        }
+    }
+
+    /// A socket that was shut gets no more: nobody would write it, and it would hold memory for nothing.
+    pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
+        if self.socket(key).is_some_and(|socket| socket.phase == Phase::Closed) {
+            return;
+        }
+        if let Some(outbox) = self.outbox_of_socket(key) {
+            outbox.push(frames, kind);
+            self.make_socket_dirty(key);
+        }
+    }
+
+    /// Where a socket's own frames wait: behind the session's messages where there is one that gets them as they come.
+    fn outbox_of_socket(&mut self, key: SocketKey) -> Option<&mut Outbox> {
+        let socket = self.sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))?;
+        let session = socket.session.and_then(|session| self.sessions.get_mut(session));
+        Some(session.filter(|session| session.is_pushed_to()).map_or(&mut socket.out, |session| &mut session.outbox))
+    }
+
+    fn make_socket_dirty(&mut self, key: SocketKey) {
+        let Some(socket) = self.socket_mut(key) else { return };
+        if let Some(session) = socket.session {
+            if let Some(state) = self.sessions.get_mut(session)
+                && !state.dirty
+            {
+                state.dirty = true;
+                self.dirty.push_back(Dirty::Session(session));
+            }
+        } else if !socket.dirty && !socket.blocked {
+            socket.dirty = true;
+            self.dirty.push_back(Dirty::Socket(key));
+        }
+    }
+
+    /// Shuts a socket at once, whatever waits. What the kernel has already may still arrive.
+    pub(super) fn abort_socket(&mut self, key: SocketKey) {
+        self.end_socket(key, Effect::Close(key));
+    }
+
+    /// Gives up a socket whose client does not read: the kernel lets go of what it has for it, too.
+    pub(crate) fn reset_socket(&mut self, key: SocketKey) {
+        self.end_socket(key, Effect::Reset(key));
+    }
+
+    fn end_socket(&mut self, key: SocketKey, effect: Effect) {
+        self.take_back(key);
+        let session = self.socket(key).and_then(|socket| socket.session).and_then(|key| self.sessions.get_mut(key));
+        if let Some(session) = session.filter(|session| session.with_connects && session.unacked.is_none()) {
+            let left = session.outbox.leave_attachment();
+            self.metrics.deliveries.add(left.messages);
+        }
+        let Some(socket) = self.socket_mut(key) else { return };
+        socket.out = Outbox::default();
+        if std::mem::replace(&mut socket.phase, Phase::Closed) != Phase::Closed {
+            self.effects.push(effect);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What happens because time passes.
+
+use bayeux::session::Due;
+
+use crate::connections::socket::Phase;
+use crate::events::{SessionKey, SocketKey};
+use crate::now::Now;
+use crate::sessions::session::{Attachment, Ended};
+use crate::shard::{Dirty, Shard, Timer};
+
+impl Shard {
+    /// Does what is due.
+    pub fn advance(&mut self, now: Now) {
+        self.now = now;
+        self.fan_out_pending();
+        self.keep_arrivals_alive();
+        let mut due = Vec::new();
+        self.wheel.advance(now.ms, &mut due);
+        for timer in due {
+            match timer {
+                Timer::Session(key) => self.session_due(key),
+                Timer::Socket(key) => self.socket_due(key),
+            }
+        }
+        if self.budget.is_held_back() && self.dirty.is_empty() {
+            self.renew_budget();
+        }
+        self.look_for_room();
+        self.go_on_with_withdrawals();
+        self.sweep_history();
+        self.check_memory();
+        self.give_room_back();
+        self.update_gauges();
+    }
+
+    fn session_due(&mut self, key: SessionKey) {
+        let now_ms = self.now.ms;
+        let Some(session) = self.sessions.get_mut(key).filter(|session| session.armed_ms <= now_ms) else { return };
+        session.armed_ms = u64::MAX;
+        if session.lazy_due_ms <= now_ms {
+            session.lazy_due_ms = u64::MAX;
+            session.urgent = true;
+            if session.is_reachable() && !session.dirty {
+                session.dirty = true;
+                self.dirty.push_back(Dirty::Session(key));
+            }
+        }
+        match session.protocol.due(now_ms) {
+            Some(Due::Connect) => self.answer_held(key, None),
+            Some(Due::Expiry) if !session.is_taking() => return self.expire(key),
+            Some(Due::Expiry) | None => {}
+        }
+        self.arm(key);
+    }
+
+    /// A silent session ends. One that the server ended already was only waiting to be told.
+    fn expire(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let why = if session.protocol.is_ending() { Ended::Kicked } else { Ended::Expired };
+        let attachment = session.attachment;
+        self.remove_session(key, why);
+        if let Attachment::Socket(socket) = attachment {
+            self.close_socket(socket, 1000, "session expired");
+        }
+    }
+
+    fn socket_due(&mut self, key: SocketKey) {
+        let now_ms = self.now.ms;
+        let Some(socket) = self.socket_mut(key).filter(|socket| socket.armed_ms <= now_ms) else { return };
+        socket.armed_ms = u64::MAX;
+        let Some(socket) = self.socket(key) else { return };
+        let alone_until_ms = socket.alone_ms + self.settings.handshake_timeout_ms;
+        let idle_ms = self.settings.websocket_idle_timeout_ms;
+        let idle_until_ms = if idle_ms == 0 { u64::MAX } else { socket.last_received_ms + idle_ms };
+        let next_ms = match socket.phase {
+            Phase::Closed => return,
+            Phase::Closing { until_ms } if now_ms >= until_ms => {
+                self.metrics.timeouts.add(1);
+                return self.reset_socket(key);
+            }
+            Phase::Closing { until_ms } => until_ms,
+            Phase::Open if socket.session.is_none() && now_ms >= alone_until_ms => {
+                self.metrics.timeouts.add(1);
+                return self.close_socket(key, 1008, "no session");
+            }
+            Phase::Open if now_ms >= idle_until_ms => {
+                self.metrics.timeouts.add(1);
+                return self.close_socket(key, 1001, "idle");
+            }
+            Phase::Open if socket.session.is_none() => alone_until_ms.min(idle_until_ms),
+            Phase::Open => idle_until_ms,
+        };
+        if next_ms != u64::MAX {
+            self.arm_socket(key, next_ms);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+use crate::events::{SessionKey, SocketKey};
+use crate::shard::{Shard, Timer};
+
+impl Shard {
+    /// When [`Shard::advance`] has something to do next, in milliseconds.
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.wheel.next_ms().into_iter().chain(self.budget.held_until_ms()).min()
+    }
+
+    /// Sees to it that the session is looked at when its next deadline comes. Later deadlines need no new entry: the earlier one comes, and arms again.
+    pub(super) fn arm(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key).filter(|session| session.deadline_ms() < u64::MAX) else {
+            return;
+        };
+        session.armed_ms = self.wheel.set(Timer::Session(key), session.deadline_ms(), session.armed_ms);
+    }
+
+    /// The owner of a timer has gone: its entry goes with those of many others.
+    pub(super) fn disarm(&mut self, armed_ms: u64) {
+        if armed_ms < u64::MAX && self.wheel.forget() {
+            let Shard { wheel, sessions, sockets, .. } = self;
+            wheel.retain(|timer| match timer {
+                Timer::Session(key) => sessions.get(*key).is_some(),
+                Timer::Socket(key) => sockets.get(key.index as usize).is_some_and(|socket| socket.is(*key)),
+            });
+        }
+    }
+
+    /// Sees to it that the socket is looked at by then.
+    pub(super) fn arm_socket(&mut self, key: SocketKey, at_ms: u64) {
+        let Shard { sockets, wheel, .. } = self;
+        if let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) {
+            socket.armed_ms = wheel.set(Timer::Socket(key), at_ms, socket.armed_ms);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+use bayeux::BayeuxError;
+use websocket::Opcode;
+
+use crate::connections::socket::{GOING_AWAY, Phase, Received};
+use crate::events::{Closing, SocketKey};
+use crate::now::Now;
+use crate::protocol::batch::{Batch, Via, batch_error_body, client_of};
+use crate::sessions::session::Ended;
+use crate::shard::Shard;
+
+impl Shard {
+    /// A text message has come.
+    pub fn socket_text(&mut self, now: Now, key: SocketKey, text: &str) -> Received {
+        self.now = now;
+        let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else {
+            return Received::Here;
+        };
+        socket.last_received_ms = now.ms;
+        let browser = socket.browser;
+        let limits = self.limits.clone();
+        let messages = match bayeux::parse_batch(text, &limits) {
+            Ok(messages) => messages,
+            Err(error) => {
+                self.metrics.batches_refused.add(1);
+                self.write_frame(key, Opcode::Text, &batch_error_body(BayeuxError::from(error)));
+                return Received::Here;
+            }
+        };
+        // A socket speaks for the session it carries only, whatever other ids its client knows (CometD 9).
+        let carried = self.socket(key).and_then(|socket| self.sessions.get(socket.session?)).map(|session| session.id);
+        let client = client_of(&messages).filter(|id| carried.is_none_or(|carried| carried == *id));
+        if let Some(home) = client.map(|id| id.shard())
+            && home != self.index
+            && home < self.shared.shards
+        {
+            return self.send_away(key, home);
+        }
+        let session = client.and_then(|id| self.usable(&id, browser, true));
+        if let Some(session) = session {
+            self.carry(session, key, &messages);
+        }
+        let mut batch = Batch::new(Via::Socket(key), &messages, session);
+        self.process(&mut batch, &messages);
+        // Its own messages come before the replies.
+        let session = batch.session.and_then(|key| self.sessions.get(key));
+        if !batch.replies.is_empty() && session.is_none_or(|session| !session.subscriptions.is_empty()) {
+            self.fan_out_pending();
+        }
+        if batch.disconnected
+            && let Some(socket) = self.socket_mut(key).filter(|socket| socket.pending_replies > 0)
+        {
+            // A client may say goodbye twice.
+            if !socket.final_replies.is_empty() && !batch.replies.is_empty() {
+                socket.final_replies.push(b',');
+            }
+            socket.final_replies.append(&mut batch.replies);
+        }
+        if !batch.replies.is_empty() {
+            self.reply_on_socket(key, batch.session.filter(|_| batch.connected), &batch.replies);
+        }
+        if batch.ends_session
+            && let Some(session) = batch.session
+        {
+            self.remove_session(session, Ended::Kicked);
+            self.close_socket(key, 1000, "session ended");
+        }
+        if self.draining {
+            self.close_socket(key, GOING_AWAY.0, GOING_AWAY.1);
+        }
+        Received::Here
+    }
+
+    /// Lets a socket that carries nothing go to the shard of the session it speaks for. One with bytes of its own still to write cannot:
+    /// they would be lost there, and half a frame would spoil all that follows. One whose replies wait until something is kept would never
+    /// get them there. It is shut, and its client comes again.
+    fn send_away(&mut self, key: SocketKey, home: usize) -> Received {
+        let Some(socket) = self.socket(key) else { return Received::Here };
+        if socket.out.is_empty() && socket.pending_replies == 0 {
+            return Received::Elsewhere(home);
+        }
+        self.abort_socket(key);
+        Received::Here
+    }
+
+    /// The socket is to be closed: with this code when all that waits is written.
+    pub fn socket_close(&mut self, now: Now, key: SocketKey, closing: Closing) {
+        self.now = now;
+        self.fan_out_pending();
+        self.close_socket(key, closing.code, closing.reason);
+    }
+
+    /// The socket is gone. Its session lives on: what waits, waits for the next carrier.
+    pub fn socket_closed(&mut self, now: Now, key: SocketKey) {
+        self.now = now;
+        self.fan_out_pending();
+        if let Some(session) = self.socket(key).and_then(|socket| socket.session) {
+            self.take_held(session);
+            self.detach(session);
+        }
+        if self.socket(key).is_some() {
+            let socket = self.sockets.remove(key.index as usize);
+            self.disarm(socket.armed_ms);
+            self.metrics.sockets.set(self.sockets.len());
+        }
+    }
+}

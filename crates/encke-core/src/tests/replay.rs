@@ -1,0 +1,433 @@
+//! Replays beside busy channels, over requests that overtake each other, and beside responses that fail.
+
+use crate::application::NoApplication;
+use crate::events::{ExchangeId, SocketKey};
+use crate::history::Ring;
+use crate::sessions::id::Id;
+use crate::settings::{ChannelRule, Settings, SlowConsumer};
+use crate::tests::{NOW, Rig, member_of};
+
+/// A client that speaks for itself.
+struct Client {
+    rig: Rig,
+    id: String,
+    socket: Option<SocketKey>,
+    /// The last batch it got, if it acknowledges.
+    batch: u64,
+}
+
+/// How a client talks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum By {
+    Requests,
+    WebSocket,
+}
+
+impl Client {
+    fn new(by: By, ext: &str, settings: Settings) -> Client {
+        let rule = |pattern: &str| ChannelRule { pattern: pattern.into(), ..ChannelRule::default() };
+        let channels = vec![
+            ChannelRule { history_messages: 1_000, ..rule("/a") },
+            ChannelRule { history_messages: 5, ..rule("/short") },
+            ChannelRule { lazy: true, lazy_timeout_ms: 1_000_000, ..rule("/lazy") },
+            ChannelRule { slow_consumer: SlowConsumer::DropOldest, ..rule("/drop") },
+        ];
+        let settings = Settings { channels, lazy_timeout_max_ms: 1_000_000, trust_client_session: true, ..settings };
+        let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+        let handshake = format!(r#"{{"channel":"/meta/handshake","version":"1.0","ext":{ext}}}"#);
+        let (socket, reply) = match by {
+            By::WebSocket => {
+                let socket = rig.shard.socket_opened(NOW, None);
+                rig.shard.socket_text(NOW, socket, &handshake);
+                (Some(socket), rig.flushed(socket))
+            }
+            By::Requests => {
+                let exchange = rig.request(handshake);
+                (None, rig.response(exchange).expect("a response"))
+            }
+        };
+        let mut client = Client { rig, id: member_of(&reply, "clientId"), socket, batch: 0 };
+        client.connect();
+        client
+    }
+
+    fn text(&self, channel: &str, fields: &str) -> String {
+        format!(r#"{{"channel":"{channel}","clientId":"{}"{fields}}}"#, self.id)
+    }
+
+    fn say(&mut self, channel: &str, fields: &str) -> String {
+        let text = self.text(channel, fields);
+        self.say_all(&text)
+    }
+
+    fn say_all(&mut self, text: &str) -> String {
+        match self.socket {
+            Some(socket) => {
+                self.rig.shard.socket_text(NOW, socket, text);
+                self.rig.flushed(socket)
+            }
+            None => {
+                let exchange = self.rig.request(text.into());
+                let response = self.rig.response(exchange).expect("a response");
+                self.rig.shard.delivered(NOW, exchange, true);
+                response
+            }
+        }
+    }
+
+    /// Connects, and is answered at once.
+    fn connect(&mut self) -> String {
+        let ext = format!(r#","advice":{{"timeout":0}},"ext":{{"ack":{}}}"#, self.batch);
+        let reply = self.say("/meta/connect", &ext);
+        self.batch = numbers(&reply, "\"ack\":").last().copied().unwrap_or(self.batch);
+        reply
+    }
+
+    /// A connect that is held.
+    fn hold(&mut self) -> ExchangeId {
+        let ext = format!(r#","ext":{{"ack":{}}}"#, self.batch);
+        let text = self.text("/meta/connect", &ext);
+        self.rig.request(text)
+    }
+
+    fn subscribe(&mut self, name: &str, replay: &str) -> String {
+        self.say("/meta/subscribe", &format!(r#","subscription":"{name}","ext":{{"replay":{replay}}}"#))
+    }
+
+    fn publish(&mut self, channel: &str, count: usize) {
+        let data = format!("\"{}\"", "x".repeat(1_000));
+        for _ in 0..count {
+            self.rig.shard.publish_now(channel, data.as_str());
+        }
+    }
+
+    /// Is too slow from this number on, in this life of a channel or a later one.
+    fn resort_to_history(&mut self, channel: &str, number: u64, later: u64) {
+        let key = self.rig.shard.sessions.find(&Id::parse(&self.id).expect("an id")).expect("a session");
+        let mut position = self.rig.shard.shared.histories.find(channel, number).expect("a ring");
+        position.ring.serial += later;
+        self.rig.shard.resort_to_history(key, channel, &position, number);
+    }
+}
+
+/// The numbers that stand behind each of these words.
+fn numbers(text: &str, word: &str) -> Vec<u64> {
+    let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
+    text.match_indices(word).filter_map(|(at, word)| digits(&text[at + word.len()..])).collect()
+}
+
+/// The numbers of the messages in a text.
+fn places(text: &str) -> Vec<u64> {
+    numbers(text, "\"replayId\":")
+}
+
+const NOBODY: SocketKey = SocketKey { index: 9, generation: 9 };
+
+#[test]
+fn a_replay_goes_on_beside_a_channel_that_has_something_for_each_connect() {
+    let (replay, both) = (r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#);
+    for (by, ext) in [(By::Requests, replay), (By::Requests, both), (By::WebSocket, both)] {
+        for busy in ["/b", "/lazy"] {
+            let mut client = Client::new(by, ext, Settings::default());
+            client.publish("/a", 200);
+            client.subscribe(busy, "-1");
+            let mut heard = places(&client.subscribe("/a", "-2"));
+            for _ in 0..20 {
+                client.publish(busy, 2);
+                heard.extend(places(&client.connect()));
+            }
+            assert_eq!(heard.len(), 200, "{by:?} {ext} beside {busy}");
+            assert!(heard.is_sorted_by(|one, next| one + 1 == *next), "{by:?} {ext} beside {busy}");
+        }
+    }
+}
+
+#[test]
+fn a_replay_on_a_websocket_does_not_wait_for_lazy_messages() {
+    let mut client = Client::new(By::WebSocket, r#"{"replay":true}"#, Settings::default());
+    client.subscribe("/a", "-1");
+    client.subscribe("/lazy", "-1");
+    client.publish("/a", 3);
+    let socket = client.socket.expect("a WebSocket");
+    let first = places(&client.rig.flushed(socket))[0];
+    client.publish("/lazy", 1);
+    assert_eq!(client.rig.flushed(socket), "");
+    client.resort_to_history("/a", first, 0);
+    let heard = client.rig.flushed(socket);
+    assert_eq!(places(&heard).len(), 3);
+    assert!(heard.contains("\"/lazy\""), "what is lazy goes along");
+}
+
+#[test]
+fn a_held_connect_brings_a_replay_that_begins_meanwhile_though_lazy_messages_wait() {
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
+    client.publish("/a", 3);
+    client.subscribe("/lazy", "-1");
+    let held = client.hold();
+    client.publish("/lazy", 1);
+    assert_eq!(client.rig.response(held), None);
+    let text = client.text("/meta/subscribe", r#","subscription":"/a","ext":{"replay":-2}"#);
+    client.rig.request(text);
+    assert_eq!(places(&client.rig.response(held).expect("a response")).len(), 3);
+}
+
+#[test]
+fn a_replay_leaves_room_for_live_messages() {
+    let settings = Settings { outbox_messages_max: 40, ..Settings::default() };
+    let mut client = Client::new(By::Requests, r#"{"ack":true,"replay":true}"#, settings);
+    client.publish("/a", 200);
+    client.subscribe("/b", "-1");
+    client.subscribe("/a", "-2");
+    client.publish("/b", 29);
+    // It is sent again and again, and never confirmed.
+    for _ in 0..3 {
+        client.batch = 1;
+        client.connect();
+    }
+    client.publish("/b", 10);
+    assert_eq!(client.rig.shard.sessions(), 1);
+}
+
+#[test]
+fn messages_with_places_come_with_connects_only() {
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
+    client.subscribe("/a", "-1");
+    let held = client.hold();
+    client.publish("/a", 3);
+    // The connect is about to be answered when a publication comes on another connection.
+    let text = client.text("/c", r#","data":1"#);
+    let other = client.rig.request(text);
+    let (mut held_back, mut response) = (String::new(), String::new());
+    client.rig.flushed(NOBODY);
+    for effect in client.rig.shard.take_effects() {
+        if let crate::Effect::Respond(exchange, one) = effect {
+            let text = String::from_utf8_lossy(&one.body).into_owned();
+            *(if exchange == other { &mut response } else { &mut held_back }) = text;
+            assert!(exchange == other || exchange == held);
+        }
+    }
+    assert_eq!((places(&response).len(), places(&held_back).len()), (0, 3), "{response} {held_back}");
+}
+
+#[test]
+fn a_connect_tells_no_place_while_a_response_may_still_come_back() {
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
+    client.subscribe("/a", "-1");
+    client.publish("/a", 3);
+    let text = client.text("/meta/connect", r#","advice":{"timeout":0}"#);
+    let lost = client.rig.request(text);
+    assert_eq!(places(&client.rig.response(lost).expect("a response")).len(), 3);
+    let reply = client.connect();
+    assert!(!reply.contains("\"replay\""), "{reply}");
+    client.rig.shard.delivered(NOW, lost, false);
+    assert_eq!(places(&client.connect()).len(), 3);
+}
+
+#[test]
+fn a_place_named_while_a_response_fails_brings_nothing_twice() {
+    for ext in [r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#] {
+        let mut client = Client::new(By::Requests, ext, Settings::default());
+        let start = numbers(&client.subscribe("/a", "-1"), "\"latest\":")[0];
+        client.subscribe("/b", "-1");
+        client.publish("/a", 5);
+        client.publish("/b", 1);
+        let text = client.text("/meta/connect", &format!(r#","ext":{{"ack":{}}}"#, client.batch));
+        let lost = client.rig.request(text);
+        assert_eq!(places(&client.rig.response(lost).expect("a response")).len(), 5);
+        // Its connection breaks; the client comes back on another before the server knows.
+        client.subscribe("/a", &(start + 2).to_string());
+        client.rig.shard.delivered(NOW, lost, false);
+        let reply = client.connect();
+        assert_eq!(places(&reply), [start + 3, start + 4, start + 5], "{ext}: {reply}");
+        assert_eq!(reply.matches("\"/b\"").count(), 1, "other channels have no place: they come again");
+    }
+}
+
+#[test]
+fn a_place_named_by_a_request_while_a_websocket_has_half_of_a_message_brings_nothing_twice() {
+    let mut client = Client::new(By::WebSocket, r#"{"replay":true}"#, Settings::default());
+    let start = numbers(&client.subscribe("/a", "-1"), "\"from\":")[0];
+    client.publish("/a", 1);
+    client.rig.kernel.room = 100;
+    client.rig.flushed(client.socket.take().expect("a WebSocket"));
+    client.subscribe("/a", &(start - 1).to_string());
+    assert_eq!(places(&client.connect()), [start]);
+}
+
+#[test]
+fn what_is_told_to_be_lost_does_not_come_after_all() {
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
+    let start = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
+    client.publish("/short", 8);
+    let reply = client.subscribe("/short", &(start - 1).to_string());
+    assert!(reply.contains(&format!(r#""lost":{{"from":{start},"to":{}}}"#, start + 2)), "{reply}");
+    assert_eq!(places(&client.connect()), (start + 3..start + 8).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_connect_is_not_held_while_a_loss_is_to_be_told() {
+    for by in [By::Requests, By::WebSocket] {
+        let settings = Settings { outbox_messages_max: 4, history_channels_max: 1, ..Settings::default() };
+        let mut client = Client::new(by, r#"{"replay":true}"#, settings);
+        client.publish("/a", 3);
+        client.subscribe("/a", "-1");
+        client.resort_to_history("/a", 7, 1_000);
+        // It finds out, and nobody can be told.
+        client.rig.flushed(client.socket.unwrap_or(NOBODY));
+        let text = client.text("/meta/connect", "");
+        let mut reply = client.say_all(&text);
+        reply += &client.rig.flushed(client.socket.unwrap_or(NOBODY));
+        assert!(reply.contains(r#""lost":{"from":7,"to":null}"#), "{by:?}: {reply}");
+    }
+}
+
+#[test]
+fn a_full_outbox_keeps_what_its_ring_has_not_any_more() {
+    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
+    client.subscribe("/short", "-1");
+    client.subscribe("/drop", "-1");
+    client.publish("/short", 10);
+    client.publish("/drop", 1);
+    let heard: String = (0..4).map(|_| client.connect()).collect();
+    assert_eq!(places(&heard).len(), 10);
+    assert!(!heard.contains("\"lost\"") && heard.contains("\"/drop\""));
+}
+
+#[test]
+fn what_has_no_room_and_is_not_in_its_ring_any_more_is_told_to_be_lost() {
+    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
+    let first = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
+    client.subscribe("/b", "-1");
+    client.publish("/short", 30);
+    client.publish("/b", 1);
+    let heard: String = (0..4).map(|_| client.connect()).collect();
+    assert!(heard.contains("\"/b\""));
+    assert_eq!(places(&heard), (first + 25..first + 30).collect::<Vec<_>>());
+    assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)));
+}
+
+/// Publishes more than the ring of `/short` and the outbox have room for; the next response is lost on its way. Returns the first number.
+fn overrun(client: &mut Client, before: usize) -> u64 {
+    let first = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
+    client.subscribe("/b", "-1");
+    client.publish("/short", 30);
+    client.publish("/b", before);
+    let lost = client.hold();
+    assert!(client.rig.response(lost).is_some());
+    client.rig.shard.delivered(NOW, lost, false);
+    first
+}
+
+#[test]
+fn a_message_that_has_no_room_any_more_comes_again_with_the_loss_before_it() {
+    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
+    let first = overrun(&mut client, 1);
+    client.publish("/b", 9);
+    let heard: String = (0..9).map(|_| client.connect()).collect();
+    assert_eq!(places(&heard), (first + 25..first + 30).collect::<Vec<_>>());
+    assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{heard}");
+}
+
+#[test]
+fn a_loss_begins_where_the_cursor_has_fallen_back_to() {
+    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
+    // Ten of them wait when it is found that the next ones are lost.
+    let first = overrun(&mut client, 0);
+    client.publish("/b", 1);
+    let heard: String = (0..9).map(|_| client.connect()).collect();
+    assert_eq!(places(&heard), (first + 25..first + 30).collect::<Vec<_>>());
+    assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{heard}");
+}
+
+#[test]
+fn what_was_to_come_out_of_an_earlier_ring_is_told_to_be_lost() {
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
+    client.publish("/a", 3);
+    client.subscribe("/a", "-1");
+    client.resort_to_history("/a", 7, 1);
+    client.resort_to_history("/a", 9, 2);
+    let heard: String = (0..2).map(|_| client.connect()).collect();
+    assert!(heard.contains(r#""lost":{"from":7,"to":null}"#), "{heard}");
+}
+
+#[test]
+fn asking_for_all_that_is_kept_forgets_no_loss() {
+    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
+    let first = overrun(&mut client, 0);
+    client.subscribe("/short", "-2");
+    let heard: String = (0..9).map(|_| client.connect()).collect();
+    assert_eq!(places(&heard).len(), 15);
+    assert!(heard.contains(&format!(r#""lost":{{"from":{},"to":{}}}"#, first + 10, first + 24)), "{heard}");
+}
+
+#[test]
+fn a_full_outbox_brings_nothing_more_of_a_channel_that_was_given_up() {
+    for ext in [r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#] {
+        let settings = Settings { outbox_messages_max: 4, ..Settings::default() };
+        let mut client = Client::new(By::Requests, ext, settings);
+        client.subscribe("/a", "-1");
+        client.subscribe("/b", "-1");
+        client.publish("/a", 2);
+        client.say("/meta/unsubscribe", r#","subscription":"/a""#);
+        client.publish("/a", 3);
+        client.publish("/b", 4);
+        let heard: String = (0..6).map(|_| client.connect()).collect();
+        assert_eq!(heard.matches("\"/b\"").count(), 4, "{heard}");
+        assert!(places(&heard).is_empty(), "{heard}");
+    }
+}
+
+/// The positions that a connect reply names.
+fn beats(text: &str) -> Vec<u64> {
+    let at = text.find("\"/meta/connect\"").expect("a reply to the connect");
+    numbers(&text[at..], "\"/a\":{\"id\":")
+}
+
+#[test]
+fn no_connect_reply_names_a_position_beyond_the_messages_that_a_cut_batch_left_out() {
+    let mut client = Client::new(By::Requests, r#"{"ack":true,"replay":true}"#, Settings::default());
+    client.subscribe("/a", "-1");
+    client.connect();
+    client.publish("/a", 200);
+    // This response is lost, and what it had comes again on a WebSocket, where less fits into a batch.
+    client.hold();
+    client.socket = Some(client.rig.shard.socket_opened(NOW, None));
+    let (mut heard, mut named) = (Vec::new(), None);
+    for _ in 0..8 {
+        let reply = client.connect();
+        heard.extend(places(&reply));
+        let last = *heard.last().expect("messages");
+        assert!(beats(&reply).iter().all(|id| *id <= last), "{:?} after {last}", beats(&reply));
+        named = beats(&reply).last().copied().or(named);
+    }
+    assert_eq!((heard.len(), named), (200, heard.last().copied()), "all come, and then the position");
+}
+
+#[test]
+fn a_loss_is_told_after_the_earlier_messages_of_its_channel() {
+    let mut client = Client::new(By::Requests, r#"{"ack":true,"replay":true}"#, Settings::default());
+    client.subscribe("/a", "-1");
+    client.connect();
+    client.publish("/a", 100);
+    // Lost on the way.
+    client.hold();
+    let next = client.rig.shard.shared.histories.find("/a", 0).expect("a ring");
+    let next = client.rig.shard.shared.histories.with(next.ring, Ring::next).expect("a ring");
+    client.resort_to_history("/a", next, 1);
+    client.socket = Some(client.rig.shard.socket_opened(NOW, None));
+    let (mut heard, mut lost) = (Vec::new(), 0);
+    for _ in 0..6 {
+        let reply = client.connect();
+        heard.extend(places(&reply));
+        if reply.contains("\"lost\":{") {
+            assert_eq!(heard.len(), 100, "what came before it comes before it is told");
+            lost += 1;
+        }
+    }
+    assert!(lost > 0, "it is told");
+}

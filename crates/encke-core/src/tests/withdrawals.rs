@@ -1,0 +1,210 @@
+use crate::application::NoApplication;
+use crate::events::SocketKey;
+use crate::now::Now;
+use crate::sessions::withdrawn::{CHANNELS_MAX, Withdrawn};
+use crate::settings::{ChannelRule, Settings};
+use crate::tests::{NOW, Rig, member_of};
+
+/// Settings with a history of `/h/**`.
+fn history() -> Settings {
+    let rule = ChannelRule { pattern: "/h/**".into(), history_messages: 10, ..ChannelRule::default() };
+    Settings { channels: vec![rule], ..Settings::default() }
+}
+
+/// A WebSocket with a session that replays and hears all; it has connected.
+fn open(rig: &mut Rig) -> (SocketKey, String) {
+    let key = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0","ext":{"replay":true}}"#);
+    let client = member_of(&rig.flushed(key), "clientId");
+    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/**"}}"#);
+    rig.shard.socket_text(NOW, key, &format!(r#"[{{"channel":"/meta/connect","clientId":"{client}"}},{subscribe}]"#));
+    rig.flushed(key);
+    (key, client)
+}
+
+/// A subscribe to `/h/a` after message 2.
+fn from_two(client: &str) -> String {
+    format!(
+        r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/a","ext":{{"replay":{{"/h/a":2}}}}}}"#
+    )
+}
+
+fn searched(rig: &Rig) -> u64 {
+    rig.shard.metrics.withdrawals_searched.get()
+}
+
+const WAITING: u64 = 50_000;
+
+/// A shard with a session for which so many messages wait, and 9 of `/h/a` behind them.
+fn with_backlog() -> (Rig, SocketKey, String) {
+    let mut rig = Rig::new(1, history(), Box::new(NoApplication));
+    let (key, client) = open(&mut rig);
+    rig.kernel.room = 0;
+    (0..WAITING).for_each(|data| rig.shard.publish_now("/a", &data.to_string()));
+    (1..=9).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
+    rig.flushed(key);
+    (rig, key, client)
+}
+
+#[test]
+fn what_waits_is_searched_once_for_many_subscribes_with_positions() {
+    let (mut rig, key, client) = with_backlog();
+    for _ in 0..100 {
+        rig.shard.socket_text(NOW, key, &from_two(&client));
+        rig.flushed(key);
+    }
+    assert!(searched(&rig) <= 3 * WAITING, "{} messages", searched(&rig));
+    assert_eq!(rig.shard.metrics.withdrawals_delayed.get(), 1);
+}
+
+#[test]
+fn a_search_that_waits_is_made_when_time_has_paid_for_it_and_nothing_comes_twice() {
+    let (mut rig, key, client) = with_backlog();
+    for _ in 0..5 {
+        rig.shard.socket_text(NOW, key, &from_two(&client));
+        rig.flushed(key);
+    }
+    // The kernel takes bytes again, and gets none before the search.
+    rig.kernel.room = usize::MAX / 2;
+    rig.shard.socket_writable(NOW, key);
+    assert_eq!(rig.flushed(key), "");
+    rig.shard.publish_now("/h/a", "10");
+    rig.shard.publish_now("/b", "11");
+    let later = Now { ms: NOW.ms + WAITING / 1_000 + 10, ..NOW };
+    rig.shard.advance(later);
+    let mut heard = String::new();
+    while !rig.shard.is_settled() {
+        rig.shard.take_effects();
+        heard += &rig.flushed(key);
+    }
+    assert_eq!(heard.matches("\"channel\":\"/a\"").count() as u64, WAITING);
+    let data = |channel: &str| heard.matches(&format!("\"channel\":\"{channel}\"")).count() as u64;
+    assert_eq!((data("/a"), data("/b"), data("/h/a")), (WAITING, 1, 10));
+    assert_eq!(heard.matches("\"subscription\":\"/h/a\"").count(), 5);
+}
+
+/// How the sessions of a test get their messages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// Over a WebSocket, with connects only.
+    Socket,
+    /// With responses.
+    Requests,
+}
+
+#[test]
+fn who_gets_messages_with_connects_gets_none_before_the_search_and_all_of_them_after_it() {
+    for (way, ext) in [Way::Socket, Way::Requests]
+        .into_iter()
+        .zip(["", "\"ack\":true,"])
+        .chain([(Way::Socket, "\"ack\":true,"), (Way::Requests, "")])
+    {
+        let settings = Settings { connect_deliver_only: true, ..history() };
+        let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+        let socket = rig.shard.socket_opened(NOW, None);
+        // What comes back for a text.
+        let say = |rig: &mut Rig, text: String| match way {
+            Way::Socket => {
+                rig.shard.socket_text(NOW, socket, &text);
+                rig.flushed(socket)
+            }
+            Way::Requests => {
+                let request = rig.request(text);
+                rig.response(request).unwrap_or_default()
+            }
+        };
+        let shake = format!(r#"{{"channel":"/meta/handshake","version":"1.0","ext":{{{ext}"replay":true}}}}"#);
+        rig.shard.socket_text(NOW, socket, &shake);
+        let client = member_of(&rig.flushed(socket), "clientId");
+        let connect = |ack: usize| {
+            format!(
+                r#"{{"channel":"/meta/connect","clientId":"{client}","ext":{{"ack":{ack}}},"advice":{{"timeout":0}}}}"#
+            )
+        };
+        say(&mut rig, connect(0));
+        say(&mut rig, format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/**"}}"#));
+        (0..400).for_each(|data| rig.shard.publish_now("/a", &data.to_string()));
+        (1..=9).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
+        for _ in 0..3 {
+            say(&mut rig, from_two(&client));
+        }
+        assert_eq!(rig.shard.withdrawals.len(), 1, "{way:?} {ext}");
+        let early = say(&mut rig, connect(1));
+        assert!(!early.contains("\"data\""), "{way:?} {ext}: {early}");
+        rig.shard.advance(Now { ms: NOW.ms + 10, ..NOW });
+        assert_eq!(rig.shard.withdrawals.len(), 0);
+        let mut heard = String::new();
+        for ack in 2..10 {
+            heard += &say(&mut rig, connect(ack));
+        }
+        let data = |channel: &str| heard.matches(&format!("\"channel\":\"{channel}\"")).count();
+        assert_eq!((data("/a"), data("/h/a")), (400, 9), "{way:?} {ext}");
+    }
+}
+
+#[test]
+fn searches_of_many_sessions_take_turns() {
+    let mut rig = Rig::new(1, history(), Box::new(NoApplication));
+    let clients: Vec<_> = (0..20).map(|_| open(&mut rig)).collect();
+    rig.kernel.room = 0;
+    (0..10_000).for_each(|data| rig.shard.publish_now("/a", &data.to_string()));
+    (1..=9).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
+    rig.flushed(clients[0].0);
+    for (key, client) in &clients {
+        rig.shard.socket_text(NOW, *key, &from_two(client));
+    }
+    let mut turns = Vec::new();
+    let mut before = 0;
+    while turns.len() < 30 {
+        turns.push(searched(&rig) - before);
+        before = searched(&rig);
+        rig.flushed(clients[0].0);
+    }
+    assert!(turns.iter().all(|turn| *turn <= 10_009), "{turns:?}");
+    assert_eq!(searched(&rig), 20 * 10_009);
+}
+
+#[test]
+fn a_session_for_which_little_waits_does_not_wait_for_searches_of_others() {
+    let (mut rig, key, client) = with_backlog();
+    for _ in 0..5 {
+        rig.shard.socket_text(NOW, key, &from_two(&client));
+        rig.flushed(key);
+    }
+    assert_eq!(rig.shard.withdrawals.len(), 1);
+    rig.kernel.room = usize::MAX / 2;
+    let (other, client) = open(&mut rig);
+    rig.kernel.room = 0;
+    (0..50).for_each(|data| rig.shard.publish_now("/a", &data.to_string()));
+    for _ in 0..3 {
+        rig.shard.socket_text(NOW, other, &from_two(&client));
+    }
+    assert_eq!(rig.shard.withdrawals.len(), 1);
+}
+
+#[test]
+fn one_search_looks_for_a_limited_number_of_channels() {
+    let (mut rig, key, client) = with_backlog();
+    for _ in 0..3 {
+        rig.shard.socket_text(NOW, key, &from_two(&client));
+        rig.flushed(key);
+    }
+    let before = searched(&rig);
+    let session = rig.shard.socket(key).and_then(|socket| socket.session).expect("a session");
+    let mut many = Withdrawn::default();
+    (0..CHANNELS_MAX - 1).for_each(|number| many.note(&format!("/h/{number}"), &"e".into(), 1..2, false));
+    rig.shard.withdraw(session, many);
+    assert_eq!((searched(&rig), rig.shard.withdrawals.len()), (before, 1));
+    // Of an earlier life of a channel, and one channel more: each is another search.
+    for (channel, epoch) in [("/h/7", "f"), ("/h/more", "e")] {
+        let before = searched(&rig);
+        let mut more = Withdrawn::default();
+        more.note(channel, &epoch.into(), 1..2, false);
+        if channel == "/h/more" {
+            (0..CHANNELS_MAX).for_each(|number| more.note(&format!("/h/{number}"), &"f".into(), 1..2, false));
+        }
+        rig.shard.withdraw(session, more);
+        assert!(searched(&rig) - before >= WAITING, "{channel}");
+        assert_eq!(rig.shard.withdrawals.len(), 1);
+    }
+}

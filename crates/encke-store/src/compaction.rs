@@ -1,0 +1,132 @@
+//! The pass that keeps the log short: every ring is written anew, as it is; then what is older can go.
+//!
+//! ```text
+//!   segments  │ 7 │ 8 │ 9 … states of all rings, and bursts between them │
+//!               ▲       ▲ start                                          ▲ end
+//!               └ gone when everything up to `end` is on the disk
+//! ```
+//!
+//! It goes in small steps between the commits. What is published meanwhile is appended behind `start` as ever. So from `start` on the log has
+//! each ring as it was at some moment of the pass, and every burst since.
+
+use journal::{Disk, Error, Position};
+
+use super::HistoryStore;
+use encke_core::history::Histories;
+use encke_core::history::log_record::{self, PART_BYTES, Record};
+
+/// How far a pass is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Compaction {
+    /// There is none.
+    Idle,
+    /// The rings before this place are written.
+    Going {
+        /// Its first record.
+        start: Position,
+        /// Where it goes on.
+        cursor: Cursor,
+        /// What it has written, in bytes.
+        bytes: u64,
+    },
+}
+
+/// A place among the rings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cursor {
+    owner: usize,
+    place: usize,
+    /// The message of that ring to go on with; 0 for the first.
+    number: u64,
+}
+
+impl<D: Disk> HistoryStore<D> {
+    /// Whether there is a step to do now.
+    pub(super) fn has_to_go_on(&self) -> bool {
+        !self.is_failing && (matches!(self.compaction, Compaction::Going { .. }) || self.has_missed)
+    }
+
+    /// Does a step of a pass, if there is one or should be.
+    pub(super) fn go_on(&mut self, histories: &Histories) {
+        if let Compaction::Idle = self.compaction {
+            if !self.has_missed && !self.is_too_long(histories) {
+                return;
+            }
+            self.has_missed = false;
+            // Written first, so that a floor that only removed rings tell of stays.
+            match self.journal.append(&Record::Floor(histories.floor()).encode()) {
+                Ok(start) => self.compaction = Compaction::Going { start, cursor: Cursor::default(), bytes: 0 },
+                Err(error) => return self.refused(&error),
+            }
+        }
+        let Compaction::Going { start, mut cursor, mut bytes } = self.compaction else { return };
+        match self.step(histories, &mut cursor, &mut bytes) {
+            Ok(false) => self.compaction = Compaction::Going { start, cursor, bytes },
+            Ok(true) => self.end(start, bytes),
+            Err(error) => {
+                self.compaction = Compaction::Idle;
+                self.has_missed = self.refused_at.is_some();
+                self.refused(&error);
+            }
+        }
+    }
+
+    /// Whether the log has more than twice what the rings hold, or twice what a pass writes; four segments are never too many.
+    fn is_too_long(&self, histories: &Histories) -> bool {
+        let bytes = self.figures.bytes;
+        bytes > 4 * self.terms.segment_bytes
+            && bytes > 2 * self.compaction_bytes
+            && bytes > 2 * histories.bytes() as u64
+    }
+
+    /// Appends states of rings. True if there are no more.
+    fn step(&mut self, histories: &Histories, cursor: &mut Cursor, bytes: &mut u64) -> Result<bool, Error> {
+        let mut left = self.terms.step_bytes;
+        while cursor.owner < histories.owners() {
+            let part_bytes_max = left.min(PART_BYTES_MAX);
+            let Cursor { owner, place, number } = *cursor;
+            let part = histories.look_from(owner, place, |found, ring| {
+                // If the ring that was begun has gone, the next one is begun.
+                let number = if found == place { number } else { 0 };
+                let (part, next) = log_record::state_from(ring, number, part_bytes_max, self.terms.record_bytes);
+                (part, found, next)
+            });
+            let Some((part, found, next)) = part else {
+                *cursor = Cursor { owner: owner + 1, ..Cursor::default() };
+                continue;
+            };
+            self.journal.append(&part)?;
+            *bytes += part.len() as u64;
+            *cursor = match next {
+                Some(number) => Cursor { owner, place: found, number },
+                None => Cursor { owner, place: found + 1, number: 0 },
+            };
+            left = left.saturating_sub(part.len() + PART_BYTES);
+            if left == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// All rings are written: when that is on the disk, what stood before goes.
+    fn end(&mut self, start: Position, bytes: u64) {
+        self.compaction = Compaction::Idle;
+        let ended = self.journal.sync().and_then(|_| self.journal.remove_before(start));
+        match ended {
+            Ok(removed) => {
+                tracing::debug!(bytes, removed, "all histories were written anew");
+                self.figures.compactions += 1;
+                self.compaction_bytes = bytes;
+                self.refused_at = self.refused_at.filter(|refused| *refused >= start);
+            }
+            Err(error) => {
+                self.has_missed = self.refused_at.is_some();
+                self.refused(&error);
+            }
+        }
+    }
+}
+
+/// What one record of a pass holds, in bytes, unless it is a single message: the lock of the rings is held for so long as to copy it.
+const PART_BYTES_MAX: usize = 64 << 10;

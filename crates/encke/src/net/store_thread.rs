@@ -1,0 +1,340 @@
+//! The keeper's thread: histories reach the disk there, so that no shard waits for one.
+//!
+//! ```text
+//!   shards ── Inbox ──▶ keeper: a group of records, one commit ──▶ Mail::Kept to the shards whose publishers wait
+//! ```
+//!
+//! The inbox is bounded by bytes. While it is full, WebSockets whose last messages were for histories are not read; what comes all the
+//! same, by requests, is refused when it is twice as full. It ends when the last shard has left. A panic does not end it: from then on
+//! it leaves the log alone and answers everything as not kept, so that nobody waits for it.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use journal::{Directory, Disk};
+use tokio::sync::mpsc as mailbox;
+
+use super::node::ThreadMessage;
+use encke_core::{Envelope, Metrics, PersistRequest, Persisted, ShardMessage, Shared};
+use encke_store::HistoryStore;
+
+/// What shards tell the keeper.
+enum Post {
+    PersistRequest(PersistRequest),
+    /// A shard has ended, in order.
+    Leaving,
+}
+
+/// Where shards put what is to be kept.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    posts: Sender<Post>,
+    backlog: Arc<Backlog>,
+}
+
+/// What has no answer yet.
+#[derive(Default)]
+struct Backlog {
+    bytes: AtomicUsize,
+    /// Something was refused, and the keeper does not know.
+    has_refused: AtomicBool,
+}
+
+/// The thread's own things.
+struct StoreWorker<D: Disk> {
+    history_store: HistoryStore<D>,
+    shared: Arc<Shared>,
+    mailboxes: Vec<mailbox::UnboundedSender<ThreadMessage>>,
+    metrics: Arc<Metrics>,
+    posts: Receiver<Post>,
+    backlog: Arc<Backlog>,
+    /// Answers to be sent, by shard.
+    answers: Vec<Vec<Persisted>>,
+    /// Shards that have ended in order.
+    left: usize,
+    start: Instant,
+}
+
+/// Starts the thread, which gives the keeper back when it ends: as long as somebody has that, nobody else gets the directory.
+///
+/// # Errors
+/// When no thread can be had.
+pub(crate) fn start(
+    history_store: HistoryStore<Directory>,
+    shared: Arc<Shared>,
+    mailboxes: Vec<mailbox::UnboundedSender<ThreadMessage>>,
+    metrics: Arc<Metrics>,
+) -> io::Result<(Inbox, JoinHandle<HistoryStore<Directory>>)> {
+    let (sender, posts) = mpsc::channel();
+    let backlog = Arc::<Backlog>::default();
+    let answers = vec![Vec::new(); mailboxes.len()];
+    let inbox = Inbox { posts: sender, backlog: backlog.clone() };
+    let start = Instant::now();
+    let worker = StoreWorker { history_store, shared, mailboxes, metrics, posts, backlog, answers, left: 0, start };
+    let thread = std::thread::Builder::new().name("keeper".into()).spawn(move || worker.run())?;
+    Ok((inbox, thread))
+}
+
+impl Inbox {
+    /// Hands something over; gives it back if too much waits already, or nobody is there any more.
+    pub(crate) fn put(&self, keep: PersistRequest) -> Result<(), PersistRequest> {
+        let bytes = cost(keep.record.len());
+        if self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > 2 * BACKLOG_BYTES_MAX {
+            self.backlog.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.backlog.has_refused.store(true, Ordering::Relaxed);
+            return Err(keep);
+        }
+        self.posts.send(Post::PersistRequest(keep)).map_err(|mpsc::SendError(post)| {
+            self.backlog.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            match post {
+                Post::PersistRequest(keep) => keep,
+                Post::Leaving => PersistRequest { record: Vec::new(), token: None },
+            }
+        })
+    }
+
+    /// Whether publishers have to wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.backlog.bytes.load(Ordering::Relaxed) > BACKLOG_BYTES_MAX
+    }
+
+    /// A shard has ended in order, and has nothing more to say.
+    pub(crate) fn leave(self) {
+        let _gone = self.posts.send(Post::Leaving);
+    }
+}
+
+impl<D: Disk> StoreWorker<D> {
+    fn run(mut self) -> HistoryStore<D> {
+        // The keeper may be half done with something: after a panic its log is left as it is.
+        if catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
+            tracing::error!(
+                "the thread that keeps histories has panicked: nothing is kept on disk until the next start; delivery goes on"
+            );
+            self.metrics.history_store_panicked.set(1);
+            self.refuse_all();
+        }
+        self.history_store
+    }
+
+    fn work(&mut self) {
+        while self.receive() {
+            if self.backlog.has_refused.swap(false, Ordering::Relaxed) {
+                self.history_store.missed();
+            }
+            self.history_store.commit(self.now_ms(), &self.shared.histories);
+            self.deliver_everywhere();
+        }
+        // A shard that ended with a panic may have given numbers that are not here.
+        if self.left == self.mailboxes.len() && !self.history_store.close(&self.shared.histories) {
+            tracing::warn!("histories on disk are not complete: the next start leaves out some numbers");
+        }
+        self.deliver_everywhere();
+    }
+
+    /// Answers what waits and what comes as not kept, until nobody can send anything any more.
+    fn refuse_all(&mut self) {
+        self.history_store.give_up();
+        self.deliver_everywhere();
+        while let Ok(post) = self.posts.recv() {
+            if let Post::PersistRequest(keep) = post {
+                self.history_store.refuse(&keep);
+                self.deliver_everywhere();
+            }
+        }
+    }
+
+    /// Waits for something to do, and takes what is there. False when nobody can send anything any more.
+    fn receive(&mut self) -> bool {
+        let now_ms = self.now_ms();
+        let first = match self.history_store.due_ms() {
+            None => self.posts.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due_ms) => self.posts.recv_timeout(Duration::from_millis(due_ms.saturating_sub(now_ms))),
+        };
+        let mut post = match first {
+            Ok(post) => post,
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        };
+        let (mut bytes, mut records, mut has_paused) = (0, 0, false);
+        loop {
+            match post {
+                Post::PersistRequest(keep) => {
+                    bytes += keep.record.len();
+                    records += 1;
+                    self.history_store.take(keep);
+                }
+                Post::Leaving => self.left += 1,
+            }
+            if bytes > GROUP_BYTES_MAX {
+                return true;
+            }
+            post = match self.posts.try_recv() {
+                Ok(post) => post,
+                // Much is coming: it is cheaper together.
+                Err(TryRecvError::Empty) if records >= BUSY_RECORDS && !has_paused => {
+                    has_paused = true;
+                    std::thread::sleep(GATHER_PAUSE);
+                    match self.posts.try_recv() {
+                        Ok(post) => post,
+                        Err(_) => return true,
+                    }
+                }
+                // The next call ends it.
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return true,
+            };
+        }
+    }
+
+    /// Sends the answers to the shards whose publishers wait.
+    fn deliver_everywhere(&mut self) {
+        for answer in self.history_store.answers() {
+            self.backlog.bytes.fetch_sub(cost(answer.bytes), Ordering::Relaxed);
+            if let Some(token) = answer.token
+                && let Some(answers) = self.answers.get_mut(usize::from(token.shard))
+            {
+                answers.push(Persisted { number: token.number, is_persisted: answer.is_persisted });
+            }
+        }
+        for (answers, mailbox) in self.answers.iter_mut().zip(&self.mailboxes).filter(|(kept, _)| !kept.is_empty()) {
+            let message = ShardMessage::Persisted(std::mem::take(answers));
+            let _ended = mailbox.send(ThreadMessage::FromShard(Envelope::new(&self.shared.mailbox, message)));
+        }
+        let (metrics, figures) = (&self.metrics, self.history_store.figures());
+        metrics.history_store_backlog_bytes.set(self.backlog.bytes.load(Ordering::Relaxed));
+        metrics.history_store_records.set(figures.persisted as usize);
+        metrics.history_store_refused.set(figures.refused as usize);
+        metrics.history_store_commits.set(figures.commits as usize);
+        metrics.history_store_failures.set(figures.failures as usize);
+        metrics.history_store_compactions.set(figures.compactions as usize);
+        metrics.history_store_given_up.set(figures.given_up as usize);
+        metrics.journal_bytes.set(figures.bytes as usize);
+        metrics.journal_segments.set(figures.segments);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+}
+
+/// What a record costs while it waits, in bytes: the reply that waits for it, too.
+fn cost(bytes: usize) -> usize {
+    bytes + 256
+}
+
+/// How much may have no answer yet before publishers are made to wait, in bytes: well below what the log holds in memory.
+const BACKLOG_BYTES_MAX: usize = 8 << 20;
+/// How much is taken before it is committed, in bytes.
+const GROUP_BYTES_MAX: usize = 4 << 20;
+/// So many records at once say that more are coming.
+const BUSY_RECORDS: usize = 4;
+/// How long they are waited for.
+const GATHER_PAUSE: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use journal::sim::SimDisk;
+
+    use super::*;
+    use encke_core::{HistoryCommit, Settings};
+    use encke_core::{Now, PublishToken};
+    use encke_store::{Recovery, StoreOptions};
+
+    fn inbox() -> (Inbox, Receiver<Post>) {
+        let (posts, receiver) = mpsc::channel();
+        (Inbox { posts, backlog: Arc::default() }, receiver)
+    }
+
+    fn keep(bytes: usize) -> PersistRequest {
+        PersistRequest { record: vec![0; bytes], token: None }
+    }
+
+    #[test]
+    fn a_full_inbox_makes_publishers_wait_and_refuses_what_comes_all_the_same() {
+        let (inbox, posts) = inbox();
+        let mut taken = 0;
+        while !inbox.is_full() {
+            inbox.put(keep(100_000)).expect("room");
+            taken += 1;
+        }
+        assert!(taken >= BACKLOG_BYTES_MAX / cost(100_000));
+        while inbox.put(keep(100_000)).is_ok() {
+            taken += 1;
+        }
+        assert!(taken <= 2 * BACKLOG_BYTES_MAX / 100_000, "{taken}");
+        assert!(inbox.backlog.has_refused.load(Ordering::Relaxed), "the keeper has to know of it");
+        assert_eq!(posts.try_iter().count(), taken);
+    }
+
+    #[test]
+    fn small_records_fill_it_too() {
+        let (inbox, _posts) = inbox();
+        let count = (0..).take_while(|_| inbox.put(keep(0)).is_ok()).count();
+        assert!(count <= 2 * BACKLOG_BYTES_MAX / cost(0));
+    }
+
+    #[test]
+    fn what_nobody_takes_any_more_is_given_back_and_makes_nobody_wait() {
+        let (inbox, posts) = inbox();
+        drop(posts);
+        assert_eq!(inbox.put(keep(7)).err().map(|keep| keep.record.len()), Some(7));
+        for _ in 0..200 {
+            inbox.put(keep(100_000)).expect_err("nobody takes it");
+        }
+        assert!(!inbox.is_full());
+    }
+
+    #[test]
+    fn after_a_panic_everything_is_answered_as_not_kept() {
+        let disk = SimDisk::new(1);
+        let settings = Settings { history_commit: HistoryCommit::Always, ..Settings::default() };
+        let now = Now { ms: 1 << 40, wall_ms: 1_700_000_000_000 };
+        let opened =
+            HistoryStore::open(disk.clone(), StoreOptions::new(&settings), 7, &mut Recovery::new(&settings, now));
+        let Ok((history_store, _)) = opened else { panic!("an empty disk opens") };
+        let (mailbox, mut message) = mailbox::unbounded_channel();
+        let (inbox, posts) = inbox();
+        let metrics = Arc::<Metrics>::default();
+        let worker = StoreWorker {
+            history_store,
+            shared: Arc::new(Shared::new(1, Box::new(crate::NoApplication))),
+            mailboxes: vec![mailbox],
+            metrics: metrics.clone(),
+            posts,
+            backlog: inbox.backlog.clone(),
+            answers: vec![Vec::new()],
+            left: 0,
+            start: Instant::now(),
+        };
+        let with_token = |number| PersistRequest { record: vec![1], token: Some(PublishToken { shard: 0, number }) };
+        disk.faults(|faults| faults.panics = true);
+        // Both are there before the thread is, so one commit has them; the third comes when it has panicked.
+        inbox.put(with_token(1)).expect("room");
+        inbox.put(with_token(2)).expect("room");
+        let thread = std::thread::spawn(move || worker.run());
+        let mut answers = Vec::new();
+        let mut receive = |count: usize| {
+            while answers.len() < count {
+                let Some(ThreadMessage::FromShard(Envelope { message: ShardMessage::Persisted(kept), .. })) =
+                    message.blocking_recv()
+                else {
+                    panic!("no answer")
+                };
+                answers.extend(kept.iter().map(|kept| (kept.number, kept.is_persisted)));
+            }
+        };
+        receive(2);
+        inbox.put(with_token(3)).expect("room");
+        receive(3);
+        assert_eq!(answers, [(1, false), (2, false), (3, false)]);
+        assert_eq!(inbox.backlog.bytes.load(Ordering::Relaxed), 0);
+        inbox.leave();
+        thread.join().expect("it ends when the last shard has left");
+        assert_eq!((metrics.history_store_panicked.get(), metrics.history_store_refused.get()), (1, 3));
+    }
+}
