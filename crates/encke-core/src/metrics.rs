@@ -82,6 +82,7 @@ metrics! {
     Counter withdrawals_searched "encke_replay_searched_messages" "Waiting messages looked at because a subscribe gets them, or some of them, out of a history."
     Counter withdrawals_delayed "encke_replay_searches_delayed" "Times a session waited for such a search, after others of its own or of others."
     Counter positions_gone "encke_replay_positions_gone" "Times a client wanted messages that no history has any more."
+    Counter losses_delayed "encke_replay_losses_delayed" "Connect replies that left out what their session has lost because too much waited for it to be looked at."
     Counter history_evicted "encke_history_messages_evicted" "Messages that left their history early because history_bytes_max was reached."
     Counter history_refused "encke_history_refused" "Publications not kept because history_channels_max was reached."
     Counter history_store_records "encke_history_store_records_kept" "Bursts of messages that were kept in the data directory."

@@ -365,8 +365,13 @@ impl World {
     /// A connect reply says how far the client is.
     pub(crate) fn told_places(&mut self, client: usize, session: usize, raw: &str) {
         let Some(places) = member(raw, "ext").and_then(|ext| member(ext, "replay")) else { return };
+        let mut names = BTreeSet::new();
         for (channel, place) in members(places) {
             let channel = channel.decode().unwrap_or_default().into_owned();
+            if !names.insert(channel.clone()) {
+                let detail = format!("a connect reply of session {session} tells two things of {channel}: {places}");
+                return self.checker.fail(Invariant::PlacesHonest, detail);
+            }
             let told = Told::read(place);
             self.checker.tally.heartbeats += 1;
             self.lost_for_good(session, &channel, &told);

@@ -11,6 +11,8 @@
 //! more memory than its outbox does, a busy channel does not hold it up, and everybody else's live messages go first. A session
 //! that is too slow for live messages falls back to its cursor in the same way.
 
+use std::collections::BTreeSet;
+
 use crate::sessions::cursors::ReplayCursors;
 use crate::sessions::loss::Loss;
 use crate::sessions::withdrawn::Withdrawn;
@@ -67,22 +69,32 @@ impl Replay {
     }
 
     /// The losses that go with a connect reply, in the batch of this number if the session acknowledges. A loss names a position, so one
-    /// `waits` while earlier messages of its channel do: a later reply has it.
+    /// `waits` while earlier messages of its channel do: a later reply has it. A reply has one loss of each channel, as they stand under
+    /// its name; the next one follows when this one was told, or confirmed if the session acknowledges.
     pub(crate) fn tell_losses(&mut self, batch: Option<u64>, waits: impl Fn(&str) -> bool) -> Vec<Loss> {
-        let (held_back, mut told): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.losses).into_iter().partition(|loss| waits(&loss.name));
-        self.has_news = !held_back.is_empty();
-        self.losses = held_back;
-        if let Some(batch) = batch {
-            told.iter_mut().for_each(|loss| loss.told = loss.told.or(Some(batch)));
-            self.losses.extend(told.iter().cloned());
+        self.has_news = false;
+        let mut told: Vec<Loss> = Vec::new();
+        let mut names: BTreeSet<Box<str>> = BTreeSet::new();
+        for mut loss in std::mem::take(&mut self.losses) {
+            let is_first = names.insert(loss.name.clone());
+            if !is_first || waits(&loss.name) {
+                self.has_news |= is_first || batch.is_none();
+                self.losses.push(loss);
+            } else if let Some(batch) = batch {
+                loss.told.get_or_insert(batch);
+                told.push(loss.clone());
+                self.losses.push(loss);
+            } else {
+                told.push(loss);
+            }
         }
         let lost = self.cursors.iter().filter_map(|(name, cursor)| Some((name, cursor, cursor.lost?)));
         for (name, cursor, (from, to)) in lost {
-            if waits(name) {
-                self.has_news = true;
-            } else {
+            let is_first = !names.contains(name);
+            if is_first && !waits(name) {
                 told.push(cursor.loss(name, from, Some(to)));
+            } else {
+                self.has_news |= is_first || batch.is_none();
             }
         }
         told
@@ -95,7 +107,10 @@ impl Replay {
 
     /// The client has received this batch and all before it.
     pub(crate) fn confirm(&mut self, batch: i64) {
+        let before = self.losses.len();
         self.losses.retain(|loss| loss.told.is_none_or(|told| i64::try_from(told).is_ok_and(|told| told > batch)));
+        // There may be another one of the same channel.
+        self.has_news |= self.losses.len() < before && self.has_losses();
     }
 
     /// Whether something may be lost of which nothing was told yet.

@@ -203,6 +203,7 @@ impl Shard {
     fn heartbeat(&mut self, key: SessionKey, on: Option<SocketKey>) -> Option<String> {
         let session = self.sessions.get(key).filter(|session| session.is_given())?;
         let waiting = session.replay.as_ref().filter(|replay| replay.has_losses()).map(|_| Waiting::of(session, on));
+        self.metrics.losses_delayed.add(usize::from(matches!(waiting, Some(Waiting::Any))));
         let is_owing = session.unacked.as_ref().is_some_and(|unacked| unacked.is_owing(on));
         let quiet = session.outbox.is_empty() && !is_owing;
         let session = self.sessions.get_mut(key)?;

@@ -355,6 +355,51 @@ fn what_was_to_come_out_of_an_earlier_ring_is_told_to_be_lost() {
 }
 
 #[test]
+fn losses_of_one_channel_are_told_one_with_each_reply() {
+    let (replay, both) = (r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#);
+    for (by, ext) in [By::Requests, By::WebSocket].into_iter().flat_map(|by| [(by, replay), (by, both)]) {
+        let mut client = Client::new(by, ext, Settings::default());
+        client.publish("/a", 3);
+        client.subscribe("/a", "-1");
+        (0..3).for_each(|life| client.resort_to_history("/a", 7 + life, 1 + life));
+        let mut told = Vec::new();
+        for _ in 0..8 {
+            let reply = client.connect();
+            let lost = numbers(&reply, "\"lost\":{\"from\":");
+            assert!(lost.len() < 2, "{by:?} {ext}: they stand under one name: {reply}");
+            told.extend(lost);
+        }
+        told.dedup();
+        assert_eq!(told, [7, 8, 9], "{by:?} {ext}");
+    }
+}
+
+#[test]
+fn a_loss_is_told_when_no_more_waits_than_is_looked_at() {
+    for ext in [r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#] {
+        let settings = Settings { response_bytes_max: 40_000, ..Settings::default() };
+        let mut client = Client::new(By::Requests, ext, settings);
+        client.publish("/a", 3);
+        client.subscribe("/a", "-1");
+        client.subscribe("/b", "-1");
+        client.publish("/b", 500);
+        (0..2).for_each(|life| client.resort_to_history("/a", 7 + life, 1 + life));
+        let (mut heard, mut told_at) = (0, None);
+        for _ in 0..20 {
+            let reply = client.connect();
+            heard += reply.matches("\"channel\":\"/b\"").count();
+            if reply.contains("\"lost\":{") {
+                told_at.get_or_insert(heard);
+            }
+        }
+        assert_eq!(heard, 500, "{ext}");
+        let told_at = told_at.expect("it is told");
+        assert!((200..500).contains(&told_at), "{ext}: with 256 KiB behind it, not after {told_at} messages");
+        assert!(client.rig.shard.metrics.losses_delayed.get() > 3, "{ext}");
+    }
+}
+
+#[test]
 fn asking_for_all_that_is_kept_forgets_no_loss() {
     let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
