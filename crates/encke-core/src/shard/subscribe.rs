@@ -13,6 +13,11 @@ use crate::shard::Shard;
 
 impl Shard {
     pub(crate) fn subscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        if self.sessions.get(key).is_some_and(|session| session.protocol.is_ending()) {
+            // All it still gets is what waits for it: else there might always be more, and its end would never come. It is not
+            // unknown: a client that is told so may leave without that.
+            return self.refuse(batch, message, &BayeuxError::SubscribeDenied.because("session_ending"));
+        }
         let mut replay_request = match self.replay_request(batch, key, message) {
             Ok(replay_request) => replay_request,
             Err(error) => return self.refuse(batch, message, error.as_str()),

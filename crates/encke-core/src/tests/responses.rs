@@ -171,3 +171,39 @@ fn a_session_that_the_server_ends_gets_all_that_waits_before_the_farewell() {
     assert_eq!(heard, (0..10).collect::<Vec<_>>());
     assert!(said.contains("/meta/disconnect") && said.contains("\"reconnect\":\"none\""), "{said}");
 }
+
+#[test]
+fn a_session_that_is_ending_subscribes_to_nothing_more() {
+    for ext in ["{}", r#"{"ack":true}"#, r#"{"replay":true}"#] {
+        let mut rig = Rig::new(1, Settings { response_bytes_max: 2_000, ..trusting() }, Box::new(NoApplication));
+        let client = poller(&mut rig, ext);
+        (0..10).for_each(|number| publish(&mut rig, number, 500));
+        rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id")));
+        let mut heard = String::new();
+        for name in ["/a", "/b"] {
+            let subscribe =
+                format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}","id":"1"}}"#);
+            let exchange = rig.request(subscribe);
+            let said = rig.response(exchange).expect("a response");
+            rig.shard.delivered(NOW, exchange, true);
+            assert!(said.contains("\"403:session_ending:subscribe_denied\""), "{ext}: {said}");
+            heard += &said;
+        }
+        assert_eq!(rig.shard.metrics().subscriptions.get(), 0, "{ext}");
+        publish(&mut rig, 10, 500);
+        rig.shard.publish_now("/b", "11");
+        let (mut connects, mut batch) = (0, 0);
+        while rig.shard.sessions() > 0 {
+            connects += 1;
+            assert!(connects < 20, "{ext}: it ends");
+            let exchange = connect(&mut rig, &client, batch);
+            let said = rig.response(exchange).expect("it is answered at once");
+            rig.shard.delivered(NOW, exchange, true);
+            let told = said.rsplit_once("\"ack\":").and_then(|(_, rest)| rest.split('}').next()?.parse().ok());
+            batch = told.unwrap_or(batch);
+            heard += &said;
+        }
+        assert_eq!(numbers(&heard), (0..10).collect::<Vec<_>>(), "{ext}");
+        assert!(!heard.contains("\"channel\":\"/b\""), "{ext}: {heard}");
+    }
+}
