@@ -96,7 +96,7 @@ impl Ring {
     }
 
     /// The messages from this number on, or from the oldest.
-    pub fn from(&self, number: u64) -> impl Iterator<Item = &Entry> {
+    pub fn from(&self, number: u64) -> impl DoubleEndedIterator<Item = &Entry> {
         let skip = self.entries.partition_point(|entry| entry.number < number);
         self.entries.range(skip..)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bayeux::ext::{Lost, Position, Positions, Recovery, ReplayFrom};
 
 use crate::history::Ring;
-use crate::sessions::withdrawn::Withdrawn;
+use crate::sessions::withdrawn::{Unnumbered, Withdrawn};
 
 /// What one subscribe wants of the past, and what becomes of it.
 pub(crate) struct ReplayRequest<'a> {
@@ -88,11 +88,11 @@ impl Begun {
     }
 
     /// What waits of a channel from this number on is not to come beside the ring.
-    pub(crate) fn note(&mut self, channel: &str, start: &Start, lower: u64) {
+    pub(crate) fn note(&mut self, channel: &str, start: &Start, lower: u64, unnumbered: Unnumbered) {
         let numbers = lower..start.next;
         if numbers.is_empty() {
             return;
         }
-        self.withdrawn.note(channel, &start.epoch, numbers, self.is_first);
+        self.withdrawn.note(channel, &start.epoch, numbers, unnumbered);
     }
 }

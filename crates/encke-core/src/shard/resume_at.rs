@@ -4,9 +4,12 @@ use bayeux::ext::{Positions, ReplayFrom};
 use bayeux::{BayeuxError, ChannelName, Message, ext};
 
 use crate::events::SessionKey;
+use crate::history::RingKey;
+use crate::outbox::InFlight;
 use crate::protocol::batch::Batch;
 use crate::protocol::replay_request::{ReplayRequest, Start};
 use crate::sessions::cursors::ReplayCursor;
+use crate::sessions::withdrawn::{Given, Unnumbered};
 use crate::shard::Shard;
 
 impl Shard {
@@ -116,6 +119,12 @@ impl Shard {
         let anew = matches!(position, ReplayFrom::After { .. });
         let goes_on = received_before && !anew;
         let lower = if anew { 0 } else { start.from };
+        let unnumbered =
+            match replay_request.begun.is_first && !replay_request.begun.withdrawn.knows_unnumbered(channel) {
+                true if anew => Unnumbered::All,
+                true => Unnumbered::Given(self.given(key, ring, &start)),
+                false => Unnumbered::None,
+            };
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
         if let Some(cursor) = replay.cursors.get_mut(channel, ring.serial) {
             let from = if goes_on { start.from.min(cursor.next) } else { start.from };
@@ -128,7 +137,7 @@ impl Shard {
         } else if start.from == start.next && owned_here {
             // Nothing is on its way: what comes is new.
             self.note_position(channel, ring, &start);
-            replay_request.begun.note(channel, &start, lower);
+            replay_request.begun.note(channel, &start, lower, unnumbered);
             return true;
         } else if !replay.cursors.make_room(cursors_max) {
             return false;
@@ -140,9 +149,32 @@ impl Shard {
                 ReplayCursor { below, open, ..ReplayCursor::new(ring, start.epoch.clone(), start.from) },
             );
         }
-        replay_request.begun.note(channel, &start, lower);
+        replay_request.begun.note(channel, &start, lower, unnumbered);
         self.replay_later(key);
         true
+    }
+
+    /// The texts that a ring gives a session from its start on, and that may wait for it without a number: the latest ones, of as many
+    /// bytes as wait for it, or are under way between shards.
+    fn given(&self, key: SessionKey, ring: RingKey, start: &Start) -> Given {
+        let mut given = Given::default();
+        let Some(session) = self.sessions.get(key) else { return given };
+        let waiting = session.outbox.held_bytes() + session.handed_out().map(InFlight::bytes).sum::<usize>();
+        let on_socket = session.socket_with_messages().and_then(|socket| self.socket(socket));
+        let waiting = waiting + on_socket.map_or(0, |socket| socket.out.held_bytes());
+        if waiting == 0 {
+            return given;
+        }
+        let mut left = waiting + self.shared.mailbox.bytes();
+        self.shared.histories.with(ring, |ring| {
+            let there = ring.from(start.from).rev().skip_while(|entry| entry.number >= start.next);
+            for entry in there.filter(|entry| entry.except.as_deref() != Some(&session.id)) {
+                let Some(less) = left.checked_sub(entry.text.len()) else { break };
+                left = less;
+                given.add(entry.text.as_bytes());
+            }
+        });
+        given
     }
 
     /// What waits for a session since an earlier subscription, or may come back from a broken connection, and comes out of the ring now

@@ -9,7 +9,7 @@ impl Shard {
     pub(crate) fn withdraw(&mut self, key: SessionKey, more: Withdrawn) {
         let waiting = self.sessions.get(key).and_then(|session| session.replay.as_ref()?.withdrawn.as_deref());
         if waiting.is_some_and(|waiting| !waiting.has_room_for(&more)) {
-            // As many channels were begun with as are worth a search.
+            // As many were begun with as are worth a search.
             self.withdraw_now(key);
         }
         let messages = self.messages_of(key);
@@ -64,9 +64,9 @@ impl Shard {
         let before = self.messages_of(key);
         let Shard { sessions, sockets, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
-        let Some(withdrawn) = session.replay.as_mut().and_then(|replay| replay.withdrawn.take()) else { return };
-        let keep = |payload: &[u8]| withdrawn.keeps(payload);
-        session.withdraw(keep);
+        let Some(mut withdrawn) = session.replay.as_mut().and_then(|replay| replay.withdrawn.take()) else { return };
+        let mut keep = |payload: &[u8]| withdrawn.keeps(payload);
+        session.withdraw(&mut keep);
         // What went with a connect reply may still wait on its socket.
         if let Some(on) = session.socket_with_messages()
             && let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on))

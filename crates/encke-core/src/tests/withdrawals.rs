@@ -1,7 +1,7 @@
 use crate::application::NoApplication;
 use crate::events::SocketKey;
 use crate::now::Now;
-use crate::sessions::withdrawn::{CHANNELS_MAX, Withdrawn};
+use crate::sessions::withdrawn::{RANGES_MAX, Unnumbered, Withdrawn};
 use crate::settings::{ChannelRule, Settings};
 use crate::tests::{NOW, Rig, member_of};
 
@@ -182,6 +182,78 @@ fn a_session_for_which_little_waits_does_not_wait_for_searches_of_others() {
     assert_eq!(rig.shard.withdrawals.len(), 1);
 }
 
+/// Subscribes to `/h/a` at a position.
+fn from(rig: &mut Rig, key: SocketKey, client: &str, position: &str) {
+    let ext = format!(r#"{{"replay":{{"/h/a":{position}}}}}"#);
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/a","ext":{ext}}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    rig.flushed(key);
+}
+
+/// The data of the messages of `/h/a` that come when the kernel takes bytes again.
+fn heard(rig: &mut Rig, key: SocketKey) -> Vec<u64> {
+    rig.kernel.room = usize::MAX / 2;
+    rig.shard.socket_writable(NOW, key);
+    rig.shard.advance(Now { ms: NOW.ms + WAITING / 1_000 + 10, ..NOW });
+    let mut heard = String::new();
+    while !rig.shard.is_settled() {
+        rig.shard.take_effects();
+        heard += &rig.flushed(key);
+    }
+    let messages = heard.split("\"channel\":\"/h/a\"").skip(1);
+    let data = |rest: &str| {
+        rest.split_once("\"payload\":")
+            .or_else(|| rest.split_once("\"data\":"))?
+            .1
+            .split([',', '}'])
+            .next()?
+            .parse()
+            .ok()
+    };
+    messages.filter_map(data).collect()
+}
+
+#[test]
+fn all_that_is_kept_comes_beside_an_older_subscription_once_behind_what_has_left_the_history() {
+    let mut rig = Rig::new(1, history(), Box::new(NoApplication));
+    let (key, client) = open(&mut rig);
+    rig.kernel.room = 0;
+    (1..=30).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
+    rig.flushed(key);
+    (0..2).for_each(|_| from(&mut rig, key, &client, "-2"));
+    assert_eq!(heard(&mut rig, key), (1..=30).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_came_live_between_two_subscribes_that_share_a_search_and_has_left_the_history_comes() {
+    let (mut rig, key, client) = with_backlog();
+    let ring = rig.shard.shared.histories.find("/h/a", 0).expect("a ring");
+    let latest = rig.shard.shared.histories.with(ring.ring, |ring| ring.next() - 1).expect("a ring").to_string();
+    // The first searches are made at once, the third waits.
+    (0..3).for_each(|_| from(&mut rig, key, &client, &latest));
+    assert_eq!(rig.shard.withdrawals.len(), 1);
+    (10..=25).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
+    from(&mut rig, key, &client, "-2");
+    assert_eq!(rig.shard.withdrawals.len(), 1);
+    assert_eq!(heard(&mut rig, key), (10..=25).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_session_that_begins_to_replay_beside_an_older_subscription_loses_nothing_that_waits() {
+    let mut rig = Rig::new(1, history(), Box::new(NoApplication));
+    let key = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
+    let client = member_of(&rig.flushed(key), "clientId");
+    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/**"}}"#);
+    rig.shard.socket_text(NOW, key, &format!(r#"[{{"channel":"/meta/connect","clientId":"{client}"}},{subscribe}]"#));
+    rig.flushed(key);
+    rig.kernel.room = 0;
+    (1..=30).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
+    rig.flushed(key);
+    from(&mut rig, key, &client, "-2");
+    assert_eq!(heard(&mut rig, key), (1..=30).collect::<Vec<_>>());
+}
+
 #[test]
 fn one_search_looks_for_a_limited_number_of_channels() {
     let (mut rig, key, client) = with_backlog();
@@ -192,16 +264,16 @@ fn one_search_looks_for_a_limited_number_of_channels() {
     let before = searched(&rig);
     let session = rig.shard.socket(key).and_then(|socket| socket.session).expect("a session");
     let mut many = Withdrawn::default();
-    (0..CHANNELS_MAX - 1).for_each(|number| many.note(&format!("/h/{number}"), &"e".into(), 1..2, false));
+    (0..RANGES_MAX - 1).for_each(|number| many.note(&format!("/h/{number}"), &"e".into(), 1..2, Unnumbered::None));
     rig.shard.withdraw(session, many);
     assert_eq!((searched(&rig), rig.shard.withdrawals.len()), (before, 1));
     // Of an earlier life of a channel, and one channel more: each is another search.
     for (channel, epoch) in [("/h/7", "f"), ("/h/more", "e")] {
         let before = searched(&rig);
         let mut more = Withdrawn::default();
-        more.note(channel, &epoch.into(), 1..2, false);
+        more.note(channel, &epoch.into(), 1..2, Unnumbered::None);
         if channel == "/h/more" {
-            (0..CHANNELS_MAX).for_each(|number| more.note(&format!("/h/{number}"), &"f".into(), 1..2, false));
+            (0..RANGES_MAX).for_each(|number| more.note(&format!("/h/{number}"), &"f".into(), 1..2, Unnumbered::None));
         }
         rig.shard.withdraw(session, more);
         assert!(searched(&rig) - before >= WAITING, "{channel}");
