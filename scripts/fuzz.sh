@@ -26,6 +26,7 @@ build_targets() {
     local host
     host=$(rustc -vV | sed -n 's/^host: //p')
     command -v c++ >/dev/null || need_debian g++
+    echo "building the fuzz targets with coverage; the first time takes some minutes" >&2
     RUSTFLAGS="${coverage[*]}" CARGO_TARGET_DIR=$fuzz_target_dir cargo build --quiet --release --locked \
         --manifest-path "$fuzz_dir/Cargo.toml" --target "$host" --bins
     binaries=$fuzz_target_dir/$host/release
@@ -35,6 +36,7 @@ build_targets() {
 run_target() {
     local target=$1 log=$fuzz_dir/artifacts/$1.log status=0 began done_line
     mkdir -p "$fuzz_dir/corpus/$target" "$fuzz_dir/artifacts/$target"
+    echo "$target: runs for $seconds s" >&2
     "$binaries/$target" -max_total_time="$seconds" -max_len="$input_bytes_max" -timeout="$input_seconds_max" \
         -rss_limit_mb="$memory_mb_max" -artifact_prefix="$fuzz_dir/artifacts/$target/" \
         "$fuzz_dir/corpus/$target" "$fuzz_dir/seeds/$target" >"$log" 2>&1 || status=$?
