@@ -62,6 +62,8 @@ pub enum Phase {
 pub struct Awaited {
     /// Where it has to come.
     pub route: Route,
+    /// The session that the message was of: its WebSocket may carry another one since.
+    pub session: Option<usize>,
     /// Whether it has to come at all.
     pub owed: bool,
     /// What it answers.

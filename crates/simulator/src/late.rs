@@ -10,11 +10,10 @@ use crate::world::World;
 impl World {
     /// The client waits for nothing on this route any more. What it published in a history may be answered all the same.
     pub(crate) fn await_no_more(&mut self, client: usize, route: Route) {
-        let session = self.session_on(route);
         let World { clients, late, .. } = self;
         clients[client].awaited.retain(|id, awaited| {
             if let (true, Route::Conn(_), What::Publish(number)) = (awaited.route == route, route, &awaited.what) {
-                late.extend(session.map(|session| (*id, (session, *number))));
+                late.extend(awaited.session.map(|session| (*id, (session, *number))));
             }
             awaited.route != route
         });
@@ -27,8 +26,8 @@ impl World {
         }
         let session = self.session_on(route);
         let number = match self.clients[client].awaited.get(&id) {
-            Some(Awaited { route: before @ Route::Conn(_), what: What::Publish(number), .. })
-                if *before != route && self.session_on(*before) == session =>
+            Some(Awaited { route: before @ Route::Conn(_), session: of, what: What::Publish(number), .. })
+                if *before != route && *of == session =>
             {
                 *number
             }

@@ -128,7 +128,7 @@ impl World {
         let (channel, fields) = self.rng.pick(&THEFTS);
         self.message_ids += 1;
         let id = self.message_ids;
-        self.clients[client].awaited.insert(id, Awaited { route, owed: true, what: What::Odd });
+        self.clients[client].awaited.insert(id, Awaited { route, session: None, owed: true, what: What::Odd });
         (format!("[{{\"channel\":\"{channel}\",\"id\":\"{id}\",\"clientId\":\"{stolen}\"{fields}}}]"), id)
     }
 

@@ -91,7 +91,8 @@ impl World {
 
     /// A batch as JSON, and the ids of its messages, whose replies are awaited from now on.
     fn write(&mut self, client: usize, route: Route, messages: Vec<Outgoing>) -> (String, Vec<u64>) {
-        let session = self.clients[client].session().map(|session| self.checker.sessions[session].text.clone());
+        let own = self.clients[client].session();
+        let session = own.map(|session| self.checker.sessions[session].text.clone());
         let mut ids = Vec::new();
         let mut texts = Vec::new();
         for Outgoing { channel, fields, what } in messages {
@@ -109,7 +110,7 @@ impl World {
                     awaited.owed = false;
                 }
             }
-            self.clients[client].awaited.insert(id, Awaited { route, owed: true, what });
+            self.clients[client].awaited.insert(id, Awaited { route, session: own, owed: true, what });
             ids.push(id);
         }
         (format!("[{}]", texts.join(",")), ids)
