@@ -158,6 +158,22 @@ mod tests {
     }
 
     #[test]
+    fn a_crowd_of_owners_that_has_gone_leaves_little_memory() {
+        const CROWD: u64 = 200_000;
+        let mut wheel = Wheel::new(0);
+        for key in 0..CROWD {
+            wheel.set(key, 20_000 + key % 7, u64::MAX);
+        }
+        for gone in 0..CROWD {
+            if wheel.forget() {
+                wheel.retain(|key| *key > gone);
+            }
+        }
+        let room: usize = wheel.slots.iter().map(Vec::capacity).sum();
+        assert!(room < CROWD as usize / 3, "room for {room}");
+    }
+
+    #[test]
     fn a_long_sleep_loses_no_key() {
         let mut wheel = Wheel::new(0);
         for at in (0..60_000).step_by(7) {

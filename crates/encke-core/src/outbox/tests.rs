@@ -64,6 +64,39 @@ fn what_a_failed_response_carried_waits_again_in_order() {
 }
 
 #[test]
+fn ranges_that_never_join_fill_an_outbox_with_their_queue_also_while_a_response_has_them() {
+    let mut arena = Arena::new(&std::rc::Rc::default());
+    let mut outbox = Outbox::default();
+    let capacity = Capacity { messages_max: usize::MAX, bytes_max: 64 * 1024 };
+    let next = message(&mut arena, "/a", "1").bytes();
+    while !outbox.is_full(1, next, &capacity) {
+        outbox.push(&message(&mut arena, "/a", "1"), Kind::Messages);
+        // A message for others lies between this one and the next.
+        message(&mut arena, "/b", "1");
+    }
+    assert_eq!(outbox.runs(), outbox.messages());
+    assert!(outbox.bytes() + outbox.runs() * RUN_BYTES <= capacity.bytes_max);
+    let taken = outbox.take_messages();
+    assert!(outbox.is_full(1, next, &capacity), "they may come back");
+    outbox.settle(&taken);
+    assert!(!outbox.is_full(1, next, &capacity));
+}
+
+#[test]
+fn a_drop_that_passes_over_many_replies_makes_room_for_more_than_one_message() {
+    let mut arena = Arena::new(&std::rc::Rc::default());
+    let mut outbox = Outbox::default();
+    for number in 0..2_600 {
+        let (channel, kind) = if number < 1_600 { ("/meta/x", Kind::Replies) } else { ("/a", Kind::Messages) };
+        outbox.push(&message(&mut arena, channel, "1"), kind);
+        message(&mut arena, "/b", "1");
+    }
+    let capacity = Capacity { messages_max: 1_000, bytes_max: usize::MAX };
+    assert_eq!(outbox.drop_oldest(1, &capacity), 1_600 / 16);
+    assert_eq!((outbox.messages(), outbox.runs()), (900, 2_500));
+}
+
+#[test]
 fn the_oldest_are_taken_up_to_a_limit_and_at_least_one() {
     let (_arena, mut outbox, even) = filled(5);
     let two = outbox.take_oldest(2 * even + 5, true);

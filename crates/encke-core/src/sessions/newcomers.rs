@@ -159,6 +159,15 @@ mod tests {
     }
 
     #[test]
+    fn a_crowd_that_is_gone_leaves_no_memory() {
+        let mut newcomers = Newcomers::default();
+        let key = |index| SessionKey { index, generation: 1 };
+        let places: Vec<u32> = (0..10_000).map(|index| newcomers.add(key(index), [0, 0])).collect();
+        places.into_iter().for_each(|place| newcomers.remove(place));
+        assert!(newcomers.len() == 0 && newcomers.entries.capacity() <= KEPT);
+    }
+
+    #[test]
     fn addresses_of_one_ipv6_network_are_one_origin() {
         let newcomers = Newcomers::default();
         let origin = |text: &str| newcomers.origins(Peer { address: text.parse().ok(), connection: 0 });

@@ -299,7 +299,7 @@ pub struct Shard {
     burst: Burst,
     hub: Hub,
     pub(crate) sessions: Sessions,
-    sockets: Slab<Socket>,
+    pub(crate) sockets: Slab<Socket>,
     sockets_opened: u32,
     /// Held connects of each browser that has any.
     browsers: HashMap<Id, u32, RandomState>,

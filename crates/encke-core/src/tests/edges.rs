@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::application::NoApplication;
 use crate::connections::admission::{Usage, Weight};
-use crate::events::{Envelope, Publication, ShardMessage, SocketKey};
+use crate::events::{Effect, Envelope, ExchangeId, HttpTransport, Peer, Publication, Request, ShardMessage, SocketKey};
 use crate::now::Now;
 use crate::sessions::id::Id;
 use crate::settings::Settings;
@@ -219,6 +219,27 @@ fn a_message_on_another_channel_does_not_wait_behind_a_flood_from_another_shard(
 }
 
 #[test]
+fn of_two_floods_from_another_shard_each_causes_the_same_work() {
+    let mut rig = Rig::new(2, Settings::default(), Box::new(NoApplication));
+    let [big, small] = ["/big", "/small"].map(|channel| readers(&mut rig, channel, 6).remove(0).0);
+    let data = |bytes| format!("\"{}\"", "x".repeat(bytes));
+    for number in 0..400 {
+        let (channel, data) = if number % 10 == 0 { ("/big", data(100_000)) } else { ("/small", data(10_000)) };
+        let envelope = envelope(&rig, channel, &data);
+        rig.shard.receive(NOW, envelope);
+    }
+    // What came while there was room.
+    rig.flushed(big);
+    rig.flushed(small);
+    let (mut bigs, mut smalls) = (0, 0);
+    while bigs < 8 {
+        bigs += rig.flushed(big).matches("\"data\"").count();
+        smalls += rig.flushed(small).matches("\"data\"").count();
+    }
+    assert!(smalls >= 4 * bigs, "{bigs} of 100 kB, {smalls} of 10 kB");
+}
+
+#[test]
 fn what_comes_from_another_shard_on_one_channel_stays_in_order() {
     let mut rig = Rig::new(2, Settings { outbox_messages_max: 40, ..Settings::default() }, Box::new(NoApplication));
     let (socket, _) = readers(&mut rig, "/b", 1).remove(0);
@@ -263,6 +284,40 @@ fn nobody_expires_while_the_server_does_not_read_them() {
         rig.flushed(socket);
     }
     assert_eq!(rig.shard.sessions(), 0);
+}
+
+#[test]
+fn a_session_does_not_expire_while_its_request_waits_behind_a_flood_from_another_shard() {
+    let settings = Settings { max_interval_ms: 10_000, ..Settings::default() };
+    let mut rig = Rig::new(2, settings, Box::new(NoApplication));
+    readers(&mut rig, "/flood", 12);
+    let (closed, client) = rig.socket();
+    rig.shard.socket_closed(NOW, closed);
+    let data = "x".repeat(60_000);
+    for _ in 0..60 {
+        let envelope = envelope(&rig, "/flood", &format!("\"{data}\""));
+        rig.shard.receive(NOW, envelope);
+    }
+    let exchange = ExchangeId { shard: 1, number: 1 };
+    let body = format!(r#"[{{"channel":"/other","clientId":"{client}","data":"{data}"}}]"#);
+    let transport = HttpTransport::LongPolling;
+    let request = Request { exchange, transport, browser: None, peer: Peer::default(), body };
+    let account = rig.shard.shared.mailbox.clone();
+    rig.shard.receive(NOW, Envelope::new(&account, ShardMessage::Request(request.into())));
+    assert!(rig.shard.has_waiting(exchange));
+    for ms in (0..50_000).step_by(256) {
+        rig.shard.advance(Now { ms: NOW.ms + ms, ..NOW });
+    }
+    assert_eq!(rig.shard.sessions(), 1, "the others were silent");
+    while rig.shard.has_waiting(exchange) {
+        rig.flushed(closed);
+    }
+    let answers = |effect| match effect {
+        Effect::SendToShard(1, ShardMessage::Response(of, response)) if of == exchange => Some(response.body),
+        _ => None,
+    };
+    let body = rig.shard.take_effects().into_iter().find_map(answers).expect("a response");
+    assert!(String::from_utf8_lossy(&body).contains("\"successful\":true"));
 }
 
 #[test]

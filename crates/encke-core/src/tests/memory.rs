@@ -1,10 +1,11 @@
 //! What sessions hold in memory is close to what their limits say, however little they read.
 
 use crate::application::NoApplication;
+use crate::connections::admission::Weight;
 use crate::events::SocketKey;
 use crate::now::Now;
 use crate::sessions::id::Id;
-use crate::settings::Settings;
+use crate::settings::{ChannelRule, Settings};
 use crate::tests::{NOW, Rig, member_of};
 
 /// A server whose sessions may hold so much; it looks at what they hold each time that they hold a 64th of it more.
@@ -184,4 +185,72 @@ fn when_all_sessions_hold_too_much_those_that_hold_most_end_and_are_counted() {
     held(&mut rig, spare);
     let lives = |client: &String| rig.shard.waiting(&Id::parse(client).expect("an id")).is_some();
     assert!(clients[..4].iter().all(lives));
+}
+
+#[test]
+fn while_all_sessions_hold_too_much_heavy_messages_wait_and_light_ones_do_not() {
+    let settings = Settings { sessions_bytes_max: 8 << 20, ..Settings::default() };
+    let mut rig = Rig::new(2, settings, Box::new(NoApplication));
+    let mut admitted = |other_shard_bytes| {
+        rig.shard.shared.memory.publish(1, other_shard_bytes);
+        [Weight::Heavy, Weight::Light].map(|weight| rig.shard.admits(NOW, weight))
+    };
+    assert_eq!(admitted(7 << 20), [true, true]);
+    assert_eq!(admitted(9 << 20), [false, true]);
+    assert_eq!(admitted(7 << 20), [true, true]);
+}
+
+#[test]
+fn when_all_sessions_hold_too_much_who_replays_falls_back_on_its_history_and_loses_nothing() {
+    let rule = ChannelRule { pattern: "/h".into(), history_messages: 10_000, ..ChannelRule::default() };
+    let settings = Settings { sessions_bytes_max: 4 << 20, channels: vec![rule], ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let key = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0","ext":{"replay":true}}"#);
+    let client = member_of(&rig.flushed(key), "clientId");
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h"}}"#);
+    rig.shard.socket_text(NOW, key, &text);
+    rig.flushed(key);
+    rig.shard.socket_closed(NOW, key);
+    let padding = "x".repeat(8_000);
+    for number in 0..1_000 {
+        publish(&mut rig, "/h", format!("[{{\"n\":{number}}},\"{padding}\"]"));
+        rig.flushed(key);
+        assert!(rig.shard.held_bytes() < 5 << 20, "{number}");
+    }
+    assert_eq!(rig.shard.metrics().ended_for_memory.get(), 0);
+    let key = rig.shard.socket_opened(NOW, None);
+    let mut all = Vec::new();
+    loop {
+        let mut got = numbers(&connect(&mut rig, key, &client));
+        while !rig.shard.is_settled() {
+            got.extend(numbers(&rig.flushed(key)));
+            rig.shard.take_effects();
+        }
+        if got.is_empty() {
+            break;
+        }
+        all.extend(got);
+    }
+    assert_eq!(all, (0..1_000).collect::<Vec<u64>>());
+}
+
+#[test]
+fn sessions_and_sockets_that_are_gone_leave_little_memory() {
+    let mut rig = rig(64 << 20);
+    let sockets: Vec<SocketKey> = (0..10_000)
+        .map(|_| {
+            let key = rig.shard.socket_opened(NOW, None);
+            rig.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
+            key
+        })
+        .collect();
+    assert_eq!(rig.shard.sessions(), 10_000);
+    sockets.into_iter().for_each(|key| rig.shard.socket_closed(NOW, key));
+    for seconds in 0..60 {
+        rig.shard.advance(Now { ms: NOW.ms + seconds * 1_000, ..NOW });
+    }
+    assert_eq!(rig.shard.sessions(), 0);
+    assert!(rig.shard.sessions.slots() <= 4_096, "room for {} sessions", rig.shard.sessions.slots());
+    assert!(rig.shard.sockets.capacity() <= 4_096, "room for {} sockets", rig.shard.sockets.capacity());
 }

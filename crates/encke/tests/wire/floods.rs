@@ -1,6 +1,9 @@
 //! Those who send much, on two shards: they wait, and nobody else loses anything.
 
-use encke::{PublishError, Settings};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use encke::{Actions, Application, PublishError, Service, Settings};
 use serde_json::{Value, json};
 
 use crate::common::{TestServer, Ws, settings, wait_until};
@@ -137,4 +140,86 @@ fn new_settings_and_disconnects_arrive_however_much_is_under_way() {
     }
     wait_until("all have ended", || server.metric("encke_sessions_kicked") == 4);
     assert!(!server.handle.disconnect("nobody"));
+}
+
+/// Lets the shard of whoever calls a service stand still until the gate opens.
+#[derive(Clone, Default)]
+struct StartSignal {
+    closed: Arc<Mutex<()>>,
+    stands: Arc<AtomicBool>,
+}
+
+impl Application for StartSignal {
+    fn service(&self, _: &Service<'_>, _: &mut Actions) {
+        self.stands.store(true, Ordering::Relaxed);
+        let _opened = self.closed.lock();
+    }
+}
+
+impl StartSignal {
+    /// Closes the gate, and returns when the shard of this session stands before it.
+    fn stop(&self, ws: &mut Ws) -> MutexGuard<'_, ()> {
+        let closed = self.closed.lock().expect("not poisoned");
+        let call = ws.mine(json!({"id": "stop", "channel": "/service/stop"}));
+        ws.send_json(&json!([call]));
+        wait_until("the shard stands still", || self.stands.load(Ordering::Relaxed));
+        closed
+    }
+}
+
+/// Sessions of each of two shards: an id begins with the number of its shard.
+fn sessions_of_each(server: &TestServer, count: usize) -> [Vec<Ws>; 2] {
+    let mut sessions = [Vec::new(), Vec::new()];
+    while sessions.iter().any(|of_shard| of_shard.len() < count) {
+        let ws = server.session();
+        sessions[usize::from(!ws.id.starts_with("00"))].push(ws);
+    }
+    sessions
+}
+
+#[test]
+fn who_waits_for_a_shard_that_stands_still_does_not_expire_and_others_are_ended_all_the_same() {
+    let gate = StartSignal::default();
+    let settings = Settings { mailbox_bytes_max: 1, max_interval_ms: 2_000, ..two_shards() };
+    let server = TestServer::serving(settings, gate.clone());
+    let [mut far, mut near] = sessions_of_each(&server, 3);
+    for ws in far.iter_mut().chain(&mut near[3..]) {
+        ws.start_connect();
+    }
+    far[0].subscribe("/a");
+    let count = server.handle.sessions();
+    let closed = gate.stop(&mut far[0]);
+    let [waits, silent, fills, ..] = &mut near[..] else { panic!("three sessions") };
+    // Heard in this order, so the one that waits would expire first.
+    waits.subscribe("/w");
+    silent.subscribe("/s");
+    fills.publish("/a", json!("it fills the account"));
+    let message = waits.mine(json!({"id": "p", "channel": "/a", "data": "it waits"}));
+    waits.send_json(&json!([message]));
+    assert!(server.handle.disconnect(&fills.id));
+    wait_until("one was ended and another was silent", || server.handle.sessions() == count - 2);
+    drop(closed);
+    let reply = waits.next_json();
+    assert_eq!((&reply[0]["id"], &reply[0]["successful"]), (&json!("p"), &json!(true)), "{reply}");
+}
+
+#[test]
+fn what_a_handle_publishes_goes_past_a_shard_that_stands_still() {
+    let gate = StartSignal::default();
+    let server = TestServer::serving(two_shards(), gate.clone());
+    let [mut far, mut near] = sessions_of_each(&server, 1);
+    near[0].subscribe("/c/*");
+    let closed = gate.stop(&mut far[0]);
+    let mut channels: Vec<String> = (0..32).map(|number| format!("/c/{number}")).collect();
+    for channel in &channels {
+        server.handle.publish(channel, "1").expect("there is room");
+    }
+    let mut arrives = || {
+        let message = near[0].next_json();
+        channels.retain(|channel| message[0]["channel"] != **channel);
+        channels.len()
+    };
+    arrives();
+    drop(closed);
+    while arrives() > 0 {}
 }
