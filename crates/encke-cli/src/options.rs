@@ -333,6 +333,11 @@ pub(crate) const GROUPS: &[Group] = &[
             option("unconnected_per_connection_max", &[], "Sessions of one connection that have not connected yet."),
             option("unconnected_per_address_max", &[], "Sessions of one address that have not connected yet."),
             option("message_bytes_max", &["maxMessageSize"], "Bytes of one WebSocket message or request body."),
+            option(
+                "incomplete_bytes_max",
+                &[],
+                "Bytes of messages and request bodies that are not whole yet, of one shard; at least two messages.",
+            ),
             option("header_bytes_max", &[], "Size of all headers of a request, in bytes."),
             option("batch_messages_max", &[], "Messages in one batch."),
             option("json_depth_max", &[], "Depth of nesting in JSON; at most 128."),

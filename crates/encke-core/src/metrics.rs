@@ -109,6 +109,8 @@ metrics! {
     Counter hosts_refused "encke_hosts_refused" "Requests and WebSockets that call the server by a name that is not its own."
     Counter origins_refused "encke_origins_refused" "Requests and WebSockets from origins that are not allowed."
     Counter responses_delayed "encke_responses_delayed" "Connects that had messages and waited, because bodies of other responses had reached responses_bytes_max."
+    Gauge incomplete_bytes "encke_incomplete_bytes" "Bytes of WebSocket messages and request bodies that are not whole yet."
+    Counter incomplete_given_up "encke_incomplete_given_up" "Incomplete messages and bodies that were given up for want of room."
     Counter timeouts "encke_timeouts" "Sockets closed for silence and requests that took too long."
     Counter history_store_waits "encke_history_store_waits" "Times a WebSocket was not read because too much for histories waited for the disk."
     Gauge mailbox_bytes "encke_mailbox_bytes" "Bytes under way between shards."

@@ -128,6 +128,8 @@ pub struct Settings {
     pub unconnected_per_address_max: usize,
     /// Bytes of one WebSocket message or request body.
     pub message_bytes_max: usize,
+    /// Bytes of messages and request bodies that are not whole yet, of one shard; at least two messages.
+    pub incomplete_bytes_max: usize,
     /// Size of all headers of a request, in bytes.
     pub header_bytes_max: usize,
     /// Messages in one batch.
@@ -337,6 +339,7 @@ impl Default for Settings {
             unconnected_per_connection_max: 1_000,
             unconnected_per_address_max: 20_000,
             message_bytes_max: 1024 * 1024,
+            incomplete_bytes_max: 64 * 1024 * 1024,
             header_bytes_max: 16 * 1024,
             batch_messages_max: 1_000,
             json_depth_max: 64,

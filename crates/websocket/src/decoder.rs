@@ -90,6 +90,18 @@ impl Decoder {
         self.partial.is_some()
     }
 
+    /// Bytes that are held for what is incomplete.
+    pub fn held_bytes(&self) -> usize {
+        let message = |partial: &Partial| partial.message.as_ref().map_or(0, |message| message.bytes.capacity());
+        self.partial.as_deref().map_or(0, |partial| size_of::<Partial>() + message(partial))
+    }
+
+    /// Frees what is incomplete, and ignores whatever follows.
+    pub fn end(&mut self) {
+        self.ended = true;
+        self.partial = None;
+    }
+
     /// Takes one frame, or as much of it as there is. `input` is not empty.
     fn step(&mut self, input: &mut [u8], on: On<'_>) -> Step {
         match self.partial.as_deref().map(|partial| &partial.reading) {
@@ -295,6 +307,23 @@ mod tests {
     fn an_idle_decoder_is_small_and_a_partial_one_adds_what_the_docs_say() {
         assert!(size_of::<Decoder>() <= 64);
         assert!(size_of::<Partial>() <= 256);
+    }
+
+    #[test]
+    fn a_decoder_that_was_ended_holds_nothing_and_hears_nothing() {
+        let mut decoder = Decoder::new(Role::Client, 100_000);
+        let mut input = [&[0x82, 126, 0x10, 0x00][..], &[0; 4_000]].concat();
+        assert_eq!(decoder.feed(&mut input, &mut |_| Flow::Continue), Ok(input.len()));
+        assert!((4_096..5_000).contains(&decoder.held_bytes()));
+        decoder.end();
+        assert_eq!((decoder.held_bytes(), decoder.is_partial()), (0, false));
+        let mut events = 0;
+        let mut count = |_: crate::Event<'_>| {
+            events += 1;
+            Flow::Continue
+        };
+        assert_eq!(decoder.feed(&mut [0x81, 1, b'x'], &mut count), Ok(3));
+        assert_eq!(events, 0);
     }
 
     #[test]

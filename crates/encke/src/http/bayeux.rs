@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER,
     SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, SET_COOKIE, UPGRADE,
 };
 use http::{Method, Request, Response, StatusCode};
@@ -17,6 +17,7 @@ use websocket::handshake;
 use super::connection::Connection;
 use super::origin::{self, Origin};
 use super::{Body, closing, cookie, form, is_callback, text, unread, whole};
+use crate::net::incomplete::{GivenUp, Watched};
 use encke_core::{ExchangeId, HttpTransport, Request as Exchange};
 use encke_core::{Settings, TransportName};
 
@@ -76,7 +77,7 @@ fn log_refused(headers: &HeaderMap) {
 async fn long_polling(connection: &Rc<Connection>, settings: &Settings, request: Request<Incoming>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let batch = match check_content(&parts.headers) {
-        Ok(()) => collect(body, settings).await.and_then(batch_of),
+        Ok(()) => collect(connection, body, settings).await.and_then(batch_of),
         Err(refusal) => Err(refusal),
     };
     let batch = match batch {
@@ -234,6 +235,9 @@ struct Refusal {
 impl Refusal {
     fn response(&self) -> Response<Body> {
         let mut response = text(self.status, self.text);
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        }
         if self.close {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -261,15 +265,16 @@ fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// The whole body, within its limit and its time. A declared length over the limit is refused unread: the first read would make
 /// hyper ask for the body (`100 Continue`).
-async fn collect(body: Incoming, settings: &Settings) -> Result<Bytes, Refusal> {
+async fn collect(connection: &Connection, body: Incoming, settings: &Settings) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > settings.message_bytes_max as u64 {
         return Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text: TOO_LARGE, close: true });
     }
-    let limited = Limited::new(body, settings.message_bytes_max);
+    let limited = Limited::new(Watched::new(&connection.node, body), settings.message_bytes_max);
     let timeout = Duration::from_millis(settings.request_timeout_ms);
     let (status, text) = match tokio::time::timeout(timeout, limited.collect()).await {
         Ok(Ok(body)) => return Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => (StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE),
+        Ok(Err(error)) if error.is::<GivenUp>() => (StatusCode::SERVICE_UNAVAILABLE, "too many incomplete requests\n"),
         Ok(Err(_)) => (StatusCode::BAD_REQUEST, "the body did not arrive whole\n"),
         Err(_) => (StatusCode::REQUEST_TIMEOUT, "the body took too long\n"),
     };

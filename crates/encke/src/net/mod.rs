@@ -5,6 +5,7 @@ pub(crate) mod confirm;
 pub(crate) mod driver;
 pub(crate) mod ending;
 mod huge_length;
+pub(crate) mod incomplete;
 pub(crate) mod io;
 pub(crate) mod node;
 pub(crate) mod published;

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::confirm::{Confirmations, Receipt};
+use super::incomplete::SharedIncomplete;
 use super::io::reset;
 use super::published::Published;
 use super::store_thread::Inbox;
@@ -132,6 +133,8 @@ pub(crate) struct Node {
     behind: Cell<bool>,
     /// Who waits to be read.
     pub(crate) lines: SharedLines,
+    /// Messages that are not whole.
+    pub(crate) incomplete: SharedIncomplete,
     /// Wakes the tasks of HTTP connections when the server drains.
     pub(crate) leaving: Notify,
 }
@@ -147,6 +150,8 @@ pub(crate) struct Stream {
     pub(crate) blocked: Cell<bool>,
     /// The shard has closed it.
     pub(crate) closed: Cell<Option<Closed>>,
+    /// Its incomplete message was given up.
+    pub(crate) given_up: Cell<bool>,
 }
 
 /// How a shard closes a WebSocket.
@@ -180,6 +185,7 @@ impl Node {
             exchanges_made: Cell::new(0),
             behind: Cell::new(false),
             lines: RefCell::default(),
+            incomplete: RefCell::default(),
             leaving: Notify::new(),
         }
     }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 use websocket::{Decoder, Event, Flow, Opcode, Role};
 
+use super::incomplete::Sender;
 use super::io::linger;
 use super::node::{Closed, Counted, Moving, Node, Stream, ThreadMessage};
 use super::waiting::{Place, Reader};
@@ -71,8 +72,14 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
     let Start { decoder, browser, peer, counted, text, rest } = start;
     let key = node.shard.borrow_mut().socket_opened(node.now(), browser);
     node.shard.borrow_mut().socket_is_of(key, peer);
-    let stream =
-        Rc::new(Stream { key, tcp, reader: Cell::default(), blocked: Cell::default(), closed: Cell::default() });
+    let stream = Rc::new(Stream {
+        key,
+        tcp,
+        reader: Cell::default(),
+        blocked: Cell::default(),
+        closed: Cell::default(),
+        given_up: Cell::default(),
+    });
     node.add_stream(key, stream.clone());
     // What was read early is decoded before anything else is read.
     let has_unread = text.is_some() || !rest.is_empty();
@@ -140,6 +147,11 @@ impl Socket {
         if let Some(end) = self.closed() {
             return Poll::Ready((end, Vec::new()));
         }
+        if self.stream.given_up.take() {
+            self.decoder.end();
+            self.close(1013, "too many incomplete messages");
+            self.node.settle();
+        }
         self.stream.reader.set(Some(cx.waker().clone()));
         if self.stream.blocked.get() && self.stream.tcp.poll_write_ready(cx).is_ready() {
             self.stream.blocked.set(false);
@@ -200,7 +212,9 @@ impl Socket {
         if self.for_histories && !self.node.may_publish_to_disk(&mut self.place, reader, cx.waker()) {
             return false;
         }
-        let bytes = self.unread.as_ref().and_then(|unread| unread.text.as_ref()).map_or(0, String::len);
+        let text = self.unread.as_ref().and_then(|unread| unread.text.as_ref());
+        // A large message waits before the rest of it is read, not after.
+        let bytes = text.map_or_else(|| self.decoder.held_bytes(), String::len);
         let weight = self.usage.weigh(self.node.now(), bytes);
         let is_admitted = self.node.admit(&mut self.place, weight, bytes, reader, cx.waker());
         self.admitted = is_admitted.then_some(weight);
@@ -238,12 +252,16 @@ impl Socket {
     /// Decodes bytes and hands the events to the shard. Returns how many bytes were taken.
     fn feed(&mut self, bytes: &mut [u8]) -> (Turn, usize) {
         let mut end = None;
+        let was_partial = self.decoder.is_partial();
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Role::Server, 0));
         let result = decoder.feed(bytes, &mut |event| {
             end = self.event(event);
             if end.is_some() || self.unread.is_some() { Flow::Stop } else { Flow::Continue }
         });
         self.decoder = decoder;
+        if was_partial || self.decoder.is_partial() {
+            self.node.note_incomplete(Sender::Socket(self.key), self.decoder.held_bytes(), None);
+        }
         match result {
             Err(error) => {
                 tracing::debug!(code = error.close_code(), reason = error.reason(), "websocket closed");
@@ -297,6 +315,9 @@ impl Socket {
     }
 
     fn forget(&self) {
+        if self.decoder.is_partial() {
+            self.node.note_incomplete(Sender::Socket(self.key), 0, None);
+        }
         self.node.remove_stream(self.key);
         self.node.shard.borrow_mut().socket_closed(self.node.now(), self.key);
         self.node.settle();

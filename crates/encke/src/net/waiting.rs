@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
+use super::incomplete::Sender;
 use super::node::Node;
 use encke_core::{Id, SocketKey, Usage, Weight};
 
@@ -174,7 +175,10 @@ impl Node {
         let mut shard = self.shard.borrow_mut();
         for waiter in lines.lines.iter().flat_map(BTreeMap::values) {
             match waiter.reader {
-                Reader::Socket(key) => shard.socket_waits(now, key),
+                Reader::Socket(key) => {
+                    shard.socket_waits(now, key);
+                    self.incomplete.borrow_mut().excuse(Sender::Socket(key));
+                }
                 Reader::Request(Some(client)) => shard.request_waits(now, client),
                 Reader::Request(None) => {}
             }

@@ -38,13 +38,18 @@ impl Http {
 
     /// Sends a request with a batch.
     pub async fn send(&mut self, batch: &str) -> io::Result<()> {
+        self.send_part(batch, batch.len()).await
+    }
+
+    /// Sends a request with the first bytes of a batch only.
+    pub async fn send_part(&mut self, batch: &str, bytes: usize) -> io::Result<()> {
         let head = format!(
             "POST /cometd HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n",
             self.host,
             batch.len(),
             self.cookie
         );
-        self.stream.write_all(&[head.as_bytes(), batch.as_bytes()].concat()).await
+        self.stream.write_all(&[head.as_bytes(), &batch.as_bytes()[..bytes]].concat()).await
     }
 
     /// Sends the request of a script element with a batch.

@@ -6,6 +6,7 @@ mod demo;
 mod flood;
 mod handshakes;
 mod herd;
+mod incomplete;
 mod mail;
 mod mixed;
 mod outbox;
@@ -63,6 +64,7 @@ pub const ALL: &[Scenario] = &[
     backlog::POSITIONS,
     sockets::PINGS,
     sockets::DEAF,
+    incomplete::INCOMPLETE,
     flood::FLOOD,
     churn::SESSIONS,
     churn::SUBSCRIPTIONS,

@@ -3,7 +3,8 @@
 use encke::Settings;
 use serde_json::json;
 
-use crate::common::{Poller, Tcp, TestServer, publications, settings};
+use super::message_of;
+use crate::common::{Poller, Tcp, TestServer, publications, settings, wait_until};
 
 #[test]
 fn response_bytes_max_leaves_the_rest_to_the_next_connect() {
@@ -72,5 +73,38 @@ fn unconnected_per_address_max_lets_the_oldest_go() {
     }
     server.wait_for_exactly("encke_sessions", 1 + 10);
     assert_eq!(server.metric("encke_sessions_unused_ended"), 20);
+    neighbour.lives(&server);
+}
+
+#[test]
+fn incomplete_bytes_max_gives_up_those_that_have_not_grown_for_longest() {
+    // The limit is two messages at least.
+    let server =
+        TestServer::start(Settings { message_bytes_max: 50_000, incomplete_bytes_max: 1, shards: 1, ..settings() });
+    let mut neighbour = server.neighbour();
+    let text = message_of(45_000);
+    let frame = crate::common::frame(websocket::Opcode::Text, text.as_bytes());
+    let (most, rest) = frame.split_at(44_000);
+    let mut sockets: Vec<_> = (0..2).map(|_| server.websocket()).collect();
+    for (nth, ws) in sockets.iter_mut().enumerate() {
+        ws.send_raw(most);
+        wait_until("it has come", || server.metric("encke_incomplete_bytes") >= (nth + 1) as u64 * 44_000);
+    }
+    // One more is too many.
+    let mut http = server.tcp();
+    let head = format!("POST /cometd HTTP/1.1\r\nhost: {}\r\ncontent-length: 45000\r\n\r\n", server.address());
+    http.send([&head, &text[..44_000]].concat());
+    let mut second = sockets.remove(1);
+    assert_eq!(sockets.remove(0).closed(), (1013, "too many incomplete messages".into()));
+    server.wait_for_exactly("encke_incomplete_given_up", 1);
+    // Who goes on is not among those given up.
+    second.send_raw(rest);
+    assert_eq!(second.next_json()[0]["error"], "402::session_unknown");
+    let mut others: Vec<_> = (0..2).map(|_| server.websocket()).collect();
+    others.iter_mut().for_each(|ws| ws.send_raw(most));
+    let refused = http.response().expect("an answer");
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
+    drop(others);
+    server.wait_for_exactly("encke_incomplete_bytes", 0);
     neighbour.lives(&server);
 }

@@ -1,0 +1,199 @@
+//! Messages that have begun to arrive and are not whole: of WebSockets, and bodies of requests.
+//!
+//! Clients decide how many there are and how long they stay. So their bytes have a limit in each shard, `incomplete_bytes_max`. Over it those that
+//! have not grown for longest are given up: a WebSocket is closed with code 1013, a request is answered with 503. Messages that come
+//! whole in one read are never among them, and neither are those that the server itself does not read at the moment, while there are others.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use super::node::Node;
+use encke_core::SocketKey;
+
+/// The sender of a message that is not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Sender {
+    /// A WebSocket.
+    Socket(SocketKey),
+    /// A request.
+    Request(u64),
+}
+
+/// All such messages of one shard.
+#[derive(Default)]
+pub(crate) struct Incomplete {
+    bytes: usize,
+    numbers: u64,
+    /// The one that has not grown for longest first.
+    order: BTreeMap<u64, Entry>,
+    senders: HashMap<Sender, u64, RandomState>,
+}
+
+struct Entry {
+    sender: Sender,
+    bytes: usize,
+    /// Of a request's task.
+    waker: Option<Waker>,
+}
+
+/// The messages of a node.
+pub(crate) type SharedIncomplete = RefCell<Incomplete>;
+
+impl Incomplete {
+    /// A message has grown to so many bytes; 0 for one that is whole or gone.
+    fn set(&mut self, sender: Sender, bytes: usize, waker: Option<Waker>) {
+        if let Some(entry) = self.senders.remove(&sender).and_then(|number| self.order.remove(&number)) {
+            self.bytes -= entry.bytes;
+        }
+        if bytes > 0 {
+            self.bytes += bytes;
+            self.numbers += 1;
+            self.order.insert(self.numbers, Entry { sender, bytes, waker });
+            self.senders.insert(sender, self.numbers);
+        }
+    }
+
+    /// It is not its sender's fault that it does not grow.
+    pub(crate) fn excuse(&mut self, sender: Sender) {
+        if let Some(entry) = self.senders.get(&sender).and_then(|number| self.order.remove(number)) {
+            self.numbers += 1;
+            self.order.insert(self.numbers, entry);
+            self.senders.insert(sender, self.numbers);
+        }
+    }
+
+    /// Gives up the one that has not grown for longest, if they are too many bytes together.
+    fn give_up(&mut self, bytes_max: usize) -> Option<Entry> {
+        if self.bytes <= bytes_max {
+            return None;
+        }
+        let (_, entry) = self.order.pop_first()?;
+        self.senders.remove(&entry.sender);
+        self.bytes -= entry.bytes;
+        Some(entry)
+    }
+}
+
+impl Node {
+    /// Notes how many bytes an incomplete message holds now: 0 for one that is whole or gone. Over the limit others are given up, or this one.
+    pub(crate) fn note_incomplete(&self, sender: Sender, bytes: usize, waker: Option<&Waker>) {
+        let mut incomplete = self.incomplete.borrow_mut();
+        incomplete.set(sender, bytes, waker.cloned());
+        let shard = self.shard.borrow();
+        let settings = shard.settings();
+        let bytes_max = settings.incomplete_bytes_max.max(MESSAGES_LEAST * settings.message_bytes_max);
+        while let Some(Entry { sender, waker, .. }) = incomplete.give_up(bytes_max) {
+            shard.metrics().incomplete_given_up.add(1);
+            match sender {
+                Sender::Socket(key) => {
+                    let streams = self.streams.borrow();
+                    let stream = streams.get(key.index as usize).and_then(Option::as_ref);
+                    if let Some(stream) = stream.filter(|stream| stream.key == key) {
+                        stream.given_up.set(true);
+                        stream.wake();
+                    }
+                }
+                Sender::Request(_) => waker.into_iter().for_each(Waker::wake),
+            }
+        }
+        shard.metrics().incomplete_bytes.set(incomplete.bytes);
+    }
+}
+
+/// The body of a request, counted while it is not whole.
+pub(crate) struct Watched<'a> {
+    body: Incoming,
+    node: &'a Node,
+    sender: Sender,
+    bytes: usize,
+}
+
+/// The body was given up.
+#[derive(Debug)]
+pub(crate) struct GivenUp;
+
+impl std::fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("too many incomplete messages")
+    }
+}
+
+impl std::error::Error for GivenUp {}
+
+impl<'a> Watched<'a> {
+    pub(crate) fn new(node: &'a Node, body: Incoming) -> Watched<'a> {
+        Watched { body, node, sender: Sender::Request(node.connection_number()), bytes: 0 }
+    }
+}
+
+impl Body for Watched<'_> {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.bytes > 0 && !self.node.incomplete.borrow().senders.contains_key(&self.sender) {
+            return Poll::Ready(Some(Err(GivenUp.into())));
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && !self.body.is_end_stream()
+        {
+            self.bytes += PIECE_BYTES + frame.data_ref().map_or(0, Bytes::len);
+            self.node.note_incomplete(self.sender, self.bytes, Some(cx.waker()));
+        }
+        polled.map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.node.note_incomplete(self.sender, 0, None);
+        }
+    }
+}
+
+/// Messages of the greatest size that a shard takes in at once, whatever the limit is.
+const MESSAGES_LEAST: usize = 2;
+/// The cost of each piece of a body beside its bytes, in bytes.
+const PIECE_BYTES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_not_grown_for_longest_is_given_up_and_nobody_that_is_not_read() {
+        let mut incomplete = Incomplete::default();
+        let given_up = |incomplete: &mut Incomplete| incomplete.give_up(100).map(|entry| entry.sender);
+        for number in 0..4 {
+            incomplete.set(Sender::Request(number), 25, None);
+        }
+        assert_eq!(given_up(&mut incomplete), None);
+        incomplete.set(Sender::Request(0), 26, None);
+        incomplete.excuse(Sender::Request(1));
+        assert_eq!(given_up(&mut incomplete), Some(Sender::Request(2)));
+        assert_eq!(given_up(&mut incomplete), None);
+        incomplete.set(Sender::Request(3), 0, None);
+        incomplete.set(Sender::Request(0), 90, None);
+        assert_eq!(given_up(&mut incomplete), Some(Sender::Request(1)));
+        assert_eq!((incomplete.bytes, incomplete.order.len(), incomplete.senders.len()), (90, 1, 1));
+        incomplete.set(Sender::Request(0), 101, None);
+        assert_eq!(given_up(&mut incomplete), Some(Sender::Request(0)));
+        assert_eq!((incomplete.bytes, given_up(&mut incomplete)), (0, None));
+    }
+}
