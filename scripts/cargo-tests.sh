@@ -76,7 +76,7 @@ repeat() {
     (
         cd "$folder"
         CARGO_MANIFEST_DIR=$PWD timeout "$repeat_seconds_max" "$binary" --exact "$name" --nocapture
-    ) >>"$file" 2>&1 || return 1
+    ) >>"$file" 2>&1 && grep -q '^test result: ok. 1 passed' "$file" || return 1
     note flaky "$name: both outputs are in $file"
     echo "$name is flaky: both outputs are in $file"
 }
@@ -114,9 +114,8 @@ esac
 need_rust
 mkdir -p "$logs"
 status=0
-RUST_TEST_THREADS=$threads cargo test --workspace --locked --no-fail-fast "${options[@]}" >"$output" 2>&1 || status=$?
+RUST_TEST_THREADS=$threads cargo test --workspace --locked --no-fail-fast "${options[@]}" 2>&1 | tee "$output" || status=$?
 if [ "$status" -ne 0 ]; then
-    cat "$output"
     status=0
     repeat_failures || status=1
 fi
