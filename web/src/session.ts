@@ -3,7 +3,7 @@
 import { CometD, type Message } from "cometd";
 import type { TimerRequest } from "./timer";
 
-/** How the session stands. `ended`: the server refused or closed it for good, and it is not tried again by itself. */
+/** How the session stands. `ended`: the server refused or closed it permanently, and it is not tried again by itself. */
 export type LinkState = "closed" | "connecting" | "connected" | "reconnecting" | "ended";
 
 /** What the page is told. */

@@ -105,7 +105,7 @@ fn a_server_that_ends_the_session_is_obeyed() {
             assert!(running.handle().disconnect(&id));
             let outcome = client.next().await;
             assert!(matches!(outcome, Err(Error::Refused { .. })), "{outcome:?}");
-            assert!(client.next().await.is_err(), "for good");
+            assert!(client.next().await.is_err(), "it has ended permanently");
         });
         end(running);
     }

@@ -117,14 +117,14 @@ impl SimDisk {
         state.names.values().any(|&inode| !state.inodes[inode].lost.is_empty())
     }
 
-    /// Turns a bit of a file around, for good.
+    /// Flips a bit of a file permanently.
     pub fn flip(&self, name: &str, offset: usize, bit: u8) {
         if let Some(inode) = self.state().inode(name) {
             inode.bytes[offset] ^= 1 << bit;
         }
     }
 
-    /// Replaces a file, or makes it, for good.
+    /// Replaces a file, or makes it, permanently.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state();
         let inode = Inode { bytes: bytes.to_vec(), synced_bytes: bytes.len(), ..Inode::default() };

@@ -53,7 +53,7 @@ pub enum Phase {
     Shaking,
     /// It has this session.
     On(usize),
-    /// It has left for good.
+    /// It has left permanently.
     Vanished,
 }
 

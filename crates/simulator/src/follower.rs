@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// A client gives up a subscription, for good.
+    /// A client gives up a subscription permanently.
     pub(crate) fn give_up(&mut self, client: usize, session: usize, name: &str) {
         let wishes = &self.checker.sessions[session].wishes;
         let other = |channel: &str| {

@@ -147,7 +147,7 @@ impl Scenario {
             self.settings.iter_mut().for_each(|settings| settings.channels[PAST_RULE].history_ms = history_ms);
             let count = rng.below(4);
             let stops = [Stop::Clean, Stop::Clean, Stop::Killed, Stop::PowerLoss];
-            // Not when the server is about to drain for good.
+            // Not when the server is about to drain permanently.
             self.restarts = (0..count).map(|_| (rng.below(self.steps * 8 / 10), rng.pick(&stops))).collect();
             // After a kill comes a loss of power soon: only that shows what of the system's cache the disk has not got.
             for (at, stop) in self.restarts.clone() {

@@ -85,7 +85,7 @@ pub struct Publication {
 pub struct Counts {
     /// Sessions that are open now.
     pub connected: u64,
-    /// Sessions that were lost for good.
+    /// Sessions that were lost permanently.
     pub dropped: u64,
     /// Publications handed to sockets.
     pub sent: u64,

@@ -46,7 +46,7 @@ pub(super) enum Carrier {
 /// ```text
 /// Opening ──▶ Open ──▶ Leaving ──▶ Gone
 ///    ▲         │                    ▲
-///    └─ Away ◀─┴───── for good ─────┘
+///    └─ Away ◀─┴──── permanent ─────┘
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {

@@ -151,7 +151,7 @@ pub enum Event {
         /// The pause.
         reopen_in: Duration,
     },
-    /// The session is over for good: the server refused, ended it, or told us to stay away.
+    /// The session is over permanently: the server refused, ended it, or told us to stay away.
     Ended(Error),
 }
 
@@ -165,7 +165,7 @@ pub enum Event {
 ///  │     └── session ─▶ Resuming ──── known ────────────────────────────────┘
 ///  └── carrier lost or failed, no answer
 ///
-/// Any ── disconnect ──▶ Leaving ── reply ──▶ Over ◀── refused for good, ended by the server ── any
+/// Any ── disconnect ──▶ Leaving ── reply ──▶ Over ◀── refused permanently, ended by the server ── any
 /// ```
 #[derive(Clone, Debug)]
 enum State {

@@ -38,7 +38,7 @@ pub struct Replay {
     pub(crate) beat: usize,
 }
 
-/// What is known of the messages in an outbox that were in rings once: so that a full one is not searched for them in vain, again and
+/// What is known of the messages in an outbox that were in rings once: so that a full one is not searched without result, again and
 /// again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InRings {

@@ -95,7 +95,7 @@ where
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let outcome = runtime.and_then(|runtime| {
             let worked = async { tokio::time::timeout(arena.left() + OVERTIME, work()).await };
-            let late = || Err(io::Error::other("attackers waited in vain"));
+            let late = || Err(io::Error::other("attackers gave up waiting"));
             LocalSet::new().block_on(&runtime, worked).unwrap_or_else(|_| late())
         });
         // Who started it may not want to know any more.

@@ -108,7 +108,7 @@ fn delayed_messages_are_reported_as_late_and_in_the_latency() {
 
 #[test]
 fn what_was_measured_before_a_server_takes_no_more_clients_is_reported() {
-    // What is lost makes the first trial fail; for the next one, three clients and a publisher come again, in vain.
+    // Lost messages make the first trial fail. For the next one three clients and a publisher try to connect and cannot.
     for line in [
         "broadcast --clients 3 --rate 100,200 --duration 500ms --warm-up 0s",
         "random-channel --clients 3 --rate 100,200 --duration 500ms --warm-up 0s",

@@ -140,7 +140,7 @@ impl Neighbour {
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(started.elapsed() < PATIENCE, "gave up waiting: {what}");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }

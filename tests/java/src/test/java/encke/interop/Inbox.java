@@ -24,7 +24,7 @@ final class Inbox {
     /** The next message, waiting for it; {@code what} names it in the failure. */
     Message next(String what) throws InterruptedException {
         Message message = messages.poll(WAIT_SECONDS, TimeUnit.SECONDS);
-        Assertions.assertNotNull(message, "waited in vain for: " + what);
+        Assertions.assertNotNull(message, "gave up waiting for: " + what);
         return message;
     }
 
