@@ -35,4 +35,12 @@ oldest=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 toolchain=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)
 [[ $toolchain == "$oldest".* ]] || complain "rust-toolchain.toml names $toolchain, Cargo.toml rust-version $oldest: they belong together"
 
+# The walks through typical changes name files that are there.
+while IFS= read -r path; do
+    # Only braces are expanded: the expression lets nothing else through.
+    for file in $(eval "echo $path"); do
+        [ -e "$file" ] || complain "CONTRIBUTING.md names $file, which is not there"
+    done
+done < <(grep -oE '`(crates|tests|docs|scripts|web)/[A-Za-z0-9_./{},-]+`' CONTRIBUTING.md | tr -d '`' | sort -u)
+
 exit "$found"
