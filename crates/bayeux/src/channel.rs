@@ -152,7 +152,7 @@ impl<'a> ChannelName<'a> {
 
     /// Whether it ends in `/*` or `/**`.
     pub fn is_pattern(self) -> bool {
-        self.0.ends_with('*')
+        is_pattern(self.0)
     }
 
     /// Calls `f` with each pattern that matches this name, widest first: a name of *d* segments has *d* + 1, `/a/b` has
@@ -186,15 +186,33 @@ impl<'a> ChannelName<'a> {
         if name.is_pattern() {
             return false;
         }
-        let below = |parent: &str| name.0.strip_prefix(parent).and_then(|rest| rest.strip_prefix('/'));
-        if let Some(parent) = self.0.strip_suffix("/**") {
-            below(parent).is_some()
-        } else if let Some(parent) = self.0.strip_suffix("/*") {
-            below(parent).is_some_and(|rest| !rest.contains('/'))
-        } else {
-            false
-        }
+        covers(self.0, name.0)
     }
+}
+
+/// True if a name or pattern covers a channel: `*` is one segment, `**` one or more. For texts that are known to be valid; see
+/// [`ChannelName::matches`] for names that are checked.
+///
+/// ```
+/// use bayeux::channel::covers;
+///
+/// assert!(covers("/a/*", "/a/b") && covers("/a/**", "/a/b/c") && covers("/a", "/a"));
+/// assert!(!covers("/a/*", "/a/b/c") && !covers("/a/**", "/a") && !covers("/a/*", "/ab/c") && !covers("/a", "/a/b"));
+/// ```
+pub fn covers(name: &str, channel: &str) -> bool {
+    let below = |parent: &str| channel.strip_prefix(parent).and_then(|rest| rest.strip_prefix('/'));
+    if let Some(parent) = name.strip_suffix("/**") {
+        below(parent).is_some()
+    } else if let Some(parent) = name.strip_suffix("/*") {
+        below(parent).is_some_and(|rest| !rest.contains('/'))
+    } else {
+        name == channel
+    }
+}
+
+/// True for a valid name that is a pattern.
+pub fn is_pattern(name: &str) -> bool {
+    name.ends_with('*')
 }
 
 /// The names in a raw `subscription` field: one string, or an array of strings.

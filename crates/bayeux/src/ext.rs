@@ -4,7 +4,9 @@
 mod replay;
 mod stamp;
 
-use crate::json::{self, RawJson};
+use std::collections::BTreeMap;
+
+use crate::json::{self, RawJson, escape_into};
 
 pub use replay::{Heartbeat, Lost, Position, Positions, Recovery, ReplayFrom, Stamped, offers_replay, uses_replay};
 pub use stamp::{PositionStamp, channel_of, lost_from, position_of, without_replay};
@@ -60,6 +62,75 @@ pub fn offers_ack(ext: RawJson<'_>) -> bool {
 /// reply the one that ends there. Old clients begin with -1, newer ones with 0; `None` where there is no integer.
 pub fn acknowledged(ext: RawJson<'_>) -> Option<i64> {
     ext.member("ack")?.as_str().parse().ok()
+}
+
+/// The `ext` of a client's message, written member by member.
+///
+/// ```
+/// use bayeux::ext::ExtWriter;
+///
+/// let mut ext = ExtWriter::with(r#"{"token":"secret"}"#.into());
+/// ext.offer_ack();
+/// ext.offer_replay();
+/// assert_eq!(ext.finish().as_deref(), Some(r#"{"token":"secret","ack":true,"replay":true}"#));
+/// assert_eq!(ExtWriter::default().finish(), None);
+/// ```
+#[derive(Debug, Default)]
+pub struct ExtWriter(Vec<u8>);
+
+impl ExtWriter {
+    /// Continues an object that the caller has written.
+    pub fn with(object: String) -> ExtWriter {
+        ExtWriter(object.into_bytes())
+    }
+
+    /// Offers acknowledgement, in a handshake; see [`offers_ack`].
+    pub fn offer_ack(&mut self) {
+        self.member("ack", |out| out.extend_from_slice(b"true"));
+    }
+
+    /// Acknowledges a batch, in a connect; see [`acknowledged`].
+    pub fn acknowledge(&mut self, batch: u64) {
+        self.member("ack", |out| out.extend_from_slice(batch.to_string().as_bytes()));
+    }
+
+    /// Offers replay, in a handshake; see [`offers_replay`].
+    pub fn offer_replay(&mut self) {
+        self.member("replay", |out| out.extend_from_slice(b"true"));
+    }
+
+    /// The points at which channels begin, in a subscribe; see [`Positions`].
+    pub fn positions(&mut self, positions: &BTreeMap<String, ReplayFrom<'_>>) {
+        self.member("replay", |out| {
+            out.push(b'{');
+            for (at, (channel, from)) in positions.iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                escape_into(channel, out);
+                out.push(b':');
+                from.write(out);
+            }
+            out.push(b'}');
+        });
+    }
+
+    /// The object; `None` if it has no members.
+    pub fn finish(self) -> Option<String> {
+        String::from_utf8(self.0).ok().filter(|text| text.len() > 2)
+    }
+
+    fn member(&mut self, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
+        let out = &mut self.0;
+        match out.pop() {
+            Some(b'}') if out.len() > 1 => out.push(b','),
+            _ => *out = vec![b'{'],
+        }
+        escape_into(name, out);
+        out.push(b':');
+        value(out);
+        out.push(b'}');
+    }
 }
 
 /// The text of a `timestamp` field: ISO 8601 in GMT, as in `2009-02-13T23:31:30.123Z`, without quotes.

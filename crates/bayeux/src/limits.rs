@@ -1,5 +1,9 @@
 //! The bounds on what one client message may hold.
 
+/// The limit of positions in one subscribe: a server refuses more (`413::replay_channels_max`), a client sends several. It is the
+/// number of subscriptions that a session may have by default.
+pub const REPLAY_POSITIONS_MAX: usize = 1_000;
+
 /// Bounds on what one client message may hold.
 ///
 /// Everything a client sends is held against one of these, so that reading a text, however made, costs no more than its own

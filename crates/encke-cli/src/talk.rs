@@ -5,8 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use encke_client::dialog::{Gap, Start};
-use encke_client::{Client, Error, Heard, Message, Options, RawValue, Transport};
+use encke_client::{Client, Error, Gap, GapCause, Message, RawJson, ReplayFrom, Transport};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Program;
@@ -16,7 +15,7 @@ use crate::{FAILED, UNREACHABLE, USAGE, complain};
 /// Publishes one message and waits until the server has taken it.
 pub(crate) fn publish(matches: &ArgMatches) -> ExitCode {
     let (url, channel, data) = (text(matches, "url"), text(matches, "channel"), text(matches, "data"));
-    let data = match RawValue::from_string(data.trim().into()) {
+    let data = match RawJson::parse(&data) {
         Ok(data) => data,
         Err(error) => {
             complain(&format_args!("the data is not JSON: {error}; texts need quotes, such as '\"hello\"'"));
@@ -24,10 +23,9 @@ pub(crate) fn publish(matches: &ArgMatches) -> ExitCode {
         }
     };
     run(async {
-        let options = Options { reconnect: false, transport: transport(matches), ..Options::default() };
-        let mut client = Client::connect_with(&url, options).await?;
-        client.publish(&channel, &data).await?;
-        // The message has arrived; a goodbye that gets lost changes nothing.
+        let client = Client::builder().reconnect(false).transport(transport(matches)).connect(&url).await?;
+        client.publish_raw(&channel, data).await?;
+        // The message has arrived; a disconnect that gets lost changes nothing.
         let _ = client.disconnect().await;
         Ok(())
     })
@@ -40,18 +38,19 @@ pub(crate) fn subscribe(matches: &ArgMatches) -> ExitCode {
     let count: u64 = matches.get_one("count").copied().unwrap_or(u64::MAX);
     LogLevel::start(&Program { log: "warn".into(), ..Program::default() });
     run(async {
-        let (acknowledge, replay) = (matches.get_flag("ack"), matches.get_one("replay").copied().map(start));
-        let options = Options { transport: transport(matches), acknowledge, replay, ..Options::default() };
-        let mut client = Client::connect_with(&url, options).await?;
-        for channel in channels {
-            client.subscribe(channel).await?;
+        let mut builder = Client::builder().transport(transport(matches)).ack(matches.get_flag("ack"));
+        if let Some(position) = matches.get_one("replay").copied() {
+            builder = builder.replay(replay_from(position));
         }
+        let client = builder.connect(&url).await?;
+        let mut subscription = client.subscribe_all(&channels).await?;
         let mut printed = 0;
         while printed < count {
-            match client.listen().await? {
-                Heard::Message(message) if print(&message) => printed += 1,
-                Heard::Message(_) => break,
-                Heard::Gap(gap) => complain(&told(&gap)),
+            match subscription.next().await {
+                Some(Ok(message)) if print(&message) => printed += 1,
+                Some(Ok(_)) => break,
+                Some(Err(gap)) => complain(&gap_text(&gap)),
+                None => return client.closed().await,
             }
         }
         let _ = client.disconnect().await;
@@ -63,25 +62,27 @@ pub(crate) fn subscribe(matches: &ArgMatches) -> ExitCode {
 fn print(message: &Message) -> bool {
     let mut out = std::io::stdout().lock();
     // JSON allows line breaks between its parts only, and there a space says the same.
-    let data = message.data.get().replace(['\n', '\r'], " ");
-    let channel = serde_json::Value::from(message.channel.as_str());
+    let data = message.data().as_str().replace(['\n', '\r'], " ");
+    let channel = serde_json::Value::from(&*message.channel);
     writeln!(out, r#"{{"channel":{channel},"data":{data}}}"#).and_then(|()| out.flush()).is_ok()
 }
 
-/// Describes the lost messages.
-fn told(Gap { channel, lost }: &Gap) -> String {
-    match lost {
-        Some((from, to)) => format!("{channel}: messages {from} to {to} are gone"),
-        None => format!("{channel}: messages may be missing here: the server cannot tell"),
+/// The line for a gap.
+fn gap_text(gap: &Gap) -> String {
+    let channel = &gap.channel;
+    match gap.cause {
+        GapCause::NotRetained { first, last, .. } => format!("{channel}: messages {first} to {last} are gone"),
+        GapCause::Unknown => format!("{channel}: messages may be missing here: the server cannot tell"),
+        _ => gap.to_string(),
     }
 }
 
-/// The position that `--replay` asks for.
-fn start(position: i64) -> Start {
+/// The point at which `--replay` begins.
+fn replay_from(position: i64) -> ReplayFrom {
     match position {
-        -1 => Start::Now,
-        -2 => Start::Kept,
-        id => Start::After { id: id.unsigned_abs(), epoch: None },
+        -1 => ReplayFrom::Latest,
+        -2 => ReplayFrom::Earliest,
+        offset => ReplayFrom::After { offset: offset.unsigned_abs(), epoch: None },
     }
 }
 

@@ -4,8 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
-use encke_client::dialog::Start;
-use encke_client::{Client, Error, Options, RawValue};
+use encke_client::{Client, Error, Message, RawJson, ReplayFrom, Subscription};
 
 /// How long anything may take before the test gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,20 +43,20 @@ fn start(data: &std::path::Path, blocks: &str) -> Server {
     Server { child, url, log }
 }
 
-fn json(text: &str) -> Box<RawValue> {
-    RawValue::from_string(text.into()).expect("JSON")
+async fn next(subscription: &mut Subscription) -> Message {
+    subscription.next().await.expect("the session is open").expect("no gap")
 }
 
 /// Publishes until the disk is full and a little longer, beside a subscriber. Returns how many were kept before.
 async fn fill(url: &str) -> Result<u64, Error> {
-    let mut subscriber = Client::connect(url).await?;
-    subscriber.subscribe("/kept/a").await?;
-    let mut publisher = Client::connect_with(url, Options { reconnect: false, ..Options::default() }).await?;
+    let subscriber = Client::connect(url).await?;
+    let mut subscription = subscriber.subscribe("/kept/a").await?;
+    let publisher = Client::builder().reconnect(false).connect(url).await?;
     let (mut kept, mut refused) = (0, 0);
     let filler = "x".repeat(1_000);
     for number in 0.. {
-        let data = json(&format!("{{\"number\":{number},\"filler\":\"{filler}\"}}"));
-        match publisher.publish("/kept/a", &data).await {
+        let data = format!("{{\"number\":{number},\"filler\":\"{filler}\"}}");
+        match publisher.publish_raw("/kept/a", RawJson::trusted(&data)).await {
             Ok(()) => {
                 assert_eq!(refused, 0, "there is no more room than before");
                 kept += 1;
@@ -67,28 +66,26 @@ async fn fill(url: &str) -> Result<u64, Error> {
                 refused += 1;
             }
         }
-        assert_eq!(subscriber.next().await?.data.get(), data.get(), "delivery goes on");
+        assert_eq!(next(&mut subscription).await.data().as_str(), data, "delivery goes on");
         if refused == 20 {
             break;
         }
     }
     // What is in memory is replayed all the same; the very first message is there, too.
-    let options = Options { replay: Some(Start::Kept), ..Options::default() };
-    let mut late = Client::connect_with(url, options).await?;
-    late.subscribe("/kept/a").await?;
+    let late = Client::builder().replay(ReplayFrom::Earliest).connect(url).await?;
+    let mut late = late.subscribe("/kept/a").await?;
     for _ in 0..kept + refused {
-        late.next().await?;
+        next(&mut late).await;
     }
     Ok(kept)
 }
 
 async fn replayed(url: &str, count: u64) -> Result<(), Error> {
-    let options = Options { replay: Some(Start::Kept), ..Options::default() };
-    let mut client = Client::connect_with(url, options).await?;
-    client.subscribe("/kept/a").await?;
+    let client = Client::builder().replay(ReplayFrom::Earliest).connect(url).await?;
+    let mut subscription = client.subscribe("/kept/a").await?;
     for number in 0..count {
-        let message = client.next().await?;
-        assert!(message.data.get().contains(&format!("\"number\":{number},")), "{number}: {}", message.data);
+        let message = next(&mut subscription).await;
+        assert!(message.data().as_str().contains(&format!("\"number\":{number},")), "{number}: {}", message.data());
     }
     Ok(())
 }

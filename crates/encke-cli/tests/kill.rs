@@ -8,9 +8,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use encke_client::dialog::Start;
-use encke_client::{Client, Error, Options, RawValue, Transport};
-use serde_json::Value;
+use encke_client::{Client, Error, ReplayFrom, Transport};
+use serde_json::{Value, json};
 
 /// A server that was started on the data directory. Dropped, it is killed.
 struct Server {
@@ -101,21 +100,18 @@ impl Publisher {
 
     /// Publishes until the server is gone.
     async fn publish(&mut self, url: &str) -> Result<(), Error> {
-        let options = Options { reconnect: false, transport: self.transport, ..Options::default() };
-        let mut client = Client::connect_with(url, options).await?;
+        let client = Client::builder().reconnect(false).transport(self.transport).connect(url).await?;
         loop {
             let numbers: Vec<u64> = (self.sent..self.sent + self.batch).collect();
             self.sent += self.batch;
-            let data = |number: &u64| json(format!("{{\"from\":{},\"number\":{number}}}", self.number));
-            let (texts, channel) = (numbers.iter().map(data).collect::<Vec<_>>(), self.channel);
-            client.batch(|batch| texts.iter().for_each(|data| batch.publish(channel, data))).await?;
+            let mut batch = client.batch();
+            for number in &numbers {
+                batch = batch.publish(self.channel, &json!({"from": self.number, "number": number}))?;
+            }
+            batch.send().await?;
             self.confirmed.extend(numbers);
         }
     }
-}
-
-fn json(text: String) -> Box<RawValue> {
-    RawValue::from_string(text).expect("JSON")
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {
@@ -126,16 +122,16 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 async fn replay(url: &str, round: u64) -> Result<BTreeMap<String, Vec<(usize, u64)>>, Error> {
     let mut kept = BTreeMap::new();
     for channel in CHANNELS {
-        let options = Options { reconnect: false, replay: Some(Start::Kept), ..Options::default() };
-        let mut client = Client::connect_with(url, options).await?;
-        client.subscribe(channel).await?;
+        let client = Client::builder().reconnect(false).replay(ReplayFrom::Earliest).connect(url).await?;
+        let mut subscription = client.subscribe(channel).await?;
         // It comes last, and says that all is there.
-        client.publish_soon(channel, &json(format!("{{\"end\":{round}}}"))).await?;
+        let end = client.start_publish(channel, &json!({"end": round})).await?;
         let messages: &mut Vec<_> = kept.entry(channel.to_string()).or_default();
         loop {
-            let message = client.next().await?;
-            let data: Value = serde_json::from_str(message.data.get()).expect("JSON");
+            let message = subscription.next().await.expect("the session is open").expect("no gap");
+            let data: Value = message.json().expect("JSON");
             if data["end"] == round {
+                end.await?;
                 break;
             }
             if let (Some(from), Some(number)) = (data["from"].as_u64(), data["number"].as_u64()) {

@@ -1,293 +1,417 @@
-//! The session as programs use it.
+//! The handle of a client, which programs clone and share.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
-use serde_json::value::RawValue;
-use tokio::time::{Instant, timeout};
+use bayeux::RawJson;
+use serde::Serialize;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::cookies::Cookies;
-use crate::dialog::{ConnectionType, Dialog, Gap, Start};
-use crate::drive::{Call, Waiting, Way};
-use crate::endpoint::Endpoint;
-use crate::{Error, Extension, Message, Options};
-
-/// Where Bayeux servers answer by habit.
-const DEFAULT_PATH: &str = "/cometd";
-
-/// What comes for a session; see [`Client::listen`].
-#[derive(Clone, Debug)]
-pub enum Heard {
-    /// A message.
-    Message(Message),
-    /// Messages that are gone.
-    Gap(Gap),
-}
+use crate::builder::{ClientBuilder, Options};
+use crate::session::ConnectionType;
+use crate::subscription::{Buffer, Subscription};
+use crate::{Error, LostReason, Message, ReplayFrom};
 
 /// A session with a Bayeux server.
 ///
-/// It has no task of its own: reading, writing, the heartbeat and the way back after a break happen while one of its methods
-/// is awaited, so whoever holds it keeps calling [`Client::next`]. Methods may be dropped half-way (in a `select!`, say):
-/// nothing that came in is lost, and what they began goes on in the next one.
-#[derive(Debug)]
+/// It is a handle: clones are cheap and mean the same session, which a task of its own keeps open. The session ends with
+/// [`Client::disconnect`], or when all clients and [`Subscription`]s are dropped.
+#[derive(Clone)]
 pub struct Client {
-    pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) options: Options,
-    pub(crate) dialog: Dialog,
-    pub(crate) way: Way,
-    /// What carries it, or will when the way is open.
-    pub(crate) connection_type: ConnectionType,
-    pub(crate) cookies: Cookies,
-    /// Whether there was a session once: from then on, what goes wrong is a break.
-    pub(crate) was_open: bool,
-    pub(crate) inbox: VecDeque<Heard>,
-    /// What the running method waits for.
-    pub(crate) asked: Waiting,
-    /// What [`Client::publish_soon`] sent.
-    pub(crate) soon: Waiting,
-    pub(crate) call: Option<Call>,
+    shared: Arc<Shared>,
+    commands: mpsc::Sender<Command>,
 }
 
-/// Messages that go together; see [`Client::batch`].
+/// The state of a client's connection; see [`Client::state`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum State {
+    /// The first connection is being opened.
+    Connecting,
+    /// The session can be used.
+    Connected(Connected),
+    /// The connection broke; another one is being opened. Publishing and subscribing wait for it.
+    Reconnecting(LostReason),
+    /// The session has ended: with an error, or because the program disconnected.
+    Closed(Option<Error>),
+}
+
+/// An open session.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Connected {
+    /// True for the session from before a break. In a new one, messages from before are missing, unless the client replays.
+    pub resumed: bool,
+    /// The transport in use.
+    pub connection_type: ConnectionType,
+    /// The session's id. It is a secret: whoever knows it can act for the session.
+    pub client_id: Box<str>,
+}
+
+/// Publications that go together, in one frame or request; see [`Client::batch`].
 #[derive(Debug)]
-pub struct Batch<'a> {
-    dialog: &'a mut Dialog,
-    ids: VecDeque<u64>,
+#[must_use = "a batch is sent by `send`"]
+pub struct Batch {
+    client: Client,
+    publications: Vec<Publication>,
+}
+
+/// The reply to a publication that is on its way; see [`Client::start_publish`].
+#[derive(Debug)]
+#[must_use = "a refusal is reported here and nowhere else"]
+pub struct PendingPublish {
+    client: Client,
+    reply: oneshot::Receiver<Result<(), Error>>,
+}
+
+/// The state that all handles of a client share with its task.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) state: watch::Sender<State>,
+    /// Wakes the task.
+    pub(crate) wake: Arc<Notify>,
+    /// True once the program has asked to disconnect.
+    pub(crate) is_disconnecting: AtomicBool,
+    /// The names of dropped subscriptions; never more than there were subscriptions.
+    pub(crate) dropped: Mutex<Vec<Arc<Buffer>>>,
+}
+
+/// A message to publish.
+#[derive(Debug)]
+pub(crate) struct Publication {
+    pub(crate) channel: Box<str>,
+    pub(crate) data: Box<str>,
+}
+
+/// An order to the task of a client, with the way back for its outcome.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Publish(Publication, oneshot::Sender<Result<(), Error>>),
+    Batch(Vec<Publication>, oneshot::Sender<Result<(), Error>>),
+    Request(Publication, oneshot::Sender<Result<Message, Error>>),
+    /// To one of the buffer's names.
+    Subscribe {
+        name: Box<str>,
+        buffer: Arc<Buffer>,
+        kind: Kind,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
+    Unsubscribe(Arc<Buffer>, oneshot::Sender<Result<(), Error>>),
+}
+
+/// The kind of a subscription.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// From where all others begin.
+    Default,
+    /// From a point of its own.
+    From(ReplayFrom),
+    /// Without a subscribe to the server.
+    Listen,
 }
 
 impl Client {
-    /// Opens a session. Without a path the URL means `/cometd`; `http://` and `ws://` mean the same.
+    /// Opens a session with the default options. Without a path the URL means `/cometd`; `http://` and `ws://` mean the same.
     ///
     /// # Errors
-    /// The URL is wrong, nobody or no Bayeux server answers there, or the server refuses.
+    /// The URL is wrong, no Bayeux server answers there, or the server refuses.
     pub async fn connect(url: &str) -> Result<Client, Error> {
-        Client::connect_with(url, Options::default()).await
+        Client::builder().connect(url).await
     }
 
-    /// Opens a session that behaves as told.
-    ///
-    /// # Errors
-    /// As [`Client::connect`].
-    pub async fn connect_with(url: &str, options: Options) -> Result<Client, Error> {
-        Client::connect_extended(url, options, Vec::new()).await
+    /// A builder, for all options.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
     }
 
-    /// Opens a session with extensions, which see all its messages, the first handshake included; see [`Extension`].
-    ///
-    /// # Errors
-    /// As [`Client::connect`].
-    pub async fn connect_extended(
-        url: &str,
-        options: Options,
-        extensions: Vec<Box<dyn Extension>>,
-    ) -> Result<Client, Error> {
-        let mut dialog = Dialog::new(options.dialog());
-        for extension in extensions {
-            dialog.extend(extension);
-        }
-        let mut client = Client {
-            endpoint: Arc::new(Endpoint::parse(url, DEFAULT_PATH)?),
-            connection_type: options.connection_type(),
-            options,
-            dialog,
-            way: Way::Closed { until: Instant::now() },
-            cookies: Cookies::default(),
-            was_open: false,
-            inbox: VecDeque::new(),
-            asked: Waiting::default(),
-            soon: Waiting::default(),
-            call: None,
-        };
-        client.ensure_open().await?;
-        Ok(client)
+    pub(crate) fn new(options: Options, commands: mpsc::Sender<Command>) -> Client {
+        let (state, _) = watch::channel(State::Connecting);
+        let (wake, is_disconnecting, dropped) = (Arc::default(), AtomicBool::new(false), Mutex::default());
+        Client { shared: Arc::new(Shared { options, state, wake, is_disconnecting, dropped }), commands }
     }
 
-    /// Subscribes to a channel or pattern; what is published there after this returns is received. After a break the
-    /// subscription is there again.
-    ///
-    /// # Errors
-    /// The server refuses, or the connection breaks and [`Options::reconnect`] is off.
-    pub async fn subscribe(&mut self, channel: &str) -> Result<(), Error> {
-        self.ensure_open().await?;
-        let id = self.dialog.subscribe(&[channel.into()]);
-        self.answered(Waiting::across_breaks(id)).await
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
     }
 
-    /// As [`Client::subscribe`], from somewhere else than [`Options::replay`] says: after a place that the program has kept,
-    /// say. Without that option it is a plain subscribe.
-    ///
-    /// # Errors
-    /// As [`Client::subscribe`].
-    pub async fn subscribe_from(&mut self, channel: &str, start: Start) -> Result<(), Error> {
-        self.ensure_open().await?;
-        let id = self.dialog.subscribe_from(channel, start);
-        self.answered(Waiting::across_breaks(id)).await
-    }
-
-    /// Ends a subscription.
-    ///
-    /// # Errors
-    /// As [`Client::subscribe`].
-    pub async fn unsubscribe(&mut self, channel: &str) -> Result<(), Error> {
-        self.ensure_open().await?;
-        let id = self.dialog.unsubscribe(&[channel.into()]);
-        self.answered(Waiting::across_breaks(id)).await
-    }
-
-    /// Publishes and waits for the server's word that it took the message.
-    ///
-    /// # Errors
-    /// The server refuses, or the connection breaks; then it is not known whether the message arrived.
-    pub async fn publish(&mut self, channel: &str, data: &RawValue) -> Result<(), Error> {
-        self.ensure_open().await?;
-        let id = self.dialog.publish(channel, data);
-        self.answered(Waiting::from(VecDeque::from([id]))).await
-    }
-
-    /// Publishes without waiting for the server's word, so that many messages can be on their way. Waits only while too
-    /// many are ([`Options::unsent_bytes_max`], or 10,000 that were not answered). [`Client::flush`] waits for all.
-    ///
-    /// # Errors
-    /// The server refused an earlier one of these messages, or the connection broke since; then it is not known which arrived.
-    pub async fn publish_soon(&mut self, channel: &str, data: &RawValue) -> Result<(), Error> {
-        self.ensure_open().await?;
-        self.fewer(|client| client.soon.left(), SOON_MESSAGES_MAX).await?;
-        self.fewer(Client::unsent_bytes, self.options.unsent_bytes_max.max(1)).await?;
-        self.soon.outcome()?;
-        self.ensure_open().await?;
-        let id = self.dialog.publish(channel, data);
-        self.soon.add(id);
-        self.nudge().await
-    }
-
-    /// Waits until all that [`Client::publish_soon`] sent was answered.
-    ///
-    /// # Errors
-    /// As [`Client::publish_soon`].
-    pub async fn flush(&mut self) -> Result<(), Error> {
-        self.fewer(|client| client.soon.left(), 1).await?;
-        self.soon.outcome()
-    }
-
-    /// Sends messages together, in one frame or request, and waits for all their replies.
-    ///
-    /// # Errors
-    /// The first refusal, while the other messages may well have been taken; or the connection breaks.
-    pub async fn batch(&mut self, fill: impl FnOnce(&mut Batch<'_>)) -> Result<(), Error> {
-        self.ensure_open().await?;
-        let mut ids = VecDeque::new();
-        self.dialog.batch(|dialog| {
-            let mut batch = Batch { dialog, ids: VecDeque::new() };
-            fill(&mut batch);
-            ids = batch.ids;
-        });
-        self.answered(Waiting::from(ids)).await
-    }
-
-    /// Sends data to a service channel and waits for the service's answer, which is the message that comes back with the
-    /// same channel and id (CometD's remote call).
-    ///
-    /// # Errors
-    /// The service or the server refuses, there is no answer within [`Options::network_delay_max`], or the connection breaks.
-    pub async fn call(&mut self, channel: &str, data: &RawValue) -> Result<Box<RawValue>, Error> {
-        self.ensure_open().await?;
-        let id = self.dialog.publish(channel, data);
-        self.call = Some(Call { id, outcome: None });
-        let deadline = Instant::now() + self.options.network_delay_max;
-        while Instant::now() < deadline {
-            self.turn(Some(deadline)).await?;
-            if let Some(outcome) = self.call.as_mut().and_then(|call| call.outcome.take()) {
-                self.call = None;
-                return outcome;
-            }
-        }
-        self.call = None;
-        Err(Error::Lost(format!("no answer on {channel} within {:?}", self.options.network_delay_max)))
-    }
-
-    /// Waits for the next message, keeps the heartbeat going, and comes back after a break. Gaps are only logged: a program that
-    /// wants to know calls [`Client::listen`].
-    ///
-    /// # Errors
-    /// The server ended the session or refuses a new one; the connection broke and [`Options::reconnect`] is off.
-    pub async fn next(&mut self) -> Result<Message, Error> {
-        loop {
-            match self.listen().await? {
-                Heard::Message(message) => return Ok(message),
-                Heard::Gap(Gap { channel, lost }) => tracing::warn!(channel, ?lost, "messages are gone"),
-            }
+    /// Waits until the session can be used for the first time.
+    pub(crate) async fn opened(&self) -> Result<(), Error> {
+        let mut state = self.state();
+        let opened = state.wait_for(|state| matches!(state, State::Connected(_) | State::Closed(_))).await;
+        match opened.as_deref() {
+            Ok(State::Closed(error)) => Err(error.clone().unwrap_or(Error::Closed)),
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::Closed),
         }
     }
 
-    /// As [`Client::next`], but also tells of messages that are gone, in between those where they are missing. Only sessions with
-    /// [`Options::acknowledge`] or [`Options::replay`] know.
+    /// Subscribes to a channel or pattern: all messages that are published there after this returns are in the stream. After a break
+    /// the subscription is there again.
+    ///
+    /// A second subscription of the client to the same channel joins the first: both get the messages from then on.
     ///
     /// # Errors
-    /// As [`Client::next`].
-    pub async fn listen(&mut self) -> Result<Heard, Error> {
-        loop {
-            if let Some(heard) = self.inbox.pop_front() {
-                if self.inbox.is_empty() {
-                    // Most sessions are idle most of the time.
-                    self.inbox = VecDeque::new();
-                }
-                return Ok(heard);
-            }
-            self.turn(None).await?;
+    /// The server refuses, or the session is closed.
+    pub async fn subscribe(&self, channel: &str) -> Result<Subscription, Error> {
+        self.add_subscription([(channel.into(), Kind::Default)].into()).await
+    }
+
+    /// As [`Client::subscribe`], to several channels and patterns: all their messages are in one stream, in the order in which they
+    /// come, each of them once.
+    ///
+    /// # Errors
+    /// As [`Client::subscribe`]; then none of them is subscribed to.
+    pub async fn subscribe_all<C: AsRef<str>>(&self, channels: &[C]) -> Result<Subscription, Error> {
+        self.add_subscription(channels.iter().map(|channel| (channel.as_ref().into(), Kind::Default)).collect()).await
+    }
+
+    /// As [`Client::subscribe`], from another point than [`ClientBuilder::replay`] says: after a position that the program has
+    /// stored, for example. Without that option it is a plain subscribe.
+    ///
+    /// # Errors
+    /// As [`Client::subscribe`]; and [`Error::AlreadySubscribed`] if this client has a subscription to the channel.
+    pub async fn subscribe_from(&self, channel: &str, from: ReplayFrom) -> Result<Subscription, Error> {
+        self.add_subscription([(channel.into(), Kind::From(from))].into()).await
+    }
+
+    /// Receives the messages of a channel without a subscribe to the server: those that a service sends to this session by itself.
+    ///
+    /// # Errors
+    /// The session is closed.
+    pub async fn listen(&self, channel: &str) -> Result<Subscription, Error> {
+        self.add_subscription([(channel.into(), Kind::Listen)].into()).await
+    }
+
+    /// Publishes data, written as JSON by serde, and waits for the reply that the server has taken it. While the client reconnects it
+    /// waits for the connection first.
+    ///
+    /// ```no_run
+    /// # async fn example(client: &encke_client::Client) -> Result<(), encke_client::Error> {
+    /// #[derive(serde::Serialize)]
+    /// struct Price {
+    ///     symbol: &'static str,
+    ///     cents: u64,
+    /// }
+    ///
+    /// client.publish("/stock/GOOG", &Price { symbol: "GOOG", cents: 19_900 }).await?;
+    /// client.publish("/stock/news", "a text").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The server refuses; or the connection breaks, then it is not known whether the message arrived.
+    pub async fn publish<T: Serialize + ?Sized>(&self, channel: &str, data: &T) -> Result<(), Error> {
+        self.start_publish(channel, data).await?.await
+    }
+
+    /// As [`Client::publish`], with data that is JSON already.
+    ///
+    /// # Errors
+    /// As [`Client::publish`].
+    pub async fn publish_raw(&self, channel: &str, data: RawJson<'_>) -> Result<(), Error> {
+        self.start(Publication { channel: channel.into(), data: data.as_str().into() }).await?.await
+    }
+
+    /// Publishes without waiting for the reply, so that many messages can be on their way: it returns when the message is handed to
+    /// the client's task, and the result is a future for the reply. It waits while too many messages are on their way
+    /// ([`ClientBuilder::pending_replies_max`], [`ClientBuilder::unsent_bytes_max`]). Messages leave in the order of these calls.
+    ///
+    /// ```no_run
+    /// # async fn example(client: &encke_client::Client) -> Result<(), encke_client::Error> {
+    /// let mut pending = Vec::new();
+    /// for number in 0..1000 {
+    ///     pending.push(client.start_publish("/numbers", &number).await?);
+    /// }
+    /// for reply in pending {
+    ///     reply.await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The data cannot be written as JSON, or the session is closed.
+    pub async fn start_publish<T: Serialize + ?Sized>(&self, channel: &str, data: &T) -> Result<PendingPublish, Error> {
+        self.start(Publication::new(channel, data)?).await
+    }
+
+    /// A batch of publications, which go together in one frame or request.
+    pub fn batch(&self) -> Batch {
+        Batch { client: self.clone(), publications: Vec::new() }
+    }
+
+    /// Sends data to a service channel and waits for the answer of the service: the message that comes back with the same id.
+    ///
+    /// # Errors
+    /// The server refuses, or the service reports that it failed ([`Error::Refused`]); no answer came in time
+    /// ([`Error::ReplyTimeout`]); or the connection breaks.
+    pub async fn request<T: Serialize + ?Sized>(&self, channel: &str, data: &T) -> Result<Message, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.command(Command::Request(Publication::new(channel, data)?, reply)).await?;
+        answer.await.unwrap_or_else(|_| Err(self.closed_error()))
+    }
+
+    /// Ends the session, for all clones of this client, and closes the connection.
+    ///
+    /// # Errors
+    /// The connection broke before the server replied; the session then ends by itself a little later.
+    pub async fn disconnect(&self) -> Result<(), Error> {
+        self.shared.is_disconnecting.store(true, Ordering::Release);
+        self.shared.wake.notify_one();
+        self.closed().await
+    }
+
+    /// Waits until the session is closed.
+    ///
+    /// # Errors
+    /// The reason, unless the program disconnected.
+    pub async fn closed(&self) -> Result<(), Error> {
+        let mut state = self.state();
+        match state.wait_for(|state| matches!(state, State::Closed(_))).await.as_deref() {
+            Ok(State::Closed(Some(error))) => Err(error.clone()),
+            _ => Ok(()),
         }
     }
 
-    /// Ends the session and closes the connection.
+    /// The state of the connection, as a value that can be watched: `borrow()` is the latest one, `changed().await` waits for
+    /// another.
+    ///
+    /// ```no_run
+    /// # async fn example(client: &encke_client::Client) {
+    /// let mut state = client.state();
+    /// while state.changed().await.is_ok() {
+    ///     println!("{:?}", *state.borrow());
+    /// }
+    /// # }
+    /// ```
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.shared.state.subscribe()
+    }
+
+    /// The open session, if there is one.
+    pub fn connected(&self) -> Option<Connected> {
+        match &*self.shared.state.borrow() {
+            State::Connected(connected) => Some(connected.clone()),
+            _ => None,
+        }
+    }
+
+    async fn start(&self, publication: Publication) -> Result<PendingPublish, Error> {
+        let (sender, reply) = oneshot::channel();
+        self.command(Command::Publish(publication, sender)).await?;
+        Ok(PendingPublish { client: self.clone(), reply })
+    }
+
+    async fn add_subscription(&self, channels: Vec<(Box<str>, Kind)>) -> Result<Subscription, Error> {
+        let items_max = self.shared.options.subscription_messages_max;
+        let names = channels.iter().map(|(name, _)| name.clone()).collect();
+        let buffer = Buffer::new(names, items_max, self.shared.wake.clone());
+        // Dropped half-way, it ends the subscription.
+        let subscription = Subscription { buffer: buffer.clone(), client: self.clone() };
+        let mut outcomes = Vec::with_capacity(channels.len());
+        for (name, kind) in channels {
+            let (reply, outcome) = oneshot::channel();
+            self.command(Command::Subscribe { name, buffer: buffer.clone(), kind, reply }).await?;
+            outcomes.push(outcome);
+        }
+        for outcome in outcomes {
+            outcome.await.unwrap_or_else(|_| Err(self.closed_error()))?;
+        }
+        Ok(subscription)
+    }
+
+    pub(crate) async fn unsubscribe(&self, buffer: &Arc<Buffer>) -> Result<(), Error> {
+        let (reply, outcome) = oneshot::channel();
+        self.command(Command::Unsubscribe(buffer.clone(), reply)).await?;
+        outcome.await.unwrap_or_else(|_| Err(self.closed_error()))
+    }
+
+    /// A subscription was dropped.
+    pub(crate) fn dropped(&self, buffer: &Arc<Buffer>) {
+        self.shared.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(buffer.clone());
+        self.shared.wake.notify_one();
+    }
+
+    async fn command(&self, command: Command) -> Result<(), Error> {
+        self.commands.send(command).await.map_err(|_| self.closed_error())
+    }
+
+    /// The reason why the task is gone.
+    fn closed_error(&self) -> Error {
+        match &*self.shared.state.borrow() {
+            State::Closed(Some(error)) => error.clone(),
+            _ => Error::Closed,
+        }
+    }
+}
+
+impl Batch {
+    /// Adds a publication.
     ///
     /// # Errors
-    /// The connection breaks before the server answered; the session then ends by itself a little later.
-    pub async fn disconnect(mut self) -> Result<(), Error> {
-        if !self.dialog.is_open() || matches!(self.way, Way::Over) {
+    /// The data cannot be written as JSON.
+    pub fn publish<T: Serialize + ?Sized>(mut self, channel: &str, data: &T) -> Result<Batch, Error> {
+        self.publications.push(Publication::new(channel, data)?);
+        Ok(self)
+    }
+
+    /// Sends all publications in one frame or request, and waits for all replies.
+    ///
+    /// # Errors
+    /// The first refusal, while the server may have taken the other messages; or the connection breaks.
+    pub async fn send(self) -> Result<(), Error> {
+        if self.publications.is_empty() {
             return Ok(());
         }
-        self.options.reconnect = false;
-        let delay = self.options.network_delay_max;
-        self.asked = Waiting::from(VecDeque::from([self.dialog.disconnect()]));
-        let answered = async {
-            while self.asked.left() > 0 {
-                self.turn(None).await?;
-            }
-            self.asked.outcome()
-        };
-        timeout(delay, answered).await.map_err(|_| Error::Lost(format!("no answer within {delay:?}")))??;
-        if let Way::Open(carrier) = &mut self.way {
-            let _ = timeout(delay, carrier.close()).await;
+        let (reply, outcome) = oneshot::channel();
+        self.client.command(Command::Batch(self.publications, reply)).await?;
+        outcome.await.unwrap_or_else(|_| Err(self.client.closed_error()))
+    }
+}
+
+impl Publication {
+    fn new<T: Serialize + ?Sized>(channel: &str, data: &T) -> Result<Publication, Error> {
+        Ok(Publication { channel: channel.into(), data: serde_json::to_string(data)?.into() })
+    }
+}
+
+impl Command {
+    /// True if nobody waits for its outcome any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        match self {
+            Command::Publish(_, reply) | Command::Batch(_, reply) | Command::Unsubscribe(_, reply) => reply.is_closed(),
+            Command::Request(_, reply) => reply.is_closed(),
+            Command::Subscribe { reply, .. } => reply.is_closed(),
         }
-        Ok(())
-    }
-
-    /// The session's id, as long as there is one. It is a secret: who knows it can speak for the session.
-    pub fn client_id(&self) -> Option<&str> {
-        self.dialog.client_id()
-    }
-
-    /// What carries the session.
-    pub fn connection_type(&self) -> ConnectionType {
-        self.connection_type
     }
 }
 
-impl Batch<'_> {
-    /// Publishes.
-    pub fn publish(&mut self, channel: &str, data: &RawValue) {
-        self.ids.push_back(self.dialog.publish(channel, data));
-    }
+impl Future for PendingPublish {
+    type Output = Result<(), Error>;
 
-    /// Subscribes to a channel or pattern.
-    pub fn subscribe(&mut self, channel: &str) {
-        self.ids.push_back(self.dialog.subscribe(&[channel.into()]));
-    }
-
-    /// Ends a subscription.
-    pub fn unsubscribe(&mut self, channel: &str) {
-        self.ids.push_back(self.dialog.unsubscribe(&[channel.into()]));
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let reply = Pin::new(&mut self.reply).poll(context);
+        reply.map(|reply| reply.unwrap_or_else(|_| Err(self.client.closed_error())))
     }
 }
 
-/// How many publications may be on their way without an answer.
-const SOON_MESSAGES_MAX: usize = 10_000;
+impl fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Client").field("state", &*self.shared.state.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Connected {
+    /// Without the id, which is a secret.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Connected { resumed, connection_type, .. } = self;
+        let mut fields = formatter.debug_struct("Connected");
+        fields.field("resumed", resumed).field("connection_type", connection_type).finish_non_exhaustive()
+    }
+}

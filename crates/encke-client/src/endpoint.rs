@@ -1,6 +1,6 @@
-//! Where a server is, from its URL.
+//! The address of a server, from its URL.
 
-use crate::Error;
+use crate::error::{Error, UrlError};
 
 /// Host, port and path of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,24 +19,24 @@ impl Endpoint {
     /// Takes `http://host[:port][/path]` or the same with `ws://`. Where the URL has no path, or only a slash, it is `default_path`.
     ///
     /// # Errors
-    /// [`Error::Url`] for what is not such a URL.
+    /// [`Error::Url`] for any other URL.
     pub fn parse(url: &str, default_path: &str) -> Result<Endpoint, Error> {
-        let fail = |wanted| Error::Url { url: url.into(), wanted };
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| fail("it begins with http:// or ws://"))?;
+        let fail = |reason| Error::Url { url: url.into(), reason };
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| fail(UrlError::Scheme))?;
         match scheme.to_ascii_lowercase().as_str() {
             "http" | "ws" => {}
-            "https" | "wss" => return Err(fail("TLS is not spoken here yet, only http:// and ws://")),
-            _ => return Err(fail("it begins with http:// or ws://")),
+            "https" | "wss" => return Err(fail(UrlError::Tls)),
+            _ => return Err(fail(UrlError::Scheme)),
         }
         let rest = rest.split('#').next().unwrap_or_default();
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        // What goes into the head of a request must not end it.
+        // It goes into the head of a request and must not end it.
         if url.bytes().any(|byte| byte <= b' ' || byte == 0x7f) || authority.contains('@') {
-            return Err(fail("it has no spaces and no user name"));
+            return Err(fail(UrlError::Characters));
         }
-        let (host, port) = split_port(authority).ok_or_else(|| fail("the port is a number from 1 to 65535"))?;
+        let (host, port) = split_port(authority).ok_or_else(|| fail(UrlError::Port))?;
         if host.is_empty() {
-            return Err(fail("it names a host"));
+            return Err(fail(UrlError::Host));
         }
         let path = match path {
             "" | "/" => default_path.into(),
@@ -46,8 +46,8 @@ impl Endpoint {
         Ok(Endpoint { host: host.into(), authority: authority.into(), port, path })
     }
 
-    /// As errors name it.
-    pub(crate) fn place(&self) -> String {
+    /// Host, port and path, for errors.
+    pub(crate) fn address(&self) -> String {
         format!("{}{}", self.authority, self.path)
     }
 }

@@ -1,82 +1,61 @@
-//! What a program may add to the protocol: it sees all messages and writes into their `ext`.
+//! Extensions of the protocol by a program: they see all messages and write into their `ext`.
 
 use std::fmt;
 
-use serde_json::value::RawValue;
+use bayeux::{RawJson, ServerMessage};
 use serde_json::{Map, Value};
 
-use crate::message::{Envelope, Incoming};
-
-/// Sees what goes out and what comes in, as CometD's `ClientSession.Extension` does.
+/// Sees the messages of a session in both directions, as CometD's `ClientSession.Extension` does.
 ///
-/// Enough for a login (`ext` of the handshake), for acknowledgement and for replay:
+/// A login, for example, is a field in the `ext` of the handshake:
 ///
 /// ```
-/// use encke_client::{Extension, Incoming, Outgoing, Value, Verdict};
+/// use encke_client::{Extension, Outgoing};
 ///
-/// /// CometD's acknowledgement extension: what a break swallowed comes again.
-/// #[derive(Debug, Default)]
-/// struct Acknowledge {
-///     /// The last batch that came whole.
-///     batch: u64,
-/// }
+/// struct Login(String);
 ///
-/// impl Extension for Acknowledge {
+/// impl Extension for Login {
 ///     fn outgoing(&mut self, message: &mut Outgoing<'_>) {
-///         match message.channel {
-///             "/meta/handshake" => message.ext.insert("ack".into(), Value::from(true)),
-///             "/meta/connect" => message.ext.insert("ack".into(), Value::from(self.batch)),
-///             _ => None,
-///         };
-///     }
-///
-///     fn incoming(&mut self, message: &Incoming<'_>) -> Verdict {
-///         match &*message.channel {
-///             // A new session counts anew.
-///             "/meta/handshake" => self.batch = 0,
-///             "/meta/connect" => {
-///                 let batch = message.ext_field("ack").and_then(|batch| batch.as_u64());
-///                 self.batch = batch.unwrap_or(self.batch);
-///             }
-///             _ => {}
+///         if message.channel == "/meta/handshake" {
+///             message.ext.insert("token".into(), self.0.as_str().into());
 ///         }
-///         Verdict::Keep
 ///     }
 /// }
 /// ```
 pub trait Extension: Send {
-    /// A message is about to be written; what is put into [`Outgoing::ext`] goes with it.
+    /// A message is about to be written; it carries the fields that this puts into [`Outgoing::ext`].
     fn outgoing(&mut self, message: &mut Outgoing<'_>) {
         let _ = message;
     }
 
-    /// A message has come. Deliveries that are dropped do not reach the program; replies cannot be dropped.
-    fn incoming(&mut self, message: &Incoming<'_>) -> Verdict {
+    /// A message has come. A delivery that is dropped does not reach the program; replies cannot be dropped.
+    fn incoming(&mut self, message: &ServerMessage<'_>) -> Filter {
         let _ = message;
-        Verdict::Keep
+        Filter::Pass
     }
 }
 
-/// What becomes of an incoming message.
+/// The decision of an extension about an incoming message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes on its way.
-    Keep,
-    /// The program does not see it.
+pub enum Filter {
+    /// The next extension sees it, and then the program.
+    Pass,
+    /// Nobody else sees it.
     Drop,
 }
 
 /// A message on its way to the server, as an extension sees it.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Outgoing<'a> {
     /// Its channel.
     pub channel: &'a str,
     /// The channels that a `/meta/subscribe` or `/meta/unsubscribe` names; otherwise empty. After a new handshake one
     /// message names all of them.
     pub subscription: &'a [String],
-    /// What it publishes, as raw JSON.
-    pub data: Option<&'a RawValue>,
-    /// What goes with it; empty unless an extension before this one wrote into it.
+    /// The data that it publishes.
+    pub data: Option<RawJson<'a>>,
+    /// Its `ext`; empty unless an extension before this one wrote into it.
     pub ext: Map<String, Value>,
 }
 
@@ -89,26 +68,23 @@ impl Extensions {
         self.0.push(extension);
     }
 
-    /// Lets all write into the `ext` of a message.
-    pub(crate) fn outgoing(&mut self, envelope: &mut Envelope<'_>) {
-        if self.0.is_empty() {
-            return;
-        }
-        let mut message = Outgoing {
-            channel: envelope.channel,
-            subscription: envelope.subscription.unwrap_or_default(),
-            data: envelope.data,
-            ext: Map::new(),
-        };
+    /// Lets all of them write into the `ext` of a message, and returns it.
+    pub(crate) fn outgoing(
+        &mut self,
+        channel: &str,
+        subscription: &[String],
+        data: Option<RawJson<'_>>,
+    ) -> Map<String, Value> {
+        let mut message = Outgoing { channel, subscription, data, ext: Map::new() };
         for extension in &mut self.0 {
             extension.outgoing(&mut message);
         }
-        envelope.ext = (!message.ext.is_empty()).then_some(message.ext);
+        message.ext
     }
 
-    /// Shows a message to all until one drops it; replies go on in any case.
-    pub(crate) fn keep(&mut self, message: &Incoming<'_>) -> bool {
-        let drops = |extension: &mut Box<dyn Extension>| extension.incoming(message) == Verdict::Drop;
+    /// Shows a message to all of them until one drops it; replies pass in any case.
+    pub(crate) fn pass(&mut self, message: &ServerMessage<'_>) -> bool {
+        let drops = |extension: &mut Box<dyn Extension>| extension.incoming(message) == Filter::Drop;
         !self.0.iter_mut().any(|extension| drops(extension) && !message.is_reply())
     }
 }

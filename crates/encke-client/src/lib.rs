@@ -1,154 +1,152 @@
 //! A Bayeux client for programs, for any server that speaks Bayeux 1.0: Encke, CometD, Faye.
 //!
-//! ```no_run
-//! use encke_client::{Client, Error, RawValue};
+//! A whole program: it subscribes, publishes typed data, and prints what it receives.
 //!
-//! # async fn example() -> Result<(), Error> {
-//! let mut client = Client::connect("http://127.0.0.1:8080").await?;
-//! client.subscribe("/chat/demo").await?;
-//! let greeting = RawValue::from_string(r#"{"user":"bot","chat":"hello"}"#.into()).expect("valid JSON");
-//! client.publish("/chat/demo", &greeting).await?;
-//! let message = client.next().await?;
-//! println!("{} {}", message.channel, message.data);
-//! client.disconnect().await
-//! # }
+//! ```no_run
+//! use encke_client::{Client, Error};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Debug, Serialize, Deserialize)]
+//! struct Price {
+//!     symbol: String,
+//!     cents: u64,
+//! }
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> Result<(), Error> {
+//!     let client = Client::connect("http://127.0.0.1:8080").await?;
+//!     let mut prices = client.subscribe("/stock/*").await?;
+//!     client.publish("/stock/GOOG", &Price { symbol: "GOOG".into(), cents: 19_900 }).await?;
+//!     while let Some(item) = prices.next().await {
+//!         match item {
+//!             Ok(message) => println!("{} {:?}", message.channel, message.json::<Price>()),
+//!             Err(gap) => eprintln!("{gap}"),
+//!         }
+//!     }
+//!     client.closed().await
+//! }
 //! ```
 //!
-//! # Who drives it
+//! A [`Client`] is a handle: clones are cheap, and all of them share one session, which a task on the caller's tokio runtime keeps
+//! open. `examples/chat.rs` is a longer program, `examples/many_sessions.rs` opens thousands of sessions in one thread.
 //!
-//! One [`Client`] is one session. It has no task of its own: its methods do the reading, the writing and the heartbeat, so
-//! whoever holds it must keep calling [`Client::next`], and thousands fit into one thread (`examples/crowd.rs`: 15,000, at
-//! some 3 KiB each). All of them may be dropped half-way, so two things at once are a `select!`:
+//! # Options
+//!
+//! [`Client::builder`] has all of them: transports, time-outs, limits, headers, acknowledgement, replay, extensions.
 //!
 //! ```no_run
 //! # use std::time::Duration;
-//! # use encke_client::{Client, Error, RawValue};
-//! # async fn example(mut client: Client, beat: &RawValue) -> Result<(), Error> {
-//! let mut every_second = tokio::time::interval(Duration::from_secs(1));
-//! loop {
-//!     tokio::select! {
-//!         message = client.next() => println!("{}", message?.data),
-//!         _ = every_second.tick() => client.publish_soon("/beat", beat).await?,
-//!     }
-//! }
+//! # use encke_client::{Client, Error, Transport};
+//! # async fn example() -> Result<Client, Error> {
+//! Client::builder()
+//!     .transport(Transport::WebSocket)
+//!     .header("authorization", "Bearer 1234")
+//!     .reply_timeout(Duration::from_secs(5))
+//!     .connect("http://127.0.0.1:8080")
+//!     .await
 //! # }
 //! ```
 //!
-//! # Publishing much
+//! By default the transport is a WebSocket, and where something on the way does not let it through, long-polling: two connections
+//! then, one for the request that the server holds, one for everything else, which is closed after 5 s without use. Cookies go back to
+//! the server that set them. There is no TLS yet.
 //!
-//! [`Client::publish`] waits for the server's word each time. [`Client::publish_soon`] does not, and tells later what was
-//! refused; [`Client::batch`] sends several messages in one frame or request:
+//! # Subscribing
+//!
+//! [`Client::subscribe`] returns a [`Subscription`] with a buffer of its own. It is a [`Stream`](futures_core::Stream), and
+//! has [`Subscription::next`] for programs without a crate for streams. Each item is a [`Message`] or, where messages are missing, a
+//! [`Gap`]. [`Client::subscribe_all`] puts several channels into one stream, in the order in which their messages come. Dropping a
+//! subscription ends it.
+//!
+//! A buffer is bounded ([`ClientBuilder::subscription_messages_max`]). While it is full the client reads nothing, so that the server
+//! holds further messages; after [`ClientBuilder::slow_reader_timeout`] it discards those of the slow subscription, and a gap
+//! in its stream tells how many. So one slow reader delays the others for that time at most, and nothing is lost silently.
+//!
+//! # Publishing
+//!
+//! [`Client::publish`] writes data as JSON by serde, and waits for the server's reply. [`Client::publish_raw`] takes JSON as it is.
+//! [`Client::start_publish`] does not wait, so many messages can be on their way; [`Client::batch`] sends several in one frame or
+//! request; [`Client::request`] waits for the answer of a service.
 //!
 //! ```no_run
-//! # use encke_client::{Client, Error, RawValue};
-//! # async fn example(mut client: Client, price: &RawValue) -> Result<(), Error> {
-//! client.batch(|batch| {
-//!     batch.subscribe("/stock/*");
-//!     batch.publish("/stock/GOOG", price);
-//! }).await?;
-//! for _ in 0..1000 {
-//!     client.publish_soon("/stock/GOOG", price).await?;
-//! }
-//! client.flush().await
+//! # use encke_client::{Client, Error, RawJson};
+//! # async fn example(client: &Client) -> Result<(), Error> {
+//! client.publish_raw("/stock/raw", RawJson::trusted(r#"{"n":1e400}"#)).await?;
+//! client.batch().publish("/stock/GOOG", &1)?.publish("/stock/AAPL", &2)?.send().await?;
+//! let answer = client.request("/service/echo", "hello").await?;
+//! assert_eq!(answer.data().as_str(), r#""hello""#);
+//! # Ok(())
 //! # }
 //! ```
-//!
-//! # Transports
-//!
-//! By default a WebSocket, and where something on the way does not let it through, long-polling ([`Options::transport`]): two
-//! connections then, one for the request that the server holds, one for everything else, which is closed after 5 s
-//! without use. Cookies go back to the server that set them. There is no TLS yet.
 //!
 //! # Breaks
 //!
-//! When the connection breaks, the client comes back by itself, waiting longer after each failure and a little by chance: with
-//! the same session if the server still knows it, otherwise with a new one and the same subscriptions. A publication that
-//! was on its way is told as [`Error::Lost`]: it may have arrived or not, and is not sent again. A subscription is asked for again
-//! until the server has answered.
+//! When the connection breaks, the client reconnects by itself, after pauses that grow with each failure and have some random jitter.
+//! It resumes the session if the server still knows it, otherwise it opens a new one with the same subscriptions. A publication that
+//! was on its way fails with [`Error::ConnectionLost`]: it may have arrived or not, and is not sent again. [`Client::state`] can be
+//! watched.
 //!
 //! # Losing nothing
 //!
-//! By default a break may lose what was on its way. [`Options::acknowledge`] keeps a session whole: the server sends again what
-//! was not confirmed. [`Options::replay`] goes on where the last message stood, even when the server has forgotten the session,
-//! as far as the channel has a history; each message then tells its [place](Message::place). What is gone in spite of both comes as
-//! a [`Heard::Gap`]:
+//! By default a break may lose messages that were on their way. [`ClientBuilder::ack`] keeps a session whole: the server sends again
+//! all messages that were not confirmed. [`ClientBuilder::replay`] resumes after the last message, even if the server has forgotten
+//! the session, as far as it retains the channel's history; each message then has its [position](Message::position). Messages that
+//! are missing in spite of both are a [`Gap`] in the stream. A program that stores positions resumes after a restart, too:
 //!
 //! ```no_run
-//! use encke_client::dialog::Start;
-//! use encke_client::{Client, Error, Heard, Options};
-//!
-//! # async fn example() -> Result<(), Error> {
-//! let options = Options { acknowledge: true, replay: Some(Start::Kept), ..Options::default() };
-//! let mut client = Client::connect_with("http://127.0.0.1:8080", options).await?;
-//! client.subscribe("/stock/GOOG").await?;
-//! loop {
-//!     match client.listen().await? {
-//!         Heard::Message(message) => println!("{} at {:?}", message.data, message.place),
-//!         Heard::Gap(gap) => println!("gone: {:?} of {}", gap.lost, gap.channel),
-//!     }
+//! # use encke_client::{Client, Error, Position, ReplayFrom};
+//! # async fn example(stored: Option<Position>, store: impl Fn(Position)) -> Result<(), Error> {
+//! let client = Client::builder().ack(true).replay(ReplayFrom::Earliest).connect("http://127.0.0.1:8080").await?;
+//! let from = stored.map_or(ReplayFrom::Earliest, ReplayFrom::from);
+//! let mut prices = client.subscribe_from("/stock/GOOG", from).await?;
+//! while let Some(Ok(message)) = prices.next().await {
+//!     message.position.into_iter().for_each(&store);
 //! }
+//! # Ok(())
 //! # }
 //! ```
 //!
-//! Of a pattern, channels that the session has heard before go on at their places, up to 999 of all patterns together. All others
-//! begin with what the server keeps, if the subscription did ([`Start::Kept`](dialog::Start::Kept)). If it began with what is new, they
-//! do so again after a break, and the pattern is told as a gap, for nobody knows what came on them meanwhile; and so it is where channels
-//! were heard that have no place here.
+//! A pattern resumes each channel that it has received messages of at that channel's last position, up to 999 for all patterns
+//! together. Other channels begin with all retained messages, if the subscription did ([`ReplayFrom::Earliest`]). If it began with new
+//! ones, they do so again after a break, and there is a gap for the pattern, for nobody knows what was published on them meanwhile;
+//! and likewise where there are channels without a known position.
 //!
-//! Over long-polling, without acknowledgement, a server that sends messages with responses to other requests than connects may have
-//! newer ones overtake older ones on the other connection. Those are shown when they come, but a break in between loses them. Encke does
-//! not do so with sessions that replay.
+//! Over long-polling, without acknowledgement, some servers send messages with responses to other requests than connects. Newer ones
+//! may then overtake older ones on the other connection. The older ones are delivered when they come, but a break in between loses
+//! them. Encke does not do so with sessions that replay.
 //!
 //! # Extensions
 //!
-//! An [`Extension`] sees all messages and writes into the `ext` of those that go out: logins and the like.
-//!
-//! ```no_run
-//! use encke_client::{Client, Error, Extension, Options, Outgoing, Value};
-//!
-//! struct Login(String);
-//!
-//! impl Extension for Login {
-//!     fn outgoing(&mut self, message: &mut Outgoing<'_>) {
-//!         if message.channel == "/meta/handshake" {
-//!             message.ext.insert("token".into(), Value::from(self.0.as_str()));
-//!         }
-//!     }
-//! }
-//!
-//! # async fn example() -> Result<Client, Error> {
-//! let login = Box::new(Login("secret".into()));
-//! Client::connect_extended("http://127.0.0.1:8080", Options::default(), vec![login]).await
-//! # }
-//! ```
+//! An [`Extension`] sees all messages and writes into the `ext` of outgoing ones: logins, for example. See
+//! [`ClientBuilder::extension`].
 //!
 //! # Without I/O
 //!
-//! What a client says and hears is decided by a [`dialog::Dialog`], which knows neither sockets nor clocks. Programs with
-//! sockets of their own may use it directly.
+//! The protocol is in [`session::ClientSession`], which knows neither sockets nor clocks. Programs with sockets of their own may use
+//! it directly.
 
-mod carrier;
+mod builder;
 mod client;
-mod cookies;
-pub mod dialog;
-mod drive;
+mod connection;
+mod driver;
 mod endpoint;
 mod error;
 mod extension;
-mod http;
 mod message;
-mod options;
-mod polling;
-mod socket;
+mod registry;
+mod replies;
+pub mod session;
+mod subscription;
 
-pub use client::{Batch, Client, Heard};
+pub use bayeux::{RawJson, ServerMessage};
+pub use builder::{ClientBuilder, Transport};
+pub use client::{Batch, Client, Connected, PendingPublish, State};
 pub use endpoint::Endpoint;
-pub use error::Error;
-pub use extension::{Extension, Outgoing, Verdict};
-pub use message::{Incoming, Message};
-pub use options::{Options, Transport};
-pub use serde_json::Value;
-pub use serde_json::value::RawValue;
+pub use error::{Error, LostReason, NotBayeux, Refusal, UrlError};
+pub use extension::{Extension, Filter, Outgoing};
+pub use message::{Gap, GapCause, Message, Position, ReplayFrom};
+pub use session::ConnectionType;
+pub use subscription::Subscription;
 
 /// Random bytes for keys and masks. Predictable ones would only matter to a proxy that a hostile server tricks (RFC 6455
 /// §10.3), so a kernel without randomness is no reason to stop.

@@ -1,187 +1,171 @@
-//! Bayeux messages as this client reads and writes them.
+//! The items of a subscription: messages, and reports of messages that are missing.
 
-use std::borrow::Cow;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use bayeux::{RawJson, ServerMessage};
+use serde::de::DeserializeOwned;
 
-use crate::dialog::Place;
+/// The position of a message in the history of its channel; see [`ReplayFrom`].
+pub type Position = bayeux::Position<'static>;
 
-/// A message of a channel that the session subscribed to, or one sent to the session alone.
-#[derive(Clone, Debug)]
+/// The point in a channel's history from which a subscription gets messages.
+///
+/// A position that a program has stored becomes one by `into()`: `ReplayFrom::from(position)`.
+pub type ReplayFrom = bayeux::ext::ReplayFrom<'static>;
+
+/// A message of a channel that the session subscribed to, or one that the server sent to the session alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Message {
     /// The channel it was published on.
-    pub channel: String,
-    /// Its data, byte for byte as the server sent it; `null` if it has none.
-    pub data: Box<RawValue>,
-    /// The id of the message it answers, if it is the answer of a service (Bayeux 1.0 §2.2.2).
+    pub channel: Box<str>,
+    /// The id of the message that it answers, if it is the answer of a service (Bayeux 1.0, "service channels").
     pub id: Option<u64>,
-    /// Whether a service answers that it failed.
+    /// True if a service answers that it failed.
     pub failed: bool,
-    /// Where it stands in the history of its channel, if the session replays and the channel has one.
-    pub place: Option<Place>,
+    /// Its position in the history of its channel, if the client replays and the channel has a history.
+    pub position: Option<Position>,
+    data: Box<str>,
 }
 
-/// Any message from the server, a reply or a delivery, borrowed from the text that brought it.
-#[derive(Debug, Deserialize)]
-pub struct Incoming<'a> {
-    /// The channel.
-    #[serde(borrow)]
-    pub channel: Cow<'a, str>,
-    #[serde(borrow, default)]
-    id: Option<&'a RawValue>,
-    /// Whether the server did what was asked; in replies only.
-    pub successful: Option<bool>,
-    /// What was published, as raw JSON; in deliveries.
-    #[serde(borrow, default)]
-    pub data: Option<&'a RawValue>,
-    /// What the server's extensions added, as raw JSON; see [`Incoming::ext_field`].
-    #[serde(borrow, default)]
-    pub ext: Option<&'a RawValue>,
-    error: Option<String>,
-    #[serde(rename = "clientId")]
-    pub(crate) client_id: Option<Box<str>>,
-    pub(crate) advice: Option<Advice>,
+/// Messages that the subscription does not get.
+///
+/// It stands in the stream at the point where they are missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gap {
+    /// The channel or pattern that they were published on; several, separated by commas, for a slow reader of several.
+    pub channel: String,
+    /// The cause.
+    pub cause: GapCause,
 }
 
-/// How the server wants to be called again (Bayeux 1.0 §3.6).
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(crate) struct Advice {
-    pub(crate) reconnect: Option<Reconnect>,
-    /// Pause before the next connect, in milliseconds.
-    pub(crate) interval: Option<i64>,
-    /// How long a connect is held, in milliseconds.
-    pub(crate) timeout: Option<u64>,
+/// The cause of a gap, and what is known about the missing messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GapCause {
+    /// The server does not retain messages with these offsets any more.
+    #[non_exhaustive]
+    NotRetained {
+        /// The offset of the first missing message.
+        first: u64,
+        /// The offset of the last one.
+        last: u64,
+    },
+    /// A break after which nobody knows whether messages are missing: the channel has no history, or its history was lost.
+    Unknown,
+    /// The reader of this subscription was too slow, and its buffer was full: messages were discarded here; see
+    /// [`ClientBuilder::subscription_messages_max`](crate::ClientBuilder::subscription_messages_max).
+    #[non_exhaustive]
+    SlowReader {
+        /// How many messages.
+        messages: u64,
+    },
 }
 
-/// What to do after a connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Reconnect {
-    /// Connect again.
-    Retry,
-    /// The session is gone; handshake anew.
-    Handshake,
-    /// Stay away.
-    None,
+impl Message {
+    pub(crate) fn new(message: ServerMessage<'_>) -> Message {
+        let data = message.data.unwrap_or(RawJson::NULL).as_str().into();
+        let (id, failed) = (message.number(), message.successful == Some(false));
+        Message { channel: message.channel.into(), id, failed, position: None, data }
+    }
+
+    /// Its data as raw JSON, byte for byte as the server sent it; `null` if it has none.
+    pub fn data(&self) -> RawJson<'_> {
+        RawJson::trusted(&self.data)
+    }
+
+    /// Its [payload](Message::payload) as a type of the program.
+    ///
+    /// # Errors
+    /// The payload has another form.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.payload().as_str())
+    }
+
+    /// Its data without the wrapper around data that is no object: to a message with a position a server adds a member `event`,
+    /// so it sends a published `5` as `{"event":{…},"payload":5}`. Anything else is as in [`Message::data`].
+    pub fn payload(&self) -> RawJson<'_> {
+        let data = self.data();
+        let is_wrapped = self.position.is_some() && data.members().count() == 2 && data.member("event").is_some();
+        data.member("payload").filter(|_| is_wrapped).unwrap_or(data)
+    }
 }
 
-/// Any message to the server.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Envelope<'a> {
-    pub(crate) channel: &'a str,
-    pub(crate) id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) client_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) version: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) supported_connection_types: Option<[&'a str; 1]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) connection_type: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) subscription: Option<&'a [String]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) data: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) advice: Option<AdviceRequest>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ext: Option<Map<String, Value>>,
-}
+impl Gap {
+    pub(crate) fn unknown(channel: &str) -> Gap {
+        Gap { channel: channel.into(), cause: GapCause::Unknown }
+    }
 
-/// What a client asks for with a connect.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct AdviceRequest {
-    /// In milliseconds; 0 asks for a reply at once.
-    pub(crate) timeout: u64,
-}
+    pub(crate) fn lost(channel: &str, lost: Option<(u64, u64)>) -> Gap {
+        let cause = lost.map_or(GapCause::Unknown, |(first, last)| GapCause::NotRetained { first, last });
+        Gap { channel: channel.into(), cause }
+    }
 
-impl<'a> Incoming<'a> {
-    /// The messages of one carrier message: an array, or a message alone.
-    pub(crate) fn parse(text: &'a str) -> Result<Vec<Incoming<'a>>, serde_json::Error> {
-        if text.trim_start().starts_with('[') {
-            serde_json::from_str(text)
-        } else {
-            serde_json::from_str(text).map(|message| vec![message])
+    /// The first and the last offset of the missing messages, where they are known.
+    pub fn offsets(&self) -> Option<(u64, u64)> {
+        match self.cause {
+            GapCause::NotRetained { first, last } => Some((first, last)),
+            _ => None,
         }
     }
+}
 
-    /// The id of the message it answers. Servers may echo ids as strings or as numbers; ids that are none of ours are none.
-    pub fn id(&self) -> Option<u64> {
-        self.id?.get().trim_matches('"').parse().ok()
-    }
-
-    /// One field of its `ext`.
-    pub fn ext_field(&self, name: &str) -> Option<Value> {
-        let mut ext: Map<String, Value> = serde_json::from_str(self.ext?.get()).ok()?;
-        ext.remove(name)
-    }
-
-    /// Whether it is a reply of the protocol. A message with data is a delivery, also the answer of a service.
-    pub fn is_reply(&self) -> bool {
-        self.is_meta() || (self.successful.is_some() && self.data.is_none())
-    }
-
-    pub(crate) fn is_meta(&self) -> bool {
-        self.channel.starts_with("/meta/")
-    }
-
-    /// What a reply says: the Bayeux error if it is not successful.
-    pub(crate) fn outcome(&mut self) -> Result<(), String> {
-        match self.successful {
-            Some(true) => Ok(()),
-            _ => Err(self.error.take().unwrap_or_else(|| "without a reason".into())),
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let channel = &self.channel;
+        match self.cause {
+            GapCause::NotRetained { first, last } => {
+                write!(f, "{channel}: messages {first} to {last} are not retained any more")
+            }
+            GapCause::Unknown => write!(f, "{channel}: messages may be missing, the server cannot tell"),
+            GapCause::SlowReader { messages } => {
+                write!(f, "{channel}: {messages} messages came faster than they were read")
+            }
         }
     }
-
-    /// What the server wants to be done now; without advice, a code for an unknown session (402, Faye's 401) asks for a
-    /// handshake.
-    pub(crate) fn reconnect(&self) -> Option<Reconnect> {
-        let code = self.error.as_deref().and_then(|error| error.get(..3));
-        let unknown = matches!(code, Some("401" | "402")) && self.successful != Some(true);
-        self.advice.and_then(|advice| advice.reconnect).or(unknown.then_some(Reconnect::Handshake))
-    }
-
-    /// What remains of a delivery.
-    pub(crate) fn into_message(self, place: Option<Place>) -> Message {
-        let (id, failed) = (self.id(), self.successful == Some(false));
-        let data = self.data.unwrap_or(RawValue::NULL).to_owned();
-        Message { channel: self.channel.into_owned(), data, id, failed, place }
-    }
 }
+
+impl std::error::Error for Gap {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn data_is_kept_byte_for_byte() {
-        let text = r#"[{"channel":"/a","data":{"n":12345678901234567890, "x":1.0e400}}]"#;
-        let message = Incoming::parse(text).expect("valid").remove(0).into_message(None);
-        assert_eq!(message.data.get(), r#"{"n":12345678901234567890, "x":1.0e400}"#);
+    fn message(data: &str, position: Option<Position>) -> Message {
+        let text = format!(r#"{{"channel":"/a","data":{data}}}"#);
+        let mut messages = bayeux::parse_server_batch(&text).expect("Bayeux");
+        Message { position, ..Message::new(messages.remove(0)) }
     }
 
     #[test]
-    fn a_reply_is_told_from_a_delivery() {
-        let text = r#"[{"channel":"/a","successful":true,"id":7},{"channel":"/a","data":1,"id":"7"},
-            {"channel":"/service/echo","id":"7","data":1,"successful":true},{"channel":"/meta/connect","successful":true}]"#;
-        let replies: Vec<bool> = Incoming::parse(text).expect("valid").iter().map(Incoming::is_reply).collect();
-        assert_eq!(replies, [true, false, false, true]);
+    fn data_is_read_as_a_type_and_kept_byte_for_byte() {
+        let message = message(r#"{"n":12345678901234567890, "x":1.0e400}"#, None);
+        assert_eq!(message.data().as_str(), r#"{"n":12345678901234567890, "x":1.0e400}"#);
+        #[derive(serde::Deserialize)]
+        struct Number {
+            n: u64,
+        }
+        assert_eq!(message.json::<Number>().expect("a number").n, 12_345_678_901_234_567_890);
+        assert!(message.json::<u64>().is_err());
     }
 
     #[test]
-    fn an_id_may_come_back_as_a_number() {
-        let text = r#"[{"channel":"/a","id":7},{"channel":"/a","id":"7"},{"channel":"/a","id":"7x"},{"channel":"/a"}]"#;
-        let ids: Vec<Option<u64>> = Incoming::parse(text).expect("valid").iter().map(Incoming::id).collect();
-        assert_eq!(ids, [Some(7), Some(7), None, None]);
+    fn wrapped_data_is_read_as_the_type_that_was_published() {
+        let position = Some(Position { epoch: "e".into(), offset: 7 });
+        assert_eq!(message(r#"{"event":{"replayId":7},"payload":5}"#, position).json::<u64>().ok(), Some(5));
     }
 
     #[test]
-    fn a_field_of_ext_is_found() {
-        let messages = Incoming::parse(r#"{"channel":"/meta/connect","ext":{"ack":3}}"#).expect("valid");
-        assert_eq!(messages[0].ext_field("ack"), Some(Value::from(3)));
-        assert_eq!(messages[0].ext_field("replay"), None);
+    fn wrapped_data_is_unwrapped_only_where_a_server_has_wrapped_it() {
+        let position = Some(Position { epoch: "e".into(), offset: 7 });
+        for (data, position, payload) in [
+            (r#"{"event":{"replayId":7},"payload":[1]}"#, position.clone(), "[1]"),
+            (r#"{"event":{"replayId":7},"payload":[1]}"#, None, r#"{"event":{"replayId":7},"payload":[1]}"#),
+            (r#"{"event":{},"payload":1,"x":2}"#, position.clone(), r#"{"event":{},"payload":1,"x":2}"#),
+            (r#"{"n":1}"#, position, r#"{"n":1}"#),
+        ] {
+            assert_eq!(message(data, position).payload().as_str(), payload, "{data}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What can be built on the hooks: a login, acknowledgement, replay.
+//! Extensions of a program: a login, acknowledgement, replay.
 
 mod common;
 
@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use encke_client::dialog::{Dialog, DialogOptions, Event};
-use encke_client::{Client, Extension, Incoming, Outgoing, Transport, Value, Verdict};
+use encke_client::session::{ClientSession, Event, SessionOptions};
+use encke_client::{Extension, Filter, LostReason, Outgoing, RawJson, ServerMessage, Transport};
+use serde_json::Value;
 
 use common::*;
 
@@ -37,19 +38,20 @@ impl Extension for Acknowledge {
         };
     }
 
-    fn incoming(&mut self, message: &Incoming<'_>) -> Verdict {
+    fn incoming(&mut self, message: &ServerMessage<'_>) -> Filter {
         match &*message.channel {
             "/meta/handshake" => self.batch = 0,
             "/meta/connect" => {
-                self.batch = message.ext_field("ack").and_then(|batch| batch.as_u64()).unwrap_or(self.batch);
+                let batch = message.ext.and_then(|ext| ext.member("ack")).and_then(RawJson::integer);
+                self.batch = batch.map_or(self.batch, |batch| batch as u64);
             }
             _ => {}
         }
-        Verdict::Keep
+        Filter::Pass
     }
 }
 
-/// Salesforce's replay: subscriptions begin behind the last event that was seen, and none is seen twice.
+/// Salesforce's replay: subscriptions begin after the last event that was seen, and none is seen twice.
 #[derive(Clone, Default)]
 struct Replay(Arc<Mutex<BTreeMap<String, i64>>>);
 
@@ -66,24 +68,26 @@ impl Extension for Replay {
         };
     }
 
-    fn incoming(&mut self, message: &Incoming<'_>) -> Verdict {
-        let data: Option<Value> = message.data.and_then(|data| serde_json::from_str(data.get()).ok());
-        let Some(id) = data.and_then(|data| data["event"]["replayId"].as_i64()) else { return Verdict::Keep };
+    fn incoming(&mut self, message: &ServerMessage<'_>) -> Filter {
+        let event = message.data.and_then(|data| data.member("event"));
+        let Some(id) = event.and_then(|event| event.member("replayId")).and_then(RawJson::integer) else {
+            return Filter::Pass;
+        };
         match self.0.lock().expect("whole").insert(message.channel.to_string(), id) {
-            Some(last) if last >= id => Verdict::Drop,
-            _ => Verdict::Keep,
+            Some(last) if last >= id => Filter::Drop,
+            _ => Filter::Pass,
         }
     }
 }
 
-/// Counts what it sees.
+/// Records the channels that it sees.
 #[derive(Clone, Default)]
-struct Ears(Arc<Mutex<Vec<String>>>);
+struct Recorder(Arc<Mutex<Vec<String>>>);
 
-impl Extension for Ears {
-    fn incoming(&mut self, message: &Incoming<'_>) -> Verdict {
+impl Extension for Recorder {
+    fn incoming(&mut self, message: &ServerMessage<'_>) -> Filter {
         self.0.lock().expect("whole").push(message.channel.to_string());
-        if message.channel == "/noise" { Verdict::Drop } else { Verdict::Keep }
+        if message.channel == "/noise" { Filter::Drop } else { Filter::Pass }
     }
 }
 
@@ -92,33 +96,35 @@ fn extensions_are_seen_on_the_wire_and_see_what_comes() {
     let running = start(any_port());
     run(async {
         let proxy = Proxy::open(running.address(), Upgrades::Pass).await;
-        let ears = Ears::default();
-        let extensions: Vec<Box<dyn Extension>> = vec![
-            Box::new(Login("secret")),
-            Box::new(Acknowledge::default()),
-            Box::new(Replay::default()),
-            Box::new(ears.clone()),
-        ];
-        let (url, options) = (url(proxy.address), quick(Transport::LongPolling));
-        let mut client = Client::connect_extended(&url, options, extensions).await.expect("connects");
-        for channel in ["/news", "/noise"] {
-            client.subscribe(channel).await.expect("subscribes");
+        let recorder = Recorder::default();
+        let builder = quick(Transport::LongPolling)
+            .extension(Login("secret"))
+            .extension(Acknowledge::default())
+            .extension(Replay::default())
+            .extension(recorder.clone());
+        let client = connected(proxy.address, builder).await;
+        let publish = || {
             running.handle().publish("/noise", "1").expect("published");
             running.handle().publish("/news", "2").expect("published");
-        }
+        };
+        let mut news = client.subscribe("/news").await.expect("subscribes");
+        publish();
+        let mut noise = client.subscribe("/noise").await.expect("subscribes");
+        publish();
         for _ in 0..2 {
-            assert_eq!(client.next().await.expect("receives").channel, "/news", "noise is dropped");
+            next(&mut news).await;
         }
-        let heard = proxy.heard.lock().expect("whole").clone();
+        silent(&mut noise).await;
+        let sent = proxy.recorded.lock().expect("whole").clone();
         for part in [
             r#""ext":{"ack":true,"replay":true,"token":"secret"}"#,
             r#""channel":"/meta/connect""#,
             r#""ext":{"ack":0}"#,
             r#""ext":{"replay":{"/news":-1}}"#,
         ] {
-            assert!(heard.contains(part), "{part} in {heard}");
+            assert!(sent.contains(part), "{part} in {sent}");
         }
-        let seen = ears.0.lock().expect("whole").clone();
+        let seen = recorder.0.lock().expect("whole").clone();
         for channel in ["/meta/handshake", "/meta/subscribe", "/noise", "/news"] {
             assert!(seen.iter().any(|seen| seen == channel), "{channel} in {seen:?}");
         }
@@ -131,86 +137,86 @@ fn without_extensions_there_is_no_ext_and_cookies_go_back() {
     let running = start(any_port());
     run(async {
         let proxy = Proxy::open(running.address(), Upgrades::Pass).await;
-        let mut client = connected(proxy.address, quick(Transport::LongPolling)).await;
-        client.publish("/news", &json("1")).await.expect("publishes");
-        let heard = proxy.heard.lock().expect("whole").clone();
-        assert!(!heard.contains("ext"), "{heard}");
-        assert_eq!(heard.matches("BAYEUX_BROWSER=").count(), 2, "with all but the handshake: {heard}");
+        let client = connected(proxy.address, quick(Transport::LongPolling)).await;
+        client.publish("/news", &1).await.expect("publishes");
+        let sent = proxy.recorded.lock().expect("whole").clone();
+        assert!(!sent.contains("ext"), "{sent}");
+        assert_eq!(sent.matches("BAYEUX_BROWSER=").count(), 2, "with all but the handshake: {sent}");
         // A new connection has them, too.
         proxy.cut.send(()).expect("a connection");
-        client.subscribe("/news").await.expect("subscribes");
-        let heard = proxy.heard.lock().expect("whole").clone();
-        let requests = heard.matches("POST /cometd").count();
-        assert_eq!(heard.matches("BAYEUX_BROWSER=").count(), requests - 1, "{heard}");
-        assert_eq!(heard.matches("/meta/handshake").count(), 1, "so the session goes on: {heard}");
+        let _news = client.subscribe("/news").await.expect("subscribes");
+        let sent = proxy.recorded.lock().expect("whole").clone();
+        let requests = sent.matches("POST /cometd").count();
+        assert_eq!(sent.matches("BAYEUX_BROWSER=").count(), requests - 1, "{sent}");
+        assert_eq!(sent.matches("/meta/handshake").count(), 1, "so the session goes on: {sent}");
     });
     end(running);
 }
 
-/// Takes what the dialog says as JSON.
-fn sent(dialog: &mut Dialog) -> Vec<Value> {
-    let texts = std::iter::from_fn(|| dialog.transmit());
+/// The messages that the session sends.
+fn sent(session: &mut ClientSession) -> Vec<Value> {
+    let texts = std::iter::from_fn(|| session.transmit());
     texts.flat_map(|sent| serde_json::from_str::<Vec<Value>>(&sent.text).expect("an array")).collect()
 }
 
 #[test]
-fn acknowledgement_confirms_the_last_batch_and_begins_anew_with_the_session() {
-    let mut dialog = Dialog::new(DialogOptions::default());
-    dialog.extend(Box::new(Acknowledge::default()));
+fn acknowledgement_confirms_the_last_batch_and_restarts_with_the_session() {
+    let mut session = ClientSession::new(SessionOptions::default());
+    session.add_extension(Box::new(Acknowledge::default()));
     let now = Instant::now();
-    dialog.carrier_opened(now);
-    assert_eq!(sent(&mut dialog)[0]["ext"]["ack"], true);
+    session.connection_opened(now);
+    assert_eq!(sent(&mut session)[0]["ext"]["ack"], true);
     let shaken = r#"[{"channel":"/meta/handshake","id":"1","successful":true,"clientId":"c","ext":{"ack":true}}]"#;
-    dialog.received(shaken, now).expect("Bayeux");
-    assert_eq!(sent(&mut dialog)[0]["ext"]["ack"], 0);
+    session.received(shaken, now).expect("Bayeux");
+    assert_eq!(sent(&mut session)[0]["ext"]["ack"], 0);
     let replied =
         r#"[{"channel":"/a","data":1},{"channel":"/meta/connect","id":"2","successful":true,"ext":{"ack":7}}]"#;
-    dialog.received(replied, now).expect("Bayeux");
-    assert_eq!(sent(&mut dialog)[0]["ext"]["ack"], 7);
+    session.received(replied, now).expect("Bayeux");
+    assert_eq!(sent(&mut session)[0]["ext"]["ack"], 7);
     // A break: what was not confirmed comes again.
-    dialog.carrier_lost("cut", now);
-    dialog.carrier_opened(now);
-    assert_eq!(sent(&mut dialog)[0]["ext"]["ack"], 7);
+    session.connection_lost(LostReason::Closed, now);
+    session.connection_opened(now);
+    assert_eq!(sent(&mut session)[0]["ext"]["ack"], 7);
     let gone = r#"[{"channel":"/meta/connect","id":"4","successful":false,"error":"402::session_unknown"}]"#;
-    dialog.received(gone, now).expect("Bayeux");
-    sent(&mut dialog);
+    session.received(gone, now).expect("Bayeux");
+    sent(&mut session);
     let shaken = r#"[{"channel":"/meta/handshake","id":"5","successful":true,"clientId":"d","ext":{"ack":true}}]"#;
-    dialog.received(shaken, now).expect("Bayeux");
-    assert_eq!(sent(&mut dialog)[0]["ext"]["ack"], 0);
+    session.received(shaken, now).expect("Bayeux");
+    assert_eq!(sent(&mut session)[0]["ext"]["ack"], 0);
 }
 
 #[test]
-fn replay_goes_on_behind_the_last_event_and_drops_what_was_seen() {
-    let mut dialog = Dialog::new(DialogOptions::default());
-    dialog.extend(Box::new(Replay::default()));
+fn replay_resumes_after_the_last_event_and_drops_earlier_ones() {
+    let mut session = ClientSession::new(SessionOptions::default());
+    session.add_extension(Box::new(Replay::default()));
     let now = Instant::now();
-    dialog.carrier_opened(now);
-    dialog
+    session.connection_opened(now);
+    session
         .received(r#"[{"channel":"/meta/handshake","id":"1","successful":true,"clientId":"c"}]"#, now)
         .expect("Bayeux");
-    let id = dialog.subscribe(&["/topic/x".into()]);
-    let subscribe = sent(&mut dialog).pop().expect("a subscribe");
+    let id = session.subscribe(&["/topic/x".into()]);
+    let subscribe = sent(&mut session).pop().expect("a subscribe");
     assert_eq!(subscribe["ext"]["replay"]["/topic/x"], -1);
-    dialog
+    session
         .received(&format!(r#"[{{"channel":"/meta/subscribe","id":"{id}","successful":true}}]"#), now)
         .expect("Bayeux");
     for replay_id in [41, 42, 42] {
         let text = format!(r#"[{{"channel":"/topic/x","data":{{"event":{{"replayId":{replay_id}}}}}}}]"#);
-        dialog.received(&text, now).expect("Bayeux");
+        session.received(&text, now).expect("Bayeux");
     }
-    let messages = std::iter::from_fn(|| dialog.event()).filter(|event| matches!(event, Event::Message(_)));
+    let messages = std::iter::from_fn(|| session.event()).filter(|event| matches!(event, Event::Message(_)));
     assert_eq!(messages.count(), 2);
-    // The server restarts: the new session begins behind event 42.
-    dialog.carrier_lost("cut", now);
-    dialog.carrier_opened(now);
-    let connect = sent(&mut dialog).remove(0);
+    // The server restarts: the new session begins after event 42.
+    session.connection_lost(LostReason::Closed, now);
+    session.connection_opened(now);
+    let connect = sent(&mut session).remove(0);
     let gone = format!(
         r#"[{{"channel":"/meta/connect","id":{},"successful":false,"error":"402::session_unknown"}}]"#,
         connect["id"]
     );
-    dialog.received(&gone, now).expect("Bayeux");
-    let id = sent(&mut dialog).remove(0)["id"].clone();
+    session.received(&gone, now).expect("Bayeux");
+    let id = sent(&mut session).remove(0)["id"].clone();
     let shaken = format!(r#"[{{"channel":"/meta/handshake","id":{id},"successful":true,"clientId":"d"}}]"#);
-    dialog.received(&shaken, now).expect("Bayeux");
-    assert_eq!(sent(&mut dialog)[0]["ext"]["replay"]["/topic/x"], 42);
+    session.received(&shaken, now).expect("Bayeux");
+    assert_eq!(sent(&mut session)[0]["ext"]["replay"]["/topic/x"], 42);
 }

@@ -4,6 +4,7 @@
 //! own, on which a publisher (one on WebSocket, one on long-polling) publishes at planned times, however late the message
 //! before it left. So latency counts from when a message should have left.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use encke_client::{Client, Error, Options, RawValue, Transport};
-use serde_json::Value;
+use encke_client::{Client, Error, LostReason, PendingPublish, Subscription, Transport};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
@@ -146,9 +147,8 @@ impl Notes {
     }
 
     /// Notes what came for a witness.
-    fn note(&mut self, index: usize, data: &str, now: Duration) {
+    fn note(&mut self, index: usize, data: &Value, now: Duration) {
         let Some(heard) = self.heard.get_mut(index) else { return };
-        let data: Value = serde_json::from_str(data).unwrap_or_default();
         let (number, planned) = (data["n"].as_u64().unwrap_or(u64::MAX), data["t"].as_u64().unwrap_or_default());
         if number != heard.next {
             self.faults.push(format!("{} got message {number} in place of {}", heard.name, heard.next));
@@ -178,12 +178,12 @@ impl Party {
         let mut tasks = JoinSet::new();
         for shard in 0..shards {
             for (name, transport, acknowledge) in KINDS {
-                let mut client = self.client_on(shard, transport, acknowledge).await?;
+                let client = self.client_on(shard, transport, acknowledge).await?;
                 let index = lock(&self.notes).heard.len();
-                client.subscribe(&channel(index)).await?;
+                let subscription = client.subscribe(&channel(index)).await?;
                 let name = format!("{name} on shard {shard}");
                 lock(&self.notes).heard.push(Heard { name, published: 0, times: Vec::new(), next: 0 });
-                tasks.spawn_local(self.clone().witness(client, index));
+                tasks.spawn_local(self.clone().witness(subscription, index));
             }
         }
         let begin = self.zero.elapsed();
@@ -198,71 +198,81 @@ impl Party {
     }
 
     async fn client(&self, transport: Transport, acknowledge: bool) -> Result<Client, Error> {
-        Client::connect_with(&format!("http://{}", self.address), options(transport, acknowledge)).await
+        // A session that the server ends, or a connection that it breaks, is what a witness is there to tell.
+        let builder = Client::builder().transport(transport).ack(acknowledge).reconnect(false).reply_timeout(PATIENCE);
+        builder.connect(&format!("http://{}", self.address)).await
     }
 
     /// A session on a certain shard, which the beginning of its id names.
     async fn client_on(&self, shard: usize, transport: Transport, acknowledge: bool) -> Result<Client, Error> {
         for tries in 0..TRIES {
             let client = self.client(transport, acknowledge).await?;
-            if client.client_id().is_some_and(|id| crate::attack::shard_of(id) == Some(shard)) {
+            if client.connected().is_some_and(|session| crate::attack::shard_of(&session.client_id) == Some(shard)) {
                 return Ok(client);
             }
             client.disconnect().await?;
             if tries % 2 == 1 {
                 // Shards take connections in turn: one more, so that clients with two of them do not meet the same one each time.
-                tokio::net::TcpStream::connect(self.address).await.map_err(|error| Error::Lost(error.to_string()))?;
+                tokio::net::TcpStream::connect(self.address)
+                    .await
+                    .map_err(|error| Error::ConnectionLost(error.into()))?;
             }
         }
-        Err(Error::Lost(format!("no session on shard {shard} in {TRIES} tries")))
+        Err(Error::ConnectionLost(LostReason::Other(format!("no session on shard {shard} in {TRIES} tries"))))
     }
 
-    async fn witness(self, mut client: Client, index: usize) {
+    async fn witness(self, mut subscription: Subscription, index: usize) {
         loop {
-            let next = client.next().await;
+            let next = subscription.next().await;
             let mut notes = lock(&self.notes);
-            match next {
-                Ok(message) => notes.note(index, message.data.get(), self.zero.elapsed()),
-                Err(error) => {
-                    let fault = format!("{} was ended: {error}", notes.heard[index].name);
-                    return notes.faults.push(fault);
+            let fault = match next {
+                Some(Ok(message)) => {
+                    notes.note(index, &message.json().unwrap_or_default(), self.zero.elapsed());
+                    continue;
                 }
-            }
+                Some(Err(gap)) => gap.to_string(),
+                None => format!("was ended: {:?}", *subscription.client().state().borrow()),
+            };
+            let fault = format!("{} {fault}", notes.heard[index].name);
+            return notes.faults.push(fault);
         }
     }
 
-    async fn publisher(mut self, mut client: Client, nth: usize, begin: Duration) {
-        if let Err(error) = self.publish(&mut client, nth, begin).await {
+    async fn publisher(mut self, client: Client, nth: usize, begin: Duration) {
+        if let Err(error) = self.publish(&client, nth, begin).await {
             lock(&self.notes).faults.push(format!("the publisher over {:?} failed: {error}", PUBLISHERS[nth]));
         }
     }
 
     /// Publishes at planned times while it is to, then rests, then says what it is asked for.
-    async fn publish(&mut self, client: &mut Client, nth: usize, begin: Duration) -> Result<(), Error> {
+    async fn publish(&mut self, client: &Client, nth: usize, begin: Duration) -> Result<(), Error> {
+        let mut pending = VecDeque::new();
         let mine: Vec<usize> = (0..lock(&self.notes).heard.len()).filter(|index| publisher_of(*index) == nth).collect();
         let mut planned = begin;
         let mut turn = mine.iter().cycle();
         while *self.phase.borrow() == Phase::Publish {
             planned += EVERY / mine.len() as u32;
             let due = tokio::time::Instant::from_std(self.zero + planned);
-            self.meanwhile(client, due).await?;
+            meanwhile(&mut pending, due).await?;
             if let Some(index) = turn.next() {
-                self.say(client, *index, planned).await?;
+                pending.push_back(self.say(client, *index, planned).await?);
             }
         }
         loop {
-            client.flush().await?;
+            for reply in pending.drain(..) {
+                reply.await?;
+            }
             lock(&self.notes).rested += 1;
             let now = *self.phase.borrow();
             let mut phase = self.phase.clone();
             let said = tokio::select! {
                 said = phase.wait_for(|phase| *phase != now) => said.map(|phase| *phase),
-                ended = client.next() => return ended.map(|_| ()),
+                ended = client.closed() => return ended,
             };
             match said {
                 Ok(Phase::Once(_)) => {
                     for index in &mine {
-                        self.say(client, *index, self.zero.elapsed()).await?;
+                        pending.push_back(self.say(client, *index, self.zero.elapsed()).await?);
                     }
                 }
                 _ => return Ok(()),
@@ -270,31 +280,30 @@ impl Party {
         }
     }
 
-    async fn say(&self, client: &mut Client, index: usize, planned: Duration) -> Result<(), Error> {
+    async fn say(&self, client: &Client, index: usize, planned: Duration) -> Result<PendingPublish, Error> {
         let number = {
             let mut notes = lock(&self.notes);
             let heard = &mut notes.heard[index];
             heard.published += 1;
             heard.published - 1
         };
-        let text = format!(r#"{{"n":{number},"t":{},"text":"{PADDING}"}}"#, planned.as_micros());
-        let data = RawValue::from_string(text).map_err(|error| Error::Lost(error.to_string()))?;
-        client.publish_soon(&channel(index), &data).await
-    }
-
-    /// Keeps the session going until `due`.
-    async fn meanwhile(&self, client: &mut Client, due: tokio::time::Instant) -> Result<(), Error> {
-        tokio::select! {
-            biased;
-            () = tokio::time::sleep_until(due) => Ok(()),
-            ended = client.next() => ended.map(|_| ()),
-        }
+        let data = json!({"n": number, "t": planned.as_micros() as u64, "text": PADDING});
+        client.start_publish(&channel(index), &data).await
     }
 }
 
-fn options(transport: Transport, acknowledge: bool) -> Options {
-    // A session that the server ends, or a connection that it breaks, is what a witness is there to tell.
-    Options { transport, acknowledge, reconnect: false, network_delay_max: PATIENCE, ..Options::default() }
+/// Takes replies until `due`.
+async fn meanwhile(pending: &mut VecDeque<PendingPublish>, due: tokio::time::Instant) -> Result<(), Error> {
+    while let Some(reply) = pending.front_mut() {
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(due) => return Ok(()),
+            reply = reply => reply?,
+        }
+        pending.pop_front();
+    }
+    tokio::time::sleep_until(due).await;
+    Ok(())
 }
 
 fn channel(index: usize) -> String {

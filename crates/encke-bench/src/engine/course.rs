@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use encke_client::dialog::{Event, Lane, Transmission};
+use encke_client::Error;
+use encke_client::session::{Event, RequestClass, Transmission};
 
 use crate::engine::clock::now_us;
 use crate::engine::crowd::{Crowd, Stage};
@@ -230,16 +231,18 @@ impl Crowd {
                     session.subscribing = None;
                     self.open_if_complete(index);
                 }
-                Err(error) => self.trouble(index, Trouble::Refused(format!("refused a subscription: {error}"))),
+                Err(error) => {
+                    self.trouble(index, Trouble::Refused(format!("refused a subscription: {}", refusal(&error))))
+                }
             },
             Event::Replied { channel, outcome: Err(error), .. } => {
-                self.first_loss.get_or_insert_with(|| format!("the server refused {channel}: {error}"));
+                self.first_loss.get_or_insert_with(|| format!("the server refused {channel}: {}", refusal(&error)));
             }
             Event::Message(message) => self.shared.reader.take_message(&message, index),
             Event::Gap(_) => self.breaks.gaps += 1,
-            Event::Replied { .. } => {}
-            Event::Lost { reason, reopen_in } => self.lost(index, reason, reopen_in),
+            Event::Lost { reason, reopen_in } => self.lost(index, reason.to_string(), reopen_in),
             Event::Ended(error) => self.trouble(index, Trouble::Refused(format!("ended the session: {error}"))),
+            _ => {}
         }
     }
 
@@ -286,7 +289,7 @@ impl Crowd {
         let errand = Errand { session: index, vital: true };
         let sent = match &mut self.sessions[index].carrier {
             Carrier::WebSocket(link) => link.send(body),
-            Carrier::Http { link, .. } if transmission.lane == Lane::Other && link.is_busy() => {
+            Carrier::Http { link, .. } if transmission.class == RequestClass::Other && link.is_busy() => {
                 return self.send_pooled(errand, body);
             }
             Carrier::Http { .. } => {
@@ -327,4 +330,12 @@ const PUBLISHER_PAUSE_US: u64 = 100_000;
 
 fn micros(duration: Duration) -> u64 {
     duration.as_micros().try_into().unwrap_or(u64::MAX)
+}
+
+/// The Bayeux error of a refusal.
+fn refusal(error: &Error) -> String {
+    match error {
+        Error::Refused(refusal) => refusal.error.clone(),
+        error => error.to_string(),
+    }
 }

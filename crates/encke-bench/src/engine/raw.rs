@@ -1,10 +1,11 @@
 //! A session of [`Transport::Raw`](crate::run::Transport::Raw), with the interface of a
-//! [`Dialog`](encke_client::dialog::Dialog).
+//! [`ClientSession`](encke_client::session::ClientSession).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use encke_client::dialog::{Event, Lane, Transmission};
+use encke_client::LostReason;
+use encke_client::session::{Event, RequestClass, Transmission};
 
 /// A session that only joins rooms.
 ///
@@ -40,7 +41,7 @@ impl Raw {
         let reopen_in = REOPEN_STEP.saturating_mul(self.failures).min(REOPEN_MAX);
         self.failures += 1;
         self.out = None;
-        self.events.push_back(Event::Lost { reason: reason.into(), reopen_in });
+        self.events.push_back(Event::Lost { reason: LostReason::Other(reason.into()), reopen_in });
     }
 
     /// Takes a text that is no data.
@@ -58,7 +59,7 @@ impl Raw {
     }
 
     pub(super) fn transmit(&mut self) -> Option<Transmission> {
-        self.out.take().map(|text| Transmission { lane: Lane::Other, text })
+        self.out.take().map(|text| Transmission { class: RequestClass::Other, text })
     }
 
     pub(super) fn event(&mut self) -> Option<Event> {

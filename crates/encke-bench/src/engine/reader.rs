@@ -169,9 +169,9 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes a message that its session has heard by itself.
+    /// Takes a message that its session has received by itself.
     pub(super) fn take_message(&mut self, message: &Message, session: usize) {
-        match Stamped::find(unplaced(message.data.get()).trim_matches('"').as_bytes()) {
+        match Stamped::find(unplaced(message.data().as_str()).trim_matches('"').as_bytes()) {
             Some(stamped) if self.is_in_place(stamped, &message.channel) => self.count(stamped, session),
             _ => self.tally.note_misdelivered(),
         }

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use encke_client::dialog::{ConnectionType, Dialog, DialogOptions, Event, Start, Transmission};
+use encke_client::session::{ClientSession, Event, SessionOptions, Transmission};
+use encke_client::{ConnectionType, LostReason, ReplayFrom};
 
 use crate::engine::raw::Raw;
 use crate::run::{Recovery, Replay, Transport};
@@ -11,7 +12,7 @@ use crate::run::{Recovery, Replay, Transport};
 #[derive(Debug)]
 pub(super) enum Talk {
     /// Bayeux.
-    Bayeux(Box<Dialog>),
+    Bayeux(Box<ClientSession>),
     /// Bare lines.
     Raw(Raw),
 }
@@ -33,39 +34,39 @@ impl Talk {
         let recovery = if channels.is_empty() { Recovery::default() } else { recovery };
         let replay = match recovery.replay {
             Replay::No => None,
-            Replay::Live => Some(Start::Now),
-            Replay::Kept => Some(Start::Kept),
+            Replay::Live => Some(ReplayFrom::Latest),
+            Replay::Kept => Some(ReplayFrom::Earliest),
         };
-        let mut dialog = Dialog::new(DialogOptions {
+        let mut session = ClientSession::new(SessionOptions {
             connection_type,
-            acknowledge: recovery.ack,
+            ack: recovery.ack,
             replay,
-            ..DialogOptions::default()
+            ..SessionOptions::default()
         });
-        let subscription = (!channels.is_empty()).then(|| dialog.subscribe(channels));
-        (Talk::Bayeux(Box::new(dialog)), subscription)
+        let subscription = (!channels.is_empty()).then(|| session.subscribe(channels));
+        (Talk::Bayeux(Box::new(session)), subscription)
     }
 
-    /// See [`Dialog::carrier_opened`].
+    /// See [`ClientSession::connection_opened`].
     pub(super) fn carrier_opened(&mut self, now: Instant) {
         match self {
-            Talk::Bayeux(dialog) => dialog.carrier_opened(now),
+            Talk::Bayeux(session) => session.connection_opened(now),
             Talk::Raw(raw) => raw.carrier_opened(),
         }
     }
 
-    /// See [`Dialog::carrier_lost`].
+    /// See [`ClientSession::connection_lost`].
     pub(super) fn carrier_lost(&mut self, reason: &str, now: Instant) {
         match self {
-            Talk::Bayeux(dialog) => dialog.carrier_lost(reason, now),
+            Talk::Bayeux(session) => session.connection_lost(LostReason::Other(reason.into()), now),
             Talk::Raw(raw) => raw.carrier_lost(reason),
         }
     }
 
-    /// See [`Dialog::carrier_failed`].
+    /// See [`ClientSession::connection_failed`].
     pub(super) fn carrier_failed(&mut self, reason: &str, now: Instant) {
         match self {
-            Talk::Bayeux(dialog) => dialog.carrier_failed(reason, now),
+            Talk::Bayeux(session) => session.connection_failed(LostReason::Other(reason.into()), now),
             Talk::Raw(raw) => raw.carrier_lost(reason),
         }
     }
@@ -77,47 +78,47 @@ impl Talk {
     pub(super) fn received(&mut self, text: &[u8], now: Instant) -> Result<(), String> {
         let text = std::str::from_utf8(text).map_err(|_| "sent text that is not UTF-8".to_owned())?;
         match self {
-            Talk::Bayeux(dialog) => dialog.received(text, now).map_err(|error| format!("sent no Bayeux: {error}")),
+            Talk::Bayeux(session) => session.received(text, now).map_err(|error| format!("sent no Bayeux: {error}")),
             Talk::Raw(raw) => raw.received(text),
         }
     }
 
-    /// See [`Dialog::transmit`].
+    /// See [`ClientSession::transmit`].
     pub(super) fn transmit(&mut self) -> Option<Transmission> {
         match self {
-            Talk::Bayeux(dialog) => dialog.transmit(),
+            Talk::Bayeux(session) => session.transmit(),
             Talk::Raw(raw) => raw.transmit(),
         }
     }
 
-    /// See [`Dialog::event`].
+    /// See [`ClientSession::event`].
     pub(super) fn event(&mut self) -> Option<Event> {
         match self {
-            Talk::Bayeux(dialog) => dialog.event(),
+            Talk::Bayeux(session) => session.event(),
             Talk::Raw(raw) => raw.event(),
         }
     }
 
-    /// See [`Dialog::wake_at`].
+    /// See [`ClientSession::wake_at`].
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match self {
-            Talk::Bayeux(dialog) => dialog.wake_at(),
+            Talk::Bayeux(session) => session.wake_at(),
             Talk::Raw(_) => None,
         }
     }
 
-    /// See [`Dialog::wake`].
+    /// See [`ClientSession::wake`].
     pub(super) fn wake(&mut self, now: Instant) {
-        if let Talk::Bayeux(dialog) = self {
-            dialog.wake(now);
+        if let Talk::Bayeux(session) = self {
+            session.wake(now);
         }
     }
 
     /// Says goodbye; whether there is anything to say.
     pub(super) fn disconnect(&mut self) -> bool {
         match self {
-            Talk::Bayeux(dialog) => {
-                dialog.disconnect();
+            Talk::Bayeux(session) => {
+                session.disconnect();
                 true
             }
             Talk::Raw(_) => false,
@@ -128,7 +129,7 @@ impl Talk {
     /// channel's history.
     pub(super) fn recovers(&self, channel: &str) -> (bool, bool) {
         match self {
-            Talk::Bayeux(dialog) => (dialog.acknowledges(), dialog.place(channel).is_some()),
+            Talk::Bayeux(session) => (session.acknowledges(), session.position(channel).is_some()),
             Talk::Raw(_) => (false, false),
         }
     }
@@ -136,7 +137,7 @@ impl Talk {
     /// How many messages the session did not show because it had shown them before.
     pub(super) fn repeats(&self) -> u64 {
         match self {
-            Talk::Bayeux(dialog) => dialog.repeats(),
+            Talk::Bayeux(session) => session.repeats(),
             Talk::Raw(_) => 0,
         }
     }
@@ -144,7 +145,7 @@ impl Talk {
     /// The session's id in publications; empty where it has none.
     pub(super) fn client_id(&self) -> &str {
         match self {
-            Talk::Bayeux(dialog) => dialog.client_id().unwrap_or_default(),
+            Talk::Bayeux(session) => session.client_id().unwrap_or_default(),
             Talk::Raw(_) => "",
         }
     }

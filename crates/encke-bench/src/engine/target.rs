@@ -25,7 +25,7 @@ impl Target {
     /// [`Problem::Usage`] for what is not such a URL, [`Problem::Unreachable`] for a name that nobody knows.
     pub fn resolve(url: &str, default_path: &str) -> Result<Target, Problem> {
         let endpoint = Endpoint::parse(url, default_path).map_err(|error| match error {
-            Error::Url { url, wanted } => Problem::Usage(format!("{url} is not a URL to measure: {wanted}")),
+            Error::Url { url, reason, .. } => Problem::Usage(format!("{url} is not a URL to measure: {reason}")),
             other => Problem::Usage(other.to_string()),
         })?;
         let address = look_up(&endpoint)?;

@@ -1,4 +1,4 @@
-//! A real server, and a way to it that can be cut, listened to, or closed to WebSockets.
+//! A real server, and a proxy in front of it that can cut connections, record them, or block WebSockets.
 
 // Each test file uses its part.
 #![allow(dead_code)]
@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use encke::{Handle, Running, Server, Settings};
-use encke_client::{Client, Message, Options, RawValue, Transport};
+use encke_client::{Client, ClientBuilder, Message, Subscription, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// All that carries a session.
+/// All transports.
 pub const TRANSPORTS: [Transport; 2] = [Transport::WebSocket, Transport::LongPolling];
 
 /// Starts a server; it ends with [`end`].
@@ -36,19 +36,25 @@ pub fn url(address: SocketAddr) -> String {
     format!("http://{address}")
 }
 
-pub fn json(text: &str) -> Box<RawValue> {
-    RawValue::from_string(text.into()).expect("JSON")
-}
-
 /// A client that tries again soon.
-pub fn quick(transport: Transport) -> Options {
-    let (backoff_step, backoff_max) = (Duration::from_millis(10), Duration::from_millis(50));
-    Options { transport, backoff_step, backoff_max, ..Options::default() }
+pub fn quick(transport: Transport) -> ClientBuilder {
+    Client::builder().transport(transport).backoff(Duration::from_millis(10), Duration::from_millis(50))
 }
 
 /// Connects, and must.
-pub async fn connected(address: SocketAddr, options: Options) -> Client {
-    Client::connect_with(&url(address), options).await.expect("connects")
+pub async fn connected(address: SocketAddr, builder: ClientBuilder) -> Client {
+    builder.connect(&url(address)).await.expect("connects")
+}
+
+/// The next message, which no gap comes before.
+pub async fn next(subscription: &mut Subscription) -> Message {
+    subscription.next().await.expect("the session is open").expect("no gap")
+}
+
+/// Nothing comes for a while.
+pub async fn silent(subscription: &mut Subscription) {
+    let more = tokio::time::timeout(Duration::from_millis(60), subscription.next()).await;
+    assert!(more.is_err(), "{more:?}");
 }
 
 /// Runs a test, for a bounded time.
@@ -57,49 +63,50 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), test).await.expect("in time") })
 }
 
-/// Publishes until the client, on its way back, hears it.
-pub async fn heard_again(client: &mut Client, handle: &Handle) -> Message {
+/// Publishes until the client, which reconnects, receives it.
+pub async fn received_again(subscription: &mut Subscription, handle: &Handle) -> Message {
     loop {
         handle.publish("/news", r#""again""#).expect("published");
         tokio::select! {
-            message = client.next() => return message.expect("comes back"),
+            message = next(subscription) => return message,
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
         }
     }
 }
 
 /// Numbers published from now on come in order, each once.
-pub async fn each_once(client: &mut Client, handle: &Handle) {
+pub async fn each_once(subscription: &mut Subscription, handle: &Handle) {
     for number in 0..20 {
         handle.publish("/news", &number.to_string()).expect("published");
     }
     let mut expected = 0;
     while expected < 20 {
-        let message = client.next().await.expect("receives");
-        // What was said while the client came back.
-        if message.data.get() != r#""again""# {
-            assert_eq!(message.data.get(), expected.to_string());
+        let message = next(subscription).await;
+        // Those that were published while the client reconnected.
+        if message.data().as_str() != r#""again""# {
+            assert_eq!(message.data().as_str(), expected.to_string());
             expected += 1;
         }
     }
-    let more = tokio::time::timeout(Duration::from_millis(50), client.next()).await;
-    assert!(more.is_err(), "nothing comes twice: {more:?}");
+    silent(subscription).await;
 }
 
-/// Something between a client and the server.
+/// A proxy between a client and the server.
 pub struct Proxy {
     pub address: SocketAddr,
     /// Cuts all connections.
     pub cut: watch::Sender<()>,
-    /// Whether what the server says gets lost on its way.
+    /// True while new connections are closed at once.
+    pub blocks: watch::Sender<bool>,
+    /// True while bytes from the server get lost.
     pub loses: watch::Sender<bool>,
-    /// How many bytes got lost so far.
+    /// The number of bytes that got lost so far.
     pub lost: Arc<AtomicUsize>,
-    /// What clients sent.
-    pub heard: Arc<Mutex<String>>,
+    /// The bytes of clients.
+    pub recorded: Arc<Mutex<String>>,
 }
 
-/// What a proxy does to an upgrade.
+/// The treatment of WebSocket upgrades by a proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Upgrades {
     Pass,
@@ -115,34 +122,39 @@ impl Proxy {
         let address = listener.local_addr().expect("bound");
         let (cut, cuts) = watch::channel(());
         let loses = watch::Sender::new(false);
+        let blocks = watch::Sender::new(false);
+        let is_blocked = blocks.subscribe();
         let hole = Hole { is_open: loses.subscribe(), swallowed: Arc::default() };
         let lost = hole.swallowed.clone();
-        let heard = Arc::new(Mutex::new(String::new()));
-        let ears = heard.clone();
+        let recorded = Arc::new(Mutex::new(String::new()));
+        let record = recorded.clone();
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                let (mut cuts, ears, hole) = (cuts.clone(), ears.clone(), hole.clone());
+                if *is_blocked.borrow() {
+                    continue;
+                }
+                let (mut cuts, record, hole) = (cuts.clone(), record.clone(), hole.clone());
                 cuts.mark_unchanged();
                 tokio::spawn(async move {
                     tokio::select! {
-                        () = pass(near, server, upgrades, &ears, hole) => {}
+                        () = pass(near, server, upgrades, &record, hole) => {}
                         _ = cuts.changed() => {}
                     }
                 });
             }
         });
-        Proxy { address, cut, loses, lost, heard }
+        Proxy { address, cut, blocks, loses, lost, recorded }
     }
 }
 
-/// Where a proxy puts what it loses.
+/// The bytes that a proxy loses.
 #[derive(Clone)]
 struct Hole {
     is_open: watch::Receiver<bool>,
     swallowed: Arc<AtomicUsize>,
 }
 
-async fn pass(near: TcpStream, server: SocketAddr, upgrades: Upgrades, heard: &Mutex<String>, hole: Hole) {
+async fn pass(near: TcpStream, server: SocketAddr, upgrades: Upgrades, record: &Mutex<String>, hole: Hole) {
     let (mut near_in, mut near_out) = near.into_split();
     let Ok(far) = TcpStream::connect(server).await else { return };
     let (mut far_in, mut far_out) = far.into_split();
@@ -156,7 +168,7 @@ async fn pass(near: TcpStream, server: SocketAddr, upgrades: Upgrades, heard: &M
                 }
                 return;
             }
-            heard.lock().expect("whole").push_str(&text);
+            record.lock().expect("whole").push_str(&text);
             if far_out.write_all(&buffer[..bytes]).await.is_err() {
                 return;
             }

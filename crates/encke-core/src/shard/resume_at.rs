@@ -25,7 +25,7 @@ impl Shard {
         if !replays && !message.ext.is_some_and(ext::uses_replay) {
             return Ok(None);
         }
-        let positions = match Positions::read(message.ext, POSITIONS_MAX) {
+        let positions = match Positions::read(message.ext, bayeux::limits::REPLAY_POSITIONS_MAX) {
             // Who has offered nothing may say there what it likes.
             Err(BayeuxError::ReplayInvalid) if !replays => return Ok(None),
             positions => positions?,
@@ -186,9 +186,6 @@ impl Shard {
         }
     }
 }
-
-/// Positions in one subscribe: as many as the subscriptions that a session may have by default.
-const POSITIONS_MAX: usize = 1_000;
 
 /// Channels that a pattern may begin with beside those that positions name.
 const PATTERN_CHANNELS_MAX: usize = 256;

@@ -10,58 +10,57 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
+use super::Target;
+use super::cookies::Cookies;
+use super::http::{Answer, HttpConnection};
 use crate::Error;
-use crate::cookies::Cookies;
-use crate::dialog::{Lane, Transmission};
-use crate::endpoint::Endpoint;
-use crate::http::{Answer, Link};
+use crate::session::{RequestClass, Transmission};
 
 /// Requests and their answers.
 #[derive(Debug)]
-pub(crate) struct Polling {
-    endpoint: Arc<Endpoint>,
+pub(crate) struct LongPolling {
+    target: Arc<Target>,
     cookies: Cookies,
-    message_bytes_max: usize,
-    connect: Line,
-    other: Line,
+    connect: RequestQueue,
+    other: RequestQueue,
 }
 
 /// One connection, one request at a time.
 #[derive(Debug, Default)]
-struct Line {
+struct RequestQueue {
     waiting: VecDeque<String>,
-    state: LineState,
+    state: QueueState,
 }
 
-/// What a line does. The work of a request lives here and not in the future that waits for it, which may be dropped.
+/// The state of a queue. The work of a request lives here and not in the future that waits for it, which may be dropped.
 #[derive(Default)]
-enum LineState {
+enum QueueState {
     #[default]
     Closed,
     /// Kept for the next request, until the pause is over: a connection costs some 16 KiB here, and more at the server.
-    Idle(Box<Link>, Pin<Box<Sleep>>),
+    Idle(Box<HttpConnection>, Pin<Box<Sleep>>),
     Busy(Pin<Box<dyn Future<Output = Outcome> + Send>>),
 }
 
-/// What a request came to, and the connection if it can go on.
-type Outcome = (Option<Box<Link>>, Result<Answer, Error>);
+/// The outcome of a request, and the connection if it can be used again.
+type Outcome = (Option<Box<HttpConnection>>, Result<Answer, Error>);
 
-impl Polling {
+impl LongPolling {
     /// Begins with one connection; the second one is opened with the first connect.
-    pub(crate) fn new(link: Link, endpoint: Arc<Endpoint>, cookies: Cookies, message_bytes_max: usize) -> Polling {
-        let other = Line { waiting: VecDeque::new(), state: LineState::idle(Some(Box::new(link))) };
-        Polling { endpoint, cookies, message_bytes_max, connect: Line::default(), other }
+    pub(crate) fn new(connection: HttpConnection, target: Arc<Target>, cookies: Cookies) -> LongPolling {
+        let other = RequestQueue { waiting: VecDeque::new(), state: QueueState::idle(Some(Box::new(connection))) };
+        LongPolling { target, cookies, connect: RequestQueue::default(), other }
     }
 
     pub(crate) fn cookies(&self) -> &Cookies {
         &self.cookies
     }
 
-    /// Takes a text to be sent by [`Polling::receive`].
+    /// Takes a text to be sent by [`LongPolling::receive`].
     pub(crate) fn send(&mut self, transmission: Transmission) {
-        match transmission.lane {
-            Lane::Connect => self.connect.waiting.push_back(transmission.text),
-            Lane::Other => self.other.waiting.push_back(transmission.text),
+        match transmission.class {
+            RequestClass::Connect => self.connect.waiting.push_back(transmission.text),
+            RequestClass::Other => self.other.waiting.push_back(transmission.text),
         }
     }
 
@@ -72,40 +71,40 @@ impl Polling {
 
     /// Sends what waits and returns the next answer. May be dropped at any point without losing anything.
     pub(crate) async fn receive(&mut self) -> Result<String, Error> {
-        poll_fn(|context| match self.poll(Lane::Connect, context) {
+        poll_fn(|context| match self.poll(RequestClass::Connect, context) {
             Poll::Ready(outcome) => Poll::Ready(outcome),
-            Poll::Pending => self.poll(Lane::Other, context),
+            Poll::Pending => self.poll(RequestClass::Other, context),
         })
         .await
     }
 
-    fn poll(&mut self, lane: Lane, context: &mut Context<'_>) -> Poll<Result<String, Error>> {
-        let line = match lane {
-            Lane::Connect => &mut self.connect,
-            Lane::Other => &mut self.other,
+    fn poll(&mut self, class: RequestClass, context: &mut Context<'_>) -> Poll<Result<String, Error>> {
+        let queue = match class {
+            RequestClass::Connect => &mut self.connect,
+            RequestClass::Other => &mut self.other,
         };
-        let state = std::mem::take(&mut line.state);
+        let state = std::mem::take(&mut queue.state);
         let mut busy = match state {
-            LineState::Busy(busy) => busy,
-            state => match line.next_text() {
+            QueueState::Busy(busy) => busy,
+            state => match queue.next_text() {
                 Some(text) => {
-                    let link = if let LineState::Idle(link, _) = state { Some(link) } else { None };
-                    let (endpoint, cookies) = (self.endpoint.clone(), self.cookies.clone());
-                    Box::pin(request(link, endpoint, cookies, text, self.message_bytes_max))
+                    let connection = if let QueueState::Idle(connection, _) = state { Some(connection) } else { None };
+                    let (target, cookies) = (self.target.clone(), self.cookies.clone());
+                    Box::pin(request(connection, target, cookies, text))
                 }
                 None => {
-                    line.state = state.rested(context);
+                    queue.state = state.after_idling(context);
                     return Poll::Pending;
                 }
             },
         };
         match busy.as_mut().poll(context) {
             Poll::Pending => {
-                line.state = LineState::Busy(busy);
+                queue.state = QueueState::Busy(busy);
                 Poll::Pending
             }
-            Poll::Ready((link, outcome)) => {
-                line.state = LineState::idle(link);
+            Poll::Ready((connection, outcome)) => {
+                queue.state = QueueState::idle(connection);
                 Poll::Ready(outcome.map(|answer| {
                     self.cookies.take(&answer.headers);
                     answer.text
@@ -115,9 +114,9 @@ impl Polling {
     }
 }
 
-impl Line {
-    /// What the next request carries: what waited while the last one was out goes together. A handshake goes alone
-    /// (Bayeux 1.0 §4.1.1).
+impl RequestQueue {
+    /// The text of the next request: all that waited during the last one goes together. A handshake goes alone
+    /// (Bayeux 1.0, "handshake request").
     fn next_text(&mut self) -> Option<String> {
         let mut text = self.waiting.pop_front()?;
         while !is_handshake(&text)
@@ -137,64 +136,63 @@ impl Line {
     }
 }
 
-impl LineState {
-    fn idle(link: Option<Box<Link>>) -> LineState {
-        link.map_or(LineState::Closed, |link| LineState::Idle(link, Box::pin(sleep(IDLE_MAX))))
+impl QueueState {
+    fn idle(connection: Option<Box<HttpConnection>>) -> QueueState {
+        connection.map_or(QueueState::Closed, |connection| QueueState::Idle(connection, Box::pin(sleep(IDLE_MAX))))
     }
 
-    /// Closed if it was idle for long enough.
-    fn rested(self, context: &mut Context<'_>) -> LineState {
-        let LineState::Idle(link, mut pause) = self else { return LineState::Closed };
+    /// Closed after it was idle for long enough.
+    fn after_idling(self, context: &mut Context<'_>) -> QueueState {
+        let QueueState::Idle(connection, mut pause) = self else { return QueueState::Closed };
         if pause.as_mut().poll(context).is_ready() {
-            return LineState::Closed;
+            return QueueState::Closed;
         }
-        LineState::Idle(link, pause)
+        QueueState::Idle(connection, pause)
     }
 }
 
-impl fmt::Debug for LineState {
+impl fmt::Debug for QueueState {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            LineState::Closed => "Closed",
-            LineState::Idle(..) => "Idle",
-            LineState::Busy(_) => "Busy",
+            QueueState::Closed => "Closed",
+            QueueState::Idle(..) => "Idle",
+            QueueState::Busy(_) => "Busy",
         })
     }
 }
 
 /// Sends one request, over a new connection if the old one is gone.
 async fn request(
-    link: Option<Box<Link>>,
-    endpoint: Arc<Endpoint>,
+    connection: Option<Box<HttpConnection>>,
+    target: Arc<Target>,
     cookies: Cookies,
     text: String,
-    bytes_max: usize,
 ) -> Outcome {
     let mut usable = None;
-    if let Some(mut link) = link
-        && link.is_usable().await
+    if let Some(mut connection) = connection
+        && connection.is_usable().await
     {
-        usable = Some(link);
+        usable = Some(connection);
     }
-    let mut link = match usable {
-        Some(link) => link,
-        None => match Link::open(&endpoint).await {
-            Ok(link) => Box::new(link),
+    let mut connection = match usable {
+        Some(connection) => connection,
+        None => match HttpConnection::open(&target).await {
+            Ok(connection) => Box::new(connection),
             Err(error) => return (None, Err(error)),
         },
     };
-    match link.post(&endpoint, &cookies, text, bytes_max).await {
-        Ok(answer) => (Some(link), Ok(answer)),
+    match connection.post(&target, &cookies, text).await {
+        Ok(answer) => (Some(connection), Ok(answer)),
         Err(error) => (None, Err(error)),
     }
 }
 
-/// Texts are written by the dialog, whose messages begin with their channel.
+/// True for a text of the session that is a handshake; its messages begin with their channel.
 fn is_handshake(text: &str) -> bool {
     text.starts_with(r#"[{"channel":"/meta/handshake""#)
 }
 
-/// How long a connection is kept without a request.
+/// The time for which a connection is kept without a request.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// Up to here texts share a request, in bytes: well below what servers take in messages (1,000) and bytes (1 MiB) at once.
@@ -206,12 +204,12 @@ mod tests {
 
     fn requests(texts: &[&str]) -> Vec<String> {
         let waiting = texts.iter().map(|text| String::from(*text)).collect();
-        let mut line = Line { waiting, state: LineState::Closed };
-        std::iter::from_fn(|| line.next_text()).collect()
+        let mut queue = RequestQueue { waiting, state: QueueState::Closed };
+        std::iter::from_fn(|| queue.next_text()).collect()
     }
 
     #[test]
-    fn what_waits_goes_together() {
+    fn waiting_texts_go_together() {
         assert_eq!(requests(&[r#"[{"a":1}]"#, r#"[{"a":2},{"a":3}]"#]), [r#"[{"a":1},{"a":2},{"a":3}]"#]);
         assert!(requests(&[]).is_empty());
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use ::http::header::{CONNECTION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http_body_util::Full;
@@ -9,52 +10,51 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use websocket::{Decoder, Event, Flow, Opcode, ProtocolError, Role, frame, handshake};
 
-use crate::Error;
-use crate::cookies::Cookies;
-use crate::endpoint::Endpoint;
-use crate::http::{self, Link};
+use super::Target;
+use super::cookies::Cookies;
+use super::http::{self, HttpConnection};
+use crate::error::{Error, LostReason, NotBayeux};
 use crate::random;
 
 /// An open WebSocket. Holds no buffers while nothing is on its way.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct WebSocket {
     stream: TcpStream,
     decoder: Decoder,
     /// Frames to be written, from `written` on.
     out: Vec<u8>,
     written: usize,
-    /// Whole texts that were read and not yet taken.
+    /// Whole texts that were read and not yet returned.
     texts: VecDeque<String>,
-    /// Why the connection ended, once it has.
-    ended: Option<String>,
+    /// The reason why the connection ended, once it has.
+    ended: Option<LostReason>,
 }
 
-impl Socket {
+impl WebSocket {
     /// Shakes hands (RFC 6455 §4.1).
     pub(crate) async fn open(
-        link: Link,
-        endpoint: &Endpoint,
+        connection: HttpConnection,
+        target: &Target,
         cookies: &mut Cookies,
-        message_bytes_max: usize,
-    ) -> Result<Socket, Error> {
-        let refused = |reason: String| Error::NotBayeux { address: endpoint.place(), reason };
+    ) -> Result<WebSocket, Error> {
+        let refused = |reason| Error::NotBayeux { address: target.endpoint.address(), reason };
         let key = handshake::client_key(random());
-        let request = http::head(endpoint, cookies)
+        let request = http::head(target, cookies)
             .header(UPGRADE, "websocket")
             .header(CONNECTION, "Upgrade")
             .header(SEC_WEBSOCKET_KEY, &key)
             .header(SEC_WEBSOCKET_VERSION, "13")
             .body(Full::default())
-            .map_err(|error| refused(error.to_string()))?;
-        let (response, stream, input) = link.upgrade(endpoint, request).await?;
+            .map_err(|error| Error::from(LostReason::Http(Arc::new(error))))?;
+        let (response, stream, input) = connection.upgrade(target, request).await?;
         handshake::check_response(response.status(), response.headers(), &key).map_err(|error| match error {
-            handshake::ResponseError::Status(status) => refused(format!("it answered HTTP status {status}")),
-            error => refused(error.to_string()),
+            handshake::ResponseError::Status(status) => refused(NotBayeux::Status(status.as_u16())),
+            error => refused(NotBayeux::Handshake(error)),
         })?;
         cookies.take(response.headers());
-        let mut socket = Socket {
+        let mut socket = WebSocket {
             stream,
-            decoder: Decoder::new(Role::Client, message_bytes_max),
+            decoder: Decoder::new(Role::Client, target.message_bytes_max),
             out: Vec::new(),
             written: 0,
             texts: VecDeque::new(),
@@ -69,7 +69,7 @@ impl Socket {
         self.out.len() - self.written
     }
 
-    /// Takes a text to be sent by [`Socket::receive`] or [`Socket::close`].
+    /// Takes a text to be sent by [`WebSocket::receive`] or [`WebSocket::close`].
     pub(crate) fn send(&mut self, text: &str) {
         frame::masked(Opcode::Text, text.as_bytes(), random(), &mut self.out);
     }
@@ -85,7 +85,7 @@ impl Socket {
                 return Ok(text);
             }
             if let Some(reason) = &self.ended {
-                return Err(Error::Lost(reason.clone()));
+                return Err(reason.clone().into());
             }
             let ready = if self.out.is_empty() {
                 self.stream.readable().await
@@ -94,7 +94,20 @@ impl Socket {
             };
             match ready {
                 Ok(()) => self.read_ready(),
-                Err(error) => self.ended = Some(error.to_string()),
+                Err(error) => self.ended = Some(error.into()),
+            }
+        }
+    }
+
+    /// Writes what waits, and reads nothing. Never returns, and may be dropped at any point.
+    pub(crate) async fn write(&mut self) {
+        loop {
+            self.write_ready();
+            if self.out.is_empty() || self.ended.is_some() {
+                return std::future::pending().await;
+            }
+            if let Err(error) = self.stream.writable().await {
+                self.ended = Some(error.into());
             }
         }
     }
@@ -103,7 +116,7 @@ impl Socket {
     pub(crate) async fn close(&mut self) {
         frame::masked_close(1000, "", random(), &mut self.out);
         let rest = std::mem::take(&mut self.out);
-        // Whoever does not listen any more needs no goodbye.
+        // A server that does not read any more needs no close frame.
         let _ = self.stream.write_all(&rest[self.written..]).await;
         let _ = self.stream.shutdown().await;
     }
@@ -115,7 +128,7 @@ impl Socket {
                 Ok(bytes) => self.written += bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    self.ended.get_or_insert_with(|| error.to_string());
+                    self.ended.get_or_insert_with(|| error.into());
                     break;
                 }
             }
@@ -129,10 +142,10 @@ impl Socket {
         // On the stack and only while there is something to read: an idle session holds no buffer.
         let mut buffer = [0; READ_BYTES];
         match self.stream.try_read(&mut buffer) {
-            Ok(0) => self.ended = Some("the server closed the connection".into()),
+            Ok(0) => self.ended = Some(LostReason::Closed),
             Ok(bytes) => self.take_in(&mut buffer[..bytes]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => self.ended = Some(error.to_string()),
+            Err(error) => self.ended = Some(error.into()),
         }
     }
 
@@ -144,9 +157,9 @@ impl Socket {
                 Event::Text(text) => texts.push_back(text.into()),
                 Event::Ping(payload) => frame::masked(Opcode::Pong, payload, random(), out),
                 Event::Close(Some((code, reason))) => {
-                    *ended = Some(format!("closed by the server with {code} {reason}"))
+                    *ended = Some(LostReason::CloseFrame { code, reason: reason.into() });
                 }
-                Event::Close(None) => *ended = Some("closed by the server".into()),
+                Event::Close(None) => *ended = Some(LostReason::Closed),
                 Event::Binary(_) | Event::Pong(_) => {}
             }
             Flow::Continue
@@ -158,9 +171,9 @@ impl Socket {
 
     fn fail(&mut self, error: ProtocolError) {
         frame::masked_close(error.close_code(), error.reason(), random(), &mut self.out);
-        self.ended = Some(format!("the server broke the WebSocket protocol: {error}"));
+        self.ended = Some(LostReason::Protocol(error));
     }
 }
 
-/// How much is read at once, in bytes.
+/// The size of a read, in bytes.
 const READ_BYTES: usize = 16 * 1024;

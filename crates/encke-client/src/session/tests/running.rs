@@ -1,7 +1,7 @@
 //! An open session: connects, subscriptions, publications, batches, disconnects.
 
 use super::*;
-use crate::{Extension, Incoming, Outgoing, Verdict};
+use crate::{Extension, Filter, Outgoing, ServerMessage};
 
 #[test]
 fn connects_follow_each_other_at_the_advised_interval() {
@@ -13,7 +13,7 @@ fn connects_follow_each_other_at_the_advised_interval() {
     let id = rig.sent_one("/meta/connect")["id"].clone();
     // What the advice leaves out stays as it was.
     rig.answer_connect(&id, json!({"successful": true, "advice": {"reconnect": "retry"}}));
-    assert_eq!(rig.dialog.wake_at(), Some(rig.now + SECOND * 2));
+    assert_eq!(rig.session.wake_at(), Some(rig.now + SECOND * 2));
     rig.pass(SECOND * 2);
     let id = rig.sent_one("/meta/connect")["id"].clone();
     rig.answer_connect(&id, json!({"successful": true, "advice": {"interval": 0}}));
@@ -28,7 +28,7 @@ fn a_connect_that_is_held_too_long_means_that_the_server_is_gone() {
     assert!(rig.events().is_empty());
     rig.pass(Duration::from_millis(1));
     assert!(rig.lost() < SECOND, "the first time it comes back soon");
-    assert!(!rig.dialog.is_open());
+    assert!(!rig.session.is_open());
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn several_sessions_of_one_browser_poll_as_told() {
     let id = rig.sent_one("/meta/connect")["id"].clone();
     let advice = json!({"multiple-clients": true, "interval": 2000, "reconnect": "retry"});
     rig.answer_connect(&id, json!({"successful": true, "advice": advice}));
-    assert_eq!(rig.dialog.wake_at(), Some(rig.now + SECOND * 2));
+    assert_eq!(rig.session.wake_at(), Some(rig.now + SECOND * 2));
     rig.pass(SECOND * 2);
     let id = rig.sent_one("/meta/connect")["id"].clone();
     let advice = json!({"multiple-clients": true, "reconnect": "none"});
@@ -49,7 +49,7 @@ fn several_sessions_of_one_browser_poll_as_told() {
 fn subscriptions_are_asked_for_and_answered_by_id() {
     let mut rig = Rig::open(json!({}));
     rig.sent();
-    let id = rig.dialog.subscribe(&["/a".into(), "/b/*".into()]);
+    let id = rig.session.subscribe(&["/a".into(), "/b/*".into()]);
     let message = rig.sent_one("/meta/subscribe");
     assert_eq!(
         message,
@@ -59,19 +59,20 @@ fn subscriptions_are_asked_for_and_answered_by_id() {
     rig.receive(json!([{"channel": "/meta/subscribe", "id": id, "successful": false,
         "error": "403::subscribe_denied", "subscription": ["/a", "/b/*"]}]));
     match &rig.events()[..] {
-        [Event::Replied { id: answered, channel, outcome: Err(error) }] => {
-            assert_eq!((*answered, channel.as_str(), error.as_str()), (id, "/meta/subscribe", "403::subscribe_denied"));
+        [Event::Replied { id: answered, channel, outcome }] => {
+            let refused = (*answered, channel.as_str(), error_of(outcome));
+            assert_eq!(refused, (id, "/meta/subscribe", "403::subscribe_denied"));
         }
         other => panic!("{other:?}"),
     }
-    assert!(rig.dialog.is_open());
+    assert!(rig.session.is_open());
 }
 
 #[test]
-fn replies_that_nobody_here_waits_for_come_out_or_go_by() {
+fn replies_to_other_messages_are_events_or_ignored() {
     let mut rig = Rig::open(json!({}));
     rig.sent();
-    let own = rig.dialog.next_id();
+    let own = rig.session.next_id();
     rig.receive(json!([
         {"channel": "/a", "id": own.to_string(), "successful": true},
         {"channel": "/a", "id": "not-ours", "successful": true},
@@ -83,7 +84,7 @@ fn replies_that_nobody_here_waits_for_come_out_or_go_by() {
         [Event::Replied { id, outcome: Ok(()), .. }] => assert_eq!(*id, own),
         other => panic!("{other:?}"),
     }
-    assert!(rig.dialog.is_open());
+    assert!(rig.session.is_open());
 }
 
 #[test]
@@ -91,39 +92,39 @@ fn deliveries_come_out_in_order_and_unchanged() {
     let mut rig = Rig::open(json!({}));
     let text = r#"[{"channel":"/a","data":{"n":12345678901234567890}},{"channel":"/a"},
         {"channel":"/service/echo","id":"9","data":[1, 2],"successful":true}]"#;
-    rig.dialog.received(text, rig.now).expect("Bayeux");
+    rig.session.received(text, rig.now).expect("Bayeux");
     let events = rig.events();
     let [Event::Message(first), Event::Message(second), Event::Message(third)] = &events[..] else {
         panic!("{events:?}");
     };
-    assert_eq!((first.data.get(), first.id), (r#"{"n":12345678901234567890}"#, None));
-    assert_eq!((second.channel.as_str(), second.data.get()), ("/a", "null"));
-    assert_eq!((third.data.get(), third.id), ("[1, 2]", Some(9)));
+    assert_eq!((first.data().as_str(), first.id), (r#"{"n":12345678901234567890}"#, None));
+    assert_eq!((&*second.channel, second.data().as_str()), ("/a", "null"));
+    assert_eq!((third.data().as_str(), third.id), ("[1, 2]", Some(9)));
 }
 
 #[test]
 fn publications_go_out_one_by_one_and_in_a_batch_as_one() {
     let mut rig = Rig::open(json!({}));
     rig.sent();
-    let first = rig.dialog.publish("/a", &raw(r#"{"x": 1.50}"#));
-    rig.dialog.publish("/a", &raw("2"));
-    let text = rig.dialog.transmit().expect("the first").text;
+    let first = rig.session.publish("/a", raw(r#"{"x": 1.50}"#));
+    rig.session.publish("/a", raw("2"));
+    let text = rig.session.transmit().expect("the first").text;
     assert_eq!(text, format!(r#"[{{"channel":"/a","id":"{first}","clientId":"c1","data":{{"x": 1.50}}}}]"#));
     assert_eq!(rig.sent().len(), 1);
 
-    rig.dialog.batch(|dialog| {
-        dialog.publish("/a", &raw("3"));
-        dialog.batch(|dialog| {
-            dialog.subscribe(&["/b".into()]);
+    rig.session.batch(|session| {
+        session.publish("/a", raw("3"));
+        session.batch(|session| {
+            session.subscribe(&["/b".into()]);
         });
-        dialog.publish("/b", &raw("4"));
+        session.publish("/b", raw("4"));
     });
-    rig.dialog.publish("/a", &raw("5"));
+    rig.session.publish("/a", raw("5"));
     let sent = rig.sent();
     let channels: Vec<&str> = sent[0].1.iter().filter_map(|message| message["channel"].as_str()).collect();
     assert_eq!(channels, ["/a", "/meta/subscribe", "/b"]);
     assert_eq!((sent.len(), sent[1].1.len()), (2, 1), "what comes after the batch is on its own");
-    rig.dialog.batch(|_| {});
+    rig.session.batch(|_| {});
     assert!(rig.sent().is_empty());
 }
 
@@ -131,24 +132,24 @@ fn publications_go_out_one_by_one_and_in_a_batch_as_one() {
 fn disconnect_ends_the_session_with_its_reply() {
     let mut rig = Rig::open(json!({}));
     let held = rig.sent_one("/meta/connect")["id"].clone();
-    let id = rig.dialog.disconnect();
+    let id = rig.session.disconnect();
     assert_eq!(rig.sent_one("/meta/disconnect")["clientId"], "c1");
     // The held connect comes back first.
     rig.answer_connect(&held, json!({"successful": true, "advice": {"reconnect": "none"}}));
-    assert!(rig.events().is_empty() && !rig.dialog.is_over());
+    assert!(rig.events().is_empty() && !rig.session.is_ended());
     rig.receive(json!([{"channel": "/meta/disconnect", "id": id.to_string(), "successful": true}]));
     assert!(matches!(&rig.events()[..], [Event::Replied { id: answered, outcome: Ok(()), .. }] if *answered == id));
-    assert!(rig.dialog.is_over());
+    assert!(rig.session.is_ended());
 }
 
 #[test]
-fn a_disconnect_that_the_break_overtakes_is_said_so() {
+fn a_disconnect_that_a_break_overtakes_fails() {
     let mut rig = Rig::open(json!({}));
-    let id = rig.dialog.disconnect();
-    rig.carrier_lost();
+    let id = rig.session.disconnect();
+    rig.connection_lost();
     assert!(matches!(&rig.events()[..], [Event::Replied { id: answered, outcome: Err(_), .. }] if *answered == id));
-    assert!(rig.dialog.is_over());
-    let late = rig.dialog.subscribe(&["/a".into()]);
+    assert!(rig.session.is_ended());
+    let late = rig.session.subscribe(&["/a".into()]);
     assert!(matches!(&rig.events()[..], [Event::Replied { id: answered, outcome: Err(_), .. }] if *answered == late));
 }
 
@@ -157,7 +158,7 @@ fn a_server_that_ends_the_session_ends_it() {
     let mut rig = Rig::open(json!({}));
     rig.receive(json!([{"channel": "/a", "data": 1}, {"channel": "/meta/disconnect", "successful": true}]));
     let events = rig.events();
-    assert!(matches!(&events[..], [Event::Message(_), Event::Ended(Error::Refused { .. })]), "{events:?}");
+    assert!(matches!(&events[..], [Event::Message(_), Event::Ended(Error::Refused(_))]), "{events:?}");
 
     let mut rig = Rig::open(json!({}));
     let id = rig.sent_one("/meta/connect")["id"].clone();
@@ -168,20 +169,20 @@ fn a_server_that_ends_the_session_ends_it() {
 #[test]
 fn extensions_write_ext_and_see_what_comes() {
     let mut rig = Rig::new();
-    rig.dialog.extend(Box::new(Login::default()));
-    rig.carrier_opened();
+    rig.session.add_extension(Box::new(Login::default()));
+    rig.connection_opened();
     let handshake = rig.sent_one("/meta/handshake");
     assert_eq!(handshake["ext"], json!({"token": "secret"}));
     rig.receive(json!([{"channel": "/meta/handshake", "id": "1", "successful": true, "clientId": "c1"}]));
     assert_eq!(rig.sent_one("/meta/connect").get("ext"), None, "no ext where nothing was written");
     rig.events();
     rig.receive(json!([{"channel": "/noise", "data": 1}, {"channel": "/a", "data": 2}]));
-    assert!(matches!(&rig.events()[..], [Event::Message(message)] if message.channel == "/a"));
-    rig.dialog.subscribe(&["/a".into()]);
+    assert!(matches!(&rig.events()[..], [Event::Message(message)] if *message.channel == *"/a"));
+    rig.session.subscribe(&["/a".into()]);
     assert_eq!(rig.sent_one("/meta/subscribe")["ext"], json!({"replay": {"/a": 3}}));
 }
 
-/// Writes a token and a position, and drops noise, replies included, as far as it goes.
+/// Writes a token and a position, and drops noise; it tries to drop replies, too.
 #[derive(Default)]
 struct Login {
     seen: u64,
@@ -196,8 +197,8 @@ impl Extension for Login {
         };
     }
 
-    fn incoming(&mut self, message: &Incoming<'_>) -> Verdict {
+    fn incoming(&mut self, message: &ServerMessage<'_>) -> Filter {
         self.seen += 1;
-        if message.channel == "/a" { Verdict::Keep } else { Verdict::Drop }
+        if message.channel == "/a" { Filter::Pass } else { Filter::Drop }
     }
 }

@@ -1,10 +1,10 @@
 //! Breaks that lose nothing: acknowledgement and replay.
 
-use super::super::{Gap, Start};
 use super::*;
+use crate::ReplayFrom;
 
 #[test]
-fn messages_are_shown_when_their_batch_is_closed_and_a_batch_that_broke_off_is_not() {
+fn messages_are_delivered_when_their_batch_is_closed_and_not_if_it_breaks_off() {
     let mut rig = Rig::recovering(acknowledging());
     let connect = rig.sent_one("/meta/connect");
     assert_eq!(connect["ext"], json!({"ack": 0}));
@@ -15,37 +15,37 @@ fn messages_are_shown_when_their_batch_is_closed_and_a_batch_that_broke_off_is_n
     assert_eq!(rig.sent_one("/meta/connect")["ext"], json!({"ack": 1}));
     // Messages that come in a frame of their own, as CometD sends them, and then the connection breaks.
     rig.receive(json!([{"channel": "/a", "data": 2}]));
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
+    rig.connection_opened();
     let connect = rig.sent_one("/meta/connect");
     assert_eq!((&connect["ext"], &connect["clientId"]), (&json!({"ack": 1}), &json!("c1")));
     rig.receive(json!([{"channel": "/a", "data": 2}, {"channel": "/a", "data": 3},
         {"channel": "/meta/connect", "id": connect["id"], "successful": true, "ext": {"ack": 3}}]));
     assert_eq!(rig.heard(), ["2", "3", "open"]);
-    assert_eq!(rig.dialog.repeats(), 0, "nobody had seen what broke off");
+    assert_eq!(rig.session.repeats(), 0, "nobody had seen what broke off");
     // The same batch once more.
     let id = rig.sent_one("/meta/connect")["id"].clone();
     rig.receive(json!([{"channel": "/a", "data": 3},
         {"channel": "/meta/connect", "id": id, "successful": true, "ext": {"ack": 3}}]));
     assert!(rig.events().is_empty());
-    assert_eq!(rig.dialog.repeats(), 1);
+    assert_eq!(rig.session.repeats(), 1);
     assert_eq!(rig.sent_one("/meta/connect")["ext"], json!({"ack": 3}));
 }
 
 #[test]
-fn a_server_that_does_not_acknowledge_is_not_bothered() {
+fn a_server_that_does_not_acknowledge_gets_no_batch_numbers() {
     let mut rig = Rig::with(acknowledging());
-    rig.carrier_opened();
+    rig.connection_opened();
     assert_eq!(rig.sent_one("/meta/handshake")["ext"], json!({"ack": true}));
     rig.receive(json!([{"channel": "/meta/handshake", "id": "1", "successful": true, "clientId": "c1"}]));
-    assert!(rig.sent_one("/meta/connect").get("ext").is_none() && !rig.dialog.acknowledges());
+    assert!(rig.sent_one("/meta/connect").get("ext").is_none() && !rig.session.acknowledges());
     rig.receive(json!([{"channel": "/a", "data": 1}]));
     assert_eq!(rig.heard(), ["open", "1"]);
 }
 
 #[test]
-fn a_new_session_counts_batches_anew_and_tells_that_something_may_be_gone() {
+fn a_new_session_counts_batches_from_zero_and_reports_a_gap() {
     let mut rig = Rig::recovering(acknowledging());
     rig.sent();
     rig.subscribe("/a");
@@ -58,26 +58,26 @@ fn a_new_session_counts_batches_anew_and_tells_that_something_may_be_gone() {
 }
 
 #[test]
-fn a_batch_without_an_end_is_not_kept() {
-    let mut rig = Rig::recovering(DialogOptions { batch_messages_max: 10, ..acknowledging() });
+fn a_batch_without_an_end_ends_the_session() {
+    let mut rig = Rig::recovering(SessionOptions { unacknowledged_messages_max: 10, ..acknowledging() });
     rig.receive(Value::from(vec![json!({"channel": "/a", "data": 1}); 11]));
     // Not lost: the next attempt would bring the same.
-    assert!(matches!(rig.events()[..], [Event::Ended(Error::Overflow(10))]));
+    assert!(matches!(rig.events()[..], [Event::Ended(Error::TooManyUnacknowledged(10))]));
 }
 
 #[test]
-fn an_old_session_names_its_places_before_anything_else_and_shows_nothing_twice() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn a_resumed_session_sends_its_positions_first_and_delivers_nothing_twice() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
     rig.receive(json!([placed("/a", "e", 10), placed("/a", "e", 12)]));
     assert_eq!(rig.heard(), ["10", "12"]);
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
-    let (lane, messages) = rig.sent().remove(0);
+    rig.connection_opened();
+    let (class, messages) = rig.sent().remove(0);
     assert_eq!(
-        (lane, &messages[0]["channel"], &messages[1]["channel"]),
-        (Lane::Connect, &json!("/meta/subscribe"), &json!("/meta/connect"))
+        (class, &messages[0]["channel"], &messages[1]["channel"]),
+        (RequestClass::Connect, &json!("/meta/subscribe"), &json!("/meta/connect"))
     );
     assert_eq!(messages[0]["ext"]["replay"], json!({"/a": {"id": 12, "epoch": "e"}}));
     // What waited goes out before the server has read that: it comes again.
@@ -86,19 +86,19 @@ fn an_old_session_names_its_places_before_anything_else_and_shows_nothing_twice(
         "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 13, "latest": 14, "lost": null}}}},
         {"channel": "/meta/connect", "id": messages[1]["id"], "successful": true}, placed("/a", "e", 13), placed("/a", "e", 14)]));
     assert_eq!(rig.heard(), ["no history", "open", "13", "14"]);
-    assert_eq!(rig.dialog.repeats(), 0, "what was left aside was not seen");
+    assert_eq!(rig.session.repeats(), 0, "what was left aside was not seen");
     rig.receive(json!([placed("/a", "e", 14), placed("/a", "e", 15)]));
     assert_eq!(rig.heard(), ["15"]);
-    assert_eq!(rig.dialog.repeats(), 1);
+    assert_eq!(rig.session.repeats(), 1);
 }
 
 #[test]
-fn messages_that_stand_before_the_answer_in_one_response_are_shown() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn messages_before_the_reply_in_one_response_are_delivered() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
+    rig.connection_opened();
     let messages = rig.sent().remove(0).1;
     rig.receive(
         json!([placed("/a", "e", 10), {"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true,
@@ -109,37 +109,37 @@ fn messages_that_stand_before_the_answer_in_one_response_are_shown() {
 }
 
 #[test]
-fn an_answer_to_the_places_that_comes_last_opens_the_session() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn a_reply_to_the_positions_that_comes_last_opens_the_session() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
+    rig.connection_opened();
     let messages = rig.sent().remove(0).1;
     rig.answer_connect(&messages[1]["id"], json!({"successful": true}));
-    assert!(!rig.dialog.is_open());
+    assert!(!rig.session.is_open());
     rig.receive(json!([{"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true,
         "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 10, "latest": 9, "lost": null}}}}]));
     assert!(matches!(rig.events()[..], [Event::Opened { resumed: true }]));
 }
 
 #[test]
-fn places_that_are_refused_end_the_session_rather_than_go_on_without_a_word() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn refused_positions_end_the_session_rather_than_lose_messages_silently() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
+    rig.connection_opened();
     let id = rig.sent()[0].1[0]["id"].clone();
     rig.receive(json!([{"channel": "/meta/subscribe", "id": id, "successful": false, "error": "403::no"}]));
     assert_eq!(rig.ended(), ("/meta/subscribe".into(), "403::no".into()));
 }
 
 #[test]
-fn a_new_session_goes_on_at_the_places_of_the_old_one() {
-    let mut rig = Rig::recovering(replaying(Start::Kept));
+fn a_new_session_resumes_at_the_positions_of_the_old_one() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Earliest));
     rig.sent();
-    rig.dialog.subscribe(&["/a".into(), "/p/*".into()]);
+    rig.session.subscribe(&["/a".into(), "/p/*".into()]);
     let subscribe = rig.sent_one("/meta/subscribe");
     assert_eq!(subscribe["ext"]["replay"], json!({"/a": -2, "/p/*": -2}));
     rig.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true,
@@ -157,8 +157,8 @@ fn a_new_session_goes_on_at_the_places_of_the_old_one() {
 }
 
 #[test]
-fn what_is_gone_is_told_once_and_where_it_is_missing() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn a_gap_is_reported_once_and_where_messages_are_missing() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
     let mut late = placed("/a", "e", 20);
     late["ext"]["replay"]["lost"] = json!({"from": 10, "to": 19});
@@ -184,25 +184,25 @@ fn what_is_gone_is_told_once_and_where_it_is_missing() {
 }
 
 #[test]
-fn a_beat_moves_the_place_on_and_never_back() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn a_heartbeat_moves_the_position_forward_and_never_back() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
     for (told, known) in [(15, 15), (12, 15)] {
         let id = rig.sent_one("/meta/connect")["id"].clone();
         let beat = json!({"replay": {"/a": {"id": told, "epoch": "e"}}});
         rig.answer_connect(&id, json!({"successful": true, "ext": beat}));
-        assert_eq!(rig.dialog.place("/a").map(|place| place.id), Some(known));
+        assert_eq!(rig.session.position("/a").map(|position| position.offset), Some(known));
     }
 }
 
 #[test]
-fn a_channel_without_a_history_is_told_of_after_each_break() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn a_gap_is_reported_for_a_channel_without_a_history_after_each_break() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.sent();
     rig.subscribe("/a");
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
+    rig.connection_opened();
     let messages = rig.sent().remove(0).1;
     rig.receive(json!([{"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true},
         {"channel": "/meta/connect", "id": messages[1]["id"], "successful": true}]));
@@ -210,14 +210,14 @@ fn a_channel_without_a_history_is_told_of_after_each_break() {
 }
 
 #[test]
-fn with_both_a_break_needs_a_connect_only_and_places_count_when_their_batch_does() {
-    let mut rig = Rig::recovering(DialogOptions { acknowledge: true, ..replaying(Start::Now) });
+fn with_both_a_break_needs_a_connect_only_and_positions_count_when_their_batch_does() {
+    let mut rig = Rig::recovering(SessionOptions { ack: true, ..replaying(ReplayFrom::Latest) });
     rig.subscribe_at("/a", 10);
     rig.sent();
     rig.receive(json!([placed("/a", "e", 10)]));
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
+    rig.connection_opened();
     let connect = rig.sent_one("/meta/connect");
     assert_eq!(connect["ext"], json!({"ack": 0}));
     rig.receive(json!([placed("/a", "e", 10),
@@ -230,26 +230,26 @@ fn with_both_a_break_needs_a_connect_only_and_places_count_when_their_batch_does
 
 #[test]
 fn a_subscription_may_begin_elsewhere_and_is_forgotten_when_it_ends() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.sent();
-    rig.dialog.subscribe_from("/a", Start::After { id: 7, epoch: None });
+    rig.session.subscribe_from("/a", ReplayFrom::After { offset: 7, epoch: None });
     let subscribe = rig.sent_one("/meta/subscribe");
     assert_eq!(subscribe["ext"]["replay"], json!({"/a": 7}));
     rig.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true,
         "ext": {"replay": {"/a": {"recovered": false, "epoch": "e", "from": 20, "latest": 30, "lost": {"from": 8, "to": 19}}}}}]));
     assert_eq!(rig.heard(), ["gap in /a: Some((8, 19))"]);
-    rig.dialog.unsubscribe(&["/a".into()]);
+    rig.session.unsubscribe(&["/a".into()]);
     let id = rig.sent_one("/meta/unsubscribe")["id"].clone();
     rig.receive(json!([{"channel": "/meta/unsubscribe", "id": id, "successful": true}]));
-    rig.dialog.subscribe(&["/a".into()]);
+    rig.session.subscribe(&["/a".into()]);
     assert_eq!(rig.sent_one("/meta/subscribe")["ext"]["replay"], json!({"/a": -1}));
 }
 
 impl Rig {
     /// With an open session on a server that can do both, the first connect held.
-    pub(super) fn recovering(options: DialogOptions) -> Rig {
+    pub(super) fn recovering(options: SessionOptions) -> Rig {
         let mut rig = Rig::with(options);
-        rig.carrier_opened();
+        rig.connection_opened();
         rig.shake_hands_with("c1", json!({"ack": true, "replay": true}));
         assert!(matches!(rig.events()[..], [Event::Opened { resumed: false }]));
         rig
@@ -264,7 +264,7 @@ impl Rig {
 
     /// Subscribes to a channel whose next message has this number, in the epoch `e`; the connect that was sent stays unanswered.
     pub(super) fn subscribe_at(&mut self, channel: &str, next: u64) {
-        self.dialog.subscribe(&[channel.into()]);
+        self.session.subscribe(&[channel.into()]);
         let mut sent = self.sent();
         let subscribe = sent.pop().expect("a subscribe").1.remove(0);
         assert_eq!(subscribe["ext"]["replay"], json!({channel: -1}));
@@ -272,8 +272,10 @@ impl Rig {
             "ext": {"replay": {channel: {"recovered": true, "epoch": "e", "from": next, "latest": next - 1, "lost": null}}}}]));
         assert!(matches!(self.events()[..], [Event::Replied { .. }]));
         // The connect, for tests that answer it.
-        if let Some((lane, messages)) = sent.pop() {
-            self.dialog.out.push_front(crate::dialog::Transmission { lane, text: Value::from(messages).to_string() });
+        if let Some((class, messages)) = sent.pop() {
+            self.session
+                .out
+                .push_front(crate::session::Transmission { class, text: Value::from(messages).to_string() });
         }
     }
 
@@ -283,14 +285,17 @@ impl Rig {
         self.shake_hands_with("c2", json!({"ack": true, "replay": true}));
     }
 
-    /// What the program was told, in short.
+    /// The events that the program gets, in short.
     pub(super) fn heard(&mut self) -> Vec<String> {
         let told = |event| match event {
-            Event::Message(message) => Some(match serde_json::from_str(message.data.get()).expect("JSON") {
+            Event::Message(message) => Some(match serde_json::from_str(message.data().as_str()).expect("JSON") {
                 Value::String(text) => text,
                 data => data["event"]["replayId"].as_u64().or(data.as_u64()).expect("a number").to_string(),
             }),
-            Event::Gap(Gap { channel, lost }) => Some(format!("gap in {channel}: {lost:?}")),
+            Event::Gap(gap) => {
+                assert!(!matches!(gap.cause, GapCause::SlowReader { .. }), "{gap}");
+                Some(format!("gap in {}: {:?}", gap.channel, gap.offsets()))
+            }
             Event::Opened { .. } => Some("open".into()),
             Event::Replied { .. } => None,
             other => panic!("{other:?}"),
@@ -299,12 +304,12 @@ impl Rig {
     }
 }
 
-fn acknowledging() -> DialogOptions {
-    DialogOptions { acknowledge: true, ..DialogOptions::default() }
+fn acknowledging() -> SessionOptions {
+    SessionOptions { ack: true, ..SessionOptions::default() }
 }
 
-pub(super) fn replaying(start: Start) -> DialogOptions {
-    DialogOptions { replay: Some(start), ..DialogOptions::default() }
+pub(super) fn replaying(start: ReplayFrom) -> SessionOptions {
+    SessionOptions { replay: Some(start), ..SessionOptions::default() }
 }
 
 /// A message as a server delivers it that keeps a history.

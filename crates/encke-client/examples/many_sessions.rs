@@ -1,8 +1,8 @@
-//! Opens many sessions in one thread, sends them all one message, and tells what they cost.
+//! Opens many sessions in one thread, sends them all one message, and prints the memory of each.
 //!
 //! ```text
 //! encke serve &
-//! cargo run --release -p encke-client --example crowd -- http://127.0.0.1:8080 15000 [long-polling]
+//! cargo run --release -p encke-client --example many_sessions -- http://127.0.0.1:8080 15000 [long-polling]
 //! ```
 
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use encke_client::{Client, Options, RawValue, Transport};
+use encke_client::{Client, ClientBuilder, Subscription, Transport};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -30,25 +30,25 @@ fn main() -> Outcome<()> {
     allow_files(sessions as u64 * files_each + 64)?;
     // One thread for all of them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { tokio::time::timeout(TIME_MAX, crowd(url, sessions, transport)).await? })
+    runtime.block_on(async { tokio::time::timeout(TIME_MAX, open_all(url, sessions, transport)).await? })
 }
 
-async fn crowd(url: String, sessions: usize, transport: Transport) -> Outcome<()> {
-    let options = Options { transport, ..Options::default() };
-    let mut publisher = Client::connect_with(&url, options.clone()).await?;
+async fn open_all(url: String, sessions: usize, transport: Transport) -> Outcome<()> {
+    let builder = move || Client::builder().transport(transport);
+    let publisher = builder().connect(&url).await?;
     let (before, start) = (rss_bytes(), Instant::now());
     let opening = Arc::new(Semaphore::new(OPENING_MAX));
     let (is_open, mut opened) = tokio::sync::mpsc::channel(sessions.max(1));
     let mut members = JoinSet::new();
     for _ in 0..sessions {
-        let (url, options, opening, is_open) = (url.clone(), options.clone(), opening.clone(), is_open.clone());
+        let (url, opening, is_open) = (url.clone(), opening.clone(), is_open.clone());
         members.spawn(async move {
             let permit = opening.acquire_owned().await?;
             // Opening takes more room than waiting: it is boxed, and gone afterwards.
-            let mut client = Box::pin(open(url, options)).await?;
+            let mut subscription = Box::pin(open(url, builder())).await?;
             drop(permit);
             is_open.send(()).await?;
-            client.next().await?;
+            subscription.next().await.ok_or("the session is closed")??;
             Outcome::Ok(())
         });
     }
@@ -59,12 +59,12 @@ async fn crowd(url: String, sessions: usize, transport: Transport) -> Outcome<()
         }
     }
     println!("{sessions} sessions opened and subscribed in {:.2?}", start.elapsed());
-    // What served to open them is let go of soon.
+    // The memory that served to open them is freed soon.
     tokio::time::sleep(REST).await;
     let each = rss_bytes().saturating_sub(before) / sessions.max(1) as u64;
     println!("{each} bytes of memory each");
     let start = Instant::now();
-    publisher.publish(CHANNEL, &RawValue::from_string(r#""to all""#.into())?).await?;
+    publisher.publish(CHANNEL, "to all").await?;
     while let Some(received) = members.join_next().await {
         received??;
     }
@@ -72,10 +72,10 @@ async fn crowd(url: String, sessions: usize, transport: Transport) -> Outcome<()
     Ok(())
 }
 
-async fn open(url: String, options: Options) -> Outcome<Client> {
-    let mut client = Client::connect_with(&url, options).await?;
-    client.subscribe(CHANNEL).await?;
-    Ok(client)
+async fn open(url: String, builder: ClientBuilder) -> Outcome<Subscription> {
+    let client = builder.connect(&url).await?;
+    // The subscription keeps the session open.
+    Ok(client.subscribe(CHANNEL).await?)
 }
 
 /// Raises the limit of open files as far as the system lets, which must be enough.
@@ -87,23 +87,23 @@ fn allow_files(wanted: u64) -> Outcome<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
 }
 
-/// This process's resident memory in bytes, as Linux tells it.
+/// This process's resident memory in bytes, as Linux reports it.
 fn rss_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
 }
 
-/// How many sessions there are if nobody says.
+/// The number of sessions by default.
 const SESSIONS: usize = 1000;
 
-/// How many are opened at once: more would overrun the server's backlog.
+/// The number that is opened at once: more would overrun the server's backlog.
 const OPENING_MAX: usize = 100;
 
-/// How long they rest before they are weighed.
+/// The pause before their memory is measured.
 const REST: Duration = Duration::from_secs(6);
 
-/// How long it may all take.
+/// The time that everything may take.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
 const CHANNEL: &str = "/crowd";

@@ -1,14 +1,14 @@
-//! Places in histories: how they move, how many are named, and what is told where none is known.
+//! Positions in histories: their moves, their limits, and gaps where none is known.
 
-use super::super::Start;
 use super::recovery::{placed, replaying};
 use super::*;
+use crate::ReplayFrom;
 
 #[test]
-fn an_answer_that_comes_after_the_messages_does_not_set_the_place_back() {
-    let mut rig = Rig::recovering(replaying(Start::Kept));
+fn a_reply_that_comes_after_the_messages_does_not_move_the_position_back() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Earliest));
     rig.sent();
-    rig.dialog.subscribe(&["/a".into()]);
+    rig.session.subscribe(&["/a".into()]);
     let subscribe = rig.sent_one("/meta/subscribe");
     // Over long-polling they come on the other connection.
     rig.receive(json!([placed("/a", "e", 5), placed("/a", "e", 6)]));
@@ -18,10 +18,10 @@ fn an_answer_that_comes_after_the_messages_does_not_set_the_place_back() {
 }
 
 #[test]
-fn an_answer_that_comes_after_the_messages_of_another_history_does_not_set_the_place_back() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn a_reply_that_comes_after_the_messages_of_another_history_does_not_move_the_position_back() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.sent();
-    rig.dialog.subscribe_from("/a", Start::After { id: 10, epoch: Some("e".into()) });
+    rig.session.subscribe_from("/a", ReplayFrom::After { offset: 10, epoch: Some("e".into()) });
     let subscribe = rig.sent_one("/meta/subscribe");
     rig.receive(json!([placed("/a", "f", 3), placed("/a", "f", 4)]));
     let answer = json!({"recovered": false, "epoch": "f", "from": 3, "latest": 3, "lost": null});
@@ -31,12 +31,12 @@ fn an_answer_that_comes_after_the_messages_of_another_history_does_not_set_the_p
 }
 
 #[test]
-fn an_answer_sets_the_place_back_where_the_server_has_another_history_or_less_of_it() {
+fn a_reply_moves_the_position_back_where_the_server_has_another_history_or_less_of_it() {
     for (answer, next) in [
         (json!({"recovered": false, "epoch": "f", "from": 3, "latest": 4, "lost": null}), placed("/a", "f", 3)),
         (json!({"recovered": false, "epoch": "e", "from": 3, "latest": 4, "lost": null}), placed("/a", "e", 3)),
     ] {
-        let mut rig = Rig::recovering(replaying(Start::Now));
+        let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
         rig.subscribe_at("/a", 10);
         rig.receive(json!([placed("/a", "e", 10)]));
         assert_eq!(rig.heard(), ["10"]);
@@ -49,14 +49,14 @@ fn an_answer_sets_the_place_back_where_the_server_has_another_history_or_less_of
 }
 
 #[test]
-fn a_subscription_that_begins_anew_gets_again_what_the_session_has() {
+fn a_subscription_that_restarts_gets_again_what_the_session_has() {
     // The messages before the reply, as over long-polling, and behind it.
     for messages_first in [true, false] {
-        let mut rig = Rig::recovering(replaying(Start::Now));
+        let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
         rig.subscribe_at("/a", 10);
         rig.receive(json!([placed("/a", "e", 10)]));
         rig.sent();
-        rig.dialog.subscribe_from("/a", Start::Kept);
+        rig.session.subscribe_from("/a", ReplayFrom::Earliest);
         let subscribe = rig.sent_one("/meta/subscribe");
         assert_eq!(subscribe["ext"]["replay"], json!({"/a": -2}));
         rig.receive(json!([placed("/a", "e", 11)]));
@@ -71,8 +71,8 @@ fn a_subscription_that_begins_anew_gets_again_what_the_session_has() {
 }
 
 #[test]
-fn messages_that_newer_ones_overtook_on_the_other_connection_are_shown_once() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn messages_that_newer_ones_overtook_on_the_other_connection_are_delivered_once() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
     rig.receive(json!([placed("/a", "e", 10), placed("/a", "e", 14)]));
     rig.receive(json!([placed("/a", "e", 11), placed("/a", "e", 13)]));
@@ -81,13 +81,13 @@ fn messages_that_newer_ones_overtook_on_the_other_connection_are_shown_once() {
 }
 
 #[test]
-fn a_message_that_a_pattern_will_bring_again_is_not_shown_before() {
-    let mut rig = Rig::recovering(replaying(Start::Kept));
+fn a_message_that_a_pattern_will_bring_again_is_not_delivered_before() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Earliest));
     rig.sent();
     rig.subscribe("/p/*");
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
+    rig.connection_opened();
     let messages = rig.sent().remove(0).1;
     // It is not known that the old connection took 1 and 2 along.
     rig.receive(json!([placed("/p/x", "e", 3)]));
@@ -98,19 +98,19 @@ fn a_message_that_a_pattern_will_bring_again_is_not_shown_before() {
 }
 
 #[test]
-fn more_places_than_a_subscribe_takes_are_named_in_several() {
-    let mut rig = Rig::recovering(replaying(Start::Kept));
+fn more_positions_than_a_subscribe_takes_go_into_several() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Earliest));
     rig.sent();
     let names: Vec<String> = (0..700).map(|number| format!("/n/{number}")).collect();
-    let id = rig.dialog.subscribe(&[&names[..], &["/p/*".into(), "/q/*".into()]].concat());
+    let id = rig.session.subscribe(&[&names[..], &["/p/*".into(), "/q/*".into()]].concat());
     rig.sent_one("/meta/subscribe");
     rig.receive(json!([{"channel": "/meta/subscribe", "id": id.to_string(), "successful": true}]));
     let messages = (0..700).map(|number| placed(&format!("/p/{number}"), "e", 7));
     rig.receive(messages.collect());
     rig.events();
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
+    rig.connection_opened();
     let mut messages = rig.sent().remove(0).1;
     let connect = messages.pop().expect("a connect");
     assert_eq!(connect["channel"], "/meta/connect");
@@ -119,39 +119,39 @@ fn more_places_than_a_subscribe_takes_are_named_in_several() {
     assert_eq!(named.iter().sum::<usize>(), 1402);
     rig.answer_connect(&connect["id"], json!({"successful": true}));
     rig.receive(granted(&messages[0], json!({})));
-    assert!(!rig.dialog.is_open(), "one of two is answered");
+    assert!(!rig.session.is_open(), "one of two is answered");
     // What the second one is about comes again still.
     rig.receive(json!([placed("/p/1", "e", 9)]));
     rig.receive(granted(&messages[1], json!({"/p/1": begins("e", 8, 9)})));
     rig.receive(json!([placed("/p/1", "e", 8), placed("/p/1", "e", 9)]));
-    assert!(rig.dialog.is_open());
+    assert!(rig.session.is_open());
     assert_eq!(rig.heard()[..4], ["open", "gap in /n/0: None", "gap in /n/1: None", "gap in /n/2: None"]);
 }
 
 #[test]
-fn a_pattern_with_as_many_channels_as_there_are_places_fits_into_one_subscribe() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn a_pattern_with_as_many_channels_as_there_are_positions_fits_into_one_subscribe() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.sent();
     rig.subscribe("/p/*");
     rig.receive((0..1100).map(|number| placed(&format!("/p/{number}"), "e", 7)).collect());
     rig.events();
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
+    rig.connection_opened();
     let messages = rig.sent().remove(0).1;
     assert_eq!((messages.len(), positions(&messages[0]).len()), (2, 1000));
 }
 
 #[test]
-fn where_the_server_takes_fewer_places_fewer_are_named_and_the_rest_is_told() {
-    let mut rig = Rig::recovering(replaying(Start::Kept));
+fn a_server_that_takes_fewer_positions_gets_fewer_and_the_rest_is_a_gap() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Earliest));
     rig.sent();
     rig.subscribe("/p/*");
     rig.receive((0..4).map(|number| placed(&format!("/p/{number}"), "e", 7)).collect());
     rig.events();
-    rig.carrier_lost();
+    rig.connection_lost();
     rig.lost();
-    rig.carrier_opened();
+    rig.connection_opened();
     let mut messages = rig.sent().remove(0).1;
     rig.answer_connect(&messages[1]["id"], json!({"successful": true}));
     let mut tries = Vec::new();
@@ -170,8 +170,8 @@ fn where_the_server_takes_fewer_places_fewer_are_named_and_the_rest_is_told() {
 }
 
 #[test]
-fn a_server_that_takes_no_place_at_all_ends_the_session() {
-    let mut rig = Rig::recovering(replaying(Start::Kept));
+fn a_server_that_takes_no_position_at_all_ends_the_session() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Earliest));
     rig.subscribe_at_kept("/a");
     rig.receive(json!([placed("/a", "e", 7)]));
     rig.lose_session();
@@ -185,8 +185,8 @@ fn a_server_that_takes_no_place_at_all_ends_the_session() {
 }
 
 #[test]
-fn a_pattern_that_began_at_now_tells_after_a_break_that_unknown_channels_may_miss_something() {
-    for (start, told) in [(Start::Now, &["open", "gap in /p/*: None"][..]), (Start::Kept, &["open"])] {
+fn a_pattern_from_the_latest_reports_a_gap_after_a_break_as_there_may_be_unknown_channels() {
+    for (start, told) in [(ReplayFrom::Latest, &["open", "gap in /p/*: None"][..]), (ReplayFrom::Earliest, &["open"])] {
         let mut rig = Rig::recovering(replaying(start));
         rig.sent();
         rig.subscribe("/p/*");
@@ -200,8 +200,8 @@ fn a_pattern_that_began_at_now_tells_after_a_break_that_unknown_channels_may_mis
 }
 
 #[test]
-fn channels_beyond_those_that_have_places_are_told_of_and_do_not_come_twice() {
-    let mut rig = Rig::recovering(replaying(Start::Kept));
+fn channels_beyond_the_known_positions_are_a_gap_and_do_not_come_twice() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Earliest));
     rig.sent();
     rig.subscribe("/p/*");
     rig.receive((0..1100).map(|number| placed(&format!("/p/{number}"), "e", 7)).collect());
@@ -214,15 +214,15 @@ fn channels_beyond_those_that_have_places_are_told_of_and_do_not_come_twice() {
 }
 
 #[test]
-fn a_subscription_whose_reply_got_lost_goes_on_at_its_places() {
-    let mut rig = Rig::recovering(replaying(Start::Now));
+fn a_subscription_whose_reply_got_lost_resumes_at_its_position() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.sent();
-    let id = rig.dialog.subscribe(&["/a".into()]);
+    let id = rig.session.subscribe(&["/a".into()]);
     rig.sent_one("/meta/subscribe");
     rig.receive(json!([placed("/a", "e", 7)]));
     assert_eq!(rig.heard(), ["7"]);
     assert_eq!(rig.renamed(), json!({"/a": {"id": 7, "epoch": "e"}}));
-    assert!(rig.dialog.asked.iter().any(|asked| asked.id == id), "its reply is still to come");
+    assert!(rig.session.pending_changes.iter().any(|asked| asked.id == id), "its reply is still to come");
 }
 
 impl Rig {
@@ -234,9 +234,9 @@ impl Rig {
 
     /// The connection breaks; what the old session names on the new one.
     fn renamed(&mut self) -> Value {
-        self.carrier_lost();
+        self.connection_lost();
         self.lost();
-        self.carrier_opened();
+        self.connection_opened();
         self.sent().remove(0).1.remove(0)["ext"]["replay"].take()
     }
 }

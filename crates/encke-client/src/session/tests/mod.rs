@@ -1,8 +1,8 @@
-//! Dialogs under made-up times: a [`Rig`] plays the carrier and the server.
+//! Sessions in virtual time: a [`Rig`] plays the connection and the server.
 
 mod breaks;
 mod opening;
-mod places;
+mod positions;
 mod recovery;
 mod running;
 
@@ -10,29 +10,31 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{ConnectionType, Dialog, DialogOptions, Event, Lane};
-use crate::{Error, RawValue};
+use bayeux::RawJson;
 
-/// A dialog, its clock, and both ends of its carrier.
+use super::{ClientSession, ConnectionType, Event, RequestClass, SessionOptions};
+use crate::{Error, GapCause, LostReason, NotBayeux};
+
+/// A session, its clock, and both ends of its connection.
 struct Rig {
-    dialog: Dialog,
+    session: ClientSession,
     now: Instant,
 }
 
 impl Rig {
     fn new() -> Rig {
-        Rig::with(DialogOptions::default())
+        Rig::with(SessionOptions::default())
     }
 
-    fn with(options: DialogOptions) -> Rig {
-        let options = DialogOptions { random: Some([5; 8]), ..options };
-        Rig { dialog: Dialog::new(options), now: Instant::now() }
+    fn with(options: SessionOptions) -> Rig {
+        let options = SessionOptions { jitter_seed: Some([5; 8]), ..options };
+        Rig { session: ClientSession::new(options), now: Instant::now() }
     }
 
     /// With an open session, its first connect answered with this advice, the second one held.
     fn open(advice: Value) -> Rig {
         let mut rig = Rig::new();
-        rig.carrier_opened();
+        rig.connection_opened();
         rig.shake_hands("c1");
         assert!(matches!(rig.events()[..], [Event::Opened { resumed: false }]));
         let id = rig.sent_one("/meta/connect")["id"].clone();
@@ -40,12 +42,12 @@ impl Rig {
         rig
     }
 
-    fn carrier_opened(&mut self) {
-        self.dialog.carrier_opened(self.now);
+    fn connection_opened(&mut self) {
+        self.session.connection_opened(self.now);
     }
 
-    fn carrier_lost(&mut self) {
-        self.dialog.carrier_lost("cut", self.now);
+    fn connection_lost(&mut self) {
+        self.session.connection_lost(cut(), self.now);
     }
 
     /// Answers the handshake that was sent.
@@ -57,7 +59,7 @@ impl Rig {
 
     /// Subscribes and has it granted.
     fn subscribe(&mut self, channel: &str) {
-        let id = self.dialog.subscribe(&[channel.into()]);
+        let id = self.session.subscribe(&[channel.into()]);
         self.sent_one("/meta/subscribe");
         self.receive(
             json!([{"channel": "/meta/subscribe", "id": id.to_string(), "successful": true, "subscription": channel}]),
@@ -68,7 +70,7 @@ impl Rig {
     }
 
     fn receive(&mut self, messages: Value) {
-        self.dialog.received(&messages.to_string(), self.now).expect("Bayeux");
+        self.session.received(&messages.to_string(), self.now).expect("Bayeux");
     }
 
     /// Answers the connect that was sent last with these fields.
@@ -80,24 +82,24 @@ impl Rig {
         self.receive(json!([reply]));
     }
 
-    /// Lets time pass and wakes the dialog when it wanted, as often as it wanted.
+    /// Lets time pass and wakes the session at the times that it asks for.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
-        while let Some(at) = self.dialog.wake_at().filter(|at| *at <= end) {
+        while let Some(at) = self.session.wake_at().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            self.dialog.wake(self.now);
+            self.session.wake(self.now);
         }
         self.now = end;
     }
 
     fn events(&mut self) -> Vec<Event> {
-        std::iter::from_fn(|| self.dialog.event()).collect()
+        std::iter::from_fn(|| self.session.event()).collect()
     }
 
     /// All that was to be sent: one list of messages per text.
-    fn sent(&mut self) -> Vec<(Lane, Vec<Value>)> {
-        let texts = std::iter::from_fn(|| self.dialog.transmit());
-        texts.map(|sent| (sent.lane, serde_json::from_str(&sent.text).expect("an array"))).collect()
+    fn sent(&mut self) -> Vec<(RequestClass, Vec<Value>)> {
+        let texts = std::iter::from_fn(|| self.session.transmit());
+        texts.map(|sent| (sent.class, serde_json::from_str(&sent.text).expect("an array"))).collect()
     }
 
     /// The one message that was to be sent, which is of this channel.
@@ -110,7 +112,7 @@ impl Rig {
         messages.remove(0)
     }
 
-    /// The pause of the one event, which says that the carrier is lost.
+    /// The pause of the one event, which says that the connection is lost.
     fn lost(&mut self) -> Duration {
         match &self.events()[..] {
             [Event::Lost { reopen_in, .. }] => *reopen_in,
@@ -118,17 +120,29 @@ impl Rig {
         }
     }
 
-    /// The channel and the words of the one event, which says that the session ended.
+    /// The channel and the error of the one event, which says that the session ended.
     fn ended(&mut self) -> (String, String) {
         match &self.events()[..] {
-            [Event::Ended(Error::Refused { channel, error })] => (channel.clone(), error.clone()),
+            [Event::Ended(Error::Refused(refusal))] => (refusal.channel.clone(), refusal.error.clone()),
             other => panic!("{other:?}"),
         }
     }
 }
 
-fn raw(text: &str) -> Box<RawValue> {
-    RawValue::from_string(text.into()).expect("JSON")
+fn raw(text: &str) -> RawJson<'_> {
+    RawJson::parse(text).expect("JSON")
+}
+
+fn cut() -> LostReason {
+    LostReason::Other("cut".into())
+}
+
+/// The Bayeux error of a refused outcome.
+fn error_of(outcome: &Result<(), Error>) -> &str {
+    match outcome {
+        Err(Error::Refused(refusal)) => &refusal.error,
+        other => panic!("{other:?}"),
+    }
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,0 +1,224 @@
+//! The options of a client, in one place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+
+use crate::client::Client;
+use crate::connection::Target;
+use crate::driver::Driver;
+use crate::endpoint::Endpoint;
+use crate::session::{ClientSession, ConnectionType, SessionOptions};
+use crate::{Error, Extension, ReplayFrom};
+
+/// The path at which Bayeux servers answer by convention.
+const DEFAULT_PATH: &str = "/cometd";
+
+/// Builds a [`Client`]: each method sets one option, [`ClientBuilder::connect`] opens the session.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use encke_client::{Client, ReplayFrom, Transport};
+///
+/// # async fn example() -> Result<(), encke_client::Error> {
+/// let client = Client::builder()
+///     .transport(Transport::WebSocket)
+///     .ack(true)
+///     .replay(ReplayFrom::Earliest)
+///     .header("authorization", "Bearer 1234")
+///     .reply_timeout(Duration::from_secs(5))
+///     .connect("http://127.0.0.1:8080")
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a client is opened by `connect`"]
+#[derive(Debug)]
+pub struct ClientBuilder {
+    pub(crate) options: Options,
+    session: SessionOptions,
+    extensions: Vec<BoxedExtension>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// The name of the first header that HTTP does not allow.
+    bad_header: Option<String>,
+    message_bytes_max: usize,
+}
+
+/// The options that concern the task of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub(crate) transport: Transport,
+    pub(crate) reconnect: bool,
+    pub(crate) reply_timeout: Duration,
+    pub(crate) subscription_messages_max: usize,
+    pub(crate) slow_reader_timeout: Duration,
+    pub(crate) pending_replies_max: usize,
+    pub(crate) unsent_bytes_max: usize,
+}
+
+/// The transports that a client may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A WebSocket; if the first attempt shows that something on the way does not let it through, long-polling.
+    Auto,
+    /// Only a WebSocket.
+    WebSocket,
+    /// Only HTTP requests, one of them held by the server.
+    LongPolling,
+}
+
+struct BoxedExtension(Box<dyn Extension>);
+
+impl Default for ClientBuilder {
+    /// CometD's defaults where its clients have the option.
+    fn default() -> ClientBuilder {
+        let session = SessionOptions::default();
+        let options = Options {
+            transport: Transport::Auto,
+            reconnect: true,
+            reply_timeout: session.reply_timeout,
+            subscription_messages_max: 10_000,
+            slow_reader_timeout: Duration::from_secs(1),
+            pending_replies_max: 10_000,
+            unsent_bytes_max: 256 * 1024,
+        };
+        let (extensions, headers) = (Vec::new(), Vec::new());
+        ClientBuilder { options, session, extensions, headers, bad_header: None, message_bytes_max: 32 * 1024 * 1024 }
+    }
+}
+
+impl ClientBuilder {
+    /// The transports to use. Default: [`Transport::Auto`].
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.options.transport = transport;
+        self
+    }
+
+    /// Turns on acknowledgement (CometD's extension `ack`): as long as the server knows the session, breaks lose nothing and double
+    /// nothing. Messages then come with connect replies only. Default: off.
+    pub fn ack(mut self, on: bool) -> Self {
+        self.session.ack = on;
+        self
+    }
+
+    /// Turns on replay (extension `replay`): the client remembers its positions in the histories of its channels and resumes there
+    /// after a break, also in a new session. Subscriptions begin at this point, unless
+    /// [`Client::subscribe_from`] names another one. Default: off.
+    pub fn replay(mut self, from: ReplayFrom) -> Self {
+        self.session.replay = Some(from);
+        self
+    }
+
+    /// Adds a header to each HTTP request, also to that which opens a WebSocket.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        match (name.parse(), value.parse()) {
+            (Ok(name), Ok(value)) => self.headers.push((name, value)),
+            _ => _ = self.bad_header.get_or_insert_with(|| name.into()),
+        }
+        self
+    }
+
+    /// Adds an extension, which sees all messages of the session, behind those that were added before.
+    pub fn extension(mut self, extension: impl Extension + 'static) -> Self {
+        self.extensions.push(BoxedExtension(Box::new(extension)));
+        self
+    }
+
+    /// Whether the client reconnects after a break. Without it a break closes the session. Default: on.
+    pub fn reconnect(mut self, on: bool) -> Self {
+        self.options.reconnect = on;
+        self
+    }
+
+    /// The pauses between attempts to reconnect: each failed attempt adds `step`, up to `max`, and each pause gets up to one step of
+    /// random jitter, so that the clients of a server that restarts do not come back all at once. Default: 1 s and 60 s.
+    pub fn backoff(mut self, step: Duration, max: Duration) -> Self {
+        (self.session.backoff_step, self.session.backoff_max) = (step, max);
+        self
+    }
+
+    /// The time that the server may take to reply, beyond the time for which it holds a connect, and that connecting may take.
+    /// Default: 10 s.
+    pub fn reply_timeout(mut self, timeout: Duration) -> Self {
+        (self.options.reply_timeout, self.session.reply_timeout) = (timeout, timeout);
+        self
+    }
+
+    /// The limit of items in the buffer of one [`Subscription`](crate::Subscription). Default: 10,000.
+    ///
+    /// While a buffer is full the client reads nothing from the server, for [`ClientBuilder::slow_reader_timeout`] at most. After
+    /// that it discards the messages of this subscription until its reader has emptied half of the buffer, and reports them as a
+    /// [`Gap`](crate::Gap). Other subscriptions get all their messages.
+    pub fn subscription_messages_max(mut self, messages: usize) -> Self {
+        self.options.subscription_messages_max = messages.max(1);
+        self
+    }
+
+    /// The time for which a reader that does not empty its full buffer holds up the whole client. Default: 1 s.
+    pub fn slow_reader_timeout(mut self, timeout: Duration) -> Self {
+        self.options.slow_reader_timeout = timeout;
+        self
+    }
+
+    /// The limit of messages that a session which acknowledges may get before the reply that confirms them; more close it. It should
+    /// be above a server's outbox. Default: 100,000.
+    pub fn unacknowledged_messages_max(mut self, messages: usize) -> Self {
+        self.session.unacknowledged_messages_max = messages;
+        self
+    }
+
+    /// The limit of publications without a reply; more wait. Default: 10,000.
+    pub fn pending_replies_max(mut self, replies: usize) -> Self {
+        self.options.pending_replies_max = replies.max(1);
+        self
+    }
+
+    /// The limit of bytes that wait to be sent; further publications wait. Default: 256 KiB.
+    pub fn unsent_bytes_max(mut self, bytes: usize) -> Self {
+        self.options.unsent_bytes_max = bytes.max(1);
+        self
+    }
+
+    /// The longest text that the server may send, in bytes. Over long-polling a response may hold a whole outbox, which is 16 MiB
+    /// with Encke's defaults. Default: 32 MiB.
+    pub fn message_bytes_max(mut self, bytes: usize) -> Self {
+        self.message_bytes_max = bytes;
+        self
+    }
+
+    /// Opens a session, and starts the task that keeps it: on the tokio runtime of the caller. Without a path the URL means
+    /// `/cometd`; `http://` and `ws://` mean the same.
+    ///
+    /// # Errors
+    /// The URL or a header is wrong, no Bayeux server answers there, or the server refuses.
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        if let Some(name) = self.bad_header {
+            return Err(Error::Header { name });
+        }
+        let connection_type = match self.options.transport {
+            Transport::Auto | Transport::WebSocket => ConnectionType::WebSocket,
+            Transport::LongPolling => ConnectionType::LongPolling,
+        };
+        let target = Arc::new(Target {
+            endpoint: Endpoint::parse(url, DEFAULT_PATH)?,
+            headers: self.headers,
+            message_bytes_max: self.message_bytes_max,
+            connect_timeout: self.options.reply_timeout,
+        });
+        let mut session = ClientSession::new(SessionOptions { connection_type, ..self.session });
+        for BoxedExtension(extension) in self.extensions {
+            session.add_extension(extension);
+        }
+        let client = Driver::start(self.options, target, session, connection_type);
+        client.opened().await?;
+        Ok(client)
+    }
+}
+
+impl std::fmt::Debug for BoxedExtension {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Extension")
+    }
+}

@@ -1,0 +1,420 @@
+//! The task of a client: brings together its session, its connection, the program's orders and the clock.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use bayeux::RawJson;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::builder::{Options, Transport};
+use crate::client::{Client, Command, Connected, Publication, Shared, State};
+use crate::connection::{Connection, Cookies, Target};
+use crate::error::NotBayeux;
+use crate::registry::Registry;
+use crate::replies::Replies;
+use crate::session::{ClientSession, ConnectionType, Event};
+use crate::subscription::{Buffer, Item, Pushed};
+use crate::{Error, LostReason};
+
+/// The task of a client.
+pub(crate) struct Driver {
+    options: Options,
+    target: Arc<Target>,
+    session: ClientSession,
+    link: LinkState,
+    /// The transport of the connection, or of the next one.
+    connection_type: ConnectionType,
+    cookies: Cookies,
+    /// True if there was a session once: from then on, a failure is a break.
+    was_open: bool,
+    commands: mpsc::Receiver<Command>,
+    /// A command that waits for the session to be open, or for fewer replies to be pending.
+    waiting: Option<Command>,
+    shared: Arc<Shared>,
+    registry: Registry,
+    replies: Replies,
+    /// Items for buffers, the first of which is full.
+    undelivered: VecDeque<(Arc<Buffer>, Item)>,
+    /// The time at which its reader counts as too slow.
+    slow_reader_at: Option<Instant>,
+    /// The disconnect that was sent, and the time until which it waits for its reply.
+    disconnecting: Option<(u64, Instant)>,
+}
+
+/// The state of the connection.
+///
+/// ```text
+/// Closed ── after the pause ──▶ Opening ──▶ Open
+///   ▲                              │         │
+///   └────── failed, broken ────────┴─────────┘
+/// ```
+enum LinkState {
+    /// It is opened again at this time.
+    Closed {
+        until: Instant,
+    },
+    /// The work lives here and not in the future that waits for it, which is dropped at each turn.
+    Opening(Pin<Box<dyn Future<Output = Result<Connection, Error>> + Send>>),
+    Open(Connection),
+}
+
+/// A change of the connection.
+enum LinkEvent {
+    PauseOver,
+    Opened(Result<Connection, Error>),
+    Received(Result<String, Error>),
+}
+
+/// The reason why the task ends: `None` if the program has disconnected.
+type End = Option<Error>;
+
+impl Driver {
+    /// Starts the task and returns its first handle.
+    pub(crate) fn start(
+        options: Options,
+        target: Arc<Target>,
+        session: ClientSession,
+        connection_type: ConnectionType,
+    ) -> Client {
+        let (sender, commands) = mpsc::channel(COMMANDS_MAX);
+        let client = Client::new(options, sender);
+        let driver = Driver {
+            options,
+            target,
+            session,
+            link: LinkState::Closed { until: Instant::now() },
+            connection_type,
+            cookies: Cookies::default(),
+            was_open: false,
+            commands,
+            waiting: None,
+            shared: client.shared(),
+            registry: Registry::default(),
+            replies: Replies::default(),
+            undelivered: VecDeque::new(),
+            slow_reader_at: None,
+            disconnecting: None,
+        };
+        tokio::spawn(driver.run());
+        client
+    }
+
+    async fn run(mut self) {
+        let end = loop {
+            if let Err(end) = self.turn().await {
+                break end;
+            }
+        };
+        self.close(end).await;
+    }
+
+    /// One turn: does everything that can be done at once, then waits for the next event.
+    async fn turn(&mut self) -> Result<(), End> {
+        self.end_dropped_subscriptions();
+        self.begin_disconnect()?;
+        self.take_commands();
+        self.transmit();
+        self.deliver()?;
+        self.transmit();
+        let wake = [
+            self.session.wake_at().map(Instant::from_std),
+            self.replies.deadline(self.options.reply_timeout).filter(|_| self.undelivered.is_empty()),
+            self.replies.request_deadline(),
+            self.slow_reader_at,
+            self.disconnecting.map(|(_, deadline)| deadline),
+        ];
+        let wake = wake.into_iter().flatten().min();
+        let reads = self.undelivered.is_empty();
+        tokio::select! {
+            event = self.link.event(reads) => self.work(event)?,
+            command = self.commands.recv(), if self.waiting.is_none() && self.disconnecting.is_none() => match command {
+                Some(command) => self.waiting = Some(command),
+                // All handles are gone.
+                None => self.shared.is_disconnecting.store(true, Ordering::Release),
+            },
+            () = self.shared.wake.notified() => {}
+            () = until(wake) => self.on_time()?,
+        }
+        Ok(())
+    }
+
+    fn end_dropped_subscriptions(&mut self) {
+        let dropped = std::mem::take(&mut *self.shared.dropped.lock().unwrap_or_else(PoisonError::into_inner));
+        for buffer in dropped {
+            self.registry.unsubscribe(&mut self.session, &buffer, None);
+        }
+    }
+
+    fn begin_disconnect(&mut self) -> Result<(), End> {
+        if self.disconnecting.is_some() || !self.shared.is_disconnecting.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if !self.session.is_open() {
+            return Err(None);
+        }
+        let id = self.session.disconnect();
+        self.disconnecting = Some((id, Instant::now() + self.options.reply_timeout));
+        Ok(())
+    }
+
+    /// Works on the program's orders, as long as the session takes them.
+    fn take_commands(&mut self) {
+        self.waiting = self.waiting.take().filter(|command| !command.is_abandoned());
+        while self.session.is_open()
+            && self.replies.len() < self.options.pending_replies_max
+            && self.unsent_bytes() < self.options.unsent_bytes_max
+        {
+            let Some(command) = self.waiting.take().or_else(|| self.commands.try_recv().ok()) else { break };
+            self.execute(command);
+            // It counts as unsent.
+            self.transmit();
+        }
+    }
+
+    fn execute(&mut self, command: Command) {
+        let now = Instant::now();
+        let Driver { session, replies, registry, .. } = self;
+        let publish = |session: &mut ClientSession, publication: &Publication| {
+            session.publish(&publication.channel, RawJson::trusted(&publication.data))
+        };
+        match command {
+            Command::Publish(publication, reply) => replies.add(publish(session, &publication), reply, now),
+            Command::Batch(publications, reply) => {
+                let mut ids = Vec::with_capacity(publications.len());
+                session.batch(|session| {
+                    ids.extend(publications.iter().map(|publication| publish(session, publication)));
+                });
+                replies.add_batch(&ids, reply, now);
+            }
+            Command::Request(publication, reply) => {
+                let id = publish(session, &publication);
+                replies.add_request(id, reply, now + self.options.reply_timeout);
+            }
+            Command::Subscribe { name, buffer, kind, reply } => {
+                if !buffer.is_dropped() {
+                    registry.subscribe(session, name, buffer, kind, reply);
+                }
+            }
+            Command::Unsubscribe(buffer, reply) => registry.unsubscribe(session, &buffer, Some(reply)),
+        }
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        match &self.link {
+            LinkState::Open(connection) => connection.unsent_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Hands the session's texts to the connection.
+    fn transmit(&mut self) {
+        if let LinkState::Open(connection) = &mut self.link {
+            while let Some(transmission) = self.session.transmit() {
+                connection.send(transmission);
+            }
+        }
+    }
+
+    /// Works on the session's events, in their order, until a buffer is full.
+    fn deliver(&mut self) -> Result<(), End> {
+        loop {
+            while let Some((buffer, item)) = self.undelivered.pop_front() {
+                let now = Instant::now().into_std();
+                if let Pushed::Full(item, deadline) = buffer.push(item, now, self.options.slow_reader_timeout) {
+                    self.undelivered.push_front((buffer, item));
+                    self.slow_reader_at = Some(Instant::from_std(deadline));
+                    return Ok(());
+                }
+            }
+            if self.slow_reader_at.take().is_some() {
+                self.replies.extend(Instant::now());
+            }
+            let Some(event) = self.session.event() else { return Ok(()) };
+            self.take_event(event)?;
+        }
+    }
+
+    fn take_event(&mut self, event: Event) -> Result<(), End> {
+        match event {
+            Event::Opened { resumed } => {
+                tracing::debug!(resumed, "session open");
+                self.was_open = true;
+                let client_id = self.session.client_id().unwrap_or_default().into();
+                let connection_type = self.connection_type;
+                let connected = Connected { resumed, connection_type, client_id };
+                self.shared.state.send_replace(State::Connected(connected));
+            }
+            Event::Replied { id, outcome, .. } if self.disconnecting.is_some_and(|(sent, _)| sent == id) => {
+                return Err(outcome.err());
+            }
+            Event::Replied { id, outcome, .. } => {
+                if !self.registry.replied(id, &outcome) {
+                    self.replies.replied(id, outcome, Instant::now());
+                }
+            }
+            Event::Message(message) => {
+                if let Some(message) = self.replies.answered(message) {
+                    let mut readers = self.registry.readers(&message.channel).into_iter();
+                    if let Some(first) = readers.next() {
+                        self.undelivered.extend(readers.map(|reader| (reader, Ok(message.clone()))));
+                        self.undelivered.push_back((first, Ok(message)));
+                    }
+                }
+            }
+            Event::Gap(gap) => {
+                tracing::warn!(channel = gap.channel, cause = ?gap.cause, "messages are missing");
+                let readers = self.registry.readers(&gap.channel);
+                self.undelivered.extend(readers.into_iter().map(|reader| (reader, Err(gap.clone()))));
+            }
+            Event::Lost { reason, reopen_in } => {
+                if let LinkState::Open(connection) = &self.link {
+                    self.cookies = connection.cookies().clone();
+                }
+                if !self.was_open || !self.options.reconnect || self.disconnecting.is_some() {
+                    return Err(Some(self.with_address(reason.into())));
+                }
+                tracing::warn!(%reason, ?reopen_in, "connection lost");
+                self.link = LinkState::Closed { until: Instant::now() + reopen_in };
+                self.replies.connection_lost(&reason);
+                self.shared.state.send_replace(State::Reconnecting(reason));
+            }
+            Event::Ended(error) => return Err(Some(error)),
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, event: LinkEvent) -> Result<(), End> {
+        let now = Instant::now().into_std();
+        match event {
+            LinkEvent::PauseOver => {
+                let opening = Connection::open(self.connection_type, self.target.clone(), self.cookies.clone());
+                self.link = LinkState::Opening(Box::pin(opening));
+            }
+            LinkEvent::Opened(Ok(connection)) => {
+                self.link = LinkState::Open(connection);
+                self.session.connection_opened(now);
+            }
+            LinkEvent::Received(Ok(text)) => {
+                if let Err(reason) = self.session.received(&text, now) {
+                    return self.fail(Error::NotBayeux { address: self.target.endpoint.address(), reason });
+                }
+            }
+            LinkEvent::Opened(Err(error)) | LinkEvent::Received(Err(error)) => return self.fail(error),
+        }
+        Ok(())
+    }
+
+    fn on_time(&mut self) -> Result<(), End> {
+        let (now, timeout) = (Instant::now(), self.options.reply_timeout);
+        self.session.wake(now.into_std());
+        self.replies.expire_requests(now, timeout);
+        if self.disconnecting.is_some_and(|(_, deadline)| deadline <= now) {
+            return Err(Some(LostReason::NoReply.into()));
+        }
+        let is_late = self.replies.deadline(timeout).is_some_and(|deadline| deadline <= now);
+        if is_late && self.undelivered.is_empty() && self.session.is_open() {
+            return self.fail(LostReason::NoReply.into());
+        }
+        Ok(())
+    }
+
+    /// The connection is of no use: tries another transport, reconnects later, or gives up.
+    fn fail(&mut self, error: Error) -> Result<(), End> {
+        let now = Instant::now();
+        if !self.was_open {
+            // A server or something in front of it may not like WebSockets; an address that nobody answers likes nothing else
+            // either.
+            let may_be_blocked =
+                self.connection_type == ConnectionType::WebSocket && !matches!(error, Error::Unreachable { .. });
+            if self.options.transport != Transport::Auto || !may_be_blocked {
+                return Err(Some(self.with_address(error)));
+            }
+            tracing::debug!(reason = %error, "no WebSocket, trying long-polling");
+            self.connection_type = ConnectionType::LongPolling;
+            self.session.connection_lost(error.into_lost(), now.into_std());
+            while self.session.event().is_some() {}
+            self.session.switch_connection_type(ConnectionType::LongPolling);
+            self.link = LinkState::Closed { until: now };
+            return Ok(());
+        }
+        if !self.options.reconnect {
+            return Err(Some(error));
+        }
+        if matches!(self.link, LinkState::Open(_)) {
+            self.session.connection_lost(error.into_lost(), now.into_std());
+        } else {
+            self.session.connection_failed(error.into_lost(), now.into_std());
+        }
+        Ok(())
+    }
+
+    /// A server that never spoke Bayeux cannot be lost.
+    fn with_address(&self, error: Error) -> Error {
+        match error {
+            Error::ConnectionLost(reason) if !self.was_open => {
+                Error::NotBayeux { address: self.target.endpoint.address(), reason: NotBayeux::Lost(reason) }
+            }
+            error => error,
+        }
+    }
+
+    /// The session has ended: everybody who waits gets to know.
+    async fn close(mut self, end: End) {
+        let error = end.clone().unwrap_or(Error::Closed);
+        self.shared.state.send_replace(State::Closed(end.clone()));
+        // Commands that were not taken end with their channels, and those who wait see the state.
+        self.commands.close();
+        self.replies.fail(&error);
+        for (buffer, item) in std::mem::take(&mut self.undelivered) {
+            // Without patience: what has no room is reported as a gap.
+            let _taken = buffer.push(item, Instant::now().into_std(), std::time::Duration::ZERO);
+        }
+        self.registry.close(&error);
+        if let (None, LinkState::Open(connection)) = (end, &mut self.link) {
+            let _late = timeout(self.options.reply_timeout, connection.close()).await;
+        }
+    }
+}
+
+impl LinkState {
+    /// Waits for the next change; without `reads` it only sends.
+    async fn event(&mut self, reads: bool) -> LinkEvent {
+        match self {
+            LinkState::Closed { until } => {
+                sleep_until(*until).await;
+                LinkEvent::PauseOver
+            }
+            LinkState::Opening(opening) => LinkEvent::Opened(opening.await),
+            LinkState::Open(connection) if reads => LinkEvent::Received(connection.receive().await),
+            LinkState::Open(connection) => {
+                connection.write().await;
+                pending().await
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LinkState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            LinkState::Closed { .. } => "Closed",
+            LinkState::Opening(_) => "Opening",
+            LinkState::Open(_) => "Open",
+        })
+    }
+}
+
+async fn until(wake: Option<Instant>) {
+    match wake {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}
+
+/// The limit of orders that wait for the task of a client; further ones wait in their callers.
+const COMMANDS_MAX: usize = 64;

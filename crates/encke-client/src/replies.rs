@@ -1,0 +1,161 @@
+//! Operations of the program that wait for replies of the server.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::{Error, LostReason, Message, Refusal};
+
+/// Publications, batches and requests that wait for replies.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    /// By id; servers reply in order.
+    pending: VecDeque<(u64, Waiting)>,
+    batches: HashMap<u64, Batch>,
+    last_batch: u64,
+    /// Requests, whose services answer in any order and at any time.
+    requests: Vec<Request>,
+    /// The time of the last reply, or since which there is something to reply to.
+    progress: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    Publish(oneshot::Sender<Result<(), Error>>),
+    /// One of a batch.
+    Batch(u64),
+}
+
+#[derive(Debug)]
+struct Batch {
+    /// The number of replies that have not come.
+    left: usize,
+    failure: Option<Error>,
+    sender: oneshot::Sender<Result<(), Error>>,
+}
+
+#[derive(Debug)]
+struct Request {
+    id: u64,
+    deadline: Instant,
+    sender: oneshot::Sender<Result<Message, Error>>,
+}
+
+impl Replies {
+    /// The number of replies that have not come.
+    pub(crate) fn len(&self) -> usize {
+        self.pending.len() + self.requests.len()
+    }
+
+    pub(crate) fn add(&mut self, id: u64, sender: oneshot::Sender<Result<(), Error>>, now: Instant) {
+        self.push(id, Waiting::Publish(sender), now);
+    }
+
+    pub(crate) fn add_batch(&mut self, ids: &[u64], sender: oneshot::Sender<Result<(), Error>>, now: Instant) {
+        self.last_batch += 1;
+        self.batches.insert(self.last_batch, Batch { left: ids.len(), failure: None, sender });
+        ids.iter().for_each(|id| self.push(*id, Waiting::Batch(self.last_batch), now));
+    }
+
+    pub(crate) fn add_request(&mut self, id: u64, sender: oneshot::Sender<Result<Message, Error>>, deadline: Instant) {
+        self.requests.push(Request { id, deadline, sender });
+    }
+
+    fn push(&mut self, id: u64, waiting: Waiting, now: Instant) {
+        if self.pending.is_empty() {
+            self.progress = Some(now);
+        }
+        self.pending.push_back((id, waiting));
+    }
+
+    /// A reply came. Its result goes to the operation that waits for it, if there is one.
+    pub(crate) fn replied(&mut self, id: u64, outcome: Result<(), Error>, now: Instant) {
+        if let Some(at) = self.requests.iter().position(|request| request.id == id) {
+            // A success says that the server has taken the request; the answer of the service comes by itself.
+            if let Err(error) = outcome {
+                let _gone = self.requests.swap_remove(at).sender.send(Err(error));
+            }
+            return;
+        }
+        let Some(at) = self.pending.iter().position(|(pending, _)| *pending == id) else { return };
+        let Some((_, waiting)) = self.pending.remove(at) else { return };
+        self.progress = Some(now);
+        if self.pending.is_empty() {
+            self.pending = VecDeque::new();
+        }
+        self.finish(waiting, outcome);
+    }
+
+    /// The answer of a service to a request; gives back any other message.
+    pub(crate) fn answered(&mut self, message: Message) -> Option<Message> {
+        let Some(id) = message.id else { return Some(message) };
+        let Some(at) = self.requests.iter().position(|request| request.id == id) else { return Some(message) };
+        let outcome = if message.failed {
+            Err(Error::Refused(Refusal::new(&*message.channel, message.data().as_str())))
+        } else {
+            Ok(message)
+        };
+        let _gone = self.requests.swap_remove(at).sender.send(outcome);
+        None
+    }
+
+    /// The connection broke: it is not known whether these messages arrived.
+    pub(crate) fn connection_lost(&mut self, reason: &LostReason) {
+        self.fail(&Error::ConnectionLost(reason.clone()));
+    }
+
+    /// Everything that waits fails.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        for (_, waiting) in std::mem::take(&mut self.pending) {
+            self.finish(waiting, Err(error.clone()));
+        }
+        for request in std::mem::take(&mut self.requests) {
+            let _gone = request.sender.send(Err(error.clone()));
+        }
+    }
+
+    /// The time at which the server counts as gone if it replies to nothing.
+    pub(crate) fn deadline(&self, timeout: Duration) -> Option<Instant> {
+        self.progress.filter(|_| !self.pending.is_empty()).map(|progress| progress + timeout)
+    }
+
+    /// The time-out counts from now on: nothing was read meanwhile.
+    pub(crate) fn extend(&mut self, now: Instant) {
+        self.progress = Some(now);
+    }
+
+    /// The first time-out of a request.
+    pub(crate) fn request_deadline(&self) -> Option<Instant> {
+        self.requests.iter().map(|request| request.deadline).min()
+    }
+
+    /// Ends the requests whose time is over.
+    pub(crate) fn expire_requests(&mut self, now: Instant, timeout: Duration) {
+        for request in self.requests.extract_if(.., |request| request.deadline <= now) {
+            let _gone = request.sender.send(Err(Error::ReplyTimeout(timeout)));
+        }
+    }
+
+    fn finish(&mut self, waiting: Waiting, outcome: Result<(), Error>) {
+        // A program that has dropped its future does not want to know.
+        let number = match waiting {
+            Waiting::Publish(sender) => {
+                let _gone = sender.send(outcome);
+                return;
+            }
+            Waiting::Batch(number) => number,
+        };
+        let Some(batch) = self.batches.get_mut(&number) else { return };
+        batch.left -= 1;
+        if let (Err(error), None) = (outcome, &batch.failure) {
+            batch.failure = Some(error);
+        }
+        if batch.left == 0
+            && let Some(batch) = self.batches.remove(&number)
+        {
+            let _gone = batch.sender.send(batch.failure.map_or(Ok(()), Err));
+        }
+    }
+}

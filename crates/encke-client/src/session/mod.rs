@@ -1,0 +1,477 @@
+//! A Bayeux session without I/O: texts and times go in, texts and events come out.
+//!
+//! [`Client`](crate::Client) is one of these with sockets around it. Use it directly where the sockets are yours: in a load
+//! generator that keeps thousands of sessions on one epoll, for example.
+//!
+//! ```
+//! use std::time::Instant;
+//! use encke_client::session::{ClientSession, Event, SessionOptions};
+//!
+//! let mut session = ClientSession::new(SessionOptions::default());
+//! // A socket is open: send what the session wants to send.
+//! session.connection_opened(Instant::now());
+//! let handshake = session.transmit().expect("a handshake");
+//! assert!(handshake.text.starts_with(r#"[{"channel":"/meta/handshake""#));
+//! // The server answers:
+//! let reply = r#"[{"channel":"/meta/handshake","id":"1","successful":true,"clientId":"a1","version":"1.0"}]"#;
+//! session.received(reply, Instant::now())?;
+//! assert!(matches!(session.event(), Some(Event::Opened { resumed: false })));
+//! # Ok::<(), encke_client::NotBayeux>(())
+//! ```
+//!
+//! After each call take all texts ([`ClientSession::transmit`]) and all events ([`ClientSession::event`]), and call
+//! [`ClientSession::wake`] at the time that [`ClientSession::wake_at`] says. It never reads the clock. It waits for the replies to
+//! handshakes and connects; time-outs of other replies are up to the caller, who may then call
+//! [`ClientSession::connection_lost`].
+
+mod life;
+mod recovery;
+mod replay;
+mod resubscribe;
+#[cfg(test)]
+mod tests;
+mod timing;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bayeux::channel::{META_CONNECT, META_DISCONNECT, META_SUBSCRIBE, META_UNSUBSCRIBE};
+use bayeux::ext::ExtWriter;
+use bayeux::{ClientAdvice, Id, Message as ClientMessage, RawJson};
+
+use crate::extension::{Extension, Extensions};
+use crate::{Error, Gap, LostReason, Message, ReplayFrom};
+
+use recovery::Recovery;
+use resubscribe::Resubscribe;
+use timing::ReconnectTiming;
+
+/// A Bayeux session without I/O.
+#[derive(Debug)]
+pub struct ClientSession {
+    options: SessionOptions,
+    state: State,
+    /// The session's id, as long as the server may know it.
+    client_id: Option<Box<str>>,
+    /// The channels that the server has subscribed this session to.
+    subscriptions: Vec<String>,
+    /// Subscribes and unsubscribes without a reply; they are sent again after a break.
+    pending_changes: Vec<PendingChange>,
+    /// Subscribes that repeat all subscriptions after a break and are not granted yet.
+    resubscribes: Vec<Resubscribe>,
+    timing: ReconnectTiming,
+    extensions: Extensions,
+    /// The extensions `ack` and `replay`, where they are on.
+    recovery: Option<Box<Recovery>>,
+    last_id: u64,
+    batch: Batch,
+    out: VecDeque<Transmission>,
+    events: VecDeque<Event>,
+}
+
+/// The options of a session.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// The transport of its connections.
+    pub connection_type: ConnectionType,
+    /// The time that the server may take to reply, beyond the time for which it holds a connect.
+    pub reply_timeout: Duration,
+    /// Each failed attempt lengthens the pause before the next by this; and each pause gets up to this much random jitter.
+    pub backoff_step: Duration,
+    /// The longest pause after failures.
+    pub backoff_max: Duration,
+    /// Turns on acknowledgement (CometD's extension `ack`): as long as the server knows the session, breaks lose nothing and
+    /// double nothing. Messages then come with connect replies only.
+    pub ack: bool,
+    /// Turns on replay: the session remembers its positions in the histories of its channels and resumes there after a break,
+    /// also in a new session. Subscriptions begin at this point.
+    pub replay: Option<ReplayFrom>,
+    /// The limit of messages that a session which acknowledges may get before the reply that confirms them: a server's outbox,
+    /// over long-polling. More end the session.
+    pub unacknowledged_messages_max: usize,
+    /// The seed of the jitter. `None` takes one from the kernel.
+    pub jitter_seed: Option<[u8; 8]>,
+}
+
+/// A transport (Bayeux 1.0, "connectionType").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionType {
+    /// One WebSocket.
+    WebSocket,
+    /// HTTP requests, one of which the server holds until it has a message.
+    LongPolling,
+}
+
+/// The request that carries a text over long-polling. A WebSocket carries both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestClass {
+    /// The request that the server holds.
+    Connect,
+    /// Any other one: these go one after the other.
+    Other,
+}
+
+/// A text to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transmission {
+    /// Over long-polling, the request that carries it.
+    pub class: RequestClass,
+    /// One JSON array of messages.
+    pub text: String,
+}
+
+/// An event of a session.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The session can be used: the server has all its subscriptions.
+    Opened {
+        /// True for the session from before the break. A new one has missed the messages in between, unless it replays.
+        resumed: bool,
+    },
+    /// The reply to a subscribe, unsubscribe, publish or disconnect, or to a message that the caller wrote itself.
+    ///
+    /// Each subscribe and unsubscribe gets one, also across a break. A publication that was on its way when
+    /// [`Event::Lost`] came gets none: it is not known whether it arrived.
+    Replied {
+        /// The id of the message that it answers.
+        id: u64,
+        /// The channel of the message that it answers.
+        channel: String,
+        /// The refusal, if the server refused; [`Error::Closed`] if the session is not open, [`Error::ConnectionLost`] for a
+        /// disconnect that a break overtook.
+        outcome: Result<(), Error>,
+    },
+    /// A message for the session.
+    Message(Message),
+    /// Messages for the session are missing: reported where [`SessionOptions::ack`] or [`SessionOptions::replay`] is set.
+    Gap(Gap),
+    /// The connection is of no use any more: close it, open another one after the pause, then call
+    /// [`ClientSession::connection_opened`].
+    Lost {
+        /// The reason.
+        reason: LostReason,
+        /// The pause.
+        reopen_in: Duration,
+    },
+    /// The session has ended: the server refused it, ended it, or told the client to stay away.
+    Ended(Error),
+}
+
+/// The state of a session.
+///
+/// ```text
+///                 connection opened                   reply               reply, subscriptions sent
+/// Disconnected ──┬── no session ──▶ Handshaking ──┬── subscriptions ──▶ Resubscribing ──┬─▶ open: ConnectDue ⇄ Connected
+///  ▲             │        ▲                       └── none ────────────────────────────┤
+///  │             │        └ later ─ HandshakeDue ◀── session unknown, refused for now   │
+///  │             └── session ─▶ Resuming ──── known ────────────────────────────────────┘
+///  └── connection lost or failed, no reply
+///
+/// any ── disconnect ──▶ Disconnecting ── reply ──▶ Ended ◀── refused, ended by the server ── any
+/// ```
+#[derive(Clone, Debug)]
+enum State {
+    /// There is no connection to the server.
+    Disconnected,
+    /// The next handshake is to be sent at this time.
+    HandshakeDue(Instant),
+    /// A handshake was sent.
+    Handshaking(Sent),
+    /// The session's subscriptions were sent; `resumed` says that it is an old one.
+    Resubscribing { deadline: Instant, resumed: bool },
+    /// The session is old; a connect asks whether the server still knows it.
+    Resuming(Sent),
+    /// The session is open; the next connect is to be sent at this time.
+    ConnectDue(Instant),
+    /// The session is open; the server holds a connect.
+    Connected(Sent),
+    /// A disconnect was sent.
+    Disconnecting {
+        /// Its id.
+        id: u64,
+    },
+    /// Nothing happens any more.
+    Ended,
+}
+
+/// A message whose reply the session waits for.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    id: u64,
+    /// The time at which the server counts as gone.
+    deadline: Instant,
+}
+
+/// A change of subscriptions without a reply.
+#[derive(Debug)]
+struct PendingChange {
+    id: u64,
+    change: Change,
+    channels: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Subscribe,
+    Unsubscribe,
+}
+
+/// The state of a batch: messages that go into one text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batch {
+    Off,
+    /// A batch has begun; it has no message yet.
+    Begun,
+    /// The last transmission is the batch.
+    Written,
+}
+
+impl Default for SessionOptions {
+    /// CometD's defaults where its clients have the option, over a WebSocket.
+    fn default() -> SessionOptions {
+        SessionOptions {
+            connection_type: ConnectionType::WebSocket,
+            reply_timeout: Duration::from_secs(10),
+            backoff_step: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            ack: false,
+            replay: None,
+            unacknowledged_messages_max: 100_000,
+            jitter_seed: None,
+        }
+    }
+}
+
+impl ClientSession {
+    /// A session that waits for a connection.
+    pub fn new(mut options: SessionOptions) -> ClientSession {
+        ClientSession {
+            state: State::Disconnected,
+            client_id: None,
+            subscriptions: Vec::new(),
+            pending_changes: Vec::new(),
+            resubscribes: Vec::new(),
+            timing: ReconnectTiming::new(options.jitter_seed.unwrap_or_else(crate::random)),
+            extensions: Extensions::default(),
+            recovery: Recovery::new(&mut options),
+            last_id: 0,
+            batch: Batch::Off,
+            out: VecDeque::new(),
+            events: VecDeque::new(),
+            options,
+        }
+    }
+
+    /// Adds an extension behind the others. Before the first handshake, so that it sees all messages.
+    pub fn add_extension(&mut self, extension: Box<dyn Extension>) {
+        self.extensions.add(extension);
+    }
+
+    /// The next text to be sent; call until there is none.
+    pub fn transmit(&mut self) -> Option<Transmission> {
+        pop(&mut self.out)
+    }
+
+    /// The next event; call until there is none.
+    pub fn event(&mut self) -> Option<Event> {
+        pop(&mut self.events)
+    }
+
+    /// Subscribes to channels or patterns with one message and returns its id. A session that is not open does so once it is.
+    /// Granted subscriptions are repeated in a new session.
+    pub fn subscribe(&mut self, channels: &[String]) -> u64 {
+        self.change_subscriptions(Change::Subscribe, channels)
+    }
+
+    /// Ends subscriptions with one message and returns its id.
+    pub fn unsubscribe(&mut self, channels: &[String]) -> u64 {
+        self.change_subscriptions(Change::Unsubscribe, channels)
+    }
+
+    /// Publishes and returns the message's id. If the session is not open, the reply says so at once.
+    pub fn publish(&mut self, channel: &str, data: RawJson<'_>) -> u64 {
+        let id = self.next_id();
+        if self.is_open() {
+            let message = ClientMessage { data: Some(data), ..ClientMessage::new(channel) };
+            self.send(RequestClass::Other, id, message);
+        } else {
+            self.replied(id, channel, Err(Error::Closed));
+        }
+        id
+    }
+
+    /// Puts all messages that are sent inside into one text: one frame, one request.
+    pub fn batch(&mut self, messages: impl FnOnce(&mut ClientSession)) {
+        let outer = self.batch;
+        if outer == Batch::Off {
+            self.batch = Batch::Begun;
+        }
+        messages(self);
+        if outer == Batch::Off {
+            self.batch = Batch::Off;
+        }
+    }
+
+    /// Ends the session and returns the message's id. After its reply nothing happens any more. A session that is not open
+    /// ends at once.
+    pub fn disconnect(&mut self) -> u64 {
+        let id = self.next_id();
+        if self.is_open() {
+            self.send(RequestClass::Other, id, ClientMessage::new(META_DISCONNECT));
+            self.state = State::Disconnecting { id };
+        } else {
+            self.state = State::Ended;
+            self.replied(id, META_DISCONNECT, Ok(()));
+        }
+        id
+    }
+
+    /// The session's id, which is a secret (Bayeux 1.0, "clientId").
+    pub fn client_id(&self) -> Option<&str> {
+        self.client_id.as_deref()
+    }
+
+    /// True while the session can be used.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::ConnectDue(_) | State::Connected(_))
+    }
+
+    /// True if nothing will happen any more.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    /// A fresh id, for callers that write messages themselves.
+    pub fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Changes the transport, from the next [`ClientSession::connection_opened`] on.
+    pub fn switch_connection_type(&mut self, to: ConnectionType) {
+        self.options.connection_type = to;
+    }
+
+    fn change_subscriptions(&mut self, change: Change, channels: &[String]) -> u64 {
+        let id = self.next_id();
+        if matches!(self.state, State::Ended | State::Disconnecting { .. }) {
+            self.replied(id, change.channel(), Err(Error::Closed));
+            return id;
+        }
+        self.pending_changes.push(PendingChange { id, change, channels: channels.into() });
+        if self.is_open() {
+            self.send_change(RequestClass::Other, id, change, channels, false);
+        }
+        id
+    }
+
+    /// Sends a change of subscriptions; `again` says that the session had them before.
+    fn send_change(&mut self, class: RequestClass, id: u64, change: Change, channels: &[String], again: bool) {
+        self.send_message(class, id, ClientMessage::new(change.channel()), channels, again);
+    }
+
+    /// Sends a connect: `at_once` asks for a reply without being held.
+    fn send_connect(&mut self, at_once: bool) -> u64 {
+        let id = self.next_id();
+        let message = ClientMessage {
+            connection_type: Some(self.options.connection_type.name().into()),
+            advice: at_once.then_some(ClientAdvice { timeout_ms: Some(0), ..ClientAdvice::default() }),
+            ..ClientMessage::new(META_CONNECT)
+        };
+        self.send(RequestClass::Connect, id, message);
+        id
+    }
+
+    /// Writes a message of this session.
+    fn send(&mut self, class: RequestClass, id: u64, message: ClientMessage<'_>) {
+        self.send_message(class, id, message, &[], false);
+    }
+
+    /// The same for any message; see [`ClientSession::send_change`] for `channels` and `again`. It stands in an array, as senders
+    /// should write it (Bayeux 1.0, "Message").
+    fn send_message(
+        &mut self,
+        class: RequestClass,
+        id: u64,
+        message: ClientMessage<'_>,
+        channels: &[String],
+        again: bool,
+    ) {
+        let channel = message.channel.clone().unwrap_or_default();
+        // Texts and trees: there is nothing in them that cannot be written.
+        let extended = self.extensions.outgoing(&channel, channels, message.data);
+        let mut ext = ExtWriter::with(serde_json::to_string(&extended).unwrap_or_default());
+        if let Some(recovery) = &mut self.recovery {
+            recovery.outgoing(&channel, channels, again, &mut ext);
+        }
+        let ext = ext.finish();
+        let subscription = (!channels.is_empty()).then(|| serde_json::to_string(channels).unwrap_or_default());
+        let message = ClientMessage {
+            channel: message.channel,
+            id: Some(Id::new(id.to_string())),
+            client_id: self.client_id.as_deref().map(Into::into),
+            version: message.version,
+            supported_connection_types: message.supported_connection_types,
+            connection_type: message.connection_type,
+            subscription: subscription.as_deref().map(RawJson::trusted),
+            data: message.data,
+            advice: message.advice,
+            ext: ext.as_deref().map(RawJson::trusted),
+            ..ClientMessage::default()
+        };
+        let mut text = match (self.batch, self.out.back_mut()) {
+            (Batch::Written, Some(last)) if last.class == class => {
+                let mut text = std::mem::take(&mut last.text).into_bytes();
+                if let Some(end) = text.last_mut() {
+                    *end = b',';
+                }
+                text
+            }
+            _ => {
+                if self.batch == Batch::Begun {
+                    self.batch = Batch::Written;
+                }
+                self.out.push_back(Transmission { class, text: String::new() });
+                vec![b'[']
+            }
+        };
+        message.write(&mut text);
+        text.push(b']');
+        if let Some(last) = self.out.back_mut() {
+            last.text = String::from_utf8(text).unwrap_or_default();
+        }
+    }
+
+    fn replied(&mut self, id: u64, channel: &str, outcome: Result<(), Error>) {
+        self.events.push_back(Event::Replied { id, channel: channel.into(), outcome });
+    }
+}
+
+impl ConnectionType {
+    /// Its name in Bayeux.
+    pub fn name(self) -> &'static str {
+        match self {
+            ConnectionType::WebSocket => "websocket",
+            ConnectionType::LongPolling => "long-polling",
+        }
+    }
+}
+
+impl Change {
+    fn channel(self) -> &'static str {
+        match self {
+            Change::Subscribe => META_SUBSCRIBE,
+            Change::Unsubscribe => META_UNSUBSCRIBE,
+        }
+    }
+}
+
+/// Takes the first item; an emptied queue gives its memory back, for most sessions are idle most of the time.
+fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let first = queue.pop_front();
+    if queue.is_empty() {
+        *queue = VecDeque::new();
+    }
+    first
+}

@@ -1,0 +1,287 @@
+//! Subscriptions: the stream that a program reads, and its bounded buffer.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use futures_core::Stream;
+use tokio::sync::Notify;
+
+use crate::client::Client;
+use crate::message::{Gap, GapCause};
+use crate::{Error, Message};
+
+/// The messages of a channel or pattern, or of several, as a stream; see [`Client::subscribe`].
+///
+/// Its items are messages and, where some are missing, a [`Gap`] as the error: nothing is lost silently. It ends when the session is
+/// closed; [`Client::closed`] says why.
+///
+/// A reader that is too slow fills its buffer; see
+/// [`ClientBuilder::subscription_messages_max`](crate::ClientBuilder::subscription_messages_max). Dropping it ends the subscription,
+/// unless another one of the same client has the same channel.
+#[derive(Debug)]
+pub struct Subscription {
+    pub(crate) buffer: Arc<Buffer>,
+    /// A subscription keeps the session open, like a client.
+    pub(crate) client: Client,
+}
+
+/// An item of a subscription.
+pub(crate) type Item = Result<Message, Gap>;
+
+/// The items that wait for a reader, between the client's task and the reader's.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    /// The channels and patterns.
+    pub(crate) names: Vec<Box<str>>,
+    items_max: usize,
+    /// Wakes the client's task when there is room again.
+    wake: Arc<Notify>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    items: VecDeque<Item>,
+    /// The number of messages that were discarded after those that wait.
+    discarded: u64,
+    /// The time since which the reader has not emptied half of the full buffer.
+    full_since: Option<Instant>,
+    /// True if the client's task waits for room.
+    is_awaited: bool,
+    /// No items come any more.
+    is_closed: bool,
+    /// Nobody reads any more.
+    is_dropped: bool,
+    reader: Option<Waker>,
+}
+
+/// The result of an attempt to put an item into a buffer.
+#[derive(Debug)]
+pub(crate) enum Pushed {
+    Taken,
+    /// The buffer is full; try again when there is room, or at this time.
+    Full(Item, Instant),
+}
+
+impl Subscription {
+    /// The next item; `None` when the session is closed. It may be dropped half-way: nothing is lost.
+    pub async fn next(&mut self) -> Option<Result<Message, Gap>> {
+        poll_fn(|context| self.buffer.poll(context)).await
+    }
+
+    /// The channels and patterns, in the order of the call that made it.
+    pub fn channels(&self) -> impl Iterator<Item = &str> {
+        self.buffer.names.iter().map(|name| &**name)
+    }
+
+    /// The client that it belongs to.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Ends the subscription and waits for the server's reply. Dropping it does the same without waiting.
+    ///
+    /// # Errors
+    /// The server refuses, or the session is closed.
+    pub async fn unsubscribe(self) -> Result<(), Error> {
+        self.client.clone().unsubscribe(&self.buffer).await
+    }
+}
+
+impl Stream for Subscription {
+    type Item = Result<Message, Gap>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.buffer.poll(context)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if self.buffer.leave() {
+            self.client.dropped(&self.buffer);
+        }
+    }
+}
+
+impl Buffer {
+    pub(crate) fn new(names: Vec<Box<str>>, items_max: usize, wake: Arc<Notify>) -> Arc<Buffer> {
+        Arc::new(Buffer { names, items_max, wake, inner: Mutex::default() })
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Item>> {
+        let mut inner = self.lock();
+        let item = inner.items.pop_front().or_else(|| inner.take_gap(&self.names));
+        if inner.items.is_empty() {
+            // Most subscriptions are idle most of the time.
+            inner.items = VecDeque::new();
+        }
+        if inner.items.len() <= self.items_max / 2 {
+            inner.full_since = None;
+            if std::mem::take(&mut inner.is_awaited) {
+                self.wake.notify_one();
+            }
+        }
+        match item {
+            Some(item) => Poll::Ready(Some(item)),
+            None if inner.is_closed => Poll::Ready(None),
+            None => {
+                inner.reader = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Puts an item behind the others. A full buffer refuses it until the reader has not emptied half of it for so long; then it
+    /// discards items until the reader does.
+    pub(crate) fn push(&self, item: Item, now: Instant, slow_reader_timeout: Duration) -> Pushed {
+        let mut inner = self.lock();
+        if inner.is_dropped {
+            return Pushed::Taken;
+        }
+        if inner.discarded > 0 {
+            if inner.items.len() > self.items_max / 2 {
+                inner.discarded += 1;
+                return Pushed::Taken;
+            }
+            let gap = inner.take_gap(&self.names);
+            inner.items.extend(gap);
+        } else if inner.items.len() >= self.items_max {
+            let deadline = *inner.full_since.get_or_insert(now) + slow_reader_timeout;
+            if now < deadline {
+                inner.is_awaited = true;
+                return Pushed::Full(item, deadline);
+            }
+            tracing::warn!(channels = ?self.names, "a subscription is read too slowly, messages are discarded");
+            (inner.discarded, inner.is_awaited) = (1, false);
+            return Pushed::Taken;
+        }
+        inner.items.push_back(item);
+        inner.wake_reader();
+        Pushed::Taken
+    }
+
+    /// No items come any more.
+    pub(crate) fn close(&self) {
+        let mut inner = self.lock();
+        inner.is_closed = true;
+        inner.wake_reader();
+    }
+
+    /// Nobody reads any more. False if that was known.
+    pub(crate) fn leave(&self) -> bool {
+        let mut inner = self.lock();
+        inner.items = VecDeque::new();
+        if std::mem::take(&mut inner.is_awaited) {
+            self.wake.notify_one();
+        }
+        !std::mem::replace(&mut inner.is_dropped, true)
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.lock().is_dropped
+    }
+
+    /// It is whole after every step.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// The report of discarded messages, if there are any.
+    fn take_gap(&mut self, names: &[Box<str>]) -> Option<Item> {
+        let messages = std::mem::take(&mut self.discarded);
+        (messages > 0).then(|| Err(Gap { channel: names.join(","), cause: GapCause::SlowReader { messages } }))
+    }
+
+    fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(1);
+
+    fn message(number: usize) -> Item {
+        let text = format!(r#"{{"channel":"/a","data":{number}}}"#);
+        Ok(Message::new(bayeux::parse_server_batch(&text).expect("Bayeux").remove(0)))
+    }
+
+    fn read(buffer: &Buffer) -> Option<String> {
+        match buffer.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Some(Ok(message))) => Some(message.data().to_string()),
+            Poll::Ready(Some(Err(gap))) => Some(gap.to_string()),
+            Poll::Ready(None) => Some("end".into()),
+            Poll::Pending => None,
+        }
+    }
+
+    fn push(buffer: &Buffer, number: usize, now: Instant) -> bool {
+        matches!(buffer.push(message(number), now, TIMEOUT), Pushed::Taken)
+    }
+
+    #[test]
+    fn a_full_buffer_waits_for_its_reader_and_loses_nothing() {
+        let (buffer, now) = (Buffer::new(vec!["/a".into()], 4, Arc::default()), Instant::now());
+        (0..4).for_each(|number| assert!(push(&buffer, number, now)));
+        assert!(!push(&buffer, 4, now), "full");
+        assert_eq!(read(&buffer).as_deref(), Some("0"));
+        assert!(push(&buffer, 4, now));
+        for expected in ["1", "2", "3", "4"] {
+            assert_eq!(read(&buffer).as_deref(), Some(expected));
+        }
+        assert_eq!(read(&buffer), None);
+    }
+
+    #[test]
+    fn a_reader_that_stays_slow_gets_a_gap_where_messages_are_missing() {
+        let (buffer, now) = (Buffer::new(vec!["/a".into()], 4, Arc::default()), Instant::now());
+        (0..4).for_each(|number| assert!(push(&buffer, number, now)));
+        assert!(!push(&buffer, 4, now));
+        let late = now + TIMEOUT;
+        (4..7).for_each(|number| assert!(push(&buffer, number, late), "discarded"));
+        assert_eq!(read(&buffer).as_deref(), Some("0"));
+        assert!(push(&buffer, 7, late), "still discarded: half of the buffer is not empty");
+        assert_eq!(read(&buffer).as_deref(), Some("1"));
+        assert!(push(&buffer, 8, late), "and now it goes on");
+        for expected in ["2", "3", "/a: 4 messages came faster than they were read", "8"] {
+            assert_eq!(read(&buffer).as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_gap_is_reported_even_if_no_message_follows_and_the_end_comes_last() {
+        let (buffer, now) = (Buffer::new(vec!["/a".into()], 1, Arc::default()), Instant::now());
+        assert!(push(&buffer, 0, now) && !push(&buffer, 1, now) && push(&buffer, 1, now + TIMEOUT));
+        buffer.close();
+        for expected in ["0", "/a: 1 messages came faster than they were read", "end", "end"] {
+            assert_eq!(read(&buffer).as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_reader_that_takes_a_message_now_and_then_does_not_hold_up_the_client_again_and_again() {
+        let (buffer, mut now) = (Buffer::new(vec!["/a".into()], 10, Arc::default()), Instant::now());
+        (0..10).for_each(|number| assert!(push(&buffer, number, now)));
+        let (mut waits, mut number) = (0, 10);
+        for _ in 0..20 {
+            while !push(&buffer, number, now) {
+                now += TIMEOUT / 2;
+                waits += 1;
+            }
+            number += 1;
+            read(&buffer);
+        }
+        assert_eq!(waits, 2, "one time-out in all");
+    }
+}
