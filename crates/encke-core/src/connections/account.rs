@@ -1,11 +1,12 @@
 //! The account of bytes under way between shards.
 //!
-//! Mailboxes have no bound of their own: a send inside the server never fails and never waits, so two shards cannot wait for each
-//! other. The bound is this account. Every [`Envelope`] is charged when it is sent and releases its [`Charge`] when the receiving shard
-//! has worked through it; while the account is full, the edges take nothing in (see [`super::admission`]).
+//! Mailboxes have no bound of their own: a send inside the server never fails and never waits, so two shards cannot
+//! wait for each other. This account is the bound. Every [`Envelope`](crate::Envelope) is charged when it is sent, and
+//! its [`Charge`] is released when the receiving shard has processed it. While the account is full, the edges admit
+//! nothing (see [`super::admission`]).
 //!
 //! ```text
-//!   edges ──has_room?──▶ a shard ──charge──▶ mailbox ──▶ another shard ──release──▶ on_room: wake those who wait
+//!   edges ──has_room?──▶ a shard ──charge──▶ mailbox ──▶ another shard ──release──▶ on_room: wake waiting readers
 //! ```
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::connections::admission::Weight;
 
-/// Bytes under way between the shards of a server: pure atomics, shared by all threads.
+/// Bytes under way between the shards of a server. All threads share it, as atomics.
 #[derive(Default)]
 pub struct MailboxAccount {
     bytes: AtomicUsize,
@@ -22,7 +23,7 @@ pub struct MailboxAccount {
 }
 
 impl MailboxAccount {
-    /// Bytes under way now.
+    /// The bytes under way now.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -32,14 +33,16 @@ impl MailboxAccount {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// Whether an edge may take in more. Heavy messages stop at the limit; light ones have as much again, so that a flood does not stop them.
+    /// True if an edge may admit more. Heavy messages stop at the limit. Light messages have as much again, so that a
+    /// flood does not stop them.
     pub fn has_room(&self, weight: Weight) -> bool {
         self.bytes() < self.limit(weight)
     }
 
-    /// Called, on whatever thread, each time a limit is undercut.
+    /// Sets a function that is called each time the account falls below a limit, on whichever thread released the
+    /// bytes.
     pub fn set_on_room(&self, on_room: impl Fn() + Send + Sync + 'static) {
-        // The first one stays: a server sets it once.
+        // The first function stays: a server sets it once.
         let _set = self.on_room.set(Box::new(on_room));
     }
 
@@ -58,14 +61,14 @@ impl MailboxAccount {
     }
 }
 
-/// Bytes on the account, released when it is dropped.
+/// Bytes on the account, released on drop.
 pub struct Charge {
     account: Arc<MailboxAccount>,
     bytes: usize,
 }
 
 impl Charge {
-    /// Charges more.
+    /// Charges more bytes.
     pub fn add(&mut self, bytes: usize) {
         self.account.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;

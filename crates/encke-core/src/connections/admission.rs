@@ -1,30 +1,31 @@
-//! What an edge may take in: a WebSocket before each message, an HTTP request before its batch, a queue of other shards' publications
-//! before each of them.
+//! Limits on what an edge may admit. An edge is a WebSocket before each message, an HTTP request before its batch, or a
+//! queue of other shards' publications before each of them.
 //!
-//! Two things can be used up. The [account](super::account) of bytes between shards; and the budget of what was handed out since the last flush
-//! that wrote everything. The budget has two limits. No outbox is given more than a quarter of what it may hold, so that no reader that keeps up is ended,
-//! however many publish at once. And all outboxes together are not given more than some milliseconds of writing. A flush that wrote everything
-//! that sockets take does not renew the first limit of heavy messages while readers are [behind](super::backpressure).
+//! Two things can be used up: the [account](super::account) of bytes between shards, and the budget of messages fanned
+//! out since the last flush that wrote everything. The budget has two limits. Each outbox gets at most a quarter of its
+//! capacity, so that no reader that keeps up is ended, however many clients publish at once. All outboxes together get
+//! at most some milliseconds of writing. While readers are [behind](crate::fanout::backpressure), a flush that wrote
+//! all that sockets take does not renew the first limit of heavy messages.
 //!
-//! While sessions hold more than `sessions_bytes_max`, or packing what they hold is behind, no heavy message is taken in.
+//! While sessions hold more than `sessions_bytes_max`, or packing their memory is behind, no heavy message is admitted.
 //!
-//! Messages are heavy or light. Light ones are small, and what their connection has caused lately is little; they have an account and a budget of the
-//! same size for themselves, so that a flood by others does not stop them.
+//! Messages are heavy or light. A light message is small, and its connection has caused little work lately. Light
+//! messages have an account and a budget of the same size for themselves, so that a flood by others does not stop them.
 
 use crate::now::Now;
 use crate::outbox::Capacity;
 
-/// How a message counts.
+/// The class of a message for admission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// Small, of a connection that has caused little lately.
+    /// A small message of a connection that has caused little work lately.
     Light,
-    /// All else.
+    /// Any other message.
     #[default]
     Heavy,
 }
 
-/// How much work a connection has caused lately.
+/// The work that a connection has caused lately.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     slot: u32,
@@ -32,18 +33,18 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds the work that it has caused, as [`Shard::work`] counts.
+    /// Adds work that the connection has caused, as [`Shard::work`](crate::Shard::work) counts it.
     pub fn add(&mut self, now: Now, work: u64) {
         self.work = u32::try_from(work).unwrap_or(u32::MAX).saturating_add(self.lately(now));
         self.slot = slot(now);
     }
 
-    /// How a message of so many bytes counts that comes now.
+    /// The weight of a message of this many bytes that arrives now.
     pub fn weigh(&self, now: Now, bytes: usize) -> Weight {
         if bytes <= LIGHT_BYTES_MAX && self.lately(now) <= LIGHT_WORK_MAX { Weight::Light } else { Weight::Heavy }
     }
 
-    /// Half of it is forgotten in each slot of time.
+    /// The remembered work: half of it is forgotten in each slot of time.
     fn lately(&self, now: Now) -> u32 {
         self.work.checked_shr(slot(now).wrapping_sub(self.slot)).unwrap_or(0)
     }
@@ -53,48 +54,49 @@ fn slot(now: Now) -> u32 {
     (now.ms / SLOT_MS) as u32
 }
 
-/// What was handed out since the last flush that wrote everything.
+/// The messages fanned out since the last flush that wrote everything.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     pub(crate) spent: [Spent; 2],
-    /// What is handed out now counts as this.
+    /// The weight that fan-outs count as now.
     pub(crate) weight: Weight,
-    /// The last flush wrote everything, and readers are behind all the same.
+    /// True if readers are behind although the last flush wrote everything.
     is_held_back: bool,
-    /// Until then heavy messages wait for readers that are behind, in milliseconds.
+    /// The end of the wait of heavy messages for readers that are behind, in milliseconds.
     held_until_ms: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Spent {
-    /// What each outbox was given at most since it was renewed.
+    /// The most messages that one outbox can have received since the last renewal.
     pub(crate) messages: usize,
-    /// Of the messages.
+    /// The bytes of these messages.
     pub(crate) bytes: usize,
-    /// Of the messages since the last flush that wrote everything.
+    /// The bytes of messages since the last flush that wrote everything.
     pub(crate) turn_bytes: usize,
-    /// The same for each subscriber: what there is to write.
+    /// The same bytes counted once for each subscriber: the bytes to write.
     pub(crate) write_bytes: u64,
 }
 
 impl Budget {
-    /// Whether nothing was spent that a flush could renew.
+    /// True if a flush has nothing to renew.
     pub(crate) fn is_fresh(&self) -> bool {
         let is_fresh = |spent: &Spent| spent.turn_bytes == 0 && (spent.messages == 0 || self.is_held_back);
         self.spent.iter().all(is_fresh)
     }
 
-    /// Whether heavy messages wait for readers that are behind.
+    /// True if heavy messages wait for readers that are behind.
     pub(crate) fn is_held_back(&self) -> bool {
         self.is_held_back
     }
 
-    /// When heavy messages may go on, whoever is behind, in milliseconds.
+    /// The time at which heavy messages continue even if readers are still behind, in milliseconds.
     pub(crate) fn held_until_ms(&self) -> Option<u64> {
         self.is_held_back.then_some(self.held_until_ms)
     }
 
-    /// Everything is written that sockets take. While readers are behind, heavy messages get no more than before, for so many milliseconds.
+    /// Renews the budget, as all that sockets take is written. While readers are behind, the limit of heavy messages is
+    /// not renewed, for at most `held_back_ms`.
     pub(crate) fn renew(&mut self, now: Now, is_behind: bool, held_back_ms: u64) {
         self.is_held_back = is_behind && now.ms < self.held_until_ms;
         let [light, heavy] = &mut self.spent;
@@ -117,37 +119,40 @@ impl Budget {
     }
 }
 
-/// The part of an outbox that may be filled between two flushes that wrote everything: by heavy messages, and once more by light ones. A
-/// reader of which as much waits behind such a flush is [behind](super::backpressure).
+/// The part of an outbox that heavy messages may fill between two flushes that wrote everything. Light messages may
+/// fill as much again. A reader that still has this much waiting after such a flush is
+/// [behind](crate::fanout::backpressure).
 pub(crate) fn part_of(capacity: &Capacity) -> Capacity {
     let part = |most: usize| (most / OUTBOX_SHARE).max(1);
     Capacity { messages_max: part(capacity.messages_max), bytes_max: part(capacity.bytes_max) }
 }
 
-/// How long heavy messages wait for readers that are behind: for these to take what outboxes are given at once, which may be little.
+/// The time that heavy messages wait for readers that are behind: as long as a reader that keeps up takes for one part
+/// of its outbox, which may be short.
 pub(crate) fn held_back_ms(capacity: &Capacity) -> u64 {
     let part = part_of(capacity);
     let ms = (part.bytes_max / READ_BYTES_PER_MS).min(part.messages_max / READ_MESSAGES_PER_MS);
     HELD_BACK_MS_MAX.min(ms as u64)
 }
 
-/// How long half of what a connection has caused is remembered, in milliseconds.
+/// The time in which half of a connection's work is forgotten, in milliseconds.
 const SLOT_MS: u64 = 128;
 
 /// The largest light message, in bytes.
 pub(crate) const LIGHT_BYTES_MAX: usize = 8 * 1024;
 
-/// What a connection may have caused lately for its next message to be light, in bytes for all subscribers: 2 MB/s lasting.
+/// The most work that a connection may have caused lately for its next message to be light, in bytes for all
+/// subscribers: 2 MB/s sustained.
 pub(crate) const LIGHT_WORK_MAX: u32 = 256 * 1024;
 
-/// See [`part_of`].
+/// The divisor in [`part_of`].
 const OUTBOX_SHARE: usize = 4;
 
-/// How long heavy messages wait for readers that are behind, in milliseconds, before each outbox is given a quarter again. A reader has this time
-/// for it, whatever others do.
+/// The longest wait of heavy messages for readers that are behind, in milliseconds. After it each outbox may get a
+/// quarter again. A reader has this time to take its part, whatever others do.
 const HELD_BACK_MS_MAX: u64 = 250;
 
-/// Who reads so much each millisecond keeps up: no slower do publishers get for anybody.
+/// A reader that takes this many bytes in each millisecond keeps up. Publishers are never slowed below this rate.
 const READ_BYTES_PER_MS: usize = 16 * 1024;
 
 const READ_MESSAGES_PER_MS: usize = 100;

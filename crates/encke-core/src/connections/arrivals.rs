@@ -1,11 +1,11 @@
-//! What comes from other shards: worked through at once while the budget lasts, in fair order when it does not.
+//! Messages from other shards. They are processed at once while the budget lasts, and in fair order when it does not.
 //!
-//! Publications wait in a queue for each channel. The next one is of the channel that has caused the least work so far (start-time fair
-//! queueing), so a flood on one channel delays that channel. A light publication passes by the queues of others. Large requests of sessions that
-//! live here wait in a queue of their own. Small ones wait only where very many come at once, and go on with the budget of light messages. All other
-//! messages never wait.
+//! Publications wait in one queue for each channel. The next one comes from the channel that has caused the least work
+//! so far (start-time fair queueing), so a flood on one channel delays only that channel. A light publication passes
+//! the queues of other channels. Large requests for sessions of this shard wait in a queue of their own. Small requests
+//! wait only if very many arrive at once, and use the budget of light messages. All other messages never wait.
 //!
-//! What waits stays on the [account](super::account) of bytes between shards, which bounds it.
+//! Waiting envelopes stay on the [account](super::account) of bytes between shards, which bounds them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -17,16 +17,17 @@ use slab::Slab;
 use crate::events::{Envelope, ExchangeId, ShardMessage};
 use crate::sessions::id::Id;
 
-/// Envelopes that wait, by flow.
+/// Waiting envelopes, by flow.
 #[derive(Default)]
 pub(crate) struct Arrivals {
     flows: Slab<Flow>,
     names: HashMap<Box<str>, usize, RandomState>,
-    /// Which flow a request waits in, and whose it is: that its client has gone comes after it.
+    /// The flow of each waiting request, and the session id of its client. An `Abandoned` message for a waiting request
+    /// joins the same flow, so that it comes after the request.
     pub(crate) requests: HashMap<ExchangeId, (&'static str, Option<Id>), RandomState>,
-    /// Small requests: no heavy message makes them wait.
+    /// Small requests. No heavy message makes them wait.
     pub(crate) small: VecDeque<Envelope>,
-    /// Every flow that has something, by its start, the older first among equals.
+    /// All flows that are not empty, by their start. Of equal starts the older entry comes first.
     order: BinaryHeap<Reverse<(u64, u64, usize)>>,
     /// The start of the flow that was served last.
     clock: u64,
@@ -34,16 +35,16 @@ pub(crate) struct Arrivals {
     envelopes: usize,
 }
 
-/// What has to stay in order: a channel's publications, or requests.
+/// Envelopes that must stay in order: the publications of a channel, or requests.
 struct Flow {
     name: Box<str>,
-    /// When its first envelope begins, in work.
+    /// The virtual start time of its first envelope, in work.
     start: u64,
     envelopes: VecDeque<Envelope>,
 }
 
 impl Arrivals {
-    /// Envelopes that wait.
+    /// The number of waiting envelopes.
     pub(crate) fn len(&self) -> usize {
         self.envelopes
     }
@@ -70,7 +71,7 @@ impl Arrivals {
         self.list(index, self.clock);
     }
 
-    /// The next envelope, and its flow, which is to be [`Arrivals::done`] with it.
+    /// The next envelope and its flow. The caller reports the work to [`Arrivals::done`].
     pub(crate) fn pop(&mut self) -> Option<(usize, Envelope)> {
         let Reverse((start, _, index)) = self.order.pop()?;
         let envelope = self.flows.get_mut(index)?.envelopes.pop_front()?;
@@ -93,7 +94,7 @@ impl Arrivals {
         self.envelopes -= 1;
     }
 
-    /// The envelope of a flow has caused so much work.
+    /// Notes the work that an envelope of a flow has caused.
     pub(crate) fn done(&mut self, index: usize, work: u64) {
         let Some(flow) = self.flows.get_mut(index) else { return };
         if flow.envelopes.is_empty() {
@@ -112,14 +113,15 @@ impl Arrivals {
     }
 }
 
-/// The channel of a publication from another shard, which has checked it: by the limits that held there, and not by those that hold now.
+/// Parses the channel of a publication from another shard. That shard has checked it by the limits in force there, so
+/// no limits apply here.
 pub(crate) fn sent_channel(name: &str) -> Option<ChannelName<'_>> {
     let limits =
         bayeux::Limits { channel_bytes_max: usize::MAX, channel_segments_max: usize::MAX, ..bayeux::Limits::default() };
     ChannelName::parse(name, &limits).ok()
 }
 
-/// Names of flows that no channel has.
+/// Flow names that no channel has.
 pub(crate) const SMALL_REQUESTS: &str = "small requests";
 
 pub(crate) const LARGE_REQUESTS: &str = "large requests";

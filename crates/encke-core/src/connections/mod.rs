@@ -1,4 +1,4 @@
-//! What sockets, requests and other shards bring, and how much of it may be under way.
+//! Input of a shard: sockets, requests and messages of other shards, and limits on how much may be under way.
 
 pub(crate) mod account;
 pub(crate) mod admission;

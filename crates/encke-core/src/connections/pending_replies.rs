@@ -1,11 +1,12 @@
-//! Replies to publications that are not kept yet: where histories survive the process, the reply says that the message will, too.
+//! Replies to publications that are not persisted yet. Where histories survive the process, a publication is
+//! acknowledged only after it is persisted.
 //!
-//! Publications that follow each other on one channel wait for one ticket. On a WebSocket their replies leave by themselves when it
-//! is settled, together; clients match them by id. If the WebSocket is gone by then, the session has moved on to another or will, and its
-//! outbox takes them. Over HTTP the whole response waits, and has its replies in order. A request that holds a connect, too, is answered
-//! without; there the reply waits in the session's outbox.
+//! Consecutive publications on one channel share a token. On a WebSocket their replies leave together when the token is
+//! settled; clients match them by id. If the WebSocket is gone by then, the replies go to the session's outbox, for its
+//! next connection. Over HTTP the whole response waits, with its replies in order. A request that holds a connect is
+//! answered without them; its late replies wait in the session's outbox.
 //!
-//! What waits here is bounded by the bytes that the keeper has not answered yet.
+//! The bytes that the history store has not reported yet bound the number of waiting replies.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use smallvec::SmallVec;
 use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use crate::protocol::batch::{Batch, LateKey};
 
-/// The replies of one shard that wait.
+/// The waiting replies of one shard.
 #[derive(Default)]
 pub(crate) struct PendingReplies {
     pub(crate) tokens: u64,
@@ -25,18 +26,18 @@ pub(crate) struct PendingReplies {
     pub(crate) replies: usize,
 }
 
-/// What waits for one ticket.
+/// The replies that wait for one token.
 pub(crate) struct Waiting {
     pub(crate) channel: Box<str>,
     pub(crate) replies: SmallVec<[(Option<bayeux::Id<'static>>, To); 1]>,
 }
 
-/// Where a reply goes.
+/// The destination of a late reply.
 #[derive(Clone, Copy)]
 pub(crate) enum To {
-    /// The WebSocket of the publication; without it, whatever carries the session that published.
+    /// The WebSocket of the publication, or the current connection of the publishing session if that WebSocket is gone.
     Socket(SocketKey, SessionKey),
-    /// The n-th late reply of a request.
+    /// A request, and the index of this reply among the request's late replies.
     Request(LateKey, usize),
 }
 
@@ -44,7 +45,7 @@ pub(crate) enum To {
 pub(crate) struct OnSocket {
     pub(crate) socket: SocketKey,
     pub(crate) session: SessionKey,
-    /// With commas between.
+    /// The replies, separated by commas.
     pub(crate) text: Vec<u8>,
     pub(crate) count: u32,
 }
@@ -57,30 +58,30 @@ pub(crate) struct Late {
 }
 
 pub(crate) struct LateReply {
-    /// Where among the other replies it stands, in bytes.
+    /// The byte offset of this reply among the other replies.
     pub(crate) at: usize,
-    /// Empty until it is known.
+    /// The reply. Empty until it is known.
     pub(crate) text: Vec<u8>,
 }
 
-/// What becomes of a request with late replies.
+/// The state of a request with late replies.
 pub(crate) enum Fate {
-    /// It is being worked through.
+    /// The batch is still being processed.
     Open,
-    /// It is answered when the last of them is there.
+    /// The request is answered when its last late reply is known.
     HeldBack(Box<(Batch, ExchangeId, HttpTransport)>),
-    /// It was answered without: they go to the session.
+    /// The request was answered without its late replies. They go to this session.
     Answered(Option<SessionKey>),
 }
 
 impl PendingReplies {
-    /// Replies that wait.
+    /// The number of waiting replies.
     pub(crate) fn len(&self) -> usize {
         self.replies
     }
 }
 
-/// Puts late replies where they belong among the others, which have commas between.
+/// Inserts late replies at their offsets among the others. All are separated by commas.
 pub(crate) fn merge(others: &[u8], late: &[LateReply]) -> Vec<u8> {
     let mut merged = Vec::with_capacity(others.len() + late.iter().map(|late| late.text.len() + 1).sum::<usize>());
     let mut add = |part: &[u8]| {

@@ -1,79 +1,80 @@
-//! Pings and pongs of WebSockets (RFC 6455 §5.5.2).
+//! A WebSocket as its shard sees it: its session, its own queue of frames, pings and pongs (RFC 6455 §5.5.2), and its
+//! close.
 
 use crate::events::{SessionKey, SocketKey};
 use crate::outbox::{Lent, Outbox};
 use crate::sessions::id::Id;
 use crate::sessions::newcomers::Origins;
 
-/// The code and the reason that the WebSockets of a draining server are closed with.
+/// The close code and the reason for the WebSockets of a draining server.
 pub(crate) const GOING_AWAY: (u16, &str) = (1001, "server going away");
 
-/// A WebSocket as its shard keeps it.
+/// A WebSocket of this shard.
 #[derive(Debug)]
 pub struct Socket {
     pub(crate) generation: u32,
-    /// The session it carries.
+    /// The session attached to it.
     pub(crate) session: Option<SessionKey>,
-    /// What goes out before anything of the session: replies while there is none, and the close frame.
+    /// Frames that go out before anything of the session: replies while there is no session, and the close frame.
     pub(crate) out: Outbox,
-    /// What its session's outbox is charged with for messages that wait here.
+    /// The charge on the session's outbox for messages that wait here.
     pub(crate) handed: Lent,
-    /// The browser of its upgrade request.
+    /// The browser id in the cookie of its upgrade request.
     pub(crate) browser: Option<Id>,
     /// Its connection and its address.
     pub(crate) origins: Origins,
     pub(crate) phase: Phase,
-    /// Whether the kernel takes nothing at the moment.
+    /// True if the kernel takes no bytes at the moment.
     pub(crate) blocked: bool,
     pub(crate) dirty: bool,
-    /// The payload of the latest ping that has no answer yet, while the kernel takes nothing.
+    /// The payload of the latest unanswered ping, kept back while the kernel takes no bytes.
     pub(crate) pong: Option<Box<[u8]>>,
-    /// Bytes of pongs that were queued since something was written last.
+    /// Bytes of pongs queued since the last write.
     pub(crate) pong_bytes: usize,
-    /// Replies to its publications that are not kept yet.
+    /// The number of replies to its publications that are not persisted yet.
     pub(crate) pending_replies: u32,
-    /// Replies that come after those: to its client's goodbye, after which that listens no more.
+    /// Replies that follow those: the reply to a disconnect, after which the client stops reading.
     pub(crate) final_replies: Vec<u8>,
-    /// When its client was heard last, in milliseconds.
+    /// The time of the client's last sign of life, in milliseconds.
     pub(crate) last_received_ms: u64,
-    /// When it lost its session or was opened, in milliseconds.
+    /// The time at which it was opened or lost its session, in milliseconds.
     pub(crate) alone_ms: u64,
-    /// When its entry in the timer wheel comes, in milliseconds; `u64::MAX` for none.
+    /// The time of its entry in the timer wheel, in milliseconds. `u64::MAX` for none.
     pub(crate) armed_ms: u64,
 }
 
 impl Socket {
-    /// Whether it is the one that this key was made for.
+    /// True if `key` names this socket, and not an earlier one with the same index.
     pub(crate) fn is(&self, key: SocketKey) -> bool {
         self.generation == key.generation
     }
 
-    /// Whether anything can be written to it now.
+    /// True if the socket can be written to now.
     pub(crate) fn may_write(&self) -> bool {
         !self.blocked && self.phase != Phase::Closed
     }
 }
 
-/// How far a WebSocket is.
+/// The state of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
-    /// The close frame is queued; when all is written, or the time is up, it is shut.
+    /// The close frame is queued. The socket is shut when all is written or the time is up.
     Closing {
         until_ms: u64,
     },
-    /// Whoever runs it has been told to shut it.
+    /// The environment has been asked to shut the socket.
     Closed,
 }
 
-/// What became of bytes from a WebSocket.
+/// The result of receiving a text message from a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// They were worked through.
+    /// The message was processed.
     Here,
-    /// Their session lives on another shard: the socket must move there, and this text be received there first.
+    /// Its session lives on another shard. The socket must move there, and that shard must receive this text first.
     Elsewhere(usize),
 }
 
-/// Bytes of replies that may wait on a socket without a session; a single batch may have more.
+/// The most bytes of replies that may wait on a socket without a session. A single batch may have more.
 pub(crate) const STRANGER_REPLIES_BYTES_MAX: usize = 256 * 1024;
