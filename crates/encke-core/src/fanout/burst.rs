@@ -1,15 +1,15 @@
-//! Publications that follow each other on one channel are handed out together: a burst costs each subscriber one push,
-//! however long it is.
+//! Consecutive publications on one channel are fanned out together: a burst costs each subscriber one push, however
+//! many messages it has.
 //!
-//! They gather while one read of a socket is worked through, as long as they lie side by side in the arena, and are handed out
-//! by [`super::Shard::fan_out_pending`] before anything that could tell the difference happens.
+//! A burst grows while one read of a socket is processed, as long as its messages are adjacent in the arena.
+//! [`Shard::fan_out_pending`](crate::Shard) fans it out before anything that could observe the difference.
 
 use bayeux::ChannelName;
 
 use crate::events::{PublishToken, SessionKey};
 use crate::outbox::arena::Frames;
 
-/// The publications at hand; mostly none.
+/// The pending publications. Usually there are none.
 #[derive(Debug, Default)]
 pub struct Burst {
     channel: String,
@@ -20,22 +20,23 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// Whether nothing waits to be handed out.
+    /// True if no publication waits for its fan-out.
     pub fn is_empty(&self) -> bool {
         self.frames.is_none()
     }
 
-    /// Bytes at hand.
+    /// The number of pending bytes.
     pub fn bytes(&self) -> usize {
         self.frames.as_ref().map_or(0, Frames::bytes)
     }
 
-    /// Messages at hand.
+    /// The number of pending messages.
     pub fn messages(&self) -> usize {
         if self.is_empty() { 0 } else { self.messages as usize }
     }
 
-    /// Adds a publication, if it continues those at hand.
+    /// Adds a publication if it continues the burst: same channel, same publisher, adjacent bytes. Returns true if it
+    /// did.
     pub fn take(&mut self, channel: ChannelName<'_>, frames: &Frames, from: Option<SessionKey>) -> bool {
         let continued = self.frames.as_mut().filter(|at_hand| at_hand.is_followed_by(frames));
         match continued {
@@ -48,7 +49,7 @@ impl Burst {
         }
     }
 
-    /// Begins with this publication; `ticket` is what the replies to all that continue it wait for.
+    /// Starts a burst with this publication. The replies to all publications of the burst wait for `token`.
     pub fn start(
         &mut self,
         channel: ChannelName<'_>,
@@ -64,27 +65,27 @@ impl Burst {
         self.token = token;
     }
 
-    /// What is at hand, and how many messages it is. The channel and the publisher stay to be asked for.
+    /// Takes the frames and the number of messages. The channel and the publisher stay readable.
     pub fn finish(&mut self) -> Option<(Frames, u32)> {
         Some((self.frames.take()?, self.messages))
     }
 
-    /// The frames at hand.
+    /// The pending frames.
     pub fn frames(&self) -> Option<&Frames> {
         self.frames.as_ref()
     }
 
-    /// Where they were published.
+    /// The channel of the burst.
     pub fn channel(&self) -> &str {
         &self.channel
     }
 
-    /// What the replies to them wait for.
+    /// The token for which the replies wait.
     pub fn token(&self) -> Option<PublishToken> {
         self.token
     }
 
-    /// Who published them, if a session did.
+    /// The session that published the burst, if a session did.
     pub fn from(&self) -> Option<SessionKey> {
         self.from
     }

@@ -1,4 +1,4 @@
-//! From a publication to outboxes: encoded once, then a range of bytes for each subscriber.
+//! One fan-out: messages are encoded once, and each subscriber gets a range of bytes.
 
 use std::sync::Arc;
 
@@ -12,35 +12,35 @@ use crate::outbox::arena::Frames;
 use crate::sessions::id::Id;
 use crate::sessions::session::Session;
 
-/// Publications of one channel that are handed out together.
+/// Publications of one channel that are fanned out together.
 #[derive(Clone, Copy)]
 pub(crate) struct Delivery<'a> {
     pub(crate) channel: ChannelName<'a>,
     pub(crate) frames: &'a Frames,
     pub(crate) messages: u32,
-    /// The rule for the channel.
+    /// The index of the channel's rule.
     pub(crate) rule: Option<usize>,
-    /// Where they stand in the history of the channel.
+    /// Their position in the history of the channel.
     pub(crate) position: Option<&'a Position>,
-    /// What the replies to their publisher wait for.
+    /// The token for which the replies to the publisher wait.
     pub(crate) token: Option<PublishToken>,
 }
 
-/// How one publication is delivered.
+/// The parameters of one fan-out.
 #[derive(Clone, Copy)]
 pub(crate) struct Manner {
-    /// Its number: each session gets it once.
+    /// The number of the fan-out. Each session gets it once.
     pub(crate) stamp: u64,
     /// The index of the session that must not get it.
     pub(crate) except: Option<u32>,
-    /// When lazy messages have to go, in milliseconds; None for those that go at once.
+    /// The time by which lazy messages must be sent, in milliseconds. None for messages that are sent at once.
     pub(crate) lazy_due_ms: Option<u64>,
-    /// The time now, in milliseconds, where deliveries count as activity.
+    /// The time now, in milliseconds, if deliveries count as activity.
     pub(crate) active_ms: Option<u64>,
 }
 
 impl Delivery<'_> {
-    /// The same for another shard.
+    /// Copies the delivery for another shard.
     pub(crate) fn to_publication(self, except: Option<Id>, account: &Arc<MailboxAccount>) -> Publication {
         let frames: Box<[u8]> = self.frames.chunk.slice(self.frames.start, self.frames.end)[..].into();
         Publication {
@@ -55,7 +55,8 @@ impl Delivery<'_> {
     }
 }
 
-/// Notes that something waits that should go at once. True if the session has to be put on the list of the dirty.
+/// Notes that the outbox has something to send at once. Returns true if the caller must put the session on the dirty
+/// list.
 pub(crate) fn make_urgent(session: &mut Session) -> bool {
     session.urgent = true;
     let wanted = !session.dirty && session.is_reachable();
@@ -63,7 +64,7 @@ pub(crate) fn make_urgent(session: &mut Session) -> bool {
     wanted
 }
 
-/// Appends a message with its position as a frame of its own. `scratch` is overwritten.
+/// Appends a message with its position, as a frame of its own. Overwrites `scratch`.
 pub(crate) fn write_with_position(
     stamp: &ext::PositionStamp<'_>,
     message: &[u8],

@@ -1,4 +1,4 @@
-//! One batch of messages of one client: each message gets its reply, in order.
+//! One batch of messages of one client. Each message gets its reply, in order.
 
 use bayeux::{BayeuxError, Message, Reply};
 
@@ -6,7 +6,7 @@ use crate::events::{ExchangeId, HttpTransport, Peer, SessionKey, SocketKey};
 use crate::protocol::replay_request::Begun;
 use crate::sessions::id::Id;
 
-/// What a batch came on.
+/// The connection that a batch came on.
 #[derive(Clone, Debug)]
 pub(crate) enum Via {
     /// A WebSocket.
@@ -15,30 +15,30 @@ pub(crate) enum Via {
     Http { exchange: ExchangeId, transport: HttpTransport, browser: Option<Id>, peer: Peer },
 }
 
-/// A batch while it is worked through.
+/// A batch while it is processed.
 pub(crate) struct Batch {
     pub(crate) via: Via,
-    /// Messages in it.
+    /// The number of messages.
     pub(crate) len: usize,
-    /// Whether one of them is a handshake: then the others are refused (Bayeux 1.0 §4.1: "MUST ignore").
+    /// True if one of them is a handshake. The others are then refused (Bayeux 1.0 §4.1: "MUST ignore").
     pub(crate) handshake: bool,
-    /// Whose it is: the session its first `clientId` names, if it may be used from here.
+    /// The session that the first `clientId` names, if this connection may use it.
     pub(crate) session: Option<SessionKey>,
-    /// The replies so far, with commas between.
+    /// The replies so far, separated by commas.
     pub(crate) replies: Vec<u8>,
     /// A browser id to set as a cookie.
     pub(crate) set_browser: Option<Id>,
-    /// Whether a connect was answered in it: its response may carry messages on every transport.
+    /// True if the batch answered a connect. Its response may then carry messages on every transport.
     pub(crate) connected: bool,
-    /// Whether a connect is held: its request gets no response yet.
+    /// True if a connect is held. Its request gets no response yet.
     pub(crate) held: bool,
-    /// Whether the session ends with this batch.
+    /// True if the session ends with this batch.
     pub(crate) ends_session: bool,
-    /// Whether the client has said goodbye in it.
+    /// True if the batch had a disconnect.
     pub(crate) disconnected: bool,
-    /// Replies over HTTP that wait until something is kept.
+    /// The key of the replies over HTTP that wait until publications are persisted.
     pub(crate) late: Option<LateKey>,
-    /// Where in histories its subscribes begin.
+    /// The positions in histories at which its subscribes begin.
     pub(crate) begun: Option<Box<Begun>>,
 }
 
@@ -68,7 +68,7 @@ impl Batch {
     }
 }
 
-/// The client id that decides which session a batch belongs to: its first. None where a handshake opens a new one.
+/// The first client id, which decides the session of a batch. None if a handshake opens a new session.
 pub(crate) fn client_of(messages: &[Message<'_>]) -> Option<Id> {
     if messages.iter().any(is_handshake) {
         return None;
@@ -76,7 +76,7 @@ pub(crate) fn client_of(messages: &[Message<'_>]) -> Option<Id> {
     Id::parse(messages.iter().find_map(|message| message.client_id.as_deref())?)
 }
 
-/// An `ext` of these members; none without any.
+/// An `ext` object of these members. None if there are none.
 pub(crate) fn ext_of<const N: usize>(members: [Option<String>; N]) -> Option<String> {
     if members.iter().all(Option::is_none) {
         return None;
@@ -96,7 +96,7 @@ pub(crate) fn is_handshake(message: &Message<'_>) -> bool {
     message.fault.is_none() && message.channel.as_deref() == Some(bayeux::channel::META_HANDSHAKE)
 }
 
-/// The error reply to a message: with its channel, its id and its subscription, where it has them.
+/// The error reply to a message. It repeats the message's channel, id and subscription, if they are present.
 pub(crate) fn error_reply<'a>(message: &'a Message<'_>, error: &'a str) -> Reply<'a> {
     Reply {
         id: message.id.as_ref(),
@@ -107,7 +107,7 @@ pub(crate) fn error_reply<'a>(message: &'a Message<'_>, error: &'a str) -> Reply
     }
 }
 
-/// A message for one session as a frame of its own.
+/// Encodes a message for a single session as a frame.
 pub(crate) fn message_frame(
     channel: &str,
     data: &str,
@@ -122,11 +122,11 @@ pub(crate) fn message_frame(
     frame
 }
 
-/// The error text for a batch that cannot be read at all.
+/// The error reply to an unreadable batch.
 pub(crate) fn batch_error_body(error: BayeuxError) -> Vec<u8> {
     format!("[{{\"successful\":false,\"error\":\"{error}\"}}]").into_bytes()
 }
 
-/// Which of the requests with late replies.
+/// Names a request with late replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LateKey(pub(crate) usize);

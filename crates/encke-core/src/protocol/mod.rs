@@ -1,4 +1,4 @@
-//! A batch of messages of one client, and what its subscribes ask of the past.
+//! One batch of messages of one client, and the replay requests of its subscribes.
 
 pub(crate) mod batch;
 pub(crate) mod replay_request;

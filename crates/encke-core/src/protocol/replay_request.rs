@@ -1,5 +1,5 @@
-//! What a session that replays says and hears about positions: where a subscription begins, what it got of what it wanted, and
-//! how far it is when nothing happens.
+//! Replay requests: the positions at which a subscribe begins, and the outcome for each channel, which the reply
+//! reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,44 +9,45 @@ use bayeux::ext::{Lost, Position, Positions, Recovery, ReplayFrom};
 use crate::history::Ring;
 use crate::sessions::withdrawn::{Unnumbered, Withdrawn};
 
-/// What one subscribe wants of the past, and what becomes of it.
+/// The positions that one subscribe requests, and their outcomes.
 pub(crate) struct ReplayRequest<'a> {
     pub(crate) positions: Positions<'a>,
-    /// Where it has begun with each channel, and what the reply says of that.
+    /// For each channel the requested position, and the outcome as JSON for the reply.
     pub(crate) answers: BTreeMap<Box<str>, (ReplayFrom<'a>, String)>,
     pub(crate) begun: Box<Begun>,
 }
 
-/// Where the subscribes of one batch begin.
+/// The positions at which the subscribes of one batch begin.
 #[derive(Default)]
 pub(crate) struct Begun {
-    /// How often they began with a channel.
+    /// The number of times that a subscribe began at a channel.
     pub(crate) channels: usize,
-    /// What comes out of rings now or not at all.
+    /// Messages that only rings may give from now on.
     pub(crate) withdrawn: Withdrawn,
-    /// The session uses replay since this batch: messages that wait for it have no number.
+    /// True if the session uses replay since this batch. Messages that already wait for it have no position.
     pub(crate) is_first: bool,
 }
 
-/// Where a session begins with a channel.
+/// The position at which a session begins to replay a channel.
 pub(crate) struct Start {
     pub(crate) recovered: bool,
     pub(crate) epoch: Arc<str>,
     pub(crate) from: u64,
-    /// The number of the next message.
+    /// The offset of the next message.
     pub(crate) next: u64,
     lost: Option<(u64, u64)>,
 }
 
 impl<'a> ReplayRequest<'a> {
-    /// Where the subscribes of the batch begin, and the member `replay` of the reply's `ext`.
+    /// Returns the start positions of the batch, and the member `replay` of the reply's `ext`.
     pub(crate) fn end(self) -> (Box<Begun>, Option<String>) {
         let answers: Vec<_> = self.answers.iter().map(|(name, (_, answer))| format!("\"{name}\":{answer}")).collect();
         let member = (!answers.is_empty()).then(|| format!("\"replay\":{{{}}}", answers.join(",")));
         (self.begun, member)
     }
 
-    /// Whether it has begun with a channel just there: two of its names may bring the same one.
+    /// True if this subscribe has already begun at this position of the channel: two of its names may match the same
+    /// channel.
     pub(crate) fn has_begun(&self, name: &str, position: &ReplayFrom<'_>) -> bool {
         self.answers.get(name).is_some_and(|(begun, _)| begun == position)
     }
@@ -82,12 +83,12 @@ impl Start {
 }
 
 impl Begun {
-    /// Whether something that waits may have to go before the rings give more.
+    /// True if waiting messages may have to be withdrawn before the rings give more.
     pub(crate) fn is_pending(&self) -> bool {
         !self.withdrawn.is_empty()
     }
 
-    /// What waits of a channel from this number on is not to come beside the ring.
+    /// Withdraws the waiting messages of a channel from offset `lower` up to the end of the ring.
     pub(crate) fn note(&mut self, channel: &str, start: &Start, lower: u64, unnumbered: Unnumbered) {
         let numbers = lower..start.next;
         if numbers.is_empty() {
