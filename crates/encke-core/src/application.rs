@@ -1,7 +1,7 @@
 //! The hooks of an application: permissions, services, filters.
 //!
-//! The methods run on the shard's own thread, between reading and writing: they must be short and never block. What they want
-//! done they put into [`Actions`]; the shard does it when they have returned.
+//! The methods run on the shard's own thread, between reading and writing: they must be short and never block. They request
+//! work through [`Actions`]; the shard performs it after they have returned.
 //!
 //! ```
 //! use encke_core::{Actions, Application, Service};
@@ -19,9 +19,9 @@
 //! }
 //! ```
 
-/// The hooks of an application; each has a default that allows everything and does nothing.
+/// The hooks of an application. The default of each hook allows everything and does nothing.
 pub trait Application: Send + Sync {
-    /// Decides if a client may open a session. `ext` is the raw JSON of its handshake, where credentials are.
+    /// Decides if a client may open a session. `ext` is the raw JSON of its handshake, which may contain credentials.
     fn handshake(&self, ext: Option<&str>) -> Decision {
         let _ = ext;
         Decision::Allow
@@ -33,44 +33,44 @@ pub trait Application: Send + Sync {
         Decision::Allow
     }
 
-    /// Looks at a broadcast publication before anybody gets it.
+    /// Inspects a broadcast publication before it is delivered.
     fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
         let _ = publishing;
         Verdict::Forward
     }
 
-    /// A message on a `/service/**` channel: for the application only, never broadcast.
+    /// Handles a message on a `/service/**` channel. Such a message is for the application only and is never broadcast.
     fn service(&self, message: &Service<'_>, actions: &mut Actions) {
         let _ = (message, actions);
     }
 
-    /// A session has ended, by its own will, by silence, kicked, or as it was too slow. The actions are carried out after whatever is being
-    /// published.
+    /// Called when a session has ended: by a disconnect, by expiry, by the server, or because it was too slow. The
+    /// actions run after the publication in progress.
     fn ended(&self, session: &str, actions: &mut Actions) {
         let _ = (session, actions);
     }
 }
 
-/// Yes or no.
+/// The decision on a handshake or a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Yes.
+    /// It is allowed.
     Allow,
-    /// No. The reason is the argument of the Bayeux error (`403:reason:handshake_denied`, `403:reason:subscribe_denied`): letters, digits,
-    /// space, `_`, `-` and `.`; anything else becomes `_`.
+    /// It is denied. The reason is the argument of the Bayeux error (`403:reason:handshake_denied`,
+    /// `403:reason:subscribe_denied`): letters, digits, space, `_`, `-` and `.`. Any other character becomes `_`.
     Deny(&'static str),
 }
 
 /// The verdict on a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on as it is.
+    /// It is broadcast unchanged.
     Forward,
-    /// It goes on with this as its `data`, which must be valid JSON.
+    /// It is broadcast with this as its `data`, which must be valid JSON.
     Replace(String),
-    /// It is dropped; the publisher gets `404::message_deleted`.
+    /// It is dropped. The publisher gets `404::message_deleted`.
     Delete,
-    /// It is refused; the publisher gets `403:reason:publish_denied`, the reason written as in [`Decision::Deny`].
+    /// It is refused. The publisher gets `403:reason:publish_denied`, with the reason as in [`Decision::Deny`].
     Deny(&'static str),
 }
 
@@ -79,11 +79,11 @@ pub enum Verdict {
 pub struct Publishing<'a> {
     /// The publisher's client id.
     pub session: &'a str,
-    /// The channel it is published on.
+    /// The channel of the message.
     pub channel: &'a str,
-    /// Its data, raw JSON.
+    /// The `data` of the message, as raw JSON.
     pub data: Option<&'a str>,
-    /// Its ext, raw JSON.
+    /// The `ext` of the message, as raw JSON.
     pub ext: Option<&'a str>,
 }
 
@@ -92,19 +92,19 @@ pub struct Publishing<'a> {
 pub struct Service<'a> {
     /// The caller's client id.
     pub session: &'a str,
-    /// The service's channel, below `/service/`.
+    /// The channel of the service, below `/service/`.
     pub channel: &'a str,
-    /// The id of the message: a reply carries it.
+    /// The id of the message. A reply carries it.
     pub id: Option<&'a str>,
-    /// Its data, raw JSON.
+    /// The `data` of the message, as raw JSON.
     pub data: Option<&'a str>,
 }
 
-/// Actions that an application requests, in order.
+/// The actions that an application requests, in order.
 #[derive(Debug, Default)]
 pub struct Actions(pub(crate) Vec<Action>);
 
-/// One thing an application wants done. [`Actions`] makes them; tests of an application read them.
+/// One action that an application requests. [`Actions`] creates them; tests of an application read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
@@ -126,7 +126,7 @@ pub enum Action {
         /// The id of the call that it answers.
         id: Option<String>,
     },
-    /// Answer the remote call in hand.
+    /// Answer the current remote call.
     Reply {
         /// Valid JSON.
         data: String,
@@ -152,12 +152,12 @@ impl Actions {
         self.0.push(Action::Deliver { session, channel, data, id: id.map(String::from) });
     }
 
-    /// Answers the remote call in hand with `data` (valid JSON): same channel, same id, `successful: true`.
+    /// Answers the current remote call with `data` (valid JSON): same channel, same id, `successful: true`.
     pub fn reply(&mut self, data: &str) {
         self.0.push(Action::Reply { data: data.into(), successful: true });
     }
 
-    /// Answers the remote call in hand as failed.
+    /// Answers the current remote call as failed.
     pub fn fail(&mut self, data: &str) {
         self.0.push(Action::Reply { data: data.into(), successful: false });
     }
@@ -167,7 +167,7 @@ impl Actions {
         &self.0
     }
 
-    /// Ends a session; its client is told.
+    /// Ends a session. Its client gets a disconnect message.
     pub fn disconnect(&mut self, session: &str) {
         self.0.push(Action::Disconnect { session: session.into() });
     }

@@ -1,5 +1,5 @@
-//! What goes into a shard and what comes out of it, apart from bytes on sockets: plain data, so that a
-//! simulation can lose, double and delay it.
+//! The input and output of a shard, apart from the bytes on sockets. It is plain data, so that a simulation can lose,
+//! duplicate and delay it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,43 +11,43 @@ use crate::connections::account::{Charge, MailboxAccount};
 use crate::history::Position;
 use crate::sessions::id::Id;
 
-/// A WebSocket of this shard. The generation tells a late event of a reused index apart.
+/// Names a WebSocket of this shard. The generation detects late events for a reused index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SocketKey {
-    /// Index in the shard.
+    /// The index in the shard.
     pub index: u32,
-    /// Counts up with each socket.
+    /// Increases with each socket.
     pub generation: u32,
 }
 
-/// A session of this shard.
+/// Names a session of this shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionKey {
-    /// Index in the shard.
+    /// The index in the shard.
     pub index: u32,
-    /// Counts up with each session.
+    /// Increases with each session.
     pub generation: u32,
 }
 
-/// An HTTP request that wants its response: unique in the whole server.
+/// Names an HTTP request that waits for its response. It is unique in the whole server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExchangeId {
-    /// The shard whose connection it came on.
+    /// The shard that owns the request's connection.
     pub shard: u16,
-    /// Counts up with each request.
+    /// Increases with each request.
     pub number: u64,
 }
 
-/// Where a request or a WebSocket comes from.
+/// The origin of a request or a WebSocket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// The address of the client, or of the proxy before it.
+    /// The address of the client, or of the proxy in front of it.
     pub address: Option<IpAddr>,
-    /// The number of the connection, unique in the whole server. 0: not known.
+    /// The number of the connection, unique in the whole server. 0 if it is not known.
     pub connection: u64,
 }
 
-/// How an HTTP request speaks Bayeux.
+/// The Bayeux transport of an HTTP request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpTransport {
     /// A POST whose response is JSON.
@@ -59,115 +59,116 @@ pub enum HttpTransport {
 /// An HTTP request for the Bayeux endpoint.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Which response is wanted.
+    /// Identifies the response.
     pub exchange: ExchangeId,
-    /// How it is spoken.
+    /// The transport of the request.
     pub transport: HttpTransport,
-    /// The browser's cookie, if it has one of ours.
+    /// The browser id in the request's cookie, if it has one of ours.
     pub browser: Option<Id>,
-    /// Where it comes from.
+    /// The origin of the request.
     pub peer: Peer,
-    /// One batch of messages; UTF-8 has been checked.
+    /// One batch of messages, checked to be UTF-8.
     pub body: String,
 }
 
 /// The response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// HTTP status.
+    /// The HTTP status.
     pub status: u16,
-    /// JSON or script; empty with some errors.
+    /// JSON or script. Empty with some errors.
     pub body: Bytes,
     /// A new browser id to set as a cookie.
     pub set_browser: Option<Id>,
-    /// Whether the shard of the session wants to know if the kernel took it: it carries messages.
+    /// The shard that must learn if the kernel took the response, because the response carries messages.
     pub confirm: Option<u16>,
 }
 
-/// Why a WebSocket is being closed: its code and a short neutral reason (RFC 6455 §7.4).
+/// The close code of a WebSocket and a short neutral reason (RFC 6455 §7.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closing {
     /// The close code.
     pub code: u16,
-    /// The reason; empty for none.
+    /// The reason. Empty for none.
     pub reason: &'static str,
 }
 
-/// What a shard wants done by others.
+/// Work that a shard leaves to its environment.
 #[derive(Debug)]
 pub enum Effect {
     /// Answer an HTTP request of this shard's connections.
     Respond(ExchangeId, Response),
-    /// Everything for this socket is written: shut it down.
+    /// Shut this socket down: everything for it is written.
     Close(SocketKey),
-    /// Nobody reads what this socket has to say: end it with a reset, so that the kernel, too, lets go of what it has for it.
+    /// End this socket with a reset, so that the kernel frees its send buffer, too. Its client does not read.
     Reset(SocketKey),
     /// Put this into another shard's mailbox.
     SendToShard(usize, ShardMessage),
-    /// Put this into the log of the histories, and tell the ticket's shard by a [`ShardMessage::Persisted`] what became of it.
+    /// Append this to the history log, then report the result to the token's shard with [`ShardMessage::Persisted`].
     Persist(PersistRequest),
 }
 
-/// Something of a history that is to survive the end of the process.
+/// A change of a history that must survive the end of the process.
 #[derive(Clone, Debug)]
 pub struct PersistRequest {
-    /// One record of the log, encoded ([`crate::history::log_record`]).
+    /// One encoded record of the log ([`crate::history::log_record`]).
     pub record: Vec<u8>,
-    /// Whose reply waits for it, if anybody's does.
+    /// The token of the replies that wait for this record, if any do.
     pub token: Option<PublishToken>,
 }
 
-/// Stands for the replies to publications that follow each other: they leave when these are kept.
+/// Stands for the replies to consecutive publications. They leave when these publications are persisted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishToken {
     /// The shard of the publisher.
     pub shard: u16,
-    /// Counts up with each ticket of the shard.
+    /// Increases with each token of the shard.
     pub number: u64,
 }
 
-/// What became of the publications that a ticket stands for.
+/// The result for the publications that a token stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Persisted {
-    /// The ticket's number.
+    /// The number of the token.
     pub number: u64,
-    /// Whether they count as kept; if not, they were delivered, and may be lost with the process.
+    /// True if they count as persisted. If not, they were delivered, but may be lost with the process.
     pub is_persisted: bool,
 }
 
-/// What one shard tells another.
+/// A message from one shard to another.
 #[derive(Debug)]
 pub enum ShardMessage {
     /// Publications for local subscribers: the channel and the encoded frames, allocated once for all shards.
     Publication(Arc<Publication>),
-    /// Publications that have no place yet: where that shard keeps the history of their channel, it gives them their places. It hands them out.
+    /// Publications without a position. The receiving shard owns the history of their channel: it assigns positions and
+    /// fans them out.
     Record(Arc<Publication>),
-    /// What became of publications whose replies wait.
+    /// The results of publications whose replies wait.
     Persisted(Vec<Persisted>),
-    /// A request for a session that lives there.
+    /// A request for a session of the receiving shard.
     Request(Box<Request>),
-    /// The response to a request that was sent on.
+    /// The response to a forwarded request.
     Response(ExchangeId, Response),
-    /// Nobody waits for this response any more.
+    /// The client no longer waits for this response.
     Abandoned(ExchangeId),
-    /// The kernel took the response with messages, or failed to.
+    /// The kernel took a response with messages (true), or failed to (false).
     Delivered(ExchangeId, bool),
-    /// The client of this session waits to be heard, and is not silent.
+    /// A request of this session waits to be read, so its client is not silent.
     Alive(Id),
-    /// A message for one session only.
+    /// A message for a single session.
     Deliver(Id, Arc<[u8]>),
-    /// End a session (its client is told).
+    /// End a session. Its client gets a disconnect message.
     Disconnect(Id),
-    /// End the oldest session that has not connected yet: another shard has let one more in.
+    /// End the oldest session that has not connected yet, because another shard has admitted one more.
     MakeRoom,
     /// New settings.
     Settings(Arc<Settings>),
-    /// Advise all clients to come back later and close.
+    /// Advise all clients to come back later, and close their WebSockets.
     Drain,
 }
 
 impl Publication {
-    /// A message of the server itself or of a handle, for the shard that the histories name for its channel.
+    /// A message of the server itself or of a handle, for the shard that owns the history of its channel.
     pub fn of_server(account: &Arc<MailboxAccount>, channel: &str, data: &str) -> Publication {
         let message = bayeux::Publication {
             channel,
@@ -188,17 +189,17 @@ impl Publication {
 /// Publications of one channel on their way to other shards.
 #[derive(Debug)]
 pub struct Publication {
-    /// Its channel.
+    /// The channel.
     pub channel: Box<str>,
     /// WebSocket text frames, each with one message in an array.
     pub frames: Box<[u8]>,
-    /// How many.
+    /// The number of messages.
     pub messages: u32,
-    /// The session that published it, where it must not get it back.
+    /// The session that published them, if it must not get them back.
     pub except: Option<Id>,
-    /// Where they stand in the history of their channel.
+    /// Their position in the history of the channel.
     pub position: Option<Position>,
-    /// Whose replies wait until they are kept: on their way to the owner of that history.
+    /// The token of the replies that wait until they are persisted. Set only on the way to the owner of the history.
     pub token: Option<PublishToken>,
     /// Releases the bytes when the last shard is done with them.
     pub charge: Charge,
@@ -209,13 +210,13 @@ pub struct Publication {
 pub struct Envelope {
     /// The message.
     pub message: ShardMessage,
-    /// Released when the shard has worked through it.
+    /// Released when the shard has processed the message.
     pub(crate) charge: Charge,
 }
 
 impl Envelope {
-    /// Charges a message and what carrying it costs. The frames of a publication are shared by several envelopes: they
-    /// have a charge of their own.
+    /// Charges the account with the message and its envelope. The frames of a publication have a charge of their own,
+    /// because several envelopes share them.
     pub fn new(account: &Arc<MailboxAccount>, message: ShardMessage) -> Envelope {
         let bytes = match &message {
             ShardMessage::Publication(_) | ShardMessage::Record(_) => 0,
@@ -236,11 +237,12 @@ impl Envelope {
 }
 
 impl Publication {
-    /// What its frames are charged with.
+    /// The charge for the frames of a publication.
     pub fn charge(account: &Arc<MailboxAccount>, channel: &str, frames: &[u8]) -> Charge {
         account.charge(channel.len() + frames.len())
     }
 }
 
-/// The cost of an envelope beside the bytes of its message, in bytes: its place in a mailbox and in a queue, and small allocations.
+/// The cost of an envelope beside the bytes of its message, in bytes: its slots in a mailbox and in a queue, and small
+/// allocations.
 pub const ENVELOPE_BYTES: usize = 256;

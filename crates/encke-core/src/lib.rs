@@ -1,9 +1,9 @@
 //! The core of Encke: one shard of the server as a deterministic machine, without I/O.
 //!
-//! A shard is the sessions, subscriptions and outboxes of one thread. Events come in as method calls with the time. What they
-//! cause is queued. Two things come out: [`Shard::flush`] writes what waits to a [`Wire`], and [`Shard::take_effects`] hands over the
-//! rest. Nothing calls back, nothing blocks, and no clock is read. So a simulation can drive many shards with made-up time, sockets
-//! and faults.
+//! A shard owns the sessions, subscriptions and outboxes of one thread. Events come in as method calls with the time.
+//! Their consequences are queued, and come out in two ways: [`Shard::flush`] writes outboxes to a [`Wire`], and
+//! [`Shard::take_effects`] returns everything else. The core never calls back, never blocks, and reads no clock. So a
+//! simulation can drive many shards with virtual time, sockets and faults.
 //!
 //! ```text
 //!   socket_text ─┐                                      ┌─▶ flush ─▶ Wire (one gathered write per session and turn)
@@ -12,7 +12,7 @@
 //!   advance (time)
 //! ```
 //!
-//! [`shard`](Shard) conducts. The other folders are its parts: each owns its data and knows nothing of the shard.
+//! [`Shard`] is the entry point. The other modules are its parts: each owns its data and does not know the shard.
 
 mod application;
 mod channels;

@@ -1,10 +1,10 @@
-//! The time, as it comes in from outside: a shard reads no clock.
+//! Time as an input: a shard reads no clock.
 
-/// A moment: the monotonic time that deadlines count in, and the time of day that extensions tell.
+/// A moment: the monotonic time for deadlines, and the time of day for extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds since some start, never going back.
+    /// Milliseconds since an arbitrary start. It never goes back.
     pub ms: u64,
-    /// Milliseconds since 1970, as the clock on the wall says.
+    /// Milliseconds since 1970, by the system clock.
     pub wall_ms: u64,
 }

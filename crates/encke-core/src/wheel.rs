@@ -1,41 +1,44 @@
-//! One timer wheel a shard: every deadline of its sessions and sockets, without a timer each.
+//! One timer wheel for each shard: it holds every deadline of the shard's sessions and sockets, without one timer for
+//! each.
 //!
-//! An entry is a key and the slot of its time; none is removed by itself, but those of owners that are gone are, together, when there are
-//! many ([`Wheel::forget`]). Who set a deadline and moved it later lets the
-//! old entry come, sees that it is early and sets it again, so a session that is pushed on a thousand times costs one entry.
+//! An entry is a key and the slot of its time. Single entries are never removed. The entries of owners that are gone
+//! are removed together, once there are many ([`Wheel::forget`]). An owner that moves its deadline to a later time
+//! leaves the old entry in place; when that comes, the owner sets it again. So a session whose deadline moves a
+//! thousand times costs one entry.
 
-/// Length of a slot in milliseconds: deadlines are kept to about this.
+/// The length of a slot in milliseconds, and so the precision of deadlines.
 pub const SLOT_MS: u64 = 16;
-/// Slots of the wheel; times further away than all of them wait in the last one and are set again.
+/// The number of slots. A time beyond the last slot waits in the last slot and is set again.
 const SLOTS: usize = 4096;
 
-/// A wheel of keys.
+/// A timer wheel of keys.
 #[derive(Debug)]
 pub struct Wheel<K> {
     slots: Vec<Vec<K>>,
-    /// The slot of time that is next to be looked at.
+    /// The next slot of time to process.
     next: u64,
     entries: usize,
-    /// Owners that have gone since somebody last looked, each with an entry left behind at most.
+    /// Owners that have gone since the last [`Wheel::retain`]. Each left at most one entry.
     gone: usize,
 }
 
 impl<K> Wheel<K> {
-    /// A wheel that starts at `now_ms`.
+    /// Creates a wheel that starts at `now_ms`.
     pub fn new(now_ms: u64) -> Wheel<K> {
         Wheel { slots: (0..SLOTS).map(|_| Vec::new()).collect(), next: now_ms / SLOT_MS, entries: 0, gone: 0 }
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries
     }
 
-    /// Lets `key` come at `at_ms` or a slot later, or earlier where that is beyond the wheel; but not at all where it comes
-    /// by `armed_ms` already. Returns when it comes next.
+    /// Adds an entry for `key` that comes at `at_ms`, or up to a slot later, or earlier if that is beyond the wheel.
+    /// Adds none if an entry already comes by `armed_ms` and that is early enough. Returns the time of the key's next
+    /// entry.
     ///
-    /// The owner keeps that time and ignores what comes before it: an entry that was overtaken by a sooner one. So each
-    /// entry ends when it comes, and their number does not grow with every change of a deadline.
+    /// The owner stores that time and ignores entries that come before it, which a sooner entry has overtaken. So each
+    /// entry ends when it comes, and the number of entries does not grow with each change of a deadline.
     pub fn set(&mut self, key: K, at_ms: u64, armed_ms: u64) -> u64 {
         let slot = at_ms.div_ceil(SLOT_MS).clamp(self.next, self.next + SLOTS as u64 - 1);
         if armed_ms <= slot * SLOT_MS {
@@ -46,13 +49,14 @@ impl<K> Wheel<K> {
         slot * SLOT_MS
     }
 
-    /// The owner of an entry has gone. True if so many have that it is time to [`Wheel::retain`] the others.
+    /// Notes that the owner of an entry has gone. Returns true if so many have that the caller should call
+    /// [`Wheel::retain`].
     pub fn forget(&mut self) -> bool {
         self.gone += 1;
         self.gone > self.entries / 2 + GONE_KEPT
     }
 
-    /// Removes the entries that `keep` does not want, and gives their memory back.
+    /// Removes the entries for which `keep` is false, and frees their memory.
     pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
         (self.entries, self.gone) = (0, 0);
         for keys in &mut self.slots {
@@ -67,13 +71,13 @@ impl<K> Wheel<K> {
     /// Moves all keys whose time has come to `due`.
     pub fn advance(&mut self, now_ms: u64, due: &mut Vec<K>) {
         let current = now_ms / SLOT_MS;
-        // After a sleep of more than a turn each slot is looked at once.
+        // After a pause of more than one turn of the wheel each slot is processed once.
         let first = self.next.max((current + 1).saturating_sub(SLOTS as u64));
         for slot in first..=current {
             let keys = &mut self.slots[slot as usize % SLOTS];
             self.entries -= keys.len();
             due.append(keys);
-            // A burst of entries must not pin its memory for ever.
+            // A burst of entries must not pin its memory.
             if keys.capacity() > SLOT_KEPT {
                 *keys = Vec::new();
             }
@@ -81,7 +85,7 @@ impl<K> Wheel<K> {
         self.next = self.next.max(current + 1);
     }
 
-    /// When the next entry may come, in milliseconds; None when there is none.
+    /// The time of the next entry, in milliseconds. None if there is no entry.
     pub fn next_ms(&self) -> Option<u64> {
         if self.entries == 0 {
             return None;
@@ -92,9 +96,9 @@ impl<K> Wheel<K> {
     }
 }
 
-/// Entries of owners that have gone which are not worth a look at all slots.
+/// The number of entries of gone owners that is not worth a walk over all slots.
 const GONE_KEPT: usize = 4_096;
-/// Entries a slot keeps room for after it came.
+/// The number of entries for which a slot keeps room.
 const SLOT_KEPT: usize = 64;
 
 #[cfg(test)]

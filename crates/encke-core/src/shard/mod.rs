@@ -1,4 +1,6 @@
-//! The conductor: a shard, and the story of what it does, chapter by chapter.
+//! The shard: one type, [`Shard`], that owns the sessions, sockets, channels and timers of one thread. Each submodule
+//! is a chapter: it adds methods for one kind of event or one step of processing. ARCHITECTURE.md lists the chapters in
+//! the order in which they call each other.
 
 mod admission;
 mod attach;
@@ -70,18 +72,18 @@ use crate::settings::Settings;
 use crate::wheel::Wheel;
 
 impl Shard {
-    /// Work that was caused since the start, in bytes for subscribers and other shards: what a connection has caused is seen by the
-    /// difference.
+    /// The work done since the start, in bytes written for subscribers and other shards. The difference between two
+    /// calls is the work that one connection caused.
     pub fn work(&self) -> u64 {
         self.work
     }
 
-    /// Whether the server is about to stop.
+    /// True if the server is about to stop.
     pub fn is_draining(&self) -> bool {
         self.draining
     }
 
-    /// An empty shard.
+    /// Creates an empty shard.
     pub fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Shard {
         shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
         let account = Rc::<Account>::default();
@@ -136,23 +138,24 @@ impl Shard {
         }
     }
 
-    /// Counts there, where others can read along.
+    /// Counts in `metrics`, which other threads can read.
     pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Shard {
         self.metrics = metrics;
         self
     }
 
-    /// Which shard it is.
+    /// The index of this shard.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// What it counts.
+    /// The counters and gauges of this shard.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Bytes of publications for histories that survive the process, since the start: what reading a socket has caused, seen by the difference.
+    /// Bytes of publications recorded in durable histories since the start. The difference between two calls is what
+    /// reading one socket caused.
     pub fn recorded_bytes(&self) -> u64 {
         self.recorded_bytes
     }
@@ -162,24 +165,25 @@ impl Shard {
         &self.settings
     }
 
-    /// Sessions that live here.
+    /// The number of sessions on this shard.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// What waits for a session: messages, their bytes, and bytes of replies on its WebSocket. None for an unknown one.
+    /// The queue of a session: messages, their bytes, and bytes of replies on its WebSocket. None if the session is
+    /// unknown.
     pub fn waiting(&self, session: &Id) -> Option<(usize, usize, usize)> {
         let session = self.sessions.get(self.sessions.find(session)?)?;
         let (bytes, reply_bytes) = (session.outbox.bytes(), session.outbox.reply_bytes());
         Some((session.outbox.messages(), bytes.saturating_sub(reply_bytes), reply_bytes))
     }
 
-    /// Whether a connect of a session is held. None for an unknown one.
+    /// True if the session has a held connect. None if the session is unknown.
     pub fn holds(&self, session: &Id) -> Option<bool> {
         Some(self.sessions.get(self.sessions.find(session)?)?.held.is_some())
     }
 
-    /// What is kept for clients, by name. All zero when the last one has left and time has passed.
+    /// The sizes of all tables and queues, by name. All are zero some time after the last client has left.
     pub fn holdings(&self) -> [(&'static str, usize); 14] {
         [
             ("sessions", self.sessions.len()),
@@ -199,13 +203,13 @@ impl Shard {
         ]
     }
 
-    /// Hands over what others have to do, in order.
+    /// Returns the effects since the last call, in order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         self.fan_out_pending();
         std::mem::take(&mut self.effects)
     }
 
-    /// Whether nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
+    /// True if nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
         let has_arrivals = !self.arrivals.is_empty() && !self.are_arrivals_held_back();
         let at_hand = !self.burst.is_empty() || !self.deferred_actions.is_empty() || has_arrivals;
@@ -218,38 +222,41 @@ impl Shard {
             && !self.is_relieving()
     }
 
-    /// Whether sessions wait to be given more out of histories by [`Shard::flush`], when it has nothing else to do.
+    /// True if sessions wait for messages out of histories. [`Shard::flush`] gives them more when it has nothing else
+    /// to write.
     pub fn is_replaying(&self) -> bool {
         !self.replaying.is_empty()
     }
 }
 
-/// What all shards of a server share.
+/// The state that all shards of a server share.
 pub struct Shared {
-    /// Which shards want a channel.
+    /// The shards that have subscribers, by channel.
     pub interest: Interest,
     /// Bytes under way between shards.
     pub mailbox: Arc<MailboxAccount>,
-    /// What channels have said lately.
+    /// The retained messages of channels.
     pub histories: Histories,
-    /// Whether histories survive the process: then a shard has them kept, and replies to publications wait until they are.
+    /// True if histories survive the process. Shards then emit [`Effect::Persist`], and replies to publications wait
+    /// for the result.
     pub is_durable: bool,
-    /// Sessions of all shards.
+    /// The number of sessions on all shards.
     pub sessions: AtomicUsize,
-    /// Of each shard the sessions that have not connected yet, less those that others have asked it to end.
+    /// For each shard, the number of sessions that have not connected yet, minus those that other shards have asked it
+    /// to end.
     pub newcomers: Box<[AtomicIsize]>,
-    /// What sessions of all shards hold in memory.
+    /// The memory that the sessions of all shards hold.
     pub memory: SessionsMemory,
-    /// What the application adds.
+    /// The application's hooks.
     pub application: Box<dyn Application>,
-    /// How many shards there are.
+    /// The number of shards.
     pub shards: usize,
 }
 
 impl Shared {
-    /// For a server of so many shards.
+    /// Creates the shared state for this number of shards.
     ///
-    /// Histories are kept in memory only, unless [`Shared::is_durable`] is set before the first shard is made.
+    /// Histories live in memory only, unless [`Shared::is_durable`] is set before the first shard is created.
     pub fn new(shards: usize, application: Box<dyn Application>) -> Shared {
         let histories = Histories::new(shards);
         let (interest, sessions) = (Interest::default(), AtomicUsize::new(0));
@@ -268,12 +275,12 @@ impl Shared {
     }
 }
 
-/// One shard. See the module.
+/// One shard of the server. See the documentation of the crate.
 pub struct Shard {
     index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) settings: Arc<Settings>,
-    /// The rules for channels in the settings.
+    /// The channel rules of the settings, indexed.
     rules: Rules,
     limits: bayeux::Limits,
     terms: Terms,
@@ -282,56 +289,58 @@ pub struct Shard {
     entropy: Entropy,
     pub(crate) now: Now,
     draining: bool,
-    /// What chunks and queues take.
+    /// The memory that chunks and queues take.
     account: Rc<Account>,
     /// Frames of publications.
     arena: Arena,
-    /// The same with their places in the history of their channel, for those who want to know.
+    /// The same frames, with the position of each message, for sessions that use replay.
     with_positions: Arena,
-    /// Frames for one receiver: apart, so that they do not part publications that follow each other.
+    /// Frames for a single receiver. They have an arena of their own so that they do not separate consecutive
+    /// publications.
     own: Arena,
-    /// What goes before and behind texts that are shared.
+    /// The beginnings and ends of frames whose middle parts are shared.
     parts: Arena,
-    /// What is copied out of chunks that are mostly dead.
+    /// Ranges copied out of chunks that are mostly dead.
     packed: Packed,
     relief: Relief,
-    /// Publications that wait to be handed to their subscribers.
+    /// Publications that wait for their fan-out.
     burst: Burst,
     hub: Hub,
     pub(crate) sessions: Sessions,
     pub(crate) sockets: Slab<Socket>,
     sockets_opened: u32,
-    /// Held connects of each browser that has any.
+    /// The number of held connects of each browser that has any.
     browsers: HashMap<Id, u32, RandomState>,
-    /// The session that a request's response belongs to, while it is held or on its way.
+    /// The session of each HTTP request that has a held connect, or whose response is on its way.
     exchanges: HashMap<ExchangeId, SessionKey, RandomState>,
-    /// Requests sent on to the shard of their session.
+    /// Requests forwarded to the shard of their session, with the index of that shard.
     forwarded: HashMap<ExchangeId, usize, RandomState>,
-    /// Replies to publications that are not kept yet.
+    /// Replies to publications that are not persisted yet.
     pub(crate) pending_replies: PendingReplies,
     wheel: Wheel<Timer>,
-    /// What has something to write, each once, in the order it got it.
+    /// Sessions and sockets that have something to write, each once, in the order in which they got it.
     dirty: VecDeque<Dirty>,
-    /// Sessions that may go on to catch up, each once: when nothing else is to be written.
+    /// Sessions that may replay more, each once. They are served when nothing else is to be written.
     replaying: VecDeque<SessionKey>,
-    /// Sessions of which something that waits is not to come.
+    /// Sessions whose queues must be searched for withdrawn messages.
     pub(crate) withdrawals: Withdrawals,
-    /// Sessions whose connects have something to bring and wait for other responses to be taken, each once.
+    /// Sessions whose held connects have messages but wait until earlier responses are delivered, each once.
     pub(crate) unanswered: VecDeque<SessionKey>,
     /// Sessions that have not connected yet.
     newcomers: Newcomers,
     effects: Vec<Effect>,
-    /// What is to be done after the end of sessions.
+    /// Actions that the application requested when sessions ended.
     deferred_actions: VecDeque<Actions>,
     is_running_deferred: bool,
     publications: u64,
-    /// What was handed out since the last flush that wrote everything.
+    /// The messages fanned out since the last flush that wrote everything.
     budget: Budget,
     /// Readers that are behind.
     backpressure: Backpressure,
-    /// What has come from other shards and waits.
+    /// Envelopes from other shards that wait for budget.
     pub(crate) arrivals: Arrivals,
-    /// A message at an edge had to wait since the last flush that wrote everything; it goes before arrivals each other time.
+    /// True if a message at an edge has had to wait since the last flush that wrote everything. Edges then go before
+    /// arrivals every other time.
     edge_waits: bool,
     edges_first: bool,
     work: u64,
@@ -341,21 +350,21 @@ pub struct Shard {
     spelling: String,
 }
 
-/// What a timer is for.
+/// The owner of an entry in the timer wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Timer {
     Session(SessionKey),
     Socket(SocketKey),
 }
 
-/// What has to be flushed.
+/// An entry of the list of things to flush.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Dirty {
     Session(SessionKey),
     Socket(SocketKey),
 }
 
-/// The timing for the protocol.
+/// The timing of the Bayeux protocol, out of the settings.
 pub(crate) fn terms(settings: &Settings) -> Terms {
     Terms {
         timeout_ms: settings.timeout_ms,
