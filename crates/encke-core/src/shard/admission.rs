@@ -1,3 +1,7 @@
+//! Decides whether a message may be processed now, by the budget of fan-outs, the bytes between shards and the memory
+//! of sessions. The server asks [`Shard::admits`] before each WebSocket message and each HTTP batch; `from_shards` asks
+//! for messages of other shards. `flush` and `tick` renew the budget.
+
 use crate::connections::admission::{LIGHT_BYTES_MAX, LIGHT_WORK_MAX, Weight, held_back_ms, part_of};
 use crate::events::SessionKey;
 use crate::fanout::backpressure::{PATIENCE_MS, mark};
@@ -5,7 +9,7 @@ use crate::now::Now;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Whether a message of this weight may be worked through now. If so, what it causes counts as that.
+    /// True if a message of this weight may be processed now. Its fan-outs then count as that weight.
     pub fn admits(&mut self, now: Now, weight: Weight) -> bool {
         self.now = now;
         if self.burst.bytes() > BURST_BYTES_MAX || (self.budget.weight != weight && !self.burst.is_empty()) {
@@ -21,7 +25,7 @@ impl Shard {
         admits
     }
 
-    /// Whether not too much was handed out since the last flush that wrote everything.
+    /// True if the fan-outs since the last flush that wrote everything leave budget.
     pub(super) fn has_budget(&self, weight: Weight) -> bool {
         let spent = &self.budget.spent[weight as usize];
         let (bytes, messages) = (spent.bytes + self.burst.bytes(), spent.messages + self.burst.messages());
@@ -31,7 +35,7 @@ impl Shard {
             && (spent.write_bytes < WRITE_BYTES_MAX || spent.turn_bytes + self.burst.bytes() < TURN_BYTES_LEAST)
     }
 
-    /// All that sockets take is written: what is handed out counts from here.
+    /// Renews the budget, as all that sockets take is written.
     pub(super) fn renew_budget(&mut self) {
         let is_behind = self.has_readers_behind();
         self.budget.renew(self.now, is_behind, held_back_ms(&self.capacity));
@@ -42,22 +46,22 @@ impl Shard {
         }
     }
 
-    /// What is handed out from now on counts as this.
+    /// Sets the weight that fan-outs count as from now on.
     pub(super) fn count_as(&mut self, weight: Weight) {
         self.budget.weight = weight;
     }
 
-    /// Whether handing out so many bytes to the subscribers of a channel is light work.
+    /// True if a fan-out of this many bytes to this many subscribers is light work.
     pub(super) fn is_light(&self, bytes: usize, subscribers: usize) -> bool {
         bytes <= LIGHT_BYTES_MAX && bytes * subscribers <= LIGHT_WORK_MAX as usize
     }
 
-    /// Whether what waits has to go on waiting for readers that are behind.
+    /// True if waiting envelopes must go on waiting for readers that are behind.
     pub(super) fn are_arrivals_held_back(&self) -> bool {
         self.budget.is_held_back() && self.arrivals.small.is_empty() && !self.has_budget(Weight::Heavy)
     }
 
-    /// Whether heavy messages are to wait for somebody.
+    /// True if heavy messages must wait for some reader.
     fn has_readers_behind(&mut self) -> bool {
         while let Some((key, since)) = self.backpressure.readers.front().copied()
             && !self.is_waited_for(key, since)
@@ -67,14 +71,14 @@ impl Shard {
         !self.backpressure.readers.is_empty()
     }
 
-    /// Forgets all those who have caught up, before everybody is given more.
+    /// Removes all readers that have caught up from the list, before everybody gets more.
     fn forget_who_caught_up(&mut self) {
         let mut readers = std::mem::take(&mut self.backpressure.readers);
         readers.retain(|(key, since)| self.is_waited_for(*key, *since));
         self.backpressure.readers = readers;
     }
 
-    /// Whether a reader that was behind since then still is, and not for too long.
+    /// True if a reader that has been behind since `since` still is, and not for too long.
     fn is_waited_for(&mut self, key: SessionKey, since: u32) -> bool {
         let Some(session) = self.sessions.get_mut(key) else { return false };
         let outbox = &mut session.outbox;
@@ -89,11 +93,12 @@ impl Shard {
     }
 }
 
-/// What may be put into all outboxes together between two such flushes, in bytes: some milliseconds of writing.
+/// The most bytes that all outboxes together may get between two flushes that wrote everything: some milliseconds of
+/// writing.
 const WRITE_BYTES_MAX: u64 = 8 << 20;
 
-/// So many bytes of messages go into each outbox all the same, in bytes: a write to each subscriber has to be worth it.
+/// The bytes of messages that each outbox may get in any case, so that a write to each subscriber is worth its cost.
 const TURN_BYTES_LEAST: usize = 64 * 1024;
 
-/// A burst of more bytes is handed out before its budget is looked at.
+/// A burst of more bytes is fanned out before the budget is checked.
 const BURST_BYTES_MAX: usize = 32 * 1024;

@@ -1,9 +1,13 @@
+//! Attaches a session to a WebSocket, which then delivers its messages. `websocket` leads here when a batch names a
+//! session, and `handshake` when it opens one on a WebSocket.
+
 use crate::events::{SessionKey, SocketKey};
 use crate::sessions::session::Attachment;
 use crate::shard::{Dirty, Shard};
 
 impl Shard {
-    /// Lets a socket carry a session if it does not yet: with a connect always, with anything else only while nothing carries it.
+    /// Attaches a session to a socket if its messages allow it: a connect always does, other messages only while the
+    /// session has no connection.
     pub(super) fn carry(&mut self, session: SessionKey, socket: SocketKey, messages: &[bayeux::Message<'_>]) {
         let connects = || messages.iter().any(|m| m.channel.as_deref() == Some(bayeux::channel::META_CONNECT));
         let Some(state) = self.sessions.get(session) else { return };
@@ -15,7 +19,7 @@ impl Shard {
         }
     }
 
-    /// The socket carries the session from now on; what carried it before does not.
+    /// Attaches the session to this socket and detaches it from its previous connection.
     pub(super) fn attach(&mut self, session: SessionKey, socket: SocketKey) {
         let before = self.socket(socket).and_then(|socket| socket.session);
         if let Some(before) = before.filter(|before| *before != session) {

@@ -1,3 +1,7 @@
+//! Processes one batch of Bayeux messages: checks each message, finds its session and calls the chapter for its
+//! channel. `websocket` and `http` lead here for each batch that they have parsed. Messages to services and
+//! publications by clients are handled here.
+
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, RawJson, ext};
 
 use crate::application::{Actions, Publishing, Service, Verdict};
@@ -6,7 +10,7 @@ use crate::protocol::batch::{Batch, Via};
 use crate::shard::Shard;
 
 impl Shard {
-    /// Works through all messages. What they cause beyond replies is queued.
+    /// Processes all messages. Replies go to the batch; everything else that they cause is queued.
     pub(super) fn process(&mut self, batch: &mut Batch, messages: &[Message<'_>]) {
         self.metrics.batches.add(1);
         self.metrics.messages.add(messages.len());
@@ -53,14 +57,14 @@ impl Shard {
         self.heard(key);
     }
 
-    /// The session of a message: the batch's, if the message names it, too.
+    /// The session of a message: the session of the batch, if the message names it.
     fn sender(&self, batch: &Batch, message: &Message<'_>) -> Option<SessionKey> {
         let key = batch.session.filter(|_| !batch.handshake)?;
         let session = self.sessions.get(key)?;
         (message.client_id.as_deref() == Some(session.id.as_str())).then_some(key)
     }
 
-    /// A message to a service of the application.
+    /// Passes a message to a service of the application.
     fn serve(&mut self, batch: &mut Batch, message: &Message<'_>, channel: ChannelName<'_>, key: SessionKey) {
         self.active(key);
         let Some(session) = self.sessions.get(key) else { return };
@@ -77,7 +81,7 @@ impl Shard {
         self.accept(batch, message);
     }
 
-    /// A broadcast.
+    /// Publishes a message on a broadcast channel, if the application allows it.
     pub(crate) fn publish(
         &mut self,
         batch: &mut Batch,
@@ -114,6 +118,7 @@ impl Shard {
     }
 }
 
-/// The replies to one batch may have half of what an outbox may have, and at least so many bytes: then no more of its messages is
-/// worked through. Over HTTP they may have no more than these where responses have little room.
+/// The smallest limit on the replies to one batch, in bytes. The limit is half of the capacity of an outbox, if that is
+/// more. Over HTTP it is this value while there is little room for responses. A batch whose replies exceed the limit
+/// has the rest of its messages refused.
 const REPLIES_BYTES_LEAST: usize = 64 * 1024;

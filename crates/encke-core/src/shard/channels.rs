@@ -1,3 +1,6 @@
+//! The tables of subscriptions and channel rules: who subscribes to a channel, which rule holds for it, and how far it
+//! has been fanned out. Most other chapters call these methods; no event leads here directly.
+
 use bayeux::ChannelName;
 
 use crate::channels::hub::{LastReceived, Moved, Subscriber};
@@ -10,7 +13,7 @@ use crate::settings::{ChannelRule, SlowConsumer};
 use crate::shard::Shard;
 
 impl Shard {
-    /// How many subscriptions a publication on a channel would go to.
+    /// The number of subscriptions to which a publication on a channel goes.
     pub(super) fn subscribers(&mut self, channel: &str) -> usize {
         let Some(channel) = sent_channel(channel) else { return 0 };
         let mut lists = std::mem::take(&mut self.lists);
@@ -20,7 +23,7 @@ impl Shard {
         subscribers
     }
 
-    /// The first rule that matches a channel.
+    /// The index of the first rule that matches a channel.
     pub(super) fn rule_of(&mut self, channel: ChannelName<'_>) -> Option<usize> {
         self.rules.first(&self.settings.channels, channel, &mut self.spelling)
     }
@@ -36,12 +39,12 @@ impl Shard {
         rule.lazy.then_some(self.now.ms + wait_ms)
     }
 
-    /// What becomes of those who are too slow for a channel with this rule.
+    /// The policy for sessions that are too slow for a channel with this rule.
     pub(super) fn policy(&self, rule: Option<usize>) -> SlowConsumer {
         rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default()
     }
 
-    /// Notes on the channel itself how far it has been handed out.
+    /// Notes at the channel itself up to which position it has been fanned out.
     pub(super) fn note_last_received(&mut self, lists: &[u32], delivery: &Delivery<'_>, position: &Position) {
         let Some(own) = lists.first().filter(|list| self.hub.name(**list) == delivery.channel.as_str()) else { return };
         let id = position.first + u64::from(delivery.messages) - 1;
@@ -49,7 +52,8 @@ impl Shard {
             .set_last_received(*own, LastReceived { serial: position.ring.serial, epoch: position.epoch.clone(), id });
     }
 
-    /// A session uses replay from now on: what is published on any channel with a history that it subscribes to comes with a number.
+    /// Lets a session use replay from now on. Messages of all channels with a history that it subscribes to then carry
+    /// their position.
     pub(super) fn start_replaying(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.replay = Some(Box::default());
@@ -65,7 +69,7 @@ impl Shard {
         }
     }
 
-    /// Whether a session hears a channel, by another subscription than `but`.
+    /// True if a session receives a channel by a subscription other than `but`.
     pub(super) fn hears(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
         let Ok(channel) = ChannelName::parse(channel, &self.limits) else { return false };
         let mut lists = std::mem::take(&mut self.lists);
@@ -78,7 +82,8 @@ impl Shard {
         hears
     }
 
-    /// A session is about to give up a subscription: what was published meanwhile comes by its others, though some be younger.
+    /// Prepares the end of a subscription. Messages published before it ends reach the session through its other
+    /// subscriptions, even if those are younger.
     pub(super) fn hand_over(&mut self, key: SessionKey, channel: u32) {
         let Shard { sessions, hub, .. } = self;
         for other in sessions.get(key).into_iter().flat_map(|session| &session.subscriptions) {
@@ -86,7 +91,7 @@ impl Shard {
         }
     }
 
-    /// A session has given up a subscription: it need not catch up with what it hears no more.
+    /// Closes the cursors of channels that a session no longer receives, after it has given up a subscription.
     pub(super) fn forget_cursors(&mut self, key: SessionKey, name: &str) {
         let Some(replay) = self.sessions.get(key).and_then(|session| session.replay.as_ref()) else { return };
         let Ok(name) = ChannelName::parse(name, &self.limits) else { return };
@@ -99,12 +104,13 @@ impl Shard {
         }
     }
 
-    /// A subscription that the application has agreed to before the restart.
+    /// Subscribes again after a restart. The application agreed to this subscription before the restart.
     pub(super) fn resubscribe(&mut self, key: SessionKey, name: &str) {
         let limits = self.limits.clone();
         let Ok(channel) = ChannelName::parse(name, &limits) else { return };
         let Some(listed) = self.enlist(key, channel) else { return };
-        // Everything that its history has was handed out before the restart: whom nothing waits for is that far.
+        // All messages of the history were fanned out before the restart. A session with an empty queue is at the end
+        // of the ring.
         let end = self.shared.histories.find(name, 0).and_then(|position| {
             let next = self.shared.histories.with(position.ring, |ring| ring.next())?;
             Some(LastReceived { serial: position.ring.serial, epoch: position.epoch, id: next.checked_sub(1)? })
@@ -114,8 +120,8 @@ impl Shard {
         }
     }
 
-    /// Puts a session on the list of a channel that it is not on yet. Returns the channel's index in the hub; None if the session is
-    /// gone.
+    /// Adds a session to the subscribers of a channel, to which it must not subscribe yet. Returns the channel's index
+    /// in the hub, or None if the session is gone.
     pub(super) fn enlist(&mut self, key: SessionKey, channel: ChannelName<'_>) -> Option<u32> {
         let name = channel.as_str();
         let session = self.sessions.get_mut(key)?;
@@ -124,7 +130,8 @@ impl Shard {
         session.subscriptions.push(subscription);
         if first && self.shared.shards > 1 {
             self.shared.interest.add(name, self.index);
-            // A channel, too: where a session hears it by a pattern already, no tail keeps out what is older.
+            // Also for a plain channel: if the session already receives it by a pattern, it has no cursor that keeps
+            // older messages out.
             if self.settings.channels.iter().any(|rule| rule.history().is_some()) {
                 self.hub.set_older(subscription.channel, self.shared.histories.bursts());
             }
@@ -132,14 +139,14 @@ impl Shard {
         Some(subscription.channel)
     }
 
-    /// A session subscribes to nothing any more.
+    /// Removes all subscriptions of a session.
     pub(super) fn drop_subscriptions(&mut self, key: SessionKey) {
         while let Some(slot) = self.sessions.get(key).and_then(|session| session.subscriptions.len().checked_sub(1)) {
             self.drop_subscription(key, slot);
         }
     }
 
-    /// Takes the subscription at `slot` of a session away; the last one takes its slot.
+    /// Removes the subscription at `slot` of a session. The last subscription takes its slot.
     pub(super) fn drop_subscription(&mut self, key: SessionKey, slot: usize) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let subscription = session.subscriptions.swap_remove(slot);

@@ -1,3 +1,6 @@
+//! `/meta/connect` (Bayeux 1.0 §4.2): confirms what the client has received, then answers the connect, holds it, or
+//! ends the session. `batch` leads here for each connect.
+
 use bayeux::advice::Advice;
 use bayeux::session::{Circumstances, Verdict};
 use bayeux::{ChannelKind, Message, RawJson, Reply};
@@ -30,7 +33,7 @@ impl Shard {
         let room = self.response_room();
         let (has_room, response_bytes_max) = (socket || room.is_some(), room.unwrap_or(0));
         let Some(session) = self.sessions.get_mut(key) else {
-            // Its own last reply did not fit any more.
+            // The reply to its previous connect did not fit any more, which has ended the session.
             return self.refuse_unknown(batch, message, ChannelKind::Connect);
         };
         let circumstances = Circumstances {
@@ -38,14 +41,16 @@ impl Shard {
             may_hold: !self.draining && (socket || batch.len == 1),
             queued: session.has_something_for(on) && has_room,
         };
-        // The rest of what a response has no room for comes with the next connect, and the last one says farewell.
+        // Messages that do not fit into a response come with the next connect. The last connect gets the disconnect
+        // advice.
         let is_last = session.fits(on, response_bytes_max);
         let verdict = session.protocol.connect(now_ms, &terms, &circumstances);
         if verdict == Verdict::Farewell && socket {
-            // Each connect takes some of what waits: its client is not silent.
+            // Each connect takes some of the queue, so the client is not silent.
             session.protocol.end(now_ms, &terms);
         }
-        // A connect that could be held, if not this one then the next: the first of a session is told, too (CometD 9).
+        // Counts a connect that could be held, even if not this one but the next: the first connect of a session gets
+        // the advice, too (CometD 9).
         let surplus = (circumstances.may_hold && !circumstances.queued).then(|| self.surplus(batch, key)).flatten();
         let mut advice = None;
         let mut successful = true;
@@ -77,7 +82,7 @@ impl Shard {
         });
     }
 
-    /// Whether the browser of this session holds as many connects as it may: then the advice to poll.
+    /// The advice to poll, if the browser of this session holds as many connects as it may.
     fn surplus(&self, batch: &Batch, key: SessionKey) -> Option<Advice> {
         let Via::Http { .. } = batch.via else { return None };
         let browser = self.sessions.get(key)?.browser?;

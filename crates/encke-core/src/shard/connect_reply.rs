@@ -1,3 +1,7 @@
+//! Replies to connects: acknowledgements, advice, the `ext` with positions and losses, and the answer to a held
+//! connect. `connect` leads here for connects that are answered at once. `flush` and `tick` lead here when a held
+//! connect has messages or its time is up; so does everything that ends a session or drains the server.
+
 use std::collections::BTreeSet;
 
 use bayeux::advice::Advice;
@@ -13,7 +17,7 @@ use crate::sessions::session::{Attachment, Ended, HeldVia, Session};
 use crate::shard::Shard;
 
 impl Shard {
-    /// A connect of a session has come: what it confirms is done with.
+    /// Processes the `ext` of a connect: the batches that it confirms are done.
     pub(super) fn confirm(&mut self, key: SessionKey, ext: Option<RawJson<'_>>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(unacked) = &mut session.unacked else { return };
@@ -26,7 +30,7 @@ impl Shard {
         }
     }
 
-    /// Closes the batch of a connect reply, where the session acknowledges: the member `ack` of the reply's `ext`.
+    /// Closes the batch of a connect reply, if the session acknowledges. Returns the member `ack` of the reply's `ext`.
     fn close_batch(&mut self, key: SessionKey) -> Option<String> {
         let unacked = self.sessions.get_mut(key)?.unacked.as_mut()?;
         unacked.closed += 1;
@@ -40,7 +44,7 @@ impl Shard {
         Some(format!("\"timesync\":{timesync}"))
     }
 
-    /// The time of day, where settings want timestamps.
+    /// The time of day, if the settings ask for timestamps.
     pub(super) fn timestamp(&self) -> Option<String> {
         self.settings.timestamps.then(|| ext::timestamp(self.now.wall_ms as i64))
     }
@@ -50,7 +54,8 @@ impl Shard {
         self.timestamp().map(|timestamp| format!("\"{timestamp}\""))
     }
 
-    /// The `ext` of a connect reply: the number of the batch it closes, how far the client is in each history, and the time.
+    /// The `ext` of a connect reply: the number of the batch that it closes, the client's position in each history, and
+    /// the time.
     pub(super) fn connect_ext(
         &mut self,
         key: SessionKey,
@@ -61,7 +66,7 @@ impl Shard {
         ext_of([self.close_batch(key), heartbeat, timesync])
     }
 
-    /// The advice for a connect reply; a draining server spreads its clients over time.
+    /// The advice for a connect reply. A draining server spreads its clients over time.
     pub(super) fn take_advice(&mut self, key: SessionKey) -> Option<Advice> {
         let (terms, says_grace) = (self.terms, self.settings.handshake_reconnect);
         let protocol = &mut self.sessions.get_mut(key)?.protocol;
@@ -74,18 +79,20 @@ impl Shard {
         advice
     }
 
-    /// A moment within the time that the clients of a draining server spread over.
+    /// A random delay within the time over which a draining server spreads its clients.
     pub(super) fn jitter_ms(&mut self) -> u64 {
         let mut random = [0; 4];
         (self.entropy)(&mut random);
         u64::from(u32::from_le_bytes(random)) % self.settings.drain_spread_ms.max(1)
     }
 
-    /// The session goes on over requests: its WebSocket carries it no more, and a connect that is held there is answered there.
+    /// Detaches the session from its WebSocket, as it continues over HTTP requests. A connect held on the WebSocket is
+    /// answered there.
     pub(super) fn leave_socket(&mut self, key: SessionKey) {
         if self.sessions.get(key).is_some_and(|session| matches!(session.attachment, Attachment::Socket(_))) {
             if self.acknowledges(key) {
-                // Its messages go out with the newer connect; a batch number here would overtake that one's.
+                // The messages go out with the newer connect. A batch number in this reply would overtake the number of
+                // that one.
                 self.take_held(key);
             }
             self.answer_held(key, None);
@@ -93,7 +100,7 @@ impl Shard {
         }
     }
 
-    /// Answers the held connect, with all messages that wait where it is a request.
+    /// Answers the held connect. Over HTTP the response takes the waiting messages along.
     pub(super) fn answer_held(&mut self, key: SessionKey, advice: Option<Advice>) {
         let Some(held) = self.take_held(key) else { return };
         self.prime(key);
@@ -121,20 +128,20 @@ impl Shard {
         }
     }
 
-    /// Answers the held connect for the last time: its client is not to come back.
+    /// Answers the held connect for the last time: the advice says not to reconnect.
     pub(super) fn disconnect_held(&mut self, key: SessionKey) {
         self.answer_held(key, Some(Advice::none()));
     }
 
-    /// Ends a session from the server's side. Its client is told so: at once where something can carry all that waits, else at its next
-    /// connects.
+    /// Ends a session from the server's side. Its client gets a disconnect message: at once if its connection can take
+    /// all that waits, else with its next connects.
     pub(super) fn kick(&mut self, key: SessionKey, why: Ended) {
         self.end_later(key);
         let room = self.response_room().unwrap_or(0);
         let Some(session) = self.sessions.get(key) else { return };
         let is_held = session.held.is_some();
         match session.attachment {
-            // On a WebSocket only who acknowledges gets what waits in batches.
+            // On a WebSocket only a session that acknowledges gets its queue in batches.
             Attachment::Socket(socket) if session.unacked.is_none() || session.fits(Some(socket), room) => {
                 self.disconnect_held(key);
                 self.remove_session(key, why);
@@ -146,7 +153,7 @@ impl Shard {
             }
             _ if !is_held => {}
             _ => {
-                // The next connects get the rest, and the last of them says farewell.
+                // The next connects get the rest, and the last of them gets the disconnect advice.
                 self.answer_held(key, None);
                 let (now_ms, terms) = (self.now.ms, self.terms);
                 if let Some(session) = self.sessions.get_mut(key) {
@@ -157,8 +164,8 @@ impl Shard {
         }
     }
 
-    /// Puts the disconnect message, without an id, into the outbox and lets the session end with its next connect. What is published from
-    /// now on is not for it: else there might always be more than fits.
+    /// Puts the disconnect message, without an id, into the outbox, and lets the session end with its next connect. The
+    /// session gets no later publications, because otherwise its queue might never become empty.
     pub(super) fn end_later(&mut self, key: SessionKey) {
         let (now_ms, terms) = (self.now.ms, self.terms);
         let payload: &[u8] = br#"[{"channel":"/meta/disconnect","successful":true}]"#;
@@ -176,7 +183,8 @@ impl Shard {
         self.arm(key);
     }
 
-    /// Advises all clients to come back later, each at its own time, and closes their WebSockets. New sessions are refused from now on.
+    /// Advises all clients to come back later, each at its own time, and closes their WebSockets. Refuses new sessions
+    /// from now on.
     pub(super) fn drain(&mut self) {
         self.draining = true;
         for key in self.sessions.keys() {
@@ -187,7 +195,7 @@ impl Shard {
         }
     }
 
-    /// A session whose client is told to come back later must not expire before.
+    /// Keeps a session from expiring before its client comes back as advised.
     fn await_return(&mut self, key: SessionKey) {
         let (now_ms, terms, spread_ms) = (self.now.ms, self.terms, self.settings.drain_spread_ms);
         if let Some(session) = self.sessions.get_mut(key) {
@@ -195,11 +203,13 @@ impl Shard {
         }
     }
 
-    /// How far a client is in the history of each channel it subscribes to, and what it has lost: the member `replay` of the `ext` of a
-    /// connect reply that goes out on this WebSocket, or as a response. A client takes the position for all that is before it, so no
-    /// reply may overtake messages: how far it is is told only while nothing waits for it that has not gone out on this very
-    /// connection, a loss only while nothing of its channel does, and nothing at all while a response is on its way, which may come back.
-    /// So it does not matter how much of what waits goes with this reply.
+    /// The member `replay` of the `ext` of a connect reply on this WebSocket, or in a response: the client's position
+    /// in the history of each channel it subscribes to, and what it has lost.
+    ///
+    /// A client takes a position as received up to there, so no reply may overtake messages. A position is reported
+    /// only if no message waits for the client that has not gone out on this very connection. A loss is reported only
+    /// if no message of its channel waits. Nothing is reported while a response is on its way, because its messages may
+    /// come back. So it does not matter how many of the waiting messages go with this reply.
     fn heartbeat(&mut self, key: SessionKey, on: Option<SocketKey>) -> Option<String> {
         let session = self.sessions.get(key).filter(|session| session.is_given())?;
         let waiting = session.replay.as_ref().filter(|replay| replay.has_losses()).map(|_| Waiting::of(session, on));
@@ -240,20 +250,20 @@ impl Shard {
     }
 }
 
-/// The channels of which messages wait for a session.
+/// The channels of the messages that wait for a session.
 enum Waiting {
-    /// These.
+    /// These channels.
     Of(BTreeSet<String>),
-    /// Too many to look at all.
+    /// Unknown: there are too many messages to look at.
     Any,
 }
 
 impl Waiting {
-    /// What waits that a reply on this WebSocket, or in a response, may overtake.
+    /// The waiting messages that a reply on this WebSocket, or in a response, may overtake.
     fn of(session: &Session, on: Option<SocketKey>) -> Waiting {
         let unacked = session.unacked.as_ref();
         if on.is_some() && unacked.is_none() {
-            // It comes before the reply.
+            // The queue goes out before the reply.
             return Waiting::Of(BTreeSet::new());
         }
         let owed = unacked.into_iter().flat_map(|unacked| unacked.owed(on));
@@ -277,8 +287,9 @@ impl Waiting {
     }
 }
 
-/// What may wait, in bytes, if it is to be looked at before a loss is told: it is while each connect takes some of it.
+/// The most waiting bytes that are searched before a loss is reported. With more, the loss waits for a later connect:
+/// each one takes some.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
 
-/// Channels whose position one connect reply tells; the others' follow with the next.
+/// The most channels whose position one connect reply reports. The next replies report the others.
 const HEARTBEAT_CHANNELS_MAX: usize = 64;

@@ -1,3 +1,6 @@
+//! The end of a session or of a socket that is given up: removes the session from all tables and defers the
+//! application's actions. A disconnect, expiry, an end by the server, a full outbox and a lack of memory lead here.
+
 use std::sync::atomic::Ordering;
 
 use crate::application::Actions;
@@ -6,7 +9,7 @@ use crate::sessions::session::{Attachment, Ended};
 use crate::shard::Shard;
 
 impl Shard {
-    /// Ends a session that is too slow. Nothing is lost in silence: the client finds its session unknown and starts anew.
+    /// Ends a session that is too slow. No loss is silent: the client finds its session unknown and starts a new one.
     pub(super) fn end_slow(&mut self, key: SessionKey, channel: &str) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         tracing::info!(session = ?session.id, channel, messages = session.outbox.messages(),
@@ -19,7 +22,7 @@ impl Shard {
         }
     }
 
-    /// Ends a session and everything that hangs on it. Its carrier stays: see the callers.
+    /// Ends a session and everything that belongs to it. Its connection stays open; the callers decide about that.
     pub(super) fn remove_session(&mut self, key: SessionKey, why: Ended) {
         self.withdraw_now(key);
         self.drop_subscriptions(key);
@@ -30,7 +33,7 @@ impl Shard {
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         if let Some(in_flight) = &session.in_flight {
             self.exchanges.remove(&in_flight.0);
-            // Older messages are on their way in a response: these would overtake them.
+            // Older messages are on their way in a response. These would overtake them.
             session.outbox.drop_messages();
         }
         match why {
@@ -44,19 +47,19 @@ impl Shard {
         if let Attachment::Socket(socket) = session.attachment {
             let is_owing = session.unacked.as_ref().is_some_and(|unacked| unacked.is_owing(Some(socket)));
             if is_owing {
-                // What it was sent elsewhere may still arrive: newer messages must not come before that, nor its client come back with
-                // their places. That it has ended it is told.
+                // Messages sent on an earlier connection may still arrive. Newer ones must not come before them, and
+                // the client must not come back with the positions of newer ones. Only the disconnect message stays.
                 session.outbox.filter(|_, payload| payload.starts_with(b"[{\"channel\":\"/meta/"));
             }
             self.inherit(socket, session.outbox);
         }
         let mut actions = Actions::default();
         self.shared.application.ended(session.id.as_str(), &mut actions);
-        // Not now: publications may be on their way through outboxes, and what comes after this end comes after them.
+        // Deferred: publications may be on their way through outboxes, and the actions of this end come after them.
         self.deferred_actions.push_back(actions);
     }
 
-    /// Ends a socket, and its session, whose client asks and never reads what it asked for.
+    /// Ends a socket and its session, because its client sends requests and does not read the replies.
     pub(super) fn cut_off(&mut self, key: SocketKey) {
         tracing::info!("socket aborted: its client does not read the replies");
         self.metrics.websocket_errors.add(1);

@@ -1,3 +1,7 @@
+//! Fan-out: pushes the frames of a publication to the outbox of each subscriber, and sends them to other shards with
+//! subscribers. `publish` and `record` lead here for publications of this shard, [`ShardMessage::Publication`] for
+//! those of others.
+
 use std::sync::Arc;
 
 use bayeux::ext;
@@ -14,7 +18,7 @@ use crate::sessions::replay::InRings;
 use crate::shard::{Dirty, Shard};
 
 impl Shard {
-    /// A publication from another shard: its bytes are taken over as they are.
+    /// Fans out a publication of another shard. Its bytes are copied as they are.
     pub(super) fn publication_from_shard(&mut self, publication: &Publication) {
         if let Some(channel) = sent_channel(&publication.channel) {
             let frames = self.arena.encoded(&publication.frames);
@@ -26,7 +30,7 @@ impl Shard {
         }
     }
 
-    /// To the subscribers of this shard, and to the others that have some.
+    /// Delivers to the subscribers of this shard, and to the other shards that have some.
     pub(super) fn deliver_everywhere(
         &mut self,
         delivery: &Delivery<'_>,
@@ -53,7 +57,7 @@ impl Shard {
         }
     }
 
-    /// The hot loop: a push for each subscriber.
+    /// The hot loop: one push for each subscriber.
     fn fan_out(&mut self, delivery: &Delivery<'_>, except: Option<u32>) {
         let Delivery { channel, frames, messages, rule, position, .. } = *delivery;
         self.publications += 1;
@@ -116,7 +120,7 @@ impl Shard {
         }
     }
 
-    /// Delivers to the lists that hold somebody who wants places.
+    /// Delivers to the lists with a subscriber that uses replay.
     fn fan_out_with_positions(&mut self, lists: &[u32], delivery: &Delivery<'_>, position: &Position, manner: &Manner) {
         let with_positions = self.with_positions(delivery.frames, position);
         let messages = delivery.messages;
@@ -155,7 +159,7 @@ impl Shard {
         self.note_last_received(lists, delivery, position);
     }
 
-    /// The same messages, each with its place told.
+    /// Encodes the same messages, each with its position.
     fn with_positions(&mut self, frames: &Frames, position: &Position) -> Frames {
         let created = ext::timestamp(position.wall_ms as i64);
         let first = bayeux::Position { epoch: (*position.epoch).into(), offset: position.first };

@@ -1,4 +1,6 @@
-//! From outboxes to the kernel: once a turn, one gathered write a session.
+//! Writes outboxes to the kernel: one gathered write for each session and turn. The server calls [`Shard::flush`] when
+//! all ready tasks have run. A flush that wrote everything also continues replays, withdrawals and messages of other
+//! shards.
 
 use std::io;
 use std::io::IoSlice;
@@ -15,8 +17,9 @@ use crate::sessions::session::{Attachment, HeldVia, Session};
 use crate::shard::{Dirty, Shard};
 
 impl Shard {
-    /// Writes what waits. Stops early when `out_of_time` says so, so that reading and small channels go on; true if
-    /// something of that is left. If not, what has come from other shards is handed out next, which [`Shard::is_settled`] tells.
+    /// Writes all that waits. Stops early when `out_of_time` returns true, so that reading and quiet channels continue.
+    /// Returns true if something is left to write. If not, messages of other shards may still wait for the next call:
+    /// see [`Shard::is_settled`].
     pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
         self.now = now;
         self.fan_out_pending();
@@ -35,7 +38,7 @@ impl Shard {
         if is_written {
             self.renew_budget();
         }
-        // What is old can wait for what is new.
+        // Replays come after live messages.
         while self.dirty.is_empty()
             && let Some(key) = self.replaying.pop_front()
         {
@@ -49,7 +52,7 @@ impl Shard {
             self.check_memory();
         }
         if is_written {
-            // Who waits at an edge and what comes from other shards take turns.
+            // Messages at the edges and messages of other shards take turns.
             self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;
             if !self.edges_first {
                 self.take_arrivals(false);
@@ -58,12 +61,12 @@ impl Shard {
         !is_written
     }
 
-    /// Writes what a session has to get, if something carries it.
+    /// Writes the queue of a session, if it has a connection.
     fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
         let Shard { sockets, sessions, scratch, own, metrics, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         match session.attachment {
-            // The way of nearly all messages: each look-up is made once.
+            // The path of nearly all messages: each look-up is made once.
             Attachment::Socket(on) if session.is_pushed_to() => {
                 let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
                 if socket.may_write() {
@@ -100,7 +103,7 @@ impl Shard {
             }
             let replays = session.as_ref().is_some_and(|session| session.replay.is_some());
             let is_replaying_session = socket.session.filter(|_| replays);
-            // One that gets its messages with connects is listed when one is held.
+            // A session that gets messages with connects only is on the dirty list when one is held.
             let session = session.filter(|session| session.is_pushed_to());
             let progress = write_both(key, socket, session, wire, (scratch, own), metrics);
             if socket.handed.0 > 0
@@ -113,7 +116,7 @@ impl Shard {
         }
     }
 
-    /// Draws the conclusions of a write.
+    /// Acts on the result of a write.
     fn written(&mut self, key: SocketKey, progress: Progress, is_replaying_session: Option<SessionKey>) {
         match progress {
             Progress::Empty => is_replaying_session.into_iter().for_each(|session| self.replay_later(session)),
@@ -128,10 +131,11 @@ impl Shard {
         }
     }
 
-    /// One step of a session from the list. Who cannot take it now is listed again by what changes that.
+    /// Continues the replay of one session. A session that cannot take more now is listed again by the event that
+    /// changes that.
     fn replay_more(&mut self, key: SessionKey, wire: &mut dyn Wire) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        // What is urgent is on its way already; what is lazy waits for company.
+        // Urgent messages are already being sent. Lazy ones may wait for more.
         let idle = session.outbox.is_empty() || !session.urgent;
         let (ready, holds) = (session.is_reachable() && idle, session.held.is_some());
         let Some(replay) = &mut session.replay else { return };
@@ -151,37 +155,37 @@ impl Shard {
 
 /// The sockets, as the shard writes to them.
 pub trait Wire {
-    /// Writes what it can of `slices` without waiting, as `writev` does.
+    /// Writes as much of `slices` as possible without waiting, like `writev`. Returns the number of bytes written.
     ///
     /// # Errors
-    /// `WouldBlock` when the kernel takes nothing now; anything else means that the socket is lost.
+    /// `WouldBlock` if the kernel takes nothing now. Any other error means that the socket is lost.
     fn write(&mut self, socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 }
 
-/// How writing an outbox ended.
+/// The result of writing an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Empty,
-    /// The close frame is out.
+    /// The close frame is written.
     Closed,
     Blocked,
     Lost,
 }
 
-/// Outboxes of up to so many bytes in several runs are copied together: a segment of a gathered write costs the kernel
-/// several times the 10 ns that copying a small frame costs.
+/// An outbox of up to this many bytes in several runs is copied into one buffer: a segment of a gathered write costs
+/// the kernel several times the 10 ns that it takes to copy a small frame.
 const COPY_BYTES_MAX: usize = 64 * 1024;
 
-/// Runs that are longer than this on the average are gathered, not copied.
+/// Runs that are longer than this on average are gathered, not copied.
 const RUN_BYTES_MAX: usize = 2048;
 
-/// Segments of one gathered write.
+/// The number of segments of one gathered write.
 const SLICES_MAX: usize = 64;
 
-/// How often the time budget is looked at, in sessions.
+/// The number of sessions between two checks of the time budget.
 const BUDGET_CHECK_EVERY: usize = 16;
 
-/// Writes a socket's own frames, then those of a session that gets them as they come.
+/// Writes a socket's own frames, then those of its session if that gets messages as they come.
 #[inline(always)]
 fn write_both(
     key: SocketKey,
@@ -200,7 +204,7 @@ fn write_both(
     if progress == Progress::Empty
         && let Some(payload) = socket.pong.take()
     {
-        // Before what waits, but not within a frame.
+        // The pong goes before waiting messages, but not into the middle of a frame.
         let messages = session.as_deref_mut().map(|session| &mut session.outbox);
         progress = messages.map_or(progress, |outbox| write_rest_of_frame(outbox, key, wire, &mut written));
         if progress == Progress::Empty {
@@ -211,7 +215,7 @@ fn write_both(
             socket.pong = Some(payload);
         }
     }
-    // A blocked socket stays marked, so that nothing lists it until it is writable again.
+    // A blocked socket stays marked as dirty, so that nothing lists it until it is writable again.
     if let Some(session) = session {
         if progress == Progress::Empty && session.is_given() {
             progress = write_outbox(&mut session.outbox, key, wire, scratch, &mut written);
@@ -229,7 +233,8 @@ fn write_both(
     progress
 }
 
-/// Writes until the outbox is empty, the close frame is out, or the kernel takes no more. Adds the messages that are wholly gone to `messages`.
+/// Writes until the outbox is empty, the close frame is written, or the kernel takes no more. Adds the number of
+/// completely written messages to `messages`.
 fn write_outbox(
     outbox: &mut Outbox,
     socket: SocketKey,
@@ -250,7 +255,7 @@ fn write_outbox(
     Progress::Empty
 }
 
-/// Notes what a write came to. None if there may be more to write.
+/// Notes the result of one write. None if there may be more to write.
 #[inline(always)]
 fn take_note(outbox: &mut Outbox, result: io::Result<usize>, messages: &mut usize) -> Option<Progress> {
     match result {
@@ -266,7 +271,7 @@ fn take_note(outbox: &mut Outbox, result: io::Result<usize>, messages: &mut usiz
     }
 }
 
-/// Writes what is left of a frame of which the kernel has a part.
+/// Writes the rest of a frame of which the kernel has a part.
 fn write_rest_of_frame(outbox: &mut Outbox, socket: SocketKey, wire: &mut dyn Wire, messages: &mut usize) -> Progress {
     while let Some(rest) = outbox.rest_of_frame() {
         let result = wire.write(socket, &[IoSlice::new(&rest.chunk.slice(rest.start, rest.end))]);

@@ -1,4 +1,5 @@
-//! Messages between shards, and what an application wants done: worked through where they arrive.
+//! Messages from other shards and from handles of the server. [`Shard::receive`] takes each [`Envelope`]: it processes
+//! the message now, or queues it for [`Shard::flush`] if the budget is spent.
 
 use crate::channels::rules::Rules;
 use crate::connections::admission::{LIGHT_BYTES_MAX, Weight};
@@ -11,13 +12,14 @@ use crate::sessions::session::Ended;
 use crate::shard::{Shard, capacity, terms};
 
 impl Shard {
-    /// The session whose client a request is of, for [`Shard::request_waits`].
+    /// The session id of the client that sent a request, for [`Shard::request_waits`].
     pub fn client_of_request(&self, body: &str) -> Option<Id> {
         let messages = bayeux::parse_batch(body, &self.limits).ok()?;
         client_of(&messages)
     }
 
-    /// A message from another shard, or from a handle of the server: worked through now, or by [`Shard::flush`] when it is its turn.
+    /// Takes a message from another shard, or from a handle of the server. Processes it now, or lets [`Shard::flush`]
+    /// do so when its turn comes.
     pub fn receive(&mut self, now: Now, envelope: Envelope) {
         self.now = now;
         self.fan_out_pending();
@@ -51,7 +53,7 @@ impl Shard {
         self.open(envelope);
     }
 
-    /// Works through what waits, as long as the budget lasts; `all` of it if that does not matter any more.
+    /// Processes waiting envelopes as long as the budget lasts, or `all` of them.
     pub(super) fn take_arrivals(&mut self, all: bool) {
         while (all || self.has_budget(Weight::Light))
             && let Some(envelope) = self.arrivals.pop_small()
@@ -69,31 +71,32 @@ impl Shard {
         }
     }
 
-    /// Works through a message, and releases its charge.
+    /// Processes a message and releases its charge.
     pub(super) fn open(&mut self, envelope: Envelope) {
         let Envelope { message, charge } = envelope;
         self.message(self.now, message);
         drop(charge);
     }
 
-    /// Works through everything that waits: nothing is written any more.
+    /// Processes all waiting envelopes, when the server has stopped writing.
     pub fn take_all_arrivals(&mut self, now: Now) {
         self.now = now;
         self.take_arrivals(true);
     }
 
-    /// Whether a request has come and waits.
+    /// True if this request has arrived and waits.
     pub fn has_waiting(&self, exchange: ExchangeId) -> bool {
         self.arrivals.requests.contains_key(&exchange)
     }
 
-    /// Clients whose requests wait here are not silent.
+    /// Keeps the sessions of waiting requests from expiring: their clients are not silent.
     pub(super) fn keep_arrivals_alive(&mut self) {
         let clients: Vec<Id> = self.arrivals.requests.values().filter_map(|(_, client)| *client).collect();
         clients.iter().for_each(|client| self.alive(self.now, client));
     }
 
-    /// Works through a message of another shard, or of a handle of the server, at once. [`Shard::receive`] asks first whether it is its turn.
+    /// Processes a message of another shard, or of a handle of the server, at once. [`Shard::receive`] checks first
+    /// whether it is its turn.
     pub fn message(&mut self, now: Now, message: ShardMessage) {
         self.now = now;
         self.fan_out_pending();
@@ -138,5 +141,5 @@ impl Shard {
     }
 }
 
-/// The work of an envelope beside what it causes, in bytes.
+/// The cost of an envelope beside the work that it causes, in bytes.
 const ARRIVAL_WORK: u64 = 256;

@@ -1,4 +1,5 @@
-//! `/meta/handshake` and `/meta/disconnect`: how sessions come and go (Bayeux 1.0 §4.1, §4.4).
+//! `/meta/handshake` and `/meta/disconnect`: opens and ends sessions at the client's request (Bayeux 1.0 §4.1, §4.4).
+//! `batch` leads here.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -29,7 +30,7 @@ impl Shard {
         let id = Id::new(self.index, &mut self.entropy);
         let browser = self.browser_of(batch);
         let mut protocol = bayeux::Session::new(self.now.ms, &self.terms);
-        // Who asks how long its session outlives silence is told what it gets.
+        // A client that asks for a grace period gets the granted value in the reply.
         let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
         let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.terms, ms));
         let max_interval_ms = asked_ms.or(self.settings.handshake_reconnect.then_some(self.terms.max_interval_ms));
@@ -70,7 +71,8 @@ impl Shard {
         });
     }
 
-    /// Whether there is room and leave for one more session; if not, the error and what the client should do.
+    /// Checks that there is room for one more session and that the application allows it. If not, returns the error and
+    /// the advice for the client.
     fn admit(&mut self, message: &Message<'_>) -> Result<(), (Cow<'static, str>, Advice)> {
         let at = |interval_ms| Advice {
             interval_ms: Some(interval_ms),
@@ -83,14 +85,15 @@ impl Shard {
         if let Decision::Deny(reason) = self.shared.application.handshake(message.ext.map(RawJson::as_str)) {
             return Err((BayeuxError::HandshakeDenied.because(reason).into(), Advice::none()));
         }
-        // Last: room is made by ending somebody, and who is denied costs nobody a session.
+        // This check comes last, because it makes room by ending another session. A client that is denied must not cost
+        // anybody a session.
         if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max && !self.make_room() {
             return Err((BayeuxError::SessionsMax.as_str().into(), at(RETRY_MS)));
         }
         Ok(())
     }
 
-    /// The browser a new session belongs to; one without a cookie gets one over HTTP.
+    /// The browser of a new session. A browser without a cookie gets one over HTTP.
     fn browser_of(&mut self, batch: &mut Batch) -> Option<Id> {
         match &batch.via {
             Via::Socket(socket) => self.socket(*socket)?.browser,
@@ -111,7 +114,7 @@ impl Shard {
     }
 
     pub(super) fn disconnect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
-        // The held connect comes first, and tells its client not to come back (CometD 9).
+        // The held connect is answered first. Its advice says not to reconnect (CometD 9).
         self.disconnect_held(key);
         let (ext, timestamp) = (self.reply_ext(message), self.timestamp());
         batch.reply(&Reply {
@@ -127,10 +130,10 @@ impl Shard {
     }
 }
 
-/// The Bayeux version spoken here.
+/// The Bayeux version of this server.
 const VERSION: &str = "1.0";
 
-/// When a client that was refused for want of room tries again, in milliseconds.
+/// The time after which a client that was refused for lack of room tries again, in milliseconds.
 const RETRY_MS: u64 = 5_000;
 
 /// The transports as a JSON array.

@@ -1,9 +1,13 @@
+//! Takes a held connect out of its session. A newer connect, the end of the session and the loss of the connection lead
+//! here, and so does each answer to a held connect.
+
 use crate::events::{Response, SessionKey};
 use crate::sessions::session::{Held, HeldVia};
 use crate::shard::Shard;
 
 impl Shard {
-    /// A newer connect has come. The older one ends: its request with an error status, on a WebSocket without a word (CometD 9).
+    /// Ends the held connect, as a newer one has come: over HTTP with an error status, on a WebSocket without a reply
+    /// (CometD 9).
     pub(super) fn supersede(&mut self, key: SessionKey) {
         if let Some(held) = self.take_held(key)
             && let HeldVia::Exchange(exchange, _) = held.via
@@ -12,7 +16,7 @@ impl Shard {
         }
     }
 
-    /// Takes the held connect out of a session, and puts the accounts right.
+    /// Takes the held connect out of a session, and updates the counts.
     pub(super) fn take_held(&mut self, key: SessionKey) -> Option<Box<Held>> {
         let session = self.sessions.get_mut(key)?;
         let held = session.held.take()?;
@@ -32,7 +36,7 @@ impl Shard {
         Some(held)
     }
 
-    /// The session holds no connect any more: its expiry counts from now.
+    /// Marks the session as holding no connect. Its expiry counts from now.
     pub(super) fn release(&mut self, key: SessionKey) {
         let (now_ms, terms) = (self.now.ms, self.terms);
         if let Some(session) = self.sessions.get_mut(key) {
@@ -41,7 +45,8 @@ impl Shard {
         }
     }
 
-    /// The held connect of a session that is being removed gets no answer here, but its request must not wait for ever.
+    /// Releases the held connect of a session that is being removed. It gets no Bayeux reply, but its HTTP request must
+    /// not wait forever.
     pub(super) fn release_held(&mut self, key: SessionKey) {
         if let Some(held) = self.take_held(key)
             && let HeldVia::Exchange(exchange, _) = held.via

@@ -1,3 +1,7 @@
+//! HTTP requests for the Bayeux endpoint, by long-polling or callback-polling. The server calls [`Shard::request`] for
+//! each request, [`Shard::abandoned`] when its client is gone before the response, and [`Shard::delivered`] when the
+//! fate of a response with messages is known.
+
 use bayeux::{BayeuxError, RawJson};
 
 use crate::events::{Effect, ExchangeId, Request, Response, SessionKey, ShardMessage};
@@ -8,7 +12,7 @@ use crate::sessions::session::Attachment;
 use crate::shard::{Dirty, Shard};
 
 impl Shard {
-    /// A request has come. Its response follows as an [`Effect::Respond`], now or later.
+    /// Processes a request. Its response follows as an [`Effect::Respond`], now or later.
     pub fn request(&mut self, now: Now, request: Request) -> Taken {
         self.now = now;
         let limits = self.limits.clone();
@@ -34,7 +38,8 @@ impl Shard {
         if let Some(key) = session
             && messages.iter().any(|message| message.subscription.is_some() && self.is_torn(key, message.ext))
         {
-            // It may name a place: the message that its WebSocket has only a part of would come out of the history and wait here, too.
+            // The subscribe may name a position. A message of which the WebSocket has only a part would then come out
+            // of the history and also wait here.
             self.leave_socket(key);
         }
         let Request { exchange, transport, browser, peer, .. } = request;
@@ -48,7 +53,7 @@ impl Shard {
         Taken::Here
     }
 
-    /// The client has gone before it got its response.
+    /// Handles a client that has gone before it got its response.
     pub fn abandoned(&mut self, now: Now, exchange: ExchangeId) {
         self.now = now;
         self.fan_out_pending();
@@ -57,14 +62,15 @@ impl Shard {
             return;
         }
         let Some(key) = self.exchanges.get(&exchange).copied() else { return };
-        // A response that is on its way already is reported as not delivered: the connect held now is another.
+        // A response that is already on its way is reported by [`Shard::delivered`]. The connect held now is another
+        // one.
         if self.sessions.get(key).is_some_and(|session| session.is_held_on(exchange)) {
-            // What waits stays in the outbox: the response was never made (CometD loses it here).
+            // Waiting messages stay in the outbox, because the response was never made (CometD loses them here).
             self.take_held(key);
         }
     }
 
-    /// The kernel has taken a response, or could not: its client was not silent until now.
+    /// Handles the report that the kernel has taken a response, or could not. Until now its client was not silent.
     pub fn delivered(&mut self, now: Now, exchange: ExchangeId, taken: bool) {
         self.now = now;
         self.fan_out_pending();
@@ -98,7 +104,8 @@ impl Shard {
         self.replay_later(key);
     }
 
-    /// Whether a session that replays, or is about to by this `ext`, has a message of which its WebSocket has taken a part.
+    /// True if a session that uses replay, or is about to by this `ext`, has a message of which its WebSocket has taken
+    /// a part.
     fn is_torn(&self, key: SessionKey, ext: Option<RawJson<'_>>) -> bool {
         let uses_replay = || ext.is_some_and(bayeux::ext::uses_replay);
         let session = self.sessions.get(key).filter(|session| session.replay.is_some() || uses_replay());
@@ -106,11 +113,11 @@ impl Shard {
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is answered, or held here.
+    /// It is answered or held here.
     Here,
-    /// It was sent on to the shard of its session, whose answer comes back as an effect.
+    /// It was forwarded to the shard of its session. The response comes back as an effect.
     Elsewhere(usize),
 }

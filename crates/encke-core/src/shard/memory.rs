@@ -1,3 +1,5 @@
+//! Gauges, and the memory that this shard holds. Other chapters update them after each event; `relief` acts on them.
+
 use std::collections::HashSet;
 
 use crate::outbox::arena::Arena;
@@ -13,12 +15,12 @@ impl Shard {
         let unheld: usize = self.arenas().into_iter().map(Arena::unheld_bytes).sum();
         metrics.arrivals.set(self.arrivals.len());
         metrics.frame_bytes.set(self.account.chunk_bytes() - unheld);
-        // Bodies belong to no shard.
+        // Response bodies belong to no shard, so the first shard counts them.
         let bodies = if self.index == 0 { self.shared.memory.body_bytes() } else { 0 };
         metrics.memory_bytes.set(self.account.bytes() + bodies);
     }
 
-    /// Lets other shards see what this one holds.
+    /// Publishes the memory of this shard to the others.
     pub(super) fn publish_memory(&self) {
         self.shared.memory.publish(self.index, self.held_bytes());
     }
@@ -27,7 +29,8 @@ impl Shard {
         [&self.arena, &self.with_positions, &self.own, &self.parts, &self.packed.messages, &self.packed.others]
     }
 
-    /// The bytes that its sessions and sockets hold: as they were counted all along, and as found by walking over everything. For tests.
+    /// The bytes that the sessions and sockets of this shard hold: as counted by the account, and as found by a walk
+    /// over everything. For tests.
     pub fn memory(&self) -> (usize, usize) {
         let mut seen = HashSet::new();
         let mut walked = 0;
@@ -46,7 +49,7 @@ impl Shard {
         (self.account.bytes(), walked)
     }
 
-    /// Bytes that sessions and sockets hold: without what is kept for the next message.
+    /// Bytes that sessions and sockets hold, without the room reserved for the next message.
     pub(crate) fn held_bytes(&self) -> usize {
         self.account.bytes() - self.arenas().into_iter().map(Arena::unheld_bytes).sum::<usize>()
     }

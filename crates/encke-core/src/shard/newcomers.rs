@@ -1,3 +1,6 @@
+//! Sessions that have not connected yet: limits them for each connection and address, and ends the oldest when room is
+//! needed. `handshake` leads here for each new session, and [`ShardMessage::MakeRoom`] when another shard needs room.
+
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use crate::events::{Effect, SessionKey, ShardMessage};
@@ -6,7 +9,8 @@ use crate::sessions::session::Ended;
 use crate::shard::Shard;
 
 impl Shard {
-    /// A session is there and has not connected yet. Of one connection, and of one address, there are only so many: the oldest go.
+    /// Registers a session that has not connected yet. Each connection and each address may have a limited number: the
+    /// oldest are ended.
     pub(super) fn is_new(&mut self, key: SessionKey, origins: Origins) {
         let most = [self.settings.unconnected_per_connection_max, self.settings.unconnected_per_address_max];
         for (origin, most) in origins.into_iter().zip(most) {
@@ -22,8 +26,8 @@ impl Shard {
         self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the oldest session that has not connected yet, here or on another shard. False where there is none. That of another shard
-    /// goes a moment later, so for that moment there is one more than there may be.
+    /// Ends the oldest session that has not connected yet, here or on another shard. Returns false if there is none. On
+    /// another shard it ends a moment later, and until then there is one session more than allowed.
     pub(super) fn make_room(&mut self) -> bool {
         if let Some(oldest) = self.newcomers.oldest() {
             self.remove_session(oldest, Ended::Unused);
@@ -38,7 +42,7 @@ impl Shard {
         shard.is_some()
     }
 
-    /// Another shard has let a session in for one that has not connected yet.
+    /// Ends the oldest session that has not connected yet, because another shard has admitted a session in its place.
     pub(super) fn make_room_for_others(&mut self) {
         self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
         if let Some(oldest) = self.newcomers.oldest() {

@@ -1,3 +1,6 @@
+//! Holds replies to publications back until the publications are persisted. `batch` leads here for a publication on a
+//! durable channel, and [`ShardMessage::Persisted`] when the history store has reported the result.
+
 use bayeux::{BayeuxError, ChannelName, Message, Reply};
 use smallvec::SmallVec;
 use websocket::Opcode;
@@ -10,10 +13,11 @@ use crate::sessions::session::Ended;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Answers a request whose batch has been worked through.
+    /// Answers a request whose batch has been processed.
     pub(super) fn finish(&mut self, batch: Batch, exchange: ExchangeId, transport: &HttpTransport) {
-        // Callback-polling delivers with connects only; long-polling with every response, unless settings say otherwise. Who acknowledges
-        // or replays gets messages with connects only: what comes on two connections at once may overtake, and numbers are not to.
+        // Callback-polling delivers with connects only. Long-polling delivers with every response, unless the settings
+        // say otherwise. A session that acknowledges or replays gets messages with connects only: messages on two
+        // connections at once may overtake each other, and numbered ones must not.
         let anytime = *transport == HttpTransport::LongPolling && !self.settings.connect_deliver_only;
         let session = batch.session.and_then(|key| self.sessions.get(key));
         let numbered = session.is_some_and(|session| session.unacked.is_some() || session.replay.is_some());
@@ -26,7 +30,8 @@ impl Shard {
         }
     }
 
-    /// What replies to publications on a channel wait for; None where nothing is kept, or nothing survives the process.
+    /// A token for the replies to publications on a channel. None if the channel has no history, or histories do not
+    /// survive the process.
     pub(super) fn token(&mut self, channel: ChannelName<'_>) -> Option<PublishToken> {
         if !self.shared.is_durable || channel.is_pattern() {
             return None;
@@ -37,7 +42,7 @@ impl Shard {
         Some(PublishToken { shard: self.index as u16, number: self.pending_replies.tokens })
     }
 
-    /// Lets the reply to a publication wait for its ticket.
+    /// Lets the reply to a publication wait for its token.
     pub(super) fn accept_later(
         &mut self,
         batch: &mut Batch,
@@ -71,7 +76,7 @@ impl Shard {
         self.metrics.replies_waiting.set(self.pending_replies.replies);
     }
 
-    /// Answers a request whose batch has been worked through: now, or when all that it published is kept.
+    /// Answers a request whose batch has been processed: now, or when all its publications are persisted.
     pub(super) fn finish_when_persisted(&mut self, mut batch: Batch, exchange: ExchangeId, transport: HttpTransport) {
         let Some(key) = batch.late else { return self.finish(batch, exchange, &transport) };
         let Some(late) = self.pending_replies.late.get_mut(key.0) else { return };
@@ -86,7 +91,7 @@ impl Shard {
         }
     }
 
-    /// Tells the shard of a ticket, which may be this one, what became of it.
+    /// Reports the result to the shard of a token, which may be this one.
     pub(super) fn settle_token(&mut self, token: Option<PublishToken>, is_persisted: bool) {
         let Some(token) = token else { return };
         let kept = Persisted { number: token.number, is_persisted };
@@ -97,7 +102,7 @@ impl Shard {
         }
     }
 
-    /// A ticket is settled: the replies that wait for it leave.
+    /// Settles a token: the replies that wait for it leave.
     pub(super) fn kept(&mut self, kept: Persisted) {
         let Some(Waiting { channel, replies }) = self.pending_replies.waiting.remove(&kept.number) else { return };
         self.pending_replies.replies -= replies.len();
@@ -146,7 +151,7 @@ impl Shard {
             socket.pending_replies -= count;
         }
         let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else {
-            // Nothing goes out on it any more. A session that has ended, too, has lost its client.
+            // This socket sends nothing more. If the session has ended, too, nobody gets the reply.
             return self.late_to_session(session, &text);
         };
         let final_replies =
@@ -157,7 +162,7 @@ impl Shard {
         }
     }
 
-    /// Replies that come by whatever carries a session now, or will.
+    /// Queues replies for the session's current or next connection.
     fn late_to_session(&mut self, session: SessionKey, replies: &[u8]) {
         let frames = self.own.frame(Opcode::Text, replies.len() + 2, |out| {
             [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
@@ -186,7 +191,7 @@ impl Shard {
         }
     }
 
-    /// Answers a request that was held back, if nothing is missing any more.
+    /// Answers a request that was held back, if no late reply is missing any more.
     fn finish_late(&mut self, key: LateKey) {
         let is_ready = |late: &&mut Late| late.missing == 0 && matches!(late.fate, Fate::HeldBack(_));
         if self.pending_replies.late.get_mut(key.0).as_ref().is_none_or(|late| !is_ready(late)) {

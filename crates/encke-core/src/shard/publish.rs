@@ -1,3 +1,7 @@
+//! Publications: encodes each one once and gathers consecutive ones into a burst. `batch` leads here for publications
+//! of clients, and the application's actions for its own. The burst goes to `record` if its channel has a history, else
+//! to `fan_out`.
+
 use bayeux::{ChannelName, Publication as Message, RawJson};
 use websocket::Opcode;
 
@@ -11,7 +15,8 @@ use crate::sessions::session::Ended;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Broadcasts to every subscriber on every shard. Returns what the reply to the publisher waits for, if for anything.
+    /// Publishes to all subscribers on all shards. Returns the token for which the reply to the publisher waits, if it
+    /// has to wait.
     pub(super) fn broadcast(
         &mut self,
         channel: ChannelName<'_>,
@@ -32,7 +37,7 @@ impl Shard {
         self.burst.token()
     }
 
-    /// Hands the publications at hand to their subscribers. Whatever looks at outboxes or changes subscriptions does this first.
+    /// Fans out the pending burst. Everything that looks at outboxes or changes subscriptions calls this first.
     pub(crate) fn fan_out_pending(&mut self) {
         self.fan_out_burst();
         self.run_deferred_actions();
@@ -53,7 +58,7 @@ impl Shard {
         self.burst = burst;
     }
 
-    /// Broadcasts for the application. A name that is no channel is none of its subscribers' business.
+    /// Publishes for the application. An invalid channel name is ignored.
     pub(crate) fn publish_from_here(&mut self, channel: &str, data: &str) {
         let limits = self.limits.clone();
         if let Ok(name) = ChannelName::parse(channel, &limits) {
@@ -70,8 +75,8 @@ impl Shard {
         }
     }
 
-    /// Does what is to be done after the end of sessions. That may end others, whose wills wait their turn: nested, they
-    /// would take the stack of as many sessions as are too slow for each other's farewells.
+    /// Runs the application's actions after sessions have ended. Deferred, not recursive: one end can cause others, and
+    /// nesting them could overflow the stack.
     fn run_deferred_actions(&mut self) {
         if self.deferred_actions.is_empty() || std::mem::replace(&mut self.is_running_deferred, true) {
             return;
@@ -85,7 +90,8 @@ impl Shard {
         self.is_running_deferred = false;
     }
 
-    /// Runs what an application wants done; `call` is the session and the message in hand, for replies.
+    /// Runs the actions of an application. `call` is the session, the channel and the id of the current message, for
+    /// replies.
     pub(super) fn act(&mut self, actions: Actions, call: Option<(SessionKey, &str, Option<&bayeux::Id<'_>>)>) {
         for action in actions.0 {
             match action {
@@ -114,12 +120,12 @@ impl Shard {
         }
     }
 
-    /// Delivers a frame to a session, wherever it lives.
+    /// Delivers a frame to a session on any shard.
     fn deliver_by_id(&mut self, session: Id, frame: Vec<u8>) {
         if session.shard() != self.index {
             return self.send_to_shard(session.shard(), ShardMessage::Deliver(session, frame.into()));
         }
-        // What was published before comes first.
+        // Earlier publications come first.
         self.fan_out_pending();
         if let Some(key) = self.sessions.find(&session) {
             let frames = self.own.encoded(&frame);
@@ -127,7 +133,7 @@ impl Shard {
         }
     }
 
-    /// Ends a session, wherever it lives.
+    /// Ends a session on any shard.
     fn kick_by_id(&mut self, session: Id) {
         if session.shard() != self.index {
             return self.send_to_shard(session.shard(), ShardMessage::Disconnect(session));

@@ -1,13 +1,14 @@
-//! Publications of channels with a history: the shard that owns the channel gives them their places, and hands them out.
+//! Publications of channels with a history. The shard that owns the channel assigns their positions and fans them out.
+//! `publish` leads here for publications of this shard, [`ShardMessage::Record`] for those of others.
 //!
 //! ```text
-//!   publisher's shard ── Mail::Record ──▶ owner: ring, places ── Mail::Publication ──▶ shards with subscribers
-//!        ▲                                  │
-//!        └────────── Mail::Kept ── keeper ◀─┘ Effect::Keep, where histories survive the process
+//!   publisher's shard ── ShardMessage::Record ──▶ owner: ring, positions ── ShardMessage::Publication ──▶ shards with subscribers
+//!        ▲                                          │
+//!        └── ShardMessage::Persisted ── store ◀─────┘ Effect::Persist, if histories survive the process
 //! ```
 //!
-//! So all subscribers see one order, whoever publishes where. Delivery waits for no disk; the reply to the publisher does
-//! ([`super::pending_replies`]).
+//! So all subscribers see one order, whichever shards the publishers are on. Delivery does not wait for the disk; the
+//! reply to the publisher does ([`super::pending_replies`]).
 
 use bayeux::ChannelName;
 
@@ -21,26 +22,27 @@ use crate::settings::HistoryTerms;
 use crate::shard::Shard;
 
 impl Shard {
-    /// What is kept of a channel, if anything is.
+    /// The history settings of a channel. None if it has no history.
     pub(super) fn history_of(&mut self, channel: &str) -> Option<HistoryTerms> {
         let channel = ChannelName::parse(channel, &self.limits).ok()?;
         let rule = self.rule_of(channel)?;
         self.settings.channels[rule].history()
     }
 
-    /// The ring of a channel: a new one, so that it has an epoch and a position from the first subscription on.
+    /// The ring of a channel. Creates an empty ring if needed, so that a channel has an epoch and a position from its
+    /// first subscription on.
     pub(super) fn ring_of(&mut self, channel: &str, terms: HistoryTerms) -> Option<RingKey> {
         let room = self.history_room();
         let shared = self.shared.clone();
         let birth = Birth { channel, terms, room, now: self.now, entropy: &mut self.entropy };
         let (ring, record) = shared.histories.open(birth, |ring| shared.is_durable.then(|| log_record::birth(ring)))?;
-        // Its epoch is about to be told.
+        // The new epoch must be persisted, because clients are about to get it.
         let keep = record.flatten().map(|record| Effect::Persist(PersistRequest { record, token: None }));
         self.effects.extend(keep);
         Some(ring)
     }
 
-    /// Takes publications down, or has their owner do so.
+    /// Appends publications to their history, or sends them to the shard that owns it.
     pub(super) fn record(&mut self, delivery: &Delivery<'_>, terms: HistoryTerms, except: Option<SessionKey>) {
         let owner = self.shared.histories.owner(delivery.channel.as_str());
         if self.shared.is_durable {
@@ -55,7 +57,7 @@ impl Shard {
         self.effects.push(Effect::SendToShard(owner, ShardMessage::Record(publication.into())));
     }
 
-    /// Publications of another shard, or of a handle, for a channel of this one.
+    /// Appends publications of another shard, or of a handle, to a history that this shard owns.
     pub(super) fn record_from_shard(&mut self, publication: &Publication) {
         let (messages, token) = (publication.messages, publication.token);
         let Some(channel) = sent_channel(&publication.channel) else {
@@ -69,7 +71,7 @@ impl Shard {
             Some(terms) if !channel.is_pattern() => {
                 self.append_to_history(&delivery, terms, except, publication.except)
             }
-            // The settings have changed on the way, or the application has published: the channel has no history.
+            // The channel has no history: the settings have changed meanwhile, or the application has published.
             _ => {
                 self.deliver_everywhere(&Delivery { token: None, ..delivery }, except, publication.except);
                 self.settle_token(token, true);
@@ -110,12 +112,12 @@ impl Shard {
         self.update_history_gauges();
     }
 
-    /// How much this shard's rings may hold: its share of what the server may.
+    /// The limits for the rings of this shard: its share of the server's limits.
     pub(crate) fn history_room(&self) -> Room {
         Room::of(&self.settings, self.shared.shards)
     }
 
-    /// Lets go of what is too old.
+    /// Removes messages that are too old.
     pub(super) fn sweep_history(&mut self) {
         self.shared.histories.sweep(self.index, self.history_room(), self.now.ms);
         self.update_history_gauges();

@@ -1,3 +1,6 @@
+//! Keeps the memory of sessions within its limit: packs mostly dead chunks, and ends the sessions that hold most if
+//! that is not enough. `flush` and `tick` lead here once a turn, and `fan_out` when it adds much at once.
+
 use crate::events::{SessionKey, SocketKey};
 use crate::outbox::arena::Chunk;
 use crate::outbox::relief::SWEEP_RUNS_MAX;
@@ -6,7 +9,7 @@ use crate::sessions::replay::InRings;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Looks at what its sessions hold: once a turn, and in the middle of one that adds much.
+    /// Checks how much the sessions of this shard hold: once a turn, and during a turn that adds much.
     pub(super) fn check_memory(&mut self) {
         let max = self.settings.sessions_bytes_max;
         let slack = max / 64;
@@ -18,7 +21,7 @@ impl Shard {
         if held >= *from && self.relief.sweep.is_none() {
             self.begin_sweep();
         }
-        // In proportion to what was added, but not all at once.
+        // The work of a sweep is proportional to the added bytes, but spread over turns.
         let before = std::mem::replace(&mut self.relief.looked_bytes, self.account.bytes());
         let added = self.account.bytes().saturating_sub(before) / RUN_BYTES;
         self.relief.owed_runs += added * 4;
@@ -27,22 +30,23 @@ impl Shard {
         self.relieve(max);
     }
 
-    /// Whether memory is to be looked at before the next tick: what is held has changed, or a sweep goes on.
+    /// True if memory must be checked before the next tick: the account has changed, or a sweep is under way.
     pub(super) fn needs_memory_care(&self) -> bool {
         self.account.bytes() != self.relief.looked_bytes || self.relief.sweep.is_some() || self.relief.is_short
     }
 
-    /// Whether the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with what was added here.
+    /// True if the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with the bytes
+    /// added here.
     pub(super) fn is_memory_short(&self) -> bool {
         self.relief.is_behind() || self.shared.memory.sessions_bytes() > self.settings.sessions_bytes_max
     }
 
-    /// Whether this shard packs because memory is short: each flush goes on with that.
+    /// True if this shard packs because memory is short. Each flush then continues the sweep.
     pub(super) fn is_relieving(&self) -> bool {
         self.relief.is_behind() || (self.relief.is_short && self.relief.sweep.is_some())
     }
 
-    /// Gives back the memory of tables that were large once: looked at now and then, when much has left.
+    /// Frees the room of tables that were large once. Checks this at intervals.
     pub(super) fn give_room_back(&mut self) {
         if self.now.ms < self.relief.room_ms {
             return;
@@ -59,7 +63,8 @@ impl Shard {
         self.relief.sweep = Some(Sweep::new(self.arenas().into_iter().map(|arena| -> &Chunk { arena.open() })));
     }
 
-    /// Goes on until so many runs have been looked at. Sessions first, then sockets; first all are marked, then all are packed.
+    /// Continues the sweep over up to `runs_max` runs: sessions first, then sockets. The first walk marks all of them,
+    /// the second packs them.
     fn go_on_with_sweep(&mut self, runs_max: usize) {
         let Some(mut sweep) = self.relief.sweep.take() else {
             self.relief.owed_runs = 0;
@@ -93,8 +98,8 @@ impl Shard {
         self.relief.sweep = Some(sweep);
     }
 
-    /// All sessions hold too much together: packs a part of what this shard holds, and ends sessions when everything is packed and that
-    /// was not enough. Who holds less than its share leaves it to others.
+    /// Acts when all sessions together hold too much: packs a part of the memory of this shard, and ends sessions if
+    /// everything is packed and that was not enough. A shard that holds less than its share leaves this to others.
     fn relieve(&mut self, max: usize) {
         let is_short = |shard: &Shard| {
             let all = shard.shared.memory.sessions_bytes();
@@ -117,8 +122,8 @@ impl Shard {
         }
     }
 
-    /// Ends sessions until an eighth of the limit is free. What one lets go of may lie in chunks that others hold, too: it is free when
-    /// these are packed.
+    /// Ends sessions until an eighth of the limit is free. An ended session may hold parts of chunks that others hold,
+    /// too: these parts become free when the chunks are packed.
     fn end_for_memory(&mut self, max: usize) {
         let held = self.held_bytes();
         let ended = self.end_holders_of(self.shared.memory.sessions_bytes() - (max - max / 8));
@@ -136,7 +141,8 @@ impl Shard {
         self.publish_memory();
     }
 
-    /// Ends those that hold most, until they hold so many bytes together. Returns how many sessions these were.
+    /// Ends the sessions that hold most, until the ended ones held this many bytes together. Returns the number of
+    /// ended sessions.
     fn end_holders_of(&mut self, bytes: usize) -> usize {
         let (mut ended, mut freed) = (0, 0);
         for (bytes_held, holder) in self.holders() {
@@ -156,7 +162,7 @@ impl Shard {
         ended
     }
 
-    /// Who holds memory, those that hold most first. What many share counts for each with its part.
+    /// The holders of memory, the largest first. Shared bytes count for each holder with its part.
     fn holders(&self) -> Vec<(usize, Holder)> {
         let of_sessions = self.sessions.with_keys().map(|(key, session)| (session.share_bytes(), Holder::Session(key)));
         let of_sockets = self.socket_keys().into_iter().filter_map(|key| {
@@ -168,7 +174,7 @@ impl Shard {
         holders
     }
 
-    /// Whether a session that replays has left most of what it holds to the histories that have it, too.
+    /// True if a session that replays could leave most of its queue to the histories that contain it.
     fn resorts_to_history(&mut self, key: SessionKey) -> bool {
         let Some(session) = self.sessions.get(key) else { return true };
         let before = session.share_bytes();
@@ -178,20 +184,20 @@ impl Shard {
     }
 }
 
-/// A session, or a WebSocket without one, and what it holds.
+/// A session, or the own queue of a WebSocket.
 enum Holder {
     Session(SessionKey),
     Socket(SocketKey),
 }
 
-/// How often tables are looked at, in milliseconds.
+/// The interval between two checks of the tables, in milliseconds.
 const ROOM_EVERY_MS: u64 = 10_000;
 
-/// WebSockets that the table keeps room for.
+/// The number of WebSockets for which the table keeps room.
 const SOCKETS_KEPT: usize = 1_024;
 
-/// Runs that a turn looks at for a sweep at least.
+/// The least number of runs that a sweep looks at in each turn.
 const SWEEP_RUNS: usize = 16_384;
 
-/// After sessions were ended for memory nobody else is for so long, in milliseconds: what they held is freed meanwhile.
+/// The pause after sessions were ended for memory, in milliseconds. The memory they held is freed meanwhile.
 const REST_MS: u64 = 10;

@@ -1,3 +1,7 @@
+//! Replays messages of histories into outboxes, a step at a time. `flush` leads here when a session has nothing urgent
+//! to write, and `connect` before a response is made. Fan-outs lead here when an outbox is full: its messages then go
+//! back to the ring.
+
 use std::collections::BTreeMap;
 
 use bayeux::ext;
@@ -17,8 +21,8 @@ use crate::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
 use crate::shard::Shard;
 
 impl Shard {
-    /// A session is too slow for live messages from this number on: it gets them out of the ring. False if it has as many channels to
-    /// catch up with as it may.
+    /// Lets a session that is too slow for live messages read them out of the ring, from this offset on. Returns false
+    /// if it already has as many cursors as it may.
     pub(crate) fn resort_to_history(
         &mut self,
         key: SessionKey,
@@ -36,7 +40,7 @@ impl Shard {
         } else if replay.cursors.make_room(cursors_max) {
             let cursor = ReplayCursor::new(position.ring, position.epoch.clone(), number);
             if let Some(mut earlier) = replay.cursors.insert(channel, cursor).filter(|earlier| earlier.open) {
-                // A ring of an earlier life of the channel, with something for the session: that is gone.
+                // This cursor belongs to an earlier ring of the channel, with messages for the session. They are gone.
                 replay.losses.push(earlier.lose_all(channel));
                 replay.has_news = true;
             }
@@ -47,13 +51,14 @@ impl Shard {
         true
     }
 
-    /// Channels that a session may have to catch up with.
+    /// The most cursors that a session may have.
     pub(super) fn cursors_max(&self) -> usize {
         self.settings.subscriptions_max + CURSORS_MAX
     }
 
-    /// The outbox of a session is full: what of it stands in a ring goes, and comes again from there. With `all` what has left its ring
-    /// meanwhile goes, too: the session is told that it is lost. False if that is of too many channels.
+    /// Makes room in a full outbox: removes the messages that are still in a ring, which the session replays later.
+    /// With `all` it also removes messages that have left their ring meanwhile; these are reported as lost. Returns
+    /// false if the session would need too many cursors.
     pub(super) fn spill(&mut self, key: SessionKey, all: bool) -> bool {
         self.withdraw_now(key);
         let Some(session) = self.sessions.get_mut(key) else { return true };
@@ -76,7 +81,7 @@ impl Shard {
                 stays = if all { InRings::None } else { InRings::Gone };
                 return true;
             };
-            // The loss that it reports goes with it, and is found again.
+            // A loss that the message reports is removed with it, and is found again.
             ring.first = ring.first.min(ext::lost_from(payload).unwrap_or(id));
             false
         });
@@ -84,13 +89,15 @@ impl Shard {
         let rings = rings.into_iter().filter_map(|(channel, ring)| Some((channel, ring?)));
         let mut spilled = rings.filter(|(_, ring)| ring.first < u64::MAX);
         spilled.all(|(channel, Spilled { position, first, .. })| {
-            // Of a channel that it has given up nothing comes again: the ring has also what came after.
+            // Messages of a channel that the session no longer subscribes to do not come again: the ring also has later
+            // ones.
             !self.hears(key, &channel, None) || self.resort_to_history(key, &channel, &position, first)
         })
     }
 
-    /// Fills the outbox of a session that gets messages with responses, before one is made. Whatever waits already: else a channel that
-    /// has something for each response would keep all others waiting. Not more than goes out with that response.
+    /// Fills the outbox of a session that gets messages with responses, before a response is made. It does so even if
+    /// messages wait already: otherwise a channel with a message for each response would block all other channels. It
+    /// adds no more than the response takes.
     pub(super) fn prime(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else { return };
         if !session.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind()) || session.protocol.is_ending() {
@@ -106,7 +113,7 @@ impl Shard {
         }
     }
 
-    /// Puts as much out of the rings into an outbox, behind what waits there, as a step may have.
+    /// Moves one step of messages out of the rings to the end of an outbox.
     pub(super) fn refill(&mut self, key: SessionKey) {
         let Shard { sessions, hub, index, shared, metrics, scratch, own, capacity, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
@@ -142,49 +149,49 @@ impl Shard {
     }
 }
 
-/// One step of a session, and how far it is.
+/// One step of a session's replay, and its progress.
 struct Step {
     own: Id,
-    /// More than this no message may have.
+    /// The most bytes that a single message may have.
     message_bytes_max: usize,
-    /// What the outbox has room for.
+    /// The room in the outbox.
     bytes_max: usize,
-    /// What a step may have, unless a single message has more.
+    /// The most bytes of a step, unless a single message has more.
     fair_bytes: usize,
     messages_max: usize,
     taken_bytes: usize,
     taken_messages: usize,
 }
 
-/// A ring that a full outbox leaves its messages to.
+/// A ring that takes over messages of a full outbox.
 struct Spilled {
     position: Position,
-    /// From this number on.
+    /// The offset from which on the ring takes messages over.
     from: u64,
-    /// The lowest that it had.
+    /// The lowest offset of the removed messages.
     first: u64,
 }
 
-/// What a step has found in a ring.
+/// The result of reading a ring for a step.
 #[derive(Default)]
 struct Found {
     messages: Vec<FoundMessage>,
     texts: Vec<u8>,
-    /// Something was gone.
+    /// True if messages were missing.
     gap: bool,
-    /// What was lost with the whole ring.
+    /// The loss, if the whole ring was gone.
     loss: Option<Loss>,
-    /// The ring has more than the step may have.
+    /// True if the ring has more messages than the step may take.
     more: bool,
 }
 
-/// A message that was found.
+/// A message that was read.
 struct FoundMessage {
     id: u64,
     wall_ms: u64,
-    /// Where its text ends.
+    /// The end of its text in [`Found::texts`].
     end: usize,
-    /// What was lost before it.
+    /// The offsets lost before it.
     lost: Option<(u64, u64)>,
 }
 
@@ -214,13 +221,13 @@ impl Step {
         }
     }
 
-    /// Whether a message of so many bytes may come along: the first one always, if there is room at all.
+    /// True if a message of this many bytes fits into the step. The first message always does, if the outbox has room.
     fn takes(&self, bytes: usize) -> bool {
         let fair = self.taken_messages == 0 || self.taken_bytes + bytes <= self.fair_bytes;
         fair && self.taken_bytes + bytes <= self.bytes_max && self.taken_messages < self.messages_max
     }
 
-    /// Reads on from the cursor of a tail. Texts are copied and no more, as the ring's lock is held meanwhile.
+    /// Reads on from a cursor. Texts are only copied, because the ring's lock is held meanwhile.
     fn read(&mut self, ring: &Ring, cursor: &mut ReplayCursor) -> Found {
         let mut found = Found::default();
         if ring.oldest() > cursor.next {
@@ -249,7 +256,7 @@ impl Step {
             cursor.next = entry.number + 1;
         }
         if is_done {
-            // The numbers behind the last message may have jumped.
+            // The offsets after the last message may have a gap.
             cursor.next = ring.next();
         }
         found.more = !is_done;
@@ -259,12 +266,12 @@ impl Step {
 }
 
 impl Found {
-    /// The ring is gone with all that was in it.
+    /// The result if the ring is gone with all its messages.
     fn nothing(name: &str, cursor: &mut ReplayCursor) -> Found {
         Found { gap: true, loss: Some(cursor.lose_all(name)), ..Found::default() }
     }
 
-    /// Appends the messages, each with its place, as a frame.
+    /// Appends the messages, each with its position, as frames.
     fn write(&self, epoch: &str, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
         let mut start = 0;
         for FoundMessage { id, wall_ms, end, lost } in &self.messages {
@@ -277,12 +284,12 @@ impl Found {
     }
 }
 
-/// What a replay puts into an outbox at once, in bytes: half a millisecond of a fast network, and on a WebSocket with
-/// acknowledgements one batch.
+/// The most bytes that a step puts into an outbox: half a millisecond of a fast network, and one batch on a WebSocket
+/// with acknowledgements.
 const STEP_BYTES: usize = 48 * 1024;
 
-/// What telling the place of a message adds to it at most, in bytes, with its frame and a word about what was lost.
+/// The most bytes that a position adds to a message, with the frame header and a loss.
 const PLACE_BYTES_MAX: usize = 320;
 
-/// Channels that a session may have to catch up with, beside one for each subscription that it may have. One takes some 500 bytes.
+/// The number of cursors that a session may have beside one for each subscription. A cursor takes some 500 bytes.
 const CURSORS_MAX: usize = 4_096;

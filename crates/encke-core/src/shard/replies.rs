@@ -1,13 +1,16 @@
+//! Replies that several chapters need: errors, and the acceptance of a publication. `batch` and the chapters below it
+//! lead here.
+
 use bayeux::{BayeuxError, ChannelKind, Message, RawJson, Reply};
 
 use crate::protocol::batch::{Batch, error_reply, ext_of};
 use crate::shard::Shard;
 
 impl Shard {
-    /// Answers a message of a session that is not known, or not to whoever sent it.
+    /// Refuses a message of a session that is unknown, or that its sender may not use.
     pub(super) fn refuse_unknown(&mut self, batch: &mut Batch, message: &Message<'_>, kind: ChannelKind) {
         self.metrics.sessions_unknown.add(1);
-        // Clients recover by this very pair of error and advice (CometD 9).
+        // Clients recover by exactly this pair of error and advice (CometD 9).
         let advice = (kind == ChannelKind::Connect).then(|| bayeux::advice::Advice::handshake().to_json());
         let error = BayeuxError::SessionUnknown.as_str();
         batch.reply(&Reply { advice: advice.as_deref().map(RawJson::trusted), ..error_reply(message, error) });
@@ -25,7 +28,7 @@ impl Shard {
         ext_of([self.timesync(message)])
     }
 
-    /// The reply to a publish: the channel, the id, and success.
+    /// Accepts a publication. The reply has the channel, the id, and success.
     pub(super) fn accept(&mut self, batch: &mut Batch, message: &Message<'_>) {
         let channel = message.channel.as_deref().unwrap_or_default();
         let timestamp = self.timestamp();

@@ -1,4 +1,6 @@
-//! HTTP requests for the Bayeux endpoint: long-polling and callback-polling.
+//! HTTP responses: the messages and replies in them, the room for them, and the memory of their bodies. `http`,
+//! `pending_replies` and `connect_reply` lead here when a request is answered; `tick` leads here to retry connects that
+//! wait for room.
 
 use std::sync::Arc;
 
@@ -11,8 +13,8 @@ use crate::sessions::session::Attachment;
 use crate::shard::{Dirty, Shard, Shared};
 
 impl Shard {
-    /// Writes the messages of the batch that was closed last into a response, up to so many bytes, but at least one; none where there
-    /// is no room.
+    /// Writes the messages of the last closed batch into a response: up to `bytes_max`, but at least one, or none if
+    /// there is no room.
     fn write_batch(&mut self, key: SessionKey, bytes_max: Option<usize>, body: &mut Vec<u8>) {
         self.send_messages(key, None, bytes_max, |messages| messages.write(body));
     }
@@ -38,7 +40,7 @@ impl Shard {
         }
     }
 
-    /// Makes a response of what waits for a session (if `deliver`), as far as there is room, and of replies.
+    /// Makes a response of the session's waiting messages (if `deliver`), as far as there is room, and of replies.
     pub(super) fn respond_with(
         &mut self,
         exchange: ExchangeId,
@@ -62,7 +64,7 @@ impl Shard {
             HttpTransport::LongPolling => body,
             HttpTransport::CallbackPolling(callback) => script(callback, &body),
         };
-        // Small ones are gone as soon as they are made.
+        // Small bodies are freed as soon as they are made.
         let is_large = body.capacity() >= COUNTED_BYTES;
         let key = session.filter(|key| self.sessions.get(*key).is_some()).filter(|_| has_messages || is_large);
         if let Some(key) = key {
@@ -74,7 +76,8 @@ impl Shard {
         self.respond(exchange, Response { status: 200, body, set_browser, confirm });
     }
 
-    /// Writes what waits for a session into a response, as far as there is room; `behind` more bytes are to follow. True if anything was.
+    /// Writes the waiting messages of a session into a response, as far as there is room. `behind` is the number of
+    /// bytes that follow. Returns true if it wrote any.
     fn write_messages(&mut self, exchange: ExchangeId, key: SessionKey, body: &mut Vec<u8>, behind: usize) -> bool {
         let bytes_max = self.response_room();
         let Some(session) = self.sessions.get_mut(key) else { return false };
@@ -84,7 +87,7 @@ impl Shard {
             self.write_batch(key, bytes_max, body);
             return body.len() > 1;
         }
-        // What a WebSocket carries may be half written: it goes on there.
+        // A WebSocket may have a part of a message. The messages continue there.
         let Some(bytes_max) =
             bytes_max.filter(|_| session.attachment == Attachment::Requests && !session.outbox.is_empty())
         else {
@@ -101,7 +104,7 @@ impl Shard {
         true
     }
 
-    /// A response of a session is on its way.
+    /// Notes that a response of a session is on its way.
     fn note_response(&mut self, exchange: ExchangeId, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.in_flight.as_ref().is_none_or(|in_flight| in_flight.0 != exchange) {
@@ -109,15 +112,15 @@ impl Shard {
         }
     }
 
-    /// How many bytes of messages a response may have now; one message it may have in any case. None while too much is on its way
-    /// already: then connects wait. The last quarter is shared, so that it does not run out for those who come last.
+    /// The bytes of messages that a response may have now. One message is always allowed. None while too many bytes are
+    /// on their way: connects then wait. Responses share the last quarter, so that later ones still get some of it.
     pub(super) fn response_room(&self) -> Option<usize> {
         let (bytes_max, left) = (self.settings.response_bytes_max, self.responses_left());
         let room = if self.is_short_of_responses() { bytes_max.min(left / LEFT_SHARE) } else { bytes_max };
         (left > 0).then_some(room)
     }
 
-    /// Whether little is left for further responses: then a client that takes none of its own is given up soon.
+    /// True if little room is left for further responses. A client that does not take its own is then given up soon.
     pub fn is_short_of_responses(&self) -> bool {
         self.responses_left() < self.settings.responses_bytes_max / 4
     }
@@ -126,7 +129,7 @@ impl Shard {
         self.settings.responses_bytes_max.saturating_sub(self.shared.memory.body_bytes())
     }
 
-    /// A held connect that has something to bring waits until other responses are out of the way.
+    /// Lets a held connect with messages wait until earlier responses are delivered.
     pub(super) fn answer_when_there_is_room(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if !std::mem::replace(&mut session.awaits_room, true) {
@@ -135,7 +138,7 @@ impl Shard {
         }
     }
 
-    /// Lists those whose connects waited for room, as long as there is some.
+    /// Puts sessions whose connects waited for room on the dirty list, as long as there is room.
     pub(super) fn look_for_room(&mut self) {
         while !self.unanswered.is_empty() && self.response_room().is_some() {
             let Some(key) = self.unanswered.pop_front() else { break };
@@ -147,13 +150,13 @@ impl Shard {
         }
     }
 
-    /// A body whose bytes count as long as somebody has them.
+    /// A body whose bytes count until it is dropped.
     fn counted(&self, bytes: Vec<u8>) -> Bytes {
         self.shared.memory.body_made(bytes.capacity());
         Bytes::from_owner(Body { bytes, shared: self.shared.clone() })
     }
 
-    /// Hands a response to the shard whose connection wants it.
+    /// Passes a response to the shard of its connection.
     pub(super) fn respond(&mut self, exchange: ExchangeId, response: Response) {
         let shard = usize::from(exchange.shard);
         self.effects.push(if shard == self.index {
@@ -171,8 +174,8 @@ impl Response {
     }
 }
 
-/// JSON as a call of a function. The comment before it keeps it from being read as anything but a script; `<` and the line separators
-/// of JSON that old scripts cannot hold are escaped.
+/// Encodes JSON as a function call. The comment at the start keeps it from being read as anything but a script. `<` is
+/// escaped, and so are the line separators of JSON that old scripts cannot contain.
 fn script(callback: &str, json: &[u8]) -> Vec<u8> {
     let mut script = Vec::with_capacity(json.len() + callback.len() + 16);
     script.extend_from_slice(b"/**/");
@@ -216,7 +219,7 @@ impl Drop for Body {
 /// Bodies of fewer bytes are not counted.
 const COUNTED_BYTES: usize = 4096;
 
-/// While little is left of `responses_bytes_max`, a response may have this part of it.
+/// The part of the room left in `responses_bytes_max` that one response may take while little is left.
 const LEFT_SHARE: usize = 64;
 
 #[cfg(test)]

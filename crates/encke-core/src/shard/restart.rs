@@ -1,3 +1,6 @@
+//! Saves the sessions of a stopping server and restores them in the next process. The server calls [`Shard::save`] when
+//! all shards are at rest, and [`Shard::restore`] before it accepts any connection.
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -19,8 +22,9 @@ use crate::sessions::unacked::Unacked;
 use crate::shard::Shard;
 
 impl Shard {
-    /// What the sessions of this shard need to go on in the server's next life, where nothing happens to it any more. What was on
-    /// its way in a response counts as not taken. Their clients are told nothing, and they have not ended.
+    /// Returns everything that the sessions of this shard need to continue in the next process. Nothing may happen to
+    /// the shard afterwards. Messages in a response that is on its way count as not delivered. Clients are not
+    /// notified, and the sessions have not ended.
     pub fn save(&mut self, now: Now) -> Saved {
         self.now = now;
         self.fan_out_pending();
@@ -74,7 +78,7 @@ impl Shard {
         }
     }
 
-    /// Takes up the sessions that live here. Do so with all shards before anything else happens to one of them.
+    /// Restores the sessions of this shard. Call it on all shards before anything else happens to one of them.
     pub fn restore(&mut self, now: Now, saved: &Saved) {
         self.now = now;
         let mut frames = vec![None; saved.messages.len()];
@@ -97,7 +101,8 @@ impl Shard {
         self.update_gauges();
     }
 
-    /// A session without one of its subscriptions would miss messages, and nobody would tell its client.
+    /// True if all subscriptions are still allowed. A session without one of them would miss messages, and its client
+    /// would not be notified.
     fn can_restore(&self, saved: &SavedSession) -> bool {
         saved.subscriptions.iter().all(|name| ChannelName::parse(name, &self.limits).is_ok())
     }
@@ -109,7 +114,7 @@ impl Shard {
             Stage::Ending => ProtocolStage::Ending,
         };
         let wishes = Wishes { interval_ms: saved.interval_ms, max_interval_ms: saved.max_interval_ms };
-        // Its client may have been told to come back as late as that.
+        // A draining server may have advised the client to come back as late as that.
         let since_ms = self.now.ms + self.settings.drain_spread_ms;
         let protocol = bayeux::Session::restored(since_ms, &self.terms, stage, wishes);
         let key = self.sessions.insert(saved.id, saved.browser, protocol, self.now.ms);
@@ -160,7 +165,7 @@ impl Shard {
         for cursor in &saved.cursors {
             let ring = self.shared.histories.find(&cursor.channel, cursor.next);
             match ring.filter(|ring| *ring.epoch == *cursor.epoch) {
-                // All that came live has been handed out: nothing below the cursor is on its way.
+                // All live messages were fanned out before the restart: nothing below the cursor is on its way.
                 Some(Position { ring, epoch, .. }) => {
                     cursors.insert(
                         &cursor.channel,
@@ -177,16 +182,16 @@ impl Shard {
     }
 }
 
-/// The messages of a [`Saved`] while it is made, each once.
+/// Collects the messages of a [`Saved`], each once.
 #[derive(Default)]
 struct Pile {
     messages: Vec<Box<str>>,
-    /// The number of the message whose frame begins there.
+    /// The index of the message whose frame begins at this byte of this chunk.
     known: HashMap<(*const Chunk, u32), u32>,
 }
 
 impl Pile {
-    /// Adds the messages of these ranges that are not there yet; where they all are.
+    /// Adds the messages of these ranges that are not in the pile yet. Returns the indexes of all of them.
     fn add<'a>(&mut self, ranges: impl Iterator<Item = &'a Frames>) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
         for range in ranges {

@@ -1,3 +1,7 @@
+//! Replay requests: chooses the offset at which a session begins in the history of each channel, and moves or creates
+//! its cursors. `subscribe` leads here if the session uses replay. `batch` leads here before its replies leave, to
+//! withdraw the messages that the rings give again.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayeux::ext::{Positions, ReplayFrom};
@@ -13,8 +17,8 @@ use crate::sessions::withdrawn::{Given, Unnumbered};
 use crate::shard::Shard;
 
 impl Shard {
-    /// What a subscribe wants of the past. None where its session does not replay. One that does so without an offer in its
-    /// handshake makes the offer here, as Salesforce's clients do.
+    /// The replay request of a subscribe. None if the session does not use replay. A subscribe with a position turns
+    /// replay on, even if the handshake did not offer it, as Salesforce's clients do.
     pub(super) fn replay_request<'m>(
         &mut self,
         batch: &mut Batch,
@@ -26,7 +30,7 @@ impl Shard {
             return Ok(None);
         }
         let positions = match Positions::read(message.ext, bayeux::limits::REPLAY_POSITIONS_MAX) {
-            // Who has offered nothing may say there what it likes.
+            // A client that has not offered replay may put anything there.
             Err(BayeuxError::ReplayInvalid) if !replays => return Ok(None),
             positions => positions?,
         };
@@ -38,8 +42,9 @@ impl Shard {
         Ok(Some(ReplayRequest { positions, answers: BTreeMap::new(), begun }))
     }
 
-    /// Lets a session begin where it wants to with a channel, or with those that a pattern matches. `new` is the subscription
-    /// it is for; None for one that was there already: then only who names a position begins anew.
+    /// Begins at a channel, or at all channels that a pattern matches, at the requested positions. `new` is the index
+    /// of the new subscription's channel. It is None for an existing subscription: then only a channel with a position
+    /// begins again.
     pub(super) fn follow(
         &mut self,
         key: SessionKey,
@@ -79,7 +84,7 @@ impl Shard {
         Ok(())
     }
 
-    /// The same for one channel. False if the session has as many to catch up with as it may.
+    /// Begins at a single channel. Returns false if the session already has as many cursors as it may.
     fn begin<'m>(
         &mut self,
         key: SessionKey,
@@ -107,7 +112,8 @@ impl Shard {
         };
         let received_before = self.hears(key, channel, new);
         if received_before && *position == ReplayFrom::Latest {
-            // It goes on as it was. To tell the latest number here would be to tell of what still waits for the client.
+            // The subscription continues unchanged. The latest offset must not be reported, because messages up to it
+            // may still wait for the client.
             return true;
         }
         let Some(start) = self.shared.histories.with(ring, |ring| Start::new(ring, position)) else { return true };
@@ -115,7 +121,8 @@ impl Shard {
         replay_request.answer(channel, position, Some(&start));
         let cursors_max = self.cursors_max();
         let owned_here = ring.owner() == self.index;
-        // Who names a place has what is before it, or is told that it is lost: nothing below may come any more.
+        // A client that names a position has everything before it, or gets it reported as lost. Nothing below that
+        // position may come any more.
         let anew = matches!(position, ReplayFrom::After { .. });
         let goes_on = received_before && !anew;
         let lower = if anew { 0 } else { start.from };
@@ -129,13 +136,13 @@ impl Shard {
         if let Some(cursor) = replay.cursors.get_mut(channel, ring.serial) {
             let from = if goes_on { start.from.min(cursor.next) } else { start.from };
             let below = if goes_on { cursor.below.min(from) } else { 0 };
-            // Who goes on is still told what it has lost.
+            // A cursor that continues still reports its losses.
             cursor.lost = cursor.lost.filter(|_| goes_on);
             cursor.go_to(from);
             (cursor.below, cursor.open) = (below, true);
             replay.cursors.list(channel);
         } else if start.from == start.next && owned_here {
-            // Nothing is on its way: what comes is new.
+            // Nothing is on its way: all later messages are new.
             self.note_position(channel, ring, &start);
             replay_request.begun.note(channel, &start, lower, unnumbered);
             return true;
@@ -154,8 +161,8 @@ impl Shard {
         true
     }
 
-    /// The texts that a ring gives a session from its start on, and that may wait for it without a number: the latest ones, of as many
-    /// bytes as wait for it, or are under way between shards.
+    /// The texts that the ring gives from `start` on and that may also wait for the session without a position. These
+    /// are the latest texts, up to the number of bytes that wait for the session or are under way between shards.
     fn given(&self, key: SessionKey, ring: RingKey, start: &Start) -> Given {
         let mut given = Given::default();
         let Some(session) = self.sessions.get(key) else { return given };
@@ -177,8 +184,9 @@ impl Shard {
         given
     }
 
-    /// What waits for a session since an earlier subscription, or may come back from a broken connection, and comes out of the ring now
-    /// must not come twice: it goes, before anything of a batch leaves.
+    /// Withdraws messages that wait for the session since an earlier subscription, or may come back from a broken
+    /// connection, and that the ring gives now. It does so before anything of the batch leaves, so that no message
+    /// comes twice.
     pub(super) fn unqueue(&mut self, batch: &mut Batch) {
         let Some(begun) = batch.begun.take().filter(|begun| begun.is_pending()) else { return };
         if let Some(key) = batch.session {
@@ -187,8 +195,9 @@ impl Shard {
     }
 }
 
-/// Channels that a pattern may begin with beside those that positions name.
+/// The number of channels at which a pattern may begin, beside those that positions name.
 const PATTERN_CHANNELS_MAX: usize = 256;
 
-/// Channels that the subscribes of one batch may begin with: the replies name them all, in up to 400 bytes each.
+/// The number of channels at which the subscribes of one batch may begin: the replies name all of them, in up to 400
+/// bytes each.
 const BEGUN_MAX: usize = 4_000;

@@ -1,3 +1,7 @@
+//! The table of sessions: their activity, and who may use them. Most other chapters call these methods. The server
+//! calls [`Shard::socket_waits`] and [`Shard::request_waits`] while it delays reading, so that those clients do not
+//! expire.
+
 use std::sync::atomic::Ordering;
 
 use crate::events::{Effect, SessionKey, ShardMessage, SocketKey};
@@ -8,12 +12,12 @@ use crate::sessions::session::Session;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Whether a session acknowledges what it gets.
+    /// True if a session acknowledges messages.
     pub(super) fn acknowledges(&self, key: SessionKey) -> bool {
         self.sessions.get(key).is_some_and(|session| session.unacked.is_some())
     }
 
-    /// A socket waits to be read, and is not silent: neither it nor its session expires for that.
+    /// Notes that a socket waits to be read. Its client is not silent: neither the socket nor its session expires.
     pub fn socket_waits(&mut self, now: Now, key: SocketKey) {
         self.now = now;
         let Some(socket) = self.socket_mut(key) else { return };
@@ -24,7 +28,7 @@ impl Shard {
         }
     }
 
-    /// A request of this session's client waits to be worked through, and is not silent.
+    /// Notes that a request of this session waits to be processed. Its client is not silent.
     pub fn request_waits(&mut self, now: Now, session: Id) {
         if session.shard() == self.index {
             self.alive(now, &session);
@@ -53,7 +57,7 @@ impl Shard {
         }
     }
 
-    /// Notes that the client did something beside connecting (the activity extension).
+    /// Notes that the client did something other than connecting (the activity extension).
     pub(super) fn active(&mut self, key: SessionKey) {
         let now_ms = self.now.ms;
         if let Some(session) = self.sessions.get_mut(key) {
@@ -80,7 +84,7 @@ impl Shard {
         }
     }
 
-    /// A session has connected, or is about to go.
+    /// Removes a session from the newcomers, as it has connected or is about to end.
     pub(super) fn has_arrived(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let place = std::mem::replace(&mut session.newcomer, crate::sessions::newcomers::NONE);
@@ -90,7 +94,7 @@ impl Shard {
         }
     }
 
-    /// Puts a session on the list of those who may go on to catch up, if it has to.
+    /// Puts a session on the list of those that may replay more, if it has something to replay.
     pub(super) fn replay_later(&mut self, key: SessionKey) {
         if let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
             && (replay.cursors.is_behind() || replay.has_news)
@@ -100,9 +104,10 @@ impl Shard {
         }
     }
 
-    /// The session of an id, if whoever came with this cookie may use it: knowing a client id is not enough for a session
-    /// that was opened by a browser (CometD 9: `402::session_unknown`). Only `programs`, on a WebSocket without any cookie, need no
-    /// more: browsers always send theirs, and Faye's client shakes hands over HTTP and takes no cookie along to its WebSocket.
+    /// The session of an id, if the browser id in the cookie may use it. Knowing the client id is not enough for a
+    /// session that a browser opened (CometD 9: `402::session_unknown`). Only `programs`, on a WebSocket without any
+    /// cookie, need no more: browsers always send theirs, while Faye's client shakes hands over HTTP and does not send
+    /// the cookie with its WebSocket.
     pub(super) fn usable(&self, id: &Id, browser: Option<Id>, programs: bool) -> Option<SessionKey> {
         let key = self.sessions.find(id)?;
         let session = self.sessions.get(key)?;

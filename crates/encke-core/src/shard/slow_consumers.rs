@@ -1,3 +1,8 @@
+//! Delivery to sessions that need more than the hot loop: full outboxes, replaying sessions, and messages for a single
+//! session. `fan_out` leads here, and so do [`ShardMessage::Deliver`](crate::ShardMessage::Deliver) and the
+//! application's actions. A full outbox falls back on histories, drops messages by the channel's policy, or ends the
+//! session.
+
 use crate::events::SessionKey;
 use crate::fanout::delivery::{Delivery, Manner, make_urgent};
 use crate::history::Position;
@@ -8,7 +13,7 @@ use crate::settings::SlowConsumer;
 use crate::shard::{Dirty, Shard};
 
 impl Shard {
-    /// A message for one session only.
+    /// Delivers a message to a single session.
     pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.outbox.is_full(1, frames.bytes(), &self.capacity) {
@@ -22,7 +27,7 @@ impl Shard {
         }
     }
 
-    /// These sessions have no room for all of the messages: each message is looked at alone.
+    /// Delivers to sessions whose outboxes have no room for all of the messages, one message at a time.
     pub(super) fn overflow(&mut self, full: &[SessionKey], delivery: &Delivery<'_>, frames: &Frames, manner: &Manner) {
         let policy = self.policy(delivery.rule);
         let frames = singly(frames);
@@ -38,11 +43,11 @@ impl Shard {
         self.sessions.get(key).is_some_and(|session| session.outbox.is_full(1, frames.bytes(), &self.capacity))
     }
 
-    /// The outbox of a session is full: makes room as the channel's policy says, or ends the session.
+    /// Delivers to a session with a full outbox: makes room by the channel's policy, or ends the session.
     fn too_slow(&mut self, key: SessionKey, policy: SlowConsumer, channel: &str, frames: &Frames) {
         for all in [false, true] {
             if self.has_no_room(key, frames) && !self.spill(key, all) {
-                // Messages of histories that a policy dropped would be lost in silence.
+                // A policy that dropped messages of histories would lose them silently.
                 return self.end_slow(key, channel);
             }
         }
@@ -50,14 +55,15 @@ impl Shard {
         let before = session.outbox.messages();
         let dropped = match policy {
             _ if !session.outbox.is_full(1, frames.bytes(), &self.capacity) => 0,
-            // Who acknowledges was promised every message, or to be told.
+            // A session that acknowledges was promised every message. It ends rather than lose one.
             _ if session.unacked.is_some() => 0,
             SlowConsumer::Disconnect => 0,
             SlowConsumer::DropOldest => session.outbox.drop_oldest(frames.bytes(), &self.capacity),
             SlowConsumer::KeepLatest => session.outbox.keep_latest(channel),
         };
         self.metrics.slow_dropped.add(dropped);
-        // A search through all that waits is paid for by what it drops. Who waits for the latest of more channels is too slow for them.
+        // The dropped messages must pay for the search through the whole queue. A session that waits for the latest
+        // message of more channels is too slow for them.
         if policy == SlowConsumer::KeepLatest
             && before > SEARCHED_FREE
             && dropped > 0
@@ -78,7 +84,7 @@ impl Shard {
         self.end_slow(key, channel);
     }
 
-    /// Delivers to one session what of it the ring does not give it.
+    /// Delivers to one session the live messages that the ring does not give it.
     pub(super) fn deliver_specially(
         &mut self,
         key: SessionKey,
@@ -104,7 +110,8 @@ impl Shard {
             let Some(session) = self.sessions.get_mut(key) else { return };
             let full = session.outbox.is_full(count as usize, frames.bytes(), &self.capacity);
             if full {
-                // The ring has it, too: the session goes on from there when it can. No policy for slow consumers is needed.
+                // The ring has the messages, too. The session continues from there later, so no policy for slow
+                // consumers is needed.
                 if !self.resort_to_history(key, name, position, first) {
                     self.end_slow(key, name);
                 }
@@ -135,13 +142,13 @@ impl Shard {
     }
 }
 
-/// Messages that `keep-latest` may search for each one that it drops.
+/// The number of messages that `keep-latest` may search for each one that it drops.
 const SEARCHED_EACH: usize = 64;
 
-/// Messages that it may search for any.
+/// The number of messages that it may search in any case.
 const SEARCHED_FREE: usize = 1_024;
 
-/// Some of several frames; None of an empty range.
+/// A part of several frames. None if the range is empty.
 fn part_of(frames: &Frames, messages: u32, part: std::ops::Range<u32>) -> Option<Frames> {
     if part.is_empty() {
         return None;

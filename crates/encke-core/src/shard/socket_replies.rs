@@ -1,3 +1,7 @@
+//! Frames that the server sends on a WebSocket beside publications: replies, batches of an acknowledging session,
+//! pongs, and the close frame. `websocket` leads here with the replies of a batch, `connect_reply` with the answer to a
+//! held connect, and the server with [`Shard::socket_ping`] and [`Shard::socket_send`].
+
 use websocket::{Opcode, frame};
 
 use crate::connections::socket::Phase;
@@ -10,7 +14,7 @@ use crate::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Sends the batch that was closed last as one frame, with the replies behind its messages.
+    /// Sends the last closed batch as one frame, with the replies after its messages.
     fn send_batch(&mut self, key: SessionKey, socket: SocketKey, replies: &[u8]) {
         let mut parts = Vec::new();
         let bytes_max = SOCKET_BATCH_BYTES_MAX.saturating_sub(replies.len());
@@ -41,8 +45,8 @@ impl Shard {
         }
     }
 
-    /// A ping has come: it is answered with its payload. While the kernel takes nothing, or when many come at once, only the latest is
-    /// (RFC 6455 §5.5.3 allows it), so that nobody makes pongs pile up.
+    /// Answers a ping with its payload. While the kernel takes nothing, or if many pings come at once, only the latest
+    /// is answered (RFC 6455 §5.5.3 allows it), so that pongs cannot pile up.
     pub fn socket_ping(&mut self, now: Now, key: SocketKey, payload: &[u8]) {
         self.now = now;
         let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
@@ -55,8 +59,8 @@ impl Shard {
         }
     }
 
-    /// Replies as one frame: after everything that waits already. With the messages of an acknowledging session, if they
-    /// hold the reply to its `connect`.
+    /// Sends replies as one frame, after everything that waits already. If they contain the reply to a connect of an
+    /// acknowledging session, its messages go into the same frame.
     pub(super) fn reply_on_socket(&mut self, key: SocketKey, connect: Option<SessionKey>, replies: &[u8]) {
         if let Some(session) = connect.filter(|session| self.acknowledges(*session)) {
             return self.send_batch(session, key, replies);
@@ -70,14 +74,14 @@ impl Shard {
         self.push_on_socket(key, &frames, Kind::Replies);
     }
 
-    /// The reply to a held connect on the session's own socket, if it has one.
+    /// Sends the reply to a held connect on the session's own socket, if it has one.
     pub(super) fn reply_on_attachment(&mut self, session: SessionKey, reply: &[u8]) {
         if let Some(Attachment::Socket(socket)) = self.sessions.get(session).map(|session| session.attachment) {
             self.reply_on_socket(socket, Some(session), reply);
         }
     }
 
-    /// Sends a frame that is no Bayeux message.
+    /// Sends a frame that is not a Bayeux message.
     pub fn socket_send(&mut self, now: Now, key: SocketKey, opcode: Opcode, payload: &[u8]) {
         self.now = now;
         if let Some(socket) = self.socket_mut(key) {
@@ -92,7 +96,8 @@ impl Shard {
         self.push_on_socket(key, &frames, Kind::Replies);
     }
 
-    /// Queues a frame that is for the socket and not for the session, unless too much waits already.
+    /// Queues a frame for the socket itself, not for its session. If too much waits already, the socket and its session
+    /// end.
     fn push_on_socket(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
         if kind == Kind::Replies && self.is_unread(key, frames.bytes()) {
             return self.cut_off(key);
@@ -100,7 +105,7 @@ impl Shard {
         self.push_frames(key, frames, kind);
     }
 
-    /// Queues a close frame behind everything that waits; then the socket is shut.
+    /// Queues a close frame after everything that waits. The socket is shut after that.
     pub(super) fn close_socket(&mut self, key: SocketKey, code: u16, reason: &str) {
         let until_ms = self.now.ms + self.settings.handshake_timeout_ms;
         let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
@@ -113,8 +118,9 @@ impl Shard {
     }
 }
 
-/// Batches up to so many bytes are copied together: cheaper than several pieces for each session, which share the large ones.
+/// Batches of up to this many bytes are copied into one frame. That is cheaper than several pieces for each session;
+/// larger batches share pieces.
 const COPY_BYTES_MAX: usize = 4096;
 
-/// Bytes of pongs that may be queued between two writes; of more pings only the latest is answered.
+/// The most bytes of pongs queued between two writes. Beyond them only the latest ping is answered.
 const PONG_BYTES_MAX: usize = 16 * 1024;

@@ -1,3 +1,7 @@
+//! The table of WebSockets, and their own queues beside those of their sessions. The server calls
+//! [`Shard::socket_opened`], [`Shard::socket_writable`] and [`Shard::socket_pong`]. `attach`, `connect_reply` and
+//! `ending` lead here when a session leaves its WebSocket.
+
 use crate::connections::socket::{Phase, STRANGER_REPLIES_BYTES_MAX, Socket};
 use crate::events::{Effect, Peer, SessionKey, SocketKey};
 use crate::now::Now;
@@ -8,12 +12,12 @@ use crate::sessions::session::Attachment;
 use crate::shard::{Dirty, Shard};
 
 impl Shard {
-    /// Whether a WebSocket is still open here, as the shard sees it.
+    /// True if the shard still has this WebSocket.
     pub fn has_socket(&self, key: SocketKey) -> bool {
         self.socket(key).is_some()
     }
 
-    /// A pong has come: the client lives.
+    /// Notes a pong: the client is alive.
     pub fn socket_pong(&mut self, now: Now, key: SocketKey) {
         self.now = now;
         if let Some(socket) = self.socket_mut(key) {
@@ -21,7 +25,7 @@ impl Shard {
         }
     }
 
-    /// A WebSocket has been opened; `browser` is the cookie of its upgrade request.
+    /// Adds a WebSocket that has been opened. `browser` is the browser id in the cookie of its upgrade request.
     pub fn socket_opened(&mut self, now: Now, browser: Option<Id>) -> SocketKey {
         self.now = now;
         self.sockets_opened = self.sockets_opened.wrapping_add(1);
@@ -50,7 +54,7 @@ impl Shard {
         key
     }
 
-    /// Notes where a WebSocket comes from.
+    /// Notes the origin of a WebSocket.
     pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer) {
         let origins = self.newcomers.origins(peer);
         if let Some(socket) = self.socket_mut(key) {
@@ -58,7 +62,7 @@ impl Shard {
         }
     }
 
-    /// The kernel takes bytes again.
+    /// Notes that the kernel takes bytes again.
     pub fn socket_writable(&mut self, now: Now, key: SocketKey) {
         self.now = now;
         if let Some(socket) = self.socket_mut(key)
@@ -70,7 +74,8 @@ impl Shard {
         }
     }
 
-    /// Whether the kernel took nothing at the last try: whoever runs the socket must wait until it does, and say so.
+    /// True if the kernel took nothing at the last write. The task of the socket must then wait until it is writable,
+    /// and call [`Shard::socket_writable`].
     pub fn is_blocked(&self, key: SocketKey) -> bool {
         self.socket(key).is_some_and(|socket| socket.blocked)
     }
@@ -88,7 +93,8 @@ impl Shard {
         self.sockets.iter().map(key).collect()
     }
 
-    /// The session's socket carries it no more. A socket that has a part of a frame can carry nothing else and is shut.
+    /// Detaches a session from its socket. A socket that has only a part of a frame cannot send anything else and is
+    /// shut.
     pub(super) fn detach(&mut self, session: SessionKey) {
         let now_ms = self.now.ms;
         let Some(state) = self.sessions.get(session) else { return };
@@ -110,7 +116,8 @@ impl Shard {
         if torn {
             self.abort_socket(socket);
         } else if let Some(state) = self.socket_mut(socket) {
-            // Who asked on this socket hears on it. Until now it was listed by its session.
+            // Replies stay on the socket on which the client asked. Until now the session listed the socket for
+            // writing.
             state.out.append(left.replies);
             if !state.out.is_empty() {
                 self.make_socket_dirty(socket);
@@ -118,7 +125,7 @@ impl Shard {
         }
     }
 
-    /// What a removed session still had to say goes out on the socket that carried it.
+    /// Sends the remaining queue of a removed session on its socket.
     pub(super) fn inherit(&mut self, key: SocketKey, outbox: Outbox) {
         let now_ms = self.now.ms;
         let Some(socket) = self.socket_mut(key) else { return };
@@ -133,8 +140,9 @@ impl Shard {
         self.make_socket_dirty(key);
     }
 
-    /// A connect reply is about to be queued on a socket: what waits for a session that gets messages with connects only goes before
-    /// it. False if the socket has too much already: its client asks and does not read.
+    /// Moves the queue of a session that gets messages with connects only to its socket, because a connect reply is
+    /// about to follow it there. Returns false if the socket has too much already: its client sends requests and does
+    /// not read.
     pub(super) fn hand_to_socket(&mut self, session: SessionKey, key: SocketKey) -> bool {
         let Shard { sockets, sessions, capacity, .. } = self;
         let carried = sessions.get_mut(session).filter(|session| session.attachment == Attachment::Socket(key));
@@ -154,7 +162,8 @@ impl Shard {
         true
     }
 
-    /// A socket is done for: messages that the kernel has not taken go back to the session that gets them with connects only.
+    /// Returns messages of a closing socket that the kernel has not taken to its session, if that gets messages with
+    /// connects only.
     fn take_back(&mut self, key: SocketKey) {
         let Shard { sockets, sessions, .. } = self;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
@@ -165,14 +174,14 @@ impl Shard {
         }
     }
 
-    /// Whether a socket has so many replies waiting that so many bytes more are too many. What it carries of an acknowledging
-    /// session's messages is bounded by that one's outbox and is not held against it.
+    /// True if a socket has so many waiting replies that this many bytes more are too many. Messages of an
+    /// acknowledging session do not count: that session's outbox bounds them.
     pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
         let bytes_max = self.capacity.bytes_max;
         let Shard { sockets, sessions, .. } = self;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return false };
         match socket.session.and_then(|session| sessions.get_mut(session)) {
-            // Sessions that the socket carried before have left their replies in its own queue.
+            // Sessions that the socket had before have left their replies in its own queue.
             Some(session) if session.is_pushed_to() => [&mut session.outbox, &mut socket.out]
                 .into_iter()
                 .any(|outbox| outbox.has_too_many_replies(bytes, bytes_max)),
@@ -181,7 +190,8 @@ impl Shard {
         }
     }
 
-    /// A socket that was shut gets no more: nobody would write it, and it would hold memory for nothing.
+    /// Queues frames on a socket. A socket that was shut gets none: nobody would write them, and they would hold
+    /// memory.
     pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
         if self.socket(key).is_some_and(|socket| socket.phase == Phase::Closed) {
             return;
@@ -192,7 +202,8 @@ impl Shard {
         }
     }
 
-    /// Where a socket's own frames wait: behind the session's messages where there is one that gets them as they come.
+    /// The queue for a socket's own frames: the outbox of its session if that gets messages as they come, else the
+    /// socket's own.
     fn outbox_of_socket(&mut self, key: SocketKey) -> Option<&mut Outbox> {
         let socket = self.sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))?;
         let session = socket.session.and_then(|session| self.sessions.get_mut(session));
@@ -214,12 +225,12 @@ impl Shard {
         }
     }
 
-    /// Shuts a socket at once, whatever waits. What the kernel has already may still arrive.
+    /// Shuts a socket at once and discards its queue. Bytes that the kernel already has may still arrive.
     pub(super) fn abort_socket(&mut self, key: SocketKey) {
         self.end_socket(key, Effect::Close(key));
     }
 
-    /// Gives up a socket whose client does not read: the kernel lets go of what it has for it, too.
+    /// Resets a socket whose client does not read. The kernel discards its send buffer, too.
     pub(crate) fn reset_socket(&mut self, key: SocketKey) {
         self.end_socket(key, Effect::Reset(key));
     }

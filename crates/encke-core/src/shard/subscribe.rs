@@ -1,4 +1,5 @@
-//! `/meta/subscribe` and `/meta/unsubscribe` (Bayeux 1.0 §4.5, §4.6).
+//! `/meta/subscribe` and `/meta/unsubscribe` (Bayeux 1.0 §4.5, §4.6). `batch` leads here; `resume_at` handles the
+//! positions that a subscribe names.
 
 use std::collections::HashSet;
 
@@ -14,8 +15,8 @@ use crate::shard::Shard;
 impl Shard {
     pub(crate) fn subscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
         if self.sessions.get(key).is_some_and(|session| session.protocol.is_ending()) {
-            // All it still gets is what waits for it: else there might always be more, and its end would never come. It is not
-            // unknown: a client that is told so may leave without that.
+            // The session only gets its remaining queue, because otherwise it might never end. The error is not
+            // `402::session_unknown`: a client that gets that may leave without its remaining messages.
             return self.refuse(batch, message, &BayeuxError::SubscribeDenied.because("session_ending"));
         }
         let mut replay_request = match self.replay_request(batch, key, message) {
@@ -40,9 +41,8 @@ impl Shard {
         }
     }
 
-    /// Does something with every name of the `subscription` field. At the first failure the rest is left: those
-    /// before it stand, and the one reply carries the error (CometD 9).
-    /// Returns the field if none failed.
+    /// Calls `each` with every name of the `subscription` field. At the first failure the rest is skipped: earlier
+    /// names stand, and the single reply has the error (CometD 9). Returns the field if none failed.
     fn each_name<'m>(
         &mut self,
         batch: &mut Batch,
@@ -64,7 +64,7 @@ impl Shard {
         };
         let mut known = HashSet::with_hasher(RandomState::default());
         for name in &names {
-            // What stands there twice is done once.
+            // A repeated name is handled once.
             if names.len() > 1 && !known.insert(&**name) {
                 continue;
             }
@@ -97,7 +97,8 @@ impl Shard {
         let channel = parse(name, &self.limits)?;
         match channel.kind() {
             ChannelKind::Broadcast => {}
-            // Services answer whoever calls them; there is nothing to subscribe to, and no harm in trying (CometD 9).
+            // Services answer any session that calls them. There is nothing to subscribe to, and trying does no harm
+            // (CometD 9).
             ChannelKind::Service => return Ok(()),
             _ if channel.is_pattern() => return Err(BayeuxError::CreateDenied.as_str().into()),
             _ => return Err(BayeuxError::SubscribeDenied.as_str().into()),
@@ -119,9 +120,9 @@ impl Shard {
             return Err(BayeuxError::SubscribeDenied.because(reason).into());
         }
         let slot = session.subscriptions.len();
-        // Before the reply leaves: who publishes after seeing it reaches this session.
+        // Before the reply leaves: a publication by a client that has seen the reply reaches this session.
         let Some(listed) = self.enlist(key, channel) else { return Ok(()) };
-        // Only then: what is published from now on comes, and what was before is in the history.
+        // After the subscription: later publications arrive live, and earlier ones are in the history.
         let followed =
             replay_request.map_or(Ok(()), |replay_request| self.follow(key, channel, Some(listed), replay_request));
         if followed.is_err() {
@@ -139,7 +140,7 @@ impl Shard {
         if channel.kind() != ChannelKind::Broadcast {
             return Err(BayeuxError::ChannelMissing.as_str().into());
         }
-        // There may be no subscriber any more: what is asked for holds all the same (CometD 9).
+        // Unsubscribing from a channel without subscribers succeeds (CometD 9).
         let Some(known) = self.hub.find(name) else { return Ok(()) };
         let Some(session) = self.sessions.get(key) else { return Ok(()) };
         let follows = session.replay.is_some();
@@ -157,7 +158,7 @@ impl Shard {
 /// The error text of a refused subscription.
 type Refusal = std::borrow::Cow<'static, str>;
 
-/// A channel to subscribe to. What does not even begin like one is called invalid in CometD's words.
+/// Parses the name of a channel to subscribe to. A name without a leading slash is invalid, in CometD's words.
 fn parse<'n>(name: &'n str, limits: &bayeux::Limits) -> Result<ChannelName<'n>, Refusal> {
     if !name.starts_with('/') {
         return Err(BayeuxError::SubscriptionInvalid.as_str().into());

@@ -1,4 +1,5 @@
-//! What happens because time passes.
+//! Acts on the passage of time: timers of sessions and sockets, budgets, retention and memory. The server calls
+//! [`Shard::advance`] when at short, regular intervals.
 
 use bayeux::session::Due;
 
@@ -9,7 +10,7 @@ use crate::sessions::session::{Attachment, Ended};
 use crate::shard::{Dirty, Shard, Timer};
 
 impl Shard {
-    /// Does what is due.
+    /// Does everything that is due.
     pub fn advance(&mut self, now: Now) {
         self.now = now;
         self.fan_out_pending();
@@ -53,7 +54,8 @@ impl Shard {
         self.arm(key);
     }
 
-    /// A silent session ends. One that the server ended already was only waiting to be told.
+    /// Ends a silent session. If the server had ended it already, its client was only to learn so with its next
+    /// connect.
     fn expire(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else { return };
         let why = if session.protocol.is_ending() { Ended::Kicked } else { Ended::Expired };

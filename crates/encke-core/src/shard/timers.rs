@@ -1,13 +1,17 @@
+//! Entries of sessions and sockets in the timer wheel. Other chapters arm them; [`Shard::advance`] takes the entries
+//! that are due.
+
 use crate::events::{SessionKey, SocketKey};
 use crate::shard::{Shard, Timer};
 
 impl Shard {
-    /// When [`Shard::advance`] has something to do next, in milliseconds.
+    /// The time at which [`Shard::advance`] has something to do next, in milliseconds.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         self.wheel.next_ms().into_iter().chain(self.budget.held_until_ms()).min()
     }
 
-    /// Sees to it that the session is looked at when its next deadline comes. Later deadlines need no new entry: the earlier one comes, and arms again.
+    /// Sets the timer of a session for its next deadline. A later deadline needs no new entry: the earlier entry comes
+    /// and is set again.
     pub(super) fn arm(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key).filter(|session| session.deadline_ms() < u64::MAX) else {
             return;
@@ -15,7 +19,7 @@ impl Shard {
         session.armed_ms = self.wheel.set(Timer::Session(key), session.deadline_ms(), session.armed_ms);
     }
 
-    /// The owner of a timer has gone: its entry goes with those of many others.
+    /// Notes that the owner of a timer has gone. Its entry is removed together with those of many others.
     pub(super) fn disarm(&mut self, armed_ms: u64) {
         if armed_ms < u64::MAX && self.wheel.forget() {
             let Shard { wheel, sessions, sockets, .. } = self;
@@ -26,7 +30,7 @@ impl Shard {
         }
     }
 
-    /// Sees to it that the socket is looked at by then.
+    /// Sets the timer of a socket to `at_ms` or earlier.
     pub(super) fn arm_socket(&mut self, key: SocketKey, at_ms: u64) {
         let Shard { sockets, wheel, .. } = self;
         if let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) {

@@ -1,3 +1,6 @@
+//! Messages from WebSockets and their close. The server calls [`Shard::socket_text`] for each text message,
+//! [`Shard::socket_close`] to close a WebSocket, and [`Shard::socket_closed`] when it is gone.
+
 use bayeux::BayeuxError;
 use websocket::Opcode;
 
@@ -9,7 +12,7 @@ use crate::sessions::session::Ended;
 use crate::shard::Shard;
 
 impl Shard {
-    /// A text message has come.
+    /// Processes a text message.
     pub fn socket_text(&mut self, now: Now, key: SocketKey, text: &str) -> Received {
         self.now = now;
         let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else {
@@ -26,7 +29,7 @@ impl Shard {
                 return Received::Here;
             }
         };
-        // A socket speaks for the session it carries only, whatever other ids its client knows (CometD 9).
+        // A socket may only use the session attached to it, even if its client knows other ids (CometD 9).
         let carried = self.socket(key).and_then(|socket| self.sessions.get(socket.session?)).map(|session| session.id);
         let client = client_of(&messages).filter(|id| carried.is_none_or(|carried| carried == *id));
         if let Some(home) = client.map(|id| id.shard())
@@ -41,7 +44,7 @@ impl Shard {
         }
         let mut batch = Batch::new(Via::Socket(key), &messages, session);
         self.process(&mut batch, &messages);
-        // Its own messages come before the replies.
+        // The client's own publications come before the replies.
         let session = batch.session.and_then(|key| self.sessions.get(key));
         if !batch.replies.is_empty() && session.is_none_or(|session| !session.subscriptions.is_empty()) {
             self.fan_out_pending();
@@ -49,7 +52,7 @@ impl Shard {
         if batch.disconnected
             && let Some(socket) = self.socket_mut(key).filter(|socket| socket.pending_replies > 0)
         {
-            // A client may say goodbye twice.
+            // A client may send disconnect twice.
             if !socket.final_replies.is_empty() && !batch.replies.is_empty() {
                 socket.final_replies.push(b',');
             }
@@ -70,9 +73,10 @@ impl Shard {
         Received::Here
     }
 
-    /// Lets a socket that carries nothing go to the shard of the session it speaks for. One with bytes of its own still to write cannot:
-    /// they would be lost there, and half a frame would spoil all that follows. One whose replies wait until something is kept would never
-    /// get them there. It is shut, and its client comes again.
+    /// Lets a socket without a session move to the shard of the session that its client names. A socket with unsent
+    /// bytes cannot move: they would be lost, and half a frame would corrupt everything after it. A socket whose
+    /// replies wait for the history store would never get them there. Such a socket is shut, and its client connects
+    /// again.
     fn send_away(&mut self, key: SocketKey, home: usize) -> Received {
         let Some(socket) = self.socket(key) else { return Received::Here };
         if socket.out.is_empty() && socket.pending_replies == 0 {
@@ -82,14 +86,14 @@ impl Shard {
         Received::Here
     }
 
-    /// The socket is to be closed: with this code when all that waits is written.
+    /// Closes the socket with this code after everything that waits is written.
     pub fn socket_close(&mut self, now: Now, key: SocketKey, closing: Closing) {
         self.now = now;
         self.fan_out_pending();
         self.close_socket(key, closing.code, closing.reason);
     }
 
-    /// The socket is gone. Its session lives on: what waits, waits for the next carrier.
+    /// Removes a socket that is gone. Its session lives on: the queue waits for the next connection.
     pub fn socket_closed(&mut self, now: Now, key: SocketKey) {
         self.now = now;
         self.fan_out_pending();

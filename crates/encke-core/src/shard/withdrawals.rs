@@ -1,3 +1,7 @@
+//! Withdraws waiting messages that a ring will give again, so that none comes twice. `resume_at` leads here after a
+//! subscribe with a position. A large search waits for `flush` or `tick`, and the session gets nothing until it is
+//! done.
+
 use crate::events::SessionKey;
 use crate::outbox::Capacity;
 use crate::sessions::session::Session;
@@ -5,11 +9,11 @@ use crate::sessions::withdrawn::{Withdrawals, Withdrawn};
 use crate::shard::{Dirty, Shard};
 
 impl Shard {
-    /// These are not to come to a session.
+    /// Withdraws these messages from everything that waits for a session: now, or when there is time for a search.
     pub(crate) fn withdraw(&mut self, key: SessionKey, more: Withdrawn) {
         let waiting = self.sessions.get(key).and_then(|session| session.replay.as_ref()?.withdrawn.as_deref());
         if waiting.is_some_and(|waiting| !waiting.has_room_for(&more)) {
-            // As many were begun with as are worth a search.
+            // The collected ranges are worth a search.
             self.withdraw_now(key);
         }
         let messages = self.messages_of(key);
@@ -31,7 +35,7 @@ impl Shard {
         }
     }
 
-    /// Searches for sessions that wait for it, as far as a turn may.
+    /// Searches the queues of waiting sessions, as far as one turn may.
     pub(super) fn go_on_with_withdrawals(&mut self) {
         self.withdrawals.searched = 0;
         while self.withdrawals.is_due(self.now.ms) && self.withdrawals.searched < turn_max(&self.capacity).max(1) {
@@ -49,14 +53,14 @@ impl Shard {
         }
     }
 
-    /// Messages that a search of a session has to look at.
+    /// The number of messages that a search of a session looks at.
     fn messages_of(&self, key: SessionKey) -> usize {
         let Some(session) = self.sessions.get(key) else { return 0 };
         let on_socket = session.socket_with_messages().and_then(|socket| self.socket(socket));
         session.outbox.messages() + on_socket.map_or(0, |socket| socket.out.messages())
     }
 
-    /// What is not to come goes. Whatever looks at messages that wait, or hands them on, does this first.
+    /// Removes the withdrawn messages. Everything that reads or sends waiting messages calls this first.
     pub(super) fn withdraw_now(&mut self, key: SessionKey) {
         if !self.sessions.get(key).is_some_and(Session::awaits_withdrawal) {
             return;
@@ -67,7 +71,7 @@ impl Shard {
         let Some(mut withdrawn) = session.replay.as_mut().and_then(|replay| replay.withdrawn.take()) else { return };
         let mut keep = |payload: &[u8]| withdrawn.keeps(payload);
         session.withdraw(&mut keep);
-        // What went with a connect reply may still wait on its socket.
+        // Messages that went with a connect reply may still wait on its socket.
         if let Some(on) = session.socket_with_messages()
             && let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on))
         {
@@ -82,7 +86,7 @@ impl Shard {
         }
     }
 
-    /// A session that was given nothing while it waited for a search is given what waits.
+    /// Lets a session continue that got nothing while it waited for a search.
     pub(super) fn resume(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.dirty = true;
@@ -95,12 +99,12 @@ impl Shard {
     }
 }
 
-/// Messages that one turn searches, unless a single session has more.
+/// The most messages that one turn searches, unless a single session has more.
 fn turn_max(capacity: &Capacity) -> usize {
     TURN_MAX.min(capacity.messages_max / 16)
 }
 
-/// Messages that are searched whenever somebody wants it: it costs as much as the subscribe does.
+/// The number of messages that may be searched at any time: it costs no more than the subscribe.
 fn free_max(capacity: &Capacity) -> usize {
     FREE_MAX.min(capacity.messages_max / 1_024)
 }
