@@ -1,4 +1,4 @@
-//! What a shard counts. One thread writes, a scrape reads.
+//! The metrics of a shard. One thread writes, a scrape reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// Counts up. Load and store instead of a locked add: there is one writer.
+    /// Adds to the value. Uses a load and a store instead of an atomic add, because there is only one writer.
     pub fn add(&self, by: usize) {
         self.0.store(self.get() + by as u64, Ordering::Relaxed);
     }
@@ -23,25 +23,25 @@ impl Count {
     }
 }
 
-/// What a number means.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// It only grows.
+    /// It only increases.
     Counter,
-    /// It goes up and down.
+    /// It increases and decreases.
     Gauge,
 }
 
 macro_rules! metrics {
     ($($meaning:ident $field:ident $name:literal $help:literal)*) => {
-        /// The numbers of one shard.
+        /// The metrics of one shard.
         #[derive(Debug, Default)]
         pub struct Metrics {
             $(#[doc = $help] pub $field: Count,)*
         }
 
         impl Metrics {
-            /// Every metric: its name, help, meaning and value.
+            /// All metrics: name, help, type and value.
             pub fn all(&self) -> Vec<(&'static str, &'static str, Meaning, u64)> {
                 vec![$(($name, $help, Meaning::$meaning, self.$field.get()),)*]
             }

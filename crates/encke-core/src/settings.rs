@@ -1,8 +1,8 @@
-//! Everything that can be set, with its default: one flat list of names with their units.
+//! All settings with their defaults: one flat list of names with their units.
 //!
-//! The program reads these names from its file, its environment and its flags; the library takes the struct. It is one list for the
-//! whole server, so that a setting has one place. The server checks it before a shard gets it.
-//! The defaults are CometD's where CometD has the option (reference: CometD 9 "Server options").
+//! The program reads these names from its file, its environment and its flags; the library takes the struct. The whole
+//! server has one list, so that each setting is declared once. The server checks it before it passes it to a shard. The
+//! defaults are CometD's where CometD has the option (reference: CometD 9 "Server options").
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -172,13 +172,13 @@ pub struct Settings {
 pub struct ChannelRule {
     /// A channel (`/stock/GOOG`) or a pattern (`/stock/*`, `/stock/**`).
     pub pattern: String,
-    /// The policy for a session whose outbox is full when such a message comes.
+    /// The policy for a session whose outbox is full when such a message arrives.
     #[serde(default)]
     pub slow_consumer: SlowConsumer,
-    /// Lazy messages wait for a better occasion: the next other message, or their time.
+    /// True: messages are lazy. They are delayed until the next other message, or until their time is over.
     #[serde(default)]
     pub lazy: bool,
-    /// Longest time that lazy messages of these channels wait, in milliseconds. 0: `lazy_timeout_max_ms`.
+    /// Longest time that lazy messages of these channels are delayed, in milliseconds. 0: `lazy_timeout_max_ms`.
     #[serde(default)]
     pub lazy_timeout_ms: u64,
     /// Overrides `broadcast_to_publisher` for these channels.
@@ -195,16 +195,17 @@ pub struct ChannelRule {
     pub history_bytes: usize,
 }
 
-/// The moment from which a message counts as stored.
+/// The point at which a message counts as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HistoryCommit {
-    /// The system has it: it survives the end of the process.
+    /// The operating system has it: it survives the end of the process.
     Os,
-    /// The same, and it is on the disk soon: what came in the last `history_commit_interval_ms` may be lost if the machine stops.
+    /// Like `os`, and it is on disk soon: messages of the last `history_commit_interval_ms` may be lost if the machine
+    /// stops.
     #[default]
     Interval,
-    /// It is on the disk.
+    /// It is on disk.
     Always,
 }
 
@@ -215,7 +216,7 @@ pub struct HistoryTerms {
     pub messages_max: usize,
     /// The age of a message, in milliseconds.
     pub age_max_ms: u64,
-    /// Bytes, with what keeping them costs.
+    /// Bytes, including the overhead of each message.
     pub bytes_max: usize,
 }
 
@@ -230,16 +231,17 @@ impl ChannelRule {
     }
 }
 
-/// The policy for a session whose outbox is full. A session that acknowledges always ends: it was promised every message.
+/// The policy for a session whose outbox is full. A session that acknowledges is always ended: it was promised every
+/// message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlowConsumer {
-    /// The session is ended; its client starts anew.
+    /// The session is ended; its client starts again.
     #[default]
     Disconnect,
-    /// The oldest waiting messages are dropped.
+    /// The oldest queued messages are dropped.
     DropOldest,
-    /// Of each channel only the latest waiting message is kept.
+    /// All but the latest queued message of each channel are dropped.
     KeepLatest,
 }
 
@@ -361,9 +363,9 @@ impl Default for Settings {
     }
 }
 
-/// Shards are told apart by a bit each in the map of interest.
+/// The maximum number of shards: the map of interest holds one bit for each.
 pub const SHARDS_MAX: usize = 64;
-/// Time that a history retains messages where a rule does not say, in milliseconds.
+/// The time that a history retains messages if the rule does not set it, in milliseconds.
 const HISTORY_MS: u64 = 10 * 60 * 1000;
-/// Bytes kept of a channel where a rule does not say.
+/// The bytes that a history retains if the rule does not set it.
 const HISTORY_BYTES: usize = 64 * 1024 * 1024;

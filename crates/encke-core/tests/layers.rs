@@ -1,7 +1,9 @@
-//! The arrows of ARCHITECTURE.md, checked in the source: no module of the core calls back one that calls it.
+//! Checks the dependency rules of ARCHITECTURE.md in the source: no module of the core depends on one that depends on
+//! it.
 //!
-//! Parts (all folders but `shard`) depend on each other by the paths they use. Chapters (`shard/*`) are methods of one type, so they depend
-//! on each other by the methods they call. Neither may have a cycle, and no part may know the shard.
+//! Parts (all folders but `shard`) depend on each other by the paths they use. Chapters (`shard/*`) are methods of one
+//! type, so they depend on each other by the methods they call. Neither may have a cycle, and no part may depend on the
+//! shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +11,7 @@ use std::path::Path;
 
 /// A module's path below `src`, such as `shard/flush`, and its source without comments, strings and tests.
 type Modules = BTreeMap<String, String>;
-/// From a module to those it depends on, each with the path or the method that shows it.
+/// The dependencies of each module, each with the path or the method that shows it.
 type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
 #[test]
@@ -62,7 +64,7 @@ fn modules() -> Modules {
     modules
 }
 
-/// Without comments, what stands in double quotes, and the module of tests at the end.
+/// The source without comments, string contents, and the module of tests at the end.
 fn stripped(source: &str) -> String {
     let source = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let code = source.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
@@ -86,7 +88,7 @@ fn methods_of_shard(modules: &Modules) -> BTreeMap<String, String> {
     methods
 }
 
-/// The methods that are called on `self` or on a `shard`.
+/// The methods called on `self` or on a `shard`.
 fn called_methods(source: &str) -> Vec<&str> {
     let mut called = Vec::new();
     for (at, _) in source.match_indices('.') {
@@ -100,7 +102,7 @@ fn called_methods(source: &str) -> Vec<&str> {
     called
 }
 
-/// The paths within the crate that a source names, without `crate::`.
+/// The paths within the crate that a source uses, without `crate::`.
 fn paths(source: &str) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
     for (at, start) in source.match_indices("crate::") {
@@ -115,7 +117,7 @@ fn paths(source: &str) -> BTreeSet<String> {
     paths
 }
 
-/// The module that a path leads to; None for what the crate's root re-exports of the parts.
+/// The module that a path leads to; None for items of the parts that the crate's root re-exports.
 fn module_of(path: &str, modules: &Modules) -> Option<String> {
     let segments: Vec<&str> = path.split("::").collect();
     let known = (1..=segments.len()).rev().map(|count| segments[..count].join("/"));
@@ -127,7 +129,7 @@ fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// A cycle as `a -> b -> a`, each arrow with what makes it.
+/// A cycle as `a -> b -> a`, each arrow with the path or method that causes it.
 fn cycle(modules: &Modules, edges: &Edges) -> Option<String> {
     fn search(at: &str, edges: &Edges, way: &mut Vec<String>, done: &mut BTreeSet<String>) -> Option<String> {
         if let Some(begin) = way.iter().position(|passed| passed == at) {

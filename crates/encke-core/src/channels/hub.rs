@@ -1,7 +1,8 @@
-//! Who subscribes to what, within one shard.
+//! The subscriptions within one shard.
 //!
-//! A channel exists while somebody subscribes to it. `*` and `**` are a channel's last segment only, so a publication of
-//! depth *d* goes to at most *d* + 2 lists: its own and those of the *d* + 1 patterns that match it. No tree is walked.
+//! A channel exists while it has a subscriber. `*` and `**` can only be the last segment of a pattern, so a publication
+//! of depth *d* goes to at most *d* + 2 lists: its own and those of the *d* + 1 patterns that match it. No tree is
+//! walked.
 
 use std::sync::Arc;
 
@@ -16,16 +17,16 @@ use std::hash::BuildHasher;
 pub struct Subscriber {
     /// The session, as its index in the shard.
     pub session: u32,
-    /// Where this channel stands among the session's subscriptions.
+    /// The index of this channel among the session's subscriptions.
     pub slot: u32,
 }
 
-/// A subscription of a session: the channel, and where the session stands in its list.
+/// A subscription of a session: the channel, and the session's index in the channel's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// The channel, as its index in the hub.
     pub channel: u32,
-    /// The session's place in the channel's list.
+    /// The session's index in the channel's list.
     pub place: u32,
 }
 
@@ -35,21 +36,21 @@ pub struct Channel {
     /// Its name.
     pub name: Box<str>,
     subscribers: Vec<Subscriber>,
-    /// How many of them want to know where messages stand in the history.
+    /// The number of subscribers that asked for positions.
     followers: u32,
     heard: Option<Box<LastReceived>>,
-    /// How many bursts of each owner of histories are older than it.
+    /// For each owner of histories, the number of bursts older than this channel's first subscriber.
     older: Option<Box<[u64]>>,
 }
 
-/// How far this shard has handed out the messages of a channel with a history.
+/// The newest position that this shard has fanned out of a channel with a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReceived {
-    /// The ring they stand in.
+    /// The serial of the ring.
     pub serial: u64,
     /// Its epoch.
     pub epoch: Arc<str>,
-    /// The number of the last one.
+    /// The offset of the last message.
     pub id: u64,
 }
 
@@ -60,28 +61,29 @@ pub struct Hub {
     names: HashTable<u32>,
     channels: Slab<Channel>,
     subscriptions: usize,
-    /// Room to spell patterns in.
+    /// A buffer to build pattern names in.
     scratch: String,
 }
 
-/// What a removal left to be put right by the caller: of the session `session`, the subscription at `slot` now has this `place`.
+/// A correction for the caller to make after a removal: the subscription at `slot` of the session `session` now has
+/// this `place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// The session, as its index in the shard.
     pub session: u32,
     /// Its subscription.
     pub slot: u32,
-    /// The new place in the channel's list.
+    /// The new index in the channel's list.
     pub place: u32,
 }
 
 impl Hub {
-    /// Channels and patterns with subscribers.
+    /// The number of channels and patterns with subscribers.
     pub fn channels(&self) -> usize {
         self.channels.len()
     }
 
-    /// Subscriptions of all sessions.
+    /// The number of subscriptions of all sessions.
     pub fn subscriptions(&self) -> usize {
         self.subscriptions
     }
@@ -97,7 +99,7 @@ impl Hub {
         self.channels.get(channel as usize).map_or("", |channel| &channel.name)
     }
 
-    /// Adds a subscriber. Returns its place, the channel, and whether it is the channel's first.
+    /// Adds a subscriber. Returns its subscription, and true if it is the channel's first.
     pub fn subscribe(&mut self, name: &str, subscriber: Subscriber, follows: bool) -> (Subscription, bool) {
         let channel = self.find(name).unwrap_or_else(|| self.create(name));
         self.channels[channel as usize].followers += u32::from(follows);
@@ -108,7 +110,8 @@ impl Hub {
         (Subscription { channel, place }, place == 0)
     }
 
-    /// Takes a subscriber out. Returns who took its place, and the name of the channel if it was the last.
+    /// Removes a subscriber. Returns the subscriber that took over its index, and the channel's name if it was the
+    /// last.
     pub fn unsubscribe(&mut self, subscription: Subscription, follows: bool) -> (Option<Moved>, Option<Box<str>>) {
         let Subscription { channel, place } = subscription;
         self.channels[channel as usize].followers -= u32::from(follows);
@@ -119,14 +122,14 @@ impl Hub {
         if subscribers.is_empty() {
             return (None, Some(self.destroy(channel)));
         }
-        // A list that was long once gives its memory back.
+        // Shrinks a list that was long.
         if subscribers.capacity() > 64 && subscribers.len() < subscribers.capacity() / 4 {
             subscribers.shrink_to(subscribers.len() * 2);
         }
         (moved, None)
     }
 
-    /// A session's subscription has moved to another slot.
+    /// Notes that a session's subscription has moved to another slot.
     pub fn set_slot(&mut self, subscription: Subscription, slot: u32) {
         self.channels[subscription.channel as usize].subscribers[subscription.place as usize].slot = slot;
     }
@@ -143,7 +146,7 @@ impl Hub {
         self.scratch = scratch;
     }
 
-    /// Gives back the memory of most channels if most are gone. What stands behind one that is left stays.
+    /// Releases the memory of most channels if most are gone. Slots behind an occupied one stay.
     pub fn give_room_back(&mut self) {
         let len = self.channels.len();
         if self.channels.capacity() > ROOM_KEPT && len < self.channels.capacity() / 4 {
@@ -160,27 +163,27 @@ impl Hub {
         self.channels.get(channel as usize).map_or(&[], |channel| &channel.subscribers)
     }
 
-    /// A subscriber of a channel wants to know from now on where messages stand.
+    /// Notes that a subscriber of a channel asks for positions from now on.
     pub fn add_follower(&mut self, channel: u32) {
         if let Some(channel) = self.channels.get_mut(channel as usize) {
             channel.followers += 1;
         }
     }
 
-    /// Whether some subscriber of a channel wants to know where messages stand.
+    /// True if a subscriber of a channel asked for positions.
     pub fn is_followed(&self, channel: u32) -> bool {
         self.channels.get(channel as usize).is_some_and(|channel| channel.followers > 0)
     }
 
-    /// Notes how many bursts of each owner are older than a channel or pattern that has got its first subscriber.
+    /// Sets, for each owner, the number of bursts older than a channel or pattern that has got its first subscriber.
     pub fn set_older(&mut self, channel: u32, older: Box<[u64]>) {
         if let Some(channel) = self.channels.get_mut(channel as usize) {
             channel.older = Some(older);
         }
     }
 
-    /// The subscribers of one channel or pattern may be those of another that is given up: what is older than this pattern and
-    /// not than that one is for them, too.
+    /// Notes that the subscribers of one channel or pattern may come from another one that is removed: they also get
+    /// the bursts older than this pattern but not older than that one.
     pub fn hand_over(&mut self, from: u32, to: u32) {
         let given = self.channels.get(from as usize).and_then(|channel| channel.older.clone());
         let Some(channel) = self.channels.get_mut(to as usize).filter(|_| from != to) else { return };
@@ -190,19 +193,19 @@ impl Hub {
         };
     }
 
-    /// Whether a channel or pattern has its first subscriber since after this burst of this owner. Such a burst was sent here for others, and
-    /// later ones, while nobody was there, were not.
+    /// True if a channel or pattern got its first subscriber after this burst of this owner. Such a burst was sent to
+    /// this shard for other subscribers. Later ones were not sent while nobody subscribed.
     pub fn is_younger(&self, channel: u32, owner: usize, burst: u64) -> bool {
         let older = self.channels.get(channel as usize).and_then(|channel| channel.older.as_ref());
         older.and_then(|older| older.get(owner)).is_some_and(|older| burst <= *older)
     }
 
-    /// How far messages of a channel were handed out.
+    /// The newest position fanned out of a channel.
     pub fn heard(&self, channel: u32) -> Option<&LastReceived> {
         self.channels.get(channel as usize)?.heard.as_deref()
     }
 
-    /// Notes how far messages of a channel were handed out, if that is further than before.
+    /// Sets the newest position fanned out of a channel, if it is newer than before.
     pub fn set_last_received(&mut self, channel: u32, heard: LastReceived) {
         let Some(channel) = self.channels.get_mut(channel as usize) else { return };
         match &mut channel.heard {
@@ -235,7 +238,7 @@ impl Hub {
     }
 }
 
-/// Channels that a table keeps room for.
+/// Tables with at most this capacity are not shrunk.
 const ROOM_KEPT: usize = 1_024;
 
 #[cfg(test)]

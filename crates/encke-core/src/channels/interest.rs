@@ -1,8 +1,8 @@
-//! Which shards want a channel: the only map that all shards share.
+//! The shards that want a channel: the only map that all shards share.
 //!
-//! A shard notes its interest when its first session subscribes, *before* the reply to the subscription leaves, and takes it
-//! back after its last one left; so whoever publishes after seeing that reply reaches the subscriber. It is read once
-//! for each publication, and not at all where there is only one shard.
+//! A shard adds its interest when its first session subscribes, *before* the reply to the subscription leaves, and
+//! removes it after its last subscriber left. So a client that publishes after it has seen that reply reaches the
+//! subscriber. The map is read once for each publication, and never if there is only one shard.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -18,7 +18,7 @@ pub struct Interest {
 type Names = HashMap<Box<str>, u64, foldhash::fast::RandomState>;
 
 impl Interest {
-    /// A shard has its first subscriber of `name`.
+    /// Notes that a shard has its first subscriber of `name`.
     pub fn add(&self, name: &str, shard: usize) {
         let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
         match shards.get_mut(name) {
@@ -29,7 +29,7 @@ impl Interest {
         }
     }
 
-    /// A shard has no subscriber of `name` any more.
+    /// Notes that a shard has no subscriber of `name` any more.
     pub fn remove(&self, name: &str, shard: usize) {
         let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(bits) = shards.get_mut(name) {
@@ -41,7 +41,7 @@ impl Interest {
         }
     }
 
-    /// The shards that want a publication to `channel`, a bit each. `scratch` is room to spell patterns in.
+    /// The shards that want a publication to `channel`, a bit each. `scratch` is a buffer to build pattern names in.
     pub fn of(&self, channel: ChannelName<'_>, scratch: &mut String) -> u64 {
         let shards = self.shards.read().unwrap_or_else(PoisonError::into_inner);
         let mut all = shards.get(channel.as_str()).copied().unwrap_or(0);
@@ -51,25 +51,25 @@ impl Interest {
         all
     }
 
-    /// How many names have any interest.
+    /// The number of names with any interest.
     pub fn len(&self) -> usize {
         self.shards.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether nobody wants anything.
+    /// True if no shard wants anything.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Gives back the memory of most names when most are gone: what it costs to move the others is paid for by those that left.
+/// Releases the memory of most names when most are gone. The removals pay for the cost of moving the others.
 fn give_room_back(shards: &mut Names) {
     if shards.capacity() > ROOM_KEPT && shards.len() < shards.capacity() / 4 {
         shards.shrink_to(shards.len() * 2);
     }
 }
 
-/// Names that the map keeps room for.
+/// The map is not shrunk below this capacity.
 const ROOM_KEPT: usize = 1_024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who subscribes to what, and which rule holds for a channel.
+//! Subscriptions, and the rules for channels.
 
 pub(crate) mod hub;
 pub(crate) mod interest;

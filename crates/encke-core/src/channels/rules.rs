@@ -1,7 +1,7 @@
-//! The rules for channels, compiled: which of them is the first that matches a channel.
+//! The compiled rules for channels: finds the first rule that matches a channel.
 //!
-//! A channel of depth *d* is matched by its own name and by *d* + 1 patterns. These are looked up by name, so a channel costs the same
-//! with ten rules as with ten thousand.
+//! A channel of depth *d* is matched by its own name and by *d* + 1 patterns. These are looked up by name, so the cost
+//! for a channel does not depend on the number of rules.
 
 use std::hash::BuildHasher;
 
@@ -11,7 +11,7 @@ use hashbrown::HashTable;
 
 use crate::ChannelRule;
 
-/// An index of a list of rules by their patterns. It holds no names: its callers have the list.
+/// An index of a list of rules by their patterns. It holds no names: its callers hold the list.
 #[derive(Debug, Default)]
 pub struct Rules {
     hasher: RandomState,
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// Look-ups of this thread.
+        /// The number of look-ups of this thread.
         pub(crate) static LOOKUPS: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -104,7 +104,7 @@ mod tests {
     }
 
     proptest! {
-        /// As if the rules were tried one by one.
+        /// Compares the table with a linear search.
         #[test]
         fn the_table_finds_what_a_walk_finds(
             patterns in prop::collection::vec("(/[ab]){0,3}(/[ab]|/\\*|/\\*\\*)", 0..12),

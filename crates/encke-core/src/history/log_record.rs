@@ -1,8 +1,8 @@
-//! What stands in the log of the histories: the records, and their bytes.
+//! The records in the log of the histories, and their encoding.
 //!
-//! Numbers are little-endian. The first byte says what a record is; checksums and lengths are the journal's business.
-//!
-//! | byte | record | what follows |
+//! Integers are little-endian. The first byte is the kind of a record. The journal adds checksums and lengths.
+//! 
+//! | byte | record | content |
 //! | --- | --- | --- |
 //! | 1 | [`Record::Burst`] | a part |
 //! | 2 | [`Record::State`] | a part |
@@ -10,9 +10,9 @@
 //! | 4 | [`Record::Leap`] | u64 |
 //! | 5 | [`Record::Closed`] | u64 |
 //!
-//! A part: u32 length and the channel, u8 length and the epoch, u64 `from`, u64 `next`, then runs of messages to the end. A run: u64 number
-//! of its first message (the others follow), u64 time of day in milliseconds, u8 whether 32 bytes with the publisher's id follow, u32
-//! how many messages, and for each a u32 length and its text.
+//! A part: u32 length and the channel, u8 length and the epoch, u64 `from`, u64 `next`, then runs of messages up to the
+//! end. A run: u64 offset of its first message (the others are consecutive), u64 time of day in milliseconds, u8 that
+//! is 1 if 32 bytes with the publisher's id follow, u32 number of messages, and for each a u32 length and its text.
 
 use crate::Id;
 use crate::history::{Entry, Position, Ring};
@@ -20,19 +20,21 @@ use crate::history::{Entry, Position, Ring};
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// Messages that were published together. Nothing from `from`, their first number, on is missing at this place of the log.
+    /// Messages that were published together. The log misses no message from `from`, their first offset, up to here.
     Burst(Part<'a>),
-    /// What a ring held when this was written, or a part of that; by parts with growing numbers. Below `from` it held nothing.
+    /// The state of a ring when this was written, or a part of it. Parts come with growing offsets. The ring held
+    /// nothing below `from`.
     State(Part<'a>),
-    /// No new ring may begin below this number. Written first thing at a start, and in each pass.
+    /// No new ring may begin below this offset. Written first at a start, and in each compaction.
     Floor(u64),
-    /// The same, and all rings go on at this number: written instead at a start that follows an end which was none of those below.
+    /// Like `Floor`; in addition all rings jump to this offset. Written instead of `Floor` at a start that follows an
+    /// unclean end.
     Leap(u64),
-    /// The same as the first, and the process ended as it should: the numbers of all rings are known.
+    /// Like `Floor`; in addition the process ended cleanly, so the next offsets of all rings are known.
     Closed(u64),
 }
 
-/// Something of a ring.
+/// A part of a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     /// The channel.
@@ -41,16 +43,16 @@ pub struct Part<'a> {
     pub epoch: &'a str,
     /// See [`Record`].
     pub from: u64,
-    /// The number that follows the last message.
+    /// The offset that follows the last message.
     pub next: u64,
-    /// Messages by growing numbers, all from `from` on and below `next`.
+    /// Messages with growing offsets, all from `from` on and below `next`.
     pub messages: Vec<Message<'a>>,
 }
 
 /// A message of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Its number.
+    /// Its offset.
     pub number: u64,
     /// When it was published, in milliseconds since 1970.
     pub wall_ms: u64,
@@ -60,7 +62,7 @@ pub struct Message<'a> {
     pub text: &'a str,
 }
 
-/// Messages of a channel that were published together and stand at this place.
+/// The record of messages of a channel that were published together at this position.
 pub fn burst<'t>(channel: &str, at: &Position, except: Option<Id>, texts: impl Iterator<Item = &'t str>) -> Vec<u8> {
     let mut writer = Writer::new(BURST, channel, &at.epoch, at.first);
     let mut next = at.first;
@@ -71,13 +73,14 @@ pub fn burst<'t>(channel: &str, at: &Position, except: Option<Id>, texts: impl I
     writer.finish(next)
 }
 
-/// A new ring, which has had no message yet: a burst of none.
+/// The record of a new ring without messages: an empty burst.
 pub fn birth(ring: &Ring) -> Vec<u8> {
     Writer::new(BURST, ring.name(), ring.epoch(), ring.next()).finish(ring.next())
 }
 
-/// A part of the state of a ring: its messages from this number on, as many as `bytes_max` allows but at least one; those are left out
-/// that `record_bytes_max` has no room for. Returns, too, with which number the next part begins; None if this one was the last.
+/// The record of a part of a ring's state: its messages from this offset on, as many as `bytes_max` allows but at least
+/// one. Leaves out messages that do not fit into `record_bytes_max`. Also returns the offset of the next part; None if
+/// this one is the last.
 pub fn state_from(ring: &Ring, number: u64, bytes_max: usize, record_bytes_max: usize) -> (Vec<u8>, Option<u64>) {
     let mut writer = Writer::new(STATE, ring.name(), ring.epoch(), ring.oldest());
     let text_bytes_max = record_bytes_max.saturating_sub(writer.bytes.len() + RUN_BYTES_MAX);
@@ -98,7 +101,7 @@ pub fn state_from(ring: &Ring, number: u64, bytes_max: usize, record_bytes_max: 
 }
 
 impl Record<'_> {
-    /// Its bytes.
+    /// Its encoding.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, number) = match self {
             Record::Burst(part) => return part.encode(BURST),
@@ -113,7 +116,7 @@ impl Record<'_> {
     }
 }
 
-/// Reads a record; None for what is none.
+/// Decodes a record. None if the bytes are not a valid one.
 pub fn decode(bytes: &[u8]) -> Option<Record<'_>> {
     let (kind, rest) = bytes.split_first()?;
     match *kind {
@@ -164,7 +167,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Bytes that are being read.
+/// The rest of the bytes to decode.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -190,7 +193,7 @@ impl<'a> Bytes<'a> {
 /// A part that is being written.
 struct Writer {
     bytes: Vec<u8>,
-    /// Where `next` stands.
+    /// The index of `next` in the bytes.
     next_at: usize,
     run: Option<Run>,
 }
@@ -201,7 +204,7 @@ struct Run {
     wall_ms: u64,
     except: Option<Id>,
     count: u32,
-    /// Where that stands.
+    /// The index of the count in the bytes.
     count_at: usize,
 }
 
@@ -261,9 +264,9 @@ const LEAP: u8 = 4;
 const CLOSED: u8 = 5;
 /// Bytes of a publisher's id.
 const ID_BYTES: usize = 32;
-/// Bytes of a run with one message beside its text, at most.
+/// The maximum size of a run with one message, without its text, in bytes.
 const RUN_BYTES_MAX: usize = 8 + 8 + 1 + ID_BYTES + 4 + 4;
-/// Bytes of a part beside its channel, epoch and messages.
+/// The size of a part without its channel, epoch and messages, in bytes.
 pub const PART_BYTES: usize = 22;
 
 #[cfg(test)]
@@ -274,8 +277,8 @@ mod tests {
     use super::*;
     use crate::kernel_entropy;
 
-    /// What a part is made of: channel, epoch, where it begins, for each message the gap before it, its time, whether its publisher
-    /// is named, its text; and the gap at the end.
+    /// The contents of a part: channel, epoch, `from`; for each message the gap before it, its time, true if its
+    /// publisher is named, its text; and the gap at the end.
     type Made = (String, String, u64, Vec<(u64, u64, bool, String)>, u64);
 
     fn part<'a>(made: &'a Made, publisher: Id) -> Part<'a> {
@@ -311,7 +314,7 @@ mod tests {
             decode(&bytes);
             bytes.insert(0, kind);
             if let Some(record) = decode(&bytes) {
-                // What can be read can be written.
+                // A record that can be decoded can be encoded.
                 prop_assert!(decode(&record.encode()).is_some());
             }
         }

@@ -1,12 +1,12 @@
-//! What channels have said lately, for those who come later: a [`Ring`] for each channel with a history.
+//! The recent messages of channels, for clients that come later: one [`Ring`] for each channel with a history.
 //!
-//! Rings belong to shards: the channel's name says which. Only the owner appends, so that a channel has one order; every
-//! shard reads. There is a lock for each owner, held for as long as it takes to append a burst or to copy a few
+//! Rings belong to shards: the channel's name selects the owner. Only the owner appends, so that a channel has one
+//! order; every shard reads. Each owner has a lock, held for as long as it takes to append a burst or to copy a few
 //! kilobytes.
 //!
-//! A ring whose last message has gone stays for a while as an empty one ([`EMPTY_KEPT_MS`]): without it nobody could say
-//! whether a client that comes back has missed something. Numbers begin at the time of day, so that those of an earlier
-//! life, before a restart, too, are lower than the first and are seen to be gone.
+//! A ring whose last message has expired stays as an empty one for a while ([`EMPTY_KEPT_MS`]): without it the server
+//! could not tell if a client that comes back has missed something. Offsets begin at the time of day, so offsets from
+//! an earlier process are below the first one and are recognized as gone.
 
 pub mod log_record;
 mod names;
@@ -38,31 +38,31 @@ pub struct Histories {
     serials: AtomicU64,
 }
 
-/// A ring, whatever becomes of it.
+/// A reference to a ring. It stays valid when the ring is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingKey {
     owner: u32,
     slot: u32,
-    /// Unique in the process; a later life of a channel has a higher one.
+    /// Unique in the process. A later ring of a channel has a higher one.
     pub serial: u64,
 }
 
-/// Where a burst of messages stands in the history of its channel.
+/// The position of a burst of messages in the history of its channel.
 #[derive(Clone, Debug)]
 pub struct Position {
     /// The ring.
     pub ring: RingKey,
     /// Its epoch.
     pub epoch: Arc<str>,
-    /// The number of the first message; the others follow.
+    /// The offset of the first message; the others are consecutive.
     pub first: u64,
-    /// When they were published, in milliseconds since 1970.
+    /// The time when they were published, in milliseconds since 1970.
     pub wall_ms: u64,
-    /// Which burst of its owner it is, whatever the channel.
+    /// The number of the burst among all bursts of its owner, across channels.
     pub burst: u64,
 }
 
-/// How much one owner may keep.
+/// The limits for what one owner may retain.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     /// Bytes.
@@ -71,16 +71,16 @@ pub struct Room {
     pub channels_max: usize,
 }
 
-/// How much one owner keeps.
+/// The amounts that one owner retains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Messages.
     pub messages: usize,
     /// Bytes.
     pub bytes: usize,
-    /// Channels, those with empty rings among them.
+    /// Channels, including those with empty rings.
     pub channels: usize,
-    /// Messages that had to go for want of room, since the start.
+    /// Messages evicted for lack of room, since the start.
     pub evicted: usize,
 }
 
@@ -89,35 +89,35 @@ pub struct Holding {
 struct Owned {
     names: Names,
     rings: Slab<Ring>,
-    /// For each ring with messages a time, in milliseconds, at or before which its oldest is too old.
+    /// For each ring with messages a time, in milliseconds, at or before which its oldest message expires.
     due: BinaryHeap<Reverse<(u64, u32, u64)>>,
-    /// Rings without messages, with the time they lost their last, in milliseconds.
+    /// Rings without messages, with the time when they lost their last one, in milliseconds.
     empty: BTreeSet<(u64, u32)>,
-    /// Above every number of a ring that was removed.
+    /// An offset above all offsets of removed rings.
     floor: u64,
-    /// Bursts appended since the start.
+    /// The number of bursts appended since the start.
     bursts: u64,
     messages: usize,
     bytes: usize,
     evicted: usize,
 }
 
-/// What a new ring needs to know.
+/// The data for a new ring.
 pub struct Birth<'a> {
     /// The channel.
     pub channel: &'a str,
-    /// What is kept of it.
+    /// The limits for what it retains.
     pub terms: HistoryTerms,
-    /// How much its owner may keep in all.
+    /// The limits for its owner.
     pub room: Room,
     /// The time.
     pub now: Now,
-    /// Chance, for the epoch.
+    /// Randomness for the epoch.
     pub entropy: &'a mut Entropy,
 }
 
 impl Room {
-    /// The share of one of so many owners in what a server may keep.
+    /// One owner's share of the server's limits, for this number of owners.
     pub fn of(settings: &Settings, owners: usize) -> Room {
         let share = |all: usize| (all / owners.max(1)).max(1);
         Room { bytes_max: share(settings.history_bytes_max), channels_max: share(settings.history_channels_max) }
@@ -125,29 +125,30 @@ impl Room {
 }
 
 impl RingKey {
-    /// The shard it belongs to.
+    /// The shard that it belongs to.
     pub fn owner(&self) -> usize {
         self.owner as usize
     }
 }
 
 impl Histories {
-    /// For so many shards.
+    /// Empty histories for this number of shards.
     pub fn new(shards: usize) -> Histories {
         Histories { owners: (0..shards).map(|_| Mutex::default()).collect(), serials: AtomicU64::new(1) }
     }
 
-    /// The shard that a channel's history belongs to: the same on every shard, so no seeded hash (this is FNV-1a).
+    /// The shard that owns a channel's history. It is the same on every shard, so the hash is not seeded (it is
+    /// FNV-1a).
     pub fn owner(&self, channel: &str) -> usize {
         let hash = channel
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-        // Its last characters hardly reach the upper bits by themselves.
+        // The last characters of the name hardly reach the upper bits by themselves.
         let mixed = (hash ^ (hash >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         ((mixed >> 32) % self.owners.len().max(1) as u64) as usize
     }
 
-    /// Appends a burst of messages, JSON objects, to a channel's ring. None where there is no room for one more channel.
+    /// Appends a burst of messages, JSON objects, to a channel's ring. None if there is no room for one more channel.
     pub fn append<'m>(
         &self,
         birth: Birth<'_>,
@@ -187,8 +188,8 @@ impl Histories {
         Some(position)
     }
 
-    /// The ring of a channel. If there is none yet and there is room, an empty one is made, and `look` is shown it before anybody can
-    /// append to it.
+    /// The ring of a channel. If it has none and there is room, makes an empty one and passes it to `look` before
+    /// anybody can append to it.
     pub fn open<T>(&self, birth: Birth<'_>, look: impl FnOnce(&Ring) -> T) -> Option<(RingKey, Option<T>)> {
         let owner = self.owner(birth.channel);
         let mut owned = self.lock(owner)?;
@@ -197,7 +198,7 @@ impl Histories {
         Some((RingKey { owner: owner as u32, slot, serial: ring.serial }, is_new.then(|| look(ring))))
     }
 
-    /// The ring of a channel, and a message of it by its number.
+    /// The position of a channel's message with this offset.
     pub fn find(&self, channel: &str, number: u64) -> Option<Position> {
         let owner = self.owner(channel);
         let owned = self.lock(owner)?;
@@ -207,13 +208,13 @@ impl Histories {
         Some(Position { ring: key, epoch: ring.epoch.clone(), first: number, wall_ms: 0, burst: 0 })
     }
 
-    /// Looks at a ring. None if it is gone.
+    /// Passes a ring to `look`. None if the ring is gone.
     pub fn with<T>(&self, key: RingKey, look: impl FnOnce(&Ring) -> T) -> Option<T> {
         let owned = self.lock(key.owner as usize)?;
         owned.rings.get(key.slot as usize).filter(|ring| ring.serial == key.serial).map(look)
     }
 
-    /// Up to `max` channels with a ring that a pattern matches, of those that are wanted.
+    /// Up to `max` channels with a ring whose name matches a pattern and for which `is_wanted` is true.
     pub fn matching(&self, pattern: ChannelName<'_>, max: usize, is_wanted: impl Fn(&str) -> bool) -> Vec<Box<str>> {
         let mut found = Vec::new();
         for owner in 0..self.owners.len() {
@@ -224,7 +225,7 @@ impl Histories {
         found
     }
 
-    /// Lets go of what is too old. An owner does it for its own rings.
+    /// Removes expired messages. Each owner does it for its own rings.
     pub fn sweep(&self, owner: usize, room: Room, now_ms: u64) {
         let Some(mut owned) = self.lock(owner) else { return };
         owned.make_room(room.bytes_max, now_ms);
@@ -239,12 +240,12 @@ impl Histories {
         }
     }
 
-    /// How many bursts each owner has appended.
+    /// The number of bursts that each owner has appended.
     pub fn bursts(&self) -> Box<[u64]> {
         (0..self.owners.len()).map(|owner| self.lock(owner).map_or(0, |owned| owned.bursts)).collect()
     }
 
-    /// How much an owner keeps.
+    /// The amounts that an owner retains.
     pub fn holding(&self, owner: usize) -> Holding {
         self.lock(owner).map_or(Holding::default(), |owned| Holding {
             messages: owned.messages,
@@ -258,7 +259,8 @@ impl Histories {
         Some(self.owners.get(owner)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where the ring of a channel is, and whether it is new; made, if need and room be. Rings without messages make room for it.
+    /// The slot of a channel's ring, and true if the ring is new. Makes a ring if needed and if there is room; removes
+    /// the longest empty ring to make room.
     fn slot(&self, owned: &mut Owned, birth: Birth<'_>) -> Option<(u32, bool)> {
         if let Some(slot) = owned.names.get(birth.channel) {
             if let Some(ring) = owned.rings.get_mut(slot as usize) {
@@ -284,15 +286,15 @@ impl Histories {
 }
 
 impl Owned {
-    /// Lets the oldest messages go until the others fit.
+    /// Evicts the oldest messages until the others fit.
     fn make_room(&mut self, bytes_max: usize, now_ms: u64) {
         while self.bytes > bytes_max && !self.due.is_empty() {
             self.evicted += self.drop_first_due(now_ms, 1);
         }
     }
 
-    /// Looks at the ring that is due first: drops its oldest messages, up to `max` of those that are as old as was thought.
-    /// Returns how many.
+    /// Takes the first entry of `due`: drops the oldest messages of its ring, up to `max` of those that are as old as
+    /// expected. Returns their number.
     fn drop_first_due(&mut self, now_ms: u64, max: usize) -> usize {
         let Some(Reverse((thought_ms, slot, serial))) = self.due.pop() else { return 0 };
         let Some(ring) = self.rings.get_mut(slot as usize).filter(|ring| ring.serial == serial) else { return 0 };
@@ -314,7 +316,7 @@ impl Owned {
         dropped
     }
 
-    /// Removes the ring that has been empty for longest. False if there is none.
+    /// Removes the ring that has been empty for the longest time. False if there is none.
     fn remove_emptiest(&mut self) -> bool {
         let Some((_, slot)) = self.empty.pop_first() else { return false };
         let ring = self.rings.remove(slot as usize);
@@ -324,17 +326,19 @@ impl Owned {
     }
 }
 
-/// How long a ring without messages is remembered, in milliseconds: a day, as long as clients of other services that speak
-/// `replay` may stay away.
+/// The time for which a ring without messages stays, in milliseconds: a day, which is how long clients of other
+/// services with `replay` may stay away.
 pub const EMPTY_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
-/// Rings looked at in one sweep, and messages dropped of one at a time: what is left waits for the next.
+/// The maximum number of rings handled in one sweep, and of messages dropped from one ring at a time. The rest waits
+/// for the next sweep.
 const SWEPT_MAX: usize = 256;
 const DROPPED_MAX: usize = 1024;
 /// Characters of an epoch, each 5 bits.
 const EPOCH_CHARS: usize = 8;
 const EPOCH_ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
-/// The first number of a ring is the time of day in milliseconds times this: a ring that lives for a second has room for a million
-/// messages before a later life could begin below its end, and all stay below 2^53, which is as far as JavaScript counts.
+/// The first offset of a ring is the time of day in milliseconds times this. A ring that lives for a second has room
+/// for a million messages before a later ring could begin below its end. All offsets stay below 2^53, the largest
+/// integer that JavaScript can represent exactly.
 const NUMBERS_PER_MS: u64 = 1024;
-/// The year 2109: later clocks are wrong.
+/// The year 2109. Clocks beyond it are wrong.
 const WALL_MAX_MS: u64 = 1 << 42;

@@ -1,19 +1,19 @@
-//! The names of channels with a ring, in an order in which those that a pattern matches stand together.
+//! The names of channels with a ring, in an order that groups the matches of a pattern.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bayeux::ChannelName;
 
-/// Names by their number of segments: what `/a/*` matches is one range of one level, what `/a/**` matches one of each level from
-/// there on. So finding some costs no look at any other.
+/// Names by their number of segments: the matches of `/a/*` are one range of one level, those of `/a/**` one range of
+/// each level from there on. So a search visits no other names.
 #[derive(Debug, Default)]
 pub struct Names {
     levels: Vec<BTreeMap<Box<str>, u32>>,
 }
 
 impl Names {
-    /// The place of the ring of a channel.
+    /// The slot of a channel's ring.
     pub fn get(&self, name: &str) -> Option<u32> {
         self.levels.get(level(name))?.get(name).copied()
     }
@@ -34,7 +34,7 @@ impl Names {
         }
     }
 
-    /// The channels that a pattern matches, with the places of their rings.
+    /// The channels that a pattern matches, with the slots of their rings.
     pub fn matching<'a>(&'a self, pattern: ChannelName<'a>) -> impl Iterator<Item = (&'a str, u32)> {
         let parent = pattern.as_str().trim_end_matches('*');
         let levels = if pattern.as_str().ends_with("/**") { usize::MAX } else { 1 };

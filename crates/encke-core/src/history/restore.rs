@@ -1,4 +1,4 @@
-//! Rings of an earlier life of the process come back, and what there is of all rings is read one after the other.
+//! Restores rings from an earlier process, and iterates over all rings.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -9,22 +9,22 @@ use super::{Entry, Histories, NUMBERS_PER_MS, Ring, Room, WALL_MAX_MS};
 use crate::HistoryTerms;
 use crate::now::Now;
 
-/// What is known of a ring of an earlier life of the process.
+/// The data of a ring from an earlier process.
 #[derive(Debug)]
 pub struct Life {
-    /// Its epoch, which it keeps.
+    /// Its epoch, which does not change.
     pub epoch: Arc<str>,
-    /// Nothing from this number on is missing.
+    /// No message from this offset on is missing.
     pub oldest: u64,
-    /// The number of the next message.
+    /// The offset of the next message.
     pub next: u64,
-    /// The messages, by growing numbers. Their monotonic time is made anew, from their time of day.
+    /// The messages, with growing offsets. Their monotonic time is computed again from their time of day.
     pub entries: VecDeque<Entry>,
 }
 
 impl Histories {
-    /// Brings a ring back: what of it is not too old, by the time of day. What is from the future is as if from now. False if there is
-    /// no room for one more channel, or it has a ring already.
+    /// Restores a ring with the messages that have not expired by the time of day. Messages from the future count as
+    /// published now. False if there is no room for one more channel, or it already has a ring.
     pub fn restore(&self, channel: &str, life: Life, terms: HistoryTerms, room: Room, now: Now) -> bool {
         let owner = self.owner(channel);
         let Some(mut owned) = self.lock(owner) else { return false };
@@ -55,7 +55,7 @@ impl Histories {
         true
     }
 
-    /// New rings begin at this number or above it.
+    /// Makes new rings begin at this offset or above it.
     pub fn raise_floor(&self, floor: u64) {
         for owner in 0..self.owners.len() {
             if let Some(mut owned) = self.lock(owner) {
@@ -64,30 +64,31 @@ impl Histories {
         }
     }
 
-    /// Above every number of a ring that was removed.
+    /// An offset above all offsets of removed rings.
     pub fn floor(&self) -> u64 {
         (0..self.owners.len()).filter_map(|owner| Some(self.lock(owner)?.floor)).max().unwrap_or(0)
     }
 
-    /// Looks at the first ring of an owner that stands in this place or behind it; `look` is told where. None if there is none.
+    /// Passes the first ring of an owner at this slot or behind it to `look`, with its slot. None if there is none.
     pub fn look_from<T>(&self, owner: usize, place: usize, look: impl FnOnce(usize, &Ring) -> T) -> Option<T> {
         let owned = self.lock(owner)?;
         let mut places = place..owned.rings.capacity();
         places.find_map(|place| Some((place, owned.rings.get(place)?))).map(|(place, ring)| look(place, ring))
     }
 
-    /// Bytes that all rings keep.
+    /// The bytes that all rings retain.
     pub fn bytes(&self) -> usize {
         (0..self.owners.len()).map(|owner| self.holding(owner).bytes).sum()
     }
 
-    /// How many owners there are.
+    /// The number of owners.
     pub fn owners(&self) -> usize {
         self.owners.len()
     }
 }
 
-/// The number that a ring begins with at this time of day, and goes on with after an end that was not clean.
+/// The first offset of a ring created at this time of day. After an unclean end, existing rings resume at this offset,
+/// too.
 pub fn first_number(wall_ms: u64) -> u64 {
     wall_ms.min(WALL_MAX_MS) * NUMBERS_PER_MS
 }

@@ -1,5 +1,5 @@
-//! The latest messages of one channel, each with its number. Numbers grow. Mostly they follow each other; after an end of the
-//! server that was not clean they jump, and where the disk refused a message.
+//! The latest messages of one channel, each with its offset. Offsets grow. They are mostly consecutive; they jump after
+//! an unclean end of the server, and where the disk refused a message.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,45 +11,45 @@ use crate::sessions::id::Id;
 #[derive(Debug)]
 pub struct Ring {
     pub(super) name: Box<str>,
-    /// Tells this life from others, before a restart, too.
+    /// Distinguishes this life from others, including those before a restart.
     pub(super) epoch: Arc<str>,
-    /// Tells it from all others of this process.
+    /// Distinguishes this ring from all others of this process.
     pub(super) serial: u64,
     pub(super) terms: HistoryTerms,
-    /// When it lost its last message, in milliseconds, if it has none now.
+    /// The time when it lost its last message, in milliseconds, if it has none now.
     pub(super) empty_since_ms: u64,
     entries: VecDeque<Entry>,
-    /// Nothing from this number on has left it.
+    /// No message from this offset on has been dropped.
     oldest: u64,
-    /// The number of the next message.
+    /// The offset of the next message.
     next: u64,
     bytes: usize,
 }
 
-/// A message that is kept.
+/// A retained message.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its number. [`Ring::append`] gives it one.
+    /// Its offset, assigned by [`Ring::append`].
     pub number: u64,
     /// The plain message: a JSON object.
     pub text: Box<str>,
-    /// When it was published by the monotonic clock, in milliseconds.
+    /// The time when it was published by the monotonic clock, in milliseconds.
     pub at_ms: u64,
-    /// The same by the clock on the wall, in milliseconds since 1970.
+    /// The same by the wall clock, in milliseconds since 1970.
     pub wall_ms: u64,
     /// The session that published it and must not get it back.
     pub except: Option<Box<Id>>,
 }
 
 impl Entry {
-    /// What keeping it costs, in bytes.
+    /// The memory that it takes, in bytes.
     pub fn bytes(&self) -> usize {
         self.text.len() + ENTRY_BYTES
     }
 }
 
 impl Ring {
-    /// An empty ring, whose first message will have this number.
+    /// An empty ring, whose first message will have this offset.
     pub fn new(name: &str, epoch: Arc<str>, serial: u64, terms: HistoryTerms, first: u64) -> Ring {
         Ring {
             name: name.into(),
@@ -74,41 +74,42 @@ impl Ring {
         &self.epoch
     }
 
-    /// The number of the next message.
+    /// The offset of the next message.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The lowest number from which on nothing has gone: that of the oldest message that is kept, or one below it where numbers jump,
-    /// or of the next message where none is.
+    /// The lowest offset from which on no message has been dropped: that of the oldest retained message, or a lower one
+    /// where offsets jump; the offset of the next message if the ring is empty.
     pub fn oldest(&self) -> u64 {
         self.oldest
     }
 
-    /// Messages that are kept.
+    /// The number of retained messages.
     pub fn messages(&self) -> usize {
         self.entries.len()
     }
 
-    /// What keeping them costs, in bytes.
+    /// The memory that they take, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The messages from this number on, or from the oldest.
+    /// The messages from this offset on, or from the oldest.
     pub fn from(&self, number: u64) -> impl DoubleEndedIterator<Item = &Entry> {
         let skip = self.entries.partition_point(|entry| entry.number < number);
         self.entries.range(skip..)
     }
 
-    /// Adds a message and gives it the next number. The oldest go, if the ring's own terms say so; never the new one.
+    /// Adds a message and assigns the next offset. Drops the oldest messages if the ring's own limits require it, but
+    /// never the new one.
     pub fn append(&mut self, mut entry: Entry) {
         entry.number = self.next;
         self.next += 1;
         self.push(entry);
     }
 
-    /// Adds a message of an earlier life of the process, which has its number. False if it does not follow what is there.
+    /// Adds a message from an earlier process, which has its offset. False if the offset is below the next one.
     pub fn restore(&mut self, entry: Entry) -> bool {
         let follows = entry.number >= self.next;
         if follows {
@@ -118,7 +119,7 @@ impl Ring {
         follows
     }
 
-    /// The next message has this number, if it would have a lower one.
+    /// Raises the next offset to this one, if it is lower.
     pub fn jump_to(&mut self, next: u64) {
         self.next = self.next.max(next);
     }
@@ -138,19 +139,19 @@ impl Ring {
             self.bytes -= entry.bytes();
             self.oldest = entry.number + 1;
         }
-        // A busy minute must not pin its memory for ever.
+        // Releases the memory that a busy minute needed.
         if self.entries.capacity() > ENTRIES_KEPT && self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);
         }
     }
 
-    /// When the oldest message is too old, in milliseconds of the monotonic clock; None without any.
+    /// The time when the oldest message expires, in milliseconds of the monotonic clock; None if there is none.
     pub fn due_ms(&self) -> Option<u64> {
         self.entries.front().map(|entry| entry.at_ms.saturating_add(self.terms.age_max_ms))
     }
 }
 
-/// What an entry costs beside its text: its own fields and what the allocator adds.
+/// The memory of an entry without its text: its own fields and the allocator's overhead.
 const ENTRY_BYTES: usize = 64;
-/// Entries a ring keeps room for.
+/// Rings with at most this capacity are not shrunk.
 const ENTRIES_KEPT: usize = 64;

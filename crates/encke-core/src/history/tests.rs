@@ -150,7 +150,7 @@ fn the_record_of_a_new_ring_names_its_first_message_though_its_owner_appends_at_
     let histories = Histories::new(1);
     let room = Room { channels_max: usize::MAX, ..ROOM };
     let (opener, appender) = (AtomicU64::new(0), AtomicU64::new(0));
-    // Both come to each round together, as nearly as threads can.
+    // Starts both threads on each round as close to the same time as possible.
     let meet = |own: &AtomicU64, other: &AtomicU64, round: u64| {
         own.store(round, Ordering::Release);
         while other.load(Ordering::Acquire) < round {
@@ -181,5 +181,5 @@ fn the_record_of_a_new_ring_names_its_first_message_though_its_owner_appends_at_
     assert!(firsts.iter().all(|(birth, first)| birth.is_none_or(|birth| birth == *first)));
 }
 
-/// Channels that two threads make at the same time.
+/// The number of channels that two threads create at the same time.
 const ROUNDS: u64 = 5_000;

@@ -1,14 +1,16 @@
-//! Where encoded frames live: chunks of bytes that are written once and shared by every outbox of the shard.
+//! The memory of encoded frames: chunks of bytes that are written once and shared by every outbox of the shard.
 //!
-//! Each publication is appended to the open chunk as one whole WebSocket frame. Publications of one tick lie side by
-//! side there, so the outbox of a session that gets them all holds a single range, and its flush is one `send` of
-//! one contiguous slice: nothing is copied or counted per subscriber. (Long-polling takes the payloads out of the same frames.)
+//! Each publication is appended to the open chunk as one whole WebSocket frame. Publications of one tick are adjacent
+//! there, so the outbox of a session that gets them all holds a single range, and its flush is one `send` of one
+//! contiguous slice: nothing is copied or counted per subscriber. (Long-polling takes the payloads from the same
+//! frames.)
 //!
-//! Where messages go out together in one array, as with acknowledgements, their texts are joined with commas once for each
-//! chunk ([`Frames::joined`]): any range of frames is a range of that text, too, so these receivers share bytes as well.
+//! Where several messages go out in one array, as with acknowledgements, their texts are joined with commas once for
+//! each chunk ([`Frames::joined`]). Any range of frames is also a range of that text, so these receivers share bytes as
+//! well.
 //!
-//! A chunk is freed when the last outbox lets go of it. A range of few bytes keeps its whole chunk alive, so chunks
-//! are small ([`CHUNK_BYTES`]), and a frame that does not fit has a chunk of its own.
+//! A chunk is freed when the last outbox releases it. A range of few bytes keeps its whole chunk alive, so chunks are
+//! small ([`CHUNK_BYTES`]), and a frame that does not fit gets its own chunk.
 
 use std::cell::{Ref, RefCell};
 use std::collections::HashSet;
@@ -18,16 +20,17 @@ use websocket::{Opcode, frame};
 
 use crate::outbox::memory::Account;
 
-/// Bytes of a chunk: large enough that a tick's publications share a range, small enough to pin for one slow session.
+/// The size of a chunk in bytes: large enough that the publications of a tick share a range, and small enough that one
+/// slow session may pin it.
 pub const CHUNK_BYTES: usize = 32 * 1024;
 
-/// Append-only bytes, shared.
+/// Shared, append-only bytes.
 #[derive(Debug)]
 pub struct Chunk {
     bytes: RefCell<Vec<u8>>,
-    /// Its messages with commas between, as far as somebody wanted them.
+    /// Its messages with commas between them, as far as they were needed.
     joined: RefCell<Option<Box<Joined>>>,
-    /// Where its bytes are counted until it is dropped.
+    /// The account that counts its bytes until it is dropped.
     account: Rc<Account>,
 }
 
@@ -39,12 +42,12 @@ impl Chunk {
         own + joined.as_ref().map_or(0, |joined| joined.starts_bytes() + joined.chunk.recount(seen))
     }
 
-    /// The account that counts it.
+    /// The account that counts its bytes.
     pub fn account(&self) -> &Rc<Account> {
         &self.account
     }
 
-    /// Frees its joined texts unless somebody holds them.
+    /// Frees its joined texts if nobody else holds them.
     pub fn drop_unheld_joined(&self) {
         let mut joined = self.joined.borrow_mut();
         if joined.as_ref().is_some_and(|joined| Rc::strong_count(&joined.chunk) == 1) {
@@ -52,7 +55,7 @@ impl Chunk {
         }
     }
 
-    /// What it takes of the memory that a range holds: its bytes, shared by so many ranges as there are.
+    /// Its size divided by the number of ranges that share it.
     pub fn share_bytes(self: &Rc<Self>) -> usize {
         self.own_bytes() / Rc::strong_count(self).max(1)
     }
@@ -68,24 +71,24 @@ impl Chunk {
     }
 }
 
-/// The messages of a chunk as elements of a JSON array, each with a comma behind it.
+/// The messages of a chunk as elements of a JSON array, each followed by a comma.
 #[derive(Debug)]
 struct Joined {
     chunk: Rc<Chunk>,
-    /// Where each message begins: its frame in the first chunk, its text in this one.
+    /// The start of each message: of its frame in the first chunk, and of its text in this one.
     starts: Vec<(u32, u32)>,
-    /// The end of the last frame that was taken over.
+    /// The end of the last frame that was joined.
     until: u32,
 }
 
 impl Joined {
     fn new(frames: &Chunk) -> Box<Joined> {
-        // Without heads and brackets it is never longer.
+        // Without frame headers and brackets the text is never longer than the frames.
         let chunk = new_chunk(frames.own_bytes(), &frames.account);
         Box::new(Joined { chunk, starts: Vec::new(), until: 0 })
     }
 
-    /// Takes over the frames up to `end`.
+    /// Joins the frames up to `end`.
     fn go_on(&mut self, frames: &[u8], end: u32) {
         let starts_bytes = self.starts_bytes();
         let mut text = self.chunk.bytes.borrow_mut();
@@ -104,7 +107,7 @@ impl Joined {
         self.starts.capacity() * size_of::<(u32, u32)>()
     }
 
-    /// Where the text of the frame begins that begins at `start`; the end of all where none begins there yet.
+    /// The start of the text of the frame that begins at `start`; the end of the text if that frame is not joined yet.
     fn at(&self, start: u32) -> u32 {
         let end = || self.chunk.bytes.borrow().len() as u32;
         self.starts.binary_search_by_key(&start, |(frame, _)| *frame).map_or_else(|_| end(), |at| self.starts[at].1)
@@ -126,9 +129,9 @@ impl Drop for Joined {
 /// A range of whole frames in a chunk.
 #[derive(Clone, Debug)]
 pub struct Frames {
-    /// Where the bytes are.
+    /// The chunk.
     pub chunk: Rc<Chunk>,
-    /// First byte.
+    /// The first byte.
     pub start: u32,
     /// One past the last byte.
     pub end: u32,
@@ -140,12 +143,12 @@ impl Frames {
         (self.end - self.start) as usize
     }
 
-    /// Whether the others begin where these end.
+    /// True if `next` begins where these frames end.
     pub fn is_followed_by(&self, next: &Frames) -> bool {
         self.end == next.start && Rc::ptr_eq(&self.chunk, &next.chunk)
     }
 
-    /// The same messages as elements of a JSON array, each with a comma behind it. Only of frames with one message each.
+    /// The same messages as elements of a JSON array, each followed by a comma. Only for frames with one message each.
     pub fn joined(&self) -> Frames {
         let mut joined = self.chunk.joined.borrow_mut();
         let joined = joined.get_or_insert_with(|| Joined::new(&self.chunk));
@@ -154,7 +157,7 @@ impl Frames {
     }
 }
 
-/// The open chunk, and the account that counts it and those that still live.
+/// The open chunk, and the account that counts all chunks that are alive.
 #[derive(Debug)]
 pub struct Arena {
     open: Rc<Chunk>,
@@ -162,12 +165,12 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// An empty arena, whose chunks are counted there.
+    /// An empty arena, whose chunks this account counts.
     pub fn new(account: &Rc<Account>) -> Arena {
         Arena { open: new_chunk(CHUNK_BYTES, account), account: account.clone() }
     }
 
-    /// Bytes of the open chunk, with its joined texts, as far as no outbox holds them.
+    /// The bytes of the open chunk and its joined texts, unless an outbox holds them.
     pub fn unheld_bytes(&self) -> usize {
         let unheld = |chunk: &Rc<Chunk>| if Rc::strong_count(chunk) == 1 { chunk.own_bytes() } else { 0 };
         let joined = self.open.joined.borrow();
@@ -189,12 +192,12 @@ impl Arena {
         })
     }
 
-    /// Appends frames that are encoded already.
+    /// Appends encoded frames.
     pub fn encoded(&mut self, frames: &[u8]) -> Frames {
         self.append(frames.len(), |bytes| bytes.extend_from_slice(frames))
     }
 
-    /// Appends bytes that are only a part of a frame. Such an arena is not for [`Frames::joined`].
+    /// Appends bytes that are only a part of a frame. [`Frames::joined`] does not work for such an arena.
     pub fn part(&mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
         self.append(bytes, write)
     }

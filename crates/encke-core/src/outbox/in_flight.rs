@@ -8,7 +8,7 @@ use super::{RUN_BYTES, payloads};
 use crate::outbox::arena::{Chunk, Frames};
 use crate::outbox::memory::Account;
 
-/// Messages handed to a response that the kernel has not taken yet.
+/// Messages in a response that the kernel has not taken yet.
 #[derive(Debug, Default)]
 pub struct InFlight {
     pub(super) runs: Runs,
@@ -16,7 +16,8 @@ pub struct InFlight {
     account: Option<Rc<Account>>,
 }
 
-/// Bytes that messages on their way take beside their runs: a record of what they went out with, and a short queue.
+/// The memory of messages in flight without their runs, in bytes: a record of the response that holds them, and a short
+/// queue.
 pub const IN_FLIGHT_BYTES: usize = 256;
 
 impl InFlight {
@@ -31,27 +32,27 @@ impl InFlight {
         self.bytes() + self.runs.len() * RUN_BYTES + if self.account.is_some() { IN_FLIGHT_BYTES } else { 0 }
     }
 
-    /// The bytes that it and its chunks take, but for chunks among the `seen`.
+    /// The bytes that it and its chunks take, without chunks that are in `seen`. Adds its chunks to `seen`.
     pub fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
         self.runs.recount(seen) + if self.account.is_some() { IN_FLIGHT_BYTES } else { 0 }
     }
 
-    /// The bytes that it and its chunks take: what others hold, too, counts with its part.
+    /// The bytes that it and its chunks take. Bytes shared with others count in proportion.
     pub fn share_bytes(&self) -> usize {
         IN_FLIGHT_BYTES + self.runs.share_bytes()
     }
 
-    /// Messages in it.
+    /// The number of messages.
     pub fn messages(&self) -> usize {
         self.runs.iter().map(|run| run.messages as usize).sum()
     }
 
-    /// Their bytes, as encoded frames.
+    /// The size of the messages, as encoded frames.
     pub fn bytes(&self) -> usize {
         self.runs.iter().map(|run| run.frames.bytes()).sum()
     }
 
-    /// Replaces its runs by others of the same account.
+    /// Replaces its runs with others of the same account.
     pub(super) fn replace(&mut self, runs: Runs) {
         self.runs = runs;
         if self.runs.is_empty() {
@@ -63,17 +64,17 @@ impl InFlight {
         self.account.take().iter().for_each(|account| account.queue_changed(IN_FLIGHT_BYTES, 0));
     }
 
-    /// Appends them as elements of a JSON array, each with a comma behind it: bytes that are shared, not copied.
+    /// Appends the messages as elements of a JSON array, each followed by a comma. The bytes are shared, not copied.
     pub fn join(&self, parts: &mut Vec<Frames>) {
         parts.extend(self.runs.iter().map(|run| run.frames.joined()));
     }
 
-    /// Their ranges, first to last.
+    /// The ranges, first to last.
     pub fn ranges(&self) -> impl Iterator<Item = &Frames> {
         self.runs.iter().map(|run| &run.frames)
     }
 
-    /// Appends them to a JSON array that is being written, each with a comma before it where one is needed.
+    /// Appends the messages to a JSON array that is being written, each preceded by a comma where needed.
     pub fn write(&self, body: &mut Vec<u8>) {
         body.reserve(self.bytes());
         for run in self.runs.iter() {

@@ -1,12 +1,12 @@
-//! The account of the memory that sessions hold: what each shard keeps for its own, and the sum of all shards.
+//! The account of the memory that sessions hold: for each shard, and the sum of all shards.
 //!
-//! A shard counts in an [`Account`] of its own, without atomics. Now and then it publishes its part in [`SessionsMemory`], where every
-//! shard sees the sum and the limit `sessions_bytes_max` is compared with it.
+//! A shard counts in its own [`Account`], without atomics. It regularly publishes its part in [`SessionsMemory`]. There
+//! every shard sees the sum, which is compared with the limit `sessions_bytes_max`.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that one shard holds for its sessions and sockets.
+/// The bytes that one shard holds for its sessions and sockets.
 #[derive(Debug, Default)]
 pub struct Account {
     chunks: Cell<usize>,
@@ -14,76 +14,76 @@ pub struct Account {
 }
 
 impl Account {
-    /// Bytes of all chunks of encoded frames, each counted once, whoever shares it.
+    /// The size of all chunks of encoded frames in bytes. Each counts once, even if it is shared.
     pub fn chunk_bytes(&self) -> usize {
         self.chunks.get()
     }
 
-    /// All bytes.
+    /// The sum of all bytes.
     pub fn bytes(&self) -> usize {
         self.chunks.get() + self.queues.get()
     }
 
-    /// A queue that took so many bytes takes so many now.
+    /// Notes that the size of a queue has changed.
     pub fn queue_changed(&self, before: usize, after: usize) {
         self.queues.set(self.queues.get() + after - before);
     }
 
-    /// A chunk of so many bytes, or a part of one, has been allocated.
+    /// Notes that a chunk, or a part of one, has been allocated.
     pub fn chunk_allocated(&self, bytes: usize) {
         self.chunks.set(self.chunks.get() + bytes);
     }
 
-    /// A chunk of so many bytes has been freed.
+    /// Notes that a chunk has been freed.
     pub fn chunk_freed(&self, bytes: usize) {
         self.chunks.set(self.chunks.get() - bytes);
     }
 }
 
-/// Bytes that all shards hold for their sessions and sockets.
+/// The bytes that all shards hold for their sessions and sockets.
 ///
-/// Pure atomics. Each part is written by its shard only; a sum may be a moment old.
+/// It consists of atomics only. Only the shard itself writes its part; a sum may be slightly out of date.
 #[derive(Debug)]
 pub struct SessionsMemory {
     shards: Box<[Part]>,
-    /// Bytes of response bodies that are copies of their own. They are freed on the thread of their connection.
+    /// The size of the response bodies that are copies. They are freed on the thread of their connection.
     bodies: AtomicUsize,
 }
 
-/// The part of one shard, on a cache line of its own.
+/// The part of one shard, on its own cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Part(AtomicUsize);
 
 impl SessionsMemory {
-    /// For so many shards.
+    /// Empty parts for this number of shards.
     pub fn new(shards: usize) -> SessionsMemory {
         SessionsMemory { shards: (0..shards).map(|_| Part::default()).collect(), bodies: AtomicUsize::new(0) }
     }
 
-    /// Publishes what a shard holds now.
+    /// Publishes the bytes that a shard holds now.
     pub fn publish(&self, shard: usize, bytes: usize) {
         if let Some(part) = self.shards.get(shard) {
             part.0.store(bytes, Ordering::Relaxed);
         }
     }
 
-    /// A response body that is a copy of its own has been made.
+    /// Notes that a response body that is a copy has been made.
     pub fn body_made(&self, bytes: usize) {
         self.bodies.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A response body is gone.
+    /// Notes that such a response body has been dropped.
     pub fn body_dropped(&self, bytes: usize) {
         self.bodies.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of all response bodies.
+    /// The size of all response bodies that are copies.
     pub fn body_bytes(&self) -> usize {
         self.bodies.load(Ordering::Relaxed)
     }
 
-    /// The sum of all shards, without bodies.
+    /// The sum of all shards, without response bodies.
     pub fn sessions_bytes(&self) -> usize {
         self.shards.iter().map(|part| part.0.load(Ordering::Relaxed)).sum()
     }

@@ -1,7 +1,7 @@
-//! The outbox of a session: what it still gets, in order, until the kernel has it.
+//! The outbox of a session: the queue of what it has to be sent, until the kernel has taken it.
 //!
-//! An outbox is a queue of runs; a run is a range of whole frames in a chunk of the arena. Publications that lie side by
-//! side extend the last run instead of adding one, which is what makes a fan-out cheap: see [`super::arena`].
+//! An outbox is a queue of runs; a run is a range of whole frames in a chunk of the arena. Adjacent publications extend
+//! the last run instead of adding one. That makes a fan-out cheap: see [`super::arena`].
 
 pub(crate) mod arena;
 mod in_flight;
@@ -20,14 +20,14 @@ pub use in_flight::InFlight;
 use runs::Runs;
 pub use sweep::{Packed, Sweep};
 
-/// What a run holds.
+/// The content of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Publications: they belong to the session and go on with it to its next carrier.
+    /// Publications. They belong to the session, and stay with it when its connection changes.
     Messages,
-    /// Replies and control frames: they belong to the carrier they were made for.
+    /// Replies and control frames. They belong to the connection that they were made for.
     Replies,
-    /// The close frame of the carrier: nothing goes out behind it (RFC 6455 §5.5.1).
+    /// The close frame of the connection. Nothing is sent after it (RFC 6455 §5.5.1).
     Close,
 }
 
@@ -39,7 +39,7 @@ pub struct Run {
     messages: u32,
 }
 
-/// How much an outbox may hold.
+/// The limits of an outbox.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     /// Messages.
@@ -54,73 +54,75 @@ pub struct Outbox {
     runs: Runs,
     messages: usize,
     bytes: usize,
-    /// Bytes of the runs that are no messages, at most: what is written of them is taken off when somebody looks.
+    /// An upper bound for the bytes of the runs that are not messages. Written bytes are subtracted only when it is
+    /// computed again.
     reply_bytes: usize,
-    /// Bytes of the first run that the kernel has already.
+    /// The bytes of the first run that the kernel has taken.
     written: u32,
-    /// Since when it has had much, as the [backpressure](super::backpressure) counts; 0 for one that has been empty since.
+    /// The time since when it has held much, in the units of the [backpressure](super::backpressure); 0 if it has been
+    /// empty since.
     pub(super) behind_since: u32,
-    /// Messages in responses on their way, on a socket's own queue or not acknowledged, which may come back, and the bytes that these are
-    /// charged with.
+    /// Messages that may come back, and the bytes charged for them: in responses on their way, in a socket's own queue,
+    /// or unacknowledged.
     lent: Lent,
 }
 
-/// Messages, and the bytes that they are charged with.
+/// A number of messages, and the bytes charged for them.
 pub type Lent = (usize, usize);
 
-/// What the kernel has taken wholly.
+/// The result of a write: what the kernel has taken completely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wrote {
-    /// Messages. Those of a run count when its last byte is gone.
+    /// The number of messages. Those of a run count when its last byte is written.
     pub messages: usize,
-    /// Whether the close frame is gone: what is left is for another carrier.
+    /// True if the close frame is written: the rest is for another connection.
     pub close: bool,
 }
 
-/// What stays with a carrier that is left.
+/// The result of leaving a connection.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// How many messages it had whole that were not counted yet.
+    /// The number of messages fully written but not yet counted as delivered.
     pub messages: usize,
-    /// The replies made for it, and its close frame.
+    /// The replies made for the connection, and its close frame.
     pub replies: Outbox,
 }
 
-/// Bytes that a run takes in the queue.
+/// The size of a run in the queue, in bytes.
 pub const RUN_BYTES: usize = size_of::<Run>();
 impl Outbox {
-    /// Whether nothing waits.
+    /// True if nothing is queued.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Messages that wait, with those in a response that may come back.
+    /// The number of queued messages, including those in a response that may come back.
     pub fn messages(&self) -> usize {
         self.messages + self.lent.0
     }
 
-    /// Bytes of frames that wait, with what those in a response that may come back are charged with.
+    /// The bytes of queued frames, including the charge for those in a response that may come back.
     pub fn bytes(&self) -> usize {
         self.bytes + self.lent.1
     }
 
-    /// The bytes that count against its capacity: those of frames, and of the queue that holds them.
+    /// The bytes that count against its capacity: those of the frames, and of the queue that holds them.
     pub fn held_bytes(&self) -> usize {
         self.bytes() + self.runs.len() * RUN_BYTES
     }
 
-    /// Bytes that wait, without those in a response.
+    /// The bytes of queued frames, without those in a response.
     pub fn waiting_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of replies and control frames that wait; those of which the kernel has a part count wholly.
+    /// The bytes of queued replies and control frames. Partly written ones count in full.
     pub fn reply_bytes(&self) -> usize {
         self.runs.iter().filter(|run| run.kind != Kind::Messages).map(|run| run.frames.bytes()).sum()
     }
 
-    /// Whether so many bytes of replies more would be too many. An eighth below the limit they may be, so that it is not worth a look at
-    /// all that waits each time.
+    /// True if this many more bytes of replies would exceed the limit. Once `reply_bytes` had to be computed again, the
+    /// limit is an eighth lower, so that the whole queue is not searched each time.
     pub fn has_too_many_replies(&mut self, bytes: usize, bytes_max: usize) -> bool {
         if self.reply_bytes + bytes <= bytes_max {
             return false;
@@ -129,24 +131,24 @@ impl Outbox {
         self.reply_bytes + bytes > bytes_max - bytes_max / 8
     }
 
-    /// Bytes of messages that were sent and may come back.
+    /// The bytes charged for messages that were sent and may come back.
     pub fn lent_bytes(&self) -> usize {
         self.lent.1
     }
 
-    /// Whether so many messages of so many bytes more would pass the capacity.
+    /// True if this many more messages of this many bytes would exceed the capacity.
     #[inline(always)]
     pub fn is_full(&self, messages: usize, bytes: usize, capacity: &Capacity) -> bool {
         self.messages() + messages > capacity.messages_max || self.held_bytes() + bytes > capacity.bytes_max
     }
 
-    /// Whether the kernel has a part of a frame whose rest still waits.
+    /// True if the kernel has taken a part of a frame and the rest is still queued.
     pub fn is_mid_frame(&self) -> bool {
         let first = self.runs.front().filter(|_| self.written > 0);
         first.is_some_and(|run| whole_frames(&run.frames, self.written).1 < self.written as usize)
     }
 
-    /// The rest of a frame of which the kernel has a part.
+    /// The rest of a frame that the kernel has taken in part.
     pub fn rest_of_frame(&self) -> Option<Frames> {
         let first = &self.runs.front().filter(|_| self.written > 0)?.frames;
         let (start, whole, _) = whole_frames(first, self.written);
@@ -155,15 +157,16 @@ impl Outbox {
         (whole < self.written as usize).then(|| Frames { start: begun, end, ..first.clone() })
     }
 
-    /// Adds all that waits in another outbox at the end. Only a queue that is empty may take over one whose first frame is half out.
-    /// Returns how many messages of it the kernel had whole that were not counted yet.
+    /// Appends everything that is queued in another outbox. Only an empty outbox may take over one whose first frame is
+    /// partly written. Returns the number of its messages that were fully written but not counted yet.
     pub fn append(&mut self, mut other: Outbox) -> usize {
         if self.is_empty() {
             *self = Outbox { lent: self.lent, ..other };
             return 0;
         }
         debug_assert!(!other.is_mid_frame(), "nothing may come between the halves of a frame");
-        // Frames at the head of its first run may be gone: only the first run of a queue can say so.
+        // Frames at the head of its first run may be written already, and only the first run of a queue can record
+        // that.
         let gone = other.cut_written();
         self.messages += other.messages;
         self.bytes += other.bytes;
@@ -172,7 +175,8 @@ impl Outbox {
         gone
     }
 
-    /// Cuts the frames off that the kernel has whole; one of which it has a part waits whole again. Returns how many messages went.
+    /// Removes the frames that are fully written; a partly written frame is queued as a whole again. Returns the number
+    /// of messages removed.
     fn cut_written(&mut self) -> usize {
         let Some(first) = self.runs.front_mut().filter(|_| self.written > 0) else { return 0 };
         let (start, whole, frames) = whole_frames(&first.frames, self.written);
@@ -185,7 +189,8 @@ impl Outbox {
         gone as usize
     }
 
-    /// Takes out all that waits, for a socket's own queue. It may come back, and counts until it is [settled](Outbox::settle_charge).
+    /// Takes out everything that is queued, for a socket's own queue. It may come back, and counts until it is
+    /// [settled](Outbox::settle_charge).
     pub fn hand_over(&mut self) -> (Outbox, Lent) {
         let charge = (self.messages, self.bytes + self.runs.len() * RUN_BYTES);
         let lent = (self.lent.0 + charge.0, self.lent.1 + charge.1);
@@ -193,12 +198,12 @@ impl Outbox {
         (Outbox { lent: (0, 0), ..handed }, charge)
     }
 
-    /// What was handed over has arrived, or comes back just now.
+    /// Removes a charge: the messages have arrived, or come back just now.
     pub fn settle_charge(&mut self, charge: Lent) {
         self.lent = (self.lent.0 - charge.0, self.lent.1 - charge.1);
     }
 
-    /// Puts what waits in another outbox in front. Nothing of this one may be half written.
+    /// Puts the content of another outbox in front. No frame of this one may be partly written.
     pub fn prepend(&mut self, older: Outbox) {
         let newer = std::mem::replace(self, older);
         debug_assert!(newer.written == 0, "its messages would go uncounted");
@@ -206,7 +211,7 @@ impl Outbox {
         self.append(newer);
     }
 
-    /// Adds one frame at the end.
+    /// Appends one frame.
     pub fn push(&mut self, frames: &Frames, kind: Kind) {
         if kind != Kind::Messages {
             self.reply_bytes += frames.bytes();
@@ -214,7 +219,7 @@ impl Outbox {
         self.push_many(frames, kind, u32::from(kind == Kind::Messages));
     }
 
-    /// Adds several frames at the end, which hold so many messages and no replies.
+    /// Appends several frames that hold this many messages and no replies.
     #[inline(always)]
     pub fn push_many(&mut self, frames: &Frames, kind: Kind, messages: u32) {
         self.messages += messages as usize;
@@ -245,33 +250,33 @@ impl Outbox {
         })
     }
 
-    /// The unwritten part of the one run, where there is only one.
+    /// The unwritten part of the only run; None if there are several runs or none.
     pub fn only_run(&self) -> Option<(&Chunk, u32, u32)> {
         let first = self.runs.front().filter(|_| self.runs.len() == 1)?;
         Some((&first.frames.chunk, first.frames.start + self.written, first.frames.end))
     }
 
-    /// The ranges of messages, first to last, for whoever copies them. Nothing of them may be half written.
+    /// The ranges of messages, first to last, for a caller that copies them. None of them may be partly written.
     pub fn message_ranges(&self) -> impl Iterator<Item = &Frames> {
         self.runs.iter().filter(|run| run.kind == Kind::Messages).map(|run| &run.frames)
     }
 
-    /// The bytes that its queue and its chunks take, but for chunks among the `seen`.
+    /// The bytes that its queue and its chunks take, without chunks that are in `seen`. Adds its chunks to `seen`.
     pub fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
         self.runs.recount(seen)
     }
 
-    /// The bytes that its queue and its chunks take: what others hold, too, counts with its part.
+    /// The bytes that its queue and its chunks take. Bytes shared with others count in proportion.
     pub fn share_bytes(&self) -> usize {
         self.runs.share_bytes()
     }
 
-    /// Number of runs.
+    /// The number of runs.
     pub fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// The kernel has taken `bytes` more. Returns what is wholly gone with them.
+    /// Notes that the kernel has taken `bytes` more. Returns what it has taken completely by that.
     #[inline(always)]
     pub fn wrote(&mut self, mut bytes: usize) -> Wrote {
         let mut wrote = Wrote::default();
@@ -293,8 +298,8 @@ impl Outbox {
         wrote
     }
 
-    /// The carrier carries it no more: replies made for that are taken out, and a message of which it had only a part
-    /// waits whole again.
+    /// Detaches the outbox from its connection: takes out the replies made for that connection. A partly written
+    /// message is queued as a whole again.
     pub fn leave_attachment(&mut self) -> Left {
         let mut left = Left { messages: self.cut_written(), ..Left::default() };
         let bytes = &mut self.bytes;
@@ -309,7 +314,7 @@ impl Outbox {
         left
     }
 
-    /// Drops the messages and keeps the replies. Only where nothing is half written.
+    /// Drops the messages and leaves the replies. No frame may be partly written.
     pub fn drop_messages(&mut self) {
         debug_assert!(self.written == 0, "half a frame must be followed by its rest");
         self.runs.retain(|run| run.kind != Kind::Messages);
@@ -317,7 +322,7 @@ impl Outbox {
         self.messages = 0;
     }
 
-    /// Takes all messages out for a response. They count as waiting until they are settled or restored.
+    /// Takes out all messages for a response. They count as queued until they are settled or restored.
     pub fn take_messages(&mut self) -> InFlight {
         (self.written, self.reply_bytes) = (0, 0);
         self.behind_since = 0;
@@ -325,8 +330,8 @@ impl Outbox {
         self.lend(runs)
     }
 
-    /// Takes the oldest messages out, as [`Outbox::take_messages`] does: not more than `bytes_max` of frames, but at least
-    /// one message if `at_least_one`. Only of an outbox without replies, of which nothing is written.
+    /// Takes out the oldest messages, as [`Outbox::take_messages`] does: at most `bytes_max` bytes of frames, but at
+    /// least one message if `at_least_one`. Only for an outbox without replies and without a partly written frame.
     pub fn take_oldest(&mut self, bytes_max: usize, at_least_one: bool) -> InFlight {
         if self.bytes <= bytes_max {
             return self.take_messages();
@@ -343,17 +348,17 @@ impl Outbox {
         lent
     }
 
-    /// These messages may come back: they count on.
+    /// Charges for these messages, which may come back.
     fn charge(&mut self, lent: &InFlight) {
         self.lent = (self.lent.0 + lent.messages(), self.lent.1 + lent.held_bytes());
     }
 
-    /// These messages, which were taken out, have arrived.
+    /// Removes the charge for these messages, which have arrived.
     pub fn settle(&mut self, arrived: &InFlight) {
         self.lent = (self.lent.0 - arrived.messages(), self.lent.1 - arrived.held_bytes());
     }
 
-    /// Takes messages that `keep`, given the payload, does not want out of those that were taken: they need not come back.
+    /// Removes the messages for whose payload `keep` is false from those that were taken out. They do not come back.
     pub fn withdraw(&mut self, taken: &mut InFlight, mut keep: impl FnMut(&[u8]) -> bool) {
         self.settle(taken);
         let mut waiting = Outbox { runs: std::mem::take(&mut taken.runs), ..Outbox::default() };
@@ -362,7 +367,8 @@ impl Outbox {
         self.charge(taken);
     }
 
-    /// Takes the oldest out of messages that were taken: not more than `bytes_max` of frames, but at least one message if `at_least_one`.
+    /// Splits the oldest messages off those that were taken out: at most `bytes_max` bytes of frames, but at least one
+    /// message if `at_least_one`.
     pub fn split(&mut self, taken: &mut InFlight, bytes_max: usize, at_least_one: bool) -> InFlight {
         self.settle(taken);
         let mut rest = std::mem::take(&mut taken.runs);
@@ -373,7 +379,7 @@ impl Outbox {
         oldest
     }
 
-    /// The response with these messages failed: they wait again, before all others.
+    /// Queues these messages again, before all others, because their response failed.
     pub fn restore(&mut self, mut in_flight: InFlight) {
         self.settle(&in_flight);
         self.messages += in_flight.messages();
@@ -382,8 +388,8 @@ impl Outbox {
         self.runs.append(&mut { behind });
     }
 
-    /// Keeps the messages that `keep` (given frame length and payload) wants. Replies and what is partly written stay. Returns
-    /// how many went.
+    /// Drops the messages for which `keep` (given frame length and payload) is false. Replies and partly written frames
+    /// stay. Returns the number of messages dropped.
     pub fn filter(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) -> usize {
         let mut kept = Outbox { written: self.written, lent: self.lent, ..Outbox::default() };
         let mut dropped = 0;
@@ -410,7 +416,7 @@ impl Outbox {
     }
 }
 
-/// Takes the first of these runs of messages out.
+/// Takes the first of these runs of messages.
 fn take_oldest(runs: &mut Runs, bytes_max: usize, at_least_one: bool) -> Runs {
     let (mut oldest, mut left) = (Runs::default(), bytes_max);
     while let Some(mut run) = runs.pop_front() {
@@ -435,13 +441,14 @@ fn take_oldest(runs: &mut Runs, bytes_max: usize, at_least_one: bool) -> Runs {
     oldest
 }
 
-/// Where the first frame ends, and that it is one.
+/// The end of the first frame, and a count of 1.
 fn first_frame(run: &Frames) -> (u32, u32) {
     let bytes = run.chunk.slice(run.start, run.end);
     (run.start + frames(&bytes).next().map_or(0, <[u8]>::len) as u32, 1)
 }
 
-/// Where the first frame starts that `written` bytes do not wholly cover, how many bytes of whole frames lie before it, and how many frames.
+/// The start of the first frame that `written` bytes do not cover completely, the bytes of the whole frames before it,
+/// and their number.
 fn whole_frames(run: &Frames, written: u32) -> (u32, usize, u32) {
     let bytes = run.chunk.slice(run.start, run.end);
     let (mut whole, mut count) = (0, 0);
@@ -455,7 +462,7 @@ fn whole_frames(run: &Frames, written: u32) -> (u32, usize, u32) {
     (run.start + whole as u32, whole, count)
 }
 
-/// Several frames as one range each.
+/// Splits frames into one range each.
 pub fn singly(all: &Frames) -> Vec<Frames> {
     let bytes = all.chunk.slice(all.start, all.end);
     let mut end = all.start;
@@ -467,7 +474,7 @@ pub fn singly(all: &Frames) -> Vec<Frames> {
     frames(&bytes).map(&mut next).collect()
 }
 
-/// The frames in a run, one by one.
+/// Iterates over the frames in a run.
 fn frames(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (header, payload) = frame::split(bytes)?;

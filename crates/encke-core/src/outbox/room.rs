@@ -1,4 +1,4 @@
-//! Making room in an outbox that is full.
+//! Making room in a full outbox.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,11 @@ use foldhash::fast::RandomState;
 use super::{Capacity, Kind, Outbox, RUN_BYTES, Run, frames};
 
 impl Outbox {
-    /// Drops the oldest messages until one of `bytes` fits. Frames that the kernel has a part of stay. Returns how many were dropped.
+    /// Drops the oldest messages until one of `bytes` fits. Partly written frames stay. Returns the number of messages
+    /// dropped.
     ///
-    /// Where it has to pass over many runs of replies it drops more at once, so that the next messages find room without a search.
+    /// If it has to pass over many runs of replies, it drops more at once, so that the next messages find room without
+    /// a search.
     pub fn drop_oldest(&mut self, bytes: usize, capacity: &Capacity) -> usize {
         let mut wanted = (self.held_bytes() + bytes).saturating_sub(capacity.bytes_max);
         let mut surplus = (self.messages() + 1).saturating_sub(capacity.messages_max);
@@ -26,7 +28,7 @@ impl Outbox {
             }
             surplus = surplus.max((spared.len() / SPARED_PER_MESSAGE).saturating_sub(messages - self.messages));
             if begun > 0 {
-                // The rest of it is a run more.
+                // The remaining part adds one run.
                 wanted += if wanted > 0 { RUN_BYTES } else { 0 };
                 spared.push(run.split_off_front(|before| before < begun as usize));
             }
@@ -52,7 +54,7 @@ impl Outbox {
         messages - self.messages
     }
 
-    /// Puts a run in front again: as one with the next, where nothing is between them any more.
+    /// Puts a run in front again. Merges it with the next run if they are adjacent now.
     fn put_back(&mut self, mut run: Run) {
         if let Some(next) = self.runs.front_mut().filter(|next| run.is_continued_by(next)) {
             run.frames.end = next.frames.end;
@@ -63,7 +65,8 @@ impl Outbox {
         self.runs.push_front(run);
     }
 
-    /// Keeps of each channel only the latest message, and drops those of `next` as a newer one is about to come. Returns how many were dropped.
+    /// Drops all but the latest message of each channel. Also drops the messages of channel `next`, because a newer one
+    /// is about to be queued. Returns the number of messages dropped.
     pub fn keep_latest(&mut self, next: &str) -> usize {
         let mut latest: HashMap<Box<[u8]>, usize, RandomState> = HashMap::default();
         let mut count = 0;
@@ -94,7 +97,7 @@ impl Run {
         self.kind == next.kind && self.frames.is_followed_by(&next.frames)
     }
 
-    /// Takes the first frames off, as long as `goes` says so, which is given the bytes before each.
+    /// Splits off the first frames while `goes` is true, given the bytes before each frame.
     fn split_off_front(&mut self, mut goes: impl FnMut(usize) -> bool) -> Run {
         let (mut before, mut count) = (0, 0);
         {
@@ -115,10 +118,10 @@ impl Run {
     }
 }
 
-/// Runs of replies that one dropped message pays for passing over.
+/// The number of runs of replies to pass over for each dropped message.
 const SPARED_PER_MESSAGE: usize = 16;
 
-/// The channel of an encoded message: always its first field, and its characters need no escapes.
+/// The channel of an encoded message. It is always the first field, and its characters need no escapes.
 fn channel_of(payload: &[u8]) -> &[u8] {
     const BEFORE: &[u8] = b"[{\"channel\":\"";
     let rest = payload.strip_prefix(BEFORE).unwrap_or_default();

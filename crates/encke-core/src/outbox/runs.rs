@@ -1,4 +1,4 @@
-//! A queue of runs that counts what it takes.
+//! A queue of runs that counts its memory.
 
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
@@ -7,19 +7,19 @@ use super::Run;
 use crate::outbox::arena::Chunk;
 use crate::outbox::memory::Account;
 
-/// Runs in order. A queue longer than a few counts in the account of the chunks that it holds.
+/// Runs in order. A queue of more than a few runs counts in the account of the chunks that it holds.
 ///
-/// No pointer to the account is needed for that: a queue whose memory counts is never empty, and every run names a chunk.
+/// It needs no pointer to the account: a queue whose memory counts is never empty, and every run refers to a chunk.
 #[derive(Debug, Default)]
 pub(super) struct Runs(VecDeque<Run>);
 
-/// Queues with room for so many runs, or fewer, do not count: 384 bytes, which belong to a session as its record does.
+/// Queues with room for at most this many runs do not count: 384 bytes, which belong to a session like its record.
 const UNCOUNTED: usize = 16;
-/// Queues with less room than this keep it.
+/// Queues with less room than this are not shrunk.
 const SHRUNK_FROM: usize = 1024;
 
 impl Runs {
-    /// How many there are.
+    /// The number of runs.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -32,12 +32,12 @@ impl Runs {
         self.0.front()
     }
 
-    /// The first one, whose range may be changed and whose chunk may not.
+    /// The first run. Its range may be changed, its chunk must not.
     pub(super) fn front_mut(&mut self) -> Option<&mut Run> {
         self.0.front_mut()
     }
 
-    /// The last one.
+    /// The last run.
     pub(super) fn back_mut(&mut self) -> Option<&mut Run> {
         self.0.back_mut()
     }
@@ -46,7 +46,7 @@ impl Runs {
         self.0.iter()
     }
 
-    /// All of them in one piece.
+    /// All runs as one slice.
     pub(super) fn as_slice(&mut self) -> &[Run] {
         self.0.make_contiguous()
     }
@@ -56,18 +56,18 @@ impl Runs {
         if self.0.capacity() > UNCOUNTED { self.0.capacity() * size_of::<Run>() } else { 0 }
     }
 
-    /// The bytes that it and its chunks take, but for chunks among the `seen`.
+    /// The bytes that it and its chunks take, without chunks that are in `seen`. Adds its chunks to `seen`.
     pub(super) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
         self.counted_bytes() + self.iter().map(|run| run.frames.chunk.recount(seen)).sum::<usize>()
     }
 
-    /// The bytes that it takes, and its part of its chunks: what others hold, too, counts for each with a part.
+    /// The bytes that it takes, and its share of its chunks. Bytes shared with others count in proportion.
     pub(super) fn share_bytes(&self) -> usize {
         let of_run = |Run { frames, .. }: &Run| frames.bytes().min(frames.chunk.share_bytes());
         self.counted_bytes() + self.iter().map(of_run).sum::<usize>()
     }
 
-    /// The account that its chunks count in; None while it is empty.
+    /// The account of its chunks; None while it is empty.
     pub(super) fn account(&self) -> Option<Rc<Account>> {
         self.front().map(|run| run.frames.chunk.account().clone())
     }
@@ -96,14 +96,14 @@ impl Runs {
         Some(run)
     }
 
-    /// Appends all of another queue, which is empty then.
+    /// Appends all runs of another queue, which is empty afterwards.
     pub(super) fn append(&mut self, other: &mut Runs) {
         while let Some(run) = other.pop_front() {
             self.push_back(run);
         }
     }
 
-    /// Keeps the runs that `keep` wants.
+    /// Removes the runs for which `keep` is false.
     pub(super) fn retain(&mut self, keep: impl FnMut(&Run) -> bool) {
         let Some(account) = self.account() else { return };
         self.0.retain(keep);
@@ -113,7 +113,7 @@ impl Runs {
     #[cold]
     fn make_room(&mut self, run: &Run) {
         let before = self.counted_bytes();
-        // A long one grows by half: doubling would take twice what is needed just then.
+        // A long queue grows by half: doubling would take twice the memory that is needed at that moment.
         if self.0.len() < UNCOUNTED {
             self.0.reserve(1)
         } else {
@@ -122,7 +122,7 @@ impl Runs {
         run.frames.chunk.account().queue_changed(before, self.counted_bytes());
     }
 
-    /// Gives memory back where little of it is needed.
+    /// Releases memory that is mostly unused.
     fn shrink(&mut self, account: &Account) {
         let (capacity, before) = (self.0.capacity(), self.counted_bytes());
         if self.0.is_empty() && before > 0 {

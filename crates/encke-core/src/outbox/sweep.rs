@@ -1,12 +1,13 @@
-//! Packing: ranges of few bytes are copied out of chunks that are mostly dead.
+//! Packing: copies short ranges out of chunks that are mostly dead.
 //!
-//! A sweep walks all outboxes twice. First it *marks*: of each chunk it learns which ranges somebody holds, those of several holders
-//! once. Then it *packs*: what is held of a mostly dead chunk is copied into dense chunks, so that the old one is freed. Ranges that
-//! several sessions hold are copied once and shared again, and ranges of one chunk that follow each other in a queue become
-//! one. So a chunk that many hold as a whole stays as it is, and many short ranges in a busy chunk are packed where the copy costs less
-//! than the queues of all that hold them.
+//! A sweep walks all outboxes twice. First it *marks*: for each chunk it records which ranges are held; a range with
+//! several holders counts once. Then it *packs*: the held ranges of a mostly dead chunk are copied into dense chunks,
+//! so that the old one is freed. Ranges that several sessions hold are copied once and shared again, and consecutive
+//! ranges of one chunk in a queue become one. So a chunk that many sessions hold as a whole stays as it is. Many short
+//! ranges in a busy chunk are packed if the copy costs less than the queues of all their holders.
 //!
-//! What happens between two steps of a sweep does no harm: what was not marked is not packed, and a copy is compared before it is shared.
+//! Changes between two steps of a sweep do no harm: ranges that were not marked are not packed, and a copy is compared
+//! before it is shared.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -21,43 +22,43 @@ use crate::outbox::arena::{Arena, Chunk, Frames};
 /// One walk over all outboxes, a few at a time.
 #[derive(Debug, Default)]
 pub struct Sweep {
-    /// Whether everything has been marked.
+    /// True if everything has been marked.
     pub packs: bool,
-    /// The next holder to be looked at.
+    /// The next holder to visit.
     pub next: usize,
-    /// Runs looked at since somebody last took this.
+    /// The number of runs visited since this was last reset.
     pub looked_at: usize,
-    /// Bytes that are held of each chunk. Only a hint: its address may have become that of another.
+    /// The bytes that are held of each chunk. Only a hint: another chunk may have the same address by now.
     held: HashMap<*const Chunk, usize, RandomState>,
     groups: HashMap<u64, Group, RandomState>,
     hasher: RandomState,
-    /// Chunks that are still written to.
+    /// Chunks that are still being written to.
     open: HashSet<*const Chunk, RandomState>,
 }
 
-/// Ranges of one chunk that follow each other in somebody's queue.
+/// Ranges of one chunk that are consecutive in a queue.
 #[derive(Debug)]
 struct Group {
     holders: usize,
     copy: Option<Frames>,
 }
 
-/// The chunks that packed ranges go to.
+/// The chunks that packed ranges are copied to.
 #[derive(Debug)]
 pub struct Packed {
-    /// Of messages: whole frames.
+    /// For messages: whole frames.
     pub messages: Arena,
-    /// Of everything else: there are parts of frames among it.
+    /// For everything else, including parts of frames.
     pub others: Arena,
 }
 
 impl Sweep {
-    /// One that leaves these chunks alone.
+    /// A sweep that leaves these chunks alone.
     pub fn new<'a>(open: impl Iterator<Item = &'a Chunk>) -> Sweep {
         Sweep { open: open.map(std::ptr::from_ref).collect(), ..Sweep::default() }
     }
 
-    /// The bytes of chunks that it holds, but for those among the `seen`.
+    /// The bytes of chunks that it holds, without chunks that are in `seen`.
     pub fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
         let copies = self.groups.values().filter_map(|group| group.copy.as_ref());
         copies.map(|copy| copy.chunk.recount(seen)).sum()
@@ -83,7 +84,7 @@ impl Sweep {
         }
     }
 
-    /// Whether a copy of these ranges costs less than they do.
+    /// True if a copy of these ranges costs less than they do.
     fn wants(&self, group: &[Run]) -> bool {
         let Some(chunk) = group.first().map(|run| &run.frames.chunk) else { return false };
         let Some(held) = self.held.get(&Rc::as_ptr(chunk)) else { return false };
@@ -92,7 +93,7 @@ impl Sweep {
         is_sparse || known.holders * (group.len() - 1) * RUN_BYTES >= 2 * bytes_of(group)
     }
 
-    /// The copy of these ranges as one.
+    /// The copy of these ranges as one range.
     fn pack(&mut self, group: &[Run], packed: &mut Packed) -> Option<Frames> {
         let hash = self.hash(group);
         let known = self.groups.get_mut(&hash)?;
@@ -144,7 +145,7 @@ impl Runs {
         *self = swept;
     }
 
-    /// Appends a run: as one with the last, where it goes on where that ends.
+    /// Appends a run. Merges it with the last run if they are adjacent.
     fn push_joined(&mut self, run: Run) {
         match self.back_mut().filter(|last| last.kind != Kind::Close && last.is_continued_by(&run)) {
             Some(last) => {
@@ -157,12 +158,12 @@ impl Runs {
 }
 
 impl Outbox {
-    /// Marks what it holds, or packs it. What the kernel has a part of is packed with the rest of its run.
+    /// Marks or packs its runs. A partly written frame is packed with the rest of its run.
     pub fn sweep(&mut self, sweep: &mut Sweep, packed: &mut Packed) {
         self.runs.sweep(sweep, packed);
     }
 
-    /// Marks messages that were taken out, or packs them.
+    /// Marks or packs messages that were taken out.
     pub fn sweep_taken(&mut self, taken: &mut InFlight, sweep: &mut Sweep, packed: &mut Packed) {
         self.settle(taken);
         taken.runs.sweep(sweep, packed);
@@ -178,7 +179,7 @@ fn bytes_of(group: &[Run]) -> usize {
     group.iter().map(|run| run.frames.bytes()).sum()
 }
 
-/// Whether a copy is one of these ranges.
+/// True if a copy equals these ranges.
 fn is_same(group: &[Run], copy: &Frames) -> bool {
     let copied = copy.chunk.slice(copy.start, copy.end);
     let mut rest = &copied[..];

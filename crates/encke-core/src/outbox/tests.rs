@@ -54,7 +54,7 @@ fn what_a_failed_response_carried_waits_again_in_order() {
     let mut body = vec![b'['];
     in_flight.write(&mut body);
     assert!(body.ends_with(b",{\"channel\":\"/even\",\"data\":2}"));
-    // They may come back, so they count on.
+    // They may come back, so they still count.
     assert!(outbox.is_empty() && outbox.messages() == 3);
     outbox.push(&message(&mut arena, "/odd", "3"), Kind::Messages);
     outbox.restore(in_flight);
@@ -71,7 +71,7 @@ fn ranges_that_never_join_fill_an_outbox_with_their_queue_also_while_a_response_
     let next = message(&mut arena, "/a", "1").bytes();
     while !outbox.is_full(1, next, &capacity) {
         outbox.push(&message(&mut arena, "/a", "1"), Kind::Messages);
-        // A message for others lies between this one and the next.
+        // A message for other sessions separates this one from the next.
         message(&mut arena, "/b", "1");
     }
     assert_eq!(outbox.runs(), outbox.messages());
@@ -129,7 +129,7 @@ fn keep_latest_leaves_one_message_a_channel() {
     assert_eq!(outbox.keep_latest("/odd"), 1);
 }
 
-/// Every way to fill an outbox: what waits in front may be replies, or half out.
+/// Tests many ways to fill an outbox: the runs in front may be replies, or partly written.
 #[test]
 fn drop_oldest_takes_no_more_than_it_must_and_leaves_replies_and_order() {
     let lengths = |outbox: &Outbox| outbox.unwritten().map(|frames| frames.bytes()).sum::<usize>();
@@ -174,7 +174,7 @@ fn bytes_of_replies_are_counted_until_they_are_gone() {
     assert_eq!(outbox.reply_bytes(), 2 * reply.bytes());
     outbox.wrote(reply.bytes() - 3);
     assert_eq!(outbox.reply_bytes(), reply.bytes());
-    // What is written counts until there is a need to look.
+    // Written bytes count until the limit is reached.
     let bytes = reply.bytes();
     assert!(!outbox.has_too_many_replies(bytes, 3 * bytes) && !outbox.has_too_many_replies(2 * bytes, 4 * bytes - 1));
     assert!(outbox.has_too_many_replies(2 * bytes, 2 * bytes));

@@ -1,4 +1,4 @@
-//! The channels that a session has to catch up with, or whose live messages it has had out of the ring already.
+//! The channels that a session replays, and channels whose live messages it has already received from the ring.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,60 +9,60 @@ use bayeux::ChannelName;
 use crate::history::RingKey;
 use crate::sessions::loss::Loss;
 
-/// A channel that a session has not, or not only, heard live.
+/// A channel that a session receives from its ring, wholly or in part.
 #[derive(Debug)]
 pub(crate) struct ReplayCursor {
     pub(crate) ring: RingKey,
     pub(crate) epoch: Arc<str>,
-    /// What comes live with lower numbers is for the session: it subscribed by another name before.
+    /// Live messages below this offset are delivered: they arrived through an older subscription.
     pub(crate) below: u64,
-    /// The cursor: the number of the next message out of the ring.
+    /// The cursor: the offset of the next message to read from the ring.
     pub(crate) next: u64,
-    /// Whether there is more in the ring. If not, live messages from the cursor on are for the session.
+    /// True if the ring has more messages. If false, the session receives live messages from the cursor on.
     pub(crate) open: bool,
-    /// What the session has lost before the cursor: told with connect replies, and with the next message. Until that comes out of the
-    /// ring the tail stays open.
+    /// The offsets, first and last, that the session lost before the cursor. Connect replies and the next message
+    /// report the loss. The cursor stays open until that message is read from the ring.
     pub(crate) lost: Option<(u64, u64)>,
-    /// Its place among those that are ready: for [`ReplayCursors`] only.
+    /// Its position in the order of ready cursors; used by [`ReplayCursors`] only.
     pub(crate) turn: Option<u64>,
 }
 
-/// All tails of a session. No step costs more for there being many.
+/// All cursors of a session. The number of cursors does not change the cost of a step.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayCursors {
     by_name: BTreeMap<Box<str>, ReplayCursor>,
-    /// Those whose ring may have something for the session, in the order in which they came to be so.
+    /// The channels whose ring may have something for the session, in the order in which they became ready.
     ready: BTreeMap<u64, Box<str>>,
     turns: u64,
 }
 
 impl ReplayCursor {
-    /// One that begins at this number.
+    /// A cursor that begins at this offset.
     pub(crate) fn new(ring: RingKey, epoch: Arc<str>, next: u64) -> ReplayCursor {
         ReplayCursor { ring, epoch, below: 0, next, open: true, lost: None, turn: None }
     }
 
-    /// Moves the cursor. What is lost from there on is found again, so a loss never begins behind the cursor.
+    /// Moves the cursor. Losses from the new offset on are found again, so a loss never begins behind the cursor.
     pub(crate) fn go_to(&mut self, next: u64) {
         self.next = next;
         self.lost = self.lost.filter(|lost| lost.0 < next).map(|(from, to)| (from, to.min(next - 1)));
     }
 
-    /// Everything up to this message that the session has not got is gone.
+    /// Marks every message up to this offset that the session has not received as lost.
     pub(crate) fn lose(&mut self, to: u64) {
         let from = self.lost.map_or(self.next, |lost| lost.0);
         self.lost = Some((from, to));
         self.next = to + 1;
     }
 
-    /// The ring is gone, and with it everything that the session has not got.
+    /// Marks everything that the session has not received as lost: the ring is gone.
     pub(crate) fn lose_all(&mut self, name: &str) -> Loss {
         self.open = false;
         let from = self.lost.take().map_or(self.next, |lost| lost.0);
         self.loss(name, from, None)
     }
 
-    /// What is gone from this message on.
+    /// The loss of the messages from this offset on.
     pub(crate) fn loss(&self, name: &str, from: u64, to: Option<u64>) -> Loss {
         Loss { name: name.into(), epoch: self.epoch.clone(), from, to, told: None }
     }
@@ -77,17 +77,18 @@ impl ReplayCursors {
         self.by_name.len()
     }
 
-    /// Whether there may be something to be had out of a ring.
+    /// True if a ring may have something for the session.
     pub(crate) fn is_behind(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// The tail of a channel.
+    /// The cursor of a channel.
     pub(crate) fn of(&self, name: &str) -> Option<&ReplayCursor> {
         self.by_name.get(name)
     }
 
-    /// The tail of a channel in this life of it. Who opens it lists it, too: [`ReplayCursors::list`].
+    /// The cursor of a channel, if it belongs to the ring with this serial. A caller that opens the cursor also calls
+    /// [`ReplayCursors::list`].
     pub(crate) fn get_mut(&mut self, name: &str, serial: u64) -> Option<&mut ReplayCursor> {
         self.by_name.get_mut(name).filter(|cursor| cursor.ring.serial == serial)
     }
@@ -96,7 +97,7 @@ impl ReplayCursors {
         self.by_name.iter().map(|(name, cursor)| (&**name, cursor))
     }
 
-    /// The names of those that a pattern, or a channel's own name, covers.
+    /// The channels among them that a pattern covers, or a channel's own name.
     pub(crate) fn covered(&self, name: ChannelName<'_>, limits: &bayeux::Limits) -> Vec<Box<str>> {
         let parent = name.as_str().trim_end_matches('*');
         let from_there =
@@ -105,7 +106,7 @@ impl ReplayCursors {
         from_there.take_while(|cursor| cursor.starts_with(parent)).filter(|cursor| covers(cursor)).cloned().collect()
     }
 
-    /// Adds a tail; one of an earlier life of the channel ends, and is returned.
+    /// Adds a cursor. It replaces and returns the channel's cursor of an earlier ring.
     pub(crate) fn insert(&mut self, name: &str, cursor: ReplayCursor) -> Option<ReplayCursor> {
         let earlier = self.remove(name);
         self.by_name.insert(name.into(), cursor);
@@ -121,7 +122,7 @@ impl ReplayCursors {
         Some(cursor)
     }
 
-    /// There may be something for the session in the ring of a tail: it is read in its turn.
+    /// Marks a channel as ready: its ring may have something for the session, and is read in its turn.
     pub(crate) fn list(&mut self, name: &str) {
         if let Some(cursor) = self.by_name.get_mut(name).filter(|cursor| cursor.open && cursor.turn.is_none()) {
             self.turns += 1;
@@ -130,15 +131,15 @@ impl ReplayCursors {
         }
     }
 
-    /// The one whose turn it is.
+    /// The first ready cursor.
     pub(crate) fn first_ready(&mut self) -> Option<(Box<str>, &mut ReplayCursor)> {
         let name = self.ready.first_key_value()?.1.clone();
         let cursor = self.by_name.get_mut(&name)?;
         Some((name, cursor))
     }
 
-    /// The ring of the one whose turn it is has been read. It ends, if nothing is on its way that the ring has given already: so it
-    /// is where this shard owns the channel. Returns it then.
+    /// Ends the turn of the first ready cursor, after its ring was read. Removes and returns the cursor if it is closed
+    /// and this shard owns the channel: then no message that the ring has already given can still arrive.
     pub(crate) fn pass_turn(&mut self, shard: usize) -> Option<ReplayCursor> {
         let (_, name) = self.ready.pop_first()?;
         let cursor = self.by_name.get_mut(&name)?;
@@ -146,8 +147,9 @@ impl ReplayCursors {
         if cursor.open || cursor.ring.owner() != shard { None } else { self.by_name.remove(&name) }
     }
 
-    /// A channel is not heard any more. What the ring has given may still be on its way from its owner, and must not come again
-    /// by a later subscription; where this shard is the owner nothing is.
+    /// Ends a channel's replay after an unsubscribe. Messages that the ring has given may still arrive from the
+    /// channel's owner, and a later subscription must not deliver them again, so the cursor stays. It is removed if
+    /// this shard is the owner: then nothing can arrive.
     pub(crate) fn close(&mut self, name: &str, shard: usize) {
         let Some(cursor) = self.by_name.get_mut(name) else { return };
         (cursor.below, cursor.open, cursor.lost) = (0, false, None);
@@ -159,7 +161,7 @@ impl ReplayCursors {
         }
     }
 
-    /// Makes room for one more where there are so many: lets go of one that has nothing to give. False if there is none.
+    /// Makes room for one more cursor below `max` by removing a closed one. False if all are open.
     pub(crate) fn make_room(&mut self, max: usize) -> bool {
         if self.len() < max {
             return true;
@@ -168,8 +170,9 @@ impl ReplayCursors {
         closed.map(|closed: Box<str>| self.remove(&closed)).is_some()
     }
 
-    /// How many of these live messages, from the first on, are for the session, and from which on they are again; what is
-    /// between is the ring's to give. A tail that has nothing to say any more ends.
+    /// Splits a run of live messages that begins at offset `first`. The session gets the messages before the first
+    /// returned index and those from the second one on; the ring provides the messages between. Removes a closed cursor
+    /// that the run passes.
     pub(crate) fn share(&mut self, name: &str, serial: u64, first: u64, messages: u32) -> (u32, u32) {
         let Some(cursor) = self.get_mut(name, serial) else { return (messages, messages) };
         let ReplayCursor { below, next, open, .. } = *cursor;

@@ -1,4 +1,4 @@
-//! Ids that nobody can guess and that say which shard they belong to.
+//! Random ids that nobody can guess. Each names the shard that it belongs to.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 #[serde(into = "String", try_from = "String")]
 pub struct Id([u8; ID_BYTES]);
 
-/// A text that is no id of ours.
+/// The error for a text that is not a valid id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no id")]
 pub struct NoId;
@@ -34,7 +34,7 @@ impl Id {
         Id(bytes)
     }
 
-    /// Reads an id; None for what cannot be one of ours.
+    /// Parses an id. None if the text is not a valid one.
     pub fn parse(text: &str) -> Option<Id> {
         let bytes: [u8; ID_BYTES] = text.as_bytes().try_into().ok()?;
         bytes.iter().all(|byte| value(*byte).is_some()).then_some(Id(bytes))
@@ -71,7 +71,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// Logs show the beginning only: whoever reads them must not be able to take a session over.
+/// Logs show the beginning only, so nobody who reads them can take over a session.
 impl fmt::Debug for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}…", &self.as_str()[..6])

@@ -1,4 +1,4 @@
-//! Messages that a session has lost: it is told.
+//! Messages that a session has lost. They are reported to its client.
 
 use std::sync::Arc;
 
@@ -13,14 +13,15 @@ impl Loss {
     }
 }
 
-/// Messages that are gone.
+/// Lost messages of one channel.
 #[derive(Clone, Debug)]
 pub(crate) struct Loss {
     pub(crate) name: Box<str>,
     pub(crate) epoch: Arc<str>,
     pub(crate) from: u64,
-    /// The last one, if anybody knows.
+    /// The offset of the last one, if known.
     pub(crate) to: Option<u64>,
-    /// The number of the first batch that told of it, if the session acknowledges: all do until that is confirmed.
+    /// The number of the first batch that reported the loss, if the session acknowledges. Every batch reports it until
+    /// one of them is confirmed.
     pub(crate) told: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! The table of sessions, and what each of them is.
+//! The table of sessions, and the parts of a session.
 
 pub(crate) mod cursors;
 pub(crate) mod id;

@@ -1,8 +1,9 @@
-//! Sessions that have shaken hands and not connected yet, oldest first: all of them, those of one connection, and those of one address.
+//! Sessions that have completed a handshake and have not connected yet, oldest first: all of them, per connection, and
+//! per address.
 //!
-//! A handshake costs its sender little and the server a session. So there are few sessions that were never used, and they go first when
-//! room is wanted. Each is in up to three lists at once, which are linked through one slab: adding, removing and finding the oldest
-//! take the same time however many there are.
+//! A handshake is cheap for a client and costs the server a session. So the number of unused sessions is small, and
+//! they are the first to go when room is needed. Each is in up to three lists at once, linked through one slab. Adding,
+//! removing and finding the oldest take constant time.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -13,7 +14,7 @@ use slab::Slab;
 
 use crate::events::{Peer, SessionKey};
 
-/// Who a session is of: its connection and its address, as hashes; 0 where that is not known.
+/// The origins of a session: hashes of its connection and its address; 0 if unknown.
 pub(crate) type Origins = [u64; 2];
 
 /// The newcomers of one shard.
@@ -44,15 +45,16 @@ struct List {
     len: usize,
 }
 
-/// All newcomers, those of a connection, those of an address.
+/// All newcomers, those of a connection, and those of an address.
 const LISTS: usize = 3;
-/// The list that all are in.
+/// The key of the list that holds all newcomers.
 const ALL: u64 = 1;
-/// No entry.
+/// The index that means "no entry".
 pub(crate) const NONE: u32 = u32::MAX;
 
 impl Newcomers {
-    /// Who a client is: a host has a whole network of IPv6 addresses (RFC 6177), which counts as one.
+    /// The origins of a client. A host has a whole network of IPv6 addresses (RFC 6177), so a network counts as one
+    /// address.
     pub(crate) fn origins(&self, peer: Peer) -> Origins {
         let network = |address: IpAddr| match address.to_canonical() {
             IpAddr::V4(address) => u128::from(u32::from(address)),
@@ -63,28 +65,28 @@ impl Newcomers {
         [connection, peer.address.map_or(0, |address| hash(1, network(address)))]
     }
 
-    /// How many there are.
+    /// The number of newcomers.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many there are of an origin.
+    /// The number of newcomers with this origin.
     pub(crate) fn of(&self, origin: u64) -> usize {
         self.lists.get(&origin).map_or(0, |list| list.len)
     }
 
-    /// The oldest of all.
+    /// The oldest newcomer.
     pub(crate) fn oldest(&self) -> Option<SessionKey> {
         self.oldest_of(ALL)
     }
 
-    /// The oldest of an origin.
+    /// The oldest newcomer with this origin.
     pub(crate) fn oldest_of(&self, origin: u64) -> Option<SessionKey> {
         let list = self.lists.get(&origin)?;
         Some(self.entries.get(list.oldest as usize)?.session)
     }
 
-    /// Adds the latest one. Returns its place, to be removed by.
+    /// Adds the newest one. Returns the index to remove it by.
     pub(crate) fn add(&mut self, session: SessionKey, [connection, address]: Origins) -> u32 {
         let origins = [ALL, connection, address];
         let none = Link { before: NONE, behind: NONE };
@@ -101,7 +103,7 @@ impl Newcomers {
         index
     }
 
-    /// Takes one out.
+    /// Removes one by its index.
     pub(crate) fn remove(&mut self, index: u32) {
         let Some(Entry { origins, links, .. }) = self.entries.try_remove(index as usize) else { return };
         for (at, (origin, Link { before, behind })) in origins.into_iter().zip(links).enumerate() {
@@ -119,14 +121,14 @@ impl Newcomers {
                 self.lists.remove(&origin);
             }
         }
-        // After a crowd nothing is left of it.
+        // Releases the memory that many newcomers needed at once.
         if self.entries.is_empty() && self.entries.capacity() > KEPT {
             *self = Newcomers { hasher: self.hasher.clone(), ..Newcomers::default() };
         }
     }
 }
 
-/// Entries that there is room for after they have gone.
+/// The capacity that is not released.
 const KEPT: usize = 1_024;
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
-//! Catching up: a session that asked for messages of the past gets them out of the rings, a little at a time.
-//!
+//! Replay: a session that asks for past messages gets them from the rings, in small steps.
+//! 
 //! ```text
 //!   ring of /a   │ gone │ 41 42 43 44 45 46 47 │ next
-//!                              ▲ cursor ──▶    └─ reached: from here on live messages come by the fan-out
+//!                              ▲ cursor ──▶    └─ end: from here on the fan-out delivers live messages
 //! ```
 //!
-//! For each channel that it is behind with a session has a [`ReplayCursor`]. While its cursor has not reached the end, live messages of
-//! the channel are not pushed to it: they are in the ring. Its outbox gets a step out of the ring whenever nothing urgent waits in it,
-//! and before each response, behind what waits: of this channel that has lower numbers. So a replay of a million messages takes no
-//! more memory than its outbox does, a busy channel does not hold it up, and everybody else's live messages go first. A session
-//! that is too slow for live messages falls back to its cursor in the same way.
+//! A session has a [`ReplayCursor`] for each channel that it replays. Until the cursor reaches the end of the ring, the
+//! fan-out does not push live messages of the channel to the session: they are in the ring. The session's outbox gets a
+//! step from the ring whenever it holds nothing urgent, and before each response. A step is queued behind older
+//! messages of the same channel. So a replay of a million messages needs no more memory than the outbox, a busy channel
+//! does not delay the replay, and live messages of other channels go first. A session that is too slow for live
+//! messages falls back to its cursor in the same way.
 
 use std::collections::BTreeSet;
 
@@ -17,60 +18,60 @@ use crate::sessions::cursors::ReplayCursors;
 use crate::sessions::loss::Loss;
 use crate::sessions::withdrawn::Withdrawn;
 
-/// What a session has to catch up with.
+/// The replay state of a session.
 #[derive(Debug, Default)]
 pub struct Replay {
     pub(crate) cursors: ReplayCursors,
-    /// What it has lost with a whole ring.
+    /// Losses of whole rings.
     pub(crate) losses: Vec<Loss>,
-    /// Whether something may be lost of which nothing was told yet.
+    /// True if there may be a loss that was not reported yet.
     pub(crate) has_news: bool,
     pub(crate) in_rings: InRings,
-    /// Whether it is on the shard's list of those who catch up.
+    /// True if the session is on the shard's list of sessions that replay.
     pub(crate) listed: bool,
-    /// What waits and must not come any more, until all that waits has been searched for it.
+    /// Queued messages to withdraw, until the outbox has been searched for them.
     pub(crate) withdrawn: Option<Box<Withdrawn>>,
-    /// Messages that the last search left.
+    /// The number of messages that remained after the last search.
     pub(crate) searched: usize,
-    /// Whether it is on one of the shard's lists of those who wait for a search.
+    /// True if the session is on one of the shard's lists of sessions that wait for a search.
     pub(crate) awaits_search: bool,
-    /// The subscription that the next heartbeat begins with.
+    /// The index of the subscription that the next heartbeat begins with.
     pub(crate) beat: usize,
 }
 
-/// What is known of the messages in an outbox that were in rings once: so that a full one is not searched without result, again and
-/// again.
+/// Tells if queued messages may still be in rings. Avoids rescanning a full outbox that has nothing to spill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InRings {
-    /// There are none.
+    /// No queued message was ever in a ring.
     #[default]
     None,
-    /// They have left their rings.
+    /// All of them have left their rings.
     Gone,
-    /// They may be there still.
+    /// Some may still be in their rings.
     Maybe,
 }
 
 impl Replay {
-    /// Of an earlier life of the server.
+    /// The replay state of a session that was saved by an earlier process.
     pub(crate) fn restored(cursors: ReplayCursors, losses: Vec<Loss>) -> Replay {
         let has_news = !losses.is_empty() || cursors.iter().any(|(_, cursor)| cursor.lost.is_some());
         Replay { cursors, losses, has_news, in_rings: InRings::Maybe, ..Replay::default() }
     }
 
-    /// What is lost with a whole ring and has to be told still.
+    /// Losses of whole rings that were not reported, or not confirmed.
     pub(crate) fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// Whether everything comes live.
+    /// True if the session receives every channel live.
     pub fn is_live(&self) -> bool {
         self.cursors.is_empty()
     }
 
-    /// The losses that go with a connect reply, in the batch of this number if the session acknowledges. A loss names a position, so one
-    /// `waits` while earlier messages of its channel do: a later reply has it. A reply has one loss of each channel, as they stand under
-    /// its name; the next one follows when this one was told, or confirmed if the session acknowledges.
+    /// Returns the losses to report with a connect reply; `batch` is the reply's batch number if the session
+    /// acknowledges. A loss names a position, so it waits (`waits`) while earlier messages of its channel are queued,
+    /// and a later reply reports it. A reply holds one loss per channel, because its JSON keys are channel names. The
+    /// next loss of the channel follows when this one has been reported, or confirmed if the session acknowledges.
     pub(crate) fn tell_losses(&mut self, batch: Option<u64>, waits: impl Fn(&str) -> bool) -> Vec<Loss> {
         self.has_news = false;
         let mut told: Vec<Loss> = Vec::new();
@@ -100,20 +101,20 @@ impl Replay {
         told
     }
 
-    /// Whether there are losses to tell.
+    /// True if there are losses to report.
     pub(crate) fn has_losses(&self) -> bool {
         !self.losses.is_empty() || self.cursors.iter().any(|(_, cursor)| cursor.lost.is_some())
     }
 
-    /// The client has received this batch and all before it.
+    /// Removes the losses that the client has confirmed: it has received this batch and all before it.
     pub(crate) fn confirm(&mut self, batch: i64) {
         let before = self.losses.len();
         self.losses.retain(|loss| loss.told.is_none_or(|told| i64::try_from(told).is_ok_and(|told| told > batch)));
-        // There may be another one of the same channel.
+        // The same channel may have another loss.
         self.has_news |= self.losses.len() < before && self.has_losses();
     }
 
-    /// Whether something may be lost of which nothing was told yet.
+    /// True if there may be a loss that was not reported yet.
     pub(crate) fn has_news(&self) -> bool {
         self.has_news
     }

@@ -1,10 +1,4 @@
-//! Sessions over a clean restart: what a stopping shard hands on, and how its next life takes it up.
-//!
-//! ```text
-//!   outboxes, ledgers, tails ── save ──▶ Saved (plain data) ── restore ──▶ outboxes, ledgers, tails
-//! ```
-//!
-//! A message that waits for many is there once; sessions name it by its number. The server reads and writes the file.
+//! Sessions across a clean restart: what a stopping shard saves, and how the next process restores it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,55 +6,55 @@ use crate::sessions::id::Id;
 use crate::sessions::loss::Loss;
 use crate::sessions::replay::Replay;
 
-/// The sessions of a shard, or of all, on their way to the next life of the server.
+/// The sessions of one shard, or of all shards, to be restored by the next process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// Messages that wait for somebody: JSON objects.
+    /// Queued messages: JSON objects.
     pub messages: Vec<Box<str>>,
     /// The sessions.
     pub sessions: Vec<SavedSession>,
 }
 
-/// A session.
+/// A saved session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedSession {
     /// Its client id, which names its shard.
     pub id: Id,
-    /// The browser it was opened from, if it has a cookie.
+    /// The browser that opened it, if it has a cookie.
     pub browser: Option<Id>,
-    /// How far it has come.
+    /// The stage of its life.
     pub stage: Stage,
-    /// The pause its client asked for last, in milliseconds.
+    /// The interval that its client asked for last, in milliseconds.
     pub interval_ms: Option<u32>,
-    /// The grace its client asked for, in milliseconds.
+    /// The `maxInterval` that its client asked for, in milliseconds.
     pub max_interval_ms: Option<u32>,
     /// Channels and patterns.
     pub subscriptions: Vec<Box<str>>,
-    /// The messages it still gets, oldest first.
+    /// The messages queued for it, oldest first.
     pub waiting: Vec<Span>,
-    /// What it has not confirmed, if it acknowledges.
+    /// Its unconfirmed messages, if it acknowledges.
     pub ack: Option<SavedUnacked>,
-    /// What it has to catch up with, if it replays.
+    /// Its replay state, if it replays.
     pub replay: Option<SavedReplay>,
 }
 
-/// Some of [`Saved::messages`] that follow each other: the number of the first, and how many.
+/// A run of [`Saved::messages`]: the index of the first one, and the number of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span(pub u32, pub u32);
 
-/// How far a session has come.
+/// The stage of a session's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// It has shaken hands and not connected yet.
+    /// It has completed its handshake and has not connected yet.
     New,
     /// It has connected.
     Connected,
-    /// The server has ended it, and its client does not know yet.
+    /// The server has ended it, and its client has not been notified yet.
     Ending,
 }
 
-/// What a session was sent and has not confirmed.
+/// Messages that a session was sent and has not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedUnacked {
     /// The number of the last batch that was closed.
@@ -69,21 +63,22 @@ pub struct SavedUnacked {
     pub batches: Vec<SavedBatch>,
 }
 
-/// Messages that were not confirmed.
+/// Messages that a client has not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedBatch {
-    /// The batches they were in: the number of the first, and of the first behind them in which they were not, if there is one.
+    /// The batches that held them, as ranges: the number of the first batch, and of the first later batch without them,
+    /// if any.
     pub numbers: Vec<(u64, Option<u64>)>,
     /// The messages.
     pub messages: Vec<Span>,
 }
 
-/// What a session that replays has not heard live.
+/// The replay state of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedReplay {
-    /// Where it stands in which history.
+    /// Its cursors.
     pub cursors: Vec<SavedCursor>,
-    /// What it has lost with a whole history and was not told, or has not confirmed.
+    /// Losses of whole histories that were not reported, or not confirmed.
     pub losses: Vec<SavedLoss>,
 }
 
@@ -94,24 +89,24 @@ pub struct SavedCursor {
     pub channel: Box<str>,
     /// The epoch of the history.
     pub epoch: Box<str>,
-    /// The number of the next message.
+    /// The offset of the next message.
     pub next: u64,
-    /// What it has lost before that: the numbers of the first and the last.
+    /// The offsets, first and last, that the session lost before that.
     pub lost: Option<(u64, u64)>,
 }
 
-/// Messages that are gone with their history.
+/// Messages that are lost with their history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedLoss {
     /// The channel.
     pub channel: Box<str>,
     /// The epoch of the history.
     pub epoch: Box<str>,
-    /// The number of the first.
+    /// The offset of the first one.
     pub from: u64,
-    /// The number of the last, if anybody knows.
+    /// The offset of the last one, if known.
     pub to: Option<u64>,
-    /// The number of the first batch that told of it.
+    /// The number of the first batch that reported the loss.
     pub told: Option<u64>,
 }
 
@@ -126,7 +121,7 @@ impl Saved {
         }));
     }
 
-    /// Whether every number is one of a message.
+    /// True if every index refers to an existing message.
     pub fn is_whole(&self) -> bool {
         let count = self.messages.len() as u64;
         let spans = || self.sessions.iter().flat_map(SavedSession::spans);
@@ -147,7 +142,7 @@ impl SavedSession {
 }
 
 impl Replay {
-    /// A tail that has nothing to give any more is not worth a word: no live message is on its way.
+    /// Closed cursors are not saved: after a restart no live message is on its way.
     pub(crate) fn save(&self) -> SavedReplay {
         let losses = self.losses().iter().map(|loss| SavedLoss {
             channel: loss.name.clone(),
@@ -167,7 +162,7 @@ impl Replay {
 }
 
 impl SavedCursor {
-    /// Its history is gone with all that was in it.
+    /// The loss of the whole history.
     pub(crate) fn to_loss(&self) -> Loss {
         let from = self.lost.map_or(self.next, |lost| lost.0);
         Loss { name: self.channel.clone(), epoch: (*self.epoch).into(), from, to: None, told: None }

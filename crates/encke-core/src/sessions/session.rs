@@ -1,4 +1,4 @@
-//! A session as its shard keeps it, and the table of all of them.
+//! A session, and the table of all sessions of a shard.
 
 use std::hash::BuildHasher;
 
@@ -25,72 +25,76 @@ impl Session {
         }
     }
 
-    /// Bytes that it holds: what others hold, too, counts with its part.
+    /// The bytes that it holds. Bytes shared with other sessions count in proportion.
     pub(crate) fn share_bytes(&self) -> usize {
         self.outbox.share_bytes() + self.handed_out().map(|messages| messages.share_bytes()).sum::<usize>()
     }
 }
 
-/// One session. The fields a fan-out touches come first.
+/// One session. The fields that a fan-out uses come first.
 #[derive(Debug)]
 pub struct Session {
-    /// The number of the last publication it was offered: it gets each once, whatever it subscribes to.
+    /// The number of the last publication offered to it. It gets each publication once, even if several subscriptions
+    /// match.
     pub stamp: u64,
-    /// What it still gets.
+    /// The messages queued for it.
     pub outbox: Outbox,
-    /// Whether it is on the list of those to be flushed, or its socket is blocked and will put it there.
+    /// True if it is on the list of sessions to flush, or its socket is blocked and will add it later.
     pub dirty: bool,
-    /// Whether the outbox holds anything but lazy messages.
+    /// True if the outbox holds anything but lazy messages.
     pub urgent: bool,
-    /// Whether it is on the list of those whose connects wait for other responses to be taken.
+    /// True if it is on the list of sessions whose connects wait until other responses have been taken.
     pub awaits_room: bool,
-    /// What carries messages to it now.
+    /// Its connection.
     pub attachment: Attachment,
-    /// The connect that waits for its reply.
+    /// The connect that is held.
     pub held: Option<Box<Held>>,
-    /// Messages in a response that the kernel has not taken yet; while there are any, no other response takes more.
+    /// Messages in a response that the kernel has not taken yet. While it is set, no other response takes messages.
     pub in_flight: Option<Box<(ExchangeId, InFlight)>>,
-    /// Other responses on their way whose fate is not known yet: those of a session that acknowledges, and large replies.
+    /// The number of other responses whose outcome is not known yet: those of a session that acknowledges, and large
+    /// replies.
     pub responses: u32,
-    /// What it was sent and has not confirmed, if it acknowledges: then it gets messages with connect replies only.
+    /// Messages that it was sent and has not confirmed, if it acknowledges. Such a session gets messages with connect
+    /// replies only.
     pub unacked: Option<Box<Unacked>>,
-    /// What it still has to catch up with, if it wants to know where messages stand in the history of their channel.
+    /// Its replay state, if it asked for positions.
     pub replay: Option<Box<Replay>>,
-    /// The protocol's state.
+    /// The state of the Bayeux protocol.
     pub protocol: bayeux::Session,
-    /// Its public key to itself.
+    /// The client id.
     pub id: Id,
-    /// The browser it was opened from, if it has a cookie.
+    /// The browser that opened it, if it has a cookie.
     pub browser: Option<Id>,
-    /// What it subscribes to.
+    /// Its subscriptions.
     pub subscriptions: SmallVec<[Subscription; 1]>,
-    /// It gets messages with connect replies only, on a WebSocket, too: `connect_deliver_only` when it was opened.
+    /// True if it gets messages with connect replies only, even on a WebSocket: `connect_deliver_only` was set when it
+    /// was opened.
     pub with_connects: bool,
-    /// Tells a late event of a reused index apart.
+    /// Distinguishes sessions that reuse an index, so late events are recognized.
     pub generation: u32,
-    /// Its place among those that have not connected yet.
+    /// Its index among the sessions that have not connected yet.
     pub newcomer: u32,
-    /// The earliest entry of it in the timer wheel, in milliseconds; `u64::MAX` for none.
+    /// Its earliest entry in the timer wheel, in milliseconds; `u64::MAX` for none.
     pub armed_ms: u64,
-    /// When its lazy messages have to go, in milliseconds; `u64::MAX` when none wait.
+    /// The time when its lazy messages are due, in milliseconds; `u64::MAX` if none are queued.
     pub lazy_due_ms: u64,
-    /// When it was active last, as the activity extension counts, in milliseconds.
+    /// The time of its last activity, as the activity extension counts it, in milliseconds.
     pub active_ms: u64,
 }
 
-/// What carries messages to a session.
+/// A session's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
-    /// Responses to requests, as they come.
+    /// HTTP requests; each response carries messages.
     Requests,
     /// This WebSocket.
     Socket(SocketKey),
 }
 
-/// A connect that waits for its reply.
+/// A connect that the server holds.
 #[derive(Debug)]
 pub struct Held {
-    /// How its reply travels.
+    /// The way of its reply.
     pub via: HeldVia,
     /// Its message id.
     pub id: Option<bayeux::Id<'static>>,
@@ -98,7 +102,7 @@ pub struct Held {
     pub timesync: Option<String>,
 }
 
-/// How the reply of a held connect travels.
+/// The way of a held connect's reply.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HeldVia {
     /// On the session's WebSocket.
@@ -107,16 +111,16 @@ pub enum HeldVia {
     Exchange(ExchangeId, HttpTransport),
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Its client said goodbye.
+    /// Its client disconnected.
     Disconnected,
     /// Its client was silent for too long.
     Expired,
     /// The server ended it.
     Kicked,
-    /// It had not connected yet, and others wanted its place.
+    /// It had not connected yet, and its room was needed.
     Unused,
     /// Its outbox was full.
     Slow,
@@ -132,12 +136,12 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// How many there are.
+    /// The number of sessions.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Adds a session that has just shaken hands.
+    /// Adds a session that has just completed its handshake.
     pub fn insert(&mut self, id: Id, browser: Option<Id>, protocol: bayeux::Session, now_ms: u64) -> SessionKey {
         self.generation = self.generation.wrapping_add(1);
         let index = self.slab.insert(Session {
@@ -169,7 +173,7 @@ impl Sessions {
         SessionKey { index, generation: self.generation }
     }
 
-    /// Takes a session out.
+    /// Removes a session.
     pub fn remove(&mut self, key: SessionKey) -> Option<Session> {
         self.get(key)?;
         let session = self.slab.remove(key.index as usize);
@@ -195,7 +199,7 @@ impl Sessions {
         self.slab.get_mut(key.index as usize).filter(|session| session.generation == key.generation)
     }
 
-    /// The session at an index that the hub holds: it is there while it subscribes.
+    /// The session at an index that the hub holds. It exists while it subscribes.
     pub fn at(&mut self, index: u32) -> &mut Session {
         &mut self.slab[index as usize]
     }
@@ -210,7 +214,7 @@ impl Sessions {
         self.slab.iter().map(|(index, session)| (session.key(index as u32), session))
     }
 
-    /// Gives back the memory of most slots if most are empty. What stands behind a session stays.
+    /// Releases the memory of most slots if most are empty. Slots behind an occupied one stay.
     pub fn give_room_back(&mut self) {
         let len = self.slab.len();
         if self.slab.capacity() > ROOM_KEPT && len < self.slab.capacity() / 4 {
@@ -222,7 +226,7 @@ impl Sessions {
         }
     }
 
-    /// How many slots there are, each with a session or without.
+    /// The number of slots, empty or occupied.
     pub fn slots(&self) -> usize {
         self.slab.capacity()
     }
@@ -238,35 +242,36 @@ impl Sessions {
     }
 }
 
-/// Sessions that a table keeps room for.
+/// Tables with at most this capacity are not shrunk.
 const ROOM_KEPT: usize = 1_024;
 
 impl Session {
-    /// Its key, given where it stands.
+    /// Its key, given its index.
     pub fn key(&self, index: u32) -> SessionKey {
         SessionKey { index, generation: self.generation }
     }
 
-    /// True if a WebSocket brings it messages as they come.
+    /// True if a WebSocket pushes messages to it.
     pub fn is_pushed_to(&self) -> bool {
         self.unacked.is_none() && !self.with_connects
     }
 
-    /// Whether something could take messages right now. Nothing can while a response with older ones is on its way:
-    /// if that fails, they have to come first.
+    /// True if something could take messages right now. False while a response with older messages is on its way: if
+    /// that fails, those messages come first.
     pub fn is_reachable(&self) -> bool {
         let pushed = matches!(self.attachment, Attachment::Socket(_)) && self.is_pushed_to();
         let answers = |held: &Held| matches!(held.via, HeldVia::Socket) || self.may_respond();
         (pushed || self.held.as_deref().is_some_and(answers)) && self.is_given()
     }
 
-    /// Whether what waits may go out: no response with older messages is on its way, and nothing of it has to be withdrawn first.
+    /// True if queued messages may go out: no response with older messages is on its way, and none has to be withdrawn
+    /// first.
     pub fn is_given(&self) -> bool {
         self.in_flight.is_none() && !self.awaits_withdrawal()
     }
 
-    /// Whether one more response may take messages. One at a time does; a client that acknowledges may give up a response and
-    /// ask again at once, as it gets nothing twice.
+    /// True if one more response may take messages. Without acknowledgement one at a time may. A client that
+    /// acknowledges may give up a response and ask again at once, because it gets nothing twice.
     pub fn may_respond(&self) -> bool {
         match self.unacked {
             Some(_) => self.responses < UNCONFIRMED_RESPONSES_MAX,
@@ -274,19 +279,20 @@ impl Session {
         }
     }
 
-    /// Whether its held connect has something to bring it, and may.
+    /// True if its held connect has something to deliver, and may.
     pub fn is_due(&self) -> bool {
         let over_http = || self.held.as_deref().is_some_and(|held| matches!(held.via, HeldVia::Exchange(..)));
         let owes = || over_http() && self.unacked.as_ref().is_some_and(|unacked| unacked.is_owing(None));
         self.is_reachable() && (!self.outbox.is_empty() || owes())
     }
 
-    /// Whether its client is taking a response at the moment: then it is not silent.
+    /// True if its client is receiving a response: then it is not silent.
     pub fn is_taking(&self) -> bool {
         self.in_flight.is_some() || self.responses > 0
     }
 
-    /// Whether all that waits and all that may have to come again fits into one response, or before one reply on this WebSocket.
+    /// True if all queued messages, and all that may have to be sent again, fit into one response, or before one reply
+    /// on this WebSocket.
     pub fn fits(&self, socket: Option<SocketKey>, response_bytes_max: usize) -> bool {
         let fits = match (socket, &self.unacked) {
             (None, _) => self.outbox.bytes() <= response_bytes_max,
@@ -296,7 +302,7 @@ impl Session {
         fits && self.is_given()
     }
 
-    /// Whether a connect on this WebSocket, or by a request, has something to bring it.
+    /// True if a connect on this WebSocket, or by a request, has something to deliver.
     pub fn has_something_for(&self, socket: Option<SocketKey>) -> bool {
         if self.awaits_withdrawal() {
             return false;
@@ -306,7 +312,7 @@ impl Session {
             Some(unacked) => {
                 (socket.is_some() || self.may_respond()) && (self.urgent || unacked.is_owing(socket) || has_news)
             }
-            // While a response is on its way nothing more can be delivered: the connect waits for its fate.
+            // While a response is on its way nothing more can be delivered: the connect waits for its outcome.
             None => {
                 let waits = self.urgent && (socket.is_none() || self.with_connects);
                 self.in_flight.is_none() && (has_news || waits)
@@ -314,7 +320,8 @@ impl Session {
         }
     }
 
-    /// Lets go of messages that are not to come, or not again, as `keep` says, given the payload: wherever they wait.
+    /// Withdraws messages that must not be delivered (again), wherever they are queued: those for whose payload `keep`
+    /// is false.
     pub fn withdraw(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         self.outbox.filter(|_, payload| keep(payload));
         if let Some(in_flight) = &mut self.in_flight {
@@ -325,18 +332,18 @@ impl Session {
         }
     }
 
-    /// Messages that were handed out and may come back.
+    /// Messages that were taken for sending and may come back.
     pub fn handed_out(&self) -> impl Iterator<Item = &InFlight> {
         let unconfirmed = self.unacked.iter().flat_map(|unacked| unacked.messages());
         self.in_flight.iter().map(|in_flight| &in_flight.1).chain(unconfirmed)
     }
 
-    /// Whether its held connect came as this request.
+    /// True if its held connect came as this request.
     pub fn is_held_on(&self, exchange: ExchangeId) -> bool {
         self.held.as_ref().is_some_and(|held| matches!(&held.via, HeldVia::Exchange(on, _) if *on == exchange))
     }
 
-    /// When the shard has to look at it next, in milliseconds.
+    /// The time when the shard has to look at it next, in milliseconds.
     pub fn deadline_ms(&self) -> u64 {
         let waits_for_client = self.is_taking() && !self.protocol.is_held();
         let protocol_ms = if waits_for_client { u64::MAX } else { self.protocol.deadline_ms() };
@@ -344,17 +351,18 @@ impl Session {
     }
 }
 
-/// Responses of an acknowledging session that may be on their way at once: what a client got no reply to, and what it asked for then.
+/// The number of responses of an acknowledging session that may be on their way at once: one that the client got no
+/// reply to, and one that it requested after that.
 const UNCONFIRMED_RESPONSES_MAX: u32 = 2;
 
 impl Session {
-    /// Whether it gets nothing, as what waits for it has to be searched first.
+    /// True if it gets nothing, because its queued messages have to be searched first.
     pub(crate) fn awaits_withdrawal(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| replay.withdrawn.is_some())
     }
 
-    /// The WebSocket whose own outbox has messages of it: they went there with a connect reply. Of one that acknowledges the socket has
-    /// parts of frames, and the messages are in the ledger.
+    /// The WebSocket whose own outbox holds messages of this session: they went there with a connect reply. None for a
+    /// session that acknowledges: its socket holds parts of frames, and `unacked` has the messages.
     pub(crate) fn socket_with_messages(&self) -> Option<SocketKey> {
         match self.attachment {
             Attachment::Socket(socket) if self.with_connects && self.unacked.is_none() => Some(socket),

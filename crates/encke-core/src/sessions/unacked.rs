@@ -1,14 +1,16 @@
-//! The acknowledgement extension: what a client has not confirmed is sent again after a break (CometD 9, `ack`).
+//! The acknowledgement extension: messages that a client has not confirmed are sent again after a break (CometD 9,
+//! `ack`).
 //!
-//! A session that asked for it at its handshake gets messages with connect replies only, on every transport. Each such reply
-//! closes a batch and carries its number (`"ext":{"ack":7}`); the next connect says which batch came last. What was in later
-//! ones goes out again, before anything newer. On a WebSocket the messages and the reply are one frame, so a client has
-//! either both or neither and sees nothing twice; how large that may be is bounded, and what has no room is left for the next one. What
-//! went out on the very WebSocket that a connect comes on will still arrive there, and is not sent again.
-//!
+//! A session that asked for it at its handshake gets messages with connect replies only, on every transport. Each such
+//! reply closes a batch and carries its number (`"ext":{"ack":7}`). The next connect confirms the last batch that the
+//! client received. Messages of later batches are sent again, before anything newer. On a WebSocket the messages and
+//! the reply are one frame, so a client gets either both or neither and sees nothing twice. The size of that frame is
+//! limited; messages that do not fit wait for the next one. Messages that went out on the same WebSocket as the connect
+//! will still arrive there, and are not sent again.
+//! 
 //! ```text
-//!   outbox ── take ──▶ batch 7, kept ──▶ reply, ack 7
-//!                        │  ▲               │
+//!   outbox ── take ──▶ batch 7, stored ──▶ reply, ack 7
+//!                        │  ▲                 │
 //!      connect, ack ≥ 7  │  └── connect, ack < 7: sent again, now with ack 8
 //!                        ▼
 //!                     settled
@@ -22,7 +24,7 @@ use smallvec::SmallVec;
 use crate::events::SocketKey;
 use crate::outbox::{InFlight, Outbox};
 
-/// What a session has been sent and not confirmed.
+/// Messages that a session has been sent and has not confirmed.
 #[derive(Debug, Default)]
 pub struct Unacked {
     /// The number of the last batch that was closed; the first is 1.
@@ -34,67 +36,68 @@ pub struct Unacked {
 /// Messages that may have to be sent again.
 #[derive(Debug)]
 struct Entry {
-    /// The batches that show, when one of them is confirmed, that these have arrived, the latest last. A range ends where a batch had no
-    /// room for them, and the next begins with the batch that they were in again.
+    /// The batches that confirm these messages, as ranges, the latest last. A range ends at a batch that had no room
+    /// for them; the next range begins at the batch that held them again.
     batches: SmallVec<[Range<u64>; 1]>,
-    /// The WebSockets they went out on, the latest last: an older one may come back with a connect that was long on its way.
+    /// The WebSockets they went out on, the latest last. A delayed connect may still arrive on an older one.
     sockets: SmallVec<[SocketKey; 1]>,
     messages: InFlight,
 }
 
-/// On a WebSocket one batch is one frame, in bytes, what is sent again and the replies in it: clients bound how large that may be (64 KiB
-/// with Jetty's). A single message may be larger, and goes alone.
+/// The size limit of a batch on a WebSocket, in bytes. A batch is one frame and includes the messages sent again and
+/// the replies. Clients limit the frame size (64 KiB with Jetty's). A single message may be larger, and is sent alone.
 pub(crate) const SOCKET_BATCH_BYTES_MAX: usize = 60_000;
 
-/// The reply to a connect is shorter than that.
+/// The maximum length of the reply to a connect.
 const REPLY_BYTES: usize = 1_024;
 
-/// A client uses one WebSocket at a time; of so many that are closing late ones may still be heard.
+/// The number of WebSockets remembered. A client uses one at a time; connects may still arrive on a few that are
+/// closing.
 const SOCKETS_MAX: usize = 8;
 
-/// Of messages that were left out again and again the last few batches are remembered.
+/// The number of ranges remembered for messages that were left out repeatedly; the latest ones stay.
 const RANGES_MAX: usize = 4;
 
 impl Unacked {
-    /// Of an earlier life of the server: the number of the batch that was closed last, and what was not confirmed with the batches it was
-    /// in, oldest first. The WebSockets it went out on are gone.
+    /// Restores the state saved by an earlier process: the number of the last closed batch, and the unconfirmed
+    /// messages with their batches, oldest first. The WebSockets they went out on are gone.
     pub fn restored(closed: u64, entry: impl Iterator<Item = (Vec<Range<u64>>, InFlight)>) -> Unacked {
         let restored =
             |(batches, messages)| Entry { batches: SmallVec::from_vec(batches), ..Entry::new(0, None, messages) };
         Unacked { closed, entry: entry.map(restored).collect() }
     }
 
-    /// The number of the batch that was closed last.
+    /// The number of the last closed batch.
     pub fn closed(&self) -> u64 {
         self.closed
     }
 
-    /// What was not confirmed, with the batches that it was in; oldest first. A range without an end goes up to [`u64::MAX`].
+    /// The unconfirmed messages with their batches, oldest first. A range without an end goes up to [`u64::MAX`].
     pub fn unconfirmed(&self) -> impl Iterator<Item = (&[Range<u64>], &InFlight)> {
         self.entry.iter().map(|entry| (&*entry.batches, &entry.messages))
     }
 
-    /// The same, to be changed.
+    /// The unconfirmed messages, mutable.
     pub fn messages_mut(&mut self) -> impl Iterator<Item = &mut InFlight> {
         self.entry.iter_mut().map(|entry| &mut entry.messages)
     }
 
-    /// All that was not confirmed, oldest first.
+    /// The unconfirmed messages, oldest first.
     pub fn messages(&self) -> impl Iterator<Item = &InFlight> {
         self.entry.iter().map(|entry| &entry.messages)
     }
 
-    /// Whether something has to be sent again to a client that connects on this WebSocket, or by a request.
+    /// True if something has to be sent again to a client that connects on this WebSocket, or by a request.
     pub fn is_owing(&self, socket: Option<SocketKey>) -> bool {
         self.owed(socket).next().is_some()
     }
 
-    /// What has to be sent again to it; oldest first.
+    /// The messages to send again to such a client, oldest first.
     pub fn owed(&self, socket: Option<SocketKey>) -> impl Iterator<Item = &InFlight> + Clone {
         self.entry.iter().filter(move |entry| !entry.arrives_on(socket)).map(|entry| &entry.messages)
     }
 
-    /// Whether all that is owed on a WebSocket, and all that waits, goes into one batch there.
+    /// True if all messages to send again on a WebSocket, and all queued ones, fit into one batch there.
     pub fn fits(&self, outbox: &Outbox, socket: Option<SocketKey>) -> bool {
         let owed_bytes: usize = self.owed(socket).map(InFlight::bytes).sum();
         owed_bytes + outbox.waiting_bytes() + REPLY_BYTES <= SOCKET_BATCH_BYTES_MAX
@@ -105,7 +108,8 @@ impl Unacked {
         self.closed + 1
     }
 
-    /// The client has received this batch and all before it. Returns how many messages are done with.
+    /// Removes the messages that the client has confirmed: it has received this batch and all before it. Returns their
+    /// number.
     pub(crate) fn confirm(&mut self, batch: i64, outbox: &mut Outbox) -> usize {
         let mut done = 0;
         let Ok(batch) = u64::try_from(batch) else { return 0 };
@@ -118,14 +122,14 @@ impl Unacked {
         done
     }
 
-    /// Lets go of unconfirmed messages that `keep`, given the payload, does not want.
+    /// Withdraws the unconfirmed messages for whose payload `keep` is false.
     pub fn withdraw(&mut self, outbox: &mut Outbox, mut keep: impl FnMut(&[u8]) -> bool) {
         self.entry.iter_mut().for_each(|entry| outbox.withdraw(&mut entry.messages, &mut keep));
         self.entry.retain(|entry| entry.messages.messages() > 0);
     }
 
-    /// Hands out the batch that was closed last: what is owed, then what waits, up to so many bytes, but at least one message; nothing
-    /// where it may have no bytes. Returns how many messages go out again.
+    /// Sends the last closed batch: first the messages to send again, then queued ones. Sends up to `bytes_max` bytes,
+    /// but at least one message; nothing if `bytes_max` is None. Returns the number of messages sent again.
     pub(crate) fn send(
         &mut self,
         outbox: &mut Outbox,
@@ -174,12 +178,12 @@ impl Entry {
         Entry { batches, sockets: socket.into_iter().collect(), messages }
     }
 
-    /// Others that were in the same batches.
+    /// An entry for other messages of the same batches.
     fn with(&self, messages: InFlight) -> Entry {
         Entry { batches: self.batches.clone(), sockets: self.sockets.clone(), messages }
     }
 
-    /// Since which batch they were in each; None if the last one had no room for them.
+    /// The first batch of the current range; None if the last batch had no room for these messages.
     fn in_since(&self) -> Option<u64> {
         self.batches.last().filter(|range| range.end == u64::MAX).map(|range| range.start)
     }
@@ -199,7 +203,7 @@ impl Entry {
         }
     }
 
-    /// Whether its messages come, without being sent again, before anything that is written to this WebSocket now.
+    /// True if its messages arrive, without being sent again, before anything written to this WebSocket now.
     fn arrives_on(&self, socket: Option<SocketKey>) -> bool {
         socket.is_some_and(|socket| self.sockets.contains(&socket))
     }

@@ -1,12 +1,14 @@
-//! What comes out of a ring anew is withdrawn from all that waits for a session, before anything more goes out to it.
+//! Withdrawal: messages that a replay reads from a ring again are removed from a session's queues before anything more
+//! goes out to the session.
 //!
-//! To find it, all that waits is searched, and a client can ask for that with every subscribe. So a search is paid for: by messages
-//! that have come since the last one, or by time, of which all searches that nothing paid for take a part only. And a turn has
-//! one large search. Until it is searched the session gets nothing at all, and further subscribes are added to the same search.
-//!
+//! Finding them takes a search of all queued messages, and a client can cause one with every subscribe. So each search
+//! is paid for: by messages queued since the last search, or by time; unpaid searches take a limited part of the
+//! shard's time. One turn of the shard does at most one large search. Until its queues are searched the session gets
+//! nothing, and further subscribes are added to the same search.
+//! 
 //! ```text
-//!   subscribe ──▶ withdrawn ──▶ few messages, paid for and a turn has room ──▶ searched now
-//!                     ▲   └───▶ listed, nothing goes out ──── flush ─────────▶ searched, goes on
+//!   subscribe ──▶ withdrawn ──▶ few messages, paid for, and the turn has room ──▶ searched now
+//!                     ▲   └───▶ listed, nothing goes out ──── flush ────────────▶ searched, resumes
 //!   subscribe ────────┘
 //! ```
 
@@ -20,53 +22,53 @@ use foldhash::fast::RandomState;
 
 use crate::events::SessionKey;
 
-/// What is not to come to a session of all that waits for it.
+/// Queued messages that must not be delivered to a session.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawn {
     channels: BTreeMap<Box<str>, OfChannel>,
-    /// Ranges of numbers of all channels.
+    /// The number of offset ranges of all channels.
     ranges: usize,
-    /// Whether messages without a number are among them.
+    /// True if messages without an offset are among them.
     has_unnumbered: bool,
 }
 
-/// The same of one channel.
+/// The withdrawn messages of one channel.
 #[derive(Debug)]
 struct OfChannel {
     epoch: Arc<str>,
-    /// Ascending and apart: between two of them may be live messages that no ring has any more.
+    /// Ascending and disjoint. Two ranges may have live messages between them that no ring holds any more.
     numbers: Vec<Range<u64>>,
     unnumbered: Unnumbered,
 }
 
-/// Messages of a channel without a number that are not to come: they wait since before the session used replay.
+/// Messages without an offset that must not be delivered. They were queued before the session used replay.
 #[derive(Debug, Default)]
 pub(crate) enum Unnumbered {
     /// None of them.
     #[default]
     None,
-    /// As many with each text as the ring gives; the key is a hash.
+    /// For each text as many as the ring gives; the key is a hash.
     Given(Given),
     All,
 }
 
-/// How often a ring gives each text.
+/// How often the ring gives each text.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     texts: HashMap<u64, u32, RandomState>,
     hasher: RandomState,
 }
 
-/// The searches of a shard.
+/// The pending searches of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawals {
-    /// Sessions that wait for a search which messages have paid for.
+    /// Sessions that wait for a search that messages have paid for.
     pub(crate) paid: VecDeque<SessionKey>,
-    /// Sessions that wait for one which time pays for.
+    /// Sessions that wait for a search that time pays for.
     pub(crate) unpaid: VecDeque<SessionKey>,
-    /// Until then nothing is searched that is not paid for, in microseconds.
+    /// No unpaid search starts before this time, in microseconds.
     rests_until_us: u64,
-    /// Messages that were searched in this turn.
+    /// The number of messages searched in this turn.
     pub(crate) searched: usize,
 }
 
@@ -75,7 +77,7 @@ impl Withdrawn {
         self.channels.is_empty()
     }
 
-    /// These numbers of a channel are not to come.
+    /// Withdraws these offsets of a channel.
     pub(crate) fn note(&mut self, channel: &str, epoch: &Arc<str>, numbers: Range<u64>, unnumbered: Unnumbered) {
         if !self.channels.contains_key(channel) {
             let new = OfChannel { epoch: epoch.clone(), numbers: Vec::new(), unnumbered: Unnumbered::None };
@@ -100,7 +102,7 @@ impl Withdrawn {
         self.ranges += known.numbers.len();
     }
 
-    /// Whether one search can look for these, too.
+    /// True if one search can include these, too.
     pub(crate) fn has_room_for(&self, more: &Withdrawn) -> bool {
         let conflicts =
             |channel: &str, epoch: &Arc<str>| self.channels.get(channel).is_some_and(|known| known.epoch != *epoch);
@@ -116,12 +118,12 @@ impl Withdrawn {
         }
     }
 
-    /// Whether this is known of a channel's messages without a number.
+    /// True if messages of a channel without an offset are withdrawn.
     pub(crate) fn knows_unnumbered(&self, channel: &str) -> bool {
         self.channels.get(channel).is_some_and(|known| !matches!(known.unnumbered, Unnumbered::None))
     }
 
-    /// Whether a message may come all the same. Each is asked for once.
+    /// True if a message may still be delivered. Must be called once for each message.
     pub(crate) fn keeps(&mut self, payload: &[u8]) -> bool {
         match ext::position_of(payload) {
             Some((channel, at)) => {
@@ -142,12 +144,12 @@ impl Withdrawn {
 }
 
 impl Given {
-    /// The ring gives this text once more.
+    /// Notes that the ring gives this text once more.
     pub(crate) fn add(&mut self, text: &[u8]) {
         *self.texts.entry(self.hasher.hash_one(text)).or_default() += 1;
     }
 
-    /// Whether the ring gives this text, once less from now on.
+    /// True if the ring gives this text; counts it down by one.
     fn take(&mut self, text: &[u8]) -> bool {
         let left = self.texts.get_mut(&self.hasher.hash_one(text)).filter(|left| **left > 0);
         left.map(|left| *left -= 1).is_some()
@@ -155,7 +157,7 @@ impl Given {
 }
 
 impl OfChannel {
-    /// Whether the message of this number is not to come.
+    /// True if the message with this offset is withdrawn.
     fn has(&self, id: u64) -> bool {
         let at = self.numbers.partition_point(|range| range.end <= id);
         self.numbers.get(at).is_some_and(|range| range.contains(&id))
@@ -163,12 +165,12 @@ impl OfChannel {
 }
 
 impl Withdrawals {
-    /// How many sessions wait.
+    /// The number of sessions that wait.
     pub(crate) fn len(&self) -> usize {
         self.paid.len() + self.unpaid.len()
     }
 
-    /// Whether a flush has something to search.
+    /// True if a flush has something to search.
     pub(crate) fn is_due(&self, now_ms: u64) -> bool {
         !self.paid.is_empty() || (!self.unpaid.is_empty() && self.has_rested(now_ms))
     }
@@ -177,7 +179,7 @@ impl Withdrawals {
         now_ms * 1_000 >= self.rests_until_us
     }
 
-    /// So many messages were searched.
+    /// Notes that this many messages were searched.
     pub(crate) fn spend(&mut self, messages: usize, is_paid: bool, now_ms: u64) {
         self.searched += messages;
         if !is_paid {
@@ -186,9 +188,9 @@ impl Withdrawals {
     }
 }
 
-/// How long the shard rests for each message that it has searched and nobody has paid for, in microseconds: a search takes an eighth of that.
+/// The pause of unpaid searches for each message searched, in microseconds. The search itself takes an eighth of that.
 const MESSAGE_US: u64 = 1;
 
-/// Ranges of numbers that one search looks for, one of a channel mostly, unless the subscribes of one batch have more. To begin with as
-/// many channels costs as much as a search.
+/// The maximum number of offset ranges in one search; mostly one per channel, unless the subscribes of one batch have
+/// more. Replaying that many channels costs as much as a search.
 pub(crate) const RANGES_MAX: usize = 4_096;

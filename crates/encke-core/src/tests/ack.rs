@@ -16,7 +16,7 @@ fn acknowledging(settings: Settings) -> (Rig, SocketKey, String) {
     (rig, socket, client)
 }
 
-/// Settings with which one response has all that these tests publish.
+/// Settings with which one response holds everything that these tests publish.
 fn roomy() -> Settings {
     Settings { response_bytes_max: 1 << 20, ..Settings::default() }
 }
@@ -43,8 +43,8 @@ fn a_session_that_acknowledges_ends_where_the_policy_would_drop_messages_of_othe
     }
 }
 
-/// What a connect that has got this batch brings at once on a WebSocket: the numbers of the messages, and that of the batch. Its frame
-/// is one that clients take.
+/// The result of a connect on a WebSocket that acknowledges this batch: the numbers of the messages delivered at once,
+/// and the number of the new batch. Checks that the frame is small enough for clients.
 fn connect(rig: &mut Rig, socket: SocketKey, client: &str, acknowledged: u64) -> (Vec<u64>, u64) {
     let ext = format!(r#""advice":{{"timeout":0}},"ext":{{"ack":{acknowledged}}}"#);
     let text = format!(r#"{{"channel":"/meta/connect","clientId":"{client}",{ext}}}"#);
@@ -115,7 +115,7 @@ fn a_batch_confirms_what_it_held_though_a_later_one_had_no_room_for_it() {
     let (_, got) = poll(&mut rig, &client, 0);
     publish(&mut rig, 300, 1_000);
     let (all, polled) = poll(&mut rig, &client, got);
-    // An older connect was long on its way: what it is answered goes nowhere.
+    // An older connect was delayed: the reply to it is lost.
     let other = rig.shard.socket_opened(NOW, None);
     let (some, late) = connect(&mut rig, other, &client, got);
     assert!(some.len() < all.len() && late > polled);

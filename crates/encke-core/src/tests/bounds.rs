@@ -1,4 +1,4 @@
-//! What one client may cause, however little it sends for it.
+//! Limits on the work and memory that one client can cause, even with few bytes.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ fn history() -> Settings {
     Settings { channels: vec![rule], ..Settings::default() }
 }
 
-/// A WebSocket with a session of these extensions.
+/// A WebSocket with a session that uses these extensions.
 fn open(rig: &mut Rig, ext: &str) -> (SocketKey, String) {
     let key = rig.shard.socket_opened(NOW, None);
     let text = format!(r#"{{"channel":"/meta/handshake","version":"1.0","ext":{ext}}}"#);
@@ -24,7 +24,7 @@ fn open(rig: &mut Rig, ext: &str) -> (SocketKey, String) {
     (key, client)
 }
 
-/// A shard with histories of so many channels, and a session that replays.
+/// A shard with histories of this many channels, and a session that replays.
 fn with_histories(channels: usize, settings: Settings) -> (Rig, SocketKey, String) {
     let mut rig = Rig::new(1, settings, Box::new(NoApplication));
     for number in 0..channels {
@@ -34,7 +34,7 @@ fn with_histories(channels: usize, settings: Settings) -> (Rig, SocketKey, Strin
     (rig, key, client)
 }
 
-/// A batch of the same message, many times.
+/// A batch of the same message, repeated.
 fn batch(message: &str, times: usize) -> String {
     format!("[{}]", vec![message; times].join(","))
 }
@@ -65,7 +65,7 @@ fn the_subscribes_of_one_batch_begin_with_a_limited_number_of_channels() {
     let replies = rig.flushed(key);
     assert!(replies.len() < 2_000_000, "{} bytes", replies.len());
     assert_eq!(replies.matches("413::replay_channels_max").count(), 1_000 - 4_000 / 256);
-    // The next batch may begin with some again.
+    // The next batch may replay some channels again.
     rig.shard.socket_text(NOW, key, &subscribe("/h/**"));
     assert!(rig.flushed(key).contains("\"successful\":true"));
 }
@@ -130,7 +130,7 @@ fn who_acknowledges_and_never_reads_the_replies_to_connects_is_cut_off() {
     rig.shard.socket_text(NOW, key, &text);
     rig.flushed(key);
     rig.kernel.room = 0;
-    // What it says to have received does not count for it.
+    // The number that it acknowledges does not matter.
     let connect = format!(
         r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}},"ext":{{"ack":1000000}}}}"#
     );
@@ -155,7 +155,7 @@ fn an_acknowledging_client_may_be_slow_to_read_as_much_as_its_outbox_may_hold() 
     rig.flushed(key);
     rig.kernel.room = 0;
     let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
-    // Each batch is charged with what it takes to remember it, too.
+    // The memory for each batch is charged, too.
     for _ in 0..200 {
         rig.shard.publish_now("/a", &format!("\"{}\"", "x".repeat(950)));
         rig.shard.socket_text(NOW, key, &connect);
@@ -182,7 +182,7 @@ fn a_reply_finds_room_where_messages_have_filled_the_outbox() {
         }
         let id = Id::parse(&client).expect("an id");
         assert!(rig.shard.waiting(&id).is_some_and(|(messages, ..)| messages > 0), "{slow_consumer:?}");
-        // Replies that nobody reads have a limit all the same.
+        // Unread replies have a limit, too.
         for _ in 0..100 {
             rig.shard.socket_text(NOW, key, "no JSON");
         }
@@ -267,7 +267,7 @@ fn a_session_falls_back_on_a_limited_number_of_channels_and_ends_at_the_next() {
     };
     (0..9_097).for_each(|number| publish(&mut rig, number));
     assert_eq!(cursors(&rig), Some(4_097));
-    // One that it falls back on already is not one more.
+    // A channel that it already fell back on does not count again.
     publish(&mut rig, 9_000);
     assert_eq!(cursors(&rig), Some(4_097));
     publish(&mut rig, 9_097);
@@ -298,7 +298,7 @@ fn a_session_that_fell_back_on_many_channels_gets_all_of_them() {
     assert_eq!(heard.matches("\"replayId\"").count(), 3_000);
 }
 
-/// A search for each message would cost more, the more waits.
+/// A search for each message would cost more with each queued message.
 #[test]
 fn an_outbox_without_messages_of_histories_is_searched_for_them_once() {
     let rule = ChannelRule { pattern: "/a".into(), slow_consumer: SlowConsumer::DropOldest, ..ChannelRule::default() };
@@ -331,7 +331,7 @@ fn publishers_do_not_speak_of_places() {
     }
 }
 
-/// Each message that comes costs a search of at most so many that wait, however many channels they are of.
+/// Each new message costs a search of a limited number of queued ones, for any number of channels.
 #[test]
 fn keep_latest_ends_a_session_that_waits_for_nearly_as_many_channels_as_messages() {
     let rule =

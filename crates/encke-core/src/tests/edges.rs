@@ -1,4 +1,4 @@
-//! Who has to wait at an edge, and what of other shards goes first.
+//! Tests which clients wait at an edge, and which messages of other shards go first.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::tests::{NOW, Rig, rig};
 
 const TEN_READERS: usize = 10;
 
-/// Sessions that subscribe to a channel, each on a socket.
+/// Opens sessions that subscribe to a channel, each on a socket.
 fn readers(rig: &mut Rig, channel: &str, count: usize) -> Vec<(SocketKey, String)> {
     let open = |_| {
         let (socket, client) = rig.socket();
@@ -24,7 +24,7 @@ fn readers(rig: &mut Rig, channel: &str, count: usize) -> Vec<(SocketKey, String
     (0..count).map(open).collect()
 }
 
-/// A publication as it comes from another shard.
+/// A publication from another shard.
 fn envelope(rig: &Rig, channel: &str, data: &str) -> Envelope {
     let account = rig.shard.shared.mailbox.clone();
     let publication = Publication::of_server(&account, channel, data);
@@ -55,7 +55,7 @@ fn however_many_publish_at_once_an_outbox_is_given_a_part_of_its_room_between_tw
             most_bytes = most_bytes.max(waiting_bytes(&rig, &client).unwrap_or(usize::MAX));
         }
         rig.shard.fan_out_pending();
-        // Whoever does not ask ends a reader that had no chance.
+        // Without asking, the publishers end a reader that had no chance to read.
         assert_eq!(waiting_bytes(&rig, &client).is_some(), asks);
         if asks {
             let outbox_bytes_max = Settings::default().outbox_bytes_max;
@@ -65,8 +65,9 @@ fn however_many_publish_at_once_an_outbox_is_given_a_part_of_its_room_between_tw
     }
 }
 
-/// A reader of which the kernel takes so many bytes each millisecond, and a publisher of large messages that asks whenever it may go on. Returns
-/// the times at which its messages were taken, in milliseconds from the start, and whether the reader is still there at the end.
+/// Floods a reader whose kernel takes this many bytes per millisecond. A publisher sends large messages whenever it is
+/// admitted. Returns the times when its messages were admitted, in milliseconds from the start, and true if the
+/// reader's session is still alive at the end.
 fn flood_for_a_reader(settings: Settings, bytes_per_ms: usize, messages: usize) -> (Vec<u64>, bool) {
     let mut rig = Rig::new(1, settings, Box::new(NoApplication));
     let (reader, _) = readers(&mut rig, "/flood", 1).remove(0);
@@ -78,7 +79,7 @@ fn flood_for_a_reader(settings: Settings, bytes_per_ms: usize, messages: usize) 
         rig.shard.advance(now);
         rig.kernel.room = bytes_per_ms;
         rig.shard.socket_writable(now, reader);
-        // More flushes than one: those of others.
+        // Further flushes, as other clients cause them.
         for _ in 0..4 {
             while taken.len() < messages && rig.shard.admits(now, Weight::Heavy) {
                 rig.shard.socket_text(now, socket, &text);
@@ -98,7 +99,7 @@ fn flood_for_a_reader(settings: Settings, bytes_per_ms: usize, messages: usize) 
 fn publishers_wait_for_a_reader_that_is_behind_and_reads_on() {
     let (taken, lives) = flood_for_a_reader(Settings::default(), 100_000, 200);
     assert!(taken.len() == 200 && lives, "{} messages, lives: {lives}", taken.len());
-    // As fast as it reads, and no faster: 9 ms each, but for what its outbox holds.
+    // As fast as it reads and no faster: 9 ms each, except for what its outbox holds.
     let last = taken.last().copied().unwrap_or_default();
     assert!((9 * 180..9 * 201).contains(&last), "{last} ms");
 }
@@ -203,12 +204,12 @@ fn a_message_on_another_channel_does_not_wait_behind_a_flood_from_another_shard(
     let light = envelope(&rig, "/quiet", "\"light\"");
     rig.shard.receive(NOW, light);
     assert!(rig.flushed(socket).contains("\"light\""), "what is light goes past the queues of others");
-    // A heavy one has a queue of its own, and its turn comes after what one turn of the flood has.
+    // A heavy one has its own queue, and its turn comes after one turn's share of the flood.
     let heavy = envelope(&rig, "/quiet", &format!("\"heavy{}\"", "x".repeat(20_000)));
     rig.shard.receive(NOW, heavy);
     let flushes = (1..).find(|_| rig.flushed(socket).contains("\"heavy")).expect("it comes");
     assert!(flushes <= 3, "{flushes}");
-    // And a request is answered before anything else is written.
+    // A request is processed before anything else is written.
     let connect = rig.connect(&client);
     assert!(rig.shard.arrivals.len() > 10 && rig.response(connect).is_none(), "it is held at once");
     while !rig.shard.is_settled() {
@@ -228,7 +229,7 @@ fn of_two_floods_from_another_shard_each_causes_the_same_work() {
         let envelope = envelope(&rig, channel, &data);
         rig.shard.receive(NOW, envelope);
     }
-    // What came while there was room.
+    // Receives the messages that arrived while there was room.
     rig.flushed(big);
     rig.flushed(small);
     let (mut bigs, mut smalls) = (0, 0);
@@ -245,7 +246,7 @@ fn what_comes_from_another_shard_on_one_channel_stays_in_order() {
     let (socket, _) = readers(&mut rig, "/b", 1).remove(0);
     let mut text = String::new();
     for number in 0..200 {
-        // The long ones are heavy, the short ones would pass.
+        // The long ones are heavy; the short ones could overtake them.
         let data = format!("\"{number} {}\"", "x".repeat(if number % 3 == 0 { 10_000 } else { 1 }));
         let envelope = envelope(&rig, "/b", &data);
         rig.shard.receive(NOW, envelope);

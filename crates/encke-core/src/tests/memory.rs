@@ -1,4 +1,4 @@
-//! What sessions hold in memory is close to what their limits say, however little they read.
+//! Sessions hold about as much memory as their limits allow, however little they read.
 
 use crate::application::NoApplication;
 use crate::connections::admission::Weight;
@@ -8,7 +8,7 @@ use crate::sessions::id::Id;
 use crate::settings::{ChannelRule, Settings};
 use crate::tests::{NOW, Rig, member_of};
 
-/// A server whose sessions may hold so much; it looks at what they hold each time that they hold a 64th of it more.
+/// A server whose sessions may hold this many bytes. It checks their memory each time it has grown by a 64th.
 fn rig(sessions_bytes_max: usize) -> Rig {
     Rig::new(1, Settings { sessions_bytes_max, ..Settings::default() }, Box::new(NoApplication))
 }
@@ -25,7 +25,7 @@ fn subscriber(rig: &mut Rig, ack: bool, channel: &str) -> (SocketKey, String) {
     (key, client)
 }
 
-/// A connect that comes back at once, and says nothing of what it has got.
+/// Connects, with an immediate reply, without acknowledging anything.
 fn connect(rig: &mut Rig, key: SocketKey, client: &str) -> String {
     let text = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
     rig.shard.socket_text(NOW, key, &text);
@@ -41,7 +41,7 @@ fn held(rig: &mut Rig, key: SocketKey) -> usize {
     rig.shard.advance(NOW);
     let (counted, walked) = rig.shard.memory();
     assert_eq!(counted, walked);
-    // The gauge that operators see leaves out queues.
+    // The gauge for operators excludes queues.
     let frames = rig.shard.metrics().frame_bytes.get() as usize;
     assert!(frames <= counted);
     rig.shard.held_bytes()
@@ -53,7 +53,7 @@ fn numbers(text: &str) -> Vec<u64> {
     after.filter_map(|rest| rest.split('}').next()?.parse().ok()).collect()
 }
 
-/// Lets what waits for a client come over a new WebSocket, without acknowledging anything.
+/// The numbers of the messages that a client gets over a new WebSocket, without acknowledging anything.
 fn drained(rig: &mut Rig, client: &str) -> Vec<u64> {
     let key = rig.shard.socket_opened(NOW, None);
     let mut all = Vec::new();
@@ -85,7 +85,7 @@ fn a_sleeping_session_does_not_keep_the_traffic_of_others_alive() {
             most = most.max(rig.shard.held_bytes());
         }
         held(&mut rig, key);
-        // A message takes 50 bytes, what remembers a batch of ten some 280 more: 150 KB, where 80 MB were written meanwhile.
+        // A message takes 50 bytes, and the record of a batch of ten about 280 more: 150 KB, while 80 MB were written.
         assert!(most < 4 << 20, "{most} bytes, {ack} {connects}");
         assert_eq!(drained(&mut rig, &client), (0..2_000).collect::<Vec<u64>>(), "{ack} {connects}");
     }
@@ -110,7 +110,7 @@ fn sessions_whose_messages_never_lie_side_by_side_share_what_they_wait_for() {
             most = most.max(rig.shard.held_bytes());
         }
         held(&mut rig, spare);
-        // Each session waits for 5,000 messages: a queue of 120 KB if none of them are joined, 24 MB for all sessions.
+        // Each session has 5,000 messages queued: a queue of 120 KB if none of them are merged, 24 MB for all sessions.
         assert!(most < 8 << 20, "{most} bytes, {ack}");
         assert_eq!(rig.shard.metrics().slow_disconnected.get(), 0);
         for (first, client) in clients.iter().enumerate().take(4) {

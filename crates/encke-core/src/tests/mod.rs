@@ -1,4 +1,4 @@
-//! What the simulator found, as small as it can be told.
+//! Minimal tests for the defects that the simulator found.
 
 mod ack;
 mod bounds;
@@ -27,7 +27,7 @@ use crate::shard::{Shard, Shared};
 
 pub(super) const NOW: Now = Now { ms: 1_000, wall_ms: 1_700_000_000_000 };
 
-/// A shard, and a kernel that takes so many bytes of each socket.
+/// A shard, and a kernel that takes a limited number of bytes of each socket.
 pub(super) struct Rig {
     pub(super) shard: Shard,
     pub(super) kernel: FakeKernel,
@@ -76,13 +76,13 @@ impl Rig {
         self.shard.socket_text(NOW, key, &text);
     }
 
-    /// Flushes; the text of what the kernel took of this socket.
+    /// Flushes. Returns the text that the kernel took of this socket.
     pub(super) fn flushed(&mut self, key: SocketKey) -> String {
         self.shard.flush(NOW, &mut self.kernel, &mut || false);
         String::from_utf8_lossy(&self.kernel.taken.remove(&key).unwrap_or_default()).into_owned()
     }
 
-    /// Sends a request; its number.
+    /// Sends a request and returns its number.
     pub(super) fn request(&mut self, body: String) -> ExchangeId {
         self.exchanges += 1;
         let exchange = ExchangeId { shard: 0, number: self.exchanges };
@@ -112,7 +112,7 @@ impl Rig {
 }
 
 impl Shard {
-    /// Broadcasts as an application does.
+    /// Broadcasts like an application.
     pub(super) fn publish_now(&mut self, channel: &str, data: &str) {
         self.now = NOW;
         self.fan_out_pending();
@@ -131,7 +131,7 @@ pub(super) fn member_of(text: &str, name: &str) -> String {
     rest.split('"').next().unwrap_or_default().to_owned()
 }
 
-/// A session whose messages 1 are in a response that nobody has confirmed, on requests.
+/// A session on requests whose first message is in a response that nobody has confirmed.
 fn with_a_response_on_its_way() -> (Rig, String, ExchangeId) {
     let mut rig = rig();
     let (socket, client) = rig.socket();
@@ -182,7 +182,7 @@ fn what_is_older_than_a_session_does_not_come_by_a_channel_that_it_hears_by_a_pa
     let position = histories.append(birth, None, [&*text].into_iter()).expect("room");
     let mut frames = Vec::new();
     websocket::frame::message(websocket::Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);
-    // It is on its way from the other shard when the session comes.
+    // The message is on its way from the other shard when the session opens.
     let key = rig.shard.socket_opened(NOW, None);
     rig.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0","ext":{"replay":true}}"#);
     let client = member_of(&rig.flushed(key), "clientId");
@@ -301,7 +301,7 @@ fn a_socket_with_bytes_left_to_write_is_shut_instead_of_moved() {
     assert!(matches!(rig.shard.take_effects()[..], [Effect::Close(closed)] if closed == key));
 }
 
-/// Tells everybody of each end, as chats do, on these channels.
+/// Publishes a message on these channels when a session ends, as chats do.
 struct Mourner(&'static [&'static str]);
 
 impl Application for Mourner {

@@ -1,4 +1,4 @@
-//! Sessions that have shaken hands and never connected: few of each client, and the first to go.
+//! Sessions that completed a handshake and never connected: few per client, and the first to go.
 
 use crate::application::{Application, Decision, NoApplication};
 use crate::events::{Effect, ExchangeId, HttpTransport, Peer, Request, ShardMessage};
@@ -107,7 +107,7 @@ fn when_there_is_no_room_for_sessions_those_that_never_connected_go_first_on_wha
     assert!(!connected(&mut rig, &used).contains("402"));
 }
 
-/// Lets nobody in whose handshake has an `ext`.
+/// Denies handshakes that have an `ext`.
 struct Doorkeeper;
 
 impl Application for Doorkeeper {

@@ -7,7 +7,7 @@ use crate::settings::{ChannelRule, Settings};
 use crate::shard::Shared;
 use crate::tests::{NOW, Rig};
 
-/// A shard whose histories of `/a` and `/b` survive the process. Nobody keeps anything by itself.
+/// A shard whose histories of `/a` and `/b` survive the process. Nothing is persisted until a test says so.
 fn rig() -> Rig {
     let rule = |pattern: &str| ChannelRule { pattern: pattern.into(), history_messages: 10, ..ChannelRule::default() };
     let settings = Settings { channels: vec![rule("/a"), rule("/b")], history_channels_max: 2, ..Settings::default() };
@@ -16,7 +16,7 @@ fn rig() -> Rig {
     Rig::with(shared, settings)
 }
 
-/// What a shard wants kept, and the responses it gives.
+/// The shard's persist requests, and its responses.
 fn effects(rig: &mut Rig) -> (Vec<PersistRequest>, Vec<String>) {
     let (mut keeps, mut responses) = (Vec::new(), Vec::new());
     for effect in rig.shard.take_effects() {
@@ -205,7 +205,7 @@ fn replies_that_wait_do_not_go_behind_a_close_frame() {
     assert!(rig.flushed(next).contains("507:/b:history_not_kept"));
 }
 
-/// A shard of two, and the text of a client whose session lives on the other one.
+/// A shard of two, and the message of a client whose session lives on the other one.
 fn rig_of_two() -> (Rig, String) {
     let rule = ChannelRule { pattern: "/b".into(), history_messages: 10, ..ChannelRule::default() };
     let mut shared = Shared::new(2, Box::new(NoApplication));
@@ -229,7 +229,7 @@ fn a_socket_that_has_lost_its_session_does_not_move_away_from_replies_that_wait(
     assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Close(socket) if *socket == first)));
     rig.shard.message(NOW, ShardMessage::Persisted(vec![Persisted { number: 1, is_persisted: true }]));
     assert!(rig.flushed(next).contains(r#"{"channel":"/b","id":"1","successful":true}"#));
-    // Without any it moves.
+    // Without pending replies it moves.
     let third = rig.shard.socket_opened(NOW, None);
     assert_eq!(rig.shard.socket_text(NOW, third, &of_other_shard), Received::Elsewhere(1));
 }

@@ -1,4 +1,4 @@
-//! Replays beside busy channels, over requests that overtake each other, and beside responses that fail.
+//! Replays beside busy channels, over requests that overtake each other, and with responses that fail.
 
 use crate::application::NoApplication;
 use crate::events::{ExchangeId, SocketKey};
@@ -7,16 +7,16 @@ use crate::sessions::id::Id;
 use crate::settings::{ChannelRule, Settings, SlowConsumer};
 use crate::tests::{NOW, Rig, member_of};
 
-/// A client that speaks for itself.
+/// A client.
 struct Client {
     rig: Rig,
     id: String,
     socket: Option<SocketKey>,
-    /// The last batch it got, if it acknowledges.
+    /// The last batch that it received, if it acknowledges.
     batch: u64,
 }
 
-/// How a client talks.
+/// The transport of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
     Requests,
@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// Connects, and is answered at once.
+    /// Connects with an immediate reply.
     fn connect(&mut self) -> String {
         let ext = format!(r#","advice":{{"timeout":0}},"ext":{{"ack":{}}}"#, self.batch);
         let reply = self.say("/meta/connect", &ext);
@@ -101,7 +101,7 @@ impl Client {
         }
     }
 
-    /// Is too slow from this number on, in this life of a channel or a later one.
+    /// Makes the session too slow from this offset on, in this ring of a channel or a later one.
     fn resort_to_history(&mut self, channel: &str, number: u64, later: u64) {
         let key = self.rig.shard.sessions.find(&Id::parse(&self.id).expect("an id")).expect("a session");
         let mut position = self.rig.shard.shared.histories.find(channel, number).expect("a ring");
@@ -110,13 +110,13 @@ impl Client {
     }
 }
 
-/// The numbers that stand behind each of these words.
+/// The numbers behind each occurrence of this word.
 fn numbers(text: &str, word: &str) -> Vec<u64> {
     let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
     text.match_indices(word).filter_map(|(at, word)| digits(&text[at + word.len()..])).collect()
 }
 
-/// The numbers of the messages in a text.
+/// The offsets of the messages in a text.
 fn places(text: &str) -> Vec<u64> {
     numbers(text, "\"replayId\":")
 }
@@ -194,7 +194,7 @@ fn messages_with_places_come_with_connects_only() {
     client.subscribe("/a", "-1");
     let held = client.hold();
     client.publish("/a", 3);
-    // The connect is about to be answered when a publication comes on another connection.
+    // The connect is about to be answered when a publication arrives on another connection.
     let text = client.text("/c", r#","data":1"#);
     let other = client.rig.request(text);
     let (mut held_back, mut response) = (String::new(), String::new());
@@ -234,7 +234,7 @@ fn a_place_named_while_a_response_fails_brings_nothing_twice() {
         let text = client.text("/meta/connect", &format!(r#","ext":{{"ack":{}}}"#, client.batch));
         let lost = client.rig.request(text);
         assert_eq!(places(&client.rig.response(lost).expect("a response")).len(), 5);
-        // Its connection breaks; the client comes back on another before the server knows.
+        // Its connection breaks; the client uses another one before the server notices.
         client.subscribe("/a", &(start + 2).to_string());
         client.rig.shard.delivered(NOW, lost, false);
         let reply = client.connect();
@@ -272,7 +272,7 @@ fn a_connect_is_not_held_while_a_loss_is_to_be_told() {
         client.publish("/a", 3);
         client.subscribe("/a", "-1");
         client.resort_to_history("/a", 7, 1_000);
-        // It finds out, and nobody can be told.
+        // The server detects the loss and cannot report it yet.
         client.rig.flushed(client.socket.unwrap_or(NOBODY));
         let text = client.text("/meta/connect", "");
         let mut reply = client.say_all(&text);
@@ -308,7 +308,8 @@ fn what_has_no_room_and_is_not_in_its_ring_any_more_is_told_to_be_lost() {
     assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)));
 }
 
-/// Publishes more than the ring of `/short` and the outbox have room for; the next response is lost on its way. Returns the first number.
+/// Publishes more than the ring of `/short` and the outbox have room for; the next response is lost on its way. Returns
+/// the first offset.
 fn overrun(client: &mut Client, before: usize) -> u64 {
     let first = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
     client.subscribe("/b", "-1");
@@ -335,7 +336,7 @@ fn a_message_that_has_no_room_any_more_comes_again_with_the_loss_before_it() {
 fn a_loss_begins_where_the_cursor_has_fallen_back_to() {
     let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
-    // Ten of them wait when it is found that the next ones are lost.
+    // Ten of them are queued when the loss of the next ones is detected.
     let first = overrun(&mut client, 0);
     client.publish("/b", 1);
     let heard: String = (0..9).map(|_| client.connect()).collect();
@@ -427,7 +428,7 @@ fn a_full_outbox_brings_nothing_more_of_a_channel_that_was_given_up() {
     }
 }
 
-/// The positions that a connect reply names.
+/// The positions in a connect reply.
 fn beats(text: &str) -> Vec<u64> {
     let at = text.find("\"/meta/connect\"").expect("a reply to the connect");
     numbers(&text[at..], "\"/a\":{\"id\":")
@@ -439,7 +440,7 @@ fn no_connect_reply_names_a_position_beyond_the_messages_that_a_cut_batch_left_o
     client.subscribe("/a", "-1");
     client.connect();
     client.publish("/a", 200);
-    // This response is lost, and what it had comes again on a WebSocket, where less fits into a batch.
+    // This response is lost, and its messages are sent again on a WebSocket, where a batch holds less.
     client.hold();
     client.socket = Some(client.rig.shard.socket_opened(NOW, None));
     let (mut heard, mut named) = (Vec::new(), None);
@@ -459,7 +460,7 @@ fn a_loss_is_told_after_the_earlier_messages_of_its_channel() {
     client.subscribe("/a", "-1");
     client.connect();
     client.publish("/a", 100);
-    // Lost on the way.
+    // This response is lost.
     client.hold();
     let next = client.rig.shard.shared.histories.find("/a", 0).expect("a ring");
     let next = client.rig.shard.shared.histories.with(next.ring, Ring::next).expect("a ring");

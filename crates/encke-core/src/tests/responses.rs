@@ -1,4 +1,4 @@
-//! Responses are bounded, each alone and all together, and a client that takes one is not silent.
+//! Responses are bounded, individually and in total, and a client that is receiving one is not silent.
 
 use crate::application::NoApplication;
 use crate::events::{Effect, ExchangeId, Response, ShardMessage};
@@ -7,7 +7,7 @@ use crate::sessions::id::Id;
 use crate::settings::Settings;
 use crate::tests::{NOW, Rig, member_of};
 
-/// What comes of many sessions that connect and never read.
+/// Many sessions that connect and never read.
 struct Crowd {
     rig: Rig,
     clients: Vec<String>,
@@ -42,12 +42,12 @@ fn publish(rig: &mut Rig, number: usize, bytes: usize) {
     rig.shard.publish_now("/a", &data);
 }
 
-/// Connects, and says which batch came last.
+/// Connects and acknowledges this batch.
 fn connect(rig: &mut Rig, client: &str, ack: usize) -> ExchangeId {
     rig.request(format!(r#"{{"channel":"/meta/connect","clientId":"{client}","ext":{{"ack":{ack}}}}}"#))
 }
 
-/// The responses that were made, with their bodies.
+/// The responses made so far, with their bodies.
 fn responses(rig: &mut Rig) -> Vec<(ExchangeId, Response)> {
     rig.shard.flush(NOW, &mut rig.kernel, &mut || false);
     let respond = |effect| match effect {
@@ -80,7 +80,7 @@ fn a_response_has_a_size_and_the_next_connect_gets_the_rest_at_once() {
 }
 
 impl Crowd {
-    /// So many sessions with the same 2 MB waiting connect twice; nobody reads.
+    /// This many sessions, each with the same 2 MB queued, connect twice; nobody reads.
     fn new(sessions: usize, ext: &str) -> Crowd {
         let settings = Settings { responses_bytes_max: BODIES_MAX, ..trusting() };
         let mut rig = Rig::new(1, settings, Box::new(NoApplication));
@@ -101,20 +101,20 @@ impl Crowd {
     }
 }
 
-/// Bytes of all bodies in these tests.
+/// The limit for all bodies in these tests, in bytes.
 const BODIES_MAX: usize = 4 << 20;
 
 #[test]
 fn the_responses_of_many_that_never_read_are_bounded_together_and_those_who_wait_come_when_there_is_room() {
     for ext in ["{}", r#"{"ack":true}"#] {
         let mut crowd = Crowd::new(200, ext);
-        // A single message may pass the limit, as it is the least that a response has.
+        // A single message may exceed the limit, because each response holds at least one.
         assert!(crowd.body_bytes() < BODIES_MAX + 60_000, "{} bytes: {ext}", crowd.body_bytes());
         assert!(crowd.rig.shard.shared.memory.body_bytes() <= BODIES_MAX + 60_000);
         assert!(crowd.rig.shard.metrics().responses_delayed.get() > 0);
         let waiting = crowd.rig.shard.unanswered.len();
         assert!(waiting > 50 && crowd.rig.shard.metrics().held.get() >= waiting as u64, "{waiting} wait: {ext}");
-        // All go on when others have been taken.
+        // All sessions resume when other responses have been taken.
         let mut answered = std::collections::HashSet::new();
         let mut rounds = 0;
         while !crowd.responses.is_empty() {

@@ -11,7 +11,7 @@ fn history() -> Settings {
     Settings { channels: vec![rule], ..Settings::default() }
 }
 
-/// A WebSocket with a session that replays and hears all; it has connected.
+/// A WebSocket with a session that replays and subscribes to everything; it has connected.
 fn open(rig: &mut Rig) -> (SocketKey, String) {
     let key = rig.shard.socket_opened(NOW, None);
     rig.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0","ext":{"replay":true}}"#);
@@ -35,7 +35,7 @@ fn searched(rig: &Rig) -> u64 {
 
 const WAITING: u64 = 50_000;
 
-/// A shard with a session for which so many messages wait, and 9 of `/h/a` behind them.
+/// A shard with a session for which this many messages are queued, and 9 of `/h/a` behind them.
 fn with_backlog() -> (Rig, SocketKey, String) {
     let mut rig = Rig::new(1, history(), Box::new(NoApplication));
     let (key, client) = open(&mut rig);
@@ -83,12 +83,12 @@ fn a_search_that_waits_is_made_when_time_has_paid_for_it_and_nothing_comes_twice
     assert_eq!(heard.matches("\"subscription\":\"/h/a\"").count(), 5);
 }
 
-/// How the sessions of a test get their messages.
+/// The transport of the sessions in a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// Over a WebSocket, with connects only.
+    /// A WebSocket, with connect replies only.
     Socket,
-    /// With responses.
+    /// Responses to requests.
     Requests,
 }
 
@@ -102,7 +102,7 @@ fn who_gets_messages_with_connects_gets_none_before_the_search_and_all_of_them_a
         let settings = Settings { connect_deliver_only: true, ..history() };
         let mut rig = Rig::new(1, settings, Box::new(NoApplication));
         let socket = rig.shard.socket_opened(NOW, None);
-        // What comes back for a text.
+        // The answer to a text.
         let say = |rig: &mut Rig, text: String| match way {
             Way::Socket => {
                 rig.shard.socket_text(NOW, socket, &text);
@@ -190,7 +190,7 @@ fn from(rig: &mut Rig, key: SocketKey, client: &str, position: &str) {
     rig.flushed(key);
 }
 
-/// The data of the messages of `/h/a` that come when the kernel takes bytes again.
+/// The data of the messages of `/h/a` that arrive when the kernel takes bytes again.
 fn heard(rig: &mut Rig, key: SocketKey) -> Vec<u64> {
     rig.kernel.room = usize::MAX / 2;
     rig.shard.socket_writable(NOW, key);
@@ -229,7 +229,7 @@ fn what_came_live_between_two_subscribes_that_share_a_search_and_has_left_the_hi
     let (mut rig, key, client) = with_backlog();
     let ring = rig.shard.shared.histories.find("/h/a", 0).expect("a ring");
     let latest = rig.shard.shared.histories.with(ring.ring, |ring| ring.next() - 1).expect("a ring").to_string();
-    // The first searches are made at once, the third waits.
+    // The first searches run at once, the third waits.
     (0..3).for_each(|_| from(&mut rig, key, &client, &latest));
     assert_eq!(rig.shard.withdrawals.len(), 1);
     (10..=25).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
@@ -267,7 +267,7 @@ fn one_search_looks_for_a_limited_number_of_channels() {
     (0..RANGES_MAX - 1).for_each(|number| many.note(&format!("/h/{number}"), &"e".into(), 1..2, Unnumbered::None));
     rig.shard.withdraw(session, many);
     assert_eq!((searched(&rig), rig.shard.withdrawals.len()), (before, 1));
-    // Of an earlier life of a channel, and one channel more: each is another search.
+    // An earlier ring of a channel, and one channel more: each needs another search.
     for (channel, epoch) in [("/h/7", "f"), ("/h/more", "e")] {
         let before = searched(&rig);
         let mut more = Withdrawn::default();
