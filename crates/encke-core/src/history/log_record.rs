@@ -1,7 +1,7 @@
 //! The records in the log of the histories, and their encoding.
 //!
 //! Integers are little-endian. The first byte is the kind of a record. The journal adds checksums and lengths.
-//! 
+//!
 //! | byte | record | content |
 //! | --- | --- | --- |
 //! | 1 | [`Record::Burst`] | a part |

@@ -1,5 +1,5 @@
 //! Replay: a session that asks for past messages gets them from the rings, in small steps.
-//! 
+//!
 //! ```text
 //!   ring of /a   │ gone │ 41 42 43 44 45 46 47 │ next
 //!                              ▲ cursor ──▶    └─ end: from here on the fan-out delivers live messages

@@ -7,7 +7,7 @@
 //! the reply are one frame, so a client gets either both or neither and sees nothing twice. The size of that frame is
 //! limited; messages that do not fit wait for the next one. Messages that went out on the same WebSocket as the connect
 //! will still arrive there, and are not sent again.
-//! 
+//!
 //! ```text
 //!   outbox ── take ──▶ batch 7, stored ──▶ reply, ack 7
 //!                        │  ▲                 │

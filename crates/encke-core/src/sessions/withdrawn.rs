@@ -5,7 +5,7 @@
 //! is paid for: by messages queued since the last search, or by time; unpaid searches take a limited part of the
 //! shard's time. One turn of the shard does at most one large search. Until its queues are searched the session gets
 //! nothing, and further subscribes are added to the same search.
-//! 
+//!
 //! ```text
 //!   subscribe ──▶ withdrawn ──▶ few messages, paid for, and the turn has room ──▶ searched now
 //!                     ▲   └───▶ listed, nothing goes out ──── flush ────────────▶ searched, resumes
