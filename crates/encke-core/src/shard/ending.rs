@@ -1,4 +1,4 @@
-//! The end of a session or of a socket that is given up: removes the session from all tables and defers the
+//! The end of a session or of a socket whose client does not read: removes the session from all tables and defers the
 //! application's actions. A disconnect, expiry, an end by the server, a full outbox and a lack of memory lead here.
 
 use std::sync::atomic::Ordering;

@@ -103,7 +103,7 @@ impl Shard {
             }
             let replays = session.as_ref().is_some_and(|session| session.replay.is_some());
             let is_replaying_session = socket.session.filter(|_| replays);
-            // A session that gets messages with connects only is on the dirty list when one is held.
+            // A session that gets messages with connects only is put on the list when a connect is held.
             let session = session.filter(|session| session.is_pushed_to());
             let progress = write_both(key, socket, session, wire, (scratch, own), metrics);
             if socket.handed.0 > 0

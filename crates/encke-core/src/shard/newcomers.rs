@@ -9,7 +9,7 @@ use crate::sessions::session::Ended;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Registers a session that has not connected yet. Each connection and each address may have a limited number: the
+    /// Registers a session that has not connected yet. Each connection and each address has a limit; beyond it the
     /// oldest are ended.
     pub(super) fn is_new(&mut self, key: SessionKey, origins: Origins) {
         let most = [self.settings.unconnected_per_connection_max, self.settings.unconnected_per_address_max];

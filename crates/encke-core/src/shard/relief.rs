@@ -46,7 +46,7 @@ impl Shard {
         self.relief.is_behind() || (self.relief.is_short && self.relief.sweep.is_some())
     }
 
-    /// Frees the room of tables that were large once. Checks this at intervals.
+    /// Shrinks tables that were large once. Checks them at intervals.
     pub(super) fn give_room_back(&mut self) {
         if self.now.ms < self.relief.room_ms {
             return;
@@ -184,7 +184,7 @@ impl Shard {
     }
 }
 
-/// A session, or the own queue of a WebSocket.
+/// A session, or the queue of a WebSocket itself.
 enum Holder {
     Session(SessionKey),
     Socket(SocketKey),

@@ -1,5 +1,5 @@
 //! Acts on the passage of time: timers of sessions and sockets, budgets, retention and memory. The server calls
-//! [`Shard::advance`] when at short, regular intervals.
+//! [`Shard::advance`] at short, regular intervals.
 
 use bayeux::session::Due;
 
