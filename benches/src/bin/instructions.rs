@@ -1,7 +1,7 @@
-//! Small fixed pieces of work for callgrind to count; see `scripts/instructions.sh`.
+//! Small fixed workloads for callgrind to count; see `scripts/instructions.sh`.
 //!
-//! `instructions CASE N` makes everything ready and then does the work N times, so the count with N minus the count with 0
-//! is the work's alone.
+//! `instructions CASE N` does the setup and then runs the workload N times. The count with N minus the count with 0 is
+//! the cost of the workload alone.
 
 use std::hint::black_box;
 use std::io::{self, IoSlice};
@@ -14,13 +14,13 @@ use encke_bench::engine::stamp::Stamp;
 use encke_core::{ChannelRule, NoApplication, Settings};
 use encke_core::{Now, Shard, Shared, SocketKey, Wire};
 
-/// Does one kind of work a number of times.
+/// Runs a workload a number of times.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The work.
+    /// The workload.
     #[arg(value_enum)]
     case: Case,
-    /// How often.
+    /// The number of repetitions.
     times: u32,
 }
 
@@ -28,7 +28,7 @@ struct Arguments {
 enum Case {
     /// Parse a publish of 133 bytes.
     Parse,
-    /// Take a publish nobody subscribes to and write its reply.
+    /// Process a publish without subscribers and write its reply.
     Publish,
     /// Deliver to one of 1,000 subscribers, one publication a turn.
     Fanout,
@@ -36,7 +36,7 @@ enum Case {
     FanoutGathered,
     /// Deliver to one of 1,000 subscribers of a channel with a history, one publication a turn.
     FanoutHistory,
-    /// The same, with subscribers that want to know where messages stand.
+    /// Like `fanout-history`, with subscribers that asked for positions.
     FanoutReplay,
 }
 
@@ -94,7 +94,7 @@ fn publish(core: &mut Core, times: u32, subscribers: u32, gathered: u32) -> Opti
             core.turn();
         }
     }
-    // Each delivery has at least its data.
+    // Each delivery contains at least its data.
     (core.wire.written >= times as usize * subscribers as usize * DATA_BYTES).then_some(())
 }
 
@@ -105,11 +105,11 @@ fn publication(client_id: &str, sequence: u32) -> String {
     format!(r#"[{{"channel":"{CHANNEL}","id":"{sequence}","clientId":"{client_id}","data":"{data}"}}]"#)
 }
 
-/// A shard, and sockets that take everything.
+/// A shard, and sockets that accept everything.
 struct Core {
     shard: Shard,
     wire: Sink,
-    /// Whether sessions want to know where messages stand.
+    /// True if sessions ask for positions.
     replays: bool,
 }
 
@@ -120,10 +120,10 @@ struct Sink {
 }
 
 impl Core {
-    /// One whose channels keep so many messages.
+    /// A core whose channels retain this many messages.
     fn new(history_messages: usize) -> Self {
         let shared = Arc::new(Shared::new(1, Box::new(NoApplication)));
-        // Fixed ids make each run the same work.
+        // Fixed ids make every run do the same work.
         let mut state = 1_u64;
         let entropy = Box::new(move |bytes: &mut [u8]| {
             for byte in bytes {
@@ -137,7 +137,7 @@ impl Core {
         Core { shard: Shard::new(0, shared, settings, entropy, NOW), wire: Sink::default(), replays: false }
     }
 
-    /// A WebSocket with a session: its socket and client id.
+    /// Opens a WebSocket with a session. Returns its socket and client id.
     fn open(&mut self) -> Option<(SocketKey, String)> {
         let socket = self.shard.socket_opened(NOW, None);
         let ext = if self.replays { r#","ext":{"replay":true}"# } else { "" };
@@ -184,7 +184,7 @@ const NOW: Now = Now { ms: 1, wall_ms: 1_800_000_000_000 };
 const CHANNEL: &str = "/bench/a";
 const DATA_BYTES: usize = 50;
 const SUBSCRIBERS: u32 = 1000;
-/// Messages that a channel with a history keeps.
+/// The number of messages that a channel with a history retains.
 const KEPT: usize = 1000;
-/// Enough of a reply to find the client id in.
+/// The bytes of a reply that are stored: enough to find the client id.
 const LAST_BYTES_MAX: usize = 512;

@@ -5,7 +5,8 @@ use bayeux::json;
 use super::quoted;
 use encke::Verdict;
 
-/// Filters a chat message: escapes markup in its texts, drops it for a bad word, and leaves all else byte for byte.
+/// Filters a chat message: escapes markup in its texts, drops it for a bad word, and leaves everything else unchanged,
+/// byte by byte.
 pub(super) fn filter(data: &str) -> Verdict {
     if data.starts_with('"') {
         return match filter_text(data) {
@@ -32,7 +33,8 @@ pub(super) fn filter(data: &str) -> Verdict {
     if changed { Verdict::Replace(format!("{{{}}}", clean.join(","))) } else { Verdict::Forward }
 }
 
-/// A raw JSON string whose markup is escaped; `None` if it holds the bad word, or half a surrogate pair, which is no text at all.
+/// A raw JSON string with its markup escaped. `None` if it holds the bad word, or half a surrogate pair, which is not
+/// valid text.
 fn filter_text(raw: &str) -> Option<String> {
     let text = json::decode_string(raw)?;
     let mut words = text.split(|c: char| !c.is_alphanumeric());
@@ -43,7 +45,8 @@ fn filter_text(raw: &str) -> Option<String> {
     Some(if escaped == text { raw.to_string() } else { quoted(&escaped) })
 }
 
-/// Turns `<` and `>` into entities, as CometD's `NoMarkupFilter` does: a page that shows HTML shows them as text, and no text is lost.
+/// Replaces `<` and `>` with entities, as CometD's `NoMarkupFilter` does: a page that renders HTML shows them as text,
+/// and no text is lost.
 pub(super) fn escape_markup(text: &str) -> String {
     text.replace('<', "&lt;").replace('>', "&gt;")
 }

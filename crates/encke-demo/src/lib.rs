@@ -1,16 +1,16 @@
-//! The services behind the chat page. With [`Demo::with_cometd_channels`] they answer on the channels of CometD's demo chat, too, so
-//! that its pages and its tests work here.
+//! The services behind the chat page. With [`Demo::with_cometd_channels`] they also use the channels of CometD's demo
+//! chat, so that its pages and its tests work here.
 //!
-//! | channel | CometD's | data | what happens |
+//! | channel | CometD's | data | effect |
 //! | --- | --- | --- | --- |
-//! | `/service/demo/members` | `/service/members` | `{user, room}` | the session is in the room under this name; the list of names is told |
+//! | `/service/demo/members` | `/service/members` | `{user, room}` | the session joins the room under this name; the reply or a publication lists the names |
 //! | `/service/demo/privatechat` | `/service/privatechat` | `{room, user, peer: "ann,bob", chat}` | each peer in the room and the sender get `{chat, user, scope: "private"}` on the room's channel |
 //! | `/service/echo` | the same | anything | a remote call answered with the same data |
 //! | `/demo/chat/**` | `/chat/**` | `{user, chat, …}` | markup is escaped, messages with the word "dang" are dropped |
 //!
-//! A room is a channel such as `/demo/chat/lobby`. Its caller gets `{members: [names], version}` as the answer; after that
-//! `/demo/members/lobby` carries each change, `{left, joined, version}`. Who misses a version calls again. CometD's way, for rooms such as
-//! `/chat/demo`, is to publish all names on `/members/demo` each time.
+//! A room is a channel such as `/demo/chat/lobby`. A caller gets `{members: [names], version}` as the reply; after that
+//! `/demo/members/lobby` carries each change, `{left, joined, version}`. A client that misses a version calls again. In
+//! CometD's protocol, for rooms such as `/chat/demo`, all names are published on `/members/demo` each time.
 
 /// The program of the README compiles.
 #[cfg(doctest)]
@@ -31,16 +31,16 @@ use encke::{Actions, Application, Publishing, Service, Verdict};
 use filter::{escape_markup, filter};
 use rooms::{Change, Rooms, Told};
 
-/// The demo's services; all rooms of a server live in one of these.
+/// The demo's services. One instance holds all rooms of a server.
 #[derive(Debug)]
 pub struct Demo {
-    /// Shared by the shards; held for a few look-ups at a time.
+    /// Shared by the shards; locked for a few look-ups at a time.
     rooms: Mutex<Rooms>,
     answers_as_cometd: bool,
     started: Instant,
 }
 
-/// The names of a kind of room.
+/// The channel names of a kind of room.
 struct Names {
     /// The prefix of its rooms.
     rooms: &'static str,
@@ -51,7 +51,7 @@ struct Names {
 
 /// The rooms of the demo.
 const OWN: Names = Names { rooms: "/demo/chat/", members: "/demo/members/", told: Told::Changes };
-/// Those of CometD's.
+/// The rooms of CometD's demo.
 const COMETD: Names = Names { rooms: "/chat/", members: "/members/", told: Told::Lists };
 
 impl Default for Demo {
@@ -82,7 +82,7 @@ impl Application for Demo {
 }
 
 impl Demo {
-    /// The demo's services, on the channels of CometD's demo chat beside their own.
+    /// The demo's services, on their own channels and on those of CometD's demo chat.
     pub fn with_cometd_channels() -> Demo {
         Demo { answers_as_cometd: true, ..Demo::default() }
     }
@@ -91,7 +91,7 @@ impl Demo {
         [&OWN, &COMETD].into_iter().take(if self.answers_as_cometd { 2 } else { 1 })
     }
 
-    /// Answers a call at a time, in milliseconds.
+    /// Processes a call at this time, in milliseconds.
     fn serve(&self, now_ms: u64, message: &Service<'_>, actions: &mut Actions) {
         let data = message.data.unwrap_or("null");
         match message.channel {
@@ -106,7 +106,8 @@ impl Demo {
         }
     }
 
-    /// A mutex is poisoned when a thread panicked inside; the lists are whole after every step, so going on is safe.
+    /// A mutex is poisoned when a thread has panicked while holding it. The lists are consistent after every step, so
+    /// it is safe to continue.
     fn rooms(&self) -> MutexGuard<'_, Rooms> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +128,7 @@ impl Demo {
             Told::Lists => actions.publish(&members_channel(&room, names), &rooms.names(&room)),
             Told::Changes => {
                 actions.reply(&format!(r#"{{"members":{},"version":{}}}"#, rooms.names(&room), rooms.version(&room)));
-                // Its caller knows of it by now.
+                // The caller has the change already.
                 change.iter().for_each(|change| tell(&rooms, change, actions));
             }
         }
@@ -163,7 +164,7 @@ impl Demo {
     }
 }
 
-/// Tells the members of a room what has changed.
+/// Publishes a change to the members of a room.
 fn tell(rooms: &Rooms, change: &Change, actions: &mut Actions) {
     let names = if change.room.starts_with(OWN.rooms) { &OWN } else { &COMETD };
     let channel = members_channel(&change.room, names);
@@ -175,7 +176,7 @@ fn tell(rooms: &Rooms, change: &Change, actions: &mut Actions) {
     actions.publish(&channel, &format!(r#"{{"left":{left},"joined":{joined},"version":{}}}"#, change.version));
 }
 
-/// A member of an object that is a text.
+/// A string member of an object.
 fn text(data: &str, key: &str) -> Option<String> {
     json::decode_string(json::member(data, key)?).map(|text| text.into_owned())
 }
@@ -197,9 +198,9 @@ fn members_channel(room: &str, names: &Names) -> String {
     room.replacen(names.rooms, names.members, 1)
 }
 
-/// Length of a name, in bytes.
+/// The maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Sessions that a private message reaches: each gets a copy of its own.
+/// The maximum number of sessions that a private message reaches: each gets its own copy.
 const PEERS_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Rate limits: an amount at once, and an amount each second.
+//! Rate limits: a burst, and an amount per second.
 
-/// The rest of an allowance. It fills up by itself.
+/// The remaining allowance. It fills up over time.
 #[derive(Debug)]
 pub(super) struct Allowance {
     left: f64,
@@ -12,9 +12,9 @@ pub(super) struct Allowance {
 /// The size of an allowance, and the rate at which it fills up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// The most that may happen at once.
+    /// The maximum amount at once.
     pub(super) burst_max: u32,
-    /// The amount that a second adds.
+    /// The amount added per second.
     pub(super) per_second: u32,
 }
 
@@ -23,7 +23,7 @@ impl Allowance {
         Allowance { left: f64::from(pace.burst_max), at_ms: now_ms, pace }
     }
 
-    /// Takes `amount` if so much is left.
+    /// Takes `amount` if enough is left. True if it was taken.
     pub(super) fn take(&mut self, now_ms: u64, amount: usize) -> bool {
         let seconds = now_ms.saturating_sub(self.at_ms) as f64 / 1_000.0;
         let filled = self.left + seconds * f64::from(self.pace.per_second);
@@ -35,7 +35,7 @@ impl Allowance {
         enough
     }
 
-    /// Takes `amount`, even if less is left: what follows waits for longer.
+    /// Takes `amount`, even if less is left: later calls wait for longer.
     pub(super) fn charge(&mut self, amount: usize) {
         self.left -= amount as f64;
     }

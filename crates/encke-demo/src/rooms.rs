@@ -9,18 +9,18 @@ use super::quoted;
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     rooms: HashMap<String, Room>,
-    /// Each session that is in a room. The end of a session that is in none costs one look-up.
+    /// The sessions that are in a room. The end of any other session costs one look-up.
     visitors: HashMap<String, Visitor>,
 }
 
 /// A room (`/demo/chat/lobby`).
 #[derive(Debug)]
 struct Room {
-    /// In the order they came.
+    /// In the order in which they joined.
     members: Vec<Member>,
-    /// Changes of the list so far.
+    /// The number of changes of the list so far.
     version: u64,
-    /// The bytes of lists that each subscriber may still be sent.
+    /// The bytes of lists that may still be sent to each subscriber.
     lists: Allowance,
 }
 
@@ -33,33 +33,34 @@ struct Member {
 #[derive(Debug)]
 struct Visitor {
     rooms: Vec<String>,
-    /// Names it may still take.
+    /// The names that it may still take.
     names: Allowance,
 }
 
-/// A change of a room's list. A name counts once, however many go by it.
+/// A change of a room's list. A name that several members use counts once.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) room: String,
-    /// The name that nobody has any more.
+    /// The name that no member uses any more.
     pub(super) left: Option<String>,
-    /// The name that nobody had before.
+    /// The name that no member used before.
     pub(super) joined: Option<String>,
-    /// Its number: one more than that of the change before.
+    /// The version: one more than that of the change before.
     pub(super) version: u64,
 }
 
-/// The way a room publishes its members.
+/// The way in which a room publishes its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// Each change by itself.
+    /// Each change separately.
     Changes,
-    /// The whole list, each time: its size times its subscribers is what a change costs, so changes are paced.
+    /// The whole list, each time. A change costs the size of the list times the number of subscribers, so changes are
+    /// limited.
     Lists,
 }
 
 impl Rooms {
-    /// Puts a session into a room, under a new name if it was there already. Returns what has changed, if anything.
+    /// Adds a session to a room, under a new name if it was there already. Returns the change, if any.
     ///
     /// # Errors
     /// The reply to its client, as JSON.
@@ -86,7 +87,7 @@ impl Rooms {
         }
         if told == Told::Lists
             && let Some(place) = self.rooms.get_mut(room)
-            // The list that goes out now, and the one when this member leaves.
+            // The list published now, and the one published when this member leaves.
             && !place.lists.take(now_ms, 2 * place.list_bytes(user))
         {
             return Err(TOO_FAST);
@@ -114,7 +115,7 @@ impl Rooms {
         Ok(place.change(room, before, Some(user)))
     }
 
-    /// Takes a session out of its rooms. Returns what has changed.
+    /// Removes a session from its rooms. Returns the changes.
     pub(super) fn leave(&mut self, session: &str) -> Vec<Change> {
         let rooms = self.visitors.remove(session).map(|visitor| visitor.rooms).unwrap_or_default();
         let mut changes = Vec::new();
@@ -130,7 +131,7 @@ impl Rooms {
         changes
     }
 
-    /// The number of the last change of a room's list.
+    /// The version of a room's list.
     pub(super) fn version(&self, room: &str) -> u64 {
         self.rooms.get(room).map_or(0, |place| place.version)
     }
@@ -144,7 +145,7 @@ impl Rooms {
         format!("[{}]", quoted.join(","))
     }
 
-    /// The sessions in a room that go by one of these names.
+    /// The sessions in a room that use one of these names.
     pub(super) fn named<'a>(&'a self, room: &str, names: &HashSet<&str>) -> Vec<&'a str> {
         let members = self.rooms.get(room).map_or(&[][..], |place| &place.members);
         let named = members.iter().filter(|member| names.contains(&*member.user));
@@ -153,14 +154,14 @@ impl Rooms {
 }
 
 impl Room {
-    /// The bytes of the list with one name more, about.
+    /// The approximate size of the list with one more name, in bytes.
     fn list_bytes(&self, user: &str) -> usize {
         const QUOTES_AND_COMMA: usize = 3;
         let names = self.members.iter().map(|member| member.user.len());
         names.chain([user.len()]).map(|bytes| bytes + QUOTES_AND_COMMA).sum()
     }
 
-    /// Notes that somebody who went by the name `left` now goes by `joined`.
+    /// Notes that a member changes its name from `left` to `joined`. Returns the change of the list, if any.
     fn change(&mut self, room: &str, left: Option<String>, joined: Option<&str>) -> Option<Change> {
         let bearers = |name: &str| self.members.iter().filter(|member| member.user == name).count();
         if left.as_deref() == joined {
@@ -176,18 +177,18 @@ impl Room {
     }
 }
 
-/// The reply to a client that finds no room.
+/// The reply if a room, or the number of rooms, is at its limit.
 const FULL: &str = r#""the room is full""#;
-/// The reply to a client that comes, or changes its name, too often.
+/// The reply to a client that joins, or changes its name, too often.
 const TOO_FAST: &str = r#""too many names; wait a second""#;
 
-/// Rooms with a member, of the whole server.
+/// The maximum number of rooms with a member, per server.
 const ROOMS_MAX: usize = 1_000;
-/// Members of one room.
+/// The maximum number of members of a room.
 pub(super) const ROOM_MEMBERS_MAX: usize = 500;
-/// Rooms of one session.
+/// The maximum number of rooms of a session.
 const SESSION_ROOMS_MAX: usize = 16;
-/// Names that one session may take, and calls that return the list.
+/// The rate of names that one session may take, and of calls that return the list.
 pub(super) const NAMES: Pace = Pace { burst_max: 20, per_second: 1 };
-/// Bytes of lists that each subscriber of a room may be sent, where the whole list goes out each time.
+/// The rate of list bytes sent to each subscriber of a room whose whole list is published each time.
 pub(super) const LIST_BYTES: Pace = Pace { burst_max: 4 * 1024 * 1024, per_second: 1024 * 1024 };

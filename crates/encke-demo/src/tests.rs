@@ -44,7 +44,7 @@ fn all(names: &str) -> Vec<Action> {
     vec![Action::Publish { channel: "/members/demo".into(), data: names.into() }]
 }
 
-/// The bytes that each subscriber of the members is sent.
+/// The bytes sent to each subscriber of the members' channel.
 fn published_bytes(actions: &[Action]) -> usize {
     let data = |action: &Action| match action {
         Action::Publish { data, .. } => data.len(),
@@ -92,7 +92,8 @@ fn a_name_of_two_is_there_until_both_are_gone() {
     assert_eq!(end(&demo, "s2"), [change(r#"{"left":"ann","joined":null,"version":2}"#)]);
 }
 
-/// One message of 1,000 renames once ended all healthy subscribers of a room of 500: each rename published all 500 names.
+/// Regression test: one message of 1,000 renames ended all healthy subscribers of a room of 500, because each rename
+/// published all 500 names.
 #[test]
 fn a_thousand_renames_in_a_full_room_cost_its_members_little() {
     let long = |number: usize| format!("{number:0>64}");
@@ -104,7 +105,7 @@ fn a_thousand_renames_in_a_full_room_cost_its_members_little() {
     let taken = renames.iter().filter(|actions| !is_refused(actions)).count();
     assert_eq!(taken, NAMES.burst_max as usize - 1, "the first one was for joining");
     assert!(renames.iter().map(|actions| published_bytes(actions)).max() < Some(250), "one change, not 500 names");
-    // Later it may be renamed again.
+    // It may be renamed again later.
     assert!(!is_refused(&join_at(&demo, 1_001, "s0", "late")));
     assert!(is_refused(&join_at(&demo, 1_002, "s0", "later")));
 }

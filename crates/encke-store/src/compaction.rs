@@ -1,13 +1,13 @@
-//! The pass that keeps the log short: every ring is written anew, as it is; then what is older can go.
+//! Compaction keeps the log short: it writes the current state of every ring again; then older segments are removed.
 //!
 //! ```text
 //!   segments  │ 7 │ 8 │ 9 … states of all rings, and bursts between them │
 //!               ▲       ▲ start                                          ▲ end
-//!               └ gone when everything up to `end` is on the disk
+//!               └ removed when everything up to `end` is on disk
 //! ```
 //!
-//! It goes in small steps between the commits. What is published meanwhile is appended behind `start` as ever. So from `start` on the log has
-//! each ring as it was at some moment of the pass, and every burst since.
+//! It runs in small steps between the commits. Messages that are published meanwhile are appended behind `start` as
+//! usual. So from `start` on the log has each ring as it was at some moment of the compaction, and every burst since.
 
 use journal::{Disk, Error, Position};
 
@@ -15,45 +15,45 @@ use super::HistoryStore;
 use encke_core::history::Histories;
 use encke_core::history::log_record::{self, PART_BYTES, Record};
 
-/// How far a pass is.
+/// The progress of a compaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Compaction {
-    /// There is none.
+    /// No compaction is running.
     Idle,
-    /// The rings before this place are written.
+    /// The rings before the cursor are written.
     Going {
         /// Its first record.
         start: Position,
-        /// Where it goes on.
+        /// The position of its next step.
         cursor: Cursor,
-        /// What it has written, in bytes.
+        /// The number of bytes written so far.
         bytes: u64,
     },
 }
 
-/// A place among the rings.
+/// A position among the rings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
     owner: usize,
     place: usize,
-    /// The message of that ring to go on with; 0 for the first.
+    /// The offset of the next message of that ring; 0 for the first.
     number: u64,
 }
 
 impl<D: Disk> HistoryStore<D> {
-    /// Whether there is a step to do now.
+    /// True if a step is due now.
     pub(super) fn has_to_go_on(&self) -> bool {
         !self.is_failing && (matches!(self.compaction, Compaction::Going { .. }) || self.has_missed)
     }
 
-    /// Does a step of a pass, if there is one or should be.
+    /// Does a step of a compaction. Starts one if needed.
     pub(super) fn go_on(&mut self, histories: &Histories) {
         if let Compaction::Idle = self.compaction {
             if !self.has_missed && !self.is_too_long(histories) {
                 return;
             }
             self.has_missed = false;
-            // Written first, so that a floor that only removed rings tell of stays.
+            // Written first, so that the log retains a floor that only removed rings account for.
             match self.journal.append(&Record::Floor(histories.floor()).encode()) {
                 Ok(start) => self.compaction = Compaction::Going { start, cursor: Cursor::default(), bytes: 0 },
                 Err(error) => return self.refused(&error),
@@ -71,7 +71,8 @@ impl<D: Disk> HistoryStore<D> {
         }
     }
 
-    /// Whether the log has more than twice what the rings hold, or twice what a pass writes; four segments are never too many.
+    /// True if the log has more than twice the bytes of the rings, and more than twice the bytes of the last
+    /// compaction. A log of up to four segments is never too long.
     fn is_too_long(&self, histories: &Histories) -> bool {
         let bytes = self.figures.bytes;
         bytes > 4 * self.terms.segment_bytes
@@ -86,7 +87,7 @@ impl<D: Disk> HistoryStore<D> {
             let part_bytes_max = left.min(PART_BYTES_MAX);
             let Cursor { owner, place, number } = *cursor;
             let part = histories.look_from(owner, place, |found, ring| {
-                // If the ring that was begun has gone, the next one is begun.
+                // If the ring at the cursor has been removed, starts with the next one.
                 let number = if found == place { number } else { 0 };
                 let (part, next) = log_record::state_from(ring, number, part_bytes_max, self.terms.record_bytes);
                 (part, found, next)
@@ -109,7 +110,7 @@ impl<D: Disk> HistoryStore<D> {
         Ok(true)
     }
 
-    /// All rings are written: when that is on the disk, what stood before goes.
+    /// Ends a compaction after all rings are written: syncs the log, then removes older segments.
     fn end(&mut self, start: Position, bytes: u64) {
         self.compaction = Compaction::Idle;
         let ended = self.journal.sync().and_then(|_| self.journal.remove_before(start));
@@ -128,5 +129,6 @@ impl<D: Disk> HistoryStore<D> {
     }
 }
 
-/// What one record of a pass holds, in bytes, unless it is a single message: the lock of the rings is held for so long as to copy it.
+/// The maximum size of one record of a compaction in bytes, unless it is a single message. The lock of the rings is
+/// held while one record is copied.
 const PART_BYTES_MAX: usize = 64 << 10;

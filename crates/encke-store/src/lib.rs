@@ -1,16 +1,18 @@
-//! The keeper: histories on disk. It owns the log, appends what shards hand over, says what counts as kept, and keeps the log short.
+//! The store of histories on disk. It owns the log, appends the records that shards send, reports which ones are
+//! persisted, and keeps the log short.
 //!
 //! ```text
-//!   Keep ──▶ take ──▶ journal ── commit ──▶ Answer: kept, or not
-//!                        ▲          │
-//!      histories ─ pass ─┘          └─ old segments go, when a pass is on the disk
+//!   PersistRequest ──▶ take ──▶ journal ── commit ──▶ Answer: persisted, or not
+//!                                  ▲          │
+//!      histories ── compaction ────┘          └─ old segments are removed when a compaction is on disk
 //! ```
 //!
-//! It is plain: no thread, no clock, any [`Disk`]. Who runs it calls [`HistoryStore::take`] for what has come, then [`HistoryStore::commit`], and hands
-//! out [`HistoryStore::answers`]; again when [`HistoryStore::due_ms`] comes. In a server that is a thread (`net/keeper.rs`), in the simulator the world.
+//! It has no thread and no clock, and works on any [`Disk`]. Its caller passes new requests to [`HistoryStore::take`],
+//! then calls [`HistoryStore::commit`] and fetches [`HistoryStore::answers`]; and again when [`HistoryStore::due_ms`]
+//! is reached. In a server the caller is a thread (`net/store_thread.rs`), in the simulator the simulated world.
 //!
-//! When the disk refuses, what waits is answered as not kept, and the log tries again by itself. What was refused is still in its ring,
-//! and the next pass makes up for it.
+//! When the disk refuses a write, pending records are answered as not persisted, and the log retries by itself. Refused
+//! messages are still in their rings, and the next compaction writes them.
 
 mod compaction;
 mod recover;
@@ -35,80 +37,81 @@ pub struct HistoryStore<D: Disk> {
     committer: Committer,
     policy: Policy,
     terms: StoreOptions,
-    /// What was appended and has no answer yet, oldest first.
+    /// Appended records that have no answer yet, oldest first.
     waiting: VecDeque<(Position, Waiting)>,
     answers: Vec<Answer>,
     compaction: Compaction,
-    /// Bytes of the last pass.
+    /// The size of the last compaction in bytes.
     compaction_bytes: u64,
-    /// The last record before something was refused that no pass has made up for.
+    /// The last record before a refusal that no compaction has repaired yet.
     refused_at: Option<Position>,
-    /// Whether that was something that a pass can make up for.
+    /// True if a compaction can repair that refusal.
     has_missed: bool,
-    /// The disk has refused, and has not taken anything since.
+    /// True if the disk has refused a write, and has not accepted one since.
     is_failing: bool,
     figures: Figures,
 }
 
-/// The limits of a keeper.
+/// The options of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// When a record counts as kept.
+    /// The policy that says when a record counts as persisted.
     pub policy: Policy,
-    /// The longest record, in bytes; the journal allows 16 MiB at most. A message that is longer is delivered, and not kept.
+    /// The longest record, in bytes; the journal allows 16 MiB at most. A longer message is delivered but not
+    /// persisted.
     pub record_bytes: usize,
-    /// Records that the disk has not taken yet, in bytes; at least two of the longest.
+    /// The limit for records that the disk has not taken yet, in bytes; at least two of the longest.
     pub memory_bytes: usize,
-    /// When a segment is long enough, in bytes.
+    /// The size at which a segment ends, in bytes.
     pub segment_bytes: u64,
-    /// What a pass appends between two commits, in bytes.
+    /// The amount that a compaction appends between two commits, in bytes.
     pub step_bytes: usize,
 }
 
-/// What became of a record.
+/// The outcome of a persist request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whose reply waits for it.
+    /// The token of the reply that waits for it.
     pub token: Option<PublishToken>,
-    /// Its bytes.
+    /// The size of its record in bytes.
     pub bytes: usize,
-    /// Whether it counts as kept.
+    /// True if it counts as persisted.
     pub is_persisted: bool,
 }
 
-/// What a keeper counts.
+/// The counters of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Records that were kept.
+    /// Records persisted.
     pub persisted: u64,
-    /// Records that were not, or not in time.
+    /// Records not persisted, or not in time.
     pub refused: u64,
-    /// Groups of records that were handed to the disk.
+    /// Groups of records passed to the disk.
     pub commits: u64,
-    /// Times that the disk refused.
+    /// Refusals by the disk.
     pub failures: u64,
-    /// Passes over all histories that came to an end.
+    /// Compactions completed.
     pub compactions: u64,
-    /// Bytes of all segments.
+    /// Size of all segments in bytes.
     pub bytes: u64,
-    /// Segments.
+    /// The number of segments.
     pub segments: usize,
     /// Segments whose sync failed, since the start.
     pub given_up: u64,
 }
 
-/// Why a log cannot be used.
+/// The reason why a log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The disk, or what is on it.
+    /// An error of the disk, or of its contents.
     #[error(transparent)]
     Journal(#[from] Error),
-    /// The log is whole, but another version wrote it.
+    /// The log is intact, but another version wrote it.
     #[error("record {at} in {} is of a kind that this version does not know", file.display())]
     Unknown {
         /// The record.
         at: Position,
-        /// The segment it stands in.
+        /// Its segment.
         file: PathBuf,
     },
 }
@@ -121,7 +124,7 @@ struct Waiting {
 }
 
 impl StoreOptions {
-    /// As these settings say.
+    /// The options for these settings.
     pub fn new(settings: &Settings) -> StoreOptions {
         StoreOptions {
             policy: match settings.history_commit {
@@ -138,13 +141,14 @@ impl StoreOptions {
 }
 
 impl<D: Disk> HistoryStore<D> {
-    /// Opens the log, or begins one, and tells `recovery` what stands in it. `salt` is random.
+    /// Opens the log, or creates one, and passes its records to `recovery`. `salt` is random.
     ///
-    /// The first thing written says that this life of the process has begun: if it ends without [`HistoryStore::close`], the next one knows. A
-    /// full disk does not keep it from opening: nothing counts as kept until there is room.
+    /// The first record written marks the start of this process: if the process ends without [`HistoryStore::close`],
+    /// the next start detects that. A full disk does not prevent opening: no record counts as persisted until there is
+    /// room.
     ///
     /// # Errors
-    /// When the disk refuses, the log is held by another process or damaged, or has records that are not known.
+    /// Fails if the disk refuses, if another process holds the log, or if the log is damaged or has unknown records.
     pub fn open(
         disk: D,
         terms: StoreOptions,
@@ -175,7 +179,7 @@ impl<D: Disk> HistoryStore<D> {
         history_store.journal.append(&recovery.first_record().encode())?;
         match history_store.journal.sync() {
             Err(error) if error.is_full() => {
-                // It is written when there is room, and so is this. Until then a note takes its place.
+                // The record is written when there is room. Until then a note takes its place.
                 let (record, number) = recovery.first_unwritten();
                 history_store.journal.append(&record.encode())?;
                 history_store.journal.note(number)?;
@@ -190,10 +194,10 @@ impl<D: Disk> HistoryStore<D> {
         Ok((history_store, opened))
     }
 
-    /// Takes a record. It is answered when it is committed, or at once if it is refused.
+    /// Takes a request. It is answered when its record is committed, or at once if it is refused.
     pub fn take(&mut self, keep: PersistRequest) {
         let waiting = Waiting { token: keep.token, bytes: keep.record.len() };
-        // First of all: it is answered even if the log does not survive it.
+        // Queued first, so that it is answered even if the log does not survive the append.
         self.waiting.push_back((self.journal.appended().next(), waiting));
         if let Err(error) = self.journal.append(&keep.record) {
             self.waiting.pop_back();
@@ -204,26 +208,26 @@ impl<D: Disk> HistoryStore<D> {
         }
     }
 
-    /// Answers a record as not kept, and leaves the log alone.
+    /// Answers a request as not persisted without touching the log.
     pub fn refuse(&mut self, keep: &PersistRequest) {
         self.answer(Waiting { token: keep.token, bytes: keep.record.len() }, false);
     }
 
-    /// Answers all that waits as not kept, and leaves the log alone.
+    /// Answers all pending requests as not persisted without touching the log.
     pub fn give_up(&mut self) {
         while let Some((_, waiting)) = self.waiting.pop_front() {
             self.answer(waiting, false);
         }
     }
 
-    /// Something was refused before it came here: a pass has to make up for it.
+    /// Notes that a record was refused before it reached the store, so that a compaction repairs it.
     pub fn missed(&mut self) {
         self.refused_at = Some(self.journal.appended());
         self.has_missed = true;
     }
 
-    /// Writes what was taken, and syncs it, as the policy says; goes on with a pass, and begins one when the log has grown too long.
-    /// `now_ms` is the time since anything.
+    /// Writes and syncs the taken records according to the policy. Continues a compaction, and starts one when the log
+    /// is too long. `now_ms` is a monotonic time with any origin.
     pub fn commit(&mut self, now_ms: u64, histories: &Histories) {
         if !self.is_failing {
             self.go_on(histories);
@@ -248,23 +252,23 @@ impl<D: Disk> HistoryStore<D> {
         self.measure();
     }
 
-    /// Hands over what has become known since the last call.
+    /// Returns the answers since the last call.
     pub fn answers(&mut self) -> Vec<Answer> {
         std::mem::take(&mut self.answers)
     }
 
-    /// When [`HistoryStore::commit`] should be called though nothing has come; 0: at once. None: never.
+    /// The time when [`HistoryStore::commit`] should be called even without new requests; 0: at once. None: never.
     pub fn due_ms(&self) -> Option<u64> {
         if self.has_to_go_on() { Some(0) } else { self.committer.due_ms() }
     }
 
-    /// What it has counted.
+    /// The counters.
     pub fn figures(&self) -> Figures {
         self.figures
     }
 
-    /// The process ends as it should: what waits is written and synced, and a mark says so. Without that mark the next life leaves out
-    /// numbers that may have been seen. Returns whether it stands there.
+    /// Ends the log cleanly: writes and syncs pending records, and a mark. Without that mark the next start skips
+    /// offsets that clients may have seen. Returns true if the mark is written.
     pub fn close(&mut self, histories: &Histories) -> bool {
         let is_marked = self.refused_at.is_none() && self.mark(histories);
         let persisted = self.journal.synced();
@@ -280,7 +284,7 @@ impl<D: Disk> HistoryStore<D> {
         marked.inspect_err(|error| self.refused(error)).is_ok()
     }
 
-    /// The last record that counts as kept.
+    /// The last record that counts as persisted.
     fn persisted(&self) -> Position {
         if self.policy == Policy::Always { self.journal.synced() } else { self.journal.written() }
     }
@@ -291,7 +295,8 @@ impl<D: Disk> HistoryStore<D> {
         self.answers.push(Answer { token, bytes, is_persisted });
     }
 
-    /// The disk has refused something, or a record was too long. Told once, until the disk takes something again.
+    /// Notes that the disk has refused something, or that a record was too long. Logs the first refusal only, until the
+    /// disk accepts something again.
     fn refused(&mut self, error: &Error) {
         if matches!(error, Error::TooLong { .. }) {
             return tracing::warn!(%error, "messages are delivered and not kept");
@@ -317,9 +322,10 @@ impl<D: Disk> HistoryStore<D> {
     }
 }
 
-/// Records that the disk has not taken yet, in bytes: when half of it is full they are synced, and a group and the longest record fit on top.
+/// The limit for records that the disk has not taken yet, in bytes. When half of it is used they are synced; the other
+/// half has room for a group and the longest record.
 const MEMORY_BYTES_MAX: usize = 48 << 20;
-/// When a segment is long enough, in bytes.
+/// The size at which a segment ends, in bytes.
 const SEGMENT_BYTES: u64 = 64 << 20;
-/// What a pass appends between two commits, in bytes: some milliseconds of a disk.
+/// The amount that a compaction appends between two commits, in bytes: some milliseconds of disk time.
 const STEP_BYTES: usize = 1 << 20;

@@ -1,8 +1,9 @@
-//! From the log back to rings: what stands in it is put together by channel, number by number.
+//! Recovery: builds rings from the records in the log, per channel and by offset.
 //!
-//! On the way little more is held than in the end: what has no room in its channel's history goes, and when there is too much in all, the
-//! messages go first that would go first from the rings. What is too old goes when the rings are made: where the clock was set back,
-//! it may stand behind messages that are not, and those may come later.
+//! It needs little more memory than the result: messages that exceed the limits of their channel's history are dropped,
+//! and above the total limit the messages are dropped first that would be evicted first from the rings. Expired
+//! messages are dropped only when the rings are made: if the clock was set back, an expired message may stand behind
+//! messages that have not expired and whose records may come later.
 
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry::Vacant;
@@ -19,50 +20,50 @@ use encke_core::history::log_record::{Message, Part, Record, decode};
 use encke_core::history::{Entry, Histories, Life, Room, first_number};
 use encke_core::{HistoryTerms, Settings};
 
-/// Reads the log of an earlier life of the process. Records may come twice, and not in the order of their numbers.
+/// Reads the log of an earlier process. Records may be repeated, and need not be in the order of their offsets.
 pub struct Recovery<'a> {
     settings: &'a Settings,
     rules: Rules,
     now: Now,
     rings: HashMap<Box<str>, Draft, RandomState>,
-    /// What all rings hold, in bytes.
+    /// The bytes that all rings hold.
     bytes: usize,
     floor: u64,
-    /// Whether the last record says that the process ended as it should.
+    /// True if the last record marks a clean end.
     is_clean: bool,
     unreadable: Option<Position>,
 }
 
-/// What came back.
+/// The result of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Channels with a history.
     pub channels: usize,
     /// Messages.
     pub messages: usize,
-    /// Whether the process before ended as it should, if there was one. If not, numbers have jumped.
+    /// True if the process before ended cleanly, or there was none. If false, offsets have jumped.
     pub is_clean: bool,
 }
 
 /// A ring as far as it is known.
 struct Draft {
-    /// What is kept of its channel now; nothing of one without.
+    /// The limits of its channel's history now; None if it has none any more.
     terms: Option<HistoryTerms>,
     epoch: Arc<str>,
     /// See [`Life`].
     oldest: u64,
     next: u64,
-    /// By number: they come in any order, many old ones behind newer ones if the log ends in a pass.
+    /// By offset. They arrive in any order; many old ones arrive behind newer ones if the log ends in a compaction.
     entries: BTreeMap<u64, Entry>,
     bytes: usize,
-    /// What stood below this number was not kept any more, or would not be now.
+    /// Messages below this offset were not retained any more, or would not be now.
     dropped: u64,
-    /// The time of day of the latest message it has ever had, in milliseconds.
+    /// The time of day of its newest message so far, in milliseconds.
     last_received_ms: u64,
 }
 
 impl<'a> Recovery<'a> {
-    /// Nothing is read yet. The settings say what is kept of which channel.
+    /// An empty recovery. The settings contain the limits of each channel's history.
     pub fn new(settings: &'a Settings, now: Now) -> Recovery<'a> {
         let rules = Rules::new(&settings.channels);
         Recovery {
@@ -77,7 +78,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Takes the next record.
+    /// Reads the next record.
     pub fn read(&mut self, at: Position, record: &[u8]) {
         self.is_clean = false;
         match decode(record) {
@@ -96,28 +97,28 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// The first record that could not be understood, if there is one.
+    /// The first record that could not be decoded, if there is one.
     pub fn unreadable(&self) -> Option<Position> {
         self.unreadable
     }
 
-    /// What the log has to say first of all about the life that begins now.
+    /// The first record to write for the process that starts now.
     pub fn first_record(&self) -> Record<'static> {
         if self.is_clean {
             return Record::Floor(self.known());
         }
-        // Numbers above those that are known may have been seen.
+        // Clients may have seen offsets above the known ones.
         Record::Leap((self.known() + JUMP).max(first_number(self.now.wall_ms)))
     }
 
-    /// A life of the process has begun with this number, and the log does not say so.
+    /// Notes that a process has started with this offset, and the log does not record it.
     pub fn begun_unwritten(&mut self, number: u64) {
         self.floor = self.floor.max(number);
         self.is_clean = false;
     }
 
-    /// The same as [`Recovery::first_record`], where the disk has no room for that: numbers leap whatever the end before was, as the next
-    /// life may learn of this one by its number only. Returns the record that says so, and the number.
+    /// Like [`Recovery::first_record`], for a disk without room for it. Offsets leap even after a clean end, because
+    /// the next start may learn of this process by its offset only. Returns the record, and the offset.
     pub fn first_unwritten(&mut self) -> (Record<'static>, u64) {
         self.is_clean = false;
         match self.first_record() {
@@ -126,19 +127,19 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Above every number of the log.
+    /// An offset above all offsets of the log.
     fn known(&self) -> u64 {
         self.rings.values().map(|draft| draft.next).max().unwrap_or(0).max(self.floor)
     }
 
-    /// Makes the rings, in histories that have none yet. `room` is what each owner may keep.
+    /// Makes the rings, in empty histories. `room` is the limit for each owner.
     pub fn restore(mut self, histories: &Histories, room: Room) -> Recovered {
         let is_clean = self.is_clean;
         self.read(Position::default(), &self.first_record().encode());
         histories.raise_floor(self.floor);
         let mut recovered = Recovered { is_clean, ..Recovered::default() };
         let mut rings: Vec<_> = self.rings.drain().collect();
-        // If there are too many, those that were heard of last stay.
+        // If there are too many, the rings with the newest messages stay.
         rings.sort_unstable_by_key(|(_, draft)| Reverse(draft.last_received_ms));
         for (channel, draft) in rings {
             let Some(terms) = draft.terms else { continue };
@@ -163,7 +164,7 @@ impl<'a> Recovery<'a> {
             }
             draft.take(part);
         } else if part.from >= draft.next {
-            // A later life of a channel begins above all numbers of the one before.
+            // A later ring of a channel begins above all offsets of the earlier one.
             *draft = Draft::new(part, draft.terms);
             draft.take(part);
         }
@@ -174,7 +175,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Lets the messages go that are due first, until the others fit.
+    /// Drops the messages that expire first until the others fit.
     fn make_room(&mut self, bytes_max: usize) {
         let mut drafts: Vec<&mut Draft> = self.rings.values_mut().collect();
         let due = |(index, draft): (usize, &&mut Draft)| Some(Reverse((draft.due_ms()?, index)));
@@ -190,14 +191,14 @@ impl<'a> Recovery<'a> {
 }
 
 impl Draft {
-    /// With nothing in it yet.
+    /// A draft without messages.
     fn new(part: &Part<'_>, terms: Option<HistoryTerms>) -> Draft {
         let (oldest, next) = (part.from, part.from);
         let entries = BTreeMap::new();
         Draft { terms, epoch: part.epoch.into(), oldest, next, entries, bytes: 0, dropped: 0, last_received_ms: 0 }
     }
 
-    /// Everything from this number on is in the log; nothing below it was kept.
+    /// Notes that everything from this offset on is in the log and nothing below it is retained.
     fn begin_at(&mut self, number: u64) {
         while self.entries.first_key_value().is_some_and(|(first, _)| *first < number) {
             self.drop_oldest();
@@ -206,8 +207,8 @@ impl Draft {
         self.oldest = self.dropped;
     }
 
-    /// A burst begins at this number. The record that was read first may have been of a later one: different shards write what they know
-    /// of a ring, and they overtake each other on the way to the log.
+    /// Notes that a burst begins at this offset. The record that was read first may belong to a later burst: several
+    /// shards write records of one ring, and these overtake each other on the way to the log.
     fn reach_back_to(&mut self, number: u64) {
         self.oldest = self.oldest.min(number.max(self.dropped));
     }
@@ -234,13 +235,13 @@ impl Draft {
         place.insert(entry);
     }
 
-    /// When its oldest message is too old, by the time of day, in milliseconds; None without any.
+    /// The time of day when its oldest message expires, in milliseconds; None if it has no messages.
     fn due_ms(&self) -> Option<u64> {
         let (_, oldest) = self.entries.first_key_value()?;
         Some(oldest.wall_ms.saturating_add(self.terms?.age_max_ms))
     }
 
-    /// Returns how many bytes went with it.
+    /// Drops the oldest message. Returns its size in bytes.
     fn drop_oldest(&mut self) -> usize {
         let Some((number, entry)) = self.entries.pop_first() else { return 0 };
         self.bytes -= entry.bytes();
@@ -255,17 +256,17 @@ impl Draft {
     }
 }
 
-/// What is kept of a channel, as the settings are now.
+/// The limits of a channel's history by the current settings.
 fn terms_of(settings: &Settings, rules: &Rules, channel: &str) -> Option<HistoryTerms> {
     let channel = ChannelName::parse(channel, &settings.bayeux_limits()).ok()?;
     let rule = rules.first(&settings.channels, channel, &mut String::new())?;
     settings.channels[rule].history()
 }
 
-/// After an end that was not clean, numbers that somebody may have seen are lost with their messages: so many are left out, or as many as
-/// the time of day says, whichever are more.
+/// The number of offsets to skip after an unclean end, or up to the offset for the time of day if that is more. Clients
+/// may have seen offsets whose messages are lost.
 const JUMP: u64 = 1 << 20;
-/// How much more than in the end may be held before room is made, as a part of that: it is one look at all rings each time.
+/// The part of the limit by which memory may exceed it before messages are dropped. Dropping visits all rings.
 const SPARE_PART: usize = 8;
 
 #[cfg(test)]
@@ -280,7 +281,7 @@ mod tests {
         Settings { channels: vec![rule], history_bytes_max, ..Settings::default() }
     }
 
-    /// A message with its number as its time before now: lower numbers are older.
+    /// A message whose offset determines its time: lower offsets are older.
     fn message(number: u64, text: &str) -> Message<'_> {
         Message { number, wall_ms: NOW.wall_ms - 1_000 + number, except: None, text }
     }
@@ -330,7 +331,7 @@ mod tests {
         settings.channels[0].history_ms = 500;
         let mut recovery = Recovery::new(&settings, NOW);
         read(&mut recovery, false, "/a", (1..=900).map(|number| message(number, "text")).collect());
-        // The state that a pass wrote of it when it had all.
+        // The state that a compaction wrote when the ring had all of them.
         read(&mut recovery, true, "/a", (1..=900).map(|number| message(number, "text")).collect());
         assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), (501..=900).collect())]);
     }

@@ -1,4 +1,4 @@
-//! The keeper on a made-up disk: what comes back, what is said about it, and how long the log gets.
+//! Tests of the store on a simulated disk: recovery, answers, and the length of the log.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const WALL_MS: u64 = 1_700_000_000_000;
 const START_MS: u64 = 1 << 40;
 const ROOM: Room = Room { bytes_max: usize::MAX, channels_max: 1_000 };
 
-/// Histories and their keeper: one life of a process.
+/// Histories and their store, as in one process.
 struct Life {
     histories: Histories,
     history_store: HistoryStore<SimDisk>,
@@ -57,7 +57,7 @@ fn start(disk: &SimDisk, settings: &Settings, ms: u64) -> Life {
 }
 
 impl Life {
-    /// Publishes, and hands it to the keeper. Returns the number of the first message.
+    /// Publishes, and passes the record to the store. Returns the offset of the first message.
     fn publish_as(&mut self, channel: &str, except: Option<Id>, texts: &[&str]) -> u64 {
         let terms = self.settings.channels[0].history().expect("a history");
         let birth = Birth { channel, terms, room: ROOM, now: self.now, entropy: &mut entropy() };
@@ -72,7 +72,7 @@ impl Life {
         self.publish_as(channel, None, &[text])
     }
 
-    /// Commits, a few times; whether each of what was published since the last time is kept.
+    /// Commits a few times. Returns for each record since the last call if it is persisted.
     fn commit(&mut self) -> Vec<bool> {
         for _ in 0..100 {
             self.history_store.commit(self.now.ms, &self.histories);
@@ -83,7 +83,8 @@ impl Life {
         self.history_store.answers().iter().map(|answer| answer.is_persisted).collect()
     }
 
-    /// What is kept of a channel: its epoch, number and text of each message, the oldest and the next number.
+    /// The retained part of a channel's history: its epoch, offset and text of each message, the oldest and the next
+    /// offset.
     fn ring(&self, channel: &str) -> (Arc<str>, Vec<(u64, String)>, u64, u64) {
         let key = self.histories.find(channel, 0).expect("a ring").ring;
         let look = |ring: &encke_core::history::Ring| {
@@ -136,7 +137,8 @@ fn after_a_clean_end_numbers_follow_on() {
     assert!(later.recovered.is_clean);
     assert_eq!(later.ring("/a"), before);
     assert_eq!(later.publish("/a", "2"), before.3);
-    // What was given and never written must not be given again: the mark does not stand at the end any more.
+    // Offsets that were assigned and never written must not be assigned again: the mark is not the last record any
+    // more.
     drop(later);
     let last = start(&disk, &rules(10), 0);
     assert!(!last.recovered.is_clean && last.ring("/a").3 > before.3 + 1);
@@ -149,7 +151,7 @@ fn two_lives_without_a_message_do_not_give_the_same_numbers() {
     life.publish("/a", "1");
     life.commit();
     disk.crash();
-    // The clock was set back by a day: it is of no help.
+    // The clock was set back by a day, so it does not help.
     let back = Now { wall_ms: WALL_MS - 86_400_000, ..at(0) };
     let second = open(&disk, &rules(10), back).unwrap_or_else(|error| panic!("{error}")).ring("/a").3;
     disk.crash();
@@ -201,7 +203,7 @@ fn ages_go_on_by_the_time_of_day_and_what_is_from_the_future_is_new() {
     let texts = |wall_ms| {
         let life = open(&disk, &rules(10), Now { ms: START_MS, wall_ms }).unwrap_or_else(|error| panic!("{error}"));
         let texts = life.texts("/a");
-        // By default messages are kept for ten minutes.
+        // By default messages are retained for ten minutes.
         life.histories.sweep(life.histories.owner("/a"), ROOM, START_MS + 599_999);
         (texts, life.texts("/a").len())
     };
@@ -285,7 +287,7 @@ fn a_long_log_is_written_anew_and_says_the_same() {
     for round in 0..2_000 {
         life.publish(&channels[round % 9], &format!("{round} {}", "x".repeat(round % 50)));
         if round == 1_000 {
-            // Silent since.
+            // It publishes nothing after this.
             life.publish(&channels[9], "once");
         }
         assert!(life.commit().iter().all(|is_persisted| *is_persisted));
@@ -298,7 +300,7 @@ fn a_long_log_is_written_anew_and_says_the_same() {
     for (channel, before) in channels.iter().zip(before) {
         let after = later.ring(channel);
         assert_eq!((after.0, after.1), (before.0, before.1), "{channel}");
-        // The log may know a little more than the ring did.
+        // The log may have slightly more than the ring had.
         assert!(after.2 <= before.2, "{channel}");
     }
 }
@@ -364,7 +366,7 @@ fn a_start_on_a_full_disk_brings_histories_back_and_nothing_counts_as_kept_until
         }
         drop(life);
         disk.faults(|faults| faults.space_bytes = Some(0));
-        // The clock stands still: numbers cannot go by it.
+        // The clock stands still, so offsets cannot rely on it.
         let mut full = start(&disk, &rules(10), 0);
         assert_eq!(full.texts("/a"), ["1"]);
         let given = full.publish("/a", "2");
@@ -409,10 +411,10 @@ fn whatever_a_disk_does_what_counts_as_kept_comes_back_once_and_in_order() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % limit
         };
-        // By number: the text, and whether it was said to be kept.
+        // By offset: the text, and true if it was reported as persisted.
         let mut given: Vec<(u64, String, bool)> = Vec::new();
         let (mut ms, mut epoch) = (0, None);
-        // With short histories the log is written anew again and again; what had left memory need not come back.
+        // With short histories the log is compacted repeatedly; messages evicted from memory need not come back.
         let settings = rules([100_000, 5][seed as usize % 2]);
         let mut oldest = 0;
         for _life in 0..4 {
@@ -448,7 +450,7 @@ fn whatever_a_disk_does_what_counts_as_kept_comes_back_once_and_in_order() {
                 let answers = life.commit();
                 assert_eq!(answers.len() as u64, group, "seed {seed}: each is answered");
                 let first = given.len() - group as usize;
-                // Those that were refused at once are answered first: what is equal in all is safe to compare.
+                // Refused ones are answered first; the answers can be compared only if all are equal.
                 if answers.iter().all(|is_persisted| *is_persisted) {
                     given[first..].iter_mut().for_each(|given| given.2 = true);
                 }
