@@ -182,8 +182,8 @@ impl Hub {
         }
     }
 
-    /// Notes that the subscribers of one channel or pattern may come from another one that is removed: they also get
-    /// the bursts older than this pattern but not older than that one.
+    /// Notes that subscribers of the channel or pattern `to` may come from `from`, which is removed: they also get the
+    /// bursts that are older than `to` but not older than `from`.
     pub fn hand_over(&mut self, from: u32, to: u32) {
         let given = self.channels.get(from as usize).and_then(|channel| channel.older.clone());
         let Some(channel) = self.channels.get_mut(to as usize).filter(|_| from != to) else { return };

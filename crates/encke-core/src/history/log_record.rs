@@ -54,7 +54,7 @@ pub struct Part<'a> {
 pub struct Message<'a> {
     /// Its offset.
     pub number: u64,
-    /// When it was published, in milliseconds since 1970.
+    /// The time when it was published, in milliseconds since 1970.
     pub wall_ms: u64,
     /// The session that published it and must not get it back.
     pub except: Option<Id>,

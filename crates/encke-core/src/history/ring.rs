@@ -35,7 +35,7 @@ pub struct Entry {
     pub text: Box<str>,
     /// The time when it was published by the monotonic clock, in milliseconds.
     pub at_ms: u64,
-    /// The same by the wall clock, in milliseconds since 1970.
+    /// The same time by the wall clock, in milliseconds since 1970.
     pub wall_ms: u64,
     /// The session that published it and must not get it back.
     pub except: Option<Box<Id>>,

@@ -1,7 +1,7 @@
 //! The outbox of a session: the queue of what it has to be sent, until the kernel has taken it.
 //!
 //! An outbox is a queue of runs; a run is a range of whole frames in a chunk of the arena. Adjacent publications extend
-//! the last run instead of adding one. That makes a fan-out cheap: see [`super::arena`].
+//! the last run instead of adding one. That makes a fan-out cheap: see [`arena`].
 
 pub(crate) mod arena;
 mod in_flight;
@@ -59,8 +59,8 @@ pub struct Outbox {
     reply_bytes: usize,
     /// The bytes of the first run that the kernel has taken.
     written: u32,
-    /// The time since when it has held much, in the units of the [backpressure](super::backpressure); 0 if it has been
-    /// empty since.
+    /// The time since when it has held much, in the units of the
+    /// [backpressure](crate::fanout::backpressure); 0 if it has been empty since.
     pub(super) behind_since: u32,
     /// Messages that may come back, and the bytes charged for them: in responses on their way, in a socket's own queue,
     /// or unacknowledged.
@@ -121,7 +121,7 @@ impl Outbox {
         self.runs.iter().filter(|run| run.kind != Kind::Messages).map(|run| run.frames.bytes()).sum()
     }
 
-    /// True if this many more bytes of replies would exceed the limit. Once `reply_bytes` had to be computed again, the
+    /// True if this many more bytes of replies would exceed the limit. When `reply_bytes` has to be computed again, the
     /// limit is an eighth lower, so that the whole queue is not searched each time.
     pub fn has_too_many_replies(&mut self, bytes: usize, bytes_max: usize) -> bool {
         if self.reply_bytes + bytes <= bytes_max {

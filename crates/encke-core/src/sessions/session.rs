@@ -94,7 +94,7 @@ pub enum Attachment {
 /// A connect that the server holds.
 #[derive(Debug)]
 pub struct Held {
-    /// The way of its reply.
+    /// The transport of its reply.
     pub via: HeldVia,
     /// Its message id.
     pub id: Option<bayeux::Id<'static>>,
@@ -102,7 +102,7 @@ pub struct Held {
     pub timesync: Option<String>,
 }
 
-/// The way of a held connect's reply.
+/// The transport of a held connect's reply.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HeldVia {
     /// On the session's WebSocket.

@@ -13,7 +13,7 @@
 //!                        │  ▲                 │
 //!      connect, ack ≥ 7  │  └── connect, ack < 7: sent again, now with ack 8
 //!                        ▼
-//!                     settled
+//!                    confirmed
 //! ```
 
 use std::collections::VecDeque;

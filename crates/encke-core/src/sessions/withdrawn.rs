@@ -52,7 +52,7 @@ pub(crate) enum Unnumbered {
     All,
 }
 
-/// How often the ring gives each text.
+/// The number of times that the ring gives each text.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     texts: HashMap<u64, u32, RandomState>,

@@ -54,7 +54,7 @@ fn connect(rig: &mut Rig, socket: SocketKey, client: &str, acknowledged: u64) ->
     read(&frame)
 }
 
-/// The same over HTTP, where a response may be large.
+/// Connects over HTTP, where a response may be large. Returns the same as [`connect`].
 fn poll(rig: &mut Rig, client: &str, acknowledged: u64) -> (Vec<u64>, u64) {
     let ext = format!(r#""advice":{{"timeout":0}},"ext":{{"ack":{acknowledged}}}"#);
     let exchange = rig.request(format!(r#"{{"channel":"/meta/connect","clientId":"{client}",{ext}}}"#));
