@@ -48,14 +48,14 @@ impl ReplayCursor {
         self.lost = self.lost.filter(|lost| lost.0 < next).map(|(from, to)| (from, to.min(next - 1)));
     }
 
-    /// Marks every message up to this offset that the session has not received as lost.
+    /// Marks as lost every message up to this offset that the session has not received.
     pub(crate) fn lose(&mut self, to: u64) {
         let from = self.lost.map_or(self.next, |lost| lost.0);
         self.lost = Some((from, to));
         self.next = to + 1;
     }
 
-    /// Marks everything that the session has not received as lost: the ring is gone.
+    /// Marks as lost every message that the session has not received: the ring is gone.
     pub(crate) fn lose_all(&mut self, name: &str) -> Loss {
         self.open = false;
         let from = self.lost.take().map_or(self.next, |lost| lost.0);
@@ -97,7 +97,7 @@ impl ReplayCursors {
         self.by_name.iter().map(|(name, cursor)| (&**name, cursor))
     }
 
-    /// The channels among them that a pattern covers, or a channel's own name.
+    /// The channels with a cursor that a pattern, or a channel's own name, covers.
     pub(crate) fn covered(&self, name: ChannelName<'_>, limits: &bayeux::Limits) -> Vec<Box<str>> {
         let parent = name.as_str().trim_end_matches('*');
         let from_there =

@@ -128,7 +128,7 @@ impl Newcomers {
     }
 }
 
-/// The capacity that is not released.
+/// A slab of at most this capacity is not released.
 const KEPT: usize = 1_024;
 
 #[cfg(test)]

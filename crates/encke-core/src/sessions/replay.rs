@@ -39,7 +39,7 @@ pub struct Replay {
     pub(crate) beat: usize,
 }
 
-/// Tells if queued messages may still be in rings. Avoids rescanning a full outbox that has nothing to spill.
+/// Records if queued messages may still be in rings. Avoids rescanning a full outbox that has nothing to spill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum InRings {
     /// No queued message was ever in a ring.

@@ -1,4 +1,11 @@
-//! Sessions across a clean restart: what a stopping shard saves, and how the next process restores it.
+//! Sessions across a clean restart: the data that a stopping shard saves and the next process restores.
+//!
+//! ```text
+//!   outboxes, unacked, cursors ── save ──▶ Saved (plain data) ── restore ──▶ outboxes, unacked, cursors
+//! ```
+//!
+//! A message that is queued for many sessions is stored once; sessions refer to it by its index. The server reads and
+//! writes the file.
 
 use serde::{Deserialize, Serialize};
 
