@@ -1,7 +1,8 @@
-//! The directory that keeps things over a restart: opened once, before the shards run, and held until they have ended.
+//! The data directory, whose contents survive a restart. It is opened once before the shards run, and held until they
+//! have ended.
 //!
-//! `history/` in it is the log of the histories. Its lock stands for the whole directory. `sessions` is there between a clean stop and
-//! the next start.
+//! `history/` in it is the log of the histories. Its lock covers the whole directory. `sessions` exists between a
+//! clean stop and the next start.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,23 +23,22 @@ use encke_core::history::Room;
 use encke_core::{Metrics, Now, Saved, Shared};
 use encke_store::{HistoryStore, Recovered, Recovery, StoreError, StoreOptions};
 
-/// A data directory that was opened: what it held is in the histories. Nobody else gets it while this lives.
+/// An opened data directory, whose histories have been recovered. While this lives, no other process can open it.
 pub(crate) struct Data {
     path: PathBuf,
     history_store: HistoryStore<Directory>,
 }
 
-/// A data directory in use: its keeper runs.
+/// A data directory in use: its store thread runs.
 pub(crate) struct DataInUse {
     path: PathBuf,
     history_store: JoinHandle<HistoryStore<Directory>>,
 }
 
 impl Data {
-    /// Opens the directory that the settings name, or makes it, and brings the histories back. None if they name none.
+    /// Opens or creates the directory that the settings name, and recovers the histories. None if they name none.
     ///
-    /// # Errors
-    /// When it cannot be used, another process has it, or what is in it is damaged.
+    /// # Errors When the directory cannot be used, another process has it, or its contents are damaged.
     pub(crate) fn open(settings: &Settings, shared: &mut Shared, now: Now) -> Result<Option<Data>, StartError> {
         if settings.data.is_empty() {
             return Ok(None);
@@ -58,11 +58,10 @@ impl Data {
         Ok(Some(Data { path, history_store }))
     }
 
-    /// Finds out what would keep the directory from being opened, as far as that can be seen while another process has it. It is
-    /// made, if it is not there.
+    /// Checks for reasons why the directory could not be opened, as far as they show while another process has it.
+    /// Creates the directory if it is missing.
     ///
-    /// # Errors
-    /// When it cannot be used, or a file of the histories begins as none of them does.
+    /// # Errors When it cannot be used, or a file of the histories begins unlike any of them.
     pub(crate) fn probe(settings: &Settings) -> Result<(), StartError> {
         if settings.data.is_empty() {
             return Ok(());
@@ -71,7 +70,7 @@ impl Data {
         journal::probe(&directory).map_err(|error| StoreError::Journal(error).into())
     }
 
-    /// Keeps sessions for the next start.
+    /// Saves sessions for the next start.
     pub(crate) fn keep_sessions(&self, saved: Saved) {
         let sessions = saved.sessions.len();
         match sessions_file::write(&self.path, saved) {
@@ -83,10 +82,9 @@ impl Data {
         }
     }
 
-    /// Starts the keeper's thread.
+    /// Starts the store thread.
     ///
-    /// # Errors
-    /// When no thread can be had.
+    /// # Errors The system's error if it cannot start a thread.
     pub(crate) fn start(
         self,
         shared: &Arc<Shared>,
@@ -102,8 +100,7 @@ impl Data {
 impl DataInUse {
     /// The sessions of the server's last life, if it ended cleanly.
     ///
-    /// # Errors
-    /// When the disk refuses.
+    /// # Errors The disk's error.
     pub(crate) fn sessions(&self, shards: usize, sessions_max: usize) -> Result<Saved, StartError> {
         let found = sessions_file::read(&self.path).map_err(|error| self.unreadable(error))?;
         let mut saved = match found {
@@ -127,10 +124,9 @@ impl DataInUse {
         Ok(saved)
     }
 
-    /// The sessions have been taken up: what the directory says of them is not true any more.
+    /// Removes the saved sessions: they are restored, so the file is out of date.
     ///
-    /// # Errors
-    /// When the disk refuses: then nobody may be let in.
+    /// # Errors The disk's error. The server must then accept no client.
     pub(crate) fn forget_sessions(&self) -> Result<(), StartError> {
         sessions_file::remove(&self.path).map_err(|error| self.unreadable(error))
     }
@@ -139,7 +135,8 @@ impl DataInUse {
         StartError::Sessions { path: sessions_file::path(&self.path), error }
     }
 
-    /// Waits until everything is written; the shards have ended before. The directory is held until what this returns is dropped.
+    /// Waits until everything is written; the shards have ended before. Dropping the returned value releases the
+    /// directory.
     pub(crate) fn close(self) -> Option<Data> {
         match self.history_store.join() {
             Ok(history_store) => Some(Data { path: self.path, history_store }),
@@ -151,21 +148,21 @@ impl DataInUse {
     }
 }
 
-/// The directory of the log; made, if need be.
+/// The directory of the log, created if it is missing.
 fn history_in(data: &Path) -> Result<Directory, StartError> {
     let path = data.join(HISTORY);
     Directory::open(&path).map_err(|error| {
-        // If that is none, so is everything in it.
+        // If the data directory itself is not usable, the error names it.
         let path = if data.is_dir() { path } else { data.into() };
         StartError::Data { path, error }
     })
 }
 
-/// A process that was killed holds its lock until the kernel has closed its files, one by one, and its other ends are seen to be closed
-/// before that: who comes after it waits a little.
+/// Waits a moment for the lock. The kernel closes the files of a killed process one by one, and its sockets may close
+/// before its lock is released.
 fn wait_until_free(directory: &Directory) {
     let began = Instant::now();
-    // What else is wrong is said when it is opened.
+    // Other errors are reported when the directory is opened.
     while matches!(directory.lock(), Ok(None)) && began.elapsed() < LOCK_TIMEOUT {
         std::thread::sleep(LOCK_PAUSE);
     }
@@ -191,7 +188,7 @@ impl From<StoreError> for StartError {
 
 /// The log of the histories in the data directory.
 const HISTORY: &str = "history";
-/// How long a data directory that another process has is waited for.
+/// The time to wait for a data directory that another process has.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often it is looked at.
+/// The interval at which its lock is tried.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);

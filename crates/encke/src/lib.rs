@@ -16,8 +16,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A server is a number of shards, each on a thread of its own with its own sockets, sessions and subscriptions. What an
-//! application wants to decide, serve or filter, it says as an [`Application`].
+//! A server consists of shards. Each shard has its own thread, sockets, sessions and subscriptions. An application
+//! decides, serves or filters messages through an [`Application`].
 
 mod data;
 mod entropy;
@@ -35,7 +35,7 @@ pub use http::{Asset, is_callback};
 pub use server::{Handle, PublishError, Running, Server, StartError};
 pub use settings::{SettingsError, check_settings};
 
-/// The program of the README compiles.
+/// Compiles the program of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! A server: started, spoken to, stopped.
+//! A server: its start, its handles, its stop.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ use encke_core::{Application, NoApplication};
 use encke_core::{Envelope, Id, Metrics, Saved, Shard, ShardMessage, Shared, Weight};
 use encke_store::StoreError;
 
-/// A server that is not running yet.
+/// A server that does not run yet.
 pub struct Server {
     settings: Settings,
     assets: &'static [Asset],
@@ -47,7 +47,7 @@ pub enum StartError {
         /// The error of the kernel.
         error: std::io::Error,
     },
-    /// The data directory is none, or cannot be made.
+    /// The data directory is not a directory, or cannot be created.
     #[error("cannot use {} as the data directory: {error}", path.display())]
     Data {
         /// The directory, or that of the histories in it.
@@ -55,7 +55,7 @@ pub enum StartError {
         /// The error of the system.
         error: std::io::Error,
     },
-    /// The sessions in the data directory cannot be read, or not be removed from it.
+    /// The sessions in the data directory cannot be read or removed.
     #[error("cannot take up the sessions in {}: {error}", path.display())]
     Sessions {
         /// The file.
@@ -63,10 +63,10 @@ pub enum StartError {
         /// The error of the system.
         error: std::io::Error,
     },
-    /// The histories in the data directory cannot be used: they are damaged, another process has them, or the disk refuses.
+    /// The histories in the data directory are damaged, another process has them, or the disk fails.
     #[error("cannot recover histories: {0}")]
     History(StoreError),
-    /// A thread could not be started, or has nothing to run on.
+    /// A thread or its runtime could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
@@ -80,18 +80,19 @@ pub enum PublishError {
     /// The data is not JSON.
     #[error("the data is not JSON")]
     Data,
-    /// The server is too busy or going away.
+    /// The server is too busy, or it is stopping.
     #[error("the server takes no messages at the moment")]
     Busy,
 }
 
 impl Server {
-    /// A server with these settings.
+    /// Creates a server with these settings.
     pub fn new(settings: Settings) -> Server {
         Server { settings, assets: &[], application: Box::new(NoApplication), listener: None, echo: false }
     }
 
-    /// Takes connections from this bound socket instead of binding one: that of a supervisor, or of the server before this one.
+    /// Accepts connections from this bound socket instead of binding one: the socket of a supervisor, or of the
+    /// previous server process.
     pub fn listener(mut self, listener: TcpListener) -> Server {
         self.listener = Some(listener);
         self
@@ -103,32 +104,32 @@ impl Server {
         self
     }
 
-    /// Lets an application decide, serve and filter.
+    /// Installs an application, which decides, serves and filters messages.
     pub fn application(mut self, application: impl Application + 'static) -> Server {
         self.application = Box::new(application);
         self
     }
 
-    /// Answers every WebSocket message with itself instead of speaking Bayeux: for suites that test the WebSocket protocol.
+    /// Echoes every WebSocket message instead of speaking Bayeux, for suites that test the WebSocket protocol.
     pub fn echo(mut self) -> Server {
         self.echo = true;
         self
     }
 
-    /// Finds out what would keep it from starting, as far as that can be seen while another server runs on the same `data` directory: its
-    /// settings, a disk that takes no file, a file of another version. What is damaged further in is seen at the start only.
+    /// Checks for reasons why the server could not start, as far as they show while another server runs on the same
+    /// `data` directory: its settings, a disk that takes no file, a file of another version. Damage further inside
+    /// the files shows only at the start.
     ///
-    /// # Errors
-    /// The same as [`Server::start`] would return.
+    /// # Errors The same as [`Server::start`] would return.
     pub fn check(&self) -> Result<(), StartError> {
         check_settings(&self.settings)?;
         Data::probe(&self.settings)
     }
 
-    /// Binds the address, starts a thread for each shard, brings back the sessions of its last life, and returns.
+    /// Binds the address, starts a thread for each shard, restores the sessions of its last life, and returns.
     ///
-    /// # Errors
-    /// When a setting cannot work, the address cannot be bound, the data directory cannot be used, or no thread can be had.
+    /// # Errors When a setting cannot work, the address cannot be bound, the data directory cannot be used, or a
+    /// thread cannot be started.
     pub fn start(self) -> Result<Running, StartError> {
         check_settings(&self.settings)?;
         let listen = self.settings.listen;
@@ -172,10 +173,10 @@ impl Server {
             saved: Arc::new(saved.unwrap_or_default()),
         };
         let (threads, starts) = context.start_shards(receivers, listener, history_store)?;
-        // Only now: if something has failed before, the next start finds them.
+        // Removed only now: if an earlier step fails, the next start still finds the sessions.
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
         for start in starts {
-            // One that has ended with a panic has said so.
+            // A thread that panicked has already logged it.
             let _gone = start.send(());
         }
         let handle = Handle {
@@ -203,8 +204,9 @@ struct ThreadContext {
 type ShardThread = JoinHandle<Option<Saved>>;
 
 impl ThreadContext {
-    /// Starts a thread for each mailbox. When this returns, all have taken up their sessions and wait for a word to their gates: what one
-    /// shard publishes must find the subscriptions of the others. A thread whose gate is dropped ends.
+    /// Starts a thread for each mailbox. When this returns, all shards have restored their sessions and wait for
+    /// their start signals: a publication of one shard must find the subscriptions of the others. A thread whose
+    /// start signal is dropped ends.
     fn start_shards(
         self,
         mailboxes: Vec<mpsc::UnboundedReceiver<ThreadMessage>>,
@@ -238,7 +240,7 @@ impl ThreadContext {
         Ok((threads, starts))
     }
 
-    /// A shard with its sessions of the last life.
+    /// Creates a shard with its sessions of the last life.
     fn restored(self, index: usize) -> (Shard, Arc<ServerShared>) {
         let metrics = self.server_shared.metrics[index].clone();
         let now = ServerShared::now(self.server_shared.start);
@@ -258,25 +260,24 @@ pub struct Running {
 }
 
 impl Running {
-    /// The address it listens on, with the real port if port 0 was asked for.
+    /// The address it listens on, with the actual port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A handle to speak to it from anywhere.
+    /// A handle to control it from any thread.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// The socket it takes connections from, for the server that comes after it: see [`Server::listener`].
+    /// The socket it accepts connections from, for the server process that follows: see [`Server::listener`].
     ///
-    /// # Errors
-    /// The error of the system, for example too many open files.
+    /// # Errors The error of the system, for example too many open files.
     pub fn listener(&self) -> std::io::Result<TcpListener> {
         self.listener.try_clone()
     }
 
-    /// Waits until it has stopped. With a `data` directory its sessions are kept there then.
+    /// Waits until it has stopped. With a `data` directory it saves the sessions there.
     pub fn join(self) {
         let mut saved = Saved::default();
         for thread in self.threads {
@@ -285,31 +286,30 @@ impl Running {
                 Err(_) => tracing::error!("a shard ended with a panic"),
             }
         }
-        // Everything is written; the directory is free for others when this is dropped.
+        // Everything is written. Dropping this value releases the directory.
         let Some(data) = self.data.and_then(DataInUse::close) else { return };
         data.keep_sessions(saved);
     }
 }
 
-/// Speaks to a running server, from any thread.
+/// Controls a running server, from any thread.
 #[derive(Clone)]
 pub struct Handle {
     server_shared: Arc<ServerShared>,
     shared: Arc<Shared>,
     settings: Arc<Mutex<Arc<Settings>>>,
     draining: Arc<AtomicBool>,
-    /// True while messages from outside are taken.
+    /// True while requests of handles are accepted.
     open: Arc<RwLock<bool>>,
     /// True if sessions outlive the server.
     keeps: bool,
 }
 
 impl Handle {
-    /// Broadcasts `data_json` on a channel. What one thread publishes on one channel arrives in that order.
+    /// Broadcasts `data_json` on a channel. Messages that one thread publishes on one channel arrive in that order.
     ///
-    /// # Errors
-    /// When the channel is not one to publish to, the data is not JSON, or the server is too busy to take it: then
-    /// [`PublishError::Busy`], and it is worth another try.
+    /// # Errors When the channel is not publishable, the data is not JSON, or the server is too busy: after
+    /// [`PublishError::Busy`] the caller may try again.
     pub fn publish(&self, channel: &str, data_json: &str) -> Result<(), PublishError> {
         let settings = self.settings();
         let limits = settings.bayeux_limits();
@@ -328,7 +328,8 @@ impl Handle {
         let timestamp = settings.timestamps.then(|| format!("\"{}\"", now()));
         let (data, timestamp) = (RawJson::trusted(data_json.trim()), timestamp.as_deref().map(RawJson::trusted));
         let message = Publication { channel, data: Some(data), timestamp, ..Publication::default() };
-        // One shard for each channel: what is published there stays in order, and its history, if it has one, is there.
+        // One shard for each channel: it preserves the order of publications, and it owns the channel's history, if
+        // any.
         let shard = self.shared.histories.owner(channel);
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let account = &self.server_shared.mailbox;
@@ -339,24 +340,24 @@ impl Handle {
         Ok(())
     }
 
-    /// Ends a session; its client is told. False if no session can have this id, or the server has stopped.
+    /// Ends a session. Its client gets a disconnect message. False if no session can have this id, or the server has
+    /// stopped.
     pub fn disconnect(&self, client_id: &str) -> bool {
         Id::parse(client_id).is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(id)))
     }
 
-    /// Sessions of all shards.
+    /// The number of sessions of all shards.
     pub fn sessions(&self) -> usize {
         self.shared.sessions.load(Ordering::Relaxed)
     }
 
-    /// Puts new settings in force. Returns the names of those that changed but need a restart.
+    /// Applies new settings. Returns the names of those that changed but need a restart.
     ///
-    /// # Errors
-    /// When a setting cannot work: then the old ones stay.
+    /// # Errors When a setting cannot work: the old settings stay in force.
     pub fn reload(&self, settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
         check_settings(&settings)?;
         let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        // Settings that need a restart stay as they are, here, too: the next call compares with the settings in force.
+        // Settings that need a restart remain unchanged here, too: the next call compares with the settings in force.
         let fixed = [
             ("listen", settings.listen != current.listen && settings.listen.port() != 0),
             ("shards", settings.shards != current.shards),
@@ -373,21 +374,22 @@ impl Handle {
             ..settings
         });
         for shard in 0..self.server_shared.mailboxes.len() {
-            // A shard that takes no mail has ended.
+            // A shard whose mailbox is closed has ended.
             let _ended = self.send_to_shard(shard, ShardMessage::Settings(next.clone()));
         }
         *current = next;
         Ok(fixed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect())
     }
 
-    /// Takes no more connections. Those that the system has taken already wait for whoever else holds the listening socket.
+    /// Stops accepting connections. Those already in the system's backlog wait for another process that holds the
+    /// listening socket.
     pub fn stop_accepting(&self) {
         self.server_shared.accepting.send_replace(false);
     }
 
-    /// Lets the server end: no new sessions, clients advised to come back later and at different times, WebSockets closed, and when
-    /// all connections are gone or `drain_timeout_ms` is over, its threads end. With a `data` directory sessions are kept there, with all
-    /// that was published until then. Returns at once.
+    /// Drains the server and returns at once. It admits no new sessions, advises clients to come back later and at
+    /// different times, and closes WebSockets. When all connections are gone or `drain_timeout_ms` is over, its
+    /// threads end. With a `data` directory it saves the sessions there, with everything published until then.
     pub fn drain(&self) {
         if self.draining.swap(true, Ordering::Relaxed) {
             return;
@@ -403,7 +405,7 @@ impl Handle {
         }
         let timeouts = Duration::from_millis(self.settings().drain_timeout_ms);
         let started = Instant::now();
-        // A first pause lets answers to the drain leave.
+        // The first pause lets responses to the drain leave.
         std::thread::sleep(DRAIN_PAUSE);
         while started.elapsed() < timeouts && self.server_shared.connections.load(Ordering::Relaxed) > 0 {
             std::thread::sleep(DRAIN_PAUSE);
@@ -421,9 +423,10 @@ impl Handle {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// False if there is no such shard, or it has ended.
+    /// False if there is no such shard, or the shard has ended.
     fn send_to_shard(&self, shard: usize, message: ShardMessage) -> bool {
-        // Held while it is sent: what was agreed to is in a mailbox before the mailboxes are emptied for the last time.
+        // Locked while sending: an accepted message is in a mailbox before the mailboxes are emptied for the last
+        // time.
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let thread_message = || ThreadMessage::FromShard(Envelope::new(&self.server_shared.mailbox, message));
         self.server_shared.mailboxes.get(shard).is_some_and(|mailbox| *open && mailbox.send(thread_message()).is_ok())

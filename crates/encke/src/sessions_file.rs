@@ -1,8 +1,9 @@
-//! The file that keeps sessions from a clean stop to the next start: `sessions` in the `data` directory.
+//! The file that saves sessions from a clean stop to the next start: `sessions` in the `data` directory.
 //!
-//! Lines of JSON: a head, every message that waits for somebody, every session, and an end that says how many there are and
-//! what all bytes before it sum up to. A file without a right end is damaged, and moved aside. It is written under another
-//! name first, and removed once its sessions are taken up, before anything happens to them: what it says is true for one start only.
+//! It consists of lines of JSON: a head, every message that waits for a session, every session, and an end with their
+//! number and the checksum of all bytes before it. A file without a valid end is damaged and is moved aside. The
+//! server writes it under another name first. It removes the file once the sessions are restored, before anything
+//! happens to them, so each file is valid for one start only.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -13,18 +14,18 @@ use serde::{Deserialize, Serialize};
 
 use encke_core::{Saved, SavedSession};
 
-/// What was there.
+/// The result of reading the file.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// No file: the last life did not end cleanly, or there was none.
     Nothing,
-    /// Its sessions. The file stays until [`remove`].
+    /// The sessions. The file stays until [`remove`].
     Sessions(Saved),
-    /// A file that cannot be trusted, and why. It is called `sessions.damaged` now.
+    /// The file is damaged, for this reason. It is now named `sessions.damaged`.
     Damaged(String),
 }
 
-/// One line.
+/// One line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line<'a> {
@@ -34,29 +35,27 @@ enum Line<'a> {
     End { messages: usize, sessions: usize, crc32c: u32 },
 }
 
-/// Writes the file, as a whole or not at all.
+/// Writes the file completely or not at all.
 ///
-/// # Errors
-/// What the disk says.
+/// # Errors The disk's error.
 pub(crate) fn write(directory: &Path, saved: Saved) -> io::Result<()> {
     let new = directory.join(NEW);
     let written = write_whole(&new, saved).and_then(|()| fs::rename(&new, path(directory)));
     if written.is_err() {
-        // It may be what fills the disk; if it stays, the next one is written over it.
+        // The incomplete file may be what fills the disk. If it stays, the next write replaces it.
         let _gone = fs::remove_file(&new);
     }
     written.and_then(|()| sync(directory))
 }
 
-/// Where the file is.
+/// The path of the file.
 pub(crate) fn path(directory: &Path) -> PathBuf {
     directory.join(NAME)
 }
 
 /// Reads the file.
 ///
-/// # Errors
-/// What the disk says.
+/// # Errors The disk's error.
 pub(crate) fn read(directory: &Path) -> io::Result<Found> {
     let path = path(directory);
     let file = match File::open(&path) {
@@ -76,10 +75,9 @@ pub(crate) fn read(directory: &Path) -> io::Result<Found> {
 
 /// Removes the file, if there is one.
 ///
-/// # Errors
-/// What the disk says.
+/// # Errors The disk's error.
 pub(crate) fn remove(directory: &Path) -> io::Result<()> {
-    // Opened before: a process that has no more files must not find that out when the file is gone.
+    // Opened first: a process out of file descriptors must notice before the file is gone.
     let names = File::open(directory)?;
     match fs::remove_file(path(directory)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -89,7 +87,7 @@ pub(crate) fn remove(directory: &Path) -> io::Result<()> {
 }
 
 fn write_whole(path: &Path, saved: Saved) -> io::Result<()> {
-    // Whoever reads it can take every session over.
+    // A reader of the file could take over every session.
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let (messages, sessions) = (saved.messages.len(), saved.sessions.len());
@@ -106,7 +104,7 @@ fn write_whole(path: &Path, saved: Saved) -> io::Result<()> {
     out.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
-/// The sessions in a file, or what is wrong with it.
+/// Parses the sessions, or returns what is wrong with the file.
 fn parse(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
     let mut saved = Saved::default();
     let (mut line, mut number, mut sum) = (Vec::new(), 0, 0);
@@ -130,7 +128,7 @@ fn parse(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
     Ok(if right { Ok(saved) } else { Err("its end does not fit what is before it".into()) })
 }
 
-/// A file with the sum of what was written.
+/// A file with the checksum of the bytes written.
 struct Summed {
     out: BufWriter<File>,
     crc32c: u32,
@@ -145,7 +143,7 @@ impl Summed {
     }
 }
 
-/// Names in a directory are safe when the directory is.
+/// Syncs the directory: its names are durable only then.
 fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
@@ -162,7 +160,7 @@ mod tests {
     use encke_core::Id;
     use encke_core::{SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedUnacked, Span, Stage};
 
-    /// A directory of its own for each test.
+    /// A separate directory for each test.
     fn directory(name: &str) -> std::path::PathBuf {
         let path = std::env::temp_dir().join(format!("encke-sessions-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).expect("a directory");
@@ -207,7 +205,7 @@ mod tests {
         fs::remove_dir_all(directory).expect("gone");
     }
 
-    /// Torn anywhere, or with any bit turned, it is never taken for whole.
+    /// A file torn anywhere, or with any bit flipped, is never accepted.
     #[test]
     fn a_damaged_file_is_moved_aside() {
         let directory = directory("damaged");
@@ -232,7 +230,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_leaves_nothing_behind() {
         let directory = directory("refused");
-        // A name that is taken by a directory, as a full disk refuses the file.
+        // A directory has the name, so the file is refused as by a full disk.
         fs::create_dir_all(path(&directory).join("x")).expect("a directory");
         assert!(write(&directory, sample()).is_err());
         assert!(!directory.join(NEW).exists());

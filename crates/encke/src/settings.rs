@@ -6,15 +6,15 @@ use std::fmt;
 
 use encke_core::{SHARDS_MAX, Settings};
 
-/// A setting that cannot work: its name, its value and what would be right.
+/// A setting that cannot work: its name, its value and a description of valid values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} = {value}: {wanted}")]
 pub struct SettingsError {
     /// The name of the setting.
     pub name: &'static str,
-    /// The value it has.
+    /// Its value.
     pub value: String,
-    /// A description of right values.
+    /// A description of valid values.
     pub wanted: &'static str,
 }
 
@@ -24,10 +24,9 @@ impl SettingsError {
     }
 }
 
-/// Checks what types cannot: ranges, and settings that contradict each other.
+/// Checks what types cannot express: ranges, and settings that contradict each other.
 ///
-/// # Errors
-/// The first setting that cannot work.
+/// # Errors The first setting that cannot work.
 pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
     let fail = SettingsError::of;
     if settings.transports.is_empty() {

@@ -45,6 +45,6 @@ fn matches(tags: &HeaderValue, etag: &str) -> bool {
     tags.split(',').map(|tag| tag.trim().trim_start_matches("W/")).any(|tag| tag == etag || tag == "*")
 }
 
-/// The pages load nothing but their own files, and are nobody's frame.
+/// The pages load only their own files, and no page may frame them.
 const POLICY: &str =
     "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";

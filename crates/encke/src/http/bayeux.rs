@@ -1,4 +1,5 @@
-//! The Bayeux endpoint: POST is long-polling, GET is callback-polling or a WebSocket, OPTIONS is a browser asking first.
+//! The Bayeux endpoint. POST is long-polling, GET is callback-polling or a WebSocket, OPTIONS is a browser's
+//! preflight.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +61,7 @@ pub(crate) async fn answer(
     response
 }
 
-/// Logs a refused origin. The first line names the setting that would allow it.
+/// Logs a refused origin. The first log line names the setting that would allow it.
 fn log_refused(headers: &HeaderMap) {
     static IS_LOGGED: AtomicBool = AtomicBool::new(false);
     let origin = headers.get(ORIGIN).map(|origin| origin.as_bytes().escape_ascii().to_string());
@@ -127,7 +128,7 @@ async fn callback_polling(
     exchange(connection, settings, transport, browser, batch).await
 }
 
-/// Hands a batch to the shard and waits for its answer, which may take as long as a connect is held.
+/// Passes a batch to the shard and waits for its answer, for as long as a connect may be held.
 async fn exchange(
     connection: &Rc<Connection>,
     settings: &Settings,
@@ -146,7 +147,7 @@ async fn exchange(
     let peer = connection.peer();
     node.shard.borrow_mut().request(node.now(), Exchange { exchange, transport, browser, peer, body });
     node.settle();
-    // The shard of its session does the work.
+    // The shard of the session does the work.
     usage.add(node.now(), bytes.max(node.shard.borrow().work() - before));
     connection.usage.set(usage);
     let Ok((answer, receipt)) = answer.await else {
@@ -164,7 +165,7 @@ async fn exchange(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if script {
-        // An old plug-in that is shown this as a document gets a file instead (CVE-2014-4671).
+        // An old plug-in that loads this as a document gets a file instead (CVE-2014-4671).
         headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=f.txt"));
     }
     if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings)) {
@@ -173,7 +174,7 @@ async fn exchange(
     response
 }
 
-/// Says that nobody waits any more when the client goes away first.
+/// Abandons the exchange if the client leaves before the answer.
 struct Waiting<'a> {
     connection: &'a Connection,
     exchange: ExchangeId,
@@ -185,7 +186,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Agrees to a WebSocket, or says what is wrong with the request for one (RFC 6455 §4.2).
+/// Accepts a WebSocket upgrade, or answers why the request is invalid (RFC 6455 §4.2).
 fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incoming>) -> Response<Body> {
     if !settings.offers(TransportName::Websocket) {
         return text(StatusCode::BAD_REQUEST, "websocket is off\n");
@@ -228,7 +229,7 @@ fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incom
 struct Refusal {
     status: StatusCode,
     text: &'static str,
-    /// After half a body nothing else can be read from the connection.
+    /// True if the connection must close: after part of a body no further request can be read.
     close: bool,
 }
 
@@ -245,7 +246,8 @@ impl Refusal {
     }
 }
 
-/// JSON in UTF-8, however it is called; other declared character sets and content codings are refused rather than misread.
+/// Accepts JSON in UTF-8, whatever its declared type. Other declared character sets and content codings are refused
+/// rather than misread.
 fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default().to_ascii_lowercase());
     let charset = kind
@@ -263,8 +265,8 @@ fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The whole body, within its limit and its time. A declared length over the limit is refused unread: the first read would make
-/// hyper ask for the body (`100 Continue`).
+/// Reads the whole body, within its limit and its time. A declared length over the limit is refused unread: the first
+/// read would make hyper ask for the body (`100 Continue`).
 async fn collect(connection: &Connection, body: Incoming, settings: &Settings) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > settings.message_bytes_max as u64 {
         return Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text: TOO_LARGE, close: true });
@@ -281,8 +283,9 @@ async fn collect(connection: &Connection, body: Incoming, settings: &Settings) -
     Err(Refusal { status, text, close: true })
 }
 
-/// The batch in a body: JSON, or the `message` fields of a form (Bayeux 1.0 §1.7). The first byte decides and not the
-/// declared type: Faye's cross-origin transport sends forms that do not say so, and tools like curl call JSON a form.
+/// Extracts the batch from a body: JSON, or the `message` fields of a form (Bayeux 1.0 §1.7). The first byte decides,
+/// not the declared type: Faye's cross-origin transport sends forms without declaring them, and tools like curl
+/// declare JSON as a form.
 fn batch_of(body: Bytes) -> Result<String, Refusal> {
     let refusal = Refusal { status: StatusCode::BAD_REQUEST, text: "the body is not UTF-8\n", close: false };
     if !body.starts_with(b"message=") {

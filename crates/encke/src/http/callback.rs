@@ -1,7 +1,7 @@
-//! Names of JSONP callbacks.
+//! Validation of JSONP callback names.
 
-/// True for a name that a script of ours may call: letters, digits, `_`, `$`, `-` and single dots between such parts (CometD:
-/// letters, digits, `. _ -`), at most `bytes_max` bytes, not beginning with a digit or `-`.
+/// True for a name that a callback-polling script may call: letters, digits, `_`, `$`, `-` and single dots between
+/// such parts (CometD: letters, digits, `. _ -`), at most `bytes_max` bytes, not beginning with a digit or `-`.
 ///
 /// ```
 /// assert!(encke::is_callback("_cometd_jsonp_1", 64));

@@ -19,17 +19,17 @@ use crate::net::node::{Counted, Node};
 use crate::net::socket;
 use encke_core::{Id, Peer, Usage};
 
-/// A connection, as the answers to its requests see it.
+/// A connection, as the handlers of its requests see it.
 pub(crate) struct Connection {
     pub(crate) node: Rc<Node>,
     pub(crate) health: Arc<Health>,
-    /// The address of the client, or of the proxy before it.
+    /// The address of the client, or of the proxy in front of it.
     pub(crate) peer: Option<IpAddr>,
-    /// Set by the answer that agrees to a WebSocket: the browser's cookie.
+    /// Set by a response that accepts a WebSocket: the browser's cookie.
     pub(crate) upgrade: RefCell<Option<Option<Id>>>,
-    /// The work that its requests caused lately.
+    /// The work that its requests have caused lately.
     pub(crate) usage: Cell<Usage>,
-    /// Its number.
+    /// Its number among the connections of the server.
     number: u64,
 }
 
@@ -42,13 +42,13 @@ impl Connection {
 
 /// Serves a connection.
 pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream) {
-    // Messages are small and wanted at once.
+    // Messages are small and urgent.
     if let Err(error) = tcp.set_nodelay(true) {
         return tracing::debug!(%error, "a connection was gone before it was served");
     }
     let send_buffer_bytes = node.shard.borrow().settings().socket_send_buffer_bytes;
     if send_buffer_bytes > 0 {
-        // The kernel would let it grow to megabytes for a client that does not read.
+        // The kernel would let the buffer grow to megabytes for a client that does not read.
         let _as_it_is = socket2::SockRef::from(&tcp).set_send_buffer_size(send_buffer_bytes);
     }
     let counted = Counted::new(&node.server_shared);
@@ -71,7 +71,8 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     let io = Io::new(node.clone(), tcp, health.clone(), timeouts);
     let service = service_fn(|request| {
         let connection = connection.clone();
-        // Boxed: an idle connection holds no room for a request, and hyper gives the socket back only from an `Unpin` service.
+        // Boxed: an idle connection reserves no room for a request, and hyper returns the socket only from an `Unpin`
+        // service.
         Box::pin(async move {
             connection.health.set_busy(true);
             let mut response = routes::answer(&connection, request).await;
@@ -86,14 +87,14 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
         .max_buf_size(settings.header_bytes_max)
         .max_headers(HEADERS_MAX)
         .serve_connection(io, service);
-    // Polled to its end and not merely to its last response: only then has hyper flushed what it holds.
+    // Polled to its end, not only to its last response: only then has hyper flushed its buffers.
     let ended = {
         let mut leaving = pin!(node.leaving.notified());
         tokio::select! {
             biased;
             ended = &mut served => ended,
             () = leaving.as_mut() => {
-                // One that has not asked for anything yet is on its way to: it is closed behind the answer.
+                // A connection without a request so far is about to send one: it is closed after the response.
                 if health.was_used() {
                     std::pin::Pin::new(&mut served).graceful_shutdown();
                 }
@@ -102,7 +103,7 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
         }
     };
     if ended.is_err() {
-        // Before hyper's buffers are dropped with what the client did not take.
+        // Set before hyper's buffers are dropped with the bytes that the client did not take.
         health.set_broken();
     }
     let agreed = connection.upgrade.borrow_mut().take();
@@ -118,7 +119,7 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
             tracing::debug!(%error, "a connection ended");
             let tcp = parts.io.into_tcp();
             if error.is_parse() {
-                // hyper has answered these by itself: 400, 414 or 431.
+                // hyper has answered these requests itself: 400, 414 or 431.
                 metrics.requests_refused.add(1);
                 Box::pin(linger(&tcp)).await;
             } else {
@@ -128,5 +129,5 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     }
 }
 
-/// Header lines of one request.
+/// The most header lines of one request.
 const HEADERS_MAX: usize = 100;

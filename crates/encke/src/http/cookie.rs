@@ -6,14 +6,14 @@ use http::header::{COOKIE, HeaderValue};
 use encke_core::Id;
 use encke_core::Settings;
 
-/// The browser id of a request. A cookie that is not one of ours is as good as none.
+/// The browser id of a request. A cookie with any other value is ignored.
 pub(crate) fn browser(headers: &HeaderMap, settings: &Settings) -> Option<Id> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find_map(|(name, value)| Id::parse(value.trim_matches('"')).filter(|_| name == settings.cookie_name))
 }
 
-/// The `Set-Cookie` of a new browser id.
+/// The `Set-Cookie` field of a new browser id.
 pub(crate) fn set(browser: &Id, settings: &Settings) -> Option<HeaderValue> {
     let mut cookie = format!("{}={browser}", settings.cookie_name);
     if !settings.cookie_path.is_empty() {

@@ -1,8 +1,8 @@
-//! Files of a directory of the user's own (setting `files`), served by tower-http: media types, `ETag` and `Last-Modified`
-//! (RFC 9110 §13), ranges (RFC 9110 §14).
+//! Files of a user's directory (setting `files`), served by tower-http: media types, `ETag` and `Last-Modified` (RFC
+//! 9110 §13), ranges (RFC 9110 §14).
 //!
-//! It opens files below the directory only, by their names, without following links. Everything that touches
-//! the disk runs on the runtime's threads for such calls, never on the shard's own.
+//! It opens only files below the directory, name by name, without following links. Everything that touches the disk
+//! runs on the runtime's blocking threads, never on the shard's own.
 
 use std::future::{Ready, ready};
 use std::io::{self, Cursor, Read, SeekFrom};
@@ -25,10 +25,10 @@ use tower_http::services::fs::{Backend, File, Metadata, ServeDir};
 use super::{Body, text};
 use encke_core::Settings;
 
-/// Answers with the file of the request's path, if the settings name a directory and it is in there.
+/// Answers with the file of the request's path, if the settings name a directory and it contains the file.
 pub(crate) async fn answer<B>(settings: &Settings, request: &Request<B>) -> Option<Response<Body>> {
     let path = request.uri().path();
-    // An empty segment would make the redirection to a folder's `//name/` one to another server.
+    // With an empty segment the redirect to a folder's `//name/` would point to another server.
     if settings.files.is_empty() || !matches!(*request.method(), Method::GET | Method::HEAD) || path.contains("//") {
         return None;
     }
@@ -36,7 +36,8 @@ pub(crate) async fn answer<B>(settings: &Settings, request: &Request<B>) -> Opti
     *asked.method_mut() = request.method().clone();
     *asked.uri_mut() = request.uri().clone();
     *asked.headers_mut() = request.headers().clone();
-    // The range is not compared with the file that `If-Range` means: the whole file is always a right answer (RFC 9110 §13.1.5).
+    // The range is not compared with the file that `If-Range` names: the whole file is always a valid answer (RFC
+    // 9110 §13.1.5).
     if asked.headers().contains_key(IF_RANGE) {
         asked.headers_mut().remove(RANGE);
     }
@@ -59,13 +60,13 @@ pub(crate) async fn answer<B>(settings: &Settings, request: &Request<B>) -> Opti
     Some(response)
 }
 
-/// A text's media type with its character set, which browsers would guess otherwise.
+/// The media type of a text with its character set; browsers would guess it otherwise.
 fn in_utf_8(kind: &HeaderValue) -> Option<HeaderValue> {
     let kind = kind.to_str().ok().filter(|kind| kind.starts_with("text/") && !kind.contains(';'))?;
     HeaderValue::try_from(format!("{kind}; charset=utf-8")).ok()
 }
 
-/// The directory, for one request: what was found is kept from the first look at it until it is read.
+/// The directory, for one request. It retains what the first look found until the file is read.
 #[derive(Clone)]
 struct Tree {
     root: Arc<Path>,
@@ -183,12 +184,12 @@ fn find(root: &Path, path: &Path) -> io::Result<Found> {
             Component::CurDir => continue,
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
-        // Names with a dot are for the machine's owner (`.git`, `.htpasswd`); browsers take a backslash for a slash.
+        // Names with a dot are private (`.git`, `.htpasswd`). Browsers treat a backslash as a slash.
         let bytes = name.as_encoded_bytes();
         if bytes.starts_with(b".") || bytes.contains(&b'\\') {
             return Err(io::ErrorKind::NotFound.into());
         }
-        // Not waiting: opening a named pipe would.
+        // Non-blocking: opening a named pipe would wait.
         at = step(&at, Path::new(name), OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
     }
     opened(at.into())
@@ -197,7 +198,7 @@ fn find(root: &Path, path: &Path) -> io::Result<Found> {
 fn step(from: impl rustix::fd::AsFd, name: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     openat(from, name, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | flags, Mode::empty()).map_err(|error| {
         match error {
-            // For these the machine is to blame; all others mean that there is no such file to be served.
+            // These are failures of the machine. All others mean that no such file is served.
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO => error.into(),
             _ => io::ErrorKind::NotFound.into(),
         }
@@ -222,6 +223,6 @@ fn opened(mut file: std::fs::File) -> io::Result<Found> {
     Ok(Found { about, content: Content::Small(Cursor::new(bytes)) })
 }
 
-/// Files up to this size are read when they are opened: one trip to another thread instead of two. Larger ones
-/// are read piece by piece as the client takes them, so that a request holds no more than this of memory.
+/// Files up to this size are read when they are opened: one call to another thread instead of two. Larger ones are
+/// read piece by piece as the client takes them, so that a request holds no more memory than this.
 const SMALL_FILE_BYTES_MAX: u64 = 64 * 1024;

@@ -1,5 +1,5 @@
-//! Forms and queries: `name=value&name=value`, percent-encoded (URL standard §5.1), and strict about UTF-8: what a
-//! client sent is never replaced by something else.
+//! Forms and queries: `name=value&name=value`, percent-encoded (URL standard §5.1). Decoding is strict about UTF-8:
+//! nothing a client sent is replaced.
 
 /// The fields in order; None for one that is not UTF-8.
 pub(crate) fn fields(form: &[u8]) -> impl Iterator<Item = Option<(String, String)>> {

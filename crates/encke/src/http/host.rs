@@ -82,7 +82,7 @@ pub(crate) fn port_of(authority: &str) -> u16 {
     authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(80)
 }
 
-/// The bytes of a registered name (RFC 3986 §3.2.2).
+/// True for the bytes of a registered name (RFC 3986 §3.2.2).
 fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=".contains(&byte)
 }
@@ -128,7 +128,7 @@ fn log(host: Host<'_>) {
     }
 }
 
-/// DNS names have no more.
+/// The greatest length of a DNS name.
 const NAME_BYTES_MAX: usize = 255;
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::net::node::ServerShared;
 use encke_core::Meaning;
 use encke_core::Settings;
 
-/// Answers a scrape: from this machine, or from anywhere where settings allow it.
+/// Answers a scrape from this machine, or from anywhere if the settings allow it.
 pub(crate) fn answer<B>(connection: &Connection, settings: &Settings, request: &Request<B>) -> Response<Body> {
     if !settings.metrics_public && !is_from_here(connection, request) {
         return text(StatusCode::FORBIDDEN, "metrics are for this machine only (setting metrics_public)\n");

@@ -21,7 +21,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use tower_http::services::fs::ServeFileSystemResponseBody;
 
-/// The body of a response: whole and in memory, or a file that is read while it is sent.
+/// The body of a response: complete in memory, or a file that is read while it is sent.
 pub(crate) type Body = Either<Full<Bytes>, ServeFileSystemResponseBody>;
 
 /// A body in memory.
@@ -37,13 +37,13 @@ pub(crate) fn text(status: StatusCode, text: &'static str) -> Response<Body> {
     response
 }
 
-/// A response behind which nothing else can be read: the rest of a body is in the way.
+/// A response after which the connection closes: the unread rest of a body blocks further requests.
 pub(crate) fn closing(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// A response to a request whose body, if it has one, nobody reads.
+/// A response to a request whose body, if any, is not read.
 pub(crate) fn unread<B: hyper::body::Body>(response: Response<Body>, request: &Request<B>) -> Response<Body> {
     if request.body().is_end_stream() { response } else { closing(response) }
 }

@@ -1,7 +1,7 @@
-//! Pages that may talk to the server: its own, and those of allowed origins (RFC 6454, Fetch §3.2).
+//! Pages that may use the server: its own, and those of allowed origins (RFC 6454, Fetch §3.2).
 //!
-//! A browser names the origin of the page with every WebSocket and every POST. Programs name none, and are not concerned. The
-//! host of the request was checked before ([`super::host`]).
+//! A browser sends the origin of the page with every WebSocket and every POST. Programs send none and are not
+//! restricted. The host of the request is checked before ([`super::host`]).
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -16,19 +16,19 @@ use encke_core::Settings;
 /// The relation of a request's origin to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The request names none: it is a program's, or the browser's own.
+    /// The request names none: it comes from a program or from the browser itself.
     None,
     /// A page of this server.
     Own,
-    /// A page of an allowed origin: the answer says so.
+    /// A page of an allowed origin; the response names it.
     Allowed(HeaderValue),
-    /// A page of anybody (`*`): the answer says so, without credentials.
+    /// A page of any origin (`*`); the response allows it without credentials.
     Anybody,
-    /// A page that has no business here.
+    /// A page of an origin that is not allowed.
     Foreign,
 }
 
-/// Judges the origin of a request.
+/// Classifies the origin of a request.
 pub(crate) fn of(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> Origin {
     let mut origins = headers.get_all(ORIGIN).iter();
     let Some(origin) = origins.next() else { return of_site(headers, Origin::None) };
@@ -39,7 +39,7 @@ pub(crate) fn of(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> Origin 
     of_site(headers, judge(text, origin, headers, uri, settings))
 }
 
-/// Judges a script request (JSONP): such a request names no origin, so the browser's other hints must do.
+/// Classifies a script request (JSONP). Such a request names no origin, so other fields of the browser decide.
 pub(crate) fn of_script(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> Origin {
     if headers.contains_key(ORIGIN) {
         return of(headers, uri, settings);
@@ -53,19 +53,21 @@ pub(crate) fn of_script(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> 
             Ok(value) => of_site(headers, judge(&origin, &value, headers, uri, settings)),
             Err(_) => Origin::Foreign,
         },
-        // A page that hides itself. Browsers leave out the site, too, where they do not trust the server's address.
+        // The page hides its origin. Browsers also omit `Sec-Fetch-Site` where they do not trust the server's
+        // address.
         None if site.is_some() || is_browser(headers) => anybody(settings),
         None => Origin::None,
     }
 }
 
-/// Refuses what another site caused, unless its origin is allowed: no page can change what its browser sends as `Sec-Fetch-Site`.
+/// Refuses requests that another site caused, unless its origin is allowed. No page can change the `Sec-Fetch-Site`
+/// of its browser.
 fn of_site(headers: &HeaderMap, origin: Origin) -> Origin {
     let is_foreign = headers.get(SEC_FETCH_SITE).is_some_and(|site| site == "cross-site");
     if is_foreign && matches!(origin, Origin::None | Origin::Own) { Origin::Foreign } else { origin }
 }
 
-/// True for a request of a browser: all of them send this agent, and no page can change it for a script element.
+/// True for a request of a browser: all browsers send this agent, and no page can change it for a script element.
 fn is_browser(headers: &HeaderMap) -> bool {
     headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"))
 }
@@ -92,8 +94,9 @@ fn judge(text: &str, origin: &HeaderValue, headers: &HeaderMap, uri: &Uri, setti
     anybody(settings)
 }
 
-/// True for `http://localhost:8080` beside `127.0.0.1:8080` and the like, where the server listens on loopback: a page that this
-/// server, or another on its port, has served by one of loopback's names calls it by another.
+/// True for `http://localhost:8080` beside `127.0.0.1:8080` and the like, where the server listens on loopback: a
+/// page loaded under one name of loopback, from this server or another on its port, calls this server by another
+/// name.
 fn is_loopback_twin(origin: &str, host: &str, settings: &Settings) -> bool {
     let is_twin = |authority: &str| host::Host::parse(authority).is_some_and(host::Host::is_this_machine);
     settings.listen.ip().is_loopback()
@@ -106,7 +109,7 @@ fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     uri.authority().map(|authority| authority.as_str()).or(headers.get(HOST).and_then(|host| host.to_str().ok()))
 }
 
-/// True if an origin's host and port are those of the request, default ports understood.
+/// True if an origin's host and port equal those of the request, with default ports filled in.
 fn same_host(scheme: &str, origin: &str, host: &str) -> bool {
     let port = if scheme == "https" { ":443" } else { ":80" };
     let strip = |name: &str| name.strip_suffix(port).unwrap_or(name).to_ascii_lowercase();
@@ -120,7 +123,7 @@ fn origin_of_url(url: &str) -> Option<String> {
     Some(format!("{scheme}://{}", &rest[..end]))
 }
 
-/// Adds what a browser needs to give an answer to a page of another origin.
+/// Adds the fields that let a page of another origin read the response.
 pub(crate) fn allow(origin: &Origin, headers: &mut HeaderMap) {
     match origin {
         Origin::Allowed(value) => {
@@ -135,7 +138,7 @@ pub(crate) fn allow(origin: &Origin, headers: &mut HeaderMap) {
     }
 }
 
-/// Adds the rest of the answer to a preflight.
+/// Adds the remaining fields of a preflight response.
 pub(crate) fn preflight(headers: &mut HeaderMap) {
     const ANSWER: [(HeaderName, &str); 3] = [
         (ACCESS_CONTROL_ALLOW_METHODS, "POST, GET, OPTIONS"),
@@ -149,7 +152,7 @@ pub(crate) fn preflight(headers: &mut HeaderMap) {
 
 /// The relation of a page to the server, by its browser: `same-origin`, `same-site`, `cross-site`, or `none`.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
-/// Longer origins are nobody's.
+/// Longer origins are treated as foreign.
 const ORIGIN_BYTES_MAX: usize = 512;
 
 #[cfg(test)]

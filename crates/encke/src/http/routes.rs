@@ -45,7 +45,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
     response
 }
 
-/// A page of the program or a file of its user. The program's own come first, except for the start page.
+/// Answers with a page of the program or a file of the user. The program's own come first, except for the start page.
 async fn page(connection: &Connection, settings: &Settings, request: &Request<Incoming>) -> Response<Body> {
     let is_start = request.uri().path() == "/";
     if is_start && let Some(found) = files::answer(settings, request).await {
@@ -58,7 +58,7 @@ async fn page(connection: &Connection, settings: &Settings, request: &Request<In
     found.unwrap_or_else(|| text(StatusCode::NOT_FOUND, "there is nothing here\n"))
 }
 
-/// Pages and figures are read, not written to.
+/// Refuses other methods than GET and HEAD for pages and metrics.
 fn only_reading(method: &Method, found: Response<Body>) -> Response<Body> {
     if matches!(*method, Method::GET | Method::HEAD) || found.status() == StatusCode::NOT_FOUND {
         return found;
@@ -68,14 +68,14 @@ fn only_reading(method: &Method, found: Response<Body>) -> Response<Body> {
     response
 }
 
-/// True if a path is the Bayeux endpoint or below it. Paths are compared as they came: nothing is decoded or normalised, so
-/// no spelling of another path slips through.
+/// True if a path is the Bayeux endpoint or below it. Paths are compared as they arrived, without decoding or
+/// normalising, so no spelling of another path matches.
 fn is_mount(settings: &Settings, path: &str) -> bool {
     let mut mounts = settings.mounts.iter().filter(|mount| *mount != ROOT);
     mounts.any(|mount| path.strip_prefix(mount.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
-/// True where the mount `/` takes a request. It leaves the pages their paths: it takes what no page is asked for by.
+/// True where the mount `/` takes a request. It takes only requests that no page receives.
 fn is_for_root_mount<B>(settings: &Settings, request: &Request<B>) -> bool {
     let names_callback = || {
         let query = request.uri().query().unwrap_or_default();

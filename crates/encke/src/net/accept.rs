@@ -1,7 +1,7 @@
-//! New connections: accepted no faster than the connected can bear, and handed out to the shards in turn.
+//! Accepts new connections and deals them out to the shards in turn, no faster than connected clients can bear.
 //!
-//! Who is not accepted yet waits in the system's backlog, where it costs the shards nothing. So a stampede takes its time, and
-//! those who are connected go on as if nothing were.
+//! A connection that is not accepted yet waits in the system's backlog, where it costs the shards nothing. A stampede
+//! of new connections is therefore paced, and does not disturb connected clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use super::node::{Node, ThreadMessage};
 use crate::http;
 
-/// Accepts until the server takes no more connections.
+/// Accepts until the server stops accepting connections.
 pub(crate) async fn run(node: Rc<Node>, listener: std::net::TcpListener) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
@@ -22,7 +22,7 @@ pub(crate) async fn run(node: Rc<Node>, listener: std::net::TcpListener) {
     };
     let mut accepting = node.server_shared.accepting.subscribe();
     tokio::select! {
-        // Who has connected and was not accepted is for the next to hold the socket.
+        // The process that takes over the listening socket accepts the connections left in the backlog.
         _ = accepting.wait_for(|accepting| !accepting) => tracing::debug!("no more connections are accepted"),
         () = accept(&node, &listener) => {}
     }
@@ -40,7 +40,7 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
                 welcome(node, tcp, peer, &mut next);
             }
             Err(error) => {
-                // Out of files, mostly: waiting lets some be closed, spinning does not.
+                // Mostly out of file descriptors: a pause lets some be closed, spinning does not.
                 node.shard.borrow().metrics().accept_failures.add(1);
                 if !std::mem::replace(&mut troubled, true) {
                     tracing::error!(%error, "no connections can be accepted at the moment");
@@ -51,7 +51,7 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
         at_once += 1;
         if at_once == ACCEPTS_AT_ONCE {
             at_once = 0;
-            // Behind every task that is ready, those that write among them.
+            // Runs after every task that is ready, including those that write.
             tokio::task::yield_now().await;
         }
         let per_second_max = node.shard.borrow().settings().connections_per_second_max;
@@ -88,9 +88,9 @@ fn welcome(node: &Rc<Node>, tcp: tokio::net::TcpStream, peer: SocketAddr, next: 
     }
 }
 
-/// Spreads connections over each second, with a little room for those that come together.
+/// Paces connections over each second, and lets a small burst pass without a pause.
 struct Pace {
-    /// When the next one would be due if they came at even distances.
+    /// The time at which the next connection would be due at even intervals.
     due: Instant,
 }
 
@@ -99,20 +99,19 @@ impl Pace {
         Pace { due: now }
     }
 
-    /// A connection was accepted: how long to wait before the next, if at all. A rate of 0 is none.
+    /// Notes an accepted connection. Returns the pause before the next accept, if any. A rate of 0 means no limit.
     fn step(&mut self, now: Instant, per_second_max: usize) -> Option<Duration> {
         let distance = Duration::from_secs(1).checked_div(u32::try_from(per_second_max).unwrap_or(u32::MAX))?;
         self.due = self.due.max(now) + distance;
         let early = self.due - now;
-        // Shorter waits are not worth a timer.
+        // A shorter pause is not worth a timer.
         (early > PACE_SLACK).then_some(early)
     }
 }
 
 /// Binds the listening socket.
 ///
-/// # Errors
-/// What the kernel says, for example that the address is in use.
+/// # Errors The kernel's error, for example that the address is in use.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -120,27 +119,26 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     adopt(socket.into())
 }
 
-/// Makes a bound socket, whoever bound it, one to accept from.
+/// Turns a bound socket into a non-blocking listener, whoever bound it.
 ///
-/// # Errors
-/// What the kernel says.
+/// # Errors The kernel's error.
 pub(crate) fn adopt(listener: std::net::TcpListener) -> io::Result<std::net::TcpListener> {
     let socket = socket2::Socket::from(listener);
     socket.set_nonblocking(true)?;
-    // Allowed on one that listens already: it changes the length of its backlog.
+    // `listen` is also valid on a socket that already listens: it changes the length of its backlog.
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Connections accepted before everybody else has had a turn: a millisecond's work, with their handshakes.
+/// Connections accepted before all other tasks get a turn: about a millisecond of work, including their handshakes.
 const ACCEPTS_AT_ONCE: usize = 16;
-/// So much may come together without a pause: 10 ms worth of connections.
+/// The burst accepted without a pause: connections worth 10 ms.
 const PACE_SLACK: Duration = Duration::from_millis(10);
 /// Pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Connections that wait to be accepted, where the system allows as many (`net.core.somaxconn`).
 const BACKLOG: i32 = 65_535;
-/// What a connection above the limit is told.
+/// The response to a connection above the limit.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n";
 

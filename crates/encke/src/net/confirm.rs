@@ -1,4 +1,5 @@
-//! Whether the kernel took a response: hyper tells nobody, so the bytes of the body do, when they are dropped.
+//! Confirms whether the kernel took a response. hyper does not report it, so the bytes of the body report it when
+//! they are dropped.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +9,7 @@ use tokio::sync::Notify;
 use super::io::Health;
 use encke_core::ExchangeId;
 
-/// A response that was taken, or lost.
+/// A response that the kernel took or that was lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirmed {
     pub(crate) exchange: ExchangeId,
@@ -17,7 +18,7 @@ pub(crate) struct Confirmed {
     pub(crate) taken: bool,
 }
 
-/// Where a shard's connections leave their confirmations.
+/// The confirmations from the connections of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Confirmations {
     queue: Mutex<Vec<Confirmed>>,
@@ -36,7 +37,7 @@ impl Confirmations {
     }
 }
 
-/// Reports when it is dropped: as taken if it was given to a connection that is not broken, else as lost.
+/// Reports when it is dropped: taken, if it was given to a connection that is not broken; otherwise lost.
 pub(crate) struct Receipt {
     confirmed: Confirmed,
     to: Arc<Confirmations>,
@@ -48,7 +49,8 @@ impl Receipt {
         Receipt { confirmed: Confirmed { exchange, shard, taken: false }, to, connection: None }
     }
 
-    /// Ties the receipt to the bytes that go to a connection: hyper lets go of them when they are written, or when the connection ends.
+    /// Ties the receipt to the bytes given to a connection. hyper drops them when they are written or when the
+    /// connection ends.
     pub(crate) fn attach(mut self, connection: Arc<Health>, bytes: Bytes) -> Bytes {
         self.connection = Some(connection);
         Bytes::from_owner(Tracked { bytes, _receipt: self })

@@ -1,4 +1,4 @@
-//! The life of one shard's thread: its runtime, its clock, its mailbox, its flusher.
+//! The thread of one shard: its runtime, clock, mailbox and flusher.
 
 use std::io;
 use std::rc::Rc;
@@ -14,17 +14,16 @@ use super::{accept, ending, socket};
 use crate::http;
 use encke_core::{Saved, Shard, ShardMessage};
 
-/// What a shard's thread runs on.
+/// Builds the runtime of a shard's thread.
 ///
-/// # Errors
-/// When the system refuses, mostly for want of files.
+/// # Errors The system's error, usually too few file descriptors.
 pub(crate) fn runtime() -> io::Result<LocalRuntime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().max_blocking_threads(FILE_THREADS_MAX).build_local(Default::default())
 }
 
-/// Runs a shard on this thread until it is told to stop. The first shard also accepts, and hands connections out. Returns the
-/// shard's sessions where they are kept over a restart.
+/// Runs a shard on this thread until it receives `Stop`. The first shard also accepts connections and deals them out.
+/// Returns the shard's sessions where they survive a restart.
 pub(crate) fn run(
     runtime: LocalRuntime,
     shard: Shard,
@@ -42,15 +41,16 @@ pub(crate) fn run(
         }
         receive(&node, &mut mailbox).await
     });
-    // Tasks run inside `block_on` only: from here on nothing reads or writes.
+    // Tasks run only inside `block_on`: from here on nothing reads or writes.
     let saved = frozen.map(|thread_messages| ending::finish(&node, thread_messages, &mut mailbox));
-    // Nobody is left who could have something kept.
+    // From here on nobody can send the store a request.
     drop((runtime, node));
     history_store.into_iter().for_each(Inbox::leave);
     saved
 }
 
-/// Takes parcels until the shard stops, or is frozen: then with the parcels that were not looked at yet.
+/// Processes the mailbox until the shard stops, or until it is frozen: then it returns the messages it has not
+/// processed yet.
 async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMessage>) -> Option<Vec<ThreadMessage>> {
     let mut received = Vec::new();
     loop {
@@ -74,7 +74,7 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
                     Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
                 },
                 ThreadMessage::Socket(moving) => socket::go_on(node, *moving),
-                // Only a frozen shard is asked that.
+                // Only a frozen shard gets this request.
                 ThreadMessage::Settle(_) => {}
                 ThreadMessage::Freeze => return Some(thread_messages.collect()),
                 ThreadMessage::Stop => return None,
@@ -90,7 +90,8 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
     }
 }
 
-/// Writes what waits, whenever something does: behind every task that was ready, so that one write takes it all.
+/// Writes pending output whenever there is any. It runs after every task that was ready, so that one write takes
+/// everything.
 async fn flush(node: Rc<Node>) {
     loop {
         node.confirmations.wake.notified().await;
@@ -114,7 +115,7 @@ async fn flush(node: Rc<Node>) {
     }
 }
 
-/// Lets time pass for the shard.
+/// Advances the shard's time.
 async fn tick(node: Rc<Node>) {
     let mut alive_ms = 0;
     let mut ticks = tokio::time::interval(TICK);
@@ -122,27 +123,28 @@ async fn tick(node: Rc<Node>) {
     loop {
         ticks.tick().await;
         let now = node.now();
-        // Before time passes for them.
+        // Before the shard's tick checks time-outs.
         if now.ms >= alive_ms {
             node.keep_waiting_alive();
             alive_ms = now.ms + ALIVE_EVERY_MS;
         }
         node.shard.borrow_mut().advance(now);
         node.settle();
-        // Nobody tells that the disk has caught up.
+        // The store does not notify shards when its backlog has drained.
         node.wake_readers();
     }
 }
 
-/// Threads of one shard that read files; what more is asked for meanwhile waits, at most one file per connection.
+/// Threads of one shard that read files. Further reads wait, at most one file per connection.
 const FILE_THREADS_MAX: usize = 8;
 
-/// Parcels taken from a mailbox before others go on: all that the account of bytes between shards lets in. What has to wait for its turn is
-/// sorted into fair queues then; in the mailbox it would be in front of what need not wait.
+/// Messages taken from a mailbox before other tasks get a turn: everything that the account of bytes between shards
+/// admits. Messages that must wait are then sorted into fair queues; in the mailbox they would block messages that
+/// need not wait.
 const THREAD_MESSAGES_AT_ONCE: usize = 65_536;
-/// Parcels that room is kept for.
+/// The capacity that the buffer of received messages retains.
 const RECEIVED_KEPT: usize = 1_024;
-/// How often time passes for a shard: deadlines are kept to about this.
+/// The interval of the shard's tick, and so the precision of deadlines.
 const TICK: Duration = Duration::from_millis(32);
-/// How often it is said of those who wait to be read that they are not silent, in milliseconds.
+/// The interval, in milliseconds, at which clients that wait to be read are marked as not silent.
 const ALIVE_EVERY_MS: u64 = 256;

@@ -1,10 +1,10 @@
-//! The end of a server that keeps its sessions: all shards stand still, mail that is on its way arrives, and what the sessions need
-//! to go on is handed out.
+//! The shutdown of a server that saves its sessions: all shards freeze, messages between them arrive, and each shard
+//! returns its sessions.
 //!
 //! ```text
 //!   Freeze ──▶ every shard: no task runs any more
-//!   Settle ──▶ every shard: "I had mail since you asked"  ── until nobody had any
-//!   Stop   ──▶ every shard: its sessions
+//!   Settle ──▶ every shard: "had messages since the last Settle"  ── until no shard had any
+//!   Stop   ──▶ every shard: returns its sessions
 //! ```
 
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 use super::node::{Node, ThreadMessage};
 use encke_core::Saved;
 
-/// Freezes all shards, and waits until no mail is on its way between them.
+/// Freezes all shards and waits until no message is on its way between them.
 pub(crate) fn freeze(mailboxes: &[mpsc::UnboundedSender<ThreadMessage>]) {
     for mailbox in mailboxes {
-        // One that has ended with a panic has nothing to say.
+        // A shard whose thread panicked is gone.
         let _gone = mailbox.send(ThreadMessage::Freeze);
     }
     for _ in 0..SETTLE_ROUNDS_MAX {
@@ -33,7 +33,8 @@ pub(crate) fn freeze(mailboxes: &[mpsc::UnboundedSender<ThreadMessage>]) {
     tracing::warn!("mail between shards does not end; what is still on its way is lost");
 }
 
-/// Goes on with the mail of a frozen shard until it is told to stop. The first parcels came before the others.
+/// Processes the messages of a frozen shard until it receives `Stop`. The messages in `first` arrived before those in
+/// the mailbox.
 pub(crate) fn finish(
     node: &Node,
     first: Vec<ThreadMessage>,
@@ -41,10 +42,10 @@ pub(crate) fn finish(
 ) -> Saved {
     let mut first = first.into_iter();
     let mut had_messages = true;
-    // What waits for writing to catch up waits for nothing any more.
+    // Arrivals that wait for writing to catch up need not wait any more: nothing is written.
     node.shard.borrow_mut().take_all_arrivals(node.now());
     node.confirm();
-    // What the last events caused before the freeze.
+    // Effects of the last events before the freeze.
     node.settle();
     loop {
         let thread_message = match first.next() {
@@ -63,11 +64,11 @@ pub(crate) fn finish(
                 node.settle();
                 had_messages = true;
             }
-            // All that it has sent is in the others' mailboxes.
+            // All messages that this shard sent are already in the other mailboxes.
             Ok(ThreadMessage::Settle(answer)) => {
                 let _gone = answer.send(std::mem::take(&mut had_messages));
             }
-            // Its client finds it closed, and comes again.
+            // The client finds its connection closed and reconnects.
             Ok(ThreadMessage::Connection(_) | ThreadMessage::Socket(_) | ThreadMessage::Freeze) => {}
             Ok(ThreadMessage::Stop) | Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => std::thread::sleep(PAUSE),
@@ -76,7 +77,8 @@ pub(crate) fn finish(
     node.shard.borrow_mut().save(node.now())
 }
 
-/// Mail causes mail: a request a publication, that its record, that its delivery. Deeper than this it does not go.
+/// Rounds of `Settle`. Messages cause messages: a request causes a publication, that a record, that a delivery. The
+/// chain is shorter than this.
 const SETTLE_ROUNDS_MAX: usize = 32;
-/// How long a frozen shard waits for more.
+/// The pause of a frozen shard between two looks at its empty mailbox.
 const PAUSE: Duration = Duration::from_micros(200);

@@ -1,9 +1,9 @@
-//! A `Content-Length` of 2⁶⁴ − 1 or 2⁶⁴ − 2. hyper reserves these two numbers and answers them itself, like a head that is too large,
-//! with 431. But the body is too large: the status becomes 413 here.
+//! A `Content-Length` of 2⁶⁴ − 1 or 2⁶⁴ − 2. hyper reserves these two numbers and answers such a request itself with
+//! 431, the status for a head that is too large. The body is too large, so this module changes the status to 413.
 
 use memchr::memmem;
 
-/// Notes such a length on one connection.
+/// Watches one connection for such a length.
 #[derive(Debug, Default)]
 pub(super) struct HugeLength {
     is_there: bool,
@@ -20,7 +20,8 @@ impl HugeLength {
         self.is_there = false;
     }
 
-    /// The bytes to write instead of `bytes`, if these are hyper's refusal. They are as many, so a partial write needs no account.
+    /// The bytes to write instead of `bytes`, if these are hyper's refusal. The length is the same, so partial writes
+    /// need no bookkeeping.
     pub(super) fn mended(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let rest = bytes.strip_prefix(REFUSAL).filter(|_| self.is_there)?;
         Some([MENDED, rest].concat())

@@ -1,8 +1,10 @@
-//! Messages that have begun to arrive and are not whole: of WebSockets, and bodies of requests.
+//! Incomplete messages: WebSocket messages and request bodies that have begun to arrive and are not complete.
 //!
-//! Clients decide how many there are and how long they stay. So their bytes have a limit in each shard, `incomplete_bytes_max`. Over it those that
-//! have not grown for longest are given up: a WebSocket is closed with code 1013, a request is answered with 503. Messages that come
-//! whole in one read are never among them, and neither are those that the server itself does not read at the moment, while there are others.
+//! Clients decide how many there are and how long they stay. Each shard therefore limits their bytes:
+//! `incomplete_bytes_max`. Over the limit the shard gives up the messages that have not grown for the longest time:
+//! it closes the WebSocket with code 1013, or answers the request with 503. A message that arrives complete in one
+//! read never counts. A message that the server itself is not reading at the moment is given up only when there are
+//! no others.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +18,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use super::node::Node;
 use encke_core::SocketKey;
 
-/// The sender of a message that is not whole.
+/// The sender of an incomplete message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sender {
     /// A WebSocket.
@@ -25,12 +27,12 @@ pub(crate) enum Sender {
     Request(u64),
 }
 
-/// All such messages of one shard.
+/// All incomplete messages of one shard.
 #[derive(Default)]
 pub(crate) struct Incomplete {
     bytes: usize,
     numbers: u64,
-    /// The one that has not grown for longest first.
+    /// Ordered by the time of the last growth, oldest first.
     order: BTreeMap<u64, Entry>,
     senders: HashMap<Sender, u64, RandomState>,
 }
@@ -38,15 +40,15 @@ pub(crate) struct Incomplete {
 struct Entry {
     sender: Sender,
     bytes: usize,
-    /// Of a request's task.
+    /// The waker of a request's task.
     waker: Option<Waker>,
 }
 
-/// The messages of a node.
+/// The incomplete messages of a node.
 pub(crate) type SharedIncomplete = RefCell<Incomplete>;
 
 impl Incomplete {
-    /// A message has grown to so many bytes; 0 for one that is whole or gone.
+    /// Sets the size of a message: 0 for one that is complete or gone.
     fn set(&mut self, sender: Sender, bytes: usize, waker: Option<Waker>) {
         if let Some(entry) = self.senders.remove(&sender).and_then(|number| self.order.remove(&number)) {
             self.bytes -= entry.bytes;
@@ -59,7 +61,7 @@ impl Incomplete {
         }
     }
 
-    /// It is not its sender's fault that it does not grow.
+    /// Counts the message as just grown: the server is not reading its sender.
     pub(crate) fn excuse(&mut self, sender: Sender) {
         if let Some(entry) = self.senders.get(&sender).and_then(|number| self.order.remove(number)) {
             self.numbers += 1;
@@ -68,7 +70,7 @@ impl Incomplete {
         }
     }
 
-    /// Gives up the one that has not grown for longest, if they are too many bytes together.
+    /// Gives up the message that has not grown for the longest time, if all together exceed the limit.
     fn give_up(&mut self, bytes_max: usize) -> Option<Entry> {
         if self.bytes <= bytes_max {
             return None;
@@ -81,7 +83,8 @@ impl Incomplete {
 }
 
 impl Node {
-    /// Notes how many bytes an incomplete message holds now: 0 for one that is whole or gone. Over the limit others are given up, or this one.
+    /// Sets the bytes that an incomplete message holds now: 0 for one that is complete or gone. Over the limit it
+    /// gives up others, or this one.
     pub(crate) fn note_incomplete(&self, sender: Sender, bytes: usize, waker: Option<&Waker>) {
         let mut incomplete = self.incomplete.borrow_mut();
         incomplete.set(sender, bytes, waker.cloned());
@@ -106,7 +109,7 @@ impl Node {
     }
 }
 
-/// The body of a request, counted while it is not whole.
+/// The body of a request, counted until it is complete.
 pub(crate) struct Watched<'a> {
     body: Incoming,
     node: &'a Node,
@@ -167,7 +170,7 @@ impl Drop for Watched<'_> {
     }
 }
 
-/// Messages of the greatest size that a shard takes in at once, whatever the limit is.
+/// The number of messages of the greatest size that a shard always admits, whatever the limit is.
 const MESSAGES_LEAST: usize = 2;
 /// The cost of each piece of a body beside its bytes, in bytes.
 const PIECE_BYTES: usize = 64;

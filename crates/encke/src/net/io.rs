@@ -1,4 +1,5 @@
-//! A TCP connection as hyper reads and writes it: with deadlines for requests that do not come, and a note when it broke.
+//! A TCP connection for hyper: it enforces deadlines for requests that do not come, and records when the connection
+//! breaks.
 
 use std::future::Future;
 use std::io;
@@ -19,18 +20,18 @@ use super::huge_length::HugeLength;
 use super::node::Node;
 use encke_core::Settings;
 
-/// What is known of a connection by those who only see its requests.
+/// The state of a connection, for code that sees only its requests.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// A write failed, or the connection ended: what it had not taken is lost.
+    /// A write failed, or the connection ended: bytes that the kernel had not taken are lost.
     broken: AtomicBool,
-    /// A request is being answered: silence is no fault.
+    /// A request is being answered, so no read deadline applies.
     busy: AtomicBool,
-    /// A request was taken since the connection looked last.
+    /// A request was taken since the last check.
     served: AtomicBool,
-    /// A request was taken ever.
+    /// At least one request was taken.
     used: AtomicBool,
-    /// The client took longer than it may.
+    /// The client exceeded a time-out.
     timed_out: AtomicBool,
 }
 
@@ -39,37 +40,37 @@ impl Health {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// What it has not taken by now is lost.
+    /// Marks the connection as broken: bytes that the kernel has not taken by now are lost.
     pub(crate) fn set_broken(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the connection ended because its client took too long.
+    /// True if the connection ended because its client exceeded a time-out.
     pub(crate) fn has_timed_out(&self) -> bool {
         self.timed_out.load(Ordering::Relaxed)
     }
 
-    /// A request is being answered from now on, or is not any more.
+    /// Marks whether a request is being answered.
     pub(crate) fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Ordering::Relaxed);
         self.served.store(true, Ordering::Relaxed);
         self.used.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a request was taken ever.
+    /// True if the connection has taken at least one request.
     pub(crate) fn was_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 }
 
-/// How long to wait for what.
+/// The time-outs of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// For the rest of a request whose first byte is there.
+    /// The time for the rest of a request whose first byte has arrived.
     pub(crate) head: Duration,
-    /// For the next request.
+    /// The time for the next request to begin.
     pub(crate) idle: Duration,
-    /// For the client to take anything of a response.
+    /// The time for the client to take any byte of a response.
     pub(crate) write: Duration,
 }
 
@@ -89,11 +90,11 @@ pub(crate) struct Io {
     health: BrokenOnDrop,
     node: Rc<Node>,
     timeouts: Timeouts,
-    /// Set while a request is awaited; allocated only then, so that held requests cost nothing.
+    /// Set while waiting for a request. It is allocated only then, so that held requests cost nothing.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Set while the kernel takes nothing of a response.
+    /// Set while the kernel takes no bytes of a response.
     stall: Option<Box<Stall>>,
-    /// Whether bytes of the awaited request have come.
+    /// True if bytes of the awaited request have arrived.
     begun: bool,
     huge_length: HugeLength,
 }
@@ -101,7 +102,7 @@ pub(crate) struct Io {
 /// A response that its client does not read.
 struct Stall {
     since: Instant,
-    /// When it is looked at next.
+    /// The timer of the next check.
     look: Pin<Box<Sleep>>,
 }
 
@@ -124,7 +125,7 @@ impl Io {
         self.tcp.into_inner()
     }
 
-    /// Ready when the client took too long, with sending or with reading.
+    /// Ready when the client took too long to send or to read.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         self.look_again();
         if self.health.0.busy.load(Ordering::Relaxed) || self.stall.is_some() {
@@ -141,7 +142,8 @@ impl Io {
         io::ErrorKind::TimedOut.into()
     }
 
-    /// Ready when the client has taken nothing for too long. Where responses have little room left that is soon.
+    /// Ready when the client has taken nothing for too long. Where responses have little room left, that time is
+    /// short.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let wait = self.timeouts.write;
         let look = || Box::pin(tokio::time::sleep(STALL_LOOK.min(wait)));
@@ -156,7 +158,7 @@ impl Io {
         Poll::Pending
     }
 
-    /// The first bytes of a request are there: the rest has to follow soon.
+    /// The first bytes of a request have arrived: the head deadline begins.
     fn has_read(&mut self) {
         self.look_again();
         if !self.begun && !self.health.0.busy.load(Ordering::Relaxed) {
@@ -165,7 +167,7 @@ impl Io {
         }
     }
 
-    /// After a request the wait starts anew.
+    /// Restarts the wait after a request.
     fn look_again(&mut self) {
         if self.health.0.served.swap(false, Ordering::Relaxed) {
             self.deadline = None;
@@ -174,14 +176,15 @@ impl Io {
         }
     }
 
-    /// A client that reads is waited for anew; one that does not is given up after a while.
+    /// Restarts the stall timer when the client takes bytes; gives up the connection of a client that takes none for
+    /// too long.
     fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.deadline = None;
         if result.is_pending() {
             return self.poll_stall(cx).map(Err);
         }
         self.stall = None;
-        // hyper does not read again by itself behind a response: the wait for the next request starts here.
+        // hyper does not read again after a response: the wait for the next request starts here.
         let _in_time = self.poll_deadline(cx);
         self.note(result)
     }
@@ -258,8 +261,8 @@ impl Write for Io {
     }
 }
 
-/// Waits until the peer has closed, too, so that its last bytes do not reset the connection under what we said last
-/// (RFC 6455 §7.1.1, RFC 9112 §9.6): for a moment, and for so many bytes.
+/// Waits until the peer has closed, too, so that bytes it still sends do not reset the connection under the last
+/// response (RFC 6455 §7.1.1, RFC 9112 §9.6). The wait is limited in time and in bytes.
 pub(crate) async fn linger(tcp: &TcpStream) {
     let drain = async {
         let mut bytes = [0; 4096];
@@ -271,7 +274,7 @@ pub(crate) async fn linger(tcp: &TcpStream) {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
                 Err(_) => {}
             }
-            // A peer that floods must not keep the others of this thread waiting.
+            // A peer that floods must not block other tasks of this thread.
             tokio::task::yield_now().await;
         }
     };
@@ -280,7 +283,7 @@ pub(crate) async fn linger(tcp: &TcpStream) {
     }
 }
 
-/// Lets the kernel say the rest to a peer that may still read, but not hold it for one that does not.
+/// Lets the kernel deliver the remaining bytes to a peer that may still read, for a limited time.
 pub(crate) fn release(tcp: &TcpStream) {
     #[cfg(target_os = "linux")]
     let _gone = socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(UNREAD));
@@ -288,21 +291,21 @@ pub(crate) fn release(tcp: &TcpStream) {
     let _elsewhere = tcp;
 }
 
-/// Makes the connection end with a reset when it is dropped: what the kernel still has for its client is of no use to anybody, and
-/// it lets go of that at once.
+/// Makes the connection end with a reset when it is dropped. The bytes in the kernel's buffer are useless, and the
+/// kernel frees them at once.
 pub(crate) fn reset(tcp: &TcpStream) {
-    // One that is gone already has nothing left.
+    // A socket that is already gone has no buffer.
     let _gone = socket2::SockRef::from(tcp).set_linger(Some(Duration::ZERO));
 }
 
-/// How often a response of which nothing is taken is looked at, and how long it may stay so while other responses lack room.
+/// The interval at which a stalled response is checked, and how long it may stall while other responses lack room.
 const STALL_LOOK: Duration = Duration::from_secs(1);
 /// Bytes of a head read at once: the size of hyper's first buffer.
 const LOOK_BYTES: usize = 8 * 1024;
-/// How long the kernel tries to say the rest on a connection that nobody has any more.
+/// The time for which the kernel tries to deliver the remaining bytes of a dropped connection.
 #[cfg(target_os = "linux")]
 const UNREAD: Duration = Duration::from_secs(10);
-/// How long a closed connection waits for its peer.
+/// The time for which a closed connection waits for its peer.
 const LINGER: Duration = Duration::from_secs(1);
-/// Bytes that a closed connection still reads, and throws away: a few times what the kernel had taken already.
+/// The bytes that a closed connection still reads and discards: a few times what the kernel had already buffered.
 const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -1,8 +1,8 @@
-//! What the tasks of one shard share: the shard itself, its sockets, and the requests that wait.
+//! State shared by the tasks of one shard: the shard itself, its sockets, and the requests that wait.
 //!
-//! Tasks run on one thread; each borrows the shard for one event and lets go. What an event caused is carried out
-//! by [`Node::settle`]: effects at once, writing by the driver's flusher, which runs after all tasks that are ready, so that they
-//! all add to the same write.
+//! Tasks run on one thread. Each borrows the shard for one event only. [`Node::settle`] carries out what an event
+//! caused: effects at once, and writing through the driver's flusher, which runs after all tasks that are ready, so
+//! that they all add to the same write.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -30,21 +30,22 @@ use encke_core::{
     Shard, ShardMessage, SocketKey, Wire,
 };
 
-/// What goes from thread to thread.
+/// A message from thread to thread.
 pub(crate) enum ThreadMessage {
-    /// For the shard.
+    /// A message for the shard.
     FromShard(Envelope),
     /// Handles have published something.
     Published,
     /// A new connection.
     Connection(std::net::TcpStream),
-    /// A WebSocket whose session lives on the other shard.
+    /// A WebSocket whose session lives on the receiving shard.
     Socket(Box<Moving>),
-    /// From now on nothing is read or written; only mail goes on.
+    /// From now on the thread reads and writes no sockets; only messages between shards are processed.
     Freeze,
-    /// The shard says whether it had mail since it was asked last, once all that it sends is in other mailboxes.
+    /// Asks whether the shard had messages since the last `Settle`. It answers once everything it sends is in other
+    /// mailboxes.
     Settle(std::sync::mpsc::Sender<bool>),
-    /// All is said: the shard's thread ends.
+    /// Nothing more follows: the shard's thread ends.
     Stop,
 }
 
@@ -57,50 +58,50 @@ pub(crate) struct Moving {
     pub(crate) counted: Counted,
     /// The message that named the session.
     pub(crate) text: String,
-    /// Bytes that were read behind it.
+    /// Bytes that were read after that message.
     pub(crate) rest: Vec<u8>,
-    /// For all of it.
+    /// The charge for all of it.
     pub(crate) charge: Charge,
 }
 
-/// A response and, where it carries messages, the receipt for them.
+/// A response and, where it carries messages, their receipt.
 pub(crate) type Answer = (Response, Option<Receipt>);
 
-/// What is the same for all shards of a server.
+/// Data shared by all shards of a server.
 pub(crate) struct ServerShared {
     pub(crate) mailboxes: Vec<mpsc::UnboundedSender<ThreadMessage>>,
-    /// Of each shard: its wake-up, too.
+    /// One for each shard, with its wake-up.
     pub(crate) confirmations: Vec<Arc<Confirmations>>,
-    /// What handles have published, for each shard.
+    /// Publications of handles, for each shard.
     pub(crate) published: Vec<Published>,
-    /// Bytes under way in the mailboxes.
+    /// The account of bytes in the mailboxes.
     pub(crate) mailbox: Arc<MailboxAccount>,
-    /// Of each shard; the last ones are the keeper's.
+    /// One for each shard; the last one is the store thread's.
     pub(crate) metrics: Vec<Arc<Metrics>>,
     pub(crate) assets: &'static [Asset],
     pub(crate) connections: AtomicUsize,
-    /// Answers every WebSocket message with itself, for conformance suites.
+    /// Echoes every WebSocket message, for conformance suites.
     pub(crate) echo: bool,
-    /// The clock's start.
+    /// The instant at which the clock starts.
     pub(crate) start: Instant,
-    /// Whether new connections are taken.
+    /// True while new connections are accepted.
     pub(crate) accepting: watch::Sender<bool>,
 }
 
 impl ServerShared {
-    /// The time, by the clock that started then.
+    /// The current time on the clock that started at `start`.
     pub(crate) fn now(start: Instant) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { ms: CLOCK_START_MS + start.elapsed().as_millis() as u64, wall_ms: wall.as_millis() as u64 }
     }
 
-    /// Whether the thread that keeps histories on disk answers everything as not kept.
+    /// True if the store thread has panicked and answers every request as not persisted.
     pub(crate) fn history_store_has_panicked(&self) -> bool {
         self.metrics.iter().any(|metrics| metrics.history_store_panicked.get() > 0)
     }
 }
 
-/// Counts a connection for as long as it lives.
+/// Counts a connection while it lives.
 pub(crate) struct Counted(Arc<ServerShared>);
 
 impl Counted {
@@ -123,41 +124,41 @@ pub(crate) struct Node {
     pub(crate) mailbox: Arc<MailboxAccount>,
     pub(crate) confirmations: Arc<Confirmations>,
     pub(crate) streams: RefCell<Vec<Option<Rc<Stream>>>>,
-    /// Room that every socket of the shard reads into.
+    /// The buffer that every socket of the shard reads into.
     pub(crate) read_buffer: RefCell<Vec<u8>>,
-    /// Where histories go that are to survive the process.
+    /// The inbox of the store thread, where histories are persisted.
     history_store: Option<Inbox>,
     exchanges: RefCell<HashMap<ExchangeId, oneshot::Sender<Answer>, RandomState>>,
     exchanges_made: Cell<u64>,
-    /// Writing takes longer than its budget.
+    /// True if writing takes longer than its budget.
     behind: Cell<bool>,
-    /// Who waits to be read.
+    /// The readers that wait to be read.
     pub(crate) lines: SharedLines,
-    /// Messages that are not whole.
+    /// Incomplete messages.
     pub(crate) incomplete: SharedIncomplete,
     /// Wakes the tasks of HTTP connections when the server drains.
     pub(crate) leaving: Notify,
 }
 
-/// A WebSocket's connection, shared by the task that reads it and the flusher that writes it.
+/// The connection of a WebSocket, shared by the task that reads it and the flusher that writes it.
 pub(crate) struct Stream {
-    /// Which socket of the shard it is: an index may be used again.
+    /// The key of the socket in the shard. An index may be reused.
     pub(crate) key: SocketKey,
     pub(crate) tcp: TcpStream,
     /// The task that reads.
     pub(crate) reader: Cell<Option<Waker>>,
-    /// The kernel took nothing at the last try.
+    /// True if the kernel took nothing at the last attempt.
     pub(crate) blocked: Cell<bool>,
-    /// The shard has closed it.
+    /// Set when the shard has closed it.
     pub(crate) closed: Cell<Option<Closed>>,
-    /// Its incomplete message was given up.
+    /// True if its incomplete message was given up.
     pub(crate) given_up: Cell<bool>,
 }
 
 /// How a shard closes a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// What was written is to arrive.
+    /// Bytes already written are to arrive.
     Orderly,
     /// Its client does not read: it is reset.
     GivenUp,
@@ -190,17 +191,17 @@ impl Node {
         }
     }
 
-    /// The time.
+    /// The current time.
     pub(crate) fn now(&self) -> Now {
         ServerShared::now(self.server_shared.start)
     }
 
-    /// The server drains: connections that wait for nothing are to end.
+    /// The server drains: idle connections end.
     pub(crate) fn leave(&self) {
         self.leaving.notify_waiters();
     }
 
-    /// Carries out what the last events caused. Call it after every event.
+    /// Carries out the effects of the last events. Call it after every event.
     pub(crate) fn settle(&self) {
         if self.shard.borrow().is_settled() {
             return;
@@ -218,14 +219,14 @@ impl Node {
         self.confirmations.wake.notify_one();
     }
 
-    /// A number that no other connection of the server has.
+    /// A number that is unique among the connections of the server.
     pub(crate) fn connection_number(&self) -> u64 {
         let number = self.exchanges_made.get() + 1;
         self.exchanges_made.set(number);
         ((self.shard.borrow().index() as u64) << 48) | number
     }
 
-    /// A request that wants an answer: its number, and where the answer comes.
+    /// Registers a request: returns its number and the receiver of its answer.
     pub(crate) fn exchange(&self) -> (ExchangeId, oneshot::Receiver<Answer>) {
         let number = self.exchanges_made.get();
         self.exchanges_made.set(number + 1);
@@ -235,7 +236,7 @@ impl Node {
         (exchange, receiver)
     }
 
-    /// Nobody waits for the answer any more.
+    /// Drops a request whose answer nobody awaits any more.
     pub(crate) fn abandon(&self, exchange: ExchangeId) {
         if self.exchanges.borrow_mut().remove(&exchange).is_some() {
             self.shard.borrow_mut().abandoned(self.now(), exchange);
@@ -243,7 +244,7 @@ impl Node {
         }
     }
 
-    /// Hands something to the keeper; what that has no room for is not kept.
+    /// Passes a request to the store thread. A message that the inbox has no room for is answered as not persisted.
     fn keep(&self, keep: PersistRequest) {
         let refused = match &self.history_store {
             Some(history_store) => history_store.put(keep).err(),
@@ -259,7 +260,7 @@ impl Node {
 
     fn answer(&self, exchange: ExchangeId, response: Response) {
         let receipt = response.confirm.map(|shard| Receipt::new(exchange, shard, self.confirmations.clone()));
-        // Where nobody waits, the receipt is dropped and says that the messages are to wait again.
+        // If nobody waits, the dropped receipt reports the messages as lost, and they are queued again.
         if let Some(sender) = self.exchanges.borrow_mut().remove(&exchange) {
             let _gone = sender.send((response, receipt));
         }
@@ -271,7 +272,7 @@ impl Node {
             stream.closed.set(Some(how));
             match how {
                 Closed::Orderly => {
-                    // The peer may have gone first.
+                    // The peer may have disconnected first.
                     let _gone = socket2::SockRef::from(&stream.tcp).shutdown(Shutdown::Write);
                 }
                 Closed::GivenUp => reset(&stream.tcp),
@@ -280,14 +281,14 @@ impl Node {
         }
     }
 
-    /// Sends to another shard. One that has ended wants nothing any more.
+    /// Sends to another shard. A shard that has ended ignores it.
     pub(crate) fn send(&self, shard: usize, thread_message: ThreadMessage) {
         if let Some(mailbox) = self.server_shared.mailboxes.get(shard) {
             let _ended = mailbox.send(thread_message);
         }
     }
 
-    /// Takes what handles have published.
+    /// Takes the publications of handles.
     pub(crate) fn take_published(&self, mut each: impl FnMut(&mut Shard, Envelope)) {
         let mut shard = self.shard.borrow_mut();
         let Some(published) = self.server_shared.published.get(shard.index()) else { return };
@@ -300,7 +301,7 @@ impl Node {
         self.send(shard, ThreadMessage::FromShard(Envelope::new(&self.mailbox, message)));
     }
 
-    /// Tells shards which responses with messages of theirs were taken.
+    /// Reports to shards which responses with their messages were taken.
     pub(crate) fn confirm(&self) {
         for confirmed in self.confirmations.take() {
             let home = usize::from(confirmed.shard);
@@ -313,17 +314,17 @@ impl Node {
         }
     }
 
-    /// Whether too much for histories waits for the disk.
+    /// True if too many bytes for histories wait for the disk.
     pub(crate) fn is_disk_behind(&self) -> bool {
         self.history_store.as_ref().is_some_and(Inbox::is_full)
     }
 
-    /// Whether writing takes longer than its budget.
+    /// True if writing takes longer than its budget.
     pub(crate) fn is_behind(&self) -> bool {
         self.behind.get()
     }
 
-    /// Notes whether writing has caught up.
+    /// Sets whether writing takes longer than its budget.
     pub(crate) fn set_behind(&self, behind: bool) {
         self.behind.set(behind);
     }
@@ -338,13 +339,13 @@ impl Node {
         streams[index] = Some(stream);
     }
 
-    /// Takes a socket's connection out.
+    /// Removes a socket's connection.
     pub(crate) fn remove_stream(&self, key: SocketKey) -> Option<Rc<Stream>> {
         self.streams.borrow_mut().get_mut(key.index as usize)?.take()
     }
 }
 
-/// The sockets as the shard writes to them.
+/// The sockets, as the shard's flush sees them.
 pub(crate) struct Streams<'a>(pub(crate) &'a [Option<Rc<Stream>>]);
 
 impl Wire for Streams<'_> {
@@ -366,7 +367,8 @@ impl Wire for Streams<'_> {
     }
 }
 
-/// What the clock shows when it starts, in milliseconds: high enough that messages of an earlier life of the process have their place on it.
+/// The reading of the clock at its start, in milliseconds: high enough to give messages of an earlier life of the
+/// process a time on it.
 const CLOCK_START_MS: u64 = 1 << 42;
-/// Bytes read from a socket at once. Larger messages are put together by the decoder.
+/// Bytes read from a socket at once. The decoder assembles larger messages.
 const READ_BYTES: usize = 64 * 1024;

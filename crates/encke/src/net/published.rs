@@ -1,4 +1,4 @@
-//! Publications of handles on their way to a shard, gathered: a shard is woken once for all that has come meanwhile.
+//! Publications of handles on their way to a shard, batched: one wake-up covers everything that arrived meanwhile.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,11 +7,11 @@ use websocket::{Opcode, frame};
 
 use encke_core::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount, Publication, ShardMessage};
 
-/// What handles have published for one shard.
+/// The publications of handles for one shard.
 #[derive(Default)]
 pub(crate) struct Published(Mutex<Vec<Burst>>);
 
-/// Publications of one channel that followed each other.
+/// Consecutive publications on one channel.
 struct Burst {
     channel: Box<str>,
     frames: Vec<u8>,
@@ -20,7 +20,7 @@ struct Burst {
 }
 
 impl Published {
-    /// Adds a publication on `channel`. True if the shard has to be woken: it was the first.
+    /// Adds a publication on `channel`. True if it is the first, so the shard must be woken.
     pub(crate) fn add(&self, account: &Arc<MailboxAccount>, channel: &str, message: &Message<'_>) -> bool {
         let payload_bytes = message.encoded_bytes() + 2;
         let bytes = frame::header_bytes(payload_bytes) + payload_bytes;
@@ -42,7 +42,7 @@ impl Published {
         is_first
     }
 
-    /// All that has come, and how many messages that is. The next publication wakes the shard again.
+    /// Takes all publications, and returns their number. The next publication wakes the shard again.
     pub(crate) fn take(&self, account: &Arc<MailboxAccount>) -> (Vec<Envelope>, usize) {
         let bursts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let messages = bursts.iter().map(|burst| burst.messages as usize).sum();
@@ -57,5 +57,5 @@ impl Published {
     }
 }
 
-/// A burst of so many bytes is not continued.
+/// The size at which a burst is not extended any more.
 const BURST_BYTES: usize = 32 * 1024;

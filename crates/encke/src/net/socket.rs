@@ -1,7 +1,7 @@
-//! The task of one WebSocket: reads, decodes, and tells the shard; waits for room when the kernel has none.
+//! The task of one WebSocket: it reads, decodes, and passes messages to the shard.
 //!
-//! Writing is the flusher's, so there is no queue, no channel and no buffer per socket here: an idle one costs this
-//! small future, its [`Stream`], and its entry in the shard.
+//! The flusher writes, so there is no queue, channel or buffer per socket here. An idle socket costs this small
+//! future, its [`Stream`], and its entry in the shard.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -18,7 +18,7 @@ use super::node::{Closed, Counted, Moving, Node, Stream, ThreadMessage};
 use super::waiting::{Place, Reader};
 use encke_core::{Closing, ENVELOPE_BYTES, Id, Peer, Received, SocketKey, Usage, Weight};
 
-/// How a socket's task ends.
+/// The reason for which a socket's task ends.
 enum End {
     /// The connection is gone.
     Lost,
@@ -28,13 +28,13 @@ enum End {
     Move(usize, String),
 }
 
-/// What a turn of reading came to.
+/// The result of one turn of reading.
 enum Turn {
     Again,
     End(End),
 }
 
-/// Runs a WebSocket on a connection that was just upgraded; `rest` was read behind the upgrade request.
+/// Runs a WebSocket on a connection that was just upgraded; `rest` are the bytes read after the upgrade request.
 pub(crate) fn open(
     node: &Rc<Node>,
     tcp: TcpStream,
@@ -47,7 +47,7 @@ pub(crate) fn open(
     start(node, tcp, Start { decoder, browser, peer, counted, text: None, rest });
 }
 
-/// Goes on with a WebSocket that came from another shard.
+/// Continues a WebSocket that another shard passed on.
 pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
     let Moving { tcp, decoder, browser, peer, counted, text, rest, charge: _released } = moving;
     match TcpStream::from_std(tcp) {
@@ -56,15 +56,15 @@ pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
     }
 }
 
-/// How far a WebSocket is when its task starts.
+/// The state of a WebSocket when its task starts.
 struct Start {
     decoder: Decoder,
     browser: Option<Id>,
     peer: Peer,
     counted: Counted,
-    /// A message that was decoded elsewhere and belongs here.
+    /// A message that the other shard decoded.
     text: Option<String>,
-    /// Bytes that were read already.
+    /// Bytes that are already read.
     rest: Vec<u8>,
 }
 
@@ -81,7 +81,7 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
         given_up: Cell::default(),
     });
     node.add_stream(key, stream.clone());
-    // What was read early is decoded before anything else is read.
+    // Bytes read before the task started are decoded before anything else is read.
     let has_unread = text.is_some() || !rest.is_empty();
     let socket = Socket {
         node: node.clone(),
@@ -100,9 +100,9 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
     tokio::task::spawn_local(run(socket));
 }
 
-/// What was read and is not worked through yet.
+/// Input that is read and not processed yet.
 struct Unread {
-    /// A message that was decoded already.
+    /// A message that is already decoded.
     text: Option<String>,
     rest: Vec<u8>,
 }
@@ -115,15 +115,15 @@ struct Socket {
     browser: Option<Id>,
     peer: Peer,
     counted: Counted,
-    /// What has to wait; while there is any, nothing else is read.
+    /// Input that must wait. While there is any, nothing else is read.
     unread: Option<Box<Unread>>,
-    /// Where in line it waits.
+    /// Its place in the line where it waits.
     place: Option<Place>,
-    /// What its turn was for: messages of that weight need not stand in line again.
+    /// The weight that its turn admitted: messages of that weight need not queue again.
     admitted: Option<Weight>,
-    /// What it has caused lately.
+    /// The work it has caused lately.
     usage: Usage,
-    /// What it sent last was for histories.
+    /// True if its last messages were for histories.
     for_histories: bool,
 }
 
@@ -142,7 +142,7 @@ async fn run(mut socket: Socket) {
 }
 
 impl Socket {
-    /// Reads while there is something; ready when the socket's task ends, with bytes that were not decoded.
+    /// Reads while there is input. Ready when the socket's task ends, with the bytes that were not decoded.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(End, Vec<u8>)> {
         if let Some(end) = self.closed() {
             return Poll::Ready((end, Vec::new()));
@@ -162,7 +162,7 @@ impl Socket {
             if self.unread.is_none() {
                 match self.stream.tcp.poll_read_ready(cx) {
                     Poll::Pending => {
-                        // Not in line for nothing.
+                        // It need not wait: it leaves its line.
                         self.node.leave_line(&mut self.place);
                         return Poll::Pending;
                     }
@@ -198,7 +198,7 @@ impl Socket {
             if let Some(end) = self.closed() {
                 return Poll::Ready((end, Vec::new()));
             }
-            // There may be more; others go first.
+            // There may be more input; other tasks get a turn first.
             if is_full || after.0 - before.0 > WORK_AT_ONCE || self.for_histories {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -206,7 +206,7 @@ impl Socket {
         }
     }
 
-    /// Whether what comes next may be worked through. If not, the task is woken when it may.
+    /// True if the next message may be processed. If not, the task is woken when it may.
     fn is_admitted(&mut self, cx: &mut Context<'_>) -> bool {
         let reader = Reader::Socket(self.key);
         if self.for_histories && !self.node.may_publish_to_disk(&mut self.place, reader, cx.waker()) {
@@ -221,7 +221,7 @@ impl Socket {
         is_admitted
     }
 
-    /// Goes on with what had to wait.
+    /// Continues with the input that had to wait.
     fn resume(&mut self, unread: Unread) -> Option<(End, Vec<u8>)> {
         let Unread { text, mut rest } = unread;
         if let Some(text) = text
@@ -232,7 +232,8 @@ impl Socket {
         if rest.is_empty() { None } else { self.take(&mut rest) }
     }
 
-    /// Works through bytes as they were read. What has to wait is kept. Returns how the task ends, if it does, and what was not decoded.
+    /// Processes bytes as they were read, and retains input that must wait. Returns how the task ends, if it does,
+    /// and the bytes not decoded.
     fn take(&mut self, bytes: &mut [u8]) -> Option<(End, Vec<u8>)> {
         let (turn, taken) = self.feed(bytes);
         if let Turn::End(end) = turn {
@@ -244,12 +245,12 @@ impl Socket {
         None
     }
 
-    /// The end that the shard has made.
+    /// The end, if the shard has closed the socket.
     fn closed(&self) -> Option<End> {
         self.stream.closed.get().map(|how| if how == Closed::Orderly { End::Closed } else { End::Lost })
     }
 
-    /// Decodes bytes and hands the events to the shard. Returns how many bytes were taken.
+    /// Decodes bytes and passes the events to the shard. Returns the number of bytes taken.
     fn feed(&mut self, bytes: &mut [u8]) -> (Turn, usize) {
         let mut end = None;
         let was_partial = self.decoder.is_partial();
@@ -275,7 +276,7 @@ impl Socket {
 
     fn event(&mut self, event: Event<'_>) -> Option<End> {
         match event {
-            // Its turn is over, or was for smaller messages.
+            // Its turn is over, or admitted only smaller messages.
             Event::Text(text)
                 if !self.node.admits_next(self.usage.weigh(self.node.now(), text.len()), self.admitted) =>
             {
@@ -339,11 +340,11 @@ impl Socket {
     }
 }
 
-/// Work and bytes for histories, since the start.
+/// Work and bytes for histories since the start.
 fn counts(node: &Node) -> (u64, u64) {
     let shard = node.shard.borrow();
     (shard.work(), shard.recorded_bytes())
 }
 
-/// Work caused by one read after which others go first, in bytes.
+/// The work caused by one read, in bytes, after which other tasks get a turn.
 const WORK_AT_ONCE: u64 = 64 * 1024;

@@ -1,12 +1,13 @@
-//! The keeper's thread: histories reach the disk there, so that no shard waits for one.
+//! The store thread: it persists histories, so that no shard waits for the disk.
 //!
 //! ```text
-//!   shards ── Inbox ──▶ keeper: a group of records, one commit ──▶ Mail::Kept to the shards whose publishers wait
+//!   shards ── Inbox ──▶ store thread: a group of records, one commit ──▶ ShardMessage::Persisted to the shards whose publishers wait
 //! ```
 //!
-//! The inbox is bounded by bytes. While it is full, WebSockets whose last messages were for histories are not read; what comes all the
-//! same, by requests, is refused when it is twice as full. It ends when the last shard has left. A panic does not end it: from then on
-//! it leaves the log alone and answers everything as not kept, so that nobody waits for it.
+//! The inbox is bounded by bytes. While it is full, shards do not read WebSockets whose last messages were for
+//! histories. Requests still arrive; they are refused when it is twice as full. The thread ends when the last shard
+//! has left. A panic does not end it: from then on it does not touch the log and answers every request as not
+//! persisted, so that no publisher waits forever.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,29 +24,29 @@ use super::node::ThreadMessage;
 use encke_core::{Envelope, Metrics, PersistRequest, Persisted, ShardMessage, Shared};
 use encke_store::HistoryStore;
 
-/// What shards tell the keeper.
+/// A message from a shard to the store thread.
 enum Post {
     PersistRequest(PersistRequest),
-    /// A shard has ended, in order.
+    /// A shard has ended cleanly.
     Leaving,
 }
 
-/// Where shards put what is to be kept.
+/// The sending half, where shards put records to persist.
 #[derive(Clone)]
 pub(crate) struct Inbox {
     posts: Sender<Post>,
     backlog: Arc<Backlog>,
 }
 
-/// What has no answer yet.
+/// Requests without an answer yet.
 #[derive(Default)]
 struct Backlog {
     bytes: AtomicUsize,
-    /// Something was refused, and the keeper does not know.
+    /// A request was refused, and the store does not know yet.
     has_refused: AtomicBool,
 }
 
-/// The thread's own things.
+/// The state of the thread.
 struct StoreWorker<D: Disk> {
     history_store: HistoryStore<D>,
     shared: Arc<Shared>,
@@ -53,17 +54,17 @@ struct StoreWorker<D: Disk> {
     metrics: Arc<Metrics>,
     posts: Receiver<Post>,
     backlog: Arc<Backlog>,
-    /// Answers to be sent, by shard.
+    /// Answers to send, by shard.
     answers: Vec<Vec<Persisted>>,
-    /// Shards that have ended in order.
+    /// The number of shards that have ended cleanly.
     left: usize,
     start: Instant,
 }
 
-/// Starts the thread, which gives the keeper back when it ends: as long as somebody has that, nobody else gets the directory.
+/// Starts the thread. It returns the store when it ends: as long as the store lives, no other process gets the
+/// directory.
 ///
-/// # Errors
-/// When no thread can be had.
+/// # Errors The system's error if it cannot start a thread.
 pub(crate) fn start(
     history_store: HistoryStore<Directory>,
     shared: Arc<Shared>,
@@ -81,7 +82,7 @@ pub(crate) fn start(
 }
 
 impl Inbox {
-    /// Hands something over; gives it back if too much waits already, or nobody is there any more.
+    /// Queues a request. Returns it if the backlog is too large or the thread has ended.
     pub(crate) fn put(&self, keep: PersistRequest) -> Result<(), PersistRequest> {
         let bytes = cost(keep.record.len());
         if self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > 2 * BACKLOG_BYTES_MAX {
@@ -98,12 +99,12 @@ impl Inbox {
         })
     }
 
-    /// Whether publishers have to wait.
+    /// True if publishers have to wait.
     pub(crate) fn is_full(&self) -> bool {
         self.backlog.bytes.load(Ordering::Relaxed) > BACKLOG_BYTES_MAX
     }
 
-    /// A shard has ended in order, and has nothing more to say.
+    /// Reports that a shard has ended cleanly and sends nothing more.
     pub(crate) fn leave(self) {
         let _gone = self.posts.send(Post::Leaving);
     }
@@ -111,7 +112,7 @@ impl Inbox {
 
 impl<D: Disk> StoreWorker<D> {
     fn run(mut self) -> HistoryStore<D> {
-        // The keeper may be half done with something: after a panic its log is left as it is.
+        // The panic may have interrupted the store halfway: its log is left as it is.
         if catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
             tracing::error!(
                 "the thread that keeps histories has panicked: nothing is kept on disk until the next start; delivery goes on"
@@ -130,14 +131,14 @@ impl<D: Disk> StoreWorker<D> {
             self.history_store.commit(self.now_ms(), &self.shared.histories);
             self.deliver_everywhere();
         }
-        // A shard that ended with a panic may have given numbers that are not here.
+        // A shard that panicked may have assigned offsets that are not stored here.
         if self.left == self.mailboxes.len() && !self.history_store.close(&self.shared.histories) {
             tracing::warn!("histories on disk are not complete: the next start leaves out some numbers");
         }
         self.deliver_everywhere();
     }
 
-    /// Answers what waits and what comes as not kept, until nobody can send anything any more.
+    /// Answers pending and new requests as not persisted, until no sender is left.
     fn refuse_all(&mut self) {
         self.history_store.give_up();
         self.deliver_everywhere();
@@ -149,7 +150,7 @@ impl<D: Disk> StoreWorker<D> {
         }
     }
 
-    /// Waits for something to do, and takes what is there. False when nobody can send anything any more.
+    /// Waits for work and takes what is queued. False when no sender is left.
     fn receive(&mut self) -> bool {
         let now_ms = self.now_ms();
         let first = match self.history_store.due_ms() {
@@ -176,7 +177,7 @@ impl<D: Disk> StoreWorker<D> {
             }
             post = match self.posts.try_recv() {
                 Ok(post) => post,
-                // Much is coming: it is cheaper together.
+                // Many records are arriving: one commit for all is cheaper.
                 Err(TryRecvError::Empty) if records >= BUSY_RECORDS && !has_paused => {
                     has_paused = true;
                     std::thread::sleep(GATHER_PAUSE);
@@ -185,7 +186,7 @@ impl<D: Disk> StoreWorker<D> {
                         Err(_) => return true,
                     }
                 }
-                // The next call ends it.
+                // The next call notices the end.
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return true,
             };
         }
@@ -222,18 +223,18 @@ impl<D: Disk> StoreWorker<D> {
     }
 }
 
-/// What a record costs while it waits, in bytes: the reply that waits for it, too.
+/// The charge for a waiting record, in bytes, including the reply that waits for it.
 fn cost(bytes: usize) -> usize {
     bytes + 256
 }
 
-/// How much may have no answer yet before publishers are made to wait, in bytes: well below what the log holds in memory.
+/// The bytes without an answer above which publishers wait: well below what the log holds in memory.
 const BACKLOG_BYTES_MAX: usize = 8 << 20;
-/// How much is taken before it is committed, in bytes.
+/// The bytes taken before a commit.
 const GROUP_BYTES_MAX: usize = 4 << 20;
-/// So many records at once say that more are coming.
+/// The number of records in one group that suggests more are arriving.
 const BUSY_RECORDS: usize = 4;
-/// How long they are waited for.
+/// The pause in which further records are gathered.
 const GATHER_PAUSE: Duration = Duration::from_micros(200);
 
 #[cfg(test)]
@@ -313,7 +314,7 @@ mod tests {
         };
         let with_token = |number| PersistRequest { record: vec![1], token: Some(PublishToken { shard: 0, number }) };
         disk.faults(|faults| faults.panics = true);
-        // Both are there before the thread is, so one commit has them; the third comes when it has panicked.
+        // Both are queued before the thread starts, so one commit takes them. The third arrives after the panic.
         inbox.put(with_token(1)).expect("room");
         inbox.put(with_token(2)).expect("room");
         let thread = std::thread::spawn(move || worker.run());

@@ -1,8 +1,9 @@
 //! Readers that wait at the edge of a shard: WebSockets with a message, requests with a batch.
 //!
-//! Who may go on is the shard's to say ([`Shard::admits`](encke_core::Shard::admits)); here they stand in line, the light and the heavy in lines of
-//! their own, and those whose publications wait for the disk in a third. Whoever leaves a line, and every flush that wrote everything, lets the next
-//! ones look again. As long as they wait, neither they nor their sessions are silent.
+//! The shard decides who may go on ([`Shard::admits`](encke_core::Shard::admits)). The readers wait here in three
+//! lines: light messages, heavy messages, and publications that wait for the disk. A reader that leaves its line, and
+//! every flush that wrote everything, wakes the next ones to try again. While readers wait, neither they nor their
+//! sessions count as silent.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use super::incomplete::Sender;
 use super::node::Node;
 use encke_core::{Id, SocketKey, Usage, Weight};
 
-/// Who waits.
+/// A waiting reader.
 #[derive(Clone, Copy)]
 pub(crate) enum Reader {
     Socket(SocketKey),
@@ -21,7 +22,7 @@ pub(crate) enum Reader {
     Request(Option<Id>),
 }
 
-/// Which line.
+/// The line in which a reader waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     Light,
@@ -29,7 +30,7 @@ enum Line {
     Disk,
 }
 
-/// A place in a line, kept until its reader gets on.
+/// A place in a line. The reader holds it until it is admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     line: Line,
@@ -38,7 +39,7 @@ pub(crate) struct Place {
 
 struct Waiter {
     reader: Reader,
-    /// Of its message, as far as it is known.
+    /// The size of its message, as far as it is known.
     bytes: usize,
     waker: Waker,
 }
@@ -60,7 +61,8 @@ impl Line {
 }
 
 impl Node {
-    /// Whether a reader whose next message has this weight and size may go on. If not, it has a place in line and is woken when it is its turn.
+    /// True if a reader whose next message has this weight and size may go on. If not, it has a place in line and is
+    /// woken at its turn.
     pub(crate) fn admit(
         &self,
         place: &mut Option<Place>,
@@ -82,7 +84,8 @@ impl Node {
         false
     }
 
-    /// Whether a message may be worked through that comes behind others that were: it has no place in line, and would go past.
+    /// True if a message behind others that were processed may go on. It has no place in line, so it may not pass
+    /// readers that wait.
     pub(crate) fn admits_next(&self, weight: Weight, admitted: Option<Weight>) -> bool {
         let is_its_turn = admitted == Some(weight) || self.lines.borrow().lines[Line::of(weight) as usize].is_empty();
         is_its_turn && self.admits(weight)
@@ -98,7 +101,8 @@ impl Node {
         admits
     }
 
-    /// Whether a socket whose last messages were for histories may be read: not while too much of those waits for the disk.
+    /// True if a socket whose last messages were for histories may be read: not while too much of them waits for the
+    /// disk.
     pub(crate) fn may_publish_to_disk(&self, place: &mut Option<Place>, reader: Reader, waker: &Waker) -> bool {
         if !self.is_disk_behind() {
             return true;
@@ -108,7 +112,7 @@ impl Node {
         false
     }
 
-    /// Waits until a request may be worked through.
+    /// Waits until a request may be processed.
     pub(crate) async fn wait_for_admission(&self, usage: &Usage, body: &str) {
         if self.admits_next(usage.weigh(self.now(), body.len()), None) {
             return;
@@ -137,7 +141,7 @@ impl Node {
         *place = Some(Place { line, number });
     }
 
-    /// Gives a place up, and lets the next ones look.
+    /// Gives up a place, and wakes the next readers.
     pub(crate) fn leave_line(&self, place: &mut Option<Place>) {
         let Some(Place { line, number }) = place.take() else { return };
         let mut lines = self.lines.borrow_mut();
@@ -147,7 +151,7 @@ impl Node {
         }
     }
 
-    /// Wakes those in front whose turn it is: so many as may go on together, and not all at once.
+    /// Wakes the readers in front whose turn it is: as many as may go on together, not all at once.
     pub(crate) fn wake_readers(&self) {
         let lines = self.lines.borrow();
         for weight in [Weight::Light, Weight::Heavy] {
@@ -168,7 +172,7 @@ impl Node {
         }
     }
 
-    /// Those who wait are not silent.
+    /// Marks the waiting readers as not silent.
     pub(crate) fn keep_waiting_alive(&self) {
         let now = self.now();
         let lines = self.lines.borrow();
@@ -186,7 +190,7 @@ impl Node {
     }
 }
 
-/// The place of a request, given up with it.
+/// The place of a request. Dropping it gives the place up.
 struct Standing<'a> {
     node: &'a Node,
     place: Option<Place>,
@@ -201,6 +205,6 @@ impl Drop for Standing<'_> {
 /// The lines, as a node has them.
 pub(crate) type SharedLines = RefCell<Lines>;
 
-/// Readers woken together, and the bytes of their messages that end the row.
+/// The number of readers woken together, and the bytes of their messages after which no more are woken.
 const WOKEN_AT_ONCE: usize = 16;
 const WOKEN_BYTES: usize = 64 * 1024;

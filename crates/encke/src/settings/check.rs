@@ -1,4 +1,5 @@
-//! Checks of times, and of texts: those that end up in headers, those that are compared with what clients send, and the rules for channels.
+//! Checks of times, of texts (those written into headers and those compared with client input), and of the rules for
+//! channels.
 
 use encke_core::Settings;
 
@@ -78,9 +79,9 @@ pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
     }
     Ok(())
 }
-/// Longer times could not be added to the time of day.
+/// A longer time could overflow when added to the time of day.
 const TIME_CAP_MS: u64 = 1_000_000_000_000;
-/// Paths that the server answers itself.
+/// Paths that the server itself answers.
 const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 fn each(
@@ -98,7 +99,7 @@ fn one(
     is_right: impl Fn(&str) -> bool,
     wanted: &'static str,
 ) -> Result<(), SettingsError> {
-    // Escaped, so that the error stays in one line.
+    // Escaped, so that the error stays on one line.
     let shown = || if value.contains(char::is_control) { format!("{value:?}") } else { value.to_string() };
     if is_right(value) { Ok(()) } else { Err(SettingsError { name, value: shown(), wanted }) }
 }
@@ -107,12 +108,13 @@ fn all(text: &str, is_right: impl Fn(u8) -> bool) -> bool {
     text.bytes().all(is_right)
 }
 
-/// The bytes of a path in a header: visible, and not the end of a cookie's attribute.
+/// True for bytes of a path in a header: visible, and not the end of a cookie's attribute.
 fn is_of_path(byte: u8) -> bool {
     byte.is_ascii_graphic() && byte != b';'
 }
 
-/// A path as it stands in a request. Browsers resolve dots and escape other bytes, so no request would match those.
+/// True for a path as it stands in a request. Browsers resolve dots and escape other bytes, so no request would match
+/// those.
 fn is_mount(mount: &str) -> bool {
     let is_segment = |segment: &str| {
         let is_plain = all(segment, |byte| byte.is_ascii_graphic() && !b"\"#<>?\\^`{|}".contains(&byte));
@@ -121,7 +123,7 @@ fn is_mount(mount: &str) -> bool {
     mount.strip_prefix('/').is_some_and(|path| path.is_empty() || path.split('/').all(is_segment))
 }
 
-/// `scheme://host[:port]` (RFC 6454 §6.2).
+/// True for `scheme://host[:port]` (RFC 6454 §6.2).
 fn is_origin(origin: &str) -> bool {
     let Some((scheme, host)) = origin.split_once("://") else { return false };
     let default_port = match scheme {
@@ -136,7 +138,7 @@ fn is_origin(origin: &str) -> bool {
     is_scheme && is_host && !host.ends_with(default_port) && !host.ends_with(':') && !host.contains(char::is_uppercase)
 }
 
-/// A name or an address as it stands in a `Host`, without a port.
+/// True for a name or an address as it stands in a `Host` field, without a port.
 fn is_host(host: &str) -> bool {
     host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok() || is_domain(host)
 }
