@@ -38,7 +38,8 @@ pub(crate) struct DataInUse {
 impl Data {
     /// Opens or creates the directory that the settings name, and recovers the histories. None if they name none.
     ///
-    /// # Errors When the directory cannot be used, another process has it, or its contents are damaged.
+    /// # Errors
+    /// When the directory cannot be used, another process has it, or its contents are damaged.
     pub(crate) fn open(settings: &Settings, shared: &mut Shared, now: Now) -> Result<Option<Data>, StartError> {
         if settings.data.is_empty() {
             return Ok(None);
@@ -61,7 +62,8 @@ impl Data {
     /// Checks for reasons why the directory could not be opened, as far as they show while another process has it.
     /// Creates the directory if it is missing.
     ///
-    /// # Errors When it cannot be used, or a file of the histories begins unlike any of them.
+    /// # Errors
+    /// When it cannot be used, or a file of the histories begins unlike any of them.
     pub(crate) fn probe(settings: &Settings) -> Result<(), StartError> {
         if settings.data.is_empty() {
             return Ok(());
@@ -84,7 +86,8 @@ impl Data {
 
     /// Starts the store thread.
     ///
-    /// # Errors The system's error if it cannot start a thread.
+    /// # Errors
+    /// The system's error if it cannot start a thread.
     pub(crate) fn start(
         self,
         shared: &Arc<Shared>,
@@ -100,7 +103,8 @@ impl Data {
 impl DataInUse {
     /// The sessions of the server's last life, if it ended cleanly.
     ///
-    /// # Errors The disk's error.
+    /// # Errors
+    /// The disk's error.
     pub(crate) fn sessions(&self, shards: usize, sessions_max: usize) -> Result<Saved, StartError> {
         let found = sessions_file::read(&self.path).map_err(|error| self.unreadable(error))?;
         let mut saved = match found {
@@ -126,7 +130,8 @@ impl DataInUse {
 
     /// Removes the saved sessions: they are restored, so the file is out of date.
     ///
-    /// # Errors The disk's error. The server must then accept no client.
+    /// # Errors
+    /// The disk's error. The server must then accept no client.
     pub(crate) fn forget_sessions(&self) -> Result<(), StartError> {
         sessions_file::remove(&self.path).map_err(|error| self.unreadable(error))
     }

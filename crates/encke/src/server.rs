@@ -120,7 +120,8 @@ impl Server {
     /// `data` directory: its settings, a disk that takes no file, a file of another version. Damage further inside
     /// the files shows only at the start.
     ///
-    /// # Errors The same as [`Server::start`] would return.
+    /// # Errors
+    /// The same as [`Server::start`] would return.
     pub fn check(&self) -> Result<(), StartError> {
         check_settings(&self.settings)?;
         Data::probe(&self.settings)
@@ -128,7 +129,8 @@ impl Server {
 
     /// Binds the address, starts a thread for each shard, restores the sessions of its last life, and returns.
     ///
-    /// # Errors When a setting cannot work, the address cannot be bound, the data directory cannot be used, or a
+    /// # Errors
+    /// When a setting cannot work, the address cannot be bound, the data directory cannot be used, or a
     /// thread cannot be started.
     pub fn start(self) -> Result<Running, StartError> {
         check_settings(&self.settings)?;
@@ -272,7 +274,8 @@ impl Running {
 
     /// The socket it accepts connections from, for the server process that follows: see [`Server::listener`].
     ///
-    /// # Errors The error of the system, for example too many open files.
+    /// # Errors
+    /// The error of the system, for example too many open files.
     pub fn listener(&self) -> std::io::Result<TcpListener> {
         self.listener.try_clone()
     }
@@ -308,7 +311,8 @@ pub struct Handle {
 impl Handle {
     /// Broadcasts `data_json` on a channel. Messages that one thread publishes on one channel arrive in that order.
     ///
-    /// # Errors When the channel is not publishable, the data is not JSON, or the server is too busy: after
+    /// # Errors
+    /// When the channel is not publishable, the data is not JSON, or the server is too busy: after
     /// [`PublishError::Busy`] the caller may try again.
     pub fn publish(&self, channel: &str, data_json: &str) -> Result<(), PublishError> {
         let settings = self.settings();
@@ -353,7 +357,8 @@ impl Handle {
 
     /// Applies new settings. Returns the names of those that changed but need a restart.
     ///
-    /// # Errors When a setting cannot work: the old settings stay in force.
+    /// # Errors
+    /// When a setting cannot work: the old settings stay in force.
     pub fn reload(&self, settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
         check_settings(&settings)?;
         let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);

@@ -37,7 +37,8 @@ enum Line<'a> {
 
 /// Writes the file completely or not at all.
 ///
-/// # Errors The disk's error.
+/// # Errors
+/// The disk's error.
 pub(crate) fn write(directory: &Path, saved: Saved) -> io::Result<()> {
     let new = directory.join(NEW);
     let written = write_whole(&new, saved).and_then(|()| fs::rename(&new, path(directory)));
@@ -55,7 +56,8 @@ pub(crate) fn path(directory: &Path) -> PathBuf {
 
 /// Reads the file.
 ///
-/// # Errors The disk's error.
+/// # Errors
+/// The disk's error.
 pub(crate) fn read(directory: &Path) -> io::Result<Found> {
     let path = path(directory);
     let file = match File::open(&path) {
@@ -75,7 +77,8 @@ pub(crate) fn read(directory: &Path) -> io::Result<Found> {
 
 /// Removes the file, if there is one.
 ///
-/// # Errors The disk's error.
+/// # Errors
+/// The disk's error.
 pub(crate) fn remove(directory: &Path) -> io::Result<()> {
     // Opened first: a process out of file descriptors must notice before the file is gone.
     let names = File::open(directory)?;

@@ -26,7 +26,8 @@ impl SettingsError {
 
 /// Checks what types cannot express: ranges, and settings that contradict each other.
 ///
-/// # Errors The first setting that cannot work.
+/// # Errors
+/// The first setting that cannot work.
 pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
     let fail = SettingsError::of;
     if settings.transports.is_empty() {

@@ -111,7 +111,8 @@ impl Pace {
 
 /// Binds the listening socket.
 ///
-/// # Errors The kernel's error, for example that the address is in use.
+/// # Errors
+/// The kernel's error, for example that the address is in use.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -121,7 +122,8 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 /// Turns a bound socket into a non-blocking listener, whoever bound it.
 ///
-/// # Errors The kernel's error.
+/// # Errors
+/// The kernel's error.
 pub(crate) fn adopt(listener: std::net::TcpListener) -> io::Result<std::net::TcpListener> {
     let socket = socket2::Socket::from(listener);
     socket.set_nonblocking(true)?;

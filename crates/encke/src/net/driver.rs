@@ -16,7 +16,8 @@ use encke_core::{Saved, Shard, ShardMessage};
 
 /// Builds the runtime of a shard's thread.
 ///
-/// # Errors The system's error, usually too few file descriptors.
+/// # Errors
+/// The system's error, usually too few file descriptors.
 pub(crate) fn runtime() -> io::Result<LocalRuntime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().max_blocking_threads(FILE_THREADS_MAX).build_local(Default::default())

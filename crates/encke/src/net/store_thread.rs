@@ -64,7 +64,8 @@ struct StoreWorker<D: Disk> {
 /// Starts the thread. It returns the store when it ends: as long as the store lives, no other process gets the
 /// directory.
 ///
-/// # Errors The system's error if it cannot start a thread.
+/// # Errors
+/// The system's error if it cannot start a thread.
 pub(crate) fn start(
     history_store: HistoryStore<Directory>,
     shared: Arc<Shared>,
