@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use encke_bench::engine::{Crowd, Publication};
-use encke_bench::run::{CrowdSpec, Membership, Recovery, Transport};
+use encke_bench::engine::{Clients, PlannedMessage};
+use encke_bench::order::{ClientsSpec, Membership, Recovery, Transport};
 
 struct Floor {
     process: Child,
@@ -28,8 +28,8 @@ fn floor() -> Floor {
     Floor { target: format!("ws://{address}"), process }
 }
 
-fn crowd(floor: &Floor, reconnect: bool) -> Crowd {
-    let spec = CrowdSpec {
+fn clients(floor: &Floor, reconnect: bool) -> Clients {
+    let spec = ClientsSpec {
         target: floor.target.clone(),
         transport: Transport::Raw,
         recovery: Recovery::default(),
@@ -40,48 +40,48 @@ fn crowd(floor: &Floor, reconnect: bool) -> Crowd {
         opens_per_s: None,
         reconnect,
     };
-    Crowd::open(&spec, 0, 1, &mut |_| true).expect("open")
+    Clients::open(&spec, 0, 1, &mut |_| true).expect("open")
 }
 
-fn turn_until(crowd: &mut Crowd, done: impl Fn(&Crowd) -> bool) {
+fn turn_until(clients: &mut Clients, done: impl Fn(&Clients) -> bool) {
     let begin = Instant::now();
-    while !done(crowd) {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{:?} {:?}", crowd.counts(), crowd.first_loss());
-        crowd.turn(Duration::from_millis(20)).expect("turned");
+    while !done(clients) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?} {:?}", clients.counts(), clients.first_loss());
+        clients.turn(Duration::from_millis(20)).expect("turned");
     }
 }
 
-fn publish_and_check(crowd: &mut Crowd, received: u64) {
+fn publish_and_check(clients: &mut Clients, received: u64) {
     for round in 0..100 {
-        for publisher in crowd.publishers() {
-            let planned_us = Crowd::clock_us();
-            let batch = [round, round + 1].map(|room| Publication { room: room % 10, planned_us });
-            crowd.publish(publisher, &batch, 50).expect("published");
+        for publisher in clients.publishers() {
+            let planned_us = Clients::clock_us();
+            let batch = [round, round + 1].map(|room| PlannedMessage { room: room % 10, planned_us });
+            clients.publish(publisher, &batch, 50).expect("published");
         }
-        crowd.call(0, "", Crowd::clock_us(), 40).expect("called");
+        clients.call(0, "", Clients::clock_us(), 40).expect("called");
     }
-    let all = [crowd.published().clone()];
-    let expected = crowd.expected(&all);
+    let all = [clients.published().clone()];
+    let expected = clients.expected(&all);
     assert!(expected > 600);
-    turn_until(crowd, |crowd| crowd.counts().received - received == expected);
-    assert!(crowd.faults(&all).none(), "{:?}", crowd.faults(&all));
+    turn_until(clients, |clients| clients.counts().received - received == expected);
+    assert!(clients.faults(&all).none(), "{:?}", clients.faults(&all));
 }
 
 #[test]
 fn rooms_get_what_is_sent_to_them_and_calls_are_answered() {
     let floor = floor();
-    let mut crowd = crowd(&floor, false);
-    publish_and_check(&mut crowd, 0);
-    crowd.leave();
-    assert_eq!((crowd.counts().connected, crowd.counts().dropped), (0, 0));
+    let mut clients = clients(&floor, false);
+    publish_and_check(&mut clients, 0);
+    clients.disconnect();
+    assert_eq!((clients.counts().connected, clients.counts().dropped), (0, 0));
 }
 
 #[test]
 fn rooms_are_joined_again_after_a_cut() {
     let floor = floor();
-    let mut crowd = crowd(&floor, true);
-    crowd.cut();
-    assert_eq!(crowd.counts().connected, 0);
-    turn_until(&mut crowd, |crowd| crowd.counts().connected == 33);
-    publish_and_check(&mut crowd, 0);
+    let mut clients = clients(&floor, true);
+    clients.cut();
+    assert_eq!(clients.counts().connected, 0);
+    turn_until(&mut clients, |clients| clients.counts().connected == 33);
+    publish_and_check(&mut clients, 0);
 }

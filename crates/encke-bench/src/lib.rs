@@ -1,7 +1,7 @@
 //! Load on Bayeux servers: who sends what and when, what arrives of it, and how late.
 //!
 //! The way of a measurement: a [`scenario`] makes an [`run::Order`]; a [run](mod@run) carries it out with one
-//! [`engine::Crowd`] of sessions, or with several in processes of their own; what comes out is a
+//! [`engine::Clients`] of sessions, or with several in processes of their own; what comes out is a
 //! [`report::Report`], which [`report`] writes as text, JSON, CSV or a page.
 //!
 //! Load is *open*: every message has a planned time and is sent then, whether or not the server keeps up; its latency is
@@ -13,7 +13,10 @@
 pub mod engine;
 pub mod flood_target;
 pub mod machine;
+pub mod order;
+pub mod outcome;
 pub mod problem;
+mod random;
 pub mod report;
 pub mod run;
 pub mod scenario;

@@ -114,9 +114,9 @@ pub fn own_cpu() -> Duration {
 /// Processor time that all processes have used on all cores, and what the machine's host took away.
 pub fn all_cpu() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let words = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let os_message = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
     // user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user time already.
-    let ticks = words.take(8).enumerate().filter(|(index, _)| !matches!(index, 3 | 4));
+    let ticks = os_message.take(8).enumerate().filter(|(index, _)| !matches!(index, 3 | 4));
     let ticks: u64 = ticks.filter_map(|(_, word)| word.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * MS_PER_TICK)
 }
@@ -163,9 +163,10 @@ pub fn memory_used_share() -> f64 {
 fn listeners(path: &str, port: u16) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let inode = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let local = u16::from_str_radix(words.get(1)?.rsplit(':').next()?, 16).ok()?;
-        (local == port && *words.get(3)? == LISTENING).then(|| words.get(9).map(|inode| (*inode).to_owned()))?
+        let os_message: Vec<&str> = line.split_whitespace().collect();
+        let local = u16::from_str_radix(os_message.get(1)?.rsplit(':').next()?, 16).ok()?;
+        (local == port && *os_message.get(3)? == LISTENING)
+            .then(|| os_message.get(9).map(|inode| (*inode).to_owned()))?
     };
     text.lines().filter_map(inode).collect()
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use encke_bench::flood_target::{FloodTarget, Io, Options, Say};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn start(io: Io, connections_max: u32) -> FloodTarget {
     let chunk_every = Duration::from_millis(50);
@@ -16,7 +16,7 @@ fn start(io: Io, connections_max: u32) -> FloodTarget {
 
 fn ask(target: &FloodTarget, request: &str) -> BufReader<TcpStream> {
     let mut tcp = TcpStream::connect(target.address).expect("a connection");
-    tcp.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    tcp.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     tcp.write_all(format!("{request}\r\nhost: a\r\n\r\n").as_bytes()).expect("sent");
     BufReader::new(tcp)
 }
@@ -42,7 +42,7 @@ fn head(from: &mut BufReader<TcpStream>) -> Vec<String> {
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < PATIENCE, "gave up waiting: {what}");
+        assert!(started.elapsed() < TIMEOUT, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -96,7 +96,7 @@ fn more_connections_than_allowed_are_refused_until_others_leave() {
         // Refused at once: what the client sends meanwhile may reset the connection before it has read why.
         let mut refused = TcpStream::connect(target.address).expect("a connection");
         let mut answer = String::new();
-        refused.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        refused.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         refused.read_to_string(&mut answer).expect("an end");
         assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
         drop(open);

@@ -1,297 +1,306 @@
-//! Many connections on one thread, for whatever is spoken over them; the scenarios that speak no Bayeux stand on it.
-//!
-//! ```text
-//! open ─→ Client::connected ─→ Client::received … ─→ Client::ended
-//!     └───────────(nobody answers)──────────────────↗
-//! ```
+//! A crowd of sessions.
 
-use std::io;
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
-use crate::engine::poll::{Poll, Ready};
-use crate::engine::socket::{Scratch, Socket};
+use rustix::net::sockopt;
+
+use crate::engine::clock;
+use crate::engine::cuts::Breaker;
+use crate::engine::error::ConnectionError;
+use crate::engine::poll::Ready;
+use crate::engine::pool::Pool;
+use crate::engine::session::{Session, SessionState};
+use crate::engine::shared::Shared;
+use crate::engine::timers::Timers;
+use crate::order::{ClientsSpec, Membership, Recovery};
+use crate::outcome::Breaks;
+use crate::outcome::Faults;
 use crate::problem::Problem;
 
-/// What one connection does. What it wants sent it appends to `out`; it is sent as the socket takes it.
-pub trait Client {
-    /// What all clients have in common, such as counters.
-    type Shared;
-
-    /// The connection is made.
-    ///
-    /// # Errors
-    /// What stops this client; it ends.
-    fn connected(&mut self, out: &mut Vec<u8>, shared: &mut Self::Shared) -> Result<(), String>;
-
-    /// Bytes came. Returns how many of them were used; the rest comes again with more behind it.
-    ///
-    /// # Errors
-    /// What stops this client, such as an answer that makes no sense; it ends.
-    fn received(&mut self, bytes: &[u8], out: &mut Vec<u8>, shared: &mut Self::Shared) -> Result<usize, String>;
-
-    /// The connection is over: could not be made, was closed by the server, is broken, or the client itself stopped.
-    /// Nothing is called any more.
-    fn ended(&mut self, end: End, shared: &mut Self::Shared);
-}
-
-/// How a connection ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It could not be made; the system's words.
-    Unreachable(String),
-    /// The server closed it in good order.
-    Closed,
-    /// It broke, or the client gave up; why.
-    Broken(String),
-}
-
-/// The connections of a thread. A client keeps its number for ever, also when it has ended.
+/// Sessions of one process: its share of the subscribers, and of those that only publish.
 #[derive(Debug)]
-pub struct Clients<C: Client> {
-    /// What all clients have in common.
-    pub shared: C::Shared,
-    poll: Poll,
-    slots: Vec<Slot<C>>,
-    alive: usize,
-    ready: Vec<Ready>,
-    scratch: Scratch,
+pub struct Clients {
+    pub(super) shared: Shared,
+    pub(super) sessions: Vec<Session>,
+    /// How many sessions there will be; connections of the pool have their tokens behind them.
+    pub(super) total: usize,
+    pub(super) subscriber_count: usize,
+    pub(super) pool: Pool,
+    pub(super) timers: Timers,
+    pub(super) ready: Vec<Ready>,
+    pub(super) membership: Membership,
+    pub(super) worker: u32,
+    pub(super) reconnect: bool,
+    pub(super) recovery: Recovery,
+    /// Breaks connections, while it is wanted.
+    pub(super) breaker: Option<Box<Breaker>>,
+    pub(super) breaks: Breaks,
+    pub(super) opening_at_once: usize,
+    /// Sessions whose pause is over.
+    pub(super) to_reopen: VecDeque<usize>,
+    pub(super) stage: Stage,
+    /// Why the opening failed.
+    pub(super) failure: Option<ConnectionError>,
+    pub(super) first_loss: Option<String>,
+    /// Sessions that are [`SessionState::Open`].
+    pub(super) connected: u64,
+    /// Sessions that are [`SessionState::Opening`].
+    pub(super) opening_now: usize,
+    /// Sessions that are [`SessionState::Disconnecting`].
+    pub(super) disconnecting: usize,
+    pub(super) dropped: u64,
+    /// How many of them before the trial began.
+    pub(super) dropped_before: u64,
+    pub(super) published: Published,
+    pub(super) sent: u64,
+    pub(super) sent_batches: u64,
+    pub(super) sent_bytes: u64,
+    /// Of the next publication.
+    pub(super) next_id: u64,
+    /// What is sent next, reused.
+    pub(super) payload: Vec<u8>,
 }
 
-#[derive(Debug)]
-struct Slot<C> {
-    client: C,
-    socket: Option<Socket>,
+/// What a crowd is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Any trouble ends the opening.
+    Opening,
+    /// Sessions come back, or are lost.
+    Running,
 }
 
-impl<C: Client> Clients<C> {
-    /// No connections yet. See [`allow_sockets`](crate::engine::allow_sockets) for whether there may be many.
-    ///
-    /// # Errors
-    /// The machine's.
-    pub fn new(shared: C::Shared) -> Result<Self, Problem> {
-        let (poll, scratch) = (Poll::new()?, Scratch::new());
-        Ok(Clients { shared, poll, slots: Vec::new(), alive: 0, ready: Vec::new(), scratch })
-    }
-
-    /// Begins a connection and returns its number. One that the system refuses ends at once.
-    ///
-    /// # Errors
-    /// The machine's.
-    pub fn open(&mut self, address: &SocketAddr, mut client: C) -> Result<usize, Problem> {
-        let index = self.slots.len();
-        let socket = match Socket::connect(address) {
-            Ok(mut socket) => {
-                socket.watch(&self.poll, index as u64)?;
-                self.alive += 1;
-                Some(socket)
-            }
-            Err(error) => {
-                client.ended(End::Unreachable(words(&error)), &mut self.shared);
-                None
-            }
-        };
-        self.slots.push(Slot { client, socket });
-        Ok(index)
-    }
-
-    /// Waits for sockets for at most `patience` and serves those that are ready, at most
-    /// [`EVENTS_PER_TURN`](crate::engine::poll::EVENTS_PER_TURN) of them.
-    ///
-    /// # Errors
-    /// The machine's, never a single client's.
-    pub fn turn(&mut self, patience: Duration) -> Result<(), Problem> {
-        let mut ready = std::mem::take(&mut self.ready);
-        self.poll.wait(patience, &mut ready)?;
-        for ready in &ready {
-            self.serve(ready)?;
-        }
-        self.ready = ready;
-        Ok(())
-    }
-
-    /// Lets a client do something at a time of the caller's choosing, such as send its next request. `None` when it has ended.
-    ///
-    /// # Errors
-    /// The machine's.
-    pub fn with<T>(
-        &mut self,
-        index: usize,
-        act: impl FnOnce(&mut C, &mut Vec<u8>, &mut C::Shared) -> T,
-    ) -> Result<Option<T>, Problem> {
-        let Slot { client, socket: Some(socket) } = &mut self.slots[index] else { return Ok(None) };
-        let result = act(client, socket.out(), &mut self.shared);
-        let flushed = socket.flush();
-        self.settle(index, flushed.map_err(|error| broken(&error)))?;
-        Ok(Some(result))
-    }
-
-    /// Closes a connection. Its client is not told.
-    pub fn close(&mut self, index: usize) {
-        if self.slots[index].socket.take().is_some() {
-            self.alive -= 1;
-        }
-    }
-
-    /// A client, ended or not.
-    pub fn client(&self, index: usize) -> &C {
-        &self.slots[index].client
-    }
-
-    /// How many connections were begun.
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Whether none was begun.
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
-
-    /// How many have not ended.
-    pub fn alive(&self) -> usize {
-        self.alive
-    }
-
-    fn serve(&mut self, ready: &Ready) -> Result<(), Problem> {
-        let index = ready.token as usize;
-        let Slot { client, socket: Some(socket) } = &mut self.slots[index] else { return Ok(()) };
-        let served = step(client, socket, ready, &mut self.scratch, &mut self.shared);
-        self.settle(index, served)
-    }
-
-    /// After something was done with a client.
-    fn settle(&mut self, index: usize, served: Result<(), End>) -> Result<(), Problem> {
-        let Slot { client, socket: place @ Some(_) } = &mut self.slots[index] else { return Ok(()) };
-        match (served, place.as_mut()) {
-            (Ok(()), Some(socket)) => socket.watch(&self.poll, index as u64),
-            (Ok(()), None) => Ok(()),
-            (Err(end), _) => {
-                *place = None;
-                self.alive -= 1;
-                client.ended(end, &mut self.shared);
-                Ok(())
-            }
-        }
-    }
+/// One publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedMessage {
+    /// The room's number.
+    pub room: u32,
+    /// When it should leave, in microseconds of the crowd's clock.
+    pub planned_us: u64,
 }
 
-fn step<C: Client>(
-    client: &mut C,
-    socket: &mut Socket,
-    ready: &Ready,
-    scratch: &mut Scratch,
-    shared: &mut C::Shared,
-) -> Result<(), End> {
-    if socket.is_connecting() {
-        if !ready.writable {
+/// Counters since the crowd began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sessions that are open now.
+    pub connected: u64,
+    /// Sessions that were lost for good.
+    pub dropped: u64,
+    /// Publications handed to sockets.
+    pub sent: u64,
+    /// WebSocket messages or requests that held them.
+    pub sent_batches: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Publications that the server refused.
+    pub denied: u64,
+    /// Deliveries received.
+    pub received: u64,
+    /// WebSocket messages or responses that held them.
+    pub received_batches: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+}
+
+/// How many publications each room has had of one worker: `next[room]` is the sequence number that comes next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// By room.
+    pub next: Vec<u32>,
+}
+
+impl Clients {
+    /// Opens this worker's share of the crowd: worker `worker` of `workers` has the clients whose number modulo `workers` is
+    /// `worker`, likewise publishers. `progress` is told from time to time how many are open; `false` stops the opening, and
+    /// what is open by then is the crowd.
+    ///
+    /// # Errors
+    /// Nobody answers at the target, what answers is no Bayeux server, it refuses, lacks what [`ClientsSpec::recovery`] needs, or
+    /// the machine has too few files.
+    pub fn open(
+        spec: &ClientsSpec,
+        worker: u32,
+        workers: u32,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Clients, Problem> {
+        let mut clients = Clients::prepare(spec, worker, workers)?;
+        let opens_per_s = spec.opens_per_s.map(|rate| rate / f64::from(workers.max(1)));
+        clients.open_all(opens_per_s, progress)?;
+        if let Some(unsupported) = clients.missing_support() {
+            clients.disconnect();
+            return Err(Problem::Server(unsupported));
+        }
+        Ok(clients)
+    }
+
+    /// The crowd's clock in microseconds: the machine's monotonic clock, the same in all processes.
+    pub fn clock_us() -> u64 {
+        clock::now_us()
+    }
+
+    /// Numbers of this worker's subscribers: `0..n` locally.
+    pub fn subscribers(&self) -> Range<usize> {
+        0..self.subscriber_count
+    }
+
+    /// Numbers of this worker's publishing sessions: they follow the subscribers.
+    pub fn publishers(&self) -> Range<usize> {
+        self.subscriber_count..self.total
+    }
+
+    /// Publishes in one carrier; numbers the publications of each room. Never waits.
+    ///
+    /// # Errors
+    /// The session is gone or away, or takes nothing any more, or there is no such room; nothing was published.
+    pub fn publish(&mut self, session: usize, batch: &[PlannedMessage], data_bytes: usize) -> Result<(), Problem> {
+        self.check_sending(session)?;
+        if let Some(PlannedMessage { room, .. }) = batch.iter().find(|one| one.room >= self.membership.rooms) {
+            return Err(Problem::Usage(format!("there is no room {room}")));
+        }
+        if batch.is_empty() {
             return Ok(());
         }
-        socket.connected().map_err(|error| End::Unreachable(words(&error)))?;
-        client.connected(socket.out(), shared).map_err(End::Broken)?;
-    }
-    if ready.readable
-        && let Some(bytes) = socket.receive(scratch).map_err(|error| broken(&error))?
-    {
-        let used = client.received(bytes, socket.out(), shared).map_err(End::Broken)?;
-        socket.keep(&bytes[used..]).map_err(|error| broken(&error))?;
-    }
-    socket.flush().map_err(|error| broken(&error))
-}
-
-fn broken(error: &io::Error) -> End {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => End::Closed,
-        _ => End::Broken(words(error)),
-    }
-}
-
-/// The system's words without its number: "Connection refused" rather than "Connection refused (os error 111)".
-pub fn words(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-
-    use super::*;
-
-    /// Sends a line and takes lines.
-    struct Lines;
-
-    #[derive(Default)]
-    struct Seen {
-        lines: Vec<String>,
-        ends: Vec<End>,
+        self.write_batch(session, batch, data_bytes);
+        self.send_payload(session, batch.len())
     }
 
-    impl Client for Lines {
-        type Shared = Seen;
+    /// Sends to a service channel, whose answer with the same data is awaited by this session. Answers count as deliveries.
+    ///
+    /// # Errors
+    /// As [`Clients::publish`].
+    pub fn call(&mut self, session: usize, channel: &str, planned_us: u64, data_bytes: usize) -> Result<(), Problem> {
+        self.check_sending(session)?;
+        self.write_call(session, channel, planned_us, data_bytes);
+        self.send_payload(session, 1)
+    }
 
-        fn connected(&mut self, out: &mut Vec<u8>, _: &mut Seen) -> Result<(), String> {
-            out.extend_from_slice(b"hello\n");
-            Ok(())
+    /// Waits for sockets for at most `timeout` and serves those that are ready; timers of sessions run here, too.
+    ///
+    /// # Errors
+    /// The machine's, never a single session's.
+    pub fn turn(&mut self, timeout: Duration) -> Result<(), Problem> {
+        let next_us =
+            self.timers.next_us().into_iter().chain(self.breaker.as_ref().and_then(|breaker| breaker.next_us()));
+        let timeout = next_us.min().map_or(timeout, |next_us| timeout.min(clock::until(next_us)));
+        let mut ready = std::mem::take(&mut self.ready);
+        let waited = self.shared.poll.wait(timeout, &mut ready);
+        ready.iter().for_each(|ready| self.serve(ready));
+        self.ready = ready;
+        self.wake();
+        self.make_cuts();
+        waited
+    }
+
+    /// Counters so far. A delivery counts as received if it was asked for, the first time, and if it was published since
+    /// [`Clients::begin`]: when `received` has grown by [`Clients::expected`] since then, everything has arrived.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            connected: self.connected,
+            dropped: self.dropped,
+            sent: self.sent,
+            sent_batches: self.sent_batches,
+            sent_bytes: self.sent_bytes,
+            denied: self.shared.reader.denied,
+            received: self.shared.reader.received,
+            received_batches: self.shared.reader.batches,
+            received_bytes: self.shared.reader.bytes,
         }
+    }
 
-        fn received(&mut self, bytes: &[u8], _: &mut Vec<u8>, seen: &mut Seen) -> Result<usize, String> {
-            let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-            let text = String::from_utf8_lossy(&bytes[..whole]);
-            if text.contains("nonsense") {
-                return Err("nonsense came".into());
+    /// From now on, deliveries planned at or after `from_us` are timed, one in `sample` (a power of two), and those that took
+    /// longer than `late_after_us` are counted as late, whether sampled or not. Clears what was timed before.
+    pub fn time_from(&mut self, from_us: u64, sample: u32, late_after_us: u64) {
+        self.shared.reader.time_from(from_us, sample, late_after_us);
+    }
+
+    /// What was timed: `(microseconds, how many)`, rising, and the highest.
+    pub fn latencies_us(&self) -> (Vec<(u64, u64)>, u64) {
+        (self.shared.reader.latencies_us(), self.latency_max_us())
+    }
+
+    /// The highest latency seen since [`Clients::time_from`], sampled or not.
+    pub fn latency_max_us(&self) -> u64 {
+        self.shared.reader.latency_max_us()
+    }
+
+    /// What this worker has published so far.
+    pub fn published(&self) -> &Published {
+        &self.published
+    }
+
+    /// How many deliveries this worker's sessions should have had since the crowd or [`Clients::begin`] began, by what all
+    /// workers have published, this one's own included, in the order of workers; and the answers of its own calls.
+    pub fn expected(&self, all: &[Published]) -> u64 {
+        self.shared.reader.tally.expected(all)
+    }
+
+    /// What is wrong if nothing more comes.
+    pub fn faults(&self, all: &[Published]) -> Faults {
+        Faults {
+            late: self.shared.reader.late(),
+            dropped_sessions: self.dropped - self.dropped_before,
+            ..self.shared.reader.tally.faults(all)
+        }
+    }
+
+    /// Begins a new trial: what was published before neither counts nor is expected any more. Returns how many deliveries of the
+    /// trial have been received already, from workers that were sooner; they were counted, but not timed.
+    pub fn begin(&mut self, all: &[Published]) -> u64 {
+        let early = self.shared.reader.tally.begin(all);
+        self.sessions.iter_mut().for_each(|session| session.has_broken = false);
+        self.shared.reader.time_from(u64::MAX, 1, u64::MAX);
+        self.dropped_before = self.dropped;
+        early
+    }
+
+    /// Why the first lost session was lost, or what else went wrong first, such as a refused publication.
+    pub fn first_loss(&self) -> Option<&str> {
+        self.first_loss.as_deref().or(self.shared.reader.refused.as_deref())
+    }
+
+    /// Breaks every connection at once, without a goodbye; with [`ClientsSpec::reconnect`] the sessions come back.
+    pub fn cut(&mut self) {
+        self.reset_all();
+        for index in 0..self.sessions.len() {
+            if self.sessions[index].socket().is_some() {
+                self.error(index, ConnectionError::Lost("was cut off".into()));
             }
-            seen.lines.extend(text.lines().map(str::to_owned));
-            Ok(whole)
         }
-
-        fn ended(&mut self, end: End, seen: &mut Seen) {
-            seen.ends.push(end);
-        }
+        self.pool.close();
     }
 
-    fn turn_until(clients: &mut Clients<Lines>, done: impl Fn(&Clients<Lines>) -> bool) {
-        while !done(clients) {
-            clients.turn(Duration::from_millis(50)).expect("turned");
+    /// Says goodbye on all sessions, as far as that goes without waiting long, and closes the sockets.
+    pub fn disconnect(&mut self) {
+        for index in 0..self.sessions.len() {
+            if self.sessions[index].state == SessionState::Open && self.sessions[index].protocol.disconnect() {
+                self.set_state(index, SessionState::Disconnecting);
+                self.settle(index);
+            }
         }
+        let begin = Instant::now();
+        while self.disconnecting > 0 && begin.elapsed() < DISCONNECT_TIMEOUT {
+            if self.turn(Duration::from_millis(20)).is_err() {
+                break;
+            }
+        }
+        self.reset_all();
+        for index in 0..self.sessions.len() {
+            self.sessions[index].close();
+            self.set_state(index, SessionState::Gone);
+        }
+        self.pool.close();
     }
 
-    #[test]
-    fn lines_come_whole_and_the_end_is_told() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-        let mut clients = Clients::new(Seen::default()).expect("epoll");
-        clients.open(&listener.local_addr().expect("address"), Lines).expect("begun");
-        let (mut peer, _) = listener.accept().expect("accepted");
-        clients.turn(Duration::from_secs(1)).expect("turned");
-        let mut greeting = [0; 6];
-        peer.read_exact(&mut greeting).expect("greeted");
-        peer.write_all(b"one\ntw").expect("sent");
-        turn_until(&mut clients, |clients| clients.shared.lines.len() == 1);
-        peer.write_all(b"o\n").expect("sent");
-        turn_until(&mut clients, |clients| clients.shared.lines.len() == 2);
-        assert_eq!(clients.shared.lines, ["one", "two"]);
-        assert_eq!(clients.with(0, |_, out, _| out.extend_from_slice(b"more\n")).expect("turned"), Some(()));
-        peer.read_exact(&mut greeting[..5]).expect("more");
-        drop(peer);
-        turn_until(&mut clients, |clients| clients.alive() == 0);
-        assert_eq!(clients.shared.ends, [End::Closed]);
-        assert_eq!(clients.with(0, |_, _, _| ()).expect("turned"), None);
-    }
-
-    #[test]
-    fn a_client_that_stops_and_a_closed_port_are_told_apart() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-        let address = listener.local_addr().expect("address");
-        let mut clients = Clients::new(Seen::default()).expect("epoll");
-        clients.open(&address, Lines).expect("begun");
-        let (mut peer, _) = listener.accept().expect("accepted");
-        peer.write_all(b"nonsense\n").expect("sent");
-        turn_until(&mut clients, |clients| clients.alive() == 0);
-        drop(listener);
-        clients.open(&address, Lines).expect("begun");
-        turn_until(&mut clients, |clients| clients.alive() == 0);
-        let ends = [End::Broken("nonsense came".into()), End::Unreachable("Connection refused".into())];
-        assert_eq!(clients.shared.ends, ends);
+    /// Lets the sockets end with a reset: no port of ours waits for stragglers, and the next crowd can have it.
+    fn reset_all(&mut self) {
+        for socket in self.sessions.iter().filter_map(Session::socket) {
+            // Without it, the socket is closed all the same.
+            let _ = sockopt::set_socket_linger(socket.stream(), Some(Duration::ZERO));
+        }
     }
 }
+
+/// How long to wait for the replies to goodbyes.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,42 +1,42 @@
 //! What a server owes to sessions that do something against loss: what it lacks for that, and what it has confirmed.
 
-use crate::engine::crowd::{Crowd, Published};
+use crate::engine::clients::{Clients, Published};
 use crate::engine::members::channel_of;
-use crate::engine::session::{Life, Session};
+use crate::engine::session::{Session, SessionState};
+use crate::order::{ClientsSpec, Recovery, Replay};
 use crate::problem::Problem;
-use crate::run::{CrowdSpec, Recovery, Replay};
 
-impl Crowd {
+impl Clients {
     /// What the server lacks of what clients are to do against loss, seen with one of them, without "the server"; `None` if
     /// nothing.
     ///
     /// # Errors
-    /// As [`Crowd::open`].
-    pub fn lack_of(spec: &CrowdSpec) -> Result<Option<String>, Problem> {
-        let spec = CrowdSpec { clients: 1, publishers: 0, reconnect: true, ..spec.clone() };
-        let mut probe = Crowd::prepare(&spec, 0, 1)?;
+    /// As [`Clients::open`].
+    pub fn unsupported(spec: &ClientsSpec) -> Result<Option<String>, Problem> {
+        let spec = ClientsSpec { clients: 1, publishers: 0, reconnect: true, ..spec.clone() };
+        let mut probe = Clients::prepare(&spec, 0, 1)?;
         probe.open_all(None, &mut |_| true)?;
-        let lack = probe.lack();
-        probe.leave();
-        Ok(lack)
+        let unsupported = probe.missing_support();
+        probe.disconnect();
+        Ok(unsupported)
     }
 
     /// What the server lacks, seen with the first subscriber.
-    pub(super) fn lack(&self) -> Option<String> {
-        let subscribers = &self.sessions[..self.client_count.min(self.sessions.len())];
-        let first = subscribers.first().filter(|session| session.life == Life::Open)?;
-        self.lacks(first)
+    pub(super) fn missing_support(&self) -> Option<String> {
+        let subscribers = &self.sessions[..self.subscriber_count.min(self.sessions.len())];
+        let first = subscribers.first().filter(|session| session.state == SessionState::Open)?;
+        self.unsupported_by(first)
     }
 
-    fn lacks(&self, session: &Session) -> Option<String> {
+    fn unsupported_by(&self, session: &Session) -> Option<String> {
         let Recovery { ack, replay } = self.recovery;
         let channel = channel_of(&self.membership, self.shared.reader.tally.rooms_of(0).first().copied().unwrap_or(0));
-        let (acknowledges, has_place) = session.talk.recovers(&channel);
+        let (acknowledges, has_position) = session.protocol.recovers(&channel);
         if ack && !acknowledges {
             return Some("does not acknowledge messages (the extension ack).".into());
         }
         let pattern = &self.membership.channel;
-        (replay != Replay::No && !has_place).then(|| {
+        (replay != Replay::No && !has_position).then(|| {
             format!(
                 "keeps no history of {channel}; Encke does with \
                  --set 'channels=[{{pattern=\"{pattern}/**\",history_messages=1000}}]'."

@@ -10,18 +10,20 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
+use crate::engine::clients::Clients;
 use crate::engine::clock::now_us;
-use crate::engine::crowd::Crowd;
-use crate::engine::session::{Back, Life};
+use crate::engine::error::ConnectionError;
+use crate::engine::session::{Reconnection, SessionState};
 use crate::engine::socket::Socket;
-use crate::engine::trouble::Trouble;
-use crate::run::{Breaks, Chance, Cuts};
+use crate::order::Cuts;
+use crate::outcome::Breaks;
+use crate::random::Rng;
 
 /// What breaks connections.
 #[derive(Debug)]
 pub(super) struct Breaker {
     terms: Cuts,
-    chance: Chance,
+    rng: Rng,
     /// When each session's connection breaks next.
     next: BinaryHeap<Reverse<(u64, u32)>>,
     /// Connections that nobody reads any more, by the time at which the network says so to the server.
@@ -31,7 +33,7 @@ pub(super) struct Breaker {
 impl Breaker {
     /// How long the next client stays away, in microseconds.
     pub(super) fn offline_us(&mut self) -> u64 {
-        around(self.terms.offline_us, &mut self.chance)
+        around(self.terms.offline_us, &mut self.rng)
     }
 
     /// When something is to be done next.
@@ -47,14 +49,14 @@ impl Breaker {
     }
 }
 
-impl Crowd {
-    /// From `from_us` on the connections of subscribers break as told, until [`Crowd::end_cuts`]. What breaks do is counted anew.
+impl Clients {
+    /// From `from_us` on the connections of subscribers break as told, until [`Clients::end_cuts`]. What breaks do is counted anew.
     pub fn begin_cuts(&mut self, terms: Cuts, from_us: u64) {
-        let mut chance = Chance::new(terms.seed, self.worker);
-        let first = |index| Reverse((from_us + chance.below(terms.every_us), index));
-        let next = (0..self.client_count as u32).map(first).collect();
-        self.forget_breaks();
-        self.breaker = Some(Box::new(Breaker { terms, chance, next, dead: BTreeMap::new() }));
+        let mut rng = Rng::new(terms.seed, self.worker);
+        let first = |index| Reverse((from_us + rng.below(terms.every_us), index));
+        let next = (0..self.subscriber_count as u32).map(first).collect();
+        self.reset_breaks();
+        self.breaker = Some(Box::new(Breaker { terms, rng, next, dead: BTreeMap::new() }));
     }
 
     /// Nothing breaks any more; clients that are away come back.
@@ -65,28 +67,28 @@ impl Crowd {
     }
 
     /// Counts anew what breaks do to sessions.
-    pub fn forget_breaks(&mut self) {
+    pub fn reset_breaks(&mut self) {
         self.breaks = Breaks::default();
-        self.sessions.iter_mut().for_each(|session| session.back = Back::No);
+        self.sessions.iter_mut().for_each(|session| session.reconnection = Reconnection::No);
     }
 
     /// How many sessions may be on their way back at a time.
-    pub fn open_at_once(&mut self, sessions: u32) {
+    pub fn set_opening_at_once(&mut self, sessions: u32) {
         self.opening_at_once = sessions.max(1) as usize;
     }
 
-    /// Subscribers that are open and have heard of the server since [`Crowd::forget_breaks`]: those that go on, and those that
+    /// Subscribers that are open and have heard of the server since [`Clients::reset_breaks`]: those that go on, and those that
     /// had to begin anew.
     pub fn clients_back(&self) -> (u64, u64) {
-        let open = self.sessions[..self.client_count].iter().filter(|session| session.life == Life::Open);
-        open.fold((0, 0), |(connect, handshake), session| match session.back {
-            Back::No => (connect, handshake),
-            Back::Connect => (connect + 1, handshake),
-            Back::Handshake => (connect, handshake + 1),
+        let open = self.sessions[..self.subscriber_count].iter().filter(|session| session.state == SessionState::Open);
+        open.fold((0, 0), |(connect, handshake), session| match session.reconnection {
+            Reconnection::No => (connect, handshake),
+            Reconnection::Connect => (connect + 1, handshake),
+            Reconnection::Handshake => (connect, handshake + 1),
         })
     }
 
-    /// What breaks did to subscribers, since [`Crowd::forget_breaks`] or [`Crowd::begin_cuts`].
+    /// What breaks did to subscribers, since [`Clients::reset_breaks`] or [`Clients::begin_cuts`].
     pub fn breaks(&self) -> Breaks {
         self.breaks
     }
@@ -101,7 +103,7 @@ impl Crowd {
                 return;
             };
             breaker.next.pop();
-            let again_us = now + around(breaker.terms.every_us, &mut breaker.chance);
+            let again_us = now + around(breaker.terms.every_us, &mut breaker.rng);
             breaker.next.push(Reverse((again_us, index)));
             self.cut_one(index as usize, now);
         }
@@ -114,9 +116,9 @@ impl Crowd {
             return;
         }
         self.breaks.cut += 1;
-        match breaker.chance.below(3) {
+        match breaker.rng.below(3) {
             0 => {
-                let bytes = 1 + breaker.chance.below(BYTES_BEFORE_BREAK) as u16;
+                let bytes = 1 + breaker.rng.below(BYTES_BEFORE_BREAK) as u16;
                 return session.break_after(bytes);
             }
             1 => {
@@ -129,7 +131,7 @@ impl Crowd {
             }
             _ => session.socket().into_iter().for_each(reset),
         }
-        self.trouble(index, Trouble::Lost("was cut off".into()));
+        self.error(index, ConnectionError::Lost("was cut off".into()));
     }
 }
 
@@ -140,8 +142,8 @@ fn reset(socket: &Socket) {
 }
 
 /// A time between a half and one and a half of this.
-fn around(mean_us: u64, chance: &mut Chance) -> u64 {
-    mean_us / 2 + chance.below(mean_us + 1)
+fn around(mean_us: u64, rng: &mut Rng) -> u64 {
+    mean_us / 2 + rng.below(mean_us + 1)
 }
 
 /// A connection that breaks while something comes breaks after fewer bytes than that: mostly within the first message.

@@ -12,16 +12,16 @@ use foldhash::fast::FixedState;
 /// A flow.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    /// The sequence number that comes next; [`ODD`] while there are holes.
+    /// The sequence number that comes next; [`HAS_GAPS`] while there are holes.
     next: u32,
     window: Option<Box<Window>>,
 }
 
 /// What became of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Sequence {
     /// The next of its publisher that this session had not had.
-    Good,
+    InOrder,
     /// After a later one of the same publisher.
     Reordered,
     /// Not for the first time.
@@ -35,7 +35,7 @@ struct Window {
     /// One above the highest that has come.
     top: u32,
     /// A bit is set for what has come.
-    words: VecDeque<u64>,
+    os_message: VecDeque<u64>,
     /// How many between `first` and `top` have not come.
     holes: u32,
     /// The highest of each publisher that has come since the window was opened.
@@ -54,24 +54,24 @@ impl Flow {
 
     /// How many have come from `base` on, if nothing is missing before or between them.
     pub(super) fn ahead_of(&self, base: u32) -> Option<u32> {
-        if self.window.is_none() && self.next != ODD { self.next.checked_sub(base) } else { None }
+        if self.window.is_none() && self.next != HAS_GAPS { self.next.checked_sub(base) } else { None }
     }
 
     /// Takes one; `publisher` is asked only if the order is unclear.
     #[inline]
-    pub(super) fn take(&mut self, sequence: u32, publisher: impl FnOnce() -> u32) -> Verdict {
-        if sequence == self.next && sequence != ODD {
+    pub(super) fn take(&mut self, sequence: u32, publisher: impl FnOnce() -> u32) -> Sequence {
+        if sequence == self.next && sequence != HAS_GAPS {
             self.next += 1;
-            return Verdict::Good;
+            return Sequence::InOrder;
         }
-        self.take_odd(sequence, publisher())
+        self.take_out_of_order(sequence, publisher())
     }
 
     /// How many are missing if `end` would come next and nothing more comes.
     pub(super) fn lost(&self, end: u32) -> u64 {
         let (next, holes) = match &self.window {
             None => (self.next, 0),
-            Some(window) if self.next == ODD => (window.top, u64::from(window.holes) + window.given_up_count),
+            Some(window) if self.next == HAS_GAPS => (window.top, u64::from(window.holes) + window.given_up_count),
             Some(window) => (self.next, window.given_up_count),
         };
         holes + u64::from(end.saturating_sub(next))
@@ -81,7 +81,7 @@ impl Flow {
     pub(super) fn missing(&self, end: u32) -> Vec<u32> {
         let Some(window) = &self.window else { return (self.next..end).collect() };
         let given_up = window.given_up.iter().cloned().flatten();
-        if self.next != ODD {
+        if self.next != HAS_GAPS {
             return given_up.chain(self.next..end).collect();
         }
         let holes = (window.first..window.top).filter(|sequence| !window.has(*sequence));
@@ -89,51 +89,51 @@ impl Flow {
     }
 
     #[cold]
-    fn take_odd(&mut self, sequence: u32, publisher: u32) -> Verdict {
-        if sequence == ODD {
-            return Verdict::Doubled;
+    fn take_out_of_order(&mut self, sequence: u32, publisher: u32) -> Sequence {
+        if sequence == HAS_GAPS {
+            return Sequence::Doubled;
         }
         let window = self.window.get_or_insert_default();
-        if self.next != ODD {
+        if self.next != HAS_GAPS {
             if sequence < self.next {
                 // There is no knowing who came meanwhile; so long after, somebody of the same publisher did.
-                return if window.take_given_up(sequence) { Verdict::Reordered } else { Verdict::Doubled };
+                return if window.take_given_up(sequence) { Sequence::Reordered } else { Sequence::Doubled };
             }
             (window.first, window.top) = (self.next, self.next);
-            self.next = ODD;
+            self.next = HAS_GAPS;
         }
-        let verdict = window.take(sequence, publisher);
+        let found = window.take(sequence, publisher);
         if window.holes == 0 {
             self.next = window.top;
             window.close();
         }
-        verdict
+        found
     }
 }
 
 impl Window {
-    fn take(&mut self, sequence: u32, publisher: u32) -> Verdict {
+    fn take(&mut self, sequence: u32, publisher: u32) -> Sequence {
         if sequence < self.first {
-            return if self.take_given_up(sequence) { self.order(sequence, publisher) } else { Verdict::Doubled };
+            return if self.take_given_up(sequence) { self.order(sequence, publisher) } else { Sequence::Doubled };
         }
         self.slide_to_hold(sequence);
         let offset = (sequence - self.first) as usize;
         let (word, bit) = (offset / 64, 1 << (offset % 64));
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
+        if self.os_message.len() <= word {
+            self.os_message.resize(word + 1, 0);
         }
-        if self.words[word] & bit != 0 {
-            return Verdict::Doubled;
+        if self.os_message[word] & bit != 0 {
+            return Sequence::Doubled;
         }
-        self.words[word] |= bit;
+        self.os_message[word] |= bit;
         if sequence >= self.top {
             self.holes += sequence - self.top;
             self.top = sequence + 1;
         } else {
             self.holes -= 1;
         }
-        while self.words.front() == Some(&u64::MAX) {
-            self.words.pop_front();
+        while self.os_message.front() == Some(&u64::MAX) {
+            self.os_message.pop_front();
             self.first += 64;
         }
         self.order(sequence, publisher)
@@ -141,19 +141,19 @@ impl Window {
 
     fn has(&self, sequence: u32) -> bool {
         let offset = (sequence - self.first) as usize;
-        self.words.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
+        self.os_message.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
     }
 
-    fn order(&mut self, sequence: u32, publisher: u32) -> Verdict {
+    fn order(&mut self, sequence: u32, publisher: u32) -> Sequence {
         if self.latest.len() >= PUBLISHERS_REMEMBERED_MAX {
             self.latest.clear();
         }
         let latest = self.latest.entry(publisher).or_insert(sequence);
         if *latest > sequence {
-            return Verdict::Reordered;
+            return Sequence::Reordered;
         }
         *latest = sequence;
-        Verdict::Good
+        Sequence::InOrder
     }
 
     /// Gives up the oldest holes if `sequence` would be too far from them.
@@ -164,7 +164,7 @@ impl Window {
         }
         let first = self.first + far;
         while self.first < first
-            && let Some(word) = self.words.pop_front()
+            && let Some(word) = self.os_message.pop_front()
         {
             let first = self.first;
             let missing = (0..64).filter(|bit| word >> bit & 1 == 0).map(|bit| first + bit);
@@ -203,13 +203,13 @@ impl Window {
     }
 
     fn close(&mut self) {
-        self.words.clear();
+        self.os_message.clear();
         self.latest.clear();
     }
 }
 
 /// Stands for the next number while there are holes; no publication has it.
-const ODD: u32 = u32::MAX;
+const HAS_GAPS: u32 = u32::MAX;
 /// How far apart the oldest hole and the newest delivery may be: 8 KiB of bits.
 const WINDOW_MAX: u32 = 1 << 16;
 const GIVEN_UP_REMEMBERED_MAX: usize = 1024;
@@ -224,9 +224,9 @@ mod tests {
         let (mut flow, mut doubled, mut reordered) = (Flow::new(0), 0, 0);
         for (sequence, publisher) in sequences {
             match flow.take(sequence, || publisher) {
-                Verdict::Good => {}
-                Verdict::Doubled => doubled += 1,
-                Verdict::Reordered => reordered += 1,
+                Sequence::InOrder => {}
+                Sequence::Doubled => doubled += 1,
+                Sequence::Reordered => reordered += 1,
             }
         }
         (flow, doubled, reordered)
@@ -262,8 +262,8 @@ mod tests {
     fn a_flow_is_a_number_again_when_its_holes_are_filled() {
         let (mut flow, ..) = of_one([2, 1, 0]);
         assert_eq!(flow.next, 3);
-        assert_eq!(flow.take(3, || panic!("nobody asks in order")), Verdict::Good);
-        assert_eq!(flow.take(1, || 1), Verdict::Doubled);
+        assert_eq!(flow.take(3, || panic!("nobody asks in order")), Sequence::InOrder);
+        assert_eq!(flow.take(1, || 1), Sequence::Doubled);
     }
 
     #[test]
@@ -277,8 +277,8 @@ mod tests {
         let (mut flow, doubled, reordered) = of_one((0..200_000).filter(|sequence| ![5, 6, 70_000].contains(sequence)));
         assert_eq!((flow.lost(200_000), doubled, reordered), (3, 0, 0));
         assert_eq!(flow.missing(200_001), [5, 6, 70_000, 200_000]);
-        assert_eq!(flow.take(6, || 1), Verdict::Reordered);
-        assert_eq!(flow.take(6, || 1), Verdict::Doubled);
+        assert_eq!(flow.take(6, || 1), Sequence::Reordered);
+        assert_eq!(flow.take(6, || 1), Sequence::Doubled);
         assert_eq!(flow.lost(200_000), 2);
         assert_eq!(flow.next, 200_000, "no window is kept open for what does not come");
     }
@@ -290,10 +290,10 @@ mod tests {
                 let (mut flow, ..) = of_one((0..before).chain([before + 2, before + leap]));
                 let end = before + leap + 1;
                 assert_eq!(flow.lost(end), u64::from(leap) - 1, "{before} {leap}");
-                assert_eq!(flow.take(end, || 1), Verdict::Good);
-                assert_eq!(flow.take(before + 2, || 1), Verdict::Doubled);
-                assert_eq!(flow.take(before + leap - 1, || 1), Verdict::Reordered);
-                assert_eq!(flow.take(before, || 1), Verdict::Reordered);
+                assert_eq!(flow.take(end, || 1), Sequence::InOrder);
+                assert_eq!(flow.take(before + 2, || 1), Sequence::Doubled);
+                assert_eq!(flow.take(before + leap - 1, || 1), Sequence::Reordered);
+                assert_eq!(flow.take(before, || 1), Sequence::Reordered);
                 assert_eq!(flow.lost(end + 1), u64::from(leap) - 3, "{before} {leap}");
             }
         }

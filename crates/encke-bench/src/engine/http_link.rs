@@ -2,35 +2,35 @@
 
 use std::collections::VecDeque;
 
+use crate::engine::error::ConnectionError;
 use crate::engine::http::{self, Response};
 use crate::engine::poll::Ready;
 use crate::engine::shared::Shared;
 use crate::engine::socket::Socket;
-use crate::engine::trouble::Trouble;
 
 /// A keep-alive connection, or where one will be when there is something to send.
 #[derive(Debug, Default)]
 pub(super) struct HttpLink {
     socket: Option<Socket>,
     /// What the request on its way is for.
-    errand: Option<Errand>,
+    tag: Option<RequestTag>,
     waiting: VecDeque<Request>,
     waiting_bytes: usize,
 }
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Errand {
+pub(super) struct RequestTag {
     /// Whose messages it carries.
     pub(super) session: usize,
     /// Whether the session's own course hangs on it; otherwise it publishes.
-    pub(super) vital: bool,
+    pub(super) is_meta: bool,
 }
 
 /// A request as it is sent.
 #[derive(Debug)]
 pub(super) struct Request {
-    pub(super) errand: Errand,
+    pub(super) tag: RequestTag,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -42,16 +42,17 @@ pub(super) enum Progress {
     /// The connection is made.
     Connected,
     /// The response to an errand is there, its body in [`Shared::body`].
-    Answered(Errand, Response),
+    Answered(RequestTag, Response),
     /// The server closed the idle connection, as it may.
     Closed,
 }
 
 impl HttpLink {
     /// Begins the connection, if there is none.
-    pub(super) fn open(&mut self, token: u64, shared: &Shared) -> Result<(), Trouble> {
+    pub(super) fn open(&mut self, token: u64, shared: &Shared) -> Result<(), ConnectionError> {
         if self.socket.is_none() {
-            let socket = Socket::connect(&shared.target.address).map_err(|error| Trouble::connecting(&error))?;
+            let socket =
+                Socket::connect(&shared.target.address).map_err(|error| ConnectionError::connecting(&error))?;
             self.socket.insert(socket).watch(&shared.poll, token)?;
         }
         Ok(())
@@ -59,28 +60,28 @@ impl HttpLink {
 
     /// Whether a request is on its way or waits.
     pub(super) fn is_busy(&self) -> bool {
-        self.errand.is_some() || !self.waiting.is_empty()
+        self.tag.is_some() || !self.waiting.is_empty()
     }
 
     /// Sends a request when those before it are answered.
-    pub(super) fn send(&mut self, request: Request, token: u64, shared: &Shared) -> Result<(), Trouble> {
+    pub(super) fn send(&mut self, request: Request, token: u64, shared: &Shared) -> Result<(), ConnectionError> {
         self.waiting_bytes += request.bytes.len();
         self.waiting.push_back(request);
         self.pump(token, shared)
     }
 
     /// Does what `ready` allows.
-    pub(super) fn step(&mut self, ready: &Ready, shared: &mut Shared) -> Result<Progress, Trouble> {
+    pub(super) fn step(&mut self, ready: &Ready, shared: &mut Shared) -> Result<Progress, ConnectionError> {
         let Some(socket) = &mut self.socket else { return Ok(Progress::None) };
         if socket.is_connecting() {
             if !ready.writable {
                 return Ok(Progress::None);
             }
-            socket.connected().map_err(|error| Trouble::connecting(&error))?;
+            socket.connected().map_err(|error| ConnectionError::connecting(&error))?;
             return Ok(Progress::Connected);
         }
         if ready.writable {
-            socket.flush().map_err(|error| Trouble::broken(&error))?;
+            socket.flush().map_err(|error| ConnectionError::broken(&error))?;
         }
         if !ready.readable {
             return Ok(Progress::None);
@@ -88,22 +89,22 @@ impl HttpLink {
         let bytes = match socket.receive(&mut shared.scratch) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(Progress::None),
-            Err(_) if self.errand.is_none() => {
+            Err(_) if self.tag.is_none() => {
                 self.socket = None;
                 return Ok(Progress::Closed);
             }
-            Err(error) => return Err(Trouble::broken(&error)),
+            Err(error) => return Err(ConnectionError::broken(&error)),
         };
         shared.reader.arrived();
-        let response = http::response(bytes, &mut shared.body).map_err(Trouble::NotSpoken)?;
+        let response = http::response(bytes, &mut shared.body).map_err(ConnectionError::NotSpoken)?;
         let used = response.as_ref().map_or(0, |response| response.bytes);
-        socket.keep(&bytes[used..]).map_err(|error| Trouble::Lost(error.to_string()))?;
+        socket.buffer(&bytes[used..]).map_err(|error| ConnectionError::Lost(error.to_string()))?;
         let Some(response) = response else { return Ok(Progress::None) };
         if response.close {
             self.socket = None;
         }
-        match self.errand.take() {
-            Some(errand) => Ok(Progress::Answered(errand, response)),
+        match self.tag.take() {
+            Some(tag) => Ok(Progress::Answered(tag, response)),
             // Some servers say a last word, such as 408, when a connection was idle for long.
             None => {
                 self.socket = None;
@@ -113,22 +114,22 @@ impl HttpLink {
     }
 
     /// Sends the next request if there is one and none on its way, and tells epoll what to wait for.
-    pub(super) fn pump(&mut self, token: u64, shared: &Shared) -> Result<(), Trouble> {
-        if self.errand.is_none() && !self.waiting.is_empty() {
+    pub(super) fn pump(&mut self, token: u64, shared: &Shared) -> Result<(), ConnectionError> {
+        if self.tag.is_none() && !self.waiting.is_empty() {
             self.open(token, shared)?;
             if let Some(socket) = self.socket.as_mut().filter(|socket| !socket.is_connecting())
-                && let Some(Request { errand, bytes }) = self.waiting.pop_front()
+                && let Some(Request { tag, bytes }) = self.waiting.pop_front()
             {
                 self.waiting_bytes -= bytes.len();
                 socket.out().extend_from_slice(&bytes);
-                self.errand = Some(errand);
+                self.tag = Some(tag);
             }
             if self.waiting.is_empty() {
                 self.waiting = VecDeque::new();
             }
         }
         let Some(socket) = &mut self.socket else { return Ok(()) };
-        socket.flush().map_err(|error| Trouble::broken(&error))?;
+        socket.flush().map_err(|error| ConnectionError::broken(&error))?;
         Ok(socket.watch(&shared.poll, token)?)
     }
 
@@ -138,9 +139,9 @@ impl HttpLink {
     }
 
     /// Closes it, but lets what waits wait for the next connection. Returns the errand that was on its way.
-    pub(super) fn disconnect(&mut self) -> Option<Errand> {
+    pub(super) fn disconnect(&mut self) -> Option<RequestTag> {
         self.socket = None;
-        self.errand.take()
+        self.tag.take()
     }
 
     /// Gives up its connection, which stays open, and the errands.
@@ -149,9 +150,9 @@ impl HttpLink {
     }
 
     /// Closes it. Returns the errands that were on their way or waited.
-    pub(super) fn close(&mut self) -> Vec<Errand> {
-        let HttpLink { errand, waiting, .. } = std::mem::take(self);
-        errand.into_iter().chain(waiting.into_iter().map(|request| request.errand)).collect()
+    pub(super) fn close(&mut self) -> Vec<RequestTag> {
+        let HttpLink { tag, waiting, .. } = std::mem::take(self);
+        tag.into_iter().chain(waiting.into_iter().map(|request| request.tag)).collect()
     }
 
     /// The connection, to change something about it.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::run::Membership;
+use crate::order::Membership;
+use crate::random::Rng;
 
 /// The rooms of client `client` of the whole run, rising.
 pub(crate) fn rooms_of(membership: &Membership, client: u32) -> Vec<u32> {
@@ -13,11 +14,9 @@ pub(crate) fn rooms_of(membership: &Membership, client: u32) -> Vec<u32> {
         1 => vec![client % rooms],
         all if all >= rooms => (0..rooms).collect(),
         some => {
-            let mut state = seed ^ (u64::from(client) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let mut chosen = BTreeSet::new();
+            let (mut rng, mut chosen) = (Rng::new(seed, client), BTreeSet::new());
             while chosen.len() < some as usize {
-                // The high half of a product is a number below `rooms`, each as likely as the others.
-                chosen.insert(((u128::from(mix(&mut state)) * u128::from(rooms)) >> 64) as u32);
+                chosen.insert(rng.below(rooms.into()) as u32);
             }
             chosen.into_iter().collect()
         }
@@ -33,15 +32,6 @@ pub(crate) fn channel_of(membership: &Membership, room: u32) -> String {
 pub(crate) fn is_channel_of(membership: &Membership, room: u32, channel: &str) -> bool {
     let number = channel.strip_prefix(&*membership.channel).and_then(|rest| rest.strip_prefix('/'));
     number.and_then(|number| number.parse().ok()) == Some(membership.first + room)
-}
-
-/// SplitMix64: a small generator whose every seed is a good one.
-fn mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut word = *state;
-    word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ word >> 31
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
-//! The sockets of a load, driven by one thread over epoll: opens sessions, publishes at given times, checks and times
-//! what arrives.
+//! The sockets of a load, driven by one thread over epoll. It opens sessions, publishes at planned times, and checks and
+//! times each delivery. It knows the order and its outcome as data, but neither the trial nor the report they belong to.
 //!
-//! - [`Crowd`] is what scenarios with sessions use: Bayeux over WebSocket or HTTP, or bare lines.
-//! - [`clients`] drives connections on which something else is spoken; [`Target`] says where to, [`allow_sockets`] whether
-//!   the machine allows them, [`clock`] what time it is.
+//! - [`Clients`]: sessions that speak Bayeux over WebSocket or HTTP, or bare lines.
+//! - [`connections`]: connections that speak another protocol.
+//! - [`Target`]: the server's address. [`allow_sockets`]: the limit of open files. [`clock`]: the time.
 
-pub mod clients;
+mod clients;
 pub mod clock;
 mod confirmed;
-mod course;
-mod crowd;
+pub mod connections;
 mod cuts;
+mod error;
+mod events;
 mod files;
 mod flow;
 mod http;
@@ -19,6 +20,7 @@ mod members;
 mod opening;
 pub mod poll;
 mod pool;
+mod protocol;
 mod publishing;
 mod raw;
 mod reader;
@@ -26,14 +28,12 @@ mod session;
 mod shared;
 pub mod socket;
 pub mod stamp;
-mod talk;
 mod tally;
 mod target;
+mod timers;
 pub(crate) mod timing;
-mod trouble;
-mod wakes;
 mod websocket_link;
 
-pub use crowd::{Counts, Crowd, Publication, Published};
+pub use clients::{Clients, Counts, PlannedMessage, Published};
 pub use files::allow_sockets;
 pub use target::Target;

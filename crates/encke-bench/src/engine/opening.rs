@@ -2,26 +2,27 @@
 
 use std::time::{Duration, Instant};
 
+use crate::engine::clients::{Clients, Published, Stage};
 use crate::engine::clock::now_us;
-use crate::engine::crowd::{Crowd, Published, Stage};
+use crate::engine::error::ConnectionError;
 use crate::engine::files::allow_sockets;
 use crate::engine::members::{channel_of, rooms_of};
 use crate::engine::poll::Poll;
 use crate::engine::pool::{POOL_CONNECTIONS, Pool};
 use crate::engine::reader::Reader;
-use crate::engine::session::{Life, Session};
+use crate::engine::session::{Session, SessionState};
 use crate::engine::shared::Shared;
 use crate::engine::stamp::{CALL_ROOM, PUBLISHERS_MAX, WORKERS_MAX};
 use crate::engine::tally::Tally;
 use crate::engine::target::Target;
-use crate::engine::trouble::Trouble;
-use crate::engine::wakes::Wakes;
+use crate::engine::timers::Timers;
+use crate::order::{ClientsSpec, Recovery, Transport};
+use crate::outcome::Breaks;
 use crate::problem::Problem;
-use crate::run::{Breaks, CrowdSpec, Recovery, Transport};
 
-impl Crowd {
+impl Clients {
     /// A crowd none of whose sessions has begun.
-    pub(super) fn prepare(spec: &CrowdSpec, worker: u32, workers: u32) -> Result<Crowd, Problem> {
+    pub(super) fn prepare(spec: &ClientsSpec, worker: u32, workers: u32) -> Result<Clients, Problem> {
         let share = |count: u32| count.saturating_sub(worker).div_ceil(workers.max(1)) as usize;
         let (clients, publishers) = (share(spec.clients), share(spec.publishers));
         let total = clients + publishers;
@@ -37,15 +38,15 @@ impl Crowd {
         let mut shared = Shared::new(target, spec.transport, Poll::new()?, reader);
         // Who does not come back needs no places, and what it gets can be read faster.
         if spec.reconnect && spec.recovery != Recovery::default() {
-            shared.hearing = clients;
+            shared.parsing_sessions = clients;
         }
-        Ok(Crowd {
+        Ok(Clients {
             shared,
             sessions: Vec::with_capacity(total),
             total,
-            client_count: clients,
+            subscriber_count: clients,
             pool: Pool::new(pool, total as u64),
-            wakes: Wakes::default(),
+            timers: Timers::default(),
             ready: Vec::new(),
             membership: spec.membership.clone(),
             worker,
@@ -59,13 +60,13 @@ impl Crowd {
             failure: None,
             first_loss: None,
             connected: 0,
-            on_their_way: 0,
-            leaving: 0,
+            opening_now: 0,
+            disconnecting: 0,
             dropped: 0,
             dropped_before: 0,
             published: Published { next: vec![0; spec.membership.rooms as usize] },
             sent: 0,
-            sent_carriers: 0,
+            sent_batches: 0,
             sent_bytes: 0,
             next_id: 0,
             payload: Vec::new(),
@@ -79,29 +80,30 @@ impl Crowd {
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), Problem> {
         let begin_us = now_us();
-        let mut told = Instant::now();
+        let mut last_progress = Instant::now();
         let mut moved = ((0, 0), Instant::now());
         while (self.connected as usize) < self.total {
             let due = opens_per_s.map_or(self.total, |rate| ((now_us() - begin_us) as f64 / 1e6 * rate) as usize + 1);
-            while self.sessions.len() < self.total.min(due) && self.on_their_way < self.opening_at_once {
+            while self.sessions.len() < self.total.min(due) && self.opening_now < self.opening_at_once {
                 self.begin_session();
             }
             let paced = self.sessions.len() < self.total && opens_per_s.is_some();
             self.turn(if paced { PACE_STEP } else { PROGRESS_STEP })?;
-            if let Some(trouble) = self.failure.take() {
-                return Err(self.not_opened(&trouble));
+            if let Some(error) = self.failure.take() {
+                return Err(self.not_opened(&error));
             }
             let now = (self.connected, self.sessions.len());
-            if now != moved.0 || self.on_their_way == 0 {
+            if now != moved.0 || self.opening_now == 0 {
                 moved = (now, Instant::now());
-            } else if moved.1.elapsed() > OPEN_PATIENCE {
+            } else if moved.1.elapsed() > OPEN_TIMEOUT {
                 let connecting = self.sessions.iter().filter_map(Session::socket).any(|socket| socket.is_connecting());
-                let reason = format!("said nothing for {} s", OPEN_PATIENCE.as_secs());
-                let trouble = if connecting { Trouble::Unreachable(reason) } else { Trouble::NotSpoken(reason) };
-                return Err(self.not_opened(&trouble));
+                let reason = format!("said nothing for {} s", OPEN_TIMEOUT.as_secs());
+                let error =
+                    if connecting { ConnectionError::Unreachable(reason) } else { ConnectionError::NotSpoken(reason) };
+                return Err(self.not_opened(&error));
             }
-            if told.elapsed() >= PROGRESS_STEP {
-                told = Instant::now();
+            if last_progress.elapsed() >= PROGRESS_STEP {
+                last_progress = Instant::now();
                 if !progress(self.connected) {
                     break;
                 }
@@ -117,25 +119,27 @@ impl Crowd {
         let rooms = self.shared.reader.tally.rooms_of(index);
         let channels: Vec<_> = rooms.iter().map(|room| channel_of(&self.membership, *room)).collect();
         self.sessions.push(Session::new(self.shared.transport, self.recovery, rooms, &channels));
-        self.on_their_way += 1;
-        debug_assert_eq!(self.sessions[index].life, Life::Opening);
-        self.open_carrier(index);
+        self.opening_now += 1;
+        debug_assert_eq!(self.sessions[index].state, SessionState::Opening);
+        self.open_connection(index);
     }
 
     /// Why the crowd could not be opened: what one session met stands for all if none got further.
-    fn not_opened(&self, trouble: &Trouble) -> Problem {
+    fn not_opened(&self, error: &ConnectionError) -> Problem {
         let target = &self.shared.target;
-        let reason = trouble.reason();
-        match trouble {
-            Trouble::Machine(reason) => Problem::Machine(format!("after {} sessions: {reason}", self.connected)),
+        let reason = error.reason();
+        match error {
+            ConnectionError::Machine(reason) => {
+                Problem::Machine(format!("after {} sessions: {reason}", self.connected))
+            }
             _ if self.connected > 0 => {
                 Problem::Server(format!("{reason}, when {} of {} sessions were open", self.connected, self.total))
             }
-            Trouble::Unreachable(reason) => {
+            ConnectionError::Unreachable(reason) => {
                 Problem::Unreachable { address: target.authority.clone(), reason: reason.clone() }
             }
-            Trouble::Refused(reason) => Problem::Server(reason.clone()),
-            Trouble::NotSpoken(_) | Trouble::Lost(_) => Problem::NotBayeux {
+            ConnectionError::Refused(reason) => Problem::Server(reason.clone()),
+            ConnectionError::NotSpoken(_) | ConnectionError::Lost(_) => Problem::NotBayeux {
                 address: format!("{}{}", target.authority, target.path),
                 reason: format!("it {reason}"),
             },
@@ -144,7 +148,7 @@ impl Crowd {
 }
 
 /// What is asked for must have numbers that fit into a stamp.
-fn check_numbers(spec: &CrowdSpec, workers: u32, sessions: usize) -> Result<(), Problem> {
+fn check_numbers(spec: &ClientsSpec, workers: u32, sessions: usize) -> Result<(), Problem> {
     for (what, count, max) in [
         ("rooms", u64::from(spec.membership.rooms), CALL_ROOM),
         ("workers", u64::from(workers), WORKERS_MAX),
@@ -160,4 +164,4 @@ fn check_numbers(spec: &CrowdSpec, workers: u32, sessions: usize) -> Result<(), 
 const PACE_STEP: Duration = Duration::from_millis(1);
 const PROGRESS_STEP: Duration = Duration::from_millis(100);
 /// How long nothing may move while sessions are on their way.
-const OPEN_PATIENCE: Duration = Duration::from_secs(15);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);

@@ -71,17 +71,17 @@ impl Poll {
         Ok(epoll::delete(&self.epoll, file)?)
     }
 
-    /// Waits for files for at most `patience`, to the microsecond, and puts those that are ready into `ready`, at most
+    /// Waits for files for at most `timeout`, to the microsecond, and puts those that are ready into `ready`, at most
     /// [`EVENTS_PER_TURN`] of them.
     ///
     /// # Errors
     /// The system's; an interruption by a signal is none.
-    pub fn wait(&mut self, patience: Duration, ready: &mut Vec<Ready>) -> Result<(), Problem> {
+    pub fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> Result<(), Problem> {
         ready.clear();
-        self.look()?;
-        if self.events.is_empty() && !patience.is_zero() {
-            self.sleep(patience)?;
-            self.look()?;
+        self.poll_now()?;
+        if self.events.is_empty() && !timeout.is_zero() {
+            self.sleep(timeout)?;
+            self.poll_now()?;
         }
         ready.extend(self.events.iter().map(|&Event { flags, data }| Ready {
             token: data.u64(),
@@ -91,7 +91,7 @@ impl Poll {
         Ok(())
     }
 
-    fn look(&mut self) -> Result<(), Problem> {
+    fn poll_now(&mut self) -> Result<(), Problem> {
         self.events.clear();
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&NO_TIME)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -100,9 +100,9 @@ impl Poll {
     }
 
     /// epoll's own timeout has whole milliseconds; a publication planned in between would be late by its rest.
-    fn sleep(&self, patience: Duration) -> Result<(), Problem> {
-        let patience = patience.min(PATIENCE_MAX);
-        let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    fn sleep(&self, timeout: Duration) -> Result<(), Problem> {
+        let timeout = timeout.min(TIMEOUT_MAX);
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -127,7 +127,7 @@ impl Interest {
 
 /// How many files are served between two looks at whether something is due.
 pub const EVENTS_PER_TURN: usize = 64;
-const PATIENCE_MAX: Duration = Duration::from_secs(3600);
+const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 #[cfg(test)]

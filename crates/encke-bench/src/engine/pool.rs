@@ -4,11 +4,11 @@
 //! All of one session goes over the same connection, one request at a time. Otherwise its publications could overtake each
 //! other on the way, and the server would be blamed for it.
 
+use crate::engine::error::ConnectionError;
 use crate::engine::http::Response;
-use crate::engine::http_link::{Errand, HttpLink, Progress, Request};
+use crate::engine::http_link::{HttpLink, Progress, Request, RequestTag};
 use crate::engine::poll::Ready;
 use crate::engine::shared::Shared;
-use crate::engine::trouble::Trouble;
 
 /// The connections; each is opened when there is something to send over it.
 #[derive(Debug)]
@@ -22,11 +22,11 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// A response; its body is in [`Shared::body`].
-    pub(super) answered: Option<(Errand, Response)>,
+    pub(super) answered: Option<(RequestTag, Response)>,
     /// Of what it is not known whether it arrived.
-    pub(super) lost: Vec<Errand>,
+    pub(super) lost: Vec<RequestTag>,
     /// Why.
-    pub(super) trouble: Option<Trouble>,
+    pub(super) error: Option<ConnectionError>,
 }
 
 impl Pool {
@@ -43,11 +43,11 @@ impl Pool {
     /// Sends a request when those before it on its session's connection are answered.
     pub(super) fn send(&mut self, request: Request, shared: &Shared) -> Outcome {
         let mut outcome = Outcome::default();
-        let index = request.errand.session % self.links.len().max(1);
+        let index = request.tag.session % self.links.len().max(1);
         if let Some(link) = self.links.get_mut(index)
-            && let Err(trouble) = link.send(request, self.first_token + index as u64, shared)
+            && let Err(error) = link.send(request, self.first_token + index as u64, shared)
         {
-            outcome.lose(link, trouble);
+            outcome.lose(link, error);
         }
         outcome
     }
@@ -58,11 +58,11 @@ impl Pool {
         let Some(link) = self.links.get_mut(index) else { return outcome };
         match link.step(ready, shared) {
             Ok(Progress::None | Progress::Connected | Progress::Closed) => {}
-            Ok(Progress::Answered(errand, response)) => outcome.answered = Some((errand, response)),
-            Err(trouble) => outcome.lose(link, trouble),
+            Ok(Progress::Answered(tag, response)) => outcome.answered = Some((tag, response)),
+            Err(error) => outcome.lose(link, error),
         }
-        if let Err(trouble) = link.pump(ready.token, shared) {
-            outcome.lose(link, trouble);
+        if let Err(error) = link.pump(ready.token, shared) {
+            outcome.lose(link, error);
         }
         outcome
     }
@@ -74,13 +74,13 @@ impl Pool {
 }
 
 impl Outcome {
-    fn lose(&mut self, link: &mut HttpLink, trouble: Trouble) {
-        self.lost.extend(match trouble {
+    fn lose(&mut self, link: &mut HttpLink, error: ConnectionError) {
+        self.lost.extend(match error {
             // What waits would only meet the same.
-            Trouble::Unreachable(_) | Trouble::Machine(_) => link.close(),
+            ConnectionError::Unreachable(_) | ConnectionError::Machine(_) => link.close(),
             _ => link.disconnect().into_iter().collect(),
         });
-        self.trouble.get_or_insert(trouble);
+        self.error.get_or_insert(error);
     }
 }
 
@@ -98,10 +98,10 @@ mod tests {
     use crate::engine::reader::Reader;
     use crate::engine::tally::Tally;
     use crate::engine::target::Target;
-    use crate::run::Transport;
+    use crate::order::Transport;
 
     fn request(session: usize, bytes: usize) -> Request {
-        Request { errand: Errand { session, vital: session == 0 }, bytes: vec![b'x'; bytes] }
+        Request { tag: RequestTag { session, is_meta: session == 0 }, bytes: vec![b'x'; bytes] }
     }
 
     fn shared(listener: &TcpListener) -> Shared {
@@ -142,10 +142,10 @@ mod tests {
             shared.poll.wait(std::time::Duration::from_secs(1), &mut ready).expect("waited");
             for ready in &ready {
                 let outcome = pool.step((ready.token - 100) as usize, ready, &mut shared);
-                assert!(matches!(outcome.trouble, Some(Trouble::Unreachable(_))), "{outcome:?}");
+                assert!(matches!(outcome.error, Some(ConnectionError::Unreachable(_))), "{outcome:?}");
                 lost.extend(outcome.lost);
             }
         }
-        assert_eq!(lost.iter().map(|errand| errand.session).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(lost.iter().map(|tag| tag.session).collect::<Vec<_>>(), [0, 1, 2]);
     }
 }

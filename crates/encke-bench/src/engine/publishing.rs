@@ -4,20 +4,20 @@ use std::fmt::Write as _;
 
 use bayeux::escape_into;
 
-use crate::engine::crowd::{Crowd, Publication};
-use crate::engine::http_link::Errand;
-use crate::engine::session::{Carrier, Life};
+use crate::engine::clients::{Clients, PlannedMessage};
+use crate::engine::http_link::RequestTag;
+use crate::engine::session::{Connection, SessionState};
 use crate::engine::stamp::{CALL_ROOM, Stamp};
+use crate::order::Transport;
 use crate::problem::Problem;
-use crate::run::Transport;
 
-impl Crowd {
+impl Clients {
     /// Writes a batch into `payload` and numbers it.
-    pub(super) fn write_batch(&mut self, session: usize, batch: &[Publication], data_bytes: usize) {
+    pub(super) fn write_batch(&mut self, session: usize, batch: &[PlannedMessage], data_bytes: usize) {
         let mut out = std::mem::take(&mut self.payload);
         out.clear();
-        for (index, publication) in batch.iter().enumerate() {
-            let Publication { room, planned_us } = *publication;
+        for (index, message) in batch.iter().enumerate() {
+            let PlannedMessage { room, planned_us } = *message;
             let next = &mut self.published.next[room as usize];
             let stamp = Stamp { sequence: *next, room, worker: self.worker, publisher: session as u32, planned_us };
             *next += 1;
@@ -71,13 +71,13 @@ impl Crowd {
     pub(super) fn send_payload(&mut self, session: usize, count: usize) -> Result<(), Problem> {
         let payload = std::mem::take(&mut self.payload);
         self.sent += count as u64;
-        self.sent_carriers += 1;
+        self.sent_batches += 1;
         self.sent_bytes += payload.len() as u64;
         let mut sent = Ok(());
-        if let Carrier::WebSocket(link) = &mut self.sessions[session].carrier {
+        if let Connection::WebSocket(link) = &mut self.sessions[session].connection {
             sent = link.send(&payload);
         } else {
-            self.send_pooled(Errand { session, vital: false }, &payload);
+            self.send_pooled(RequestTag { session, is_meta: false }, &payload);
         }
         self.payload = payload;
         match sent {
@@ -85,9 +85,9 @@ impl Crowd {
                 self.watch(session);
                 Ok(())
             }
-            Err(trouble) => {
-                let problem = Problem::Server(trouble.reason().to_owned());
-                self.trouble(session, trouble);
+            Err(error) => {
+                let problem = Problem::Server(error.reason().to_owned());
+                self.error(session, error);
                 Err(problem)
             }
         }
@@ -98,18 +98,22 @@ impl Crowd {
     /// # Errors
     /// Why not.
     pub(super) fn check_sending(&self, session: usize) -> Result<(), Problem> {
-        let open = self.sessions.get(session).filter(|session| session.life == Life::Open);
-        let Some(place) = open else { return Err(Problem::Server("has not got this session, or not now".into())) };
-        let takes = match &place.carrier {
-            Carrier::WebSocket(_) => place.socket().is_some_and(|socket| socket.unsent_bytes() <= UNSENT_BYTES_MAX),
-            Carrier::Http { .. } => self.pool.has_room(session),
+        let open = self.sessions.get(session).filter(|session| session.state == SessionState::Open);
+        let Some(session_state) = open else {
+            return Err(Problem::Server("has not got this session, or not now".into()));
+        };
+        let takes = match &session_state.connection {
+            Connection::WebSocket(_) => {
+                session_state.socket().is_some_and(|socket| socket.unsent_bytes() <= UNSENT_BYTES_MAX)
+            }
+            Connection::Http { .. } => self.pool.has_room(session),
         };
         if takes { Ok(()) } else { Err(Problem::Server("takes no publications: too many wait for it".into())) }
     }
 
     fn write_rest(&mut self, session: usize, stamp: Stamp, data_bytes: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(b",\"clientId\":");
-        escape_into(self.sessions[session].talk.client_id(), out);
+        escape_into(self.sessions[session].protocol.client_id(), out);
         // Always of the same length: some servers send the id along, and deliveries are read at fixed places.
         let mut id = String::new();
         let _ = write!(id, ",\"id\":\"p{:010}\",\"data\":\"", self.next_id);

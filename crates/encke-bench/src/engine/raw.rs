@@ -1,4 +1,4 @@
-//! A session of [`Transport::Raw`](crate::run::Transport::Raw), with the interface of a
+//! A session of [`Transport::Raw`](crate::order::Transport::Raw), with the interface of a
 //! [`ClientSession`](encke_client::session::ClientSession).
 
 use std::collections::VecDeque;
@@ -30,14 +30,14 @@ impl Raw {
         Raw { rooms, joining: 0, failures: 0, out: None, events: VecDeque::new() }
     }
 
-    pub(super) fn carrier_opened(&mut self) {
+    pub(super) fn connection_opened(&mut self) {
         self.joining = self.rooms.len();
         let lines: Vec<_> = self.rooms.iter().map(|room| format!("+{room:05}")).collect();
         self.out = (!lines.is_empty()).then(|| lines.join("\n"));
         self.opened_if_joined();
     }
 
-    pub(super) fn carrier_lost(&mut self, reason: &str) {
+    pub(super) fn connection_lost(&mut self, reason: &str) {
         let reopen_in = REOPEN_STEP.saturating_mul(self.failures).min(REOPEN_MAX);
         self.failures += 1;
         self.out = None;
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_session_is_open_when_all_rooms_are_confirmed() {
         let mut raw = Raw::new(vec![1, 70_000]);
-        raw.carrier_opened();
+        raw.connection_opened();
         assert_eq!(raw.transmit().map(|transmission| transmission.text).as_deref(), Some("+00001\n+70000"));
         assert!(raw.transmit().is_none());
         raw.received("+00001").expect("joined");
@@ -104,9 +104,9 @@ mod tests {
         let mut raw = Raw::new(Vec::new());
         let mut pauses = Vec::new();
         for attempt in 0..4 {
-            raw.carrier_lost("gone");
+            raw.connection_lost("gone");
             if attempt == 2 {
-                raw.carrier_opened();
+                raw.connection_opened();
             }
             let events = std::iter::from_fn(|| raw.event());
             pauses.extend(events.filter_map(|event| match event {

@@ -17,7 +17,7 @@ use crate::engine::members::is_channel_of;
 use crate::engine::stamp::{CALL_ROOM, DATA_BYTES_MIN, Stamped};
 use crate::engine::tally::Tally;
 use crate::engine::timing::Timing;
-use crate::run::Membership;
+use crate::order::Membership;
 
 /// Reads deliveries for all sessions of a crowd.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Reader {
     /// Deliveries that count, see [`Tally::take`].
     pub(super) received: u64,
     /// WebSocket messages or responses with at least one delivery.
-    pub(super) carriers: u64,
+    pub(super) batches: u64,
     /// Their bytes.
     pub(super) bytes: u64,
     /// The numbers of publications that the server has confirmed, where that is wanted.
@@ -74,7 +74,7 @@ impl Reader {
             tally,
             channels,
             received: 0,
-            carriers: 0,
+            batches: 0,
             bytes: 0,
             confirmed: None,
             refused: None,
@@ -91,12 +91,12 @@ impl Reader {
         self.now_us = now_us();
     }
 
-    /// See [`Crowd::time_from`](crate::engine::Crowd::time_from).
+    /// See [`Clients::time_from`](crate::engine::Clients::time_from).
     pub(super) fn time_from(&mut self, from_us: u64, sample: u32, late_after_us: u64) {
         self.timing = Timing::new(from_us, sample, late_after_us);
     }
 
-    /// See [`Crowd::latencies_us`](crate::engine::Crowd::latencies_us).
+    /// See [`Clients::latencies_us`](crate::engine::Clients::latencies_us).
     pub(super) fn latencies_us(&self) -> Vec<(u64, u64)> {
         self.timing.counted()
     }
@@ -116,7 +116,7 @@ impl Reader {
     pub(super) fn take_bare(&mut self, payload: &[u8], session: usize) -> bool {
         let Some(stamped) = Stamped::find(payload) else { return false };
         self.count(stamped, session);
-        self.carriers += 1;
+        self.batches += 1;
         self.bytes += payload.len() as u64;
         true
     }
@@ -148,7 +148,7 @@ impl Reader {
                     at += shape.bytes;
                 }
                 None => {
-                    let (end, delivery) = self.take_odd(payload, at, session, &mut shape, rest)?;
+                    let (end, delivery) = self.take_out_of_order(payload, at, session, &mut shape, rest)?;
                     deliveries += u64::from(delivery);
                     at = end;
                 }
@@ -163,31 +163,31 @@ impl Reader {
             }
         }
         if deliveries > 0 {
-            self.carriers += 1;
+            self.batches += 1;
             self.bytes += payload.len() as u64;
         }
         Ok(())
     }
 
-    /// Takes a message that its session has received by itself.
+    /// Takes a message that its session has heard by itself.
     pub(super) fn take_message(&mut self, message: &Message, session: usize) {
-        match Stamped::find(unplaced(message.data().as_str()).trim_matches('"').as_bytes()) {
-            Some(stamped) if self.is_in_place(stamped, &message.channel) => self.count(stamped, session),
+        match Stamped::find(published_data(message.data().as_str()).trim_matches('"').as_bytes()) {
+            Some(stamped) if self.is_on_its_channel(stamped, &message.channel) => self.count(stamped, session),
             _ => self.tally.note_misdelivered(),
         }
     }
 
     /// Counts a text of a session that hears by itself, if there may be deliveries in it.
-    pub(super) fn note_carrier(&mut self, text: &[u8]) {
+    pub(super) fn note_batch(&mut self, text: &[u8]) {
         if text.windows(DATA_KEY.len()).any(|window| window == DATA_KEY) {
-            self.carriers += 1;
+            self.batches += 1;
             self.bytes += text.len() as u64;
         }
     }
 
     /// Takes the message at `at`, which does not fit the shape at hand. Returns where it ends, and whether it was a delivery.
     #[inline(never)]
-    fn take_odd(
+    fn take_out_of_order(
         &mut self,
         payload: &[u8],
         at: usize,
@@ -225,9 +225,9 @@ impl Reader {
         shape: &mut Shape,
         rest: &mut Vec<Range<usize>>,
     ) -> bool {
-        let data = message.data.map(|data| unplaced(data.get()).trim_matches('"'));
+        let data = message.data.map(|data| published_data(data.get()).trim_matches('"'));
         if let Some((data, stamped)) = data.and_then(|data| Some((data, Stamped::find(data.as_bytes())?))) {
-            if !self.is_in_place(stamped, &message.channel) {
+            if !self.is_on_its_channel(stamped, &message.channel) {
                 self.tally.note_misdelivered();
                 return true;
             }
@@ -257,17 +257,17 @@ impl Reader {
     /// Whether the next delivery is to be parsed, whatever shape it has.
     #[inline]
     fn is_check_due(&self) -> bool {
-        self.carriers.is_multiple_of(CARRIERS_PER_CHECK)
+        self.batches.is_multiple_of(BATCHES_PER_CHECK)
     }
 
     /// Whether a delivery came on the channel of its room.
-    fn is_in_place(&self, stamped: Stamped<'_>, channel: &str) -> bool {
-        let (room, _) = stamped.place();
+    fn is_on_its_channel(&self, stamped: Stamped<'_>, channel: &str) -> bool {
+        let (room, _) = stamped.room_and_worker();
         let channels = self.channels.as_ref().filter(|_| room != CALL_ROOM);
         channels.is_none_or(|membership| is_channel_of(membership, room, channel))
     }
 
-    /// Ids of publications count them; see `Crowd::write_batch`.
+    /// Ids of publications count them; see `Clients::write_batch`.
     fn note_confirmed(&mut self, id: Option<&RawValue>) {
         let Some(confirmed) = &mut self.confirmed else { return };
         confirmed.extend(id.and_then(|id| id.get().trim_matches('"').strip_prefix('p')?.parse::<u32>().ok()));
@@ -330,14 +330,14 @@ fn next_element(payload: &[u8], at: usize) -> Result<Option<usize>, String> {
 }
 
 /// Data as they were published: a server that tells places puts text beside them.
-fn unplaced(data: &str) -> &str {
+fn published_data(data: &str) -> &str {
     #[derive(Deserialize)]
-    struct Placed<'a> {
+    struct WithPosition<'a> {
         #[serde(borrow)]
         payload: &'a RawValue,
     }
-    let placed = data.starts_with('{').then(|| serde_json::from_str::<Placed<'_>>(data).ok()).flatten();
-    placed.map_or(data, |placed| placed.payload.get())
+    let with_position = data.starts_with('{').then(|| serde_json::from_str::<WithPosition<'_>>(data).ok()).flatten();
+    with_position.map_or(data, |with_position| with_position.payload.get())
 }
 
 fn not_bayeux(payload: &[u8], why: &str) -> String {
@@ -348,7 +348,7 @@ fn not_bayeux(payload: &[u8], why: &str) -> String {
 /// A room's name may have one digit more than another's, an answer to a call another channel than a broadcast.
 const SHAPES_MAX: usize = 4;
 /// Parsing one delivery in so many carriers costs nothing that could be measured.
-const CARRIERS_PER_CHECK: u64 = 1024;
+const BATCHES_PER_CHECK: u64 = 1024;
 const SHOWN_BYTES_MAX: usize = 60;
 const DATA_KEY: &[u8] = b"\"data\":";
 
@@ -385,17 +385,17 @@ mod tests {
         let (mut next, mut sent) = ([0; 3], 0);
         for (round, sizes) in [[1, 0, 2], [3, 1, 0], [2, 2, 2], [0, 1, 1]].into_iter().enumerate() {
             let mut messages = Vec::new();
-            for (place, room) in [0, 7, 100_000].into_iter().enumerate() {
-                for _ in 0..sizes[place] {
-                    messages.push(delivery(room, next[place]));
-                    next[place] += 1;
+            for (room_and_worker, room) in [0, 7, 100_000].into_iter().enumerate() {
+                for _ in 0..sizes[room_and_worker] {
+                    messages.push(delivery(room, next[room_and_worker]));
+                    next[room_and_worker] += 1;
                 }
             }
             sent += messages.len() as u64;
             let between = if round == 2 { " ,\n " } else { "," };
             assert!(take(&mut reader, &format!("[{}]", messages.join(between))).is_empty());
         }
-        assert_eq!((reader.received, reader.carriers), (sent, 4));
+        assert_eq!((reader.received, reader.batches), (sent, 4));
         assert_eq!(reader.shapes.iter().filter(|shape| shape.bytes > 0).count(), 2);
         assert!(reader.tally.faults(&[]).none());
     }
@@ -438,12 +438,12 @@ mod tests {
     fn a_delivery_under_the_name_of_another_channel_is_noticed_soon() {
         let mut reader = reader();
         let misnamed = |sequence| delivery(7, sequence).replace("/00007", "/00000");
-        let until = (0..CARRIERS_PER_CHECK as u32 + 1).find(|&sequence| {
+        let until = (0..BATCHES_PER_CHECK as u32 + 1).find(|&sequence| {
             let text = if sequence == 0 { delivery(7, 0) } else { misnamed(sequence) };
             take(&mut reader, &format!("[{text}]"));
             reader.tally.faults(&[]).misdelivered > 0
         });
-        assert_eq!(until, Some(CARRIERS_PER_CHECK as u32));
+        assert_eq!(until, Some(BATCHES_PER_CHECK as u32));
     }
 
     #[test]

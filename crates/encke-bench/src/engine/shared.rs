@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use crate::engine::error::ConnectionError;
 use crate::engine::poll::Poll;
+use crate::engine::protocol::Protocol;
 use crate::engine::reader::Reader;
 use crate::engine::socket::Scratch;
-use crate::engine::talk::Talk;
 use crate::engine::target::Target;
-use crate::engine::trouble::Trouble;
-use crate::run::Transport;
+use crate::order::Transport;
 
 /// See the module.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Shared {
     pub(super) scratch: Scratch,
     pub(super) reader: Reader,
     /// The first so many sessions hear their deliveries themselves: what they do about breaks hangs on each.
-    pub(super) hearing: usize,
+    pub(super) parsing_sessions: usize,
     /// The body of the response at hand.
     pub(super) body: Vec<u8>,
     rest: Vec<Range<usize>>,
@@ -29,25 +29,30 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(target: Target, transport: Transport, poll: Poll, reader: Reader) -> Shared {
         let (body, rest) = (Vec::new(), Vec::new());
-        Shared { target, transport, poll, scratch: Scratch::new(), reader, hearing: 0, body, rest }
+        Shared { target, transport, poll, scratch: Scratch::new(), reader, parsing_sessions: 0, body, rest }
     }
 
     /// Takes a Bayeux text: deliveries are counted, the session hears the rest. Returns whether there was a rest, or the session
     /// heard all.
     #[inline]
-    pub(super) fn take_bayeux(&mut self, text: &[u8], session: usize, talk: &mut Talk) -> Result<bool, Trouble> {
-        if session < self.hearing {
-            self.reader.note_carrier(text);
-            talk.received(text, Instant::now()).map_err(Trouble::NotSpoken)?;
+    pub(super) fn take_bayeux(
+        &mut self,
+        text: &[u8],
+        session: usize,
+        protocol: &mut Protocol,
+    ) -> Result<bool, ConnectionError> {
+        if session < self.parsing_sessions {
+            self.reader.note_batch(text);
+            protocol.received(text, Instant::now()).map_err(ConnectionError::NotSpoken)?;
             return Ok(true);
         }
-        self.reader.take_bayeux(text, session, &mut self.rest).map_err(Trouble::NotSpoken)?;
+        self.reader.take_bayeux(text, session, &mut self.rest).map_err(ConnectionError::NotSpoken)?;
         if self.rest.is_empty() {
             return Ok(false);
         }
         let now = Instant::now();
         for range in self.rest.drain(..) {
-            talk.received(&text[range], now).map_err(Trouble::NotSpoken)?;
+            protocol.received(&text[range], now).map_err(ConnectionError::NotSpoken)?;
         }
         Ok(true)
     }

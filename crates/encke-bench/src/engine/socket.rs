@@ -19,7 +19,7 @@ pub struct Socket {
     unsent: Vec<u8>,
     /// So much of `unsent` is sent already.
     sent: usize,
-    kept: Vec<u8>,
+    buffered: Vec<u8>,
     /// How much of what comes is still taken, where the connection is to break in the middle of it.
     last_bytes: Option<u16>,
 }
@@ -48,7 +48,7 @@ impl Socket {
             watched: None,
             unsent: Vec::new(),
             sent: 0,
-            kept: Vec::new(),
+            buffered: Vec::new(),
             last_bytes: None,
         })
     }
@@ -111,13 +111,13 @@ impl Socket {
     /// # Errors
     /// [`ErrorKind::UnexpectedEof`] where the peer closed, otherwise the connection is broken.
     pub fn receive<'a>(&mut self, scratch: &'a mut Scratch) -> io::Result<Option<&'a mut [u8]>> {
-        let kept = self.kept.len();
+        let buffered = self.buffered.len();
         let room = match self.last_bytes {
             Some(0) => return Err(io::Error::new(ErrorKind::ConnectionAborted, "was cut off")),
             last => last.map_or(READ_BYTES, usize::from),
         };
         let read = loop {
-            match (&self.stream).read(&mut scratch.0[kept..kept + room]) {
+            match (&self.stream).read(&mut scratch.0[buffered..buffered + room]) {
                 Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed the connection")),
                 Ok(read) => break read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
@@ -128,10 +128,10 @@ impl Socket {
         if self.last_bytes.is_some() {
             self.last_bytes = Some(0);
         }
-        if kept > 0 {
-            scratch.0[..kept].copy_from_slice(&self.kept);
+        if buffered > 0 {
+            scratch.0[..buffered].copy_from_slice(&self.buffered);
         }
-        Ok(Some(&mut scratch.0[..kept + read]))
+        Ok(Some(&mut scratch.0[..buffered + read]))
     }
 
     /// Lets the connection break in the middle of what comes next: after so many bytes, at least one.
@@ -143,15 +143,15 @@ impl Socket {
     ///
     /// # Errors
     /// It is longer than [`MESSAGE_BYTES_MAX`].
-    pub fn keep(&mut self, rest: &[u8]) -> io::Result<()> {
+    pub fn buffer(&mut self, rest: &[u8]) -> io::Result<()> {
         if rest.len() > MESSAGE_BYTES_MAX {
             return Err(io::Error::other(format!("sent a message over {MESSAGE_BYTES_MAX} bytes")));
         }
-        self.kept.clear();
-        if rest.is_empty() && self.kept.capacity() > 0 {
-            self.kept = Vec::new();
+        self.buffered.clear();
+        if rest.is_empty() && self.buffered.capacity() > 0 {
+            self.buffered = Vec::new();
         }
-        self.kept.extend_from_slice(rest);
+        self.buffered.extend_from_slice(rest);
         Ok(())
     }
 
@@ -229,7 +229,7 @@ mod tests {
             let bytes = socket.receive(&mut scratch).expect("open").expect("bytes");
             assert_eq!(bytes, came);
             let rest = bytes[came.len() - came.len() / 3..].to_vec();
-            socket.keep(&rest).expect("short");
+            socket.buffer(&rest).expect("short");
         }
         drop(peer);
         wait(&mut poll, &mut socket);

@@ -40,10 +40,10 @@ pub struct Stamped<'a>(&'a [u8; DATA_BYTES_MIN]);
 impl Stamp {
     /// Appends data of `data_bytes` bytes with this stamp; of [`DATA_BYTES_MIN`] if that is less.
     pub fn write(&self, data_bytes: usize, out: &mut Vec<u8>) {
-        let place = self.room << 12 | self.worker << 4;
+        let room_and_worker = self.room << 12 | self.worker << 4;
         let mut stamp = [MARK; DATA_BYTES_MIN];
         stamp[1..9].copy_from_slice(&unpack(self.sequence));
-        stamp[9..17].copy_from_slice(&unpack(place));
+        stamp[9..17].copy_from_slice(&unpack(room_and_worker));
         stamp[17..25].copy_from_slice(&unpack(self.planned_us as u32));
         stamp[25..].copy_from_slice(&unpack(self.publisher)[1..]);
         out.extend_from_slice(&stamp);
@@ -68,9 +68,9 @@ impl<'a> Stamped<'a> {
 
     /// Room and worker.
     #[inline]
-    pub fn place(self) -> (u32, u32) {
-        let place = pack(self.word(9));
-        (place >> 12, place >> 4 & 0xFF)
+    pub fn room_and_worker(self) -> (u32, u32) {
+        let room_and_worker = pack(self.word(9));
+        (room_and_worker >> 12, room_and_worker >> 4 & 0xFF)
     }
 
     /// The planned time, taken as the one that is next to `now_us`.
@@ -146,7 +146,7 @@ mod tests {
                 assert_eq!(data.len(), bytes);
                 let found = Stamped::find(&data).expect("a stamp");
                 assert_eq!(found.sequence(), stamp.sequence);
-                assert_eq!(found.place(), (stamp.room, stamp.worker));
+                assert_eq!(found.room_and_worker(), (stamp.room, stamp.worker));
                 assert_eq!(found.publisher(), stamp.publisher);
                 assert_eq!(found.planned_us(stamp.planned_us + 1_000_000_000), stamp.planned_us);
             }

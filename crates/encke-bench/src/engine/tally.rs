@@ -1,9 +1,9 @@
 //! What all sessions of a crowd have received, against what was published.
 
-use crate::engine::crowd::Published;
-use crate::engine::flow::{Flow, Verdict};
+use crate::engine::clients::Published;
+use crate::engine::flow::{Flow, Sequence};
 use crate::engine::stamp::{CALL_ROOM, Stamped};
-use crate::report::Faults;
+use crate::outcome::Faults;
 
 /// A [`Flow`] for each session, room it is in, and worker; and one for each session's own calls.
 #[derive(Debug)]
@@ -65,25 +65,25 @@ impl Tally {
     /// Takes a delivery; says whether it counts as received: asked for, the first time, and not left of an earlier trial.
     #[inline]
     pub(super) fn take(&mut self, session: usize, stamped: Stamped<'_>) -> bool {
-        let (room, worker) = stamped.place();
+        let (room, worker) = stamped.room_and_worker();
         let begin = self.begins[session] as usize;
         let rooms = &self.rooms[begin..self.begins[session + 1] as usize];
-        let place = match rooms {
+        let index_in_rooms = match rooms {
             [only] if *only == room => 0,
             _ => match rooms.binary_search(&room) {
-                Ok(place) => place,
+                Ok(index_in_rooms) => index_in_rooms,
                 Err(_) => return self.take_elsewhere(session, stamped),
             },
         };
         if worker >= self.workers {
             return self.take_elsewhere(session, stamped);
         }
-        let flow = &mut self.flows[(begin + place) * self.workers as usize + worker as usize];
+        let flow = &mut self.flows[(begin + index_in_rooms) * self.workers as usize + worker as usize];
         match flow.take(stamped.sequence(), || stamped.publisher()) {
-            Verdict::Good => true,
-            odd => {
+            Sequence::InOrder => true,
+            kind => {
                 let base = first_of(&self.base, worker, room);
-                self.note(odd, stamped.sequence() < base)
+                self.note(kind, stamped.sequence() < base)
             }
         }
     }
@@ -108,7 +108,7 @@ impl Tally {
         *next - 1
     }
 
-    /// See [`Crowd::expected`](crate::engine::Crowd::expected).
+    /// See [`Clients::expected`](crate::engine::Clients::expected).
     pub(super) fn expected(&self, all: &[Published]) -> u64 {
         let mut expected = self.calls.iter().map(|calls| u64::from(calls.next - calls.base)).sum();
         for (worker, published) in all.iter().enumerate() {
@@ -123,8 +123,8 @@ impl Tally {
     /// The numbers of publications that have not come, once for each session that misses one.
     pub(super) fn missing(&self, all: &[Published]) -> impl Iterator<Item = u32> {
         self.flows.iter().enumerate().flat_map(move |(index, flow)| {
-            let (place, worker) = (index / self.workers as usize, index as u32 % self.workers);
-            flow.missing(first_of(all, worker, self.rooms[place]))
+            let (index_in_rooms, worker) = (index / self.workers as usize, index as u32 % self.workers);
+            flow.missing(first_of(all, worker, self.rooms[index_in_rooms]))
         })
     }
 
@@ -132,8 +132,8 @@ impl Tally {
     pub(super) fn faults(&self, all: &[Published]) -> Faults {
         let answers = self.calls.iter().map(|calls| calls.answers.lost(calls.next));
         let flows = self.flows.iter().enumerate().map(|(index, flow)| {
-            let (place, worker) = (index / self.workers as usize, index as u32 % self.workers);
-            flow.lost(first_of(all, worker, self.rooms[place]))
+            let (index_in_rooms, worker) = (index / self.workers as usize, index as u32 % self.workers);
+            flow.lost(first_of(all, worker, self.rooms[index_in_rooms]))
         });
         Faults { lost: answers.sum::<u64>() + flows.sum::<u64>(), ..self.faults }
     }
@@ -145,8 +145,8 @@ impl Tally {
         self.faults = Faults::default();
         let mut early = 0;
         for (index, flow) in self.flows.iter_mut().enumerate() {
-            let (place, worker) = (index / self.workers as usize, index as u32 % self.workers);
-            let base = first_of(all, worker, self.rooms[place]);
+            let (index_in_rooms, worker) = (index / self.workers as usize, index as u32 % self.workers);
+            let base = first_of(all, worker, self.rooms[index_in_rooms]);
             match flow.ahead_of(base) {
                 Some(ahead) => early += u64::from(ahead),
                 None => *flow = Flow::new(base),
@@ -161,13 +161,14 @@ impl Tally {
     #[cold]
     fn take_elsewhere(&mut self, session: usize, stamped: Stamped<'_>) -> bool {
         let sequence = stamped.sequence();
-        let of_session = stamped.place() == (CALL_ROOM, self.worker) && stamped.publisher() as usize == session;
+        let of_session =
+            stamped.room_and_worker() == (CALL_ROOM, self.worker) && stamped.publisher() as usize == session;
         match self.calls.get_mut(session).filter(|_| of_session) {
             Some(calls) => match calls.answers.take(sequence, || 0) {
-                Verdict::Good => true,
-                odd => {
+                Sequence::InOrder => true,
+                kind => {
                     let stale = sequence < calls.base;
-                    self.note(odd, stale)
+                    self.note(kind, stale)
                 }
             },
             None => {
@@ -177,14 +178,14 @@ impl Tally {
         }
     }
 
-    fn note(&mut self, odd: Verdict, stale: bool) -> bool {
-        match odd {
+    fn note(&mut self, kind: Sequence, stale: bool) -> bool {
+        match kind {
             _ if stale => return false,
-            Verdict::Good => {}
-            Verdict::Doubled => self.faults.doubled += 1,
-            Verdict::Reordered => self.faults.reordered += 1,
+            Sequence::InOrder => {}
+            Sequence::Doubled => self.faults.doubled += 1,
+            Sequence::Reordered => self.faults.reordered += 1,
         }
-        odd != Verdict::Doubled
+        kind != Sequence::Doubled
     }
 }
 

@@ -36,7 +36,7 @@ impl Timing {
         }
     }
 
-    /// See [`Crowd::latencies_us`](crate::engine::Crowd::latencies_us).
+    /// See [`Clients::latencies_us`](crate::engine::Clients::latencies_us).
     pub(crate) fn counted(&self) -> Vec<(u64, u64)> {
         let recorded = self.histogram.iter_recorded();
         // A value is told as the highest that falls together with it, which may be above the highest seen.

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use websocket::{Opcode, frame, handshake};
 
+use crate::engine::error::ConnectionError;
 use crate::engine::http;
 use crate::engine::poll::Ready;
+use crate::engine::protocol::Protocol;
 use crate::engine::shared::Shared;
 use crate::engine::socket::{MESSAGE_BYTES_MAX, Socket};
-use crate::engine::talk::Talk;
-use crate::engine::trouble::Trouble;
-use crate::run::Transport;
+use crate::order::Transport;
 
 /// A WebSocket, or where one will be.
 ///
@@ -32,8 +32,8 @@ impl WebSocketLink {
     }
 
     /// Begins the connection.
-    pub(super) fn open(&mut self, shared: &Shared) -> Result<(), Trouble> {
-        let socket = Socket::connect(&shared.target.address).map_err(|error| Trouble::connecting(&error))?;
+    pub(super) fn open(&mut self, shared: &Shared) -> Result<(), ConnectionError> {
+        let socket = Socket::connect(&shared.target.address).map_err(|error| ConnectionError::connecting(&error))?;
         *self = WebSocketLink { socket: Some(socket), ..WebSocketLink::default() };
         Ok(())
     }
@@ -43,63 +43,69 @@ impl WebSocketLink {
         &mut self,
         ready: &Ready,
         session: usize,
-        talk: &mut Talk,
+        protocol: &mut Protocol,
         shared: &mut Shared,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ConnectionError> {
         let Some(socket) = &mut self.socket else { return Ok(false) };
         if socket.is_connecting() {
             if ready.writable {
-                socket.connected().map_err(|error| Trouble::connecting(&error))?;
+                socket.connected().map_err(|error| ConnectionError::connecting(&error))?;
                 let request = shared.target.upgrade_request(&key(session));
                 socket.out().extend_from_slice(request.as_bytes());
-                socket.flush().map_err(|error| Trouble::broken(&error))?;
+                socket.flush().map_err(|error| ConnectionError::broken(&error))?;
             }
             return Ok(false);
         }
         let mut scratch = std::mem::take(&mut shared.scratch);
-        let heard = match ready.readable.then(|| socket.receive(&mut scratch)) {
+        let for_session = match ready.readable.then(|| socket.receive(&mut scratch)) {
             None | Some(Ok(None)) => Ok(false),
-            Some(Ok(Some(bytes))) => self.take(bytes, session, talk, shared),
-            Some(Err(error)) => Err(Trouble::broken(&error)),
+            Some(Ok(Some(bytes))) => self.take(bytes, session, protocol, shared),
+            Some(Err(error)) => Err(ConnectionError::broken(&error)),
         };
         shared.scratch = scratch;
-        let heard = heard?;
+        let for_session = for_session?;
         if ready.writable {
             self.flush()?;
         }
-        Ok(heard)
+        Ok(for_session)
     }
 
     /// Sends a text message.
-    pub(super) fn send(&mut self, text: &[u8]) -> Result<(), Trouble> {
-        let Some(socket) = &mut self.socket else { return Err(Trouble::Lost("is not connected".into())) };
+    pub(super) fn send(&mut self, text: &[u8]) -> Result<(), ConnectionError> {
+        let Some(socket) = &mut self.socket else { return Err(ConnectionError::Lost("is not connected".into())) };
         frame::masked(Opcode::Text, text, MASK_KEY, socket.out());
         self.flush()
     }
 
-    fn flush(&mut self) -> Result<(), Trouble> {
+    fn flush(&mut self) -> Result<(), ConnectionError> {
         let flushed = self.socket.as_mut().map_or(Ok(()), Socket::flush);
-        flushed.map_err(|error| Trouble::broken(&error))
+        flushed.map_err(|error| ConnectionError::broken(&error))
     }
 
-    fn take(&mut self, bytes: &[u8], session: usize, talk: &mut Talk, shared: &mut Shared) -> Result<bool, Trouble> {
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        session: usize,
+        protocol: &mut Protocol,
+        shared: &mut Shared,
+    ) -> Result<bool, ConnectionError> {
         shared.reader.arrived();
-        let (mut used, mut heard) = (0, false);
+        let (mut used, mut for_session) = (0, false);
         if !self.upgraded {
-            let end = http::head_end(bytes).map_err(Trouble::NotSpoken)?;
+            let end = http::head_end(bytes).map_err(ConnectionError::NotSpoken)?;
             if let Some(end) = end {
                 check_upgrade(&bytes[..end], session)?;
                 self.upgraded = true;
-                talk.carrier_opened(Instant::now());
-                (used, heard) = (end + 4, true);
+                protocol.connection_opened(Instant::now());
+                (used, for_session) = (end + 4, true);
             }
         }
         if self.upgraded {
-            used += self.frames(&bytes[used..], session, talk, shared, &mut heard)?;
+            used += self.frames(&bytes[used..], session, protocol, shared, &mut for_session)?;
         }
-        let Some(socket) = &mut self.socket else { return Ok(heard) };
-        socket.keep(&bytes[used..]).map_err(|error| Trouble::Lost(error.to_string()))?;
-        Ok(heard)
+        let Some(socket) = &mut self.socket else { return Ok(for_session) };
+        socket.buffer(&bytes[used..]).map_err(|error| ConnectionError::Lost(error.to_string()))?;
+        Ok(for_session)
     }
 
     /// Takes all whole frames and says how many bytes they are.
@@ -107,22 +113,22 @@ impl WebSocketLink {
         &mut self,
         bytes: &[u8],
         session: usize,
-        talk: &mut Talk,
+        protocol: &mut Protocol,
         shared: &mut Shared,
-        heard: &mut bool,
-    ) -> Result<usize, Trouble> {
+        for_session: &mut bool,
+    ) -> Result<usize, ConnectionError> {
         let mut at = 0;
         while let Some((head, length)) = frame::split(&bytes[at..]) {
             let payload = &bytes[at + head..at + head + length];
             if bytes[at] == WHOLE_TEXT {
-                *heard |= take_text(payload, session, talk, shared)?;
+                *for_session |= take_text(payload, session, protocol, shared)?;
             } else {
-                *heard |= self.take_other(bytes[at], payload, session, talk, shared)?;
+                *for_session |= self.take_other(bytes[at], payload, session, protocol, shared)?;
             }
             at += head + length;
         }
         match bytes.get(at + 1) {
-            Some(masked) if masked & 0x80 != 0 => Err(Trouble::NotSpoken("sent a masked frame".into())),
+            Some(masked) if masked & 0x80 != 0 => Err(ConnectionError::NotSpoken("sent a masked frame".into())),
             _ => Ok(at),
         }
     }
@@ -133,18 +139,18 @@ impl WebSocketLink {
         first: u8,
         payload: &[u8],
         session: usize,
-        talk: &mut Talk,
+        protocol: &mut Protocol,
         shared: &mut Shared,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ConnectionError> {
         match first {
             FIRST_OF_TEXT | FURTHER | LAST => {
                 self.fragments.extend_from_slice(payload);
                 if self.fragments.len() > MESSAGE_BYTES_MAX {
-                    return Err(Trouble::Lost(format!("sent a message over {MESSAGE_BYTES_MAX} bytes")));
+                    return Err(ConnectionError::Lost(format!("sent a message over {MESSAGE_BYTES_MAX} bytes")));
                 }
                 if first == LAST {
                     let whole = std::mem::take(&mut self.fragments);
-                    return take_text(&whole, session, talk, shared);
+                    return take_text(&whole, session, protocol, shared);
                 }
             }
             WHOLE_PING => {
@@ -157,9 +163,11 @@ impl WebSocketLink {
             WHOLE_CLOSE => {
                 let reason = String::from_utf8_lossy(payload.get(2..).unwrap_or_default()).into_owned();
                 let code = payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code));
-                return Err(Trouble::Lost(format!("closed the WebSocket: {code} {reason}").trim_end().to_owned()));
+                return Err(ConnectionError::Lost(
+                    format!("closed the WebSocket: {code} {reason}").trim_end().to_owned(),
+                ));
             }
-            other => return Err(Trouble::NotSpoken(format!("sent a frame that begins with {other:#04x}"))),
+            other => return Err(ConnectionError::NotSpoken(format!("sent a frame that begins with {other:#04x}"))),
         }
         Ok(false)
     }
@@ -167,26 +175,31 @@ impl WebSocketLink {
 
 /// Takes the text of one message. Returns whether the session heard any of it.
 #[inline]
-fn take_text(payload: &[u8], session: usize, talk: &mut Talk, shared: &mut Shared) -> Result<bool, Trouble> {
+fn take_text(
+    payload: &[u8],
+    session: usize,
+    protocol: &mut Protocol,
+    shared: &mut Shared,
+) -> Result<bool, ConnectionError> {
     if shared.transport != Transport::Raw {
-        return shared.take_bayeux(payload, session, talk);
+        return shared.take_bayeux(payload, session, protocol);
     }
     if shared.reader.take_bare(payload, session) {
         return Ok(false);
     }
-    talk.received(payload, Instant::now()).map_err(Trouble::NotSpoken)?;
+    protocol.received(payload, Instant::now()).map_err(ConnectionError::NotSpoken)?;
     Ok(true)
 }
 
 /// Checks status and digest of the server's answer (RFC 6455 §4.1).
-fn check_upgrade(head: &[u8], session: usize) -> Result<(), Trouble> {
+fn check_upgrade(head: &[u8], session: usize) -> Result<(), ConnectionError> {
     let head = String::from_utf8_lossy(head);
-    let (line, status) = http::status_of(&head).map_err(Trouble::NotSpoken)?;
+    let (line, status) = http::status_of(&head).map_err(ConnectionError::NotSpoken)?;
     if status != 101 {
-        return Err(Trouble::NotSpoken(format!("did not switch to WebSocket but answered {line}")));
+        return Err(ConnectionError::NotSpoken(format!("did not switch to WebSocket but answered {line}")));
     }
     if http::values(&head, "sec-websocket-accept").next() != Some(handshake::accept(&key(session)).as_str()) {
-        return Err(Trouble::NotSpoken("answered the WebSocket upgrade with a wrong digest".into()));
+        return Err(ConnectionError::NotSpoken("answered the WebSocket upgrade with a wrong digest".into()));
     }
     Ok(())
 }

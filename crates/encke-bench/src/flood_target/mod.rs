@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
 use crate::engine::allow_sockets;
-use crate::engine::clients::words;
+use crate::engine::connections::os_message;
 use crate::machine;
 use crate::problem::Problem;
 use crate::run::parse;
@@ -69,17 +69,17 @@ struct State {
     /// Connections that are open.
     connections: AtomicUsize,
     /// Something is short, and that has been said.
-    troubled: AtomicBool,
-    say: Say,
+    shortage_logged: AtomicBool,
+    log_to: LogTo,
 }
 
 /// Where lines go that are for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Say {
+pub enum LogTo {
     /// What goes on to stdout, what is short to stderr.
-    Aloud,
+    Stdio,
     /// Nowhere.
-    Nothing,
+    Nowhere,
 }
 
 /// The command `flood-target`.
@@ -92,7 +92,7 @@ pub fn command() -> Command {
 /// Serves until Ctrl-C. What goes wrong before is one line on stderr; the exit code then is that of the problem.
 pub fn run(matches: &ArgMatches) -> ExitCode {
     let options = Options::from_arg_matches(matches).map_err(|error| Problem::Usage(error.to_string()));
-    match options.and_then(|options| FloodTarget::start(&options, Say::Aloud)) {
+    match options.and_then(|options| FloodTarget::start(&options, LogTo::Stdio)) {
         // Its threads serve; this one has nothing to do.
         Ok(_target) => loop {
             std::thread::park();
@@ -109,9 +109,9 @@ impl FloodTarget {
     ///
     /// # Errors
     /// The port is taken, or there are no more threads.
-    pub fn start(options: &Options, say: Say) -> Result<FloodTarget, Problem> {
+    pub fn start(options: &Options, log_to: LogTo) -> Result<FloodTarget, Problem> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).map_err(|error| {
-            Problem::Machine(format!("cannot listen on 127.0.0.1:{}: {}", options.port, words(&error)))
+            Problem::Machine(format!("cannot listen on 127.0.0.1:{}: {}", options.port, os_message(&error)))
         })?;
         let address = listener.local_addr()?;
         let files = machine::files_max();
@@ -123,16 +123,16 @@ impl FloodTarget {
             connections_max: usize::try_from(wanted.min(room)).unwrap_or(usize::MAX),
             stack_bytes: options.stack as usize,
             connections: AtomicUsize::new(0),
-            troubled: AtomicBool::new(false),
-            say,
+            shortage_logged: AtomicBool::new(false),
+            log_to,
         });
         match options.io {
             Io::Async => nonblocking::start(listener, state.clone())?,
             Io::Threads => threads::start(listener, state.clone())?,
         }
-        state.tell(&format!("listening on http://{address}"));
+        state.log(&format!("listening on http://{address}"));
         if wanted > room {
-            state.complain(&format!("the system's limit of open files allows {room} connections (ulimit -Hn)"));
+            state.warn(&format!("the system's limit of open files allows {room} connections (ulimit -Hn)"));
         }
         Ok(FloodTarget { address, state })
     }
@@ -145,29 +145,29 @@ impl FloodTarget {
 
 impl State {
     /// Says what goes on. Nobody may be reading; it is served all the same.
-    fn tell(&self, line: &str) {
-        if self.say == Say::Aloud {
+    fn log(&self, line: &str) {
+        if self.log_to == LogTo::Stdio {
             let mut out = io::stdout().lock();
             let _ = writeln!(out, "{line}").and_then(|()| out.flush());
         }
     }
 
-    fn complain(&self, line: &str) {
-        if self.say == Say::Aloud {
+    fn warn(&self, line: &str) {
+        if self.log_to == LogTo::Stdio {
             let _ = writeln!(io::stderr(), "encke: {line}");
         }
     }
 
     /// Says what is short, once until it is better again.
     fn short_of(&self, line: impl FnOnce(usize) -> String) {
-        if !self.troubled.swap(true, Ordering::Relaxed) {
-            self.complain(&line(self.connections.load(Ordering::Relaxed)));
+        if !self.shortage_logged.swap(true, Ordering::Relaxed) {
+            self.warn(&line(self.connections.load(Ordering::Relaxed)));
         }
     }
 
     /// After a failed accept.
     fn accept_failed(&self, error: &io::Error) {
-        self.short_of(|open| format!("no connection can be accepted: {}; {open} are open", words(error)));
+        self.short_of(|open| format!("no connection can be accepted: {}; {open} are open", os_message(error)));
     }
 
     /// Counts a connection, unless there are too many.
@@ -191,7 +191,7 @@ struct Entered(Arc<State>);
 impl Entered {
     /// It is served: nothing is short.
     fn is_served(&self) {
-        self.0.troubled.store(false, Ordering::Relaxed);
+        self.0.shortage_logged.store(false, Ordering::Relaxed);
     }
 }
 
@@ -217,4 +217,4 @@ const OTHER_FILES: u64 = 32;
 /// The pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long a request may take to come.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::request::{self, Request};
-use super::{ACCEPT_RETRY, Entered, REQUEST_PATIENCE, State};
+use super::{ACCEPT_RETRY, Entered, REQUEST_TIMEOUT, State};
 use crate::problem::Problem;
 
 /// Starts the thread.
@@ -62,7 +62,7 @@ async fn notify(notifier: watch::Sender<u64>, state: Arc<State>) {
         // The accepting loop has one, too.
         let listeners = notifier.receiver_count() - 1;
         chunks += listeners;
-        state.tell(&format!("Listeners: {listeners}, chunks: {chunks}"));
+        state.log(&format!("Listeners: {listeners}, chunks: {chunks}"));
     }
 }
 
@@ -73,7 +73,7 @@ async fn stream(mut tcp: TcpStream, entered: Entered, ticks: watch::Receiver<u64
 
 async fn serve_one(tcp: &mut TcpStream, entered: &Entered, mut ticks: watch::Receiver<u64>) -> io::Result<()> {
     tcp.set_nodelay(true)?;
-    let id = match timeout(REQUEST_PATIENCE, ask(tcp)).await?? {
+    let id = match timeout(REQUEST_TIMEOUT, ask(tcp)).await?? {
         Ok(id) => id,
         Err(refusal) => return tcp.write_all(refusal.as_bytes()).await,
     };

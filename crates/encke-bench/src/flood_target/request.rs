@@ -17,8 +17,8 @@ pub(super) fn read(bytes: &[u8]) -> Request {
         return if bytes.len() < HEAD_BYTES_MAX { Request::Partial } else { Request::Refused(TOO_LONG) };
     };
     let Ok(head) = std::str::from_utf8(&bytes[..end]) else { return Request::Refused(BAD) };
-    let mut words = head.lines().next().unwrap_or_default().split(' ');
-    match (words.next(), words.next(), words.next()) {
+    let mut os_message = head.lines().next().unwrap_or_default().split(' ');
+    match (os_message.next(), os_message.next(), os_message.next()) {
         (Some("GET"), Some(target), Some(_)) => stream(target),
         (Some(_), Some(_), Some(_)) => Request::Refused(NOT_GET),
         _ => Request::Refused(BAD),

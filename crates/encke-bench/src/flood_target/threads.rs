@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
 
 use super::request::{self, Request};
-use super::{ACCEPT_RETRY, Entered, REQUEST_PATIENCE, State};
+use super::{ACCEPT_RETRY, Entered, REQUEST_TIMEOUT, State};
 use crate::problem::Problem;
 
 /// What one connection's thread waits for.
@@ -22,8 +22,8 @@ type Listeners = Arc<Mutex<Vec<Weak<Listener>>>>;
 /// Starts the threads that accept and that tick.
 pub(super) fn start(listener: TcpListener, state: Arc<State>) -> Result<(), Problem> {
     let listeners = Listeners::default();
-    let (ticking, told) = (state.clone(), listeners.clone());
-    thread::Builder::new().name("timed-notifier".into()).spawn(move || notify(&told, &ticking))?;
+    let (ticking, ticked) = (state.clone(), listeners.clone());
+    thread::Builder::new().name("timed-notifier".into()).spawn(move || notify(&ticked, &ticking))?;
     thread::Builder::new().name("flood-target".into()).spawn(move || accept(&listener, &state, &listeners))?;
     Ok(())
 }
@@ -82,13 +82,13 @@ fn notify(listeners: &Listeners, state: &State) {
             true
         });
         chunks += there;
-        state.tell(&format!("Listeners: {there}, chunks: {chunks}"));
+        state.log(&format!("Listeners: {there}, chunks: {chunks}"));
     }
 }
 
 fn stream(mut tcp: TcpStream, entered: &Entered, listeners: &Listeners) -> io::Result<()> {
     tcp.set_nodelay(true)?;
-    tcp.set_read_timeout(Some(REQUEST_PATIENCE))?;
+    tcp.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     let id = match ask(&mut tcp)? {
         Ok(id) => id,
         Err(refusal) => return tcp.write_all(refusal.as_bytes()),

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grid {
     /// Whether all columns hold words, which begin on the left; otherwise all but the first hold figures.
-    pub words: bool,
+    pub os_message: bool,
     /// The columns' names.
     pub head: Vec<String>,
     /// Cells, as many a row as there are names.
@@ -24,13 +24,13 @@ impl Grid {
     /// Leaves out the columns in which no row says anything; the first stays.
     pub fn without_empty(mut self) -> Self {
         let says = |column: usize| column == 0 || self.rows.iter().any(|row| !row[column].is_empty());
-        let kept: Vec<bool> = (0..self.head.len()).map(says).collect();
-        let keep = |row: &mut Vec<String>| {
-            let mut column = kept.iter();
+        let nonempty: Vec<bool> = (0..self.head.len()).map(says).collect();
+        let buffer = |row: &mut Vec<String>| {
+            let mut column = nonempty.iter();
             row.retain(|_| column.next().copied().unwrap_or(true));
         };
-        keep(&mut self.head);
-        self.rows.iter_mut().for_each(keep);
+        buffer(&mut self.head);
+        self.rows.iter_mut().for_each(buffer);
         self
     }
 
@@ -47,7 +47,7 @@ impl Grid {
                 let (cell, width) = (row.get(column).map_or("", String::as_str), widths[column]);
                 if column == 0 {
                     line += &format!("{cell:width$}");
-                } else if self.words {
+                } else if self.os_message {
                     line += &format!("{:GAP$}{cell:width$}", "");
                 } else {
                     line += &format!("{:GAP$}{cell:>width$}", "");
@@ -121,7 +121,7 @@ mod tests {
 
     fn grid(head: &[&str], row: &[&str]) -> Grid {
         let strings = |texts: &[&str]| texts.iter().map(|text| (*text).into()).collect();
-        Grid { words: false, head: strings(head), rows: vec![strings(row)] }
+        Grid { os_message: false, head: strings(head), rows: vec![strings(row)] }
     }
 
     #[test]

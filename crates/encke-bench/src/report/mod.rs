@@ -14,7 +14,6 @@ pub mod text;
 pub mod units;
 mod write;
 
-pub use model::{
-    Curve, FORMAT_VERSION, Faults, Figure, Flow, Latency, Machine, Report, Sample, Server, Setting, Table, Trial,
-};
+pub use crate::outcome::{Faults, Flow};
+pub use model::{Curve, FORMAT_VERSION, Figure, Latency, Machine, Report, Sample, Server, Setting, Table, Trial};
 pub use write::{Destination, Outputs, compare, write};

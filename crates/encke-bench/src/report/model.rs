@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::outcome::{Faults, Flow};
+
 /// Version of the format, in the field `format`.
 pub const FORMAT_VERSION: u32 = 1;
 
@@ -112,36 +114,6 @@ pub struct Trial {
     pub reasons: Vec<String>,
 }
 
-/// Deliveries that should not be, or should be and are not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Faults {
-    /// Never arrived.
-    pub lost: u64,
-    /// Arrived more than once.
-    pub doubled: u64,
-    /// Arrived after a later one of the same sender in the same room.
-    pub reordered: u64,
-    /// Arrived where nobody had asked for it.
-    pub misdelivered: u64,
-    /// Arrived, but later than the run allows.
-    pub late: u64,
-    /// Sessions or connections that the server dropped, or that could not be opened.
-    pub dropped_sessions: u64,
-}
-
-/// What went one way in the measured window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Flow {
-    /// Bayeux messages (publications, deliveries), answers not counted; requests for plain HTTP.
-    pub messages: u64,
-    /// WebSocket messages or HTTP requests (responses) that held them.
-    pub carriers: u64,
-    /// Their bytes, without the overhead of frames and HTTP heads.
-    pub bytes: u64,
-    /// Length of the window in milliseconds.
-    pub window_ms: u64,
-}
-
 /// Latency in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
@@ -237,51 +209,6 @@ impl Report {
     }
 }
 
-impl Faults {
-    /// Whether everything arrived once, in order, in time and at the right place.
-    pub fn none(self) -> bool {
-        self == Faults::default()
-    }
-}
-
-impl std::ops::AddAssign for Faults {
-    fn add_assign(&mut self, other: Self) {
-        self.lost += other.lost;
-        self.doubled += other.doubled;
-        self.reordered += other.reordered;
-        self.misdelivered += other.misdelivered;
-        self.late += other.late;
-        self.dropped_sessions += other.dropped_sessions;
-    }
-}
-
-impl std::ops::AddAssign for Flow {
-    /// Adds what went in another window, after or before this one.
-    fn add_assign(&mut self, other: Self) {
-        self.messages += other.messages;
-        self.carriers += other.carriers;
-        self.bytes += other.bytes;
-        self.window_ms += other.window_ms;
-    }
-}
-
-impl Flow {
-    /// Messages per second; 0 for an empty window.
-    pub fn messages_per_s(self) -> f64 {
-        per_s(self.messages, self.window_ms)
-    }
-
-    /// Carriers per second; 0 for an empty window.
-    pub fn carriers_per_s(self) -> f64 {
-        per_s(self.carriers, self.window_ms)
-    }
-
-    /// Bits per second; 0 for an empty window.
-    pub fn bits_per_s(self) -> f64 {
-        per_s(self.bytes * 8, self.window_ms)
-    }
-}
-
 fn null_as_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
@@ -289,8 +216,4 @@ fn null_as_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 fn known_shares<'de, D: Deserializer<'de>>(from: D) -> Result<Curve, D::Error> {
     let points: Vec<(Option<f64>, u64)> = Deserialize::deserialize(from)?;
     Ok(points.into_iter().filter_map(|(share, us)| Some((share?, us))).collect())
-}
-
-fn per_s(count: u64, window_ms: u64) -> f64 {
-    if window_ms == 0 { 0.0 } else { count as f64 * 1000.0 / window_ms as f64 }
 }

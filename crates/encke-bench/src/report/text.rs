@@ -1,8 +1,9 @@
 //! The report as the terminal shows it at the end of a run.
 
 use super::columns::{Grid, one_line, shortened, wrapped};
-use super::model::{Faults, Report, Trial};
+use super::model::{Report, Trial};
 use super::units::{bytes, count, figure, micros, number, span};
+use crate::outcome::Faults;
 
 /// How a text is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +91,8 @@ fn speeds(trials: &[Trial]) -> Grid {
         ]
     };
     let head = ["trial", "planned/s", "sent/s", "received/s", "p50", "p90", "p99", "max"];
-    Grid { words: false, head: head.map(Into::into).into(), rows: trials.iter().map(row).collect() }.without_empty()
+    Grid { os_message: false, head: head.map(Into::into).into(), rows: trials.iter().map(row).collect() }
+        .without_empty()
 }
 
 /// What went wrong and what it took, a row per trial; columns that are zero everywhere are left out.
@@ -117,7 +119,7 @@ fn costs(trials: &[Trial]) -> Grid {
     head.extend(FAULTS.iter().map(|(name, _)| (*name).into()));
     let costs = ["server cores", "ns/delivery", "peak RSS", "load cores", "others"];
     head.extend(costs.map(Into::into));
-    Grid { words: false, head, rows: trials.iter().map(row).collect() }.without_empty()
+    Grid { os_message: false, head, rows: trials.iter().map(row).collect() }.without_empty()
 }
 
 /// The figures that only this scenario has: a list for one trial, a table for several.
@@ -142,7 +144,7 @@ fn figures(trials: &[Trial]) -> String {
         std::iter::once(name(trial)).chain(names.iter().map(value)).collect()
     };
     let head = std::iter::once("trial".into()).chain(names.iter().map(|name| one_line(name))).collect();
-    Grid { words: false, head, rows: trials.iter().map(row).collect() }.text(TEXT_COLUMNS)
+    Grid { os_message: false, head, rows: trials.iter().map(row).collect() }.text(TEXT_COLUMNS)
 }
 
 /// All names of figures, in the order in which they first appear.

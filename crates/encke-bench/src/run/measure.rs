@@ -4,11 +4,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::bench::Bench;
-use super::force::Force;
-use super::order::{CrowdSpec, Order, Outcome};
+use super::generator::Generator;
 use super::verdict::{self, Limits};
 use super::watch::Watcher;
 use super::{latency, options::Sending};
+use crate::order::{ClientsSpec, Order};
+use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Report, Trial};
@@ -19,44 +20,44 @@ pub struct Measure<'a> {
     /// The run that it is for.
     pub bench: &'a mut Bench,
     /// What the crowds are.
-    pub spec: CrowdSpec,
+    pub spec: ClientsSpec,
     /// How long the last crowd took to open.
     pub opening: Duration,
     workers: u32,
-    force: Option<Force>,
+    generator: Option<Generator>,
     rss_before_bytes: u64,
 }
 
 impl<'a> Measure<'a> {
     /// Prepares; nothing is opened yet.
-    pub fn new(bench: &'a mut Bench, spec: CrowdSpec, sending: &Sending) -> Self {
+    pub fn new(bench: &'a mut Bench, spec: ClientsSpec, sending: &Sending) -> Self {
         let rss_before_bytes = bench.server.and_then(|server| server.rss_bytes().ok()).unwrap_or(0);
-        Measure { bench, spec, opening: Duration::ZERO, workers: sending.workers, force: None, rss_before_bytes }
+        Measure { bench, spec, opening: Duration::ZERO, workers: sending.workers, generator: None, rss_before_bytes }
     }
 
     /// Opens a crowd unless one is open; `false` if the run is to end.
     ///
     /// # Errors
-    /// As [`Force::open`].
+    /// As [`Generator::open`].
     pub fn open(&mut self) -> Result<bool, Problem> {
-        if self.force.is_some() {
+        if self.generator.is_some() {
             return Ok(!self.bench.interrupt.is_set());
         }
         let began = Instant::now();
         let Bench { progress, interrupt, common, .. } = &mut *self.bench;
         let all = u64::from(self.spec.clients) + u64::from(self.spec.publishers);
-        let opened = Force::open(&self.spec, self.workers, &common.core, &mut |open| {
+        let opened = Generator::open(&self.spec, self.workers, &common.core, &mut |open| {
             progress.tick(|| format!("{:>4} s  opening  {} of {}", began.elapsed().as_secs(), count(open), count(all)));
             !interrupt.is_set()
         });
         self.opening = began.elapsed();
         if self.bench.interrupt.is_set() {
-            if let Ok(force) = opened {
-                force.leave();
+            if let Ok(generator) = opened {
+                generator.disconnect();
             }
             return Ok(false);
         }
-        self.force = Some(opened?);
+        self.generator = Some(opened?);
         Ok(true)
     }
 
@@ -81,11 +82,11 @@ impl<'a> Measure<'a> {
         if !self.open()? {
             return Ok(None);
         }
-        let Some(mut force) = self.force.take() else { return Ok(None) };
+        let Some(mut generator) = self.generator.take() else { return Ok(None) };
         let cores = self.cores();
         let bench = &mut *self.bench;
         let mut watcher = Watcher::new(name, bench.server, &mut bench.progress, &bench.interrupt);
-        let outcome = force.carry_out(order, &mut |event| watcher.take(event))?;
+        let outcome = generator.run_trial(order, &mut |event| watcher.take(event))?;
         let seen = watcher.conclude(&outcome);
         let latency = latency::summary(&outcome.latencies_us, outcome.latency_max_us);
         let mut trial = verdict::judged(&self.spec, order, outcome.clone(), latency, limits, cores);
@@ -97,9 +98,9 @@ impl<'a> Measure<'a> {
         // What failed has backlogs everywhere: the next trial starts over with new sockets. A session whose socket only
         // breaks waits for its client to come back, and is delivered to until then; so it is said goodbye to.
         if trial.holds {
-            self.force = Some(force);
+            self.generator = Some(generator);
         } else {
-            force.leave();
+            generator.disconnect();
             self.rest(RECOVER);
         }
         Ok(Some((trial, outcome)))
@@ -109,7 +110,7 @@ impl<'a> Measure<'a> {
     pub fn rest(&self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end && !self.bench.interrupt.is_set() {
-            thread::sleep(LOOK_EVERY.min(end.saturating_duration_since(Instant::now())));
+            thread::sleep(SAMPLE_EVERY.min(end.saturating_duration_since(Instant::now())));
         }
     }
 
@@ -123,15 +124,15 @@ impl<'a> Measure<'a> {
     }
 
     /// The open crowd, if there is one.
-    pub fn force(&mut self) -> Option<&mut Force> {
-        self.force.as_mut()
+    pub fn generator(&mut self) -> Option<&mut Generator> {
+        self.generator.as_mut()
     }
 
     /// Says goodbye on all sessions; how long that took.
     pub fn close(&mut self) -> Duration {
         let began = Instant::now();
-        if let Some(force) = self.force.take() {
-            force.leave();
+        if let Some(generator) = self.generator.take() {
+            generator.disconnect();
         }
         began.elapsed()
     }
@@ -157,4 +158,4 @@ pub(crate) fn ended_by(problem: Problem, report: &mut Report) -> Result<(), Prob
 }
 
 const RECOVER: Duration = Duration::from_millis(500);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const SAMPLE_EVERY: Duration = Duration::from_millis(50);

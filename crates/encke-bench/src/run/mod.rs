@@ -1,19 +1,17 @@
 //! From an order to an outcome: trials, searches for the highest rate, workers, progress.
 
 mod bench;
-mod carry;
-mod chance;
-mod force;
+mod generator;
 mod interrupt;
 pub mod latency;
 mod measure;
 mod options;
-mod order;
 pub mod parse;
 mod plan;
 mod progress;
+mod rate_series;
 pub mod search;
-mod series;
+mod trial_run;
 mod verdict;
 mod watch;
 mod wire;
@@ -21,19 +19,14 @@ mod worker;
 mod workers;
 
 pub use bench::Bench;
-pub use carry::{Event, Look};
-pub(crate) use chance::Chance;
-pub use force::{Force, Local};
+pub use generator::{Generator, Local};
 pub use interrupt::Interrupt;
 pub use measure::Measure;
 pub(crate) use measure::ended_by;
 pub use options::{Carriage, Common, Rates, ReportOptions, Sending};
-pub use order::{
-    Breaks, CrowdSpec, CutShort, Cuts, From, Membership, Order, Outcome, Recovery, Replay, Size, To, Traffic,
-    Transport, Usage,
-};
 pub use progress::Progress;
-pub use series::Series;
+pub use rate_series::RateSeries;
+pub use trial_run::{Event, Snapshot};
 pub use verdict::Limits;
-pub(crate) use watch::{Seen, Watcher};
+pub(crate) use watch::{Observed, Watcher};
 pub use worker::work;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::order::{Recovery, Replay, Transport};
 use super::parse;
+use crate::order::{Recovery, Replay, Transport};
 use crate::report::{Destination, Outputs};
 
 /// What all scenarios share.

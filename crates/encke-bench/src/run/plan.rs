@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::chance::Chance;
-use super::order::{CrowdSpec, From, Order, Size, Traffic};
+use crate::order::{ClientsSpec, From, Order, Size, Traffic};
+use crate::random::Rng;
 
 /// One worker of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,32 +37,32 @@ enum Kind {
     /// Batch `next`, then every `step`-th, until `end`; `next` as well as `end` count those of all workers.
     Steady { next: u64, step: u64, end: u64, batches_per_s: Option<f64>, senders: Senders },
     /// Each sender has its own next time.
-    Each { times: BinaryHeap<Reverse<(u64, u64)>>, pause_us: [u64; 2], chance: Chance },
+    Each { times: BinaryHeap<Reverse<(u64, u64)>>, pause_us: [u64; 2], rng: Rng },
 }
 
 #[derive(Debug)]
 enum Senders {
     InTurn { next: u64, count: u64 },
-    ByChance { count: u64, chance: Chance },
+    Random { count: u64, rng: Rng },
 }
 
 impl Plan {
     /// The plan of one worker's share, from `begin_us` on.
-    pub fn new(spec: &CrowdSpec, order: &Order, share: Share, begin_us: u64) -> Self {
+    pub fn new(spec: &ClientsSpec, order: &Order, share: Share, begin_us: u64) -> Self {
         let (clients, publishers) = (of_share(spec.clients, share), of_share(spec.publishers, share));
         let duration_ms = match order.size {
             Size::Ms(ms) => Some(order.warm_up_ms + ms),
             Size::Batches(_) => None,
         };
         let end_us = duration_ms.map(|ms| begin_us + ms * 1000);
-        let chance = Chance::new(order.traffic.seed, share.worker);
+        let rng = Rng::new(order.traffic.seed, share.worker);
         let kind = match order.traffic.from {
             From::Publishers => {
                 let senders = Senders::InTurn { next: 0, count: publishers };
                 steady(order, share, spec.publishers, senders)
             }
-            From::AnyClient => steady(order, share, spec.clients, Senders::ByChance { count: clients, chance }),
-            From::EachClient(pause_us) => each(clients, pause_us, begin_us, chance),
+            From::AnyClient => steady(order, share, spec.clients, Senders::Random { count: clients, rng }),
+            From::EachClient(pause_us) => each(clients, pause_us, begin_us, rng),
         };
         Plan { begin_us, end_us, kind }
     }
@@ -75,9 +75,9 @@ impl Plan {
                 *next += *step;
                 Some(Due { sender: senders.choose(), planned_us })
             }
-            Kind::Each { times, pause_us: [least, most], chance } => {
+            Kind::Each { times, pause_us: [least, most], rng } => {
                 let Reverse((_, sender)) = times.pop()?;
-                let pause_us = *least + chance.below(most.saturating_sub(*least) + 1);
+                let pause_us = *least + rng.below(most.saturating_sub(*least) + 1);
                 times.push(Reverse((planned_us + pause_us.max(1), sender)));
                 Some(Due { sender, planned_us })
             }
@@ -112,7 +112,7 @@ impl Senders {
                 *next += 1;
                 chosen
             }
-            Senders::ByChance { count, chance } => chance.below(*count),
+            Senders::Random { count, rng } => rng.below(*count),
         }
     }
 }
@@ -148,20 +148,20 @@ fn steady(order: &Order, share: Share, senders_of_all: u32, senders: Senders) ->
     Kind::Steady { next: u64::from(share.worker), step: u64::from(active.max(1)), end, batches_per_s, senders }
 }
 
-fn each(clients: u64, pause_us: [u64; 2], begin_us: u64, mut chance: Chance) -> Kind {
+fn each(clients: u64, pause_us: [u64; 2], begin_us: u64, mut rng: Rng) -> Kind {
     // The first times are spread over one pause, as if it had been going on.
-    let first = |sender| Reverse((begin_us + chance.below(pause_us[1] + 1), sender));
-    Kind::Each { times: (0..clients).map(first).collect(), pause_us, chance }
+    let first = |sender| Reverse((begin_us + rng.below(pause_us[1] + 1), sender));
+    Kind::Each { times: (0..clients).map(first).collect(), pause_us, rng }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Membership, Recovery, Transport};
+    use crate::order::{Membership, Recovery, Transport};
 
-    fn spec(clients: u32, publishers: u32) -> CrowdSpec {
+    fn spec(clients: u32, publishers: u32) -> ClientsSpec {
         let membership = Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 };
-        CrowdSpec {
+        ClientsSpec {
             target: String::new(),
             transport: Transport::Websocket,
             recovery: Recovery::default(),
@@ -176,8 +176,8 @@ mod tests {
 
     /// Everything that is due until `until_us`, looked at in steps of a millisecond.
     fn all(plan: &mut Plan, until_us: u64) -> Vec<Due> {
-        let looks = (0..=until_us).step_by(1000);
-        looks.flat_map(|now_us| std::iter::from_fn(|| plan.take(now_us)).collect::<Vec<_>>()).collect()
+        let snapshots = (0..=until_us).step_by(1000);
+        snapshots.flat_map(|now_us| std::iter::from_fn(|| plan.take(now_us)).collect::<Vec<_>>()).collect()
     }
 
     const ONE: Share = Share { worker: 0, workers: 1 };

@@ -48,7 +48,7 @@ impl Progress {
     }
 
     /// Shows a line that stays.
-    pub fn say(&mut self, line: &str) {
+    pub fn print_line(&mut self, line: &str) {
         self.clear();
         if self.shown != Shown::Nothing {
             eprintln!("{line}");

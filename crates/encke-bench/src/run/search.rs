@@ -13,7 +13,7 @@ pub enum Length {
 
 /// What came of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TrialVerdict {
     /// The rate holds.
     Holds,
     /// It does not.
@@ -24,7 +24,7 @@ pub enum Verdict {
 
 /// What the search came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Found {
+pub enum SearchResult {
     /// The highest rate that held in a long trial; one that is higher by [`PRECISION`] did not.
     Rate(f64),
     /// The time ended before the limit was found: it lies between these.
@@ -52,10 +52,10 @@ pub enum Found {
 pub fn find_max(
     start: f64,
     is_over: impl Fn() -> bool,
-    trial: &mut dyn FnMut(f64, Length) -> Result<Verdict, Problem>,
-) -> Result<Found, Problem> {
+    trial: &mut dyn FnMut(f64, Length) -> Result<TrialVerdict, Problem>,
+) -> Result<SearchResult, Problem> {
     let trial = &mut |rate, length| match trial(rate, length)? {
-        Verdict::Fails if !is_over() => trial(rate, length),
+        TrialVerdict::Fails if !is_over() => trial(rate, length),
         verdict => Ok(verdict),
     };
     let (mut low, mut high) = match ramp(start, &is_over, trial)? {
@@ -66,15 +66,17 @@ pub fn find_max(
     let mut rate = (low * high).sqrt();
     while best.is_none() || high / low > PRECISION {
         if is_over() {
-            return Ok(best.map_or(Found::TooShort(Some(low)), |best| Found::Rough { best, fails_at: high }));
+            return Ok(
+                best.map_or(SearchResult::TooShort(Some(low)), |best| SearchResult::Rough { best, fails_at: high })
+            );
         }
         match trial(rate, Length::Long)? {
-            Verdict::Stop => return Ok(Found::Stopped(best)),
-            Verdict::Holds => {
+            TrialVerdict::Stop => return Ok(SearchResult::Stopped(best)),
+            TrialVerdict::Holds => {
                 low = rate;
                 best = Some(rate);
             }
-            Verdict::Fails => {
+            TrialVerdict::Fails => {
                 high = rate;
                 if best.is_none() && rate <= low {
                     low = rate / RAMP;
@@ -82,44 +84,44 @@ pub fn find_max(
             }
         }
         if high < start * LEAST {
-            return Ok(Found::NothingHolds(high));
+            return Ok(SearchResult::NothingHolds(high));
         }
         // A short trial of the ramp may have flattered: what held in one is tried for long before more is.
         rate = if best.is_none() { low } else { (low * high).sqrt() };
     }
-    Ok(best.map_or(Found::NothingHolds(high), Found::Rate))
+    Ok(best.map_or(SearchResult::NothingHolds(high), SearchResult::Rate))
 }
 
 enum Ramp {
     /// The first holds, the second does not.
     Between(f64, f64),
-    Ended(Found),
+    Ended(SearchResult),
 }
 
 fn ramp(
     start: f64,
     is_over: &impl Fn() -> bool,
-    trial: &mut dyn FnMut(f64, Length) -> Result<Verdict, Problem>,
+    trial: &mut dyn FnMut(f64, Length) -> Result<TrialVerdict, Problem>,
 ) -> Result<Ramp, Problem> {
     let (mut low, mut high, mut rate) = (None, None, start);
     // Who knows where the limit is begins near it.
     let (mut up, mut down) = (FIRST_STEP, FIRST_STEP);
     loop {
         match trial(rate, Length::Short)? {
-            Verdict::Stop => return Ok(Ramp::Ended(Found::Stopped(None))),
-            Verdict::Holds => low = Some(rate),
-            Verdict::Fails => high = Some(rate),
+            TrialVerdict::Stop => return Ok(Ramp::Ended(SearchResult::Stopped(None))),
+            TrialVerdict::Holds => low = Some(rate),
+            TrialVerdict::Fails => high = Some(rate),
         }
         rate = match (low, high) {
             (Some(low), Some(high)) => return Ok(Ramp::Between(low, high)),
-            (None, Some(high)) if high < start * LEAST => return Ok(Ramp::Ended(Found::NothingHolds(high))),
+            (None, Some(high)) if high < start * LEAST => return Ok(Ramp::Ended(SearchResult::NothingHolds(high))),
             (Some(_), _) => rate * up,
             (None, _) => rate / down,
         };
         // Where the start was far off, what holds is found sooner by larger steps.
         (up, down) = (RAMP, RAMP * RAMP);
         if is_over() {
-            return Ok(Ramp::Ended(Found::TooShort(low)));
+            return Ok(Ramp::Ended(SearchResult::TooShort(low)));
         }
     }
 }
@@ -139,11 +141,11 @@ mod tests {
     use std::cell::Cell;
 
     /// A server that holds rates up to `limit`.
-    fn search(start: f64, limit: f64, trials_max: u32) -> (Found, u32) {
+    fn search(start: f64, limit: f64, trials_max: u32) -> (SearchResult, u32) {
         let count = Cell::new(0);
         let found = find_max(start, || count.get() >= trials_max, &mut |rate, _| {
             count.set(count.get() + 1);
-            Ok(if rate <= limit { Verdict::Holds } else { Verdict::Fails })
+            Ok(if rate <= limit { TrialVerdict::Holds } else { TrialVerdict::Fails })
         });
         (found.expect("no trial fails by itself"), count.get())
     }
@@ -152,7 +154,7 @@ mod tests {
     fn the_limit_is_found_within_four_percent_from_above_and_below() {
         for start in [1.0, 50.0, 900.0, 1100.0, 40_000.0, 900_000.0] {
             let (found, trials) = search(start, 1000.0, 1000);
-            let Found::Rate(rate) = found else { panic!("from {start}: {found:?}") };
+            let SearchResult::Rate(rate) = found else { panic!("from {start}: {found:?}") };
             assert!(rate <= 1000.0 && rate * PRECISION >= 1000.0, "from {start}: {rate}");
             assert!(trials < 50, "from {start}: {trials} trials");
         }
@@ -164,36 +166,36 @@ mod tests {
         let found = find_max(100.0, || false, &mut |rate, _| {
             if (200.0..300.0).contains(&rate) && slips == 0 {
                 slips += 1;
-                return Ok(Verdict::Fails);
+                return Ok(TrialVerdict::Fails);
             }
-            Ok(if rate <= 1000.0 { Verdict::Holds } else { Verdict::Fails })
+            Ok(if rate <= 1000.0 { TrialVerdict::Holds } else { TrialVerdict::Fails })
         });
-        assert!(matches!(found, Ok(Found::Rate(rate)) if rate > 900.0), "{found:?}");
+        assert!(matches!(found, Ok(SearchResult::Rate(rate)) if rate > 900.0), "{found:?}");
         assert_eq!(slips, 1);
     }
 
     #[test]
     fn a_server_that_holds_nothing_is_told() {
-        assert!(matches!(search(1000.0, 0.0, 1000).0, Found::NothingHolds(rate) if rate < 1000.0));
+        assert!(matches!(search(1000.0, 0.0, 1000).0, SearchResult::NothingHolds(rate) if rate < 1000.0));
     }
 
     #[test]
     fn a_search_whose_time_ends_in_the_ramp_is_too_short() {
-        assert_eq!(search(1.0, 1e9, 3).0, Found::TooShort(Some(FIRST_STEP * RAMP)));
-        assert_eq!(search(1e9, 1.0, 2).0, Found::TooShort(None));
+        assert_eq!(search(1.0, 1e9, 3).0, SearchResult::TooShort(Some(FIRST_STEP * RAMP)));
+        assert_eq!(search(1e9, 1.0, 2).0, SearchResult::TooShort(None));
     }
 
     #[test]
     fn a_search_whose_time_ends_later_says_between_what_it_stopped() {
         let (found, _) = search(900.0, 1000.0, 6);
-        let Found::Rough { best, fails_at } = found else { panic!("{found:?}") };
+        let SearchResult::Rough { best, fails_at } = found else { panic!("{found:?}") };
         assert!(best <= 1000.0 && fails_at > 1000.0 && fails_at / best > PRECISION, "{found:?}");
     }
 
     #[test]
     fn a_search_that_begins_just_below_the_limit_needs_few_trials() {
         let (found, trials) = search(900.0, 1000.0, 1000);
-        assert!(matches!(found, Found::Rate(_)), "{found:?}");
+        assert!(matches!(found, SearchResult::Rate(_)), "{found:?}");
         assert!(trials <= 8, "{trials}");
     }
 
@@ -202,9 +204,9 @@ mod tests {
         // Short trials flatter: they hold up to twice the rate.
         let found = find_max(100.0, || false, &mut |rate, length| {
             let limit = if length == Length::Short { 2000.0 } else { 1000.0 };
-            Ok(if rate <= limit { Verdict::Holds } else { Verdict::Fails })
+            Ok(if rate <= limit { TrialVerdict::Holds } else { TrialVerdict::Fails })
         });
-        let Ok(Found::Rate(rate)) = found else { panic!("{found:?}") };
+        let Ok(SearchResult::Rate(rate)) = found else { panic!("{found:?}") };
         assert!(rate <= 1000.0 && rate > 900.0, "{rate}");
     }
 
@@ -214,11 +216,11 @@ mod tests {
         let found = find_max(900.0, || false, &mut |rate, _| {
             count += 1;
             Ok(match (count, rate <= 1000.0) {
-                (8.., _) => Verdict::Stop,
-                (_, true) => Verdict::Holds,
-                _ => Verdict::Fails,
+                (8.., _) => TrialVerdict::Stop,
+                (_, true) => TrialVerdict::Holds,
+                _ => TrialVerdict::Fails,
             })
         });
-        assert!(matches!(found, Ok(Found::Stopped(Some(rate))) if rate <= 1000.0), "{found:?}");
+        assert!(matches!(found, Ok(SearchResult::Stopped(Some(rate))) if rate <= 1000.0), "{found:?}");
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::order::{CrowdSpec, CutShort, Order, Outcome, Size, To};
+use crate::order::{ClientsSpec, Order, Size, To};
+use crate::outcome::{CutShort, Outcome};
 use crate::report::units::{count, micros, number, span};
 use crate::report::{Latency, Trial};
 
@@ -15,7 +16,7 @@ pub struct Limits {
 
 /// Fills a trial with what came of its order, and judges it. The load has `cores` at most.
 pub fn judged(
-    spec: &CrowdSpec,
+    spec: &ClientsSpec,
     order: &Order,
     outcome: Outcome,
     latency: Option<Latency>,
@@ -49,7 +50,7 @@ pub fn judged(
 }
 
 fn reasons(
-    spec: &CrowdSpec,
+    spec: &ClientsSpec,
     order: &Order,
     outcome: &Outcome,
     latency: Option<&Latency>,
@@ -57,7 +58,7 @@ fn reasons(
 ) -> Vec<String> {
     let mut reasons = Vec::new();
     let faults = outcome.faults;
-    let told = outcome.first_trouble.as_ref().map(|trouble| format!(" ({trouble})")).unwrap_or_default();
+    let why = outcome.first_error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
     for (number, what) in [
         (faults.lost, "never arrived".to_string()),
         (faults.doubled, "arrived more than once".into()),
@@ -70,13 +71,13 @@ fn reasons(
         }
     }
     if outcome.refused > 0 {
-        reasons.push(format!("{} messages could not be sent{told}", count(outcome.refused)));
+        reasons.push(format!("{} messages could not be sent{why}", count(outcome.refused)));
     }
     if outcome.denied > 0 {
-        reasons.push(format!("{} publications were refused{told}", count(outcome.denied)));
+        reasons.push(format!("{} publications were refused{why}", count(outcome.denied)));
     }
     if faults.dropped_sessions > 0 {
-        reasons.push(format!("{} sessions were dropped{told}", count(faults.dropped_sessions)));
+        reasons.push(format!("{} sessions were dropped{why}", count(faults.dropped_sessions)));
     }
     match outcome.cut_short {
         Some(CutShort::Hopeless) => {
@@ -104,7 +105,7 @@ fn reasons(
 
 /// How the load itself stayed behind its plan in the measured window: it was halted for most of it, as it happens where the
 /// machine is short of cores, or it sent too little.
-fn load_behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<String> {
+fn load_behind(spec: &ClientsSpec, order: &Order, outcome: &Outcome) -> Option<String> {
     let (planned_per_s, Size::Ms(ms)) = (order.traffic.messages_per_s(spec.clients)?, order.size) else { return None };
     if outcome.cut_short.is_some() {
         return None;
@@ -117,8 +118,8 @@ fn load_behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<Str
     let window_s = window_ms as f64 / 1000.0;
     let (sent, planned) = (outcome.outgoing.messages as f64, planned_per_s * window_s);
     // Pauses by chance add up to a rate by chance.
-    let by_chance = if order.traffic.batches_per_s.is_none() { planned.sqrt() * 3.0 } else { 0.0 };
-    if sent + edges(order) + by_chance < planned * KEPT_UP {
+    let random_spread = if order.traffic.batches_per_s.is_none() { planned.sqrt() * 3.0 } else { 0.0 };
+    if sent + edges(order) + random_spread < planned * KEPT_UP {
         let (sent_per_s, planned_per_s) = (number(sent / window_s.max(1e-9)), number(planned_per_s));
         return Some(format!("the load itself stayed behind: it sent {sent_per_s}/s of {planned_per_s}/s"));
     }
@@ -126,7 +127,7 @@ fn load_behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<Str
 }
 
 /// How the server stayed behind what was sent in the measured window at a planned rate.
-fn server_behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<String> {
+fn server_behind(spec: &ClientsSpec, order: &Order, outcome: &Outcome) -> Option<String> {
     let (Some(_), Size::Ms(_)) = (order.traffic.messages_per_s(spec.clients), order.size) else { return None };
     if order.cuts.is_some() {
         // Who is away gets it later.
@@ -136,8 +137,8 @@ fn server_behind(spec: &CrowdSpec, order: &Order, outcome: &Outcome) -> Option<S
     let sent = outcome.outgoing.messages as f64;
     let fan_out = outcome.expected as f64 / outcome.sent.max(1) as f64;
     // Rooms are of different size, so what is sent by chance to some of them fans out more or less.
-    let chosen_by_chance = order.traffic.to == To::AnyRoom && spec.membership.rooms > 1;
-    let spread = if chosen_by_chance { sent.sqrt() * ROOM_SPREAD } else { 0.0 };
+    let chosen_at_random = order.traffic.to == To::AnyRoom && spec.membership.rooms > 1;
+    let spread = if chosen_at_random { sent.sqrt() * ROOM_SPREAD } else { 0.0 };
     let received = outcome.incoming.messages as f64;
     if received + (edges(order) + spread) * fan_out < sent * fan_out * KEPT_UP {
         let (received, due) = (received / window_s.max(1e-9), sent * fan_out / window_s.max(1e-9));
@@ -161,12 +162,12 @@ const ROOM_SPREAD: f64 = 0.3;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::{From, Membership, Recovery, Traffic, Transport};
+    use crate::outcome::Usage;
     use crate::report::{Faults, Flow};
-    use crate::run::order::Usage;
-    use crate::run::{From, Membership, Recovery, Traffic, Transport};
 
-    fn spec() -> CrowdSpec {
-        CrowdSpec {
+    fn spec() -> ClientsSpec {
+        ClientsSpec {
             target: String::new(),
             transport: Transport::Websocket,
             recovery: Recovery::default(),
@@ -184,7 +185,7 @@ mod tests {
     }
 
     fn outcome(sent: u64, received: u64) -> Outcome {
-        let flow = |messages| Flow { messages, carriers: 1, bytes: 1, window_ms: 1000 };
+        let flow = |messages| Flow { messages, batches: 1, bytes: 1, window_ms: 1000 };
         Outcome {
             expected: sent * 100,
             outgoing: flow(sent),
@@ -211,9 +212,9 @@ mod tests {
     #[test]
     fn each_fault_is_a_reason() {
         let faults = Faults { lost: 1, doubled: 2, reordered: 3, misdelivered: 4, late: 5, dropped_sessions: 6 };
-        let trouble = Some("closed the connection".to_string());
+        let error = Some("closed the connection".to_string());
         let reasons =
-            reasons_of(Outcome { faults, first_trouble: trouble, ..outcome(1000, 100_000) }, 5, Limits::default());
+            reasons_of(Outcome { faults, first_error: error, ..outcome(1000, 100_000) }, 5, Limits::default());
         assert_eq!(
             reasons,
             [
@@ -263,8 +264,8 @@ mod tests {
 
     #[test]
     fn publications_that_the_server_refused_are_a_reason_though_they_arrived() {
-        let trouble = Some("/a refused: 507:/a:history_not_kept".to_string());
-        let denied = Outcome { denied: 3, first_trouble: trouble, ..outcome(1000, 100_000) };
+        let error = Some("/a refused: 507:/a:history_not_kept".to_string());
+        let denied = Outcome { denied: 3, first_error: error, ..outcome(1000, 100_000) };
         let reasons = reasons_of(denied, 5, Limits::default());
         assert_eq!(reasons, ["3 publications were refused (/a refused: 507:/a:history_not_kept)."]);
     }

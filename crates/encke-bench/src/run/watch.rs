@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::carry::{Event, Look};
 use super::interrupt::Interrupt;
 use super::latency;
-use super::order::Outcome;
 use super::progress::Progress;
+use super::trial_run::{Event, Snapshot};
 use crate::machine::{Process, all_cpu};
+use crate::outcome::Outcome;
 use crate::report::units::{bytes, count, micros, number};
 use crate::report::{Sample, Server};
 
@@ -37,7 +37,7 @@ struct Mark {
 
 /// What was seen.
 #[derive(Debug)]
-pub struct Seen {
+pub struct Observed {
     /// About one per second.
     pub samples: Vec<Sample>,
     /// The server in the measured window; without what it was before the crowd came.
@@ -72,7 +72,7 @@ impl<'a> Watcher<'a> {
     pub fn take(&mut self, event: Option<Event<'_>>) -> bool {
         match event {
             None => {}
-            Some(Event::Look(look)) => self.look(look),
+            Some(Event::Snapshot(snapshot)) => self.snapshot(snapshot),
             Some(Event::WindowBegins | Event::WindowEnds) => {
                 let mark = Mark { at: Instant::now(), server: self.server_cpu(), all: all_cpu() };
                 self.marks.push(mark);
@@ -82,7 +82,7 @@ impl<'a> Watcher<'a> {
     }
 
     /// What was seen, with what came of the trial.
-    pub fn conclude(self, outcome: &Outcome) -> Seen {
+    pub fn conclude(self, outcome: &Outcome) -> Observed {
         let rss_bytes = self.rss_bytes();
         let server = self.server(outcome, rss_bytes);
         let load = outcome.usage.cpu_s / outcome.usage.window_s.max(MOMENT_S);
@@ -93,28 +93,28 @@ impl<'a> Watcher<'a> {
             }
             _ => None,
         };
-        Seen { samples: self.samples, server, others_cores }
+        Observed { samples: self.samples, server, others_cores }
     }
 
-    fn look(&mut self, look: &Look) {
+    fn snapshot(&mut self, snapshot: &Snapshot) {
         let before = self.samples.last().copied().unwrap_or_default();
-        let sample = self.sample(look);
+        let sample = self.sample(snapshot);
         let seconds = (sample.at_ms - before.at_ms).max(1) as f64 / 1000.0;
         let (phase, began) = (self.phase, self.began);
         self.progress.tick(|| line(phase, began, &sample, &before, seconds));
     }
 
-    fn sample(&mut self, look: &Look) -> Sample {
+    fn sample(&mut self, snapshot: &Snapshot) -> Sample {
         let (now, cpu) = (Instant::now(), self.server_cpu());
         let seconds = now.duration_since(self.last.0).as_secs_f64().max(MOMENT_S);
         let used = cpu.zip(self.last.1).map(|(cpu, last)| cpu.saturating_sub(last).as_secs_f64());
         self.last = (now, cpu);
         let sample = Sample {
             at_ms: now.duration_since(self.began).as_millis() as u64,
-            connected: look.connected,
-            sent: look.sent,
-            received: look.received,
-            p99_us: latency::at_share(&look.timed, 0.99),
+            connected: snapshot.connected,
+            sent: snapshot.sent,
+            received: snapshot.received,
+            p99_us: latency::at_share(&snapshot.timed, 0.99),
             server_cores: used.map(|used| used / seconds),
             server_rss_bytes: self.rss_bytes(),
         };

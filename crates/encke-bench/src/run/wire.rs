@@ -13,9 +13,10 @@ use std::io::{BufRead, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::carry::Look;
-use super::order::{CrowdSpec, Order, Outcome};
+use super::trial_run::Snapshot;
 use crate::engine::Published;
+use crate::order::{ClientsSpec, Order};
+use crate::outcome::Outcome;
 use crate::problem::Problem;
 
 /// What a worker is told.
@@ -24,7 +25,7 @@ pub enum ToWorker {
     /// Open your share of a crowd.
     Open {
         /// All of it.
-        spec: CrowdSpec,
+        spec: ClientsSpec,
         /// The worker's number.
         worker: u32,
         /// How many there are.
@@ -33,7 +34,7 @@ pub enum ToWorker {
         core: Option<usize>,
     },
     /// Carry out your share of an order.
-    Carry {
+    RunTrial {
         /// All of it.
         order: Order,
         /// When it begins, in microseconds of the machine's monotonic clock.
@@ -44,7 +45,7 @@ pub enum ToWorker {
     /// End what you carry out.
     Stop,
     /// Say goodbye on all sessions, and end.
-    Leave,
+    Disconnect,
 }
 
 /// What a worker tells.
@@ -55,7 +56,7 @@ pub enum FromWorker {
     /// All are.
     Opened,
     /// A second is over.
-    Look(Look),
+    Snapshot(Snapshot),
     /// It publishes no more, and has published this by room.
     Sent(Vec<u32>),
     /// All is over.
@@ -143,7 +144,7 @@ mod tests {
     fn messages_are_lines_and_come_back_as_they_were() {
         let messages = [
             FromWorker::Opening(7),
-            FromWorker::Look(Look { timed: vec![(1, 2)], ..Look::default() }),
+            FromWorker::Snapshot(Snapshot { timed: vec![(1, 2)], ..Snapshot::default() }),
             FromWorker::Failed(Problem::Server("is\ngone".into()).into()),
         ];
         let mut bytes = Vec::new();

@@ -5,13 +5,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
-use super::carry::{self, Event, Link};
 use super::interrupt::Interrupt;
-use super::order::{CrowdSpec, Order};
 use super::plan::Share;
+use super::trial_run::{self, Coordinator, Event};
 use super::wire::{self, FromWorker, ToWorker};
-use crate::engine::{Crowd, Published};
+use crate::engine::{Clients, Published};
 use crate::machine;
+use crate::order::{ClientsSpec, Order};
 use crate::problem::Problem;
 
 /// Works until it is told to leave, or until nobody is there to tell.
@@ -20,64 +20,64 @@ use crate::problem::Problem;
 /// What it could not go on from; it has been told on stdout, too.
 pub fn work() -> Result<(), Problem> {
     Interrupt::ignore_signals()?;
-    let mut desk = Desk { orders: listen(), out: stdout(), stopped: false };
-    let worked = desk.work();
+    let mut worker = Worker { orders: listen(), out: stdout(), stopped: false };
+    let worked = worker.work();
     if let Err(problem) = worked {
         let text = problem.to_string();
-        desk.say(&FromWorker::Failed(problem.into()))?;
+        worker.send(&FromWorker::Failed(problem.into()))?;
         return Err(Problem::Machine(text));
     }
     Ok(())
 }
 
 /// Where a worker is told what to do, and tells what came of it.
-struct Desk {
+struct Worker {
     orders: Receiver<Result<Option<ToWorker>, Problem>>,
     out: Stdout,
     stopped: bool,
 }
 
-impl Desk {
+impl Worker {
     fn work(&mut self) -> Result<(), Problem> {
         let Some(ToWorker::Open { spec, worker, workers, core }) = self.next()? else { return Ok(()) };
         if let Some(core) = core {
             machine::pin(core)?;
         }
-        let mut crowd = Crowd::open(&spec, worker, workers, &mut |open| {
+        let mut clients = Clients::open(&spec, worker, workers, &mut |open| {
             // Whoever cannot be told any more is not waiting either.
-            self.say(&FromWorker::Opening(open)).is_ok() && !self.is_stopped()
+            self.send(&FromWorker::Opening(open)).is_ok() && !self.is_stopped()
         })?;
-        self.say(&FromWorker::Opened)?;
-        let mut published = vec![crowd.published().clone(); workers as usize];
+        self.send(&FromWorker::Opened)?;
+        let mut published = vec![clients.published().clone(); workers as usize];
         loop {
-            match self.next_while_idle(&mut crowd)? {
-                Some(ToWorker::Carry { order, begin_us }) => {
+            match self.next_while_idle(&mut clients)? {
+                Some(ToWorker::RunTrial { order, begin_us }) => {
                     let who = (&spec, Share { worker, workers });
-                    published = self.carry(&mut crowd, who, &order, (begin_us, &published))?;
+                    published = self.run_trial(&mut clients, who, &order, (begin_us, &published))?;
                 }
-                Some(ToWorker::Leave) | None => break,
+                Some(ToWorker::Disconnect) | None => break,
                 Some(_) => {}
             }
         }
-        crowd.leave();
+        clients.disconnect();
         Ok(())
     }
 
-    fn carry(
+    fn run_trial(
         &mut self,
-        crowd: &mut Crowd,
-        who: (&CrowdSpec, Share),
+        clients: &mut Clients,
+        who: (&ClientsSpec, Share),
         order: &Order,
         from: (u64, &[Published]),
     ) -> Result<Vec<Published>, Problem> {
         self.stopped = false;
-        let mut link = Linked { desk: self, said: false };
-        let (outcome, published) = carry::carry_out(crowd, who, order, from, &mut link)?;
-        self.say(&FromWorker::Done(Box::new(outcome)))?;
+        let mut coordinator = RemoteCoordinator { worker: self, sent_totals: false };
+        let (outcome, published) = trial_run::run_trial(clients, who, order, from, &mut coordinator)?;
+        self.send(&FromWorker::Done(Box::new(outcome)))?;
         Ok(published)
     }
 
-    fn say(&mut self, message: &FromWorker) -> Result<(), Problem> {
+    fn send(&mut self, message: &FromWorker) -> Result<(), Problem> {
         wire::write(&mut self.out, message)
     }
 
@@ -86,12 +86,12 @@ impl Desk {
     }
 
     /// Waits for the next order while sessions are kept alive.
-    fn next_while_idle(&mut self, crowd: &mut Crowd) -> Result<Option<ToWorker>, Problem> {
+    fn next_while_idle(&mut self, clients: &mut Clients) -> Result<Option<ToWorker>, Problem> {
         loop {
             match self.orders.recv_timeout(Duration::ZERO) {
                 Ok(order) => return order,
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
-                Err(RecvTimeoutError::Timeout) => crowd.turn(IDLE_TURN)?,
+                Err(RecvTimeoutError::Timeout) => clients.turn(IDLE_TURN)?,
             }
         }
     }
@@ -108,37 +108,37 @@ impl Desk {
     }
 }
 
-/// The link of one worker among several.
-struct Linked<'a> {
-    desk: &'a mut Desk,
-    said: bool,
+/// The coordinator of one worker among several.
+struct RemoteCoordinator<'a> {
+    worker: &'a mut Worker,
+    sent_totals: bool,
 }
 
-impl Link for Linked<'_> {
+impl Coordinator for RemoteCoordinator<'_> {
     fn event(&mut self, event: Event<'_>) {
-        if let Event::Look(look) = event {
+        if let Event::Snapshot(snapshot) = event {
             // A broken pipe is noticed when the next order is waited for.
-            let _ = self.desk.say(&FromWorker::Look(look.clone()));
+            let _ = self.worker.send(&FromWorker::Snapshot(snapshot.clone()));
         }
     }
 
-    fn go_on(&mut self) -> bool {
+    fn should_continue(&mut self) -> bool {
         // After the last publication, the next order is for `totals` to take.
-        self.said || !self.desk.is_stopped()
+        self.sent_totals || !self.worker.is_stopped()
     }
 
     fn totals(&mut self, own: &Published) -> Result<Option<Vec<Published>>, Problem> {
-        if !self.said {
-            self.said = true;
-            self.desk.say(&FromWorker::Sent(own.next.clone()))?;
+        if !self.sent_totals {
+            self.sent_totals = true;
+            self.worker.send(&FromWorker::Sent(own.next.clone()))?;
         }
-        match self.desk.orders.try_recv() {
+        match self.worker.orders.try_recv() {
             Ok(Ok(Some(ToWorker::Totals(all)))) => {
-                self.said = false;
+                self.sent_totals = false;
                 Ok(Some(wire::published(&all)))
             }
             Ok(Ok(Some(ToWorker::Stop))) => {
-                self.desk.stopped = true;
+                self.worker.stopped = true;
                 Ok(None)
             }
             Ok(Ok(Some(_))) | Err(TryRecvError::Empty) => Ok(None),
@@ -150,13 +150,13 @@ impl Link for Linked<'_> {
 
 /// Reads orders on a thread of its own, so that a crowd never waits for them.
 fn listen() -> Receiver<Result<Option<ToWorker>, Problem>> {
-    let (send, receive) = channel();
+    let (sender, receive) = channel();
     thread::spawn(move || {
         let mut lines: StdinLock<'static> = stdin().lock();
         loop {
             let read = wire::read(&mut lines);
             let is_last = !matches!(read, Ok(Some(_)));
-            if send.send(read).is_err() || is_last {
+            if sender.send(read).is_err() || is_last {
                 return;
             }
         }

@@ -6,29 +6,30 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::carry::{Event, Look};
-use super::force::Watch;
+use super::generator::Watch;
 use super::latency;
-use super::order::{CrowdSpec, Order, Outcome, Size};
+use super::trial_run::{Event, Snapshot};
 use super::wire::{self, FromWorker, ToWorker};
-use crate::engine::Crowd;
+use crate::engine::Clients;
+use crate::order::{ClientsSpec, Order, Size};
+use crate::outcome::Outcome;
 use crate::problem::Problem;
 
 /// Processes of this same program that share a crowd.
 #[derive(Debug)]
 pub struct Workers {
-    all: Vec<Worker>,
-    heard: Receiver<Heard>,
+    all: Vec<WorkerProcess>,
+    messages: Receiver<WorkerMessage>,
 }
 
 #[derive(Debug)]
-struct Worker {
+struct WorkerProcess {
     child: Child,
     orders: ChildStdin,
 }
 
 /// What a worker said; an end where it says no more.
-type Heard = (usize, Result<Option<FromWorker>, Problem>);
+type WorkerMessage = (usize, Result<Option<FromWorker>, Problem>);
 
 impl Workers {
     /// Starts the workers and lets them open their shares.
@@ -36,17 +37,17 @@ impl Workers {
     /// # Errors
     /// One cannot be started, dies, or cannot open its share.
     pub fn open(
-        spec: &CrowdSpec,
+        spec: &ClientsSpec,
         workers: u32,
         cores: &[usize],
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Workers, Problem> {
-        let (tell, heard) = channel();
-        let mut started = Workers { all: Vec::new(), heard };
+        let (send, messages) = channel();
+        let mut started = Workers { all: Vec::new(), messages };
         for worker in 0..workers {
-            started.all.push(start(worker as usize, tell.clone())?);
+            started.all.push(start(worker as usize, send.clone())?);
             let core = (!cores.is_empty()).then(|| cores[worker as usize % cores.len()]);
-            started.tell(worker as usize, &ToWorker::Open { spec: spec.clone(), worker, workers, core })?;
+            started.send(worker as usize, &ToWorker::Open { spec: spec.clone(), worker, workers, core })?;
         }
         let (mut open, mut opened, mut stopped) = (vec![0; started.all.len()], 0, false);
         while opened < started.all.len() {
@@ -57,7 +58,7 @@ impl Workers {
             }
             if !progress(open.iter().sum()) && !stopped {
                 stopped = true;
-                started.tell_all(&ToWorker::Stop)?;
+                started.send_all(&ToWorker::Stop)?;
             }
         }
         Ok(started)
@@ -67,68 +68,68 @@ impl Workers {
     ///
     /// # Errors
     /// A worker died or could not go on.
-    pub fn carry_out(&mut self, order: &Order, watch: &mut Watch<'_>) -> Result<Outcome, Problem> {
-        let begin_us = Crowd::clock_us() + LEAD_US;
-        self.tell_all(&ToWorker::Carry { order: order.clone(), begin_us })?;
+    pub fn run_trial(&mut self, order: &Order, watch: &mut Watch<'_>) -> Result<Outcome, Problem> {
+        let begin_us = Clients::clock_us() + LEAD_US;
+        self.send_all(&ToWorker::RunTrial { order: order.clone(), begin_us })?;
         let mut sum = Sum::new(self.all.len());
         let mut clock = Clock::new(order, begin_us);
         let mut stopped = false;
         while sum.done < self.all.len() {
-            if let Some((worker, message)) = self.next(clock.patience())?
+            if let Some((worker, message)) = self.next(clock.timeout())?
                 && sum.take(worker, message)
             {
-                self.tell_all(&ToWorker::Totals(std::mem::take(&mut sum.published)))?;
+                self.send_all(&ToWorker::Totals(std::mem::take(&mut sum.published)))?;
             }
             while let Some(event) = clock.due(&mut sum) {
                 match event {
                     Due::WindowBegins => watch(Some(Event::WindowBegins)),
                     Due::WindowEnds => watch(Some(Event::WindowEnds)),
-                    Due::Look(look) => watch(Some(Event::Look(&look))),
+                    Due::Snapshot(snapshot) => watch(Some(Event::Snapshot(&snapshot))),
                 };
             }
             let hopeless = sum.sent > 0 && sum.sent < self.all.len() && order.give_up_us.is_some() && clock.is_early();
             if !stopped && (!watch(None) || hopeless) {
                 stopped = true;
-                self.tell_all(&ToWorker::Stop)?;
+                self.send_all(&ToWorker::Stop)?;
             }
         }
         if clock.marks < 2 {
             watch(Some(Event::WindowEnds));
         }
-        watch(Some(Event::Look(&sum.look())));
+        watch(Some(Event::Snapshot(&sum.snapshot())));
         Ok(sum.outcome)
     }
 
     /// Lets all say goodbye, and waits for their ends for a moment.
-    pub fn leave(mut self) {
+    pub fn disconnect(mut self) {
         // Who is gone has left.
-        let _ = self.tell_all(&ToWorker::Leave);
-        let end = Instant::now() + LEAVE_PATIENCE;
+        let _ = self.send_all(&ToWorker::Disconnect);
+        let end = Instant::now() + DISCONNECT_TIMEOUT;
         while Instant::now() < end && self.all.iter_mut().any(|worker| matches!(worker.child.try_wait(), Ok(None))) {
             thread::sleep(EVERY);
         }
     }
 
-    fn tell(&mut self, worker: usize, message: &ToWorker) -> Result<(), Problem> {
+    fn send(&mut self, worker: usize, message: &ToWorker) -> Result<(), Problem> {
         if wire::write(&mut self.all[worker].orders, message).is_ok() {
             return Ok(());
         }
         // What it said last tells more than a broken pipe.
-        while let Ok((from, said)) = self.heard.recv_timeout(LAST_WORDS) {
-            if let (true, Ok(Some(FromWorker::Failed(failure)))) = (from == worker, said) {
+        while let Ok((from, message)) = self.messages.recv_timeout(LAST_MESSAGES) {
+            if let (true, Ok(Some(FromWorker::Failed(failure)))) = (from == worker, message) {
                 return Err(failure.into());
             }
         }
         Err(self.death(worker))
     }
 
-    fn tell_all(&mut self, message: &ToWorker) -> Result<(), Problem> {
-        (0..self.all.len()).try_for_each(|worker| self.tell(worker, message))
+    fn send_all(&mut self, message: &ToWorker) -> Result<(), Problem> {
+        (0..self.all.len()).try_for_each(|worker| self.send(worker, message))
     }
 
     /// The next thing a worker says, if it comes in time.
-    fn next(&mut self, patience: Duration) -> Result<Option<(usize, FromWorker)>, Problem> {
-        match self.heard.recv_timeout(patience) {
+    fn next(&mut self, timeout: Duration) -> Result<Option<(usize, FromWorker)>, Problem> {
+        match self.messages.recv_timeout(timeout) {
             Ok((_, Ok(Some(FromWorker::Failed(failure))))) => Err(failure.into()),
             Ok((worker, Ok(Some(message)))) => Ok(Some((worker, message))),
             Ok((worker, Ok(None))) => Err(self.death(worker)),
@@ -158,7 +159,7 @@ impl Drop for Workers {
 
 /// What workers have told of an order so far.
 struct Sum {
-    looks: Vec<Look>,
+    snapshots: Vec<Snapshot>,
     timed: latency::Counted,
     published: Vec<Vec<u32>>,
     sent: usize,
@@ -169,7 +170,7 @@ struct Sum {
 impl Sum {
     fn new(workers: usize) -> Self {
         Sum {
-            looks: vec![Look::default(); workers],
+            snapshots: vec![Snapshot::default(); workers],
             timed: Vec::new(),
             published: vec![Vec::new(); workers],
             sent: 0,
@@ -181,14 +182,14 @@ impl Sum {
     /// Takes what a worker said; whether all have sent theirs now.
     fn take(&mut self, worker: usize, message: FromWorker) -> bool {
         match message {
-            FromWorker::Look(mut look) => {
-                latency::merge(&mut self.timed, &std::mem::take(&mut look.timed));
-                self.looks[worker] = look;
+            FromWorker::Snapshot(mut snapshot) => {
+                latency::merge(&mut self.timed, &std::mem::take(&mut snapshot.timed));
+                self.snapshots[worker] = snapshot;
             }
             FromWorker::Sent(published) => {
                 self.published[worker] = published;
                 self.sent += 1;
-                return self.sent == self.looks.len();
+                return self.sent == self.snapshots.len();
             }
             FromWorker::Done(outcome) => {
                 self.outcome += *outcome;
@@ -199,12 +200,12 @@ impl Sum {
         false
     }
 
-    fn look(&mut self) -> Look {
-        let sum = |part: fn(&Look) -> u64| self.looks.iter().map(part).sum();
-        Look {
-            connected: sum(|look| look.connected),
-            sent: sum(|look| look.sent),
-            received: sum(|look| look.received),
+    fn snapshot(&mut self) -> Snapshot {
+        let sum = |part: fn(&Snapshot) -> u64| self.snapshots.iter().map(part).sum();
+        Snapshot {
+            connected: sum(|snapshot| snapshot.connected),
+            sent: sum(|snapshot| snapshot.sent),
+            received: sum(|snapshot| snapshot.received),
             timed: std::mem::take(&mut self.timed),
         }
     }
@@ -214,13 +215,13 @@ impl Sum {
 struct Clock {
     window_us: [u64; 2],
     marks: usize,
-    look_us: u64,
+    snapshot_us: u64,
 }
 
 enum Due {
     WindowBegins,
     WindowEnds,
-    Look(Look),
+    Snapshot(Snapshot),
 }
 
 impl Clock {
@@ -231,55 +232,55 @@ impl Clock {
             Size::Batches(_) => u64::MAX,
         };
         // Workers look each second; a moment later all have told.
-        Clock { window_us: [first_us, last_us], marks: 0, look_us: begin_us + LOOK_EVERY_US + TELL_US }
+        Clock { window_us: [first_us, last_us], marks: 0, snapshot_us: begin_us + SNAPSHOT_EVERY_US + TELL_US }
     }
 
-    fn patience(&self) -> Duration {
-        let next_us = self.window_us.get(self.marks).copied().unwrap_or(u64::MAX).min(self.look_us);
-        Duration::from_micros(next_us.saturating_sub(Crowd::clock_us())).min(EVERY)
+    fn timeout(&self) -> Duration {
+        let next_us = self.window_us.get(self.marks).copied().unwrap_or(u64::MAX).min(self.snapshot_us);
+        Duration::from_micros(next_us.saturating_sub(Clients::clock_us())).min(EVERY)
     }
 
     /// Whether the window is not over yet.
     fn is_early(&self) -> bool {
-        Crowd::clock_us() < self.window_us[1]
+        Clients::clock_us() < self.window_us[1]
     }
 
     fn due(&mut self, sum: &mut Sum) -> Option<Due> {
-        let now_us = Crowd::clock_us();
+        let now_us = Clients::clock_us();
         if self.window_us.get(self.marks).is_some_and(|mark_us| now_us >= *mark_us) {
             self.marks += 1;
             return Some(if self.marks == 1 { Due::WindowBegins } else { Due::WindowEnds });
         }
-        if now_us >= self.look_us {
-            self.look_us += LOOK_EVERY_US;
-            return Some(Due::Look(sum.look()));
+        if now_us >= self.snapshot_us {
+            self.snapshot_us += SNAPSHOT_EVERY_US;
+            return Some(Due::Snapshot(sum.snapshot()));
         }
         None
     }
 }
 
 /// Starts a worker, and a thread that hears what it says.
-fn start(worker: usize, tell: Sender<Heard>) -> Result<Worker, Problem> {
+fn start(worker: usize, send: Sender<WorkerMessage>) -> Result<WorkerProcess, Problem> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
     command.args(WORKER_ARGS).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| {
         Problem::Machine(format!("worker {} cannot be started as {}: {error}", worker + 1, program.display()))
     })?;
-    let (Some(orders), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
+    let (Some(orders), Some(message)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(Problem::Machine("a worker has no pipes".into()));
     };
     thread::spawn(move || {
-        let mut lines = BufReader::new(said);
+        let mut lines = BufReader::new(message);
         loop {
             let read = wire::read(&mut lines);
             let is_last = !matches!(read, Ok(Some(_)));
-            if tell.send((worker, read)).is_err() || is_last {
+            if send.send((worker, read)).is_err() || is_last {
                 return;
             }
         }
     });
-    Ok(Worker { child, orders })
+    Ok(WorkerProcess { child, orders })
 }
 
 /// How this program is started as a worker.
@@ -287,7 +288,7 @@ const WORKER_ARGS: [&str; 2] = ["bench", "worker"];
 const EVERY: Duration = Duration::from_millis(20);
 /// From the order to the first planned time: workers have read it by then.
 const LEAD_US: u64 = 50_000;
-const LOOK_EVERY_US: u64 = 1_000_000;
+const SNAPSHOT_EVERY_US: u64 = 1_000_000;
 const TELL_US: u64 = 50_000;
-const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const LAST_MESSAGES: Duration = Duration::from_millis(500);

@@ -1,6 +1,6 @@
 //! A server that goes away and comes back: how soon all clients are there again, and what is missing then.
 
-mod fall;
+mod restart_run;
 mod server;
 
 use std::path::PathBuf;
@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::fall::{Fall, Fallen};
+use self::restart_run::{RestartRun, RestartTimes};
 use self::server::{Kill, Plan};
 use super::{Scenario, parts};
-use crate::engine::{Crowd, Target};
+use crate::engine::{Clients, Target};
 use crate::machine::Process;
+use crate::order::{ClientsSpec, Transport};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Faults, Figure, Report, Trial};
-use crate::run::{Bench, Carriage, CrowdSpec, Transport, parse};
+use crate::run::{Bench, Carriage, parse};
 
 /// `encke bench avalanche`.
 #[derive(Clone, Debug, Args)]
@@ -69,50 +70,50 @@ impl Scenario for Avalanche {
         bench.target = Target::resolve(&bench.common.target, "/cometd")?;
         let mut report = bench.report::<Self>();
         let membership = parts::membership(CHANNEL, 1, 1);
-        let crowd = parts::crowd(bench, &self.carriage, self.clients, 1, membership);
-        let spec = CrowdSpec { reconnect: true, ..crowd };
-        let Some(server) = fall::started(&plan, &bench.interrupt)? else { return Ok(report) };
+        let spec = parts::clients_spec(bench, &self.carriage, self.clients, 1, membership);
+        let spec = ClientsSpec { reconnect: true, ..spec };
+        let Some(server) = restart_run::started(&plan, &bench.interrupt)? else { return Ok(report) };
         bench.server = Process::watch(server.id()).ok();
-        if let Some(lack) = Crowd::lack_of(&spec)? {
+        if let Some(unsupported) = Clients::unsupported(&spec)? {
             report.holds = false;
-            report.reasons.push(format!("the server {lack}"));
+            report.reasons.push(format!("the server {unsupported}"));
             return Ok(report);
         }
-        let Some(mut force) = super::opened(bench, &spec)? else { return Ok(report) };
-        let Some(crowd) = super::crowd_of(&mut force) else { return Ok(report) };
-        let fallen = Fall::new(self, bench, crowd).run(&plan, server)?;
-        report.trials.extend(fallen.map(|fallen| self.judged(fallen, crowd)));
+        let Some(mut generator) = super::opened(bench, &spec)? else { return Ok(report) };
+        let Some(clients) = super::local_clients(&mut generator) else { return Ok(report) };
+        let times = RestartRun::new(self, bench, clients).run(&plan, server)?;
+        report.trials.extend(times.map(|times| self.judged(times, clients)));
         Ok(report)
     }
 }
 
 impl Avalanche {
     /// What came of it, and whether that will do.
-    fn judged(&self, fallen: Fallen, crowd: &Crowd) -> Trial {
-        let (breaks, counts, clients) = (crowd.breaks(), crowd.counts(), u64::from(self.clients));
-        let (connect, handshake) = crowd.clients_back();
-        let confirmed = crowd.confirmed();
+    fn judged(&self, times: RestartTimes, sessions: &Clients) -> Trial {
+        let (breaks, counts, clients) = (sessions.breaks(), sessions.counts(), u64::from(self.clients));
+        let (connect, handshake) = sessions.clients_back();
+        let confirmed = sessions.confirmed();
         let sent = counts.sent;
         let faults = Faults {
-            lost: crowd.missing_confirmed(),
+            lost: sessions.missing_confirmed(),
             dropped_sessions: clients - connect - handshake,
-            ..crowd.faults(&[])
+            ..sessions.faults(&[])
         };
         let mut trial = Trial {
             name: format!("{} clients, {}", count(clients), self.kill.name()),
             clients,
             expected: confirmed * clients,
             faults,
-            samples: fallen.samples,
+            samples: times.samples,
             ..Trial::default()
         };
         let figure = |name: &str, value: f64, unit: &str| Figure { name: name.into(), value, unit: unit.into() };
         let ms = |time: Duration| time.as_secs_f64() * 1000.0;
         let after = |name: &str, time: Option<Duration>| time.map(|time| figure(name, ms(time), "ms"));
-        let shares = SHARES.iter().zip(fallen.back);
+        let shares = SHARES.iter().zip(times.back);
         let shares = shares.filter_map(|(share, time)| after(&format!("{share} % back after"), time));
-        trial.figures.extend(after("server ended after", fallen.ended));
-        trial.figures.extend(after("server listened after", fallen.listened));
+        trial.figures.extend(after("server ended after", times.ended));
+        trial.figures.extend(after("server listened after", times.listened));
         trial.figures.extend(shares);
         trial.figures.extend([
             figure("back with a connect", connect as f64, ""),
@@ -122,14 +123,14 @@ impl Avalanche {
             figure("gaps told", breaks.gaps as f64, ""),
             figure("came again, dropped by the client", breaks.again as f64, ""),
         ]);
-        trial.reasons = self.reasons(&trial, fallen.back[2], crowd);
+        trial.reasons = self.reasons(&trial, times.back[2], sessions);
         trial.holds = trial.reasons.is_empty();
         trial
     }
 
-    fn reasons(&self, trial: &Trial, back: Option<Duration>, crowd: &Crowd) -> Vec<String> {
+    fn reasons(&self, trial: &Trial, back: Option<Duration>, sessions: &Clients) -> Vec<String> {
         let mut reasons = Vec::new();
-        let why = crowd.first_loss().map(|why| format!(" ({why})")).unwrap_or_default();
+        let why = sessions.first_loss().map(|why| format!(" ({why})")).unwrap_or_default();
         let limit_s = self.back_within.as_secs_f64();
         match back {
             None => reasons.push(format!("{} sessions did not come back{why}.", count(trial.faults.dropped_sessions))),
@@ -157,7 +158,7 @@ impl Avalanche {
                 }
             });
         }
-        if crowd.confirmed() == 0 {
+        if sessions.confirmed() == 0 {
             reasons.push("no message was confirmed: --around is too short, or the server takes none.".into());
         }
         reasons

@@ -3,9 +3,10 @@
 use clap::Args;
 
 use super::{Scenario, parts};
+use crate::order::{From, Order};
 use crate::problem::Problem;
 use crate::report::Report;
-use crate::run::{Bench, Carriage, From, Measure, Order, Rates, Sending, Series, parse};
+use crate::run::{Bench, Carriage, Measure, RateSeries, Rates, Sending, parse};
 
 /// `encke bench broadcast`.
 #[derive(Clone, Debug, Args)]
@@ -35,7 +36,8 @@ impl Scenario for Broadcast {
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         let mut report = bench.report::<Self>();
-        let spec = parts::crowd(bench, &self.carriage, self.clients, 1, parts::membership("/bench/fanout", 1, 1));
+        let spec =
+            parts::clients_spec(bench, &self.carriage, self.clients, 1, parts::membership("/bench/fanout", 1, 1));
         let at_rate = |rate| parts::traffic(From::Publishers, Some(rate), self.message_size);
         let blank = parts::order(bench, &self.sending, at_rate(START_PER_S), parts::duration(bench));
         let order = |rate| Order { traffic: at_rate(rate), ..blank.clone() };
@@ -44,7 +46,7 @@ impl Scenario for Broadcast {
             rates.rate = vec![START_PER_S];
         }
         let mut measure = Measure::new(bench, spec, &self.sending);
-        let series = Series { unit: "publications/s", prefix: "", start: START_PER_S, order: &order };
+        let series = RateSeries { unit: "publications/s", prefix: "", start: START_PER_S, order: &order };
         series.run(&mut measure, &rates, &mut report)?;
         Ok(report)
     }

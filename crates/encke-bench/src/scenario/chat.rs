@@ -3,9 +3,10 @@
 use clap::Args;
 
 use super::{Scenario, parts};
+use crate::order::{From, Order, Size};
 use crate::problem::Problem;
 use crate::report::Report;
-use crate::run::{Bench, Carriage, From, Limits, Measure, Order, Rates, Sending, Series, Size, parse};
+use crate::run::{Bench, Carriage, Limits, Measure, RateSeries, Rates, Sending, parse};
 
 /// `encke bench chat`.
 #[derive(Clone, Debug, Args)]
@@ -40,7 +41,7 @@ impl Scenario for Chat {
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         let mut report = bench.report::<Self>();
-        let spec = parts::crowd(bench, &self.carriage, self.clients, 0, parts::membership("/bench/chat", 1, 1));
+        let spec = parts::clients_spec(bench, &self.carriage, self.clients, 0, parts::membership("/bench/chat", 1, 1));
         let at_rate = |rate: Option<f64>| parts::traffic(From::AnyClient, rate, self.message_size);
         let blank = parts::order(bench, &self.sending, at_rate(None), Size::Batches(self.messages.into()));
         let mut measure = Measure::new(bench, spec, &self.sending);
@@ -49,7 +50,7 @@ impl Scenario for Chat {
             return Ok(report);
         }
         let order = |rate| Order { traffic: at_rate(Some(rate)), ..blank.clone() };
-        let series = Series { unit: "messages/s", prefix: "", start: START_PER_S, order: &order };
+        let series = RateSeries { unit: "messages/s", prefix: "", start: START_PER_S, order: &order };
         series.run(&mut measure, &self.rates, &mut report)?;
         Ok(report)
     }
@@ -61,7 +62,7 @@ impl Chat {
         if !measure.open()? {
             return Ok(());
         }
-        let (clients, place) = (self.clients, measure.bench.target.authority.clone());
+        let (clients, address) = (self.clients, measure.bench.target.authority.clone());
         let opened_ms = measure.opening.as_millis();
         // Small parts, again and again, so that no server is flooded by its warm-up.
         let part = Order { size: Size::Batches(u64::from(self.messages.div_ceil(WARM_UP_PARTS))), ..order.clone() };
@@ -77,12 +78,12 @@ impl Chat {
         report.trials.push(trial);
         let closed_ms = measure.close().as_millis();
         report.transcript = vec![
-            format!("Opened {clients} of {clients} connections to {place} in {opened_ms}ms"),
+            format!("Opened {clients} of {clients} connections to {address} in {opened_ms}ms"),
             format!(
                 "Sent/Received {}/{} messages in {}ms: {per_s:.0}msg/s",
                 outcome.sent, outcome.received, outcome.elapsed_ms
             ),
-            format!("Closed {clients} connections to {place} in {closed_ms}ms"),
+            format!("Closed {clients} connections to {address} in {closed_ms}ms"),
         ];
         Ok(())
     }

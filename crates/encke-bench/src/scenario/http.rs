@@ -90,7 +90,7 @@ impl Http {
         if let Some(folder) = &self.files {
             let written = pages::write_missing(folder)?;
             if !written.is_empty() {
-                bench.progress.say(&format!("written to {}: {}", folder.display(), written.join(", ")));
+                bench.progress.print_line(&format!("written to {}: {}", folder.display(), written.join(", ")));
             }
         }
         let wanted = |path: &String| path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
@@ -139,7 +139,7 @@ impl Http {
             Some(rate) => (Pace::PerSecond(rate), format!("{}, {} requests/s", page.path, number(rate))),
         };
         let requests_max = self.requests.map(u64::from);
-        Plan { name, pages: vec![page.clone()], places: self.connections, pace, warm_up, duration, requests_max }
+        Plan { name, pages: vec![page.clone()], slots: self.connections, pace, warm_up, duration, requests_max }
     }
 }
 
@@ -149,7 +149,7 @@ fn page(target: &Target, path: &str) -> Result<Page, Problem> {
     if answer.head.status != 200 {
         let hint = "; encke bench http --files DIR writes files, encke serve --files DIR serves them";
         let hint = if pages::NAMES.contains(&&path[1..]) { hint } else { "" };
-        return Err(Problem::Server(format!("answers GET {path} with {}{hint}", answer.head.words)));
+        return Err(Problem::Server(format!("answers GET {path} with {}{hint}", answer.head.reason)));
     }
     Ok(Page { path: path.into(), request: probe::request(target, path), bytes: answer.body_bytes })
 }

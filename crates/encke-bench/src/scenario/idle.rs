@@ -9,7 +9,7 @@ use crate::machine::{Memory, Process};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Figure, Report, Sample, Server, Trial};
-use crate::run::{Bench, Carriage, Force, parse};
+use crate::run::{Bench, Carriage, Generator, parse};
 
 /// `encke bench idle`.
 #[derive(Clone, Debug, Args)]
@@ -38,29 +38,29 @@ impl Scenario for Idle {
         let process = bench.watched()?;
         let mut watch = Settling { process, began: Instant::now(), samples: Vec::new() };
         let before = watch.settled(bench, &mut warm)?;
-        let Some(mut force) = self.open(bench, self.sessions)? else { return Ok(report) };
-        let with_all = watch.settled(bench, &mut force)?;
-        let dropped = super::crowd_of(&mut force).map_or(0, |crowd| crowd.counts().dropped);
-        force.leave();
+        let Some(mut generator) = self.open(bench, self.sessions)? else { return Ok(report) };
+        let with_all = watch.settled(bench, &mut generator)?;
+        let dropped = super::local_clients(&mut generator).map_or(0, |clients| clients.counts().dropped);
+        generator.disconnect();
         let after = watch.settled(bench, &mut warm)?;
-        warm.leave();
+        warm.disconnect();
         report.trials.push(self.trial([before, with_all, after], dropped, watch.samples));
         Ok(report)
     }
 }
 
 impl Idle {
-    fn open(&self, bench: &mut Bench, sessions: u32) -> Result<Option<Force>, Problem> {
+    fn open(&self, bench: &mut Bench, sessions: u32) -> Result<Option<Generator>, Problem> {
         let rooms = if self.own_channels { sessions } else { 1 };
         let membership = parts::membership("/bench/idle", rooms, 1);
-        super::opened(bench, &parts::crowd(bench, &self.carriage, sessions, 0, membership))
+        super::opened(bench, &parts::clients_spec(bench, &self.carriage, sessions, 0, membership))
     }
 
     fn trial(&self, memory: [Memory; 3], dropped: u64, samples: Vec<Sample>) -> Trial {
         let [before, with_all, after] = memory;
         let per_session =
             |kind: fn(&Memory) -> u64| (kind(&with_all) as f64 - kind(&before) as f64) / f64::from(self.sessions);
-        let (grown, kept) =
+        let (grown, retained) =
             (with_all.rss_bytes.saturating_sub(before.rss_bytes), after.rss_bytes.saturating_sub(before.rss_bytes));
         let figure = |name: &str, value: f64, unit: &str| Figure { name: name.into(), value, unit: unit.into() };
         let mut trial = Trial {
@@ -70,7 +70,7 @@ impl Idle {
             figures: vec![
                 figure("resident memory per session", per_session(|memory| memory.rss_bytes), "bytes"),
                 figure("proportional memory per session", per_session(|memory| memory.pss_bytes), "bytes"),
-                figure("kept after all left", kept as f64 * 100.0 / grown.max(1) as f64, "%"),
+                figure("kept after all left", retained as f64 * 100.0 / grown.max(1) as f64, "%"),
             ],
             server: Some(Server {
                 rss_before_bytes: before.rss_bytes,
@@ -97,16 +97,16 @@ struct Settling {
 
 impl Settling {
     /// Memory when it has not moved by more than 1 % for two seconds, or after 15 seconds, or on Ctrl-C.
-    fn settled(&mut self, bench: &mut Bench, force: &mut Force) -> Result<Memory, Problem> {
+    fn settled(&mut self, bench: &mut Bench, generator: &mut Generator) -> Result<Memory, Problem> {
         let end = Instant::now() + SETTLE_MAX;
         let (mut reference, mut still_since) = (self.process.memory()?, Instant::now());
         while Instant::now() < end && still_since.elapsed() < SETTLE && !bench.interrupt.is_set() {
-            let Some(crowd) = super::crowd_of(force) else { break };
-            let next = Instant::now() + LOOK_EVERY;
+            let Some(clients) = super::local_clients(generator) else { break };
+            let next = Instant::now() + SAMPLE_EVERY;
             while Instant::now() < next {
-                crowd.turn(next.saturating_duration_since(Instant::now()))?;
+                clients.turn(next.saturating_duration_since(Instant::now()))?;
             }
-            let (memory, connected) = (self.process.memory()?, crowd.counts().connected);
+            let (memory, connected) = (self.process.memory()?, clients.counts().connected);
             self.samples.push(Sample {
                 at_ms: self.began.elapsed().as_millis() as u64,
                 connected,
@@ -123,14 +123,14 @@ impl Settling {
 }
 
 const WARM_SESSIONS: u32 = 16;
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const SAMPLE_EVERY: Duration = Duration::from_millis(200);
 const SETTLE: Duration = Duration::from_secs(2);
 const SETTLE_MAX: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Transport;
+    use crate::order::Transport;
 
     #[test]
     fn a_sessions_cost_is_the_growth_by_their_number() {

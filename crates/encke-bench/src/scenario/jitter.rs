@@ -5,10 +5,12 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Scenario, parts};
-use crate::engine::Crowd;
+use crate::engine::Clients;
+use crate::order::{ClientsSpec, Cuts, From, Order, Transport};
+use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::report::{Figure, Report, Trial};
-use crate::run::{Bench, Carriage, CrowdSpec, Cuts, From, Limits, Measure, Order, Outcome, Sending, Transport, parse};
+use crate::run::{Bench, Carriage, Limits, Measure, Sending, parse};
 
 /// `encke bench jitter`.
 #[derive(Clone, Debug, Args)]
@@ -50,11 +52,11 @@ impl Scenario for Jitter {
         }
         let mut report = bench.report::<Self>();
         let membership = parts::membership(CHANNEL, 1, 1);
-        let crowd = parts::crowd(bench, &self.carriage, self.clients, 1, membership);
-        let spec = CrowdSpec { reconnect: true, ..crowd };
-        if let Some(lack) = Crowd::lack_of(&spec)? {
+        let spec = parts::clients_spec(bench, &self.carriage, self.clients, 1, membership);
+        let spec = ClientsSpec { reconnect: true, ..spec };
+        if let Some(unsupported) = Clients::unsupported(&spec)? {
             report.holds = false;
-            report.reasons.push(format!("the server {lack}"));
+            report.reasons.push(format!("the server {unsupported}"));
             return Ok(report);
         }
         let traffic = parts::traffic(From::Publishers, Some(self.rate), self.message_size);

@@ -23,11 +23,12 @@ mod throughput;
 
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::engine::Crowd;
+use crate::engine::Clients;
+use crate::order::ClientsSpec;
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Report, Setting};
-use crate::run::{Bench, Common, CrowdSpec, Force, Interrupt};
+use crate::run::{Bench, Common, Generator, Interrupt};
 
 /// Something that can be measured. Its fields are its options on the command line.
 pub trait Scenario: Args {
@@ -153,9 +154,9 @@ fn wrapped(text: &str) -> String {
 }
 
 /// Opens a crowd in this process; none if the run is to end.
-fn opened(bench: &mut Bench, spec: &CrowdSpec) -> Result<Option<Force>, Problem> {
+fn opened(bench: &mut Bench, spec: &ClientsSpec) -> Result<Option<Generator>, Problem> {
     let (progress, interrupt) = (&mut bench.progress, &bench.interrupt);
-    let opened = Force::open(spec, 1, &[], &mut |open| {
+    let opened = Generator::open(spec, 1, &[], &mut |open| {
         progress.tick(|| format!("opening  {} of {}", count(open), count(spec.clients.into())));
         !interrupt.is_set()
     });
@@ -163,10 +164,10 @@ fn opened(bench: &mut Bench, spec: &CrowdSpec) -> Result<Option<Force>, Problem>
 }
 
 /// The crowd of a force in this process.
-fn crowd_of(force: &mut Force) -> Option<&mut Crowd> {
-    match force {
-        Force::Local(local) => Some(&mut local.crowd),
-        Force::Workers(_) => None,
+fn local_clients(generator: &mut Generator) -> Option<&mut Clients> {
+    match generator {
+        Generator::Local(local) => Some(&mut local.clients),
+        Generator::Workers(_) => None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::Args;
 
 use super::{Scenario, parts};
-use crate::engine::Crowd;
+use crate::engine::Clients;
 use crate::machine::{all_cpu, own_cpu};
 use crate::problem::Problem;
 use crate::report::units::count;
@@ -43,7 +43,7 @@ impl Scenario for Open {
         let (began, own, all, used) = (Instant::now(), own_cpu(), all_cpu(), server_cpu());
         let mut samples = Vec::new();
         let (progress, interrupt) = (&mut bench.progress, &bench.interrupt);
-        let crowd = Crowd::open(&spec, 0, 1, &mut |open| {
+        let clients = Clients::open(&spec, 0, 1, &mut |open| {
             let at_ms = began.elapsed().as_millis() as u64;
             if samples.last().is_none_or(|last: &Sample| at_ms >= last.at_ms + SAMPLE_EVERY_MS) {
                 samples.push(Sample { at_ms, connected: open, ..Sample::default() });
@@ -55,7 +55,7 @@ impl Scenario for Open {
         if bench.interrupt.is_set() {
             return Ok(report);
         }
-        let mut crowd = crowd?;
+        let mut clients = clients?;
         let cores = |used: std::time::Duration| used.as_secs_f64() / took_s;
         let load_cores = cores(own_cpu().saturating_sub(own));
         let server_cores = server_cpu().zip(used).map(|(now, before)| cores(now.saturating_sub(before)));
@@ -76,16 +76,16 @@ impl Scenario for Open {
             holds: true,
             ..Trial::default()
         });
-        crowd.leave();
-        warm.leave();
+        clients.disconnect();
+        warm.disconnect();
         Ok(report)
     }
 }
 
 impl Open {
-    fn spec(&self, bench: &Bench, sessions: u32) -> crate::run::CrowdSpec {
+    fn spec(&self, bench: &Bench, sessions: u32) -> crate::order::ClientsSpec {
         let rooms = if self.own_channels { sessions } else { 1 };
-        parts::crowd(bench, &self.carriage, sessions, 0, parts::membership("/bench/open", rooms, 1))
+        parts::clients_spec(bench, &self.carriage, sessions, 0, parts::membership("/bench/open", rooms, 1))
     }
 }
 

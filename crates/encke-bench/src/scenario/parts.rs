@@ -2,20 +2,19 @@
 
 use std::time::Duration;
 
+use crate::order::{ClientsSpec, From, Membership, Order, Size, To, Traffic};
 use crate::problem::Problem;
-use crate::run::{
-    Bench, Carriage, CrowdSpec, From, Limits, Measure, Membership, Order, Sending, Size, To, Traffic, parse,
-};
+use crate::run::{Bench, Carriage, Limits, Measure, Sending, parse};
 
 /// A crowd for `clients` subscribers and `publishers` besides.
-pub(super) fn crowd(
+pub(super) fn clients_spec(
     bench: &Bench,
     carriage: &Carriage,
     clients: u32,
     publishers: u32,
     membership: Membership,
-) -> CrowdSpec {
-    CrowdSpec {
+) -> ClientsSpec {
+    ClientsSpec {
         target: bench.common.target.clone(),
         transport: carriage.transport,
         recovery: carriage.recovery(),
@@ -34,7 +33,7 @@ pub(super) fn membership(channel: &str, rooms: u32, per_client: u32) -> Membersh
 }
 
 /// Deliveries that a message to a room leads to, on average.
-pub(super) fn fan_out(spec: &CrowdSpec) -> f64 {
+pub(super) fn fan_out(spec: &ClientsSpec) -> f64 {
     let members = f64::from(spec.clients) * f64::from(spec.membership.per_client);
     members / f64::from(spec.membership.rooms.max(1))
 }
@@ -51,7 +50,7 @@ pub(super) fn order(bench: &Bench, sending: &Sending, traffic: Traffic, size: Si
         warm_up_ms: bench.common.warm_up.as_millis() as u64,
         size,
         // What is later than late may still come; then it is told as late and not as lost.
-        patience_ms: (sending.late_after + PATIENCE_AFTER_LATE).as_millis() as u64,
+        drain_timeout_ms: (sending.late_after + TIMEOUT_AFTER_LATE).as_millis() as u64,
         late_after_us: sending.late_after.as_micros() as u64,
         give_up_us: None,
         cuts: None,
@@ -97,4 +96,4 @@ pub(super) fn channel(text: &str) -> Result<String, String> {
 
 /// The number that makes choices repeatable: the same rooms and senders in each run.
 const SEED: u64 = 2010;
-const PATIENCE_AFTER_LATE: Duration = Duration::from_secs(2);
+const TIMEOUT_AFTER_LATE: Duration = Duration::from_secs(2);

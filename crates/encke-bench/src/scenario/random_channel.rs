@@ -4,10 +4,11 @@ use clap::Args;
 use clap::builder::ArgPredicate;
 
 use super::{Scenario, parts};
+use crate::order::{From, Membership, Order};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Report, Table, Trial};
-use crate::run::{Bench, Carriage, From, Measure, Membership, Order, Rates, Sending, Series, parse};
+use crate::run::{Bench, Carriage, Measure, RateSeries, Rates, Sending, parse};
 
 /// `encke bench random-channel`.
 #[derive(Clone, Debug, Args)]
@@ -80,7 +81,7 @@ impl RandomChannel {
     /// Measures with so many clients; `false` if the run ends there.
     fn step(&self, bench: &mut Bench, clients: u32, has_more: bool, report: &mut Report) -> Result<bool, Problem> {
         let membership = Membership { first: 1, ..parts::membership("/bench/channel", clients, 1) };
-        let spec = parts::crowd(bench, &self.carriage, clients, 1, membership);
+        let spec = parts::clients_spec(bench, &self.carriage, clients, 1, membership);
         let at_rate = |rate| parts::traffic(From::Publishers, Some(rate), self.message_size);
         let blank = parts::order(bench, &self.sending, at_rate(DEFAULT_PER_S), parts::duration(bench));
         let order = |rate| Order { traffic: at_rate(rate), ..blank.clone() };
@@ -90,7 +91,7 @@ impl RandomChannel {
         }
         let prefix = if has_more { format!("{} clients, ", count(clients.into())) } else { String::new() };
         let mut measure = Measure::new(bench, spec, &self.sending);
-        let series = Series { unit: "messages/s", prefix: &prefix, start: DEFAULT_PER_S, order: &order };
+        let series = RateSeries { unit: "messages/s", prefix: &prefix, start: DEFAULT_PER_S, order: &order };
         series.run(&mut measure, &rates, report)
     }
 }
@@ -148,7 +149,7 @@ mod tests {
     #[test]
     fn a_trial_is_a_row_of_the_comparison() {
         let trial = Trial {
-            incoming: Flow { messages: 2000, carriers: 2000, bytes: 400_000, window_ms: 4000 },
+            incoming: Flow { messages: 2000, batches: 2000, bytes: 400_000, window_ms: 4000 },
             latency: Some(Latency { mean_us: 1500.0, ..Latency::default() }),
             samples: vec![Sample { connected: 500, ..Sample::default() }],
             ..Trial::default()

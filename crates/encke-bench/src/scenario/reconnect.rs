@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::{Scenario, parts};
-use crate::engine::Crowd;
+use crate::engine::Clients;
+use crate::order::{ClientsSpec, From, Order, Size};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Faults, Figure, Report, Sample, Trial};
-use crate::run::{Bench, Carriage, CrowdSpec, Force, From, Order, Size, parse};
+use crate::run::{Bench, Carriage, Generator, parse};
 
 /// `encke bench reconnect`.
 #[derive(Clone, Debug, Args)]
@@ -22,7 +23,7 @@ pub struct Reconnect {
     pub rounds: u32,
     /// How long they have to come back
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse::some_duration)]
-    pub patience: Duration,
+    pub timeout: Duration,
     /// How clients are carried.
     #[command(flatten)]
     pub carriage: Carriage,
@@ -38,30 +39,31 @@ impl Scenario for Reconnect {
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         let mut report = bench.report::<Self>();
         let membership = parts::membership("/bench/back", ROOMS.min(self.clients), 1);
-        let spec = CrowdSpec { reconnect: true, ..parts::crowd(bench, &self.carriage, self.clients, 0, membership) };
-        let Some(mut force) = super::opened(bench, &spec)? else { return Ok(report) };
+        let spec =
+            ClientsSpec { reconnect: true, ..parts::clients_spec(bench, &self.carriage, self.clients, 0, membership) };
+        let Some(mut generator) = super::opened(bench, &spec)? else { return Ok(report) };
         for round in 1..=self.rounds {
-            let Some(trial) = self.round(bench, &mut force, round)? else { break };
+            let Some(trial) = self.round(bench, &mut generator, round)? else { break };
             let holds = trial.holds;
             report.trials.push(trial);
             if !holds || bench.interrupt.is_set() {
                 break;
             }
         }
-        force.leave();
+        generator.disconnect();
         Ok(report)
     }
 }
 
 impl Reconnect {
     /// Cuts all off once; none if the run is to end before it has begun.
-    fn round(&self, bench: &mut Bench, force: &mut Force, round: u32) -> Result<Option<Trial>, Problem> {
-        let Some(crowd) = super::crowd_of(force) else { return Ok(None) };
+    fn round(&self, bench: &mut Bench, generator: &mut Generator, round: u32) -> Result<Option<Trial>, Problem> {
+        let Some(clients) = super::local_clients(generator) else { return Ok(None) };
         if bench.interrupt.is_set() {
             return Ok(None);
         }
         let mut trial = Trial { name: format!("round {round}"), clients: self.clients.into(), ..Trial::default() };
-        let back = self.come_back(bench, crowd, &mut trial)?;
+        let back = self.wait_for_return(bench, clients, &mut trial)?;
         trial.figures = SHARES
             .iter()
             .zip(back)
@@ -70,14 +72,14 @@ impl Reconnect {
                 Some(Figure { name: format!("{share} % back after"), value, unit: "ms".into() })
             })
             .collect();
-        let missing = u64::from(self.clients).saturating_sub(crowd.counts().connected);
+        let missing = u64::from(self.clients).saturating_sub(clients.counts().connected);
         if bench.interrupt.is_set() {
             trial.holds = missing == 0;
             return Ok(Some(trial));
         }
         if missing > 0 {
             trial.faults = Faults { dropped_sessions: missing, ..Faults::default() };
-            let why = crowd.first_loss().map(|why| format!(" ({why})")).unwrap_or_default();
+            let why = clients.first_loss().map(|why| format!(" ({why})")).unwrap_or_default();
             trial.reasons.push(format!(
                 "{} of {} clients did not come back{why}.",
                 count(missing),
@@ -85,26 +87,26 @@ impl Reconnect {
             ));
             return Ok(Some(trial));
         }
-        self.check(bench, force, &mut trial)?;
+        self.check(bench, generator, &mut trial)?;
         Ok(Some(trial))
     }
 
     /// Cuts, and waits until all are back: the times at which each share was.
-    fn come_back(
+    fn wait_for_return(
         &self,
         bench: &mut Bench,
-        crowd: &mut Crowd,
+        clients: &mut Clients,
         trial: &mut Trial,
     ) -> Result<[Option<Duration>; 3], Problem> {
         let wanted = SHARES.map(|share| (u64::from(self.clients) * share).div_ceil(100));
         let (mut back, mut sampled) = ([None; 3], Duration::ZERO);
-        crowd.forget_breaks();
-        crowd.cut();
+        clients.reset_breaks();
+        clients.cut();
         let began = Instant::now();
         trial.samples.push(sample(bench, Duration::ZERO, 0));
-        while began.elapsed() < self.patience && !bench.interrupt.is_set() {
-            crowd.turn(TURN)?;
-            let (connected, now) = (crowd.counts().connected, began.elapsed());
+        while began.elapsed() < self.timeout && !bench.interrupt.is_set() {
+            clients.turn(TURN)?;
+            let (connected, now) = (clients.counts().connected, began.elapsed());
             for (time, wanted) in back.iter_mut().zip(wanted) {
                 if time.is_none() && connected >= wanted {
                     *time = Some(now);
@@ -125,19 +127,19 @@ impl Reconnect {
     }
 
     /// Sends some messages to see that subscriptions are back, too.
-    fn check(&self, bench: &mut Bench, force: &mut Force, trial: &mut Trial) -> Result<(), Problem> {
+    fn check(&self, bench: &mut Bench, generator: &mut Generator, trial: &mut Trial) -> Result<(), Problem> {
         let traffic = parts::traffic(From::AnyClient, Some(CHECKS_PER_S), CHECK_BYTES);
         let order = Order {
             traffic,
             warm_up_ms: 0,
             size: Size::Batches(u64::from(ROOMS) * 4),
-            patience_ms: PATIENCE_MS,
-            late_after_us: PATIENCE_MS * 1000,
+            drain_timeout_ms: TIMEOUT_MS,
+            late_after_us: TIMEOUT_MS * 1000,
             give_up_us: None,
             cuts: None,
         };
         let interrupt = bench.interrupt.clone();
-        let outcome = force.carry_out(&order, &mut |_| !interrupt.is_set())?;
+        let outcome = generator.run_trial(&order, &mut |_| !interrupt.is_set())?;
         trial.expected = outcome.expected;
         trial.faults = outcome.faults;
         let (name, value) = ("came again, dropped by the client".into(), outcome.breaks.again as f64);
@@ -163,6 +165,6 @@ const SHARES: [u64; 3] = [50, 99, 100];
 const ROOMS: u32 = 10;
 const CHECKS_PER_S: f64 = 100.0;
 const CHECK_BYTES: u32 = 50;
-const PATIENCE_MS: u64 = 5000;
+const TIMEOUT_MS: u64 = 5000;
 const TURN: Duration = Duration::from_millis(5);
 const SAMPLE_EVERY: Duration = Duration::from_millis(50);

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::{Scenario, parts};
-use crate::engine::{Crowd, Publication, Published};
+use crate::engine::{Clients, PlannedMessage, Published};
+use crate::order::{ClientsSpec, Recovery, Replay as Wanted};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Figure, Flow, Report, Trial};
-use crate::run::{Bench, Carriage, CrowdSpec, Recovery, Replay as Wanted, parse};
+use crate::run::{Bench, Carriage, parse};
 
 /// `encke bench replay`.
 #[derive(Clone, Debug, Args)]
@@ -41,17 +42,17 @@ impl Scenario for Replay {
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         let mut report = bench.report::<Self>();
         let membership = parts::membership(&self.channel, 1, 1);
-        let idle = parts::crowd(bench, &self.carriage, 0, 1, membership);
-        let mut publisher = Crowd::open(&idle, 0, 1, &mut |_| true)?;
+        let idle = parts::clients_spec(bench, &self.carriage, 0, 1, membership);
+        let mut publisher = Clients::open(&idle, 0, 1, &mut |_| true)?;
         self.fill(bench, &mut publisher)?;
         if bench.interrupt.is_set() {
-            publisher.leave();
+            publisher.disconnect();
             return Ok(report);
         }
-        let replaying = Recovery { replay: Wanted::Kept, ..self.carriage.recovery() };
-        let spec = CrowdSpec { clients: self.clients, publishers: 0, recovery: replaying, ..idle };
+        let replaying = Recovery { replay: Wanted::Stored, ..self.carriage.recovery() };
+        let spec = ClientsSpec { clients: self.clients, publishers: 0, recovery: replaying, ..idle };
         let trial = self.rounds(bench, &spec, publisher.published())?;
-        publisher.leave();
+        publisher.disconnect();
         report.trials.extend(trial);
         Ok(report)
     }
@@ -62,16 +63,16 @@ impl Replay {
     ///
     /// # Errors
     /// The server takes nothing any more, or the publisher is lost.
-    fn fill(&self, bench: &mut Bench, publisher: &mut Crowd) -> Result<(), Problem> {
+    fn fill(&self, bench: &mut Bench, publisher: &mut Clients) -> Result<(), Problem> {
         let session = publisher.publishers().start;
         let mut left = self.messages as usize;
         let mut taken = Instant::now();
         while left > 0 && !bench.interrupt.is_set() {
             let size = left.min(BATCH_MESSAGES);
-            let batch = vec![Publication { room: 0, planned_us: Crowd::clock_us() }; size];
+            let batch = vec![PlannedMessage { room: 0, planned_us: Clients::clock_us() }; size];
             match publisher.publish(session, &batch, self.message_size as usize) {
                 Ok(()) => (left, taken) = (left - size, Instant::now()),
-                Err(_) if publisher.counts().dropped == 0 && taken.elapsed() < PATIENCE => {}
+                Err(_) if publisher.counts().dropped == 0 && taken.elapsed() < TIMEOUT => {}
                 Err(problem) => {
                     let why = publisher.first_loss().map_or_else(|| problem.to_string(), String::from);
                     let text = format!("{why}, with {} messages of the history to go", count(left as u64));
@@ -90,7 +91,7 @@ impl Replay {
     }
 
     /// Round after round, until the time is over; none if that was before the first had its end.
-    fn rounds(&self, bench: &mut Bench, spec: &CrowdSpec, published: &Published) -> Result<Option<Trial>, Problem> {
+    fn rounds(&self, bench: &mut Bench, spec: &ClientsSpec, published: &Published) -> Result<Option<Trial>, Problem> {
         let mut trial = Trial { name: "replay".into(), clients: spec.clients.into(), holds: true, ..Trial::default() };
         let (began, mut times) = (Instant::now(), Vec::new());
         while trial.holds && !bench.interrupt.is_set() && (times.is_empty() || began.elapsed() < bench.common.duration)
@@ -119,34 +120,34 @@ impl Replay {
     fn round(
         &self,
         bench: &Bench,
-        spec: &CrowdSpec,
+        spec: &ClientsSpec,
         published: &Published,
         trial: &mut Trial,
     ) -> Result<Option<Duration>, Problem> {
         let all = [published.clone()];
         let began = Instant::now();
-        let mut crowd = Crowd::open(spec, 0, 1, &mut |_| !bench.interrupt.is_set())?;
-        let expected = crowd.expected(&all);
+        let mut clients = Clients::open(spec, 0, 1, &mut |_| !bench.interrupt.is_set())?;
+        let expected = clients.expected(&all);
         let mut moved = (0, Instant::now());
-        while crowd.counts().received < expected && moved.1.elapsed() < PATIENCE && !bench.interrupt.is_set() {
-            crowd.turn(TURN)?;
-            let received = crowd.counts().received;
+        while clients.counts().received < expected && moved.1.elapsed() < TIMEOUT && !bench.interrupt.is_set() {
+            clients.turn(TURN)?;
+            let received = clients.counts().received;
             if received != moved.0 {
                 moved = (received, Instant::now());
             }
         }
         if bench.interrupt.is_set() {
-            crowd.leave();
+            clients.disconnect();
             return Ok(None);
         }
         let took = began.elapsed();
-        let (counts, faults) = (crowd.counts(), crowd.faults(&all));
+        let (counts, faults) = (clients.counts(), clients.faults(&all));
         trial.expected += expected;
         trial.faults += faults;
-        let Flow { messages, carriers, bytes, .. } = trial.incoming;
+        let Flow { messages, batches, bytes, .. } = trial.incoming;
         trial.incoming = Flow {
             messages: messages + counts.received,
-            carriers: carriers + counts.received_carriers,
+            batches: batches + counts.received_batches,
             bytes: bytes + counts.received_bytes,
             window_ms: 0,
         };
@@ -161,7 +162,7 @@ impl Replay {
             };
             trial.reasons.push(text);
         }
-        crowd.leave();
+        clients.disconnect();
         Ok(Some(took))
     }
 }
@@ -170,4 +171,4 @@ const BATCH_MESSAGES: usize = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 const TURN: Duration = Duration::from_millis(5);
 /// How long nothing may come.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);

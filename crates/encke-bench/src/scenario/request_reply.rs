@@ -5,10 +5,12 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Scenario, parts};
+use crate::order::{From, To, Traffic};
+use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Figure, Report, Table};
-use crate::run::{Bench, Carriage, From, Limits, Measure, Outcome, Sending, To, Traffic, parse};
+use crate::run::{Bench, Carriage, Limits, Measure, Sending, parse};
 
 /// `encke bench request-reply`.
 #[derive(Clone, Debug, Args)]
@@ -52,7 +54,8 @@ impl Scenario for RequestReply {
         }
         let mut report = bench.report::<Self>();
         // Nobody subscribes: answers come by themselves.
-        let spec = parts::crowd(bench, &self.carriage, self.clients, 0, parts::membership("/bench/orders", 1, 0));
+        let spec =
+            parts::clients_spec(bench, &self.carriage, self.clients, 0, parts::membership("/bench/orders", 1, 0));
         let pauses_us = [self.pause_min, self.pause_max].map(|pause| pause.as_micros() as u64);
         let traffic = parts::traffic(From::EachClient(pauses_us), None, self.message_size);
         let traffic = Traffic { to: To::Service(self.channel.clone()), ..traffic };

@@ -5,9 +5,10 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Scenario, parts, rooms_transcript};
+use crate::order::{From, Order, Size};
 use crate::problem::Problem;
 use crate::report::Report;
-use crate::run::{Bench, Carriage, From, Limits, Measure, Order, Rates, Sending, Series, Size, ended_by, parse};
+use crate::run::{Bench, Carriage, Limits, Measure, RateSeries, Rates, Sending, ended_by, parse};
 
 /// `encke bench rooms`.
 #[derive(Clone, Debug, Args)]
@@ -64,7 +65,7 @@ impl Scenario for Rooms {
         self.check()?;
         let mut report = bench.report::<Self>();
         let membership = parts::membership(&self.channel, self.rooms, self.rooms_per_client);
-        let spec = parts::crowd(bench, &self.carriage, self.clients, 0, membership);
+        let spec = parts::clients_spec(bench, &self.carriage, self.clients, 0, membership);
         let per_batch = parts::fan_out(&spec) * f64::from(self.batch_size);
         let pause_s = self.batch_pause.as_secs_f64();
         let batches_per_s = (pause_s > 0.0).then(|| 1.0 / pause_s);
@@ -75,7 +76,7 @@ impl Scenario for Rooms {
             return Ok(report);
         }
         let order = |rate: f64| Order { traffic: self.traffic(Some(rate / per_batch)), ..blank.clone() };
-        let series = Series { unit: "deliveries/s", prefix: "", start: START_PER_S, order: &order };
+        let series = RateSeries { unit: "deliveries/s", prefix: "", start: START_PER_S, order: &order };
         series.run(&mut measure, &self.rates, &mut report)?;
         Ok(report)
     }
@@ -110,9 +111,9 @@ impl Rooms {
         Ok(())
     }
 
-    fn traffic(&self, batches_per_s: Option<f64>) -> crate::run::Traffic {
+    fn traffic(&self, batches_per_s: Option<f64>) -> crate::order::Traffic {
         let traffic = parts::traffic(From::AnyClient, batches_per_s, self.message_size);
-        crate::run::Traffic { batch_size: self.batch_size, ..traffic }
+        crate::order::Traffic { batch_size: self.batch_size, ..traffic }
     }
 
     fn check(&self) -> Result<(), Problem> {

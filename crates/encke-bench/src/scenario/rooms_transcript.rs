@@ -2,9 +2,9 @@
 
 use super::rooms::Rooms;
 use crate::machine;
+use crate::outcome::Outcome;
 use crate::report::Trial;
 use crate::report::units;
-use crate::run::Outcome;
 
 /// The lines before an iteration.
 pub(super) fn begin(rooms: &Rooms) -> Vec<String> {
@@ -36,7 +36,7 @@ pub(super) fn end(trial: &Trial, outcome: &Outcome) -> Vec<String> {
     let (outgoing, incoming) = (trial.outgoing, trial.incoming);
     let cores = machine::facts().cores * 100;
     let success = outcome.expected.saturating_sub(trial.faults.lost);
-    let gathered = incoming.carriers as f64 * 100.0 / incoming.messages.max(1) as f64;
+    let gathered = incoming.batches as f64 * 100.0 / incoming.messages.max(1) as f64;
     let mut lines = vec![
         format!("Statistics Ended at {}", now()),
         format!("Elapsed time: {} ms", outcome.elapsed_ms),
@@ -46,7 +46,7 @@ pub(super) fn end(trial: &Trial, outcome: &Outcome) -> Vec<String> {
             "Outgoing: Elapsed = {} ms | Rate = {:.0} msg/s = {:.0} req/s = {:5.1} Mbs",
             outgoing.window_ms,
             outgoing.messages_per_s(),
-            outgoing.carriers_per_s(),
+            outgoing.batches_per_s(),
             outgoing.bits_per_s() / MEGABIT
         ),
     ];
@@ -60,7 +60,7 @@ pub(super) fn end(trial: &Trial, outcome: &Outcome) -> Vec<String> {
         "Incoming - Elapsed = {} ms | Rate = {:.0} msg/s - {:.0} resp/s({gathered:.2}%) = {:5.1} Mbs",
         incoming.window_ms,
         incoming.messages_per_s(),
-        incoming.carriers_per_s(),
+        incoming.batches_per_s(),
         incoming.bits_per_s() / MEGABIT
     ));
     if let Some(latency) = &trial.latency {

@@ -14,12 +14,13 @@ use clap::Args;
 use self::bare::Bare;
 use self::sender::{Mode, Sender, Sent};
 use super::Scenario;
-use crate::engine::{Crowd, Published};
+use crate::engine::{Clients, Published};
 use crate::machine::{self, own_cpu};
+use crate::order::{ClientsSpec, Membership, Recovery, Transport};
 use crate::problem::Problem;
 use crate::report::{Faults, Figure, Flow, Report, Trial};
 use crate::run::latency::{self, Counted};
-use crate::run::{Bench, CrowdSpec, Membership, Recovery, Transport, parse};
+use crate::run::{Bench, parse};
 
 /// Options of `self-test`.
 #[derive(Clone, Debug, Args)]
@@ -68,7 +69,7 @@ impl SelfTest {
         let per_s = self.wanted / 10.0;
         let mode = Mode::Paced { per_s };
         let warm_up = bench.common.warm_up.min(ROUND_WARM_UP_MAX);
-        let (mut load, mut bare) = (Seen::default(), Seen::default());
+        let (mut load, mut bare) = (Measured::default(), Measured::default());
         for _ in 0..ROUNDS {
             if bench.interrupt.is_set() {
                 break;
@@ -86,25 +87,25 @@ impl SelfTest {
     }
 
     /// Through the engine that all scenarios have.
-    fn load(&self, bench: &mut Bench, mode: Mode, warm_up: Duration, length: Duration) -> Result<Seen, Problem> {
+    fn load(&self, bench: &mut Bench, mode: Mode, warm_up: Duration, length: Duration) -> Result<Measured, Problem> {
         let sender = Sender::start(self.sender_core, self.clients, mode)?;
-        let mut crowd = Crowd::open(&self.spec(sender.address()), 0, 1, &mut |_| true)?;
-        let (seen, sent) = self.receive(bench, sender, &mut crowd, warm_up, length)?;
-        let faults = crowd.faults(&[Published { next: vec![sent.messages] }]);
-        crowd.leave();
-        Ok(Seen { faults, ..seen })
+        let mut clients = Clients::open(&self.spec(sender.address()), 0, 1, &mut |_| true)?;
+        let (seen, sent) = self.receive(bench, sender, &mut clients, warm_up, length)?;
+        let faults = clients.faults(&[Published { next: vec![sent.messages] }]);
+        clients.disconnect();
+        Ok(Measured { faults, ..seen })
     }
 
-    fn bare(&self, bench: &mut Bench, mode: Mode, warm_up: Duration, length: Duration) -> Result<Seen, Problem> {
+    fn bare(&self, bench: &mut Bench, mode: Mode, warm_up: Duration, length: Duration) -> Result<Measured, Problem> {
         let sender = Sender::start(self.sender_core, self.clients, mode)?;
         let mut bare = Bare::open(sender.address(), self.clients)?;
         let (seen, _) = self.receive(bench, sender, &mut bare, warm_up, length)?;
         let lost = seen.expected.saturating_sub(bare.received().messages);
-        Ok(Seen { faults: Faults { lost, ..Faults::default() }, ..seen })
+        Ok(Measured { faults: Faults { lost, ..Faults::default() }, ..seen })
     }
 
-    fn spec(&self, address: std::net::SocketAddr) -> CrowdSpec {
-        CrowdSpec {
+    fn spec(&self, address: std::net::SocketAddr) -> ClientsSpec {
+        ClientsSpec {
             target: format!("ws://{address}/"),
             transport: Transport::Raw,
             recovery: Recovery::default(),
@@ -125,13 +126,13 @@ impl SelfTest {
         reader: &mut impl Reads,
         warm_up: Duration,
         length: Duration,
-    ) -> Result<(Seen, Sent), Problem> {
+    ) -> Result<(Measured, Sent), Problem> {
         sender.go();
         let until = Instant::now() + warm_up;
         while Instant::now() < until && !bench.interrupt.is_set() {
             reader.turn(TURN)?;
         }
-        let mut seen = Seen::default();
+        let mut seen = Measured::default();
         let (before, own, began) = (reader.received(), own_cpu(), Instant::now());
         while began.elapsed() < length && !bench.interrupt.is_set() {
             let slice_end = (began.elapsed() + SLICE).min(length);
@@ -150,21 +151,21 @@ impl SelfTest {
         seen.cpu = own_cpu() - own;
         seen.flow = Flow {
             messages: after.messages - before.messages,
-            carriers: after.carriers - before.carriers,
+            batches: after.batches - before.batches,
             bytes: after.bytes - before.bytes,
             window_ms: took.as_millis() as u64,
         };
         let sent = stopped(sender, reader)?;
-        let patience = Instant::now() + PATIENCE;
+        let timeout = Instant::now() + TIMEOUT;
         seen.expected = u64::from(sent.messages) * u64::from(self.clients);
-        while reader.received().messages < seen.expected && Instant::now() < patience {
+        while reader.received().messages < seen.expected && Instant::now() < timeout {
             reader.turn(LAST_TURN)?;
         }
         Ok((seen, sent))
     }
 
     /// `paced` is the rate it was sent at, and the microseconds by which its p99 is above a bare reader's.
-    fn judged(&self, name: &str, seen: Seen, paced: Option<(f64, u64)>) -> Trial {
+    fn judged(&self, name: &str, seen: Measured, paced: Option<(f64, u64)>) -> Trial {
         let mut trial = seen.into_trial(name, self.clients);
         let per_s = trial.incoming.messages_per_s();
         let figure = |name: &str, value, unit: &str| Figure { name: name.into(), value, unit: unit.into() };
@@ -199,7 +200,7 @@ impl SelfTest {
 
 /// What came in one round, or in several.
 #[derive(Debug, Default)]
-struct Seen {
+struct Measured {
     flow: Flow,
     expected: u64,
     faults: Faults,
@@ -210,7 +211,7 @@ struct Seen {
     cpu: Duration,
 }
 
-impl Seen {
+impl Measured {
     fn add_slice(&mut self, (counted, max_us): (Counted, u64)) {
         if !counted.is_empty() {
             self.slices_p99_us.push(latency::at_share(&counted, 0.99));
@@ -219,7 +220,7 @@ impl Seen {
         self.max_us = self.max_us.max(max_us);
     }
 
-    fn add(&mut self, other: Seen) {
+    fn add(&mut self, other: Measured) {
         self.flow += other.flow;
         self.expected += other.expected;
         self.faults += other.faults;
@@ -253,8 +254,8 @@ impl Seen {
 
 /// Who reads what the sender sends.
 trait Reads {
-    /// Reads what there is, or comes within `patience`.
-    fn turn(&mut self, patience: Duration) -> Result<(), Problem>;
+    /// Reads what there is, or comes within `timeout`.
+    fn turn(&mut self, timeout: Duration) -> Result<(), Problem>;
 
     /// Latencies count from now on.
     fn time_from_now(&mut self);
@@ -266,33 +267,33 @@ trait Reads {
     fn latencies_us(&self) -> (Counted, u64);
 }
 
-impl Reads for Crowd {
-    fn turn(&mut self, patience: Duration) -> Result<(), Problem> {
-        Crowd::turn(self, patience)
+impl Reads for Clients {
+    fn turn(&mut self, timeout: Duration) -> Result<(), Problem> {
+        Clients::turn(self, timeout)
     }
 
     fn time_from_now(&mut self) {
-        self.time_from(Crowd::clock_us(), 1, u64::MAX);
+        self.time_from(Clients::clock_us(), 1, u64::MAX);
     }
 
     fn received(&self) -> Flow {
         let counts = self.counts();
-        let (messages, carriers, bytes) = (counts.received, counts.received_carriers, counts.received_bytes);
-        Flow { messages, carriers, bytes, window_ms: 0 }
+        let (messages, batches, bytes) = (counts.received, counts.received_batches, counts.received_bytes);
+        Flow { messages, batches, bytes, window_ms: 0 }
     }
 
     fn latencies_us(&self) -> (Counted, u64) {
-        Crowd::latencies_us(self)
+        Clients::latencies_us(self)
     }
 }
 
 /// Ends the sender; its last round is read meanwhile, or it would never get rid of it.
 fn stopped(sender: Sender, reader: &mut impl Reads) -> Result<Sent, Problem> {
     sender.ask_to_stop();
-    let patience = Instant::now() + PATIENCE;
+    let timeout = Instant::now() + TIMEOUT;
     while !sender.has_ended() {
-        if Instant::now() > patience {
-            return Err(Problem::Machine(format!("the last round takes longer than {} s", PATIENCE.as_secs())));
+        if Instant::now() > timeout {
+            return Err(Problem::Machine(format!("the last round takes longer than {} s", TIMEOUT.as_secs())));
         }
         reader.turn(TURN)?;
     }
@@ -302,7 +303,7 @@ fn stopped(sender: Sender, reader: &mut impl Reads) -> Result<Sent, Problem> {
 /// Between two looks at the time.
 const TURN: Duration = Duration::from_millis(1);
 /// How long messages that were sent may stay under way.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Sequence numbers and the machine's patience end; nothing is learnt from a longer window.
 const DURATION_MAX: Duration = Duration::from_secs(30);
 const OPENING_AT_ONCE: u32 = 64;
@@ -324,10 +325,10 @@ mod tests {
     }
 
     fn judged(messages: u64, lost: u64, paced: Option<(f64, u64)>) -> Trial {
-        let mut seen = Seen {
+        let mut seen = Measured {
             flow: Flow { messages, window_ms: 1000, ..Flow::default() },
             faults: Faults { lost, ..Faults::default() },
-            ..Seen::default()
+            ..Measured::default()
         };
         seen.add_slice((vec![(5_000_000, 1)], 5_000_000));
         test().judged("", seen, paced)
@@ -348,14 +349,14 @@ mod tests {
         assert!(!judged(89, 0, Some((100.0, 0))).holds, "not what was sent");
         let late = judged(100, 0, Some((100.0, 1001)));
         assert_eq!(late.reasons, ["the load adds 1.001ms to a bare reader's p99, wanted was 1ms"]);
-        assert!(!test().judged("", Seen::default(), Some((0.0, 0))).holds, "nothing was timed");
+        assert!(!test().judged("", Measured::default(), Some((0.0, 0))).holds, "nothing was timed");
     }
 
     #[test]
     fn a_p99_is_that_of_the_quiet_slices_of_all_rounds() {
-        let mut all = Seen::default();
+        let mut all = Measured::default();
         for p99s_us in [[7, 9000], [3, 9000], [9000, 8]] {
-            let mut round = Seen::default();
+            let mut round = Measured::default();
             p99s_us.into_iter().for_each(|us| round.add_slice((vec![(1, 90), (us, 10)], us)));
             round.add_slice((Vec::new(), 0));
             all.add(round);
@@ -370,20 +371,20 @@ mod tests {
         // The slow one is at its second round when it is told to stop, which would take a hundred seconds.
         for mode in [Mode::Flood, Mode::Paced { per_s: 0.3 }] {
             let sender = Sender::start(test.sender_core, test.clients, mode).expect("starts");
-            let mut crowd = Crowd::open(&test.spec(sender.address()), 0, 1, &mut |_| true).expect("opens");
+            let mut clients = Clients::open(&test.spec(sender.address()), 0, 1, &mut |_| true).expect("opens");
             sender.go();
-            while crowd.counts().received == 0 {
-                crowd.turn(TURN).expect("turns");
+            while clients.counts().received == 0 {
+                clients.turn(TURN).expect("turns");
             }
             // Nobody reads: the flood stops in the middle of a round.
             std::thread::sleep(Duration::from_millis(200));
-            let sent = stopped(sender, &mut crowd).expect("ends");
+            let sent = stopped(sender, &mut clients).expect("ends");
             let all = [Published { next: vec![sent.messages] }];
-            let until = Instant::now() + PATIENCE;
-            while crowd.counts().received < crowd.expected(&all) && Instant::now() < until {
-                crowd.turn(TURN).expect("turns");
+            let until = Instant::now() + TIMEOUT;
+            while clients.counts().received < clients.expected(&all) && Instant::now() < until {
+                clients.turn(TURN).expect("turns");
             }
-            assert!(crowd.faults(&all).none(), "{mode:?}: {:?}", crowd.faults(&all));
+            assert!(clients.faults(&all).none(), "{mode:?}: {:?}", clients.faults(&all));
         }
     }
 }

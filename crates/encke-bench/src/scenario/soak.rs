@@ -3,9 +3,10 @@
 use clap::Args;
 
 use super::{Scenario, parts};
+use crate::order::{From, Traffic};
 use crate::problem::Problem;
 use crate::report::{Figure, Report, Sample, Table, Trial};
-use crate::run::{Bench, Carriage, From, Limits, Measure, Sending, Traffic, parse};
+use crate::run::{Bench, Carriage, Limits, Measure, Sending, parse};
 
 /// `encke bench soak`.
 #[derive(Clone, Debug, Args)]
@@ -48,7 +49,7 @@ impl Scenario for Soak {
         }
         let mut report = bench.report::<Self>();
         let membership = parts::membership("/bench/a", self.rooms, self.rooms_per_client);
-        let spec = parts::crowd(bench, &self.carriage, self.clients, 0, membership);
+        let spec = parts::clients_spec(bench, &self.carriage, self.clients, 0, membership);
         let batches_per_s = self.rate / parts::fan_out(&spec) / f64::from(self.batch_size);
         let traffic = parts::traffic(From::AnyClient, Some(batches_per_s), self.message_size);
         let traffic = Traffic { batch_size: self.batch_size, ..traffic };
@@ -109,8 +110,8 @@ fn rows(trial: &Trial) -> Vec<Vec<String>> {
 /// At most [`SAMPLES_MAX`] of them, evenly, with the last.
 fn thinned(samples: Vec<Sample>) -> Vec<Sample> {
     let (count, step) = (samples.len(), samples.len().div_ceil(SAMPLES_MAX).max(1));
-    let kept = samples.into_iter().enumerate().filter(|(index, _)| (count - 1 - index).is_multiple_of(step));
-    kept.map(|(_, sample)| sample).collect()
+    let buffered = samples.into_iter().enumerate().filter(|(index, _)| (count - 1 - index).is_multiple_of(step));
+    buffered.map(|(_, sample)| sample).collect()
 }
 
 const COLUMNS: [&str; 7] =

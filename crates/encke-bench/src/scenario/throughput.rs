@@ -4,10 +4,11 @@ use clap::Args;
 
 use super::{Scenario, parts};
 use crate::machine;
+use crate::order::{From, Order};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Faults, Report, Trial};
-use crate::run::{Bench, Carriage, From, Limits, Measure, Order, Sending, ended_by, parse};
+use crate::run::{Bench, Carriage, Limits, Measure, Sending, ended_by, parse};
 
 /// `encke bench throughput`.
 #[derive(Clone, Debug, Args)]
@@ -75,7 +76,7 @@ impl Throughput {
     fn rates(&self, bench: &mut Bench, clients: u32, report: &mut Report) -> Result<(), Problem> {
         // Fewer clients than rooms would leave some empty.
         let rooms = self.rooms.min(clients);
-        let spec = parts::crowd(bench, &self.carriage, clients, 0, parts::membership("/bench/a", rooms, 1));
+        let spec = parts::clients_spec(bench, &self.carriage, clients, 0, parts::membership("/bench/a", rooms, 1));
         let fan_out = parts::fan_out(&spec);
         let order = |bench: &Bench, rate: f64| {
             let traffic = parts::traffic(From::AnyClient, Some(rate / fan_out), self.message_size);

@@ -1,6 +1,6 @@
 //! The load engine against the real server.
 
-mod crowds;
+mod clients;
 mod failures;
 mod odd_servers;
 mod reconnect;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use encke::ChannelRule;
 use encke::{Running, Server, Settings};
-use encke_bench::engine::{Crowd, Publication};
+use encke_bench::engine::{Clients, PlannedMessage};
+use encke_bench::order::{ClientsSpec, Membership, Recovery, Transport};
 use encke_bench::problem::Problem;
 use encke_bench::report::Faults;
-use encke_bench::run::{CrowdSpec, Membership, Recovery, Transport};
 use encke_demo::Demo;
 
 /// A server on a free port; it ends with the test.
@@ -30,8 +30,8 @@ fn server_with(channels: Vec<ChannelRule>) -> (Running, String) {
     (running, target)
 }
 
-fn spec(target: &str, transport: Transport, clients: u32, rooms: u32) -> CrowdSpec {
-    CrowdSpec {
+fn spec(target: &str, transport: Transport, clients: u32, rooms: u32) -> ClientsSpec {
+    ClientsSpec {
         target: target.into(),
         transport,
         recovery: Recovery::default(),
@@ -44,32 +44,32 @@ fn spec(target: &str, transport: Transport, clients: u32, rooms: u32) -> CrowdSp
     }
 }
 
-fn open(spec: &CrowdSpec) -> Result<Crowd, Problem> {
-    Crowd::open(spec, 0, 1, &mut |_| true)
+fn open(spec: &ClientsSpec) -> Result<Clients, Problem> {
+    Clients::open(spec, 0, 1, &mut |_| true)
 }
 
 /// Publishes once to each of `rooms`.
-fn publish(crowd: &mut Crowd, session: usize, rooms: &[u32]) {
-    let planned_us = Crowd::clock_us();
-    let batch: Vec<_> = rooms.iter().map(|&room| Publication { room, planned_us }).collect();
-    crowd.publish(session, &batch, 50).expect("published");
+fn publish(clients: &mut Clients, session: usize, rooms: &[u32]) {
+    let planned_us = Clients::clock_us();
+    let batch: Vec<_> = rooms.iter().map(|&room| PlannedMessage { room, planned_us }).collect();
+    clients.publish(session, &batch, 50).expect("published");
 }
 
 /// Turns until `done`, for as long as a busy machine may take.
-fn turn_until(crowd: &mut Crowd, mut done: impl FnMut(&Crowd) -> bool) {
+fn turn_until(clients: &mut Clients, mut done: impl FnMut(&Clients) -> bool) {
     let begin = Instant::now();
-    while !done(crowd) {
-        assert!(begin.elapsed() < PATIENCE, "{:?} {:?}", crowd.counts(), crowd.first_loss());
-        crowd.turn(Duration::from_millis(20)).expect("turned");
+    while !done(clients) {
+        assert!(begin.elapsed() < TIMEOUT, "{:?} {:?}", clients.counts(), clients.first_loss());
+        clients.turn(Duration::from_millis(20)).expect("turned");
     }
 }
 
 /// Waits until all has arrived, and says what is wrong then.
-fn arrived(crowd: &mut Crowd, received_before: u64) -> Faults {
-    let all = [crowd.published().clone()];
-    let expected = crowd.expected(&all);
-    turn_until(crowd, |crowd| crowd.counts().received - received_before >= expected);
-    crowd.faults(&all)
+fn arrived(clients: &mut Clients, received_before: u64) -> Faults {
+    let all = [clients.published().clone()];
+    let expected = clients.expected(&all);
+    turn_until(clients, |clients| clients.counts().received - received_before >= expected);
+    clients.faults(&all)
 }
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);

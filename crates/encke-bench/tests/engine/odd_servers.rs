@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use encke_bench::engine::{Crowd, Publication};
+use encke_bench::engine::{Clients, PlannedMessage};
+use encke_bench::order::{ClientsSpec, Transport};
 use encke_bench::problem::Problem;
-use encke_bench::run::{CrowdSpec, Transport};
 use websocket::{Opcode, frame, handshake};
 
 use crate::{open, spec, turn_until};
@@ -32,16 +32,16 @@ fn wait_for_end(stream: TcpStream) {
     let _ = BufReader::new(stream).lines().count();
 }
 
-fn one_raw_client(address: SocketAddr) -> Result<Crowd, Problem> {
-    open(&CrowdSpec { publishers: 0, ..spec(&format!("ws://{address}"), Transport::Raw, 1, 1) })
+fn one_raw_client(address: SocketAddr) -> Result<Clients, Problem> {
+    open(&ClientsSpec { publishers: 0, ..spec(&format!("ws://{address}"), Transport::Raw, 1, 1) })
 }
 
 /// The one session is lost for this reason, be it while the crowd is still opening.
 fn assert_lost(address: SocketAddr, reason: &str) {
     match one_raw_client(address) {
-        Ok(mut crowd) => {
-            turn_until(&mut crowd, |crowd| crowd.counts().dropped == 1);
-            assert_eq!(crowd.first_loss(), Some(reason));
+        Ok(mut clients) => {
+            turn_until(&mut clients, |clients| clients.counts().dropped == 1);
+            assert_eq!(clients.first_loss(), Some(reason));
         }
         Err(problem) => assert!(problem.to_string().contains(reason), "{problem}"),
     }
@@ -89,11 +89,11 @@ fn what_a_server_does_not_read_is_not_kept_without_limit() {
         stream.write_all(&joined()).expect("sent");
         let _ = wait.recv();
     });
-    let mut crowd = one_raw_client(address).expect("open");
-    let batch = [Publication { room: 0, planned_us: 0 }; 100];
-    let refused = (0..10_000).find_map(|_| crowd.publish(0, &batch, 1000).err());
+    let mut clients = one_raw_client(address).expect("open");
+    let batch = [PlannedMessage { room: 0, planned_us: 0 }; 100];
+    let refused = (0..10_000).find_map(|_| clients.publish(0, &batch, 1000).err());
     assert!(matches!(&refused, Some(Problem::Server(text)) if text.contains("too many wait")), "{refused:?}");
-    assert_eq!(crowd.counts().connected, 1);
+    assert_eq!(clients.counts().connected, 1);
     drop(done);
 }
 

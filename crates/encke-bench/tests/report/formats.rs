@@ -171,7 +171,7 @@ fn any_trial() -> impl Strategy<Value = Trial> {
     (".*", counts, numbers, curve, any::<[bool; 3]>(), prop::option::of(number())).prop_map(
         |(name, counts, numbers, curve, some, maybe)| {
             let [a, b, c, d, e, f, g, h, i, j, k, l] = counts;
-            let flow = Flow { messages: a, carriers: b, bytes: c, window_ms: d };
+            let flow = Flow { messages: a, batches: b, bytes: c, window_ms: d };
             let faults = Faults { lost: e, doubled: f, reordered: g, misdelivered: h, late: i, dropped_sessions: j };
             let latency = Latency { count: k, mean_us: numbers[0], max_us: l, curve, ..Latency::default() };
             let server =

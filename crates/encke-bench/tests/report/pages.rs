@@ -81,8 +81,8 @@ fn a_long_table_is_cut_in_the_middle() {
 #[test]
 fn several_crowds_are_several_lines() {
     let page = html::of(&samples::throughput("encke", 1.0));
-    for crowd in ["1,000 clients", "5,000 clients", "20,000 clients"] {
-        assert!(page.contains(&format!(">{crowd}</text>")), "{crowd} has no line");
+    for clients in ["1,000 clients", "5,000 clients", "20,000 clients"] {
+        assert!(page.contains(&format!(">{clients}</text>")), "{clients} has no line");
     }
     assert!(page.contains("Hollow marks"));
 }
@@ -94,7 +94,7 @@ fn files_of_their_own_are_whole_documents() {
             let svg = chart.file(width);
             well_formed(&svg);
             assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
-            keep(&format!("{name}-{width}.svg"), &svg);
+            buffer(&format!("{name}-{width}.svg"), &svg);
         }
     }
 }
@@ -167,7 +167,7 @@ fn stand_alone() -> Vec<(&'static str, Chart)> {
 
 /// A page is well-formed, asks for nothing from elsewhere, and is not large.
 fn check(name: &str, page: &str) {
-    keep(&format!("{name}.html"), page);
+    buffer(&format!("{name}.html"), page);
     let markup = page.strip_prefix("<!doctype html>\n").expect("a document type");
     well_formed(markup);
     for outside in ["src=", "href=", "@import", "url("] {
@@ -202,7 +202,7 @@ fn well_formed(markup: &str) {
 }
 
 /// Kept to be looked at in a browser.
-fn keep(name: &str, text: &str) {
+fn buffer(name: &str, text: &str) {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("report").join("pages");
     fs::create_dir_all(&folder).expect("a folder for pages");
     fs::write(folder.join(name), text).expect("a page");

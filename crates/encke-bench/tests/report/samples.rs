@@ -332,7 +332,7 @@ fn report(scenario: &str, label: &str) -> Report {
 }
 
 fn flow(messages: u64) -> Flow {
-    Flow { messages, carriers: messages / 10 * 9, bytes: messages * 110, window_ms: 30_000 }
+    Flow { messages, batches: messages / 10 * 9, bytes: messages * 110, window_ms: 30_000 }
 }
 
 fn figure(name: &str, value: f64, unit: &str) -> Figure {

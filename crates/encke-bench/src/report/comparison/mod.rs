@@ -172,8 +172,9 @@ pub const RESULT: &str = "result";
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Flow, Setting};
+    use super::super::model::Setting;
     use super::*;
+    use crate::outcome::Flow;
 
     fn run(label: &str, rate: u64, clients: &str) -> Report {
         let incoming = Flow { messages: rate, window_ms: 1000, ..Flow::default() };

@@ -19,7 +19,7 @@ pub fn text(comparison: &Comparison, paint: Paint) -> String {
             std::iter::once(shortened(&one_line(&difference.name), NAME_CHARS)).chain(values).collect()
         };
         let rows = comparison.differences.iter().map(row).collect();
-        let grid = Grid { words: true, head: head("", comparison), rows };
+        let grid = Grid { os_message: true, head: head("", comparison), rows };
         parts.push(format!("{}\n{}", paint.bold("Not the same for all"), grid.text(TEXT_COLUMNS)));
     }
     parts.push(verdict(comparison, paint));
@@ -84,7 +84,7 @@ fn runs(comparison: &Comparison) -> String {
         ]
     };
     let head = ["run", "scenario", "target", "began"].map(Into::into).into();
-    Grid { words: true, head, rows: comparison.runs.iter().map(row).collect() }.without_empty().text(TEXT_COLUMNS)
+    Grid { os_message: true, head, rows: comparison.runs.iter().map(row).collect() }.without_empty().text(TEXT_COLUMNS)
 }
 
 fn grid(comparison: &Comparison, section: &Section) -> Grid {
@@ -100,7 +100,7 @@ fn grid(comparison: &Comparison, section: &Section) -> Grid {
         cells.extend(row.values.iter().zip(&row.ratios).skip(1).map(cell));
         cells
     };
-    Grid { words: false, head: head("", comparison), rows: section.rows.iter().map(row).collect() }
+    Grid { os_message: false, head: head("", comparison), rows: section.rows.iter().map(row).collect() }
 }
 
 fn row_ratio_width(section: &Section) -> usize {

@@ -73,9 +73,9 @@ fn latency_by_clients(trials: &[Trial]) -> Option<Chart> {
 
 /// Throughput against latency of several runs, a line each; a chart for each number of clients.
 pub(super) fn throughput_of_runs<'a>(runs: &[(String, &'a Report)]) -> Vec<Chart> {
-    let mut crowds: Vec<u64> = runs.iter().flat_map(|(_, run)| &run.trials).map(|trial| trial.clients).collect();
-    crowds.sort_unstable();
-    crowds.dedup();
+    let mut clients: Vec<u64> = runs.iter().flat_map(|(_, run)| &run.trials).map(|trial| trial.clients).collect();
+    clients.sort_unstable();
+    clients.dedup();
     let courses = |clients: u64| {
         let of_run = |(label, run): &(String, &'a Report)| {
             let trials = run.trials.iter().filter(|trial| trial.clients == clients).collect();
@@ -84,9 +84,12 @@ pub(super) fn throughput_of_runs<'a>(runs: &[(String, &'a Report)]) -> Vec<Chart
         runs.iter().map(of_run).collect::<Vec<_>>()
     };
     let several = |courses: &Vec<Course>| courses.iter().any(|course| timed(course).count() > 1);
-    let crowds: Vec<(u64, Vec<Course>)> =
-        crowds.into_iter().map(|clients| (clients, courses(clients))).filter(|(_, courses)| several(courses)).collect();
-    let one = crowds.len() == 1;
+    let clients: Vec<(u64, Vec<Course>)> = clients
+        .into_iter()
+        .map(|clients| (clients, courses(clients)))
+        .filter(|(_, courses)| several(courses))
+        .collect();
+    let one = clients.len() == 1;
     let charts = |(clients, courses): (u64, Vec<Course>)| {
         let courses: Vec<&Course> = courses.iter().collect();
         let which = if one { String::new() } else { format!(", {} clients", count(clients)) };
@@ -94,7 +97,7 @@ pub(super) fn throughput_of_runs<'a>(runs: &[(String, &'a Report)]) -> Vec<Chart
         let latencies = if one { &LATENCIES[..2] } else { &LATENCIES[1..2] };
         latencies.iter().map(|latency| compared(*latency, &courses, &which)).collect::<Vec<_>>()
     };
-    crowds.into_iter().take(CROWDS_MAX).flat_map(charts).collect()
+    clients.into_iter().take(CROWDS_MAX).flat_map(charts).collect()
 }
 
 /// One latency of several courses.
@@ -193,14 +196,14 @@ fn chosen<'a>(report: &'a Report, all: &[&'a Trial]) -> Vec<&'a Trial> {
     let own = report.headline();
     let is_own = |trial: &Trial| own.is_some_and(|own| std::ptr::eq(own, trial));
     let rate = |trial: &&&Trial| trial.incoming.messages_per_s();
-    let mut crowds: Vec<u64> = all.iter().map(|trial| trial.clients).collect();
-    crowds.dedup();
+    let mut clients: Vec<u64> = all.iter().map(|trial| trial.clients).collect();
+    clients.dedup();
     let best = |clients: &u64| {
         let fit = || all.iter().filter(|trial| trial.clients == *clients && trial.holds);
         let own = fit().find(|trial| is_own(trial));
         own.or_else(|| fit().max_by(|a, b| rate(a).total_cmp(&rate(b)))).copied()
     };
-    let best: Vec<&Trial> = crowds.iter().filter_map(best).collect();
+    let best: Vec<&Trial> = clients.iter().filter_map(best).collect();
     // Evenly spread, the last among them.
     let last = best.len().saturating_sub(1);
     let spread = |line: usize| best.get(line * last / (LINES_MAX - 1)).copied();
@@ -235,7 +238,7 @@ mod tests {
         let trial = |planned: f64, received: u64| Trial {
             clients: 10,
             planned_per_s: Some(planned),
-            incoming: super::super::super::model::Flow { messages: received, window_ms: 1000, ..Default::default() },
+            incoming: crate::outcome::Flow { messages: received, window_ms: 1000, ..Default::default() },
             latency: Some(Latency { count: 1, p99_us: 5, ..Latency::default() }),
             ..Trial::default()
         };

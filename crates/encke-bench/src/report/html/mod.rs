@@ -24,7 +24,7 @@ pub fn of(report: &Report) -> String {
     body += &section("Trials", &parts::trials(&report.trials));
     body += &section("Figures", &figures(report));
     if let Some(rows) = &report.table {
-        let grid = Grid { words: false, head: rows.columns.clone(), rows: rows.rows.clone() };
+        let grid = Grid { os_message: false, head: rows.columns.clone(), rows: rows.rows.clone() };
         body += &section("The scenario’s table", &table(&Table::guessed(grid)));
     }
     if !report.transcript.is_empty() {
@@ -132,7 +132,7 @@ fn figures(report: &Report) -> String {
         };
         std::iter::once(trial.name.clone()).chain(names.iter().map(found)).collect()
     };
-    table(&Table::guessed(Grid { words: false, head, rows: report.trials.iter().map(row).collect() }))
+    table(&Table::guessed(Grid { os_message: false, head, rows: report.trials.iter().map(row).collect() }))
 }
 
 fn settings(report: &Report) -> String {

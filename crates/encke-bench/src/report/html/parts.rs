@@ -112,8 +112,8 @@ fn columns(cards: usize) -> usize {
 /// What went wrong in words, such as `12 lost, 3 late`; empty if nothing did.
 pub(super) fn faults(trial: &Trial) -> String {
     let found = FAULTS.iter().filter(|(_, part)| part(&trial.faults) > 0);
-    let words: Vec<String> = found.map(|(name, part)| format!("{} {name}", count(part(&trial.faults)))).collect();
-    words.join(", ")
+    let os_message: Vec<String> = found.map(|(name, part)| format!("{} {name}", count(part(&trial.faults)))).collect();
+    os_message.join(", ")
 }
 
 /// A row per trial.
@@ -150,7 +150,7 @@ pub(super) fn trials(trials: &[Trial]) -> String {
             trial.others_cores.map(number).unwrap_or_default(),
         ]
     };
-    let grid = Grid { words: false, head: HEAD.map(Into::into).into(), rows: trials.iter().map(row).collect() };
+    let grid = Grid { os_message: false, head: HEAD.map(Into::into).into(), rows: trials.iter().map(row).collect() };
     let grid = grid.without_empty();
     // Trials that only say that they hold say nothing that the page does not say already.
     let idle = grid.head.len() <= 2 && (trials.len() == 1 || trials.iter().all(|trial| trial.holds));

@@ -7,12 +7,13 @@ use super::listener::{Listener, Shared};
 use super::session::{Session, next_keep_alive_us};
 use super::stream::Stream;
 use crate::engine::Target;
-use crate::engine::clients::{Client, Clients, End};
 use crate::engine::clock::now_us;
+use crate::engine::connections::{Connections, End, Handler};
 use crate::machine::own_cpu;
+use crate::outcome::{CutShort, Outcome, Usage};
 use crate::problem::Problem;
 use crate::report::Flow;
-use crate::run::{Bench, CutShort, Event, Look, Outcome, Seen, Usage, Watcher};
+use crate::run::{Bench, Event, Observed, Snapshot, Watcher};
 
 /// What is opened, how fast, and for how long.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub(super) struct Done {
     pub(super) opened_us: u64,
     pub(super) shared: Shared,
     pub(super) outcome: Outcome,
-    pub(super) seen: Seen,
+    pub(super) seen: Observed,
 }
 
 /// Carries out a plan.
@@ -46,10 +47,10 @@ pub(super) struct Done {
 /// No session can be opened that publishes, where one is needed; or the machine's.
 pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<Done, Problem> {
     let shared = Shared::new(plan.late_after, plan.chunk_every)?;
-    let mut clients = Clients::new(shared)?;
+    let mut connections = Connections::new(shared)?;
     let publisher = match plan.over {
         Over::Stream => None,
-        Over::LongPolling => Some(publisher(&mut clients, target)?),
+        Over::LongPolling => Some(publisher(&mut connections, target)?),
     };
     let begin_us = now_us();
     let last = f64::from(plan.connections.saturating_sub(1));
@@ -57,7 +58,7 @@ pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<D
     let driver = Driver {
         target,
         plan,
-        clients,
+        connections,
         publisher,
         begin_us,
         end_us: opened_us + plan.hold.as_micros() as u64,
@@ -72,19 +73,19 @@ pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<D
 }
 
 /// Opens the session that publishes.
-fn publisher<'a>(clients: &mut Clients<Flooder<'a>>, target: &'a Target) -> Result<usize, Problem> {
+fn publisher<'a>(connections: &mut Connections<Flooder<'a>>, target: &'a Target) -> Result<usize, Problem> {
     let kind = Kind::Session(Session::publishes());
-    let index = clients.open(&target.address, Flooder { target, kind })?;
-    let end_us = now_us() + PUBLISHER_PATIENCE_US;
-    while !clients.shared.can_publish {
-        if let Some(reason) = clients.shared.publisher_failed.take() {
+    let index = connections.open(&target.address, Flooder { target, kind })?;
+    let end_us = now_us() + PUBLISHER_TIMEOUT_US;
+    while !connections.shared.can_publish {
+        if let Some(reason) = connections.shared.publisher_failed.take() {
             let Target { authority, path, .. } = target;
             return Err(Problem::NotBayeux { address: format!("{authority}{path}"), reason });
         }
         if now_us() > end_us {
             return Err(Problem::Server("does not answer a handshake within 10 s".into()));
         }
-        clients.turn(Duration::from_millis(100))?;
+        connections.turn(Duration::from_millis(100))?;
     }
     Ok(index)
 }
@@ -100,7 +101,7 @@ enum Kind {
     Session(Session),
 }
 
-impl Client for Flooder<'_> {
+impl Handler for Flooder<'_> {
     type Shared = Shared;
 
     fn connected(&mut self, out: &mut Vec<u8>, shared: &mut Shared) -> Result<(), String> {
@@ -146,7 +147,7 @@ impl Flooder<'_> {
 struct Driver<'a> {
     target: &'a Target,
     plan: &'a Plan,
-    clients: Clients<Flooder<'a>>,
+    connections: Connections<Flooder<'a>>,
     /// The connection of the session that publishes, where chunks are publications.
     publisher: Option<usize>,
     begin_us: u64,
@@ -162,18 +163,18 @@ impl Driver<'_> {
     fn run(mut self, mut watcher: Watcher<'_>) -> Result<Done, Problem> {
         watcher.take(Some(Event::WindowBegins));
         let cpu = own_cpu();
-        let mut look_us = self.begin_us + LOOK_EVERY_US;
+        let mut snapshot_us = self.begin_us + SNAPSHOT_EVERY_US;
         let mut cut_short = None;
         while now_us() < self.end_us && cut_short.is_none() {
             let now = now_us();
             self.open_due(now)?;
             self.publish_due(now)?;
-            let next_us = self.next_us().min(look_us).min(self.end_us);
-            self.clients.turn(Duration::from_micros(next_us.saturating_sub(now).min(TURN_US_MAX)))?;
-            if now >= look_us {
-                look_us += LOOK_EVERY_US;
-                let look = self.look();
-                watcher.take(Some(Event::Look(&look)));
+            let next_us = self.next_us().min(snapshot_us).min(self.end_us);
+            self.connections.turn(Duration::from_micros(next_us.saturating_sub(now).min(TURN_US_MAX)))?;
+            if now >= snapshot_us {
+                snapshot_us += SNAPSHOT_EVERY_US;
+                let snapshot = self.snapshot();
+                watcher.take(Some(Event::Snapshot(&snapshot)));
             }
             if !watcher.take(None) {
                 cut_short = Some(CutShort::Asked);
@@ -198,7 +199,7 @@ impl Driver<'_> {
                 Over::LongPolling => Kind::Session(Session::listens(listener)),
             };
             self.opened += 1;
-            self.clients.open(&self.target.address, Flooder { target: self.target, kind })?;
+            self.connections.open(&self.target.address, Flooder { target: self.target, kind })?;
         }
         Ok(())
     }
@@ -212,7 +213,7 @@ impl Driver<'_> {
         let Some(publisher) = self.publisher else { return Ok(()) };
         let target = self.target;
         let mut with = |act: &dyn Fn(&mut Session, &mut Vec<u8>, &mut Shared)| {
-            self.clients.with(publisher, |flooder, out, shared| {
+            self.connections.with(publisher, |flooder, out, shared| {
                 if let Kind::Session(session) = &mut flooder.kind {
                     act(session, out, shared);
                 }
@@ -238,41 +239,41 @@ impl Driver<'_> {
 
     /// Waits for what is under way, and counts what has not come.
     fn settle(&mut self, end_us: u64, cut_short: bool) -> Result<(), Problem> {
-        let patience_us = if cut_short { 0 } else { self.clients.shared.late_after_us };
+        let timeout_us = if cut_short { 0 } else { self.connections.shared.late_after_us };
         if self.publisher.is_some() {
-            while now_us() < end_us + patience_us && self.behind() > 0 {
-                self.clients.turn(Duration::from_micros(TURN_US_MAX))?;
+            while now_us() < end_us + timeout_us && self.behind() > 0 {
+                self.connections.turn(Duration::from_micros(TURN_US_MAX))?;
             }
             if !cut_short {
-                self.clients.shared.faults.lost += self.behind();
+                self.connections.shared.faults.lost += self.behind();
             }
             return Ok(());
         }
-        let lost: u64 = self.listeners().map(|listener| listener.overdue(end_us, &self.clients.shared)).sum();
-        self.clients.shared.faults.lost += lost;
+        let lost: u64 = self.listeners().map(|listener| listener.overdue(end_us, &self.connections.shared)).sum();
+        self.connections.shared.faults.lost += lost;
         Ok(())
     }
 
     /// Publications that have not arrived yet, on connections that are there.
     fn behind(&self) -> u64 {
-        self.listeners().map(|listener| listener.behind(self.clients.shared.published)).sum()
+        self.listeners().map(|listener| listener.behind(self.connections.shared.published)).sum()
     }
 
     fn listeners(&self) -> impl Iterator<Item = &Listener> {
-        (0..self.clients.len()).filter_map(|index| self.clients.client(index).listener())
+        (0..self.connections.len()).filter_map(|index| self.connections.handler(index).listener())
     }
 
-    fn look(&mut self) -> Look {
-        let shared = &mut self.clients.shared;
-        let timed = shared.welcomes.look();
-        Look { connected: shared.listening, sent: shared.sent, received: shared.chunks, timed }
+    fn snapshot(&mut self) -> Snapshot {
+        let shared = &mut self.connections.shared;
+        let timed = shared.welcomes.snapshot();
+        Snapshot { connected: shared.listening, sent: shared.sent, received: shared.chunks, timed }
     }
 
     fn conclude(self, watcher: Watcher<'_>, usage: Usage, cut_short: Option<CutShort>) -> Done {
         let begin_us = self.begin_us;
-        let shared = self.clients.shared;
+        let shared = self.connections.shared;
         let window_ms = (usage.window_s * 1000.0).round() as u64;
-        let flow = |messages, bytes| Flow { messages, carriers: messages, bytes, window_ms };
+        let flow = |messages, bytes| Flow { messages, batches: messages, bytes, window_ms };
         let outcome = Outcome {
             expected: shared.chunks + shared.faults.lost,
             faults: shared.faults,
@@ -295,6 +296,6 @@ impl Driver<'_> {
 /// Connections begun between two looks at the sockets.
 const OPENED_PER_TURN: usize = 64;
 const TURN_US_MAX: u64 = 10_000;
-const LOOK_EVERY_US: u64 = 1_000_000;
+const SNAPSHOT_EVERY_US: u64 = 1_000_000;
 /// How long the first handshake may take.
-const PUBLISHER_PATIENCE_US: u64 = 10_000_000;
+const PUBLISHER_TIMEOUT_US: u64 = 10_000_000;

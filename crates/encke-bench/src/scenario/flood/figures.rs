@@ -14,9 +14,10 @@ pub(super) fn trial(plan: &Plan, done: Done, interrupted: bool) -> Trial {
         shared.errors.iter().map(|(why, times)| format!("{} connections: {why}", count(*times))).collect();
     let welcomed = shared.welcomed_us.len() as u64;
     let missing = u64::from(plan.connections).saturating_sub(welcomed);
-    let told: u64 = shared.errors.iter().filter(|(why, _)| why.starts_with("no welcome")).map(|(_, times)| times).sum();
-    if missing > told && !interrupted {
-        reasons.push(format!("{} connections had no welcome until the end", count(missing - told)));
+    let reported: u64 =
+        shared.errors.iter().filter(|(why, _)| why.starts_with("no welcome")).map(|(_, times)| times).sum();
+    if missing > reported && !interrupted {
+        reasons.push(format!("{} connections had no welcome until the end", count(missing - reported)));
     }
     let faults = shared.faults;
     for (times, what) in [

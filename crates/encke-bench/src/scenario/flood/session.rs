@@ -110,8 +110,8 @@ impl Session {
     pub(super) fn publish(&mut self, due_us: u64, target: &Target, out: &mut Vec<u8>, shared: &mut Shared) {
         shared.published += 1;
         let data = json!({"chunk": shared.published, "due": due_us});
-        let publication = json!([{"id": "p", "channel": CHANNEL, "clientId": self.client_id, "data": data}]);
-        self.post(&publication, target, out);
+        let message = json!([{"id": "p", "channel": CHANNEL, "clientId": self.client_id, "data": data}]);
+        self.post(&message, target, out);
     }
 
     /// Keeps a session that only publishes from expiring: a connect that is answered at once.
@@ -124,7 +124,7 @@ impl Session {
     fn answered(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut Shared) -> Result<(), String> {
         let body = std::mem::take(&mut self.body);
         if self.head.status != 200 {
-            return Err(format!("answered {}", self.head.words));
+            return Err(format!("answered {}", self.head.reason));
         }
         let cookies = self.head.cookies.join("; ");
         if !cookies.is_empty() {
@@ -135,7 +135,7 @@ impl Session {
         for message in &messages {
             self.take(message, shared)?;
         }
-        self.go_on(target, out, shared)
+        self.send_next(target, out, shared)
     }
 
     fn take(&mut self, message: &Value, shared: &mut Shared) -> Result<(), String> {
@@ -160,7 +160,7 @@ impl Session {
         Ok(())
     }
 
-    fn go_on(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut Shared) -> Result<(), String> {
+    fn send_next(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut Shared) -> Result<(), String> {
         let id = &self.client_id;
         let next = match (self.state, &self.role) {
             (State::Handshaking, _) if id.is_empty() => return Err("did not answer the handshake".into()),

@@ -39,7 +39,7 @@ impl Stream {
         while let Some((piece, used)) = self.responses.next(&bytes[at..])? {
             at += used;
             match piece {
-                Piece::Head(head) if head.status != 200 => return Err(format!("answered {}", head.words)),
+                Piece::Head(head) if head.status != 200 => return Err(format!("answered {}", head.reason)),
                 Piece::Head(_) => {}
                 Piece::Body(body) => self.body(body, shared)?,
                 Piece::End => return Err("the response came to an end".into()),

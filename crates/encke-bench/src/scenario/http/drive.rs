@@ -9,12 +9,14 @@ use std::time::Duration;
 use super::timing::Timing;
 use super::visitor::{Asked, Counts, News, Page, Shared, Visitor};
 use crate::engine::Target;
-use crate::engine::clients::Clients;
 use crate::engine::clock::now_us;
+use crate::engine::connections::Connections;
 use crate::machine::own_cpu;
+use crate::outcome::{CutShort, Outcome, Usage};
 use crate::problem::Problem;
+use crate::random::Rng;
 use crate::report::Flow;
-use crate::run::{Bench, Chance, CutShort, Event, Look, Outcome, Seen, Usage, Watcher};
+use crate::run::{Bench, Event, Observed, Snapshot, Watcher};
 
 /// What is asked for, by how many, and how fast.
 #[derive(Clone, Debug)]
@@ -22,7 +24,7 @@ pub(super) struct Plan {
     pub(super) name: String,
     pub(super) pages: Vec<Page>,
     /// Connections or users.
-    pub(super) places: u32,
+    pub(super) slots: u32,
     pub(super) pace: Pace,
     pub(super) warm_up: Duration,
     pub(super) duration: Duration,
@@ -46,7 +48,7 @@ pub(super) enum Pace {
 pub(super) struct Done {
     pub(super) counts: Counts,
     pub(super) outcome: Outcome,
-    pub(super) seen: Seen,
+    pub(super) seen: Observed,
 }
 
 /// Carries out a plan.
@@ -66,9 +68,9 @@ pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<D
     let mut driver = Driver {
         target,
         plan,
-        clients: Clients::new(shared)?,
-        places: vec![None; plan.places as usize],
-        chance: Chance::new(SEED, 0),
+        connections: Connections::new(shared)?,
+        slots: vec![None; plan.slots as usize],
+        rng: Rng::new(SEED, 0),
         due: BinaryHeap::new(),
         free: Vec::new(),
         awaited: 0,
@@ -85,11 +87,11 @@ pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<D
 struct Driver<'a> {
     target: &'a Target,
     plan: &'a Plan,
-    clients: Clients<Visitor>,
+    connections: Connections<Visitor>,
     /// The connection of each place.
-    places: Vec<Option<usize>>,
-    chance: Chance,
-    /// When places ask next: `(planned time, place)`; not used where requests come per second.
+    slots: Vec<Option<usize>>,
+    rng: Rng,
+    /// When places ask next: `(planned time, slot)`; not used where requests come per second.
     due: BinaryHeap<Reverse<(u64, usize)>>,
     /// Places that can ask, where requests come per second.
     free: Vec<usize>,
@@ -104,14 +106,14 @@ struct Driver<'a> {
 
 impl Driver<'_> {
     fn start(&mut self) {
-        for place in 0..self.places.len() {
+        for slot in 0..self.slots.len() {
             match self.plan.pace {
-                Pace::WhenAnswered => self.due.push(Reverse((self.begin_us, place))),
-                Pace::PerSecond(_) => self.free.push(place),
+                Pace::WhenAnswered => self.due.push(Reverse((self.begin_us, slot))),
+                Pace::PerSecond(_) => self.free.push(slot),
                 // As if it had been going on: not all at once.
                 Pace::AfterThinking(mean) => {
-                    let first_us = self.chance.below(mean.as_micros() as u64 + 1);
-                    self.due.push(Reverse((self.begin_us + first_us, place)));
+                    let first_us = self.rng.below(mean.as_micros() as u64 + 1);
+                    self.due.push(Reverse((self.begin_us + first_us, slot)));
                 }
             }
         }
@@ -119,7 +121,7 @@ impl Driver<'_> {
 
     fn run(mut self, mut watcher: Watcher<'_>) -> Result<Done, Problem> {
         let (mut first, mut last, mut cut_short) = (None, None, None);
-        let mut look_us = self.begin_us + LOOK_EVERY_US;
+        let mut snapshot_us = self.begin_us + SNAPSHOT_EVERY_US;
         let mut give_up_us = u64::MAX;
         loop {
             let now = now_us();
@@ -131,18 +133,18 @@ impl Driver<'_> {
             if !is_over {
                 self.ask_due(now)?;
             } else if last.is_none() && (self.awaited == 0 || now >= self.end_us || cut_short.is_some()) {
-                last = Some((now, own_cpu(), self.clients.shared.counts.clone()));
+                last = Some((now, own_cpu(), self.connections.shared.counts.clone()));
                 watcher.take(Some(Event::WindowEnds));
-                give_up_us = now + if cut_short.is_some() { 0 } else { PATIENCE_US };
+                give_up_us = now + if cut_short.is_some() { 0 } else { TIMEOUT_US };
             }
             if last.is_some() && (self.awaited == 0 || now >= give_up_us) {
                 break;
             }
-            self.turn(now, look_us)?;
-            if now >= look_us {
-                look_us += LOOK_EVERY_US;
-                let look = self.look();
-                watcher.take(Some(Event::Look(&look)));
+            self.turn(now, snapshot_us)?;
+            if now >= snapshot_us {
+                snapshot_us += SNAPSHOT_EVERY_US;
+                let snapshot = self.snapshot();
+                watcher.take(Some(Event::Snapshot(&snapshot)));
             }
             if !watcher.take(None) {
                 cut_short = Some(CutShort::Asked);
@@ -158,9 +160,9 @@ impl Driver<'_> {
     }
 
     fn conclude(self, watcher: Watcher<'_>, usage: Usage, at_end: &Counts, cut_short: Option<CutShort>) -> Done {
-        let counts = self.clients.shared.counts.clone();
+        let counts = self.connections.shared.counts.clone();
         let window_ms = ((usage.window_s * 1000.0).round() as u64).max(1);
-        let flow = |messages, bytes| Flow { messages, carriers: messages, bytes, window_ms };
+        let flow = |messages, bytes| Flow { messages, batches: messages, bytes, window_ms };
         let sent_bytes = at_end.asked * self.plan.pages.first().map_or(0, |page| page.request.len() as u64);
         let outcome = Outcome {
             expected: counts.asked,
@@ -168,8 +170,8 @@ impl Driver<'_> {
             incoming: flow(at_end.answered, at_end.bytes),
             sent: counts.sent,
             received: counts.received,
-            latencies_us: self.clients.shared.timing.counted(),
-            latency_max_us: self.clients.shared.timing.max_us(),
+            latencies_us: self.connections.shared.timing.counted(),
+            latency_max_us: self.connections.shared.timing.max_us(),
             elapsed_ms: now_us().saturating_sub(self.begin_us) / 1000,
             usage,
             cut_short,
@@ -189,8 +191,8 @@ impl Driver<'_> {
             if self.has_all_planned() {
                 break;
             }
-            let Some((planned_us, place)) = self.take_due(now) else { break };
-            self.ask(place, planned_us)?;
+            let Some((planned_us, slot)) = self.take_due(now) else { break };
+            self.ask(slot, planned_us)?;
         }
         Ok(())
     }
@@ -226,75 +228,75 @@ impl Driver<'_> {
         }
     }
 
-    fn ask(&mut self, place: usize, planned_us: u64) -> Result<(), Problem> {
-        let page = self.chance.below(self.plan.pages.len() as u64) as usize;
+    fn ask(&mut self, slot: usize, planned_us: u64) -> Result<(), Problem> {
+        let page = self.rng.below(self.plan.pages.len() as u64) as usize;
         let asked = Asked { planned_us, page };
         self.planned += 1;
         self.awaited += 1;
         if planned_us >= self.from_us {
-            self.clients.shared.counts.asked += 1;
+            self.connections.shared.counts.asked += 1;
         }
-        if let Some(connection) = self.places[place]
-            && self.clients.with(connection, |visitor, out, shared| visitor.ask(asked, out, shared))?.is_some()
+        if let Some(connection) = self.slots[slot]
+            && self.connections.with(connection, |visitor, out, shared| visitor.ask(asked, out, shared))?.is_some()
         {
             return Ok(());
         }
-        self.places[place] = Some(self.clients.open(&self.target.address, Visitor::new(place, asked))?);
+        self.slots[slot] = Some(self.connections.open(&self.target.address, Visitor::new(slot, asked))?);
         Ok(())
     }
 
     /// Serves the sockets until something is due, and takes notice of what came.
-    fn turn(&mut self, now: u64, look_us: u64) -> Result<(), Problem> {
+    fn turn(&mut self, now: u64, snapshot_us: u64) -> Result<(), Problem> {
         let is_blocked = matches!(self.plan.pace, Pace::PerSecond(_)) && self.free.is_empty();
-        let next_us = if is_blocked { look_us } else { self.next_us().unwrap_or(look_us) };
-        let patience_us = next_us.min(look_us).saturating_sub(now).min(TURN_US_MAX);
-        self.clients.turn(Duration::from_micros(patience_us))?;
-        let mut news = std::mem::take(&mut self.clients.shared.news);
+        let next_us = if is_blocked { snapshot_us } else { self.next_us().unwrap_or(snapshot_us) };
+        let timeout_us = next_us.min(snapshot_us).saturating_sub(now).min(TURN_US_MAX);
+        self.connections.turn(Duration::from_micros(timeout_us))?;
+        let mut news = std::mem::take(&mut self.connections.shared.news);
         let now = now_us();
         for news in news.drain(..) {
-            let (place, is_failed) = match news {
-                News::Answered(place) => (place, false),
-                News::AnsweredAtLast(place) => (self.leave(place), false),
-                News::Failed(place) => (self.leave(place), true),
-                News::Left(place) => {
-                    self.leave(place);
+            let (slot, is_failed) = match news {
+                News::Answered(slot) => (slot, false),
+                News::AnsweredAtLast(slot) => (self.release(slot), false),
+                News::Failed(slot) => (self.release(slot), true),
+                News::Left(slot) => {
+                    self.release(slot);
                     continue;
                 }
             };
             self.awaited -= 1;
-            self.schedule(place, now, is_failed);
+            self.schedule(slot, now, is_failed);
         }
-        self.clients.shared.news = news;
+        self.connections.shared.news = news;
         Ok(())
     }
 
-    fn leave(&mut self, place: usize) -> usize {
-        if let Some(connection) = self.places[place].take() {
-            self.clients.close(connection);
+    fn release(&mut self, slot: usize) -> usize {
+        if let Some(connection) = self.slots[slot].take() {
+            self.connections.close(connection);
         }
-        place
+        slot
     }
 
-    fn schedule(&mut self, place: usize, now: u64, is_failed: bool) {
+    fn schedule(&mut self, slot: usize, now: u64, is_failed: bool) {
         match self.plan.pace {
-            Pace::PerSecond(_) => self.free.push(place),
+            Pace::PerSecond(_) => self.free.push(slot),
             // A server that is not there would be asked a million times a second.
             Pace::WhenAnswered => {
                 let pause_us = if is_failed { RETRY_US } else { 0 };
-                self.due.push(Reverse((now + pause_us, place)));
+                self.due.push(Reverse((now + pause_us, slot)));
             }
             Pace::AfterThinking(mean) => {
-                let share = (self.chance.below(1 << 32) as f64 + 1.0) / (1u64 << 32) as f64;
+                let share = (self.rng.below(1 << 32) as f64 + 1.0) / (1u64 << 32) as f64;
                 let pause_us = -share.ln() * mean.as_micros() as f64;
-                self.due.push(Reverse((now + pause_us as u64, place)));
+                self.due.push(Reverse((now + pause_us as u64, slot)));
             }
         }
     }
 
-    fn look(&mut self) -> Look {
-        let connected = self.clients.alive() as u64;
-        let Shared { counts, timing, .. } = &mut self.clients.shared;
-        Look { connected, sent: counts.sent, received: counts.received, timed: timing.look() }
+    fn snapshot(&mut self) -> Snapshot {
+        let connected = self.connections.alive() as u64;
+        let Shared { counts, timing, .. } = &mut self.connections.shared;
+        Snapshot { connected, sent: counts.sent, received: counts.received, timed: timing.snapshot() }
     }
 }
 
@@ -303,8 +305,8 @@ const SEED: u64 = 2006;
 /// Requests between two looks at the sockets.
 const ASKED_PER_TURN: usize = 256;
 const TURN_US_MAX: u64 = 10_000;
-const LOOK_EVERY_US: u64 = 1_000_000;
+const SNAPSHOT_EVERY_US: u64 = 1_000_000;
 /// The pause before a place tries again whose connection failed.
 const RETRY_US: u64 = 100_000;
 /// How long answers may stay away at the end.
-const PATIENCE_US: u64 = 10_000_000;
+const TIMEOUT_US: u64 = 10_000_000;

@@ -39,11 +39,11 @@ pub(super) fn trial(plan: &Plan, done: Done) -> Trial {
         figure("requests per second", outcome.incoming.messages_per_s(), "/s"),
         figure("throughput", outcome.incoming.bits_per_s() / 1e6, "Mbit/s"),
         figure("errors", errors as f64, ""),
-        figure("connections kept by the server", percent(counts.kept, counts.answered), "%"),
+        figure("connections kept by the server", percent(counts.reusable, counts.answered), "%"),
     ];
     Trial {
         name: plan.name.clone(),
-        clients: plan.places.into(),
+        clients: plan.slots.into(),
         planned_per_s: if let Pace::PerSecond(rate) = plan.pace { Some(rate) } else { None },
         expected: outcome.expected,
         faults: Faults {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::response::{Head, Piece, Responses};
 use crate::engine::Target;
-use crate::engine::clients::words;
+use crate::engine::connections::os_message;
 use crate::problem::Problem;
 
 /// What came.
@@ -38,10 +38,10 @@ pub(crate) fn reach(target: &Target) -> Result<(), Problem> {
 /// Nobody answers, nobody in time, or what comes is not HTTP.
 pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bool) -> Result<Answer, Problem> {
     let mut tcp = connect(target)?;
-    tcp.set_read_timeout(Some(PATIENCE))?;
+    tcp.set_read_timeout(Some(TIMEOUT))?;
     tcp.write_all(&request(target, path)).map_err(|error| unreachable(target, &error))?;
-    let (mut responses, mut kept, mut answer) = (Responses::default(), Vec::new(), Answer::default());
-    let end = Instant::now() + PATIENCE;
+    let (mut responses, mut buffered, mut answer) = (Responses::default(), Vec::new(), Answer::default());
+    let end = Instant::now() + TIMEOUT;
     let mut bytes = vec![0; READ_BYTES];
     loop {
         let read = match tcp.read(&mut bytes) {
@@ -49,12 +49,12 @@ pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bo
             Ok(0) => return Err(Problem::Server(format!("closed the connection within its answer to GET {path}"))),
             Ok(read) => read,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Err(Problem::Server(format!("does not answer GET {path} within {} s", PATIENCE.as_secs())));
+                return Err(Problem::Server(format!("does not answer GET {path} within {} s", TIMEOUT.as_secs())));
             }
-            Err(error) => return Err(Problem::Server(format!("broke the connection: {}", words(&error)))),
+            Err(error) => return Err(Problem::Server(format!("broke the connection: {}", os_message(&error)))),
         };
-        kept.extend_from_slice(&bytes[..read]);
-        while let Some((piece, used)) = responses.next(&kept).map_err(Problem::Server)? {
+        buffered.extend_from_slice(&bytes[..read]);
+        while let Some((piece, used)) = responses.next(&buffered).map_err(Problem::Server)? {
             match piece {
                 Piece::Head(head) => answer.head = head,
                 Piece::Body(body) => {
@@ -65,7 +65,7 @@ pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bo
                 Piece::End if answer.head.status >= 200 => return Ok(answer),
                 Piece::End => {}
             }
-            kept.drain(..used);
+            buffered.drain(..used);
             if is_enough(&answer) {
                 return Ok(answer);
             }
@@ -77,14 +77,14 @@ pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bo
 }
 
 fn connect(target: &Target) -> Result<TcpStream, Problem> {
-    TcpStream::connect_timeout(&target.address, PATIENCE).map_err(|error| unreachable(target, &error))
+    TcpStream::connect_timeout(&target.address, TIMEOUT).map_err(|error| unreachable(target, &error))
 }
 
 fn unreachable(target: &Target, error: &io::Error) -> Problem {
-    Problem::Unreachable { address: target.authority.clone(), reason: words(error) }
+    Problem::Unreachable { address: target.authority.clone(), reason: os_message(error) }
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 64 * 1024;
 /// How much of a body is kept.
 const BEGIN_BYTES_MAX: usize = 1024;

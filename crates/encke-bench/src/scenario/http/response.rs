@@ -22,7 +22,7 @@ pub(crate) enum Piece<'a> {
 pub(crate) struct Head {
     pub(crate) status: u16,
     /// Status and reason, such as `404 Not Found`.
-    pub(crate) words: String,
+    pub(crate) reason: String,
     /// Whether the connection can be used again.
     pub(crate) keep_alive: bool,
     /// Whether it comes in chunks.
@@ -127,11 +127,11 @@ impl Responses {
 fn read_head(text: &str) -> Result<(Head, State), String> {
     let mut lines = text.lines();
     let line = lines.next().unwrap_or_default();
-    let (version, words) = line.split_once(' ').unwrap_or((line, ""));
+    let (version, reason) = line.split_once(' ').unwrap_or((line, ""));
     let status =
-        words.split(' ').next().and_then(|word| word.parse().ok()).filter(|status| (100..1000).contains(status));
+        reason.split(' ').next().and_then(|word| word.parse().ok()).filter(|status| (100..1000).contains(status));
     let status = status.ok_or_else(|| format!("sent the status line {line:?}"))?;
-    let mut head = Head { status, words: words.into(), keep_alive: version != "HTTP/1.0", ..Head::default() };
+    let mut head = Head { status, reason: reason.into(), keep_alive: version != "HTTP/1.0", ..Head::default() };
     let mut length = None;
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
@@ -201,17 +201,17 @@ mod tests {
 
     /// Reads a text that comes in pieces of `size` bytes: statuses, the body, and how many ends there were.
     fn read(text: &str, size: usize) -> Result<(Vec<u16>, String, usize, Responses), String> {
-        let (mut responses, mut kept) = (Responses::default(), Vec::new());
+        let (mut responses, mut buffered) = (Responses::default(), Vec::new());
         let (mut statuses, mut body, mut ends) = (Vec::new(), Vec::new(), 0);
         for piece in text.as_bytes().chunks(size) {
-            kept.extend_from_slice(piece);
-            while let Some((piece, used)) = responses.next(&kept)? {
+            buffered.extend_from_slice(piece);
+            while let Some((piece, used)) = responses.next(&buffered)? {
                 match piece {
                     Piece::Head(head) => statuses.push(head.status),
                     Piece::Body(bytes) => body.extend_from_slice(bytes),
                     Piece::End => ends += 1,
                 }
-                kept.drain(..used);
+                buffered.drain(..used);
             }
         }
         Ok((statuses, String::from_utf8(body).expect("text"), ends, responses))

@@ -10,7 +10,7 @@ use crate::run::latency::{Counted, since};
 pub(crate) struct Timing {
     counts: Histogram<u64>,
     max_us: u64,
-    looked: Counted,
+    last_snapshot: Counted,
 }
 
 impl Timing {
@@ -20,7 +20,7 @@ impl Timing {
     /// There is no memory.
     pub(crate) fn new() -> Result<Timing, Problem> {
         let counts = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).map_err(|e| Problem::Machine(e.to_string()))?;
-        Ok(Timing { counts, max_us: 0, looked: Counted::new() })
+        Ok(Timing { counts, max_us: 0, last_snapshot: Counted::new() })
     }
 
     /// Counts one; none is counted as shorter than a microsecond.
@@ -41,10 +41,10 @@ impl Timing {
     }
 
     /// What was counted since the last look.
-    pub(crate) fn look(&mut self) -> Counted {
+    pub(crate) fn snapshot(&mut self) -> Counted {
         let now = self.counted();
-        let new = since(&now, &self.looked);
-        self.looked = now;
+        let new = since(&now, &self.last_snapshot);
+        self.last_snapshot = now;
         new
     }
 }
@@ -61,10 +61,10 @@ mod tests {
         let mut timing = Timing::new().expect("memory");
         timing.add(10);
         timing.add(20);
-        assert_eq!(timing.look(), [(10, 1), (20, 1)]);
+        assert_eq!(timing.snapshot(), [(10, 1), (20, 1)]);
         timing.add(20);
         timing.add(u64::MAX);
-        let new = timing.look();
+        let new = timing.snapshot();
         assert_eq!((new.len(), new[0]), (2, (20, 1)));
         assert_eq!(timing.max_us(), u64::MAX);
         assert_eq!(timing.counted().iter().map(|(_, count)| count).sum::<u64>(), 4);

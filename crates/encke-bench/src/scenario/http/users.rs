@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::report::units::{count, micros};
 use crate::report::{Report, Table, Trial};
 use crate::run::Bench;
-use crate::run::search::{Found, Length, Verdict, find_max};
+use crate::run::search::{Length, SearchResult, TrialVerdict, find_max};
 
 /// Searches, and adds its trials to the report.
 ///
@@ -29,7 +29,7 @@ pub(super) fn search(
     let plan = Plan {
         name: String::new(),
         pages,
-        places: 0,
+        slots: 0,
         pace: Pace::AfterThinking(options.think),
         warm_up: Duration::ZERO,
         duration: Duration::ZERO,
@@ -44,23 +44,23 @@ pub(super) fn search(
         let users = (users.round() as u32).clamp(1, bound.users);
         let plan = sized(&plan, users, length, bench);
         let trial = judged(figures::trial(&plan, drive::drive(target, &plan, bench)?), options);
-        bench.progress.say(&told(&trial));
+        bench.progress.print_line(&summary_line(&trial));
         table.rows.push(row(&trial));
         let holds = trial.holds;
         report.trials.push(trial);
         if bench.interrupt.is_set() {
-            return Ok(Verdict::Stop);
+            return Ok(TrialVerdict::Stop);
         }
         if !holds {
             is_hopeless = users == 1;
-            return Ok(if is_hopeless { Verdict::Stop } else { Verdict::Fails });
+            return Ok(if is_hopeless { TrialVerdict::Stop } else { TrialVerdict::Fails });
         }
         // Fewer users than held before are no better result.
         if best.is_none_or(|(most, _)| users >= most) && (length == Length::Long || users == bound.users) {
             best = Some((users, report.trials.len() - 1));
         }
         is_bound = users == bound.users;
-        Ok(if is_bound { Verdict::Stop } else { Verdict::Holds })
+        Ok(if is_bound { TrialVerdict::Stop } else { TrialVerdict::Holds })
     })?;
     report.table = Some(table);
     report.result = best.map(|(_, index)| index);
@@ -108,7 +108,7 @@ fn sized(plan: &Plan, users: u32, length: Length, bench: &Bench) -> Plan {
         Length::Short => (think, (bench.common.duration / 2).max(think / 2)),
         Length::Long => (think, bench.common.duration.max(think)),
     };
-    Plan { name: format!("{} users", count(users.into())), places: users, warm_up, duration, ..plan.clone() }
+    Plan { name: format!("{} users", count(users.into())), slots: users, warm_up, duration, ..plan.clone() }
 }
 
 /// Judges by the bounds of the search; a few errors may be among them.
@@ -133,7 +133,7 @@ fn judged(mut trial: Trial, options: &Http) -> Trial {
     trial
 }
 
-fn summary(found: Found, users: Option<u32>, bound: Option<&Bound>, options: &Http) -> Vec<String> {
+fn summary(found: SearchResult, users: Option<u32>, bound: Option<&Bound>, options: &Http) -> Vec<String> {
     let (p90, errors) = (micros(options.p90.as_micros() as f64), options.errors * 100.0);
     let mut lines = Vec::new();
     if let Some(users) = users {
@@ -147,7 +147,7 @@ fn summary(found: Found, users: Option<u32>, bound: Option<&Bound>, options: &Ht
         (Some(Bound { users, why }), _) => {
             lines.push(format!("more were not tried: {} is {why}; the server may hold more", count((*users).into())));
         }
-        (None, Found::TooShort(_) | Found::Rough { .. }) => {
+        (None, SearchResult::TooShort(_) | SearchResult::Rough { .. }) => {
             lines.push("the search's time ended before the limit was found".into())
         }
         _ => {}
@@ -155,7 +155,7 @@ fn summary(found: Found, users: Option<u32>, bound: Option<&Bound>, options: &Ht
     lines
 }
 
-fn told(trial: &Trial) -> String {
+fn summary_line(trial: &Trial) -> String {
     let p90 = trial.latency.as_ref().map_or(0, |latency| latency.p90_us);
     let verdict = if trial.holds { "holds".into() } else { trial.reasons.join("; ") };
     format!("{}: p90 {}, {} errors: {verdict}", trial.name, micros(p90 as f64), count(figures::errors(trial)))

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::response::{Head, Piece, Responses};
 use super::timing::Timing;
-use crate::engine::clients::{Client, End};
 use crate::engine::clock::now_us;
+use crate::engine::connections::{End, Handler};
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Visitor {
     /// Whose connection it is: a number of the driver's.
-    place: usize,
+    slot: usize,
     responses: Responses,
     head: Head,
     body_bytes: u64,
@@ -62,7 +62,7 @@ pub(super) struct Counts {
     /// The bytes of their bodies.
     pub(super) bytes: u64,
     /// Those after which the connection could be used again.
-    pub(super) kept: u64,
+    pub(super) reusable: u64,
     /// Connections that could not be made or were broken while an answer was awaited.
     pub(super) broken: u64,
     /// What was wrong, and how often.
@@ -84,9 +84,9 @@ pub(super) enum News {
 
 impl Visitor {
     /// One whose first request leaves when it is connected.
-    pub(super) fn new(place: usize, asked: Asked) -> Visitor {
+    pub(super) fn new(slot: usize, asked: Asked) -> Visitor {
         let (responses, head) = (Responses::default(), Head::default());
-        Visitor { place, responses, head, body_bytes: 0, asked: Some(asked) }
+        Visitor { slot, responses, head, body_bytes: 0, asked: Some(asked) }
     }
 
     /// Sends another request.
@@ -103,19 +103,19 @@ impl Visitor {
         let wrong = match (self.head.status, self.body_bytes) {
             (200, bytes) if bytes == wanted => None,
             (200, bytes) => Some(format!("{bytes} bytes in place of {wanted}")),
-            _ => Some(self.head.words.clone()),
+            _ => Some(self.head.reason.clone()),
         };
         shared.take(asked, wrong, self.body_bytes, self.head.keep_alive);
         self.body_bytes = 0;
         shared.news.push(if self.head.keep_alive {
-            News::Answered(self.place)
+            News::Answered(self.slot)
         } else {
-            News::AnsweredAtLast(self.place)
+            News::AnsweredAtLast(self.slot)
         });
     }
 }
 
-impl Client for Visitor {
+impl Handler for Visitor {
     type Shared = Shared;
 
     fn connected(&mut self, out: &mut Vec<u8>, shared: &mut Shared) -> Result<(), String> {
@@ -144,20 +144,20 @@ impl Client for Visitor {
         if end == End::Closed && self.responses.ends_with_connection() {
             return self.answered(shared);
         }
-        let Some(asked) = self.asked.take() else { return shared.news.push(News::Left(self.place)) };
+        let Some(asked) = self.asked.take() else { return shared.news.push(News::Left(self.slot)) };
         let why = match end {
             End::Unreachable(why) | End::Broken(why) => why,
             End::Closed => "closed before the answer".into(),
         };
         shared.counts.broken += 1;
         shared.take(asked, Some(why), 0, false);
-        shared.news.push(News::Failed(self.place));
+        shared.news.push(News::Failed(self.slot));
     }
 }
 
 impl Shared {
     /// Counts an answer, or what came in its place.
-    fn take(&mut self, asked: Asked, wrong: Option<String>, bytes: u64, kept: bool) {
+    fn take(&mut self, asked: Asked, wrong: Option<String>, bytes: u64, reusable: bool) {
         let is_right = wrong.is_none();
         self.counts.received += u64::from(is_right);
         if asked.planned_us < self.from_us {
@@ -171,7 +171,7 @@ impl Shared {
         }
         self.counts.answered += 1;
         self.counts.bytes += bytes;
-        self.counts.kept += u64::from(kept);
+        self.counts.reusable += u64::from(reusable);
         self.timing.add(now_us().saturating_sub(asked.planned_us));
     }
 }

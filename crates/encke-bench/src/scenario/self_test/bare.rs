@@ -11,7 +11,7 @@ use super::Reads;
 use crate::engine::poll::{Interest, Poll, Ready};
 use crate::engine::stamp::Stamped;
 use crate::engine::timing::Timing;
-use crate::engine::{Crowd, Target};
+use crate::engine::{Clients, Target};
 use crate::problem::Problem;
 use crate::report::Flow;
 use crate::run::latency::Counted;
@@ -42,9 +42,9 @@ impl Bare {
 }
 
 impl Reads for Bare {
-    fn turn(&mut self, patience: Duration) -> Result<(), Problem> {
+    fn turn(&mut self, timeout: Duration) -> Result<(), Problem> {
         let Bare { poll, ready, sockets, buffer, timing, received } = self;
-        poll.wait(patience, ready)?;
+        poll.wait(timeout, ready)?;
         for Ready { token, .. } in &*ready {
             let (stream, decoder) = &mut sockets[*token as usize];
             let read = match stream.read(buffer) {
@@ -54,7 +54,7 @@ impl Reads for Bare {
                 Err(error) => return Err(error.into()),
             };
             received.bytes += read as u64;
-            let now_us = Crowd::clock_us();
+            let now_us = Clients::clock_us();
             let fed = decoder.feed(&mut buffer[..read], &mut |event| {
                 if let Event::Text(text) = event
                     && let Some(stamped) = Stamped::find(text.as_bytes())
@@ -73,11 +73,11 @@ impl Reads for Bare {
     }
 
     fn time_from_now(&mut self) {
-        self.timing = Timing::new(Crowd::clock_us(), 1, u64::MAX);
+        self.timing = Timing::new(Clients::clock_us(), 1, u64::MAX);
     }
 
     fn received(&self) -> Flow {
-        Flow { carriers: self.received.messages, ..self.received }
+        Flow { batches: self.received.messages, ..self.received }
     }
 
     fn latencies_us(&self) -> (Counted, u64) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use websocket::{Decoder, Event, Flow, Opcode, Role, frame, handshake};
 
-use crate::engine::Crowd;
+use crate::engine::Clients;
 use crate::engine::stamp::Stamp;
 use crate::machine::pin;
 use crate::problem::Problem;
@@ -215,7 +215,7 @@ fn pace(sockets: &mut [Socket], per_s: f64, signals: &Signals) -> u32 {
                 std::hint::spin_loop();
             }
             frames.clear();
-            let now_us = Crowd::clock_us();
+            let now_us = Clients::clock_us();
             (next..next + PACED_FRAMES).for_each(|sequence| delivery(sequence, now_us, &mut frames));
             let mut rest = &frames[..];
             while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! What a crowd is, what it is to send, and what came of it: plain data, so that it can go to worker processes and back.
+//! What the load's clients are and what they send, as plain data: orders travel to worker processes and back.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ pub enum Replay {
     /// To know where messages stand that come from now on.
     Live,
     /// All that is kept, first.
-    Kept,
+    Stored,
 }
 
 /// Connections that break, again and again.
@@ -70,7 +70,7 @@ pub struct Membership {
 
 /// All clients of a run; each worker opens its share of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CrowdSpec {
+pub struct ClientsSpec {
     /// The server's URL, `http://` or `ws://`, `/cometd` where it has no path.
     pub target: String,
     /// How clients are carried.
@@ -148,7 +148,7 @@ pub struct Order {
     /// How much.
     pub size: Size,
     /// How long deliveries may stay away before what is missing counts as lost.
-    pub patience_ms: u64,
+    pub drain_timeout_ms: u64,
     /// A delivery that takes longer than this is counted as late.
     pub late_after_us: u64,
     /// When a latency over this is seen, a search gives up the trial early.
@@ -157,81 +157,11 @@ pub struct Order {
     pub cuts: Option<Cuts>,
 }
 
-/// What came of an order, in one worker or in all.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Deliveries that should have come.
-    pub expected: u64,
-    /// What should not have happened.
-    pub faults: crate::report::Faults,
-    /// Everything sent in the measured window.
-    pub outgoing: crate::report::Flow,
-    /// Everything received in the measured window.
-    pub incoming: crate::report::Flow,
-    /// Everything sent, warm-up included.
-    pub sent: u64,
-    /// Everything received, warm-up and stragglers included.
-    pub received: u64,
-    /// Latencies of deliveries in the measured window: `(microseconds, how many)`, rising.
-    pub latencies_us: Vec<(u64, u64)>,
-    /// The highest latency, in microseconds.
-    pub latency_max_us: u64,
-    /// From the first planned time to the last arrival, in milliseconds.
-    pub elapsed_ms: u64,
-    /// What the generator itself used of processors, in the measured window.
-    pub usage: Usage,
-    /// What breaks did to sessions.
-    pub breaks: Breaks,
-    /// Publications that could not be handed to a session any more; they are not expected.
-    pub refused: u64,
-    /// Publications that the server refused, whether it delivered them or not.
-    #[serde(default)]
-    pub denied: u64,
-    /// The first thing that went wrong with a session.
-    pub first_trouble: Option<String>,
-    /// Whether it was ended before its time, and why.
-    pub cut_short: Option<CutShort>,
-}
-
-/// What became of sessions whose connections broke.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Breaks {
-    /// Connections that were cut.
-    pub cut: u64,
-    /// Sessions that came back as they were.
-    pub resumed: u64,
-    /// Sessions that had to shake hands anew.
-    pub renewed: u64,
-    /// Gaps that the server told of.
-    pub gaps: u64,
-    /// Messages that came again, which clients noticed by their places or batches, and left out.
-    #[serde(default)]
-    pub again: u64,
-}
-
-/// Why a trial ended before its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CutShort {
-    /// Somebody wanted it.
-    Asked,
-    /// A latency over [`Order::give_up_us`]; what was still under way does not count as lost.
-    Hopeless,
-}
-
-/// Processor time of a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Length of the window in seconds.
-    pub window_s: f64,
-    /// Processor time used in it, in seconds.
-    pub cpu_s: f64,
-}
-
 #[cfg(test)]
 impl Order {
     /// Single messages to any room, as unit tests need them.
-    pub(super) fn sample(from: From, batches_per_s: Option<f64>, size: Size) -> Order {
+    pub(crate) fn sample(from: From, batches_per_s: Option<f64>, size: Size) -> Order {
         let traffic = Traffic { batches_per_s, batch_size: 1, from, to: To::AnyRoom, data_bytes: 50, seed: 1 };
-        Order { traffic, warm_up_ms: 0, size, patience_ms: 1, late_after_us: 1000, give_up_us: None, cuts: None }
+        Order { traffic, warm_up_ms: 0, size, drain_timeout_ms: 1, late_after_us: 1000, give_up_us: None, cuts: None }
     }
 }

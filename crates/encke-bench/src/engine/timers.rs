@@ -6,19 +6,19 @@ use std::collections::BinaryHeap;
 /// Times, in microseconds, and who is to be woken. A time that moves later leaves its entry: it comes early, and who is
 /// woken sets the next. So each session has few entries however often its deadline moves.
 #[derive(Debug, Default)]
-pub(super) struct Wakes {
+pub(super) struct Timers {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
-/// When one session is woken next; [`Alarm::default`] for never.
+/// When one session is woken next; [`Timer::default`] for never.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Alarm(Option<u64>);
+pub(super) struct Timer(Option<u64>);
 
-impl Wakes {
+impl Timers {
     /// Lets `who` be woken at `at_us`, or earlier if it is to be woken earlier anyway.
-    pub(super) fn set(&mut self, who: u32, at_us: u64, alarm: &mut Alarm) {
-        if alarm.0.is_none_or(|armed_us| at_us < armed_us) {
-            alarm.0 = Some(at_us);
+    pub(super) fn set(&mut self, who: u32, at_us: u64, timer: &mut Timer) {
+        if timer.0.is_none_or(|armed_us| at_us < armed_us) {
+            timer.0 = Some(at_us);
             self.heap.push(Reverse((at_us, who)));
         }
     }
@@ -28,7 +28,7 @@ impl Wakes {
         self.heap.peek().map(|Reverse((at_us, _))| *at_us)
     }
 
-    /// Takes one whose time has come. Its alarm is to be [rung](Alarm::ring).
+    /// Takes one whose time has come. Its alarm is to be [rung](Timer::fire).
     pub(super) fn due(&mut self, now_us: u64) -> Option<(u64, u32)> {
         if self.next_us()? > now_us {
             return None;
@@ -37,9 +37,9 @@ impl Wakes {
     }
 }
 
-impl Alarm {
+impl Timer {
     /// Whether the entry of `at_us` is the one that counts; then the alarm is off.
-    pub(super) fn ring(&mut self, at_us: u64) -> bool {
+    pub(super) fn fire(&mut self, at_us: u64) -> bool {
         let counts = self.0 == Some(at_us);
         if counts {
             self.0 = None;
@@ -54,24 +54,24 @@ mod tests {
 
     #[test]
     fn who_is_set_earlier_is_woken_once_and_in_time() {
-        let (mut wakes, mut alarm) = (Wakes::default(), Alarm::default());
-        wakes.set(7, 100, &mut alarm);
-        wakes.set(7, 200, &mut alarm);
-        wakes.set(7, 50, &mut alarm);
-        assert_eq!((wakes.next_us(), wakes.due(49)), (Some(50), None));
-        assert_eq!(wakes.due(60), Some((50, 7)));
-        assert!(alarm.ring(50));
-        assert_eq!(wakes.due(300), Some((100, 7)));
-        assert!(!alarm.ring(100), "overtaken");
-        assert_eq!(wakes.due(300), None);
+        let (mut timers, mut timer) = (Timers::default(), Timer::default());
+        timers.set(7, 100, &mut timer);
+        timers.set(7, 200, &mut timer);
+        timers.set(7, 50, &mut timer);
+        assert_eq!((timers.next_us(), timers.due(49)), (Some(50), None));
+        assert_eq!(timers.due(60), Some((50, 7)));
+        assert!(timer.fire(50));
+        assert_eq!(timers.due(300), Some((100, 7)));
+        assert!(!timer.fire(100), "overtaken");
+        assert_eq!(timers.due(300), None);
     }
 
     #[test]
     fn a_deadline_that_moves_later_leaves_no_heap_of_entries() {
-        let (mut wakes, mut alarm) = (Wakes::default(), Alarm::default());
+        let (mut timers, mut timer) = (Timers::default(), Timer::default());
         for at_us in 0..10_000 {
-            wakes.set(1, 1_000 + at_us, &mut alarm);
+            timers.set(1, 1_000 + at_us, &mut timer);
         }
-        assert_eq!(wakes.heap.len(), 1);
+        assert_eq!(timers.heap.len(), 1);
     }
 }

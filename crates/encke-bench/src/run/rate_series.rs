@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::measure::{Measure, ended_by};
 use super::options::Rates;
-use super::order::{Order, Size};
-use super::search::{Found, Length, PRECISION, Verdict, find_max};
+use super::search::{Length, PRECISION, SearchResult, TrialVerdict, find_max};
 use super::verdict::Limits;
+use crate::order::{Order, Size};
 use crate::problem::Problem;
 use crate::report::units::number;
 use crate::report::{Report, Trial};
 
 /// What is measured at several rates.
-pub struct Series<'a> {
+pub struct RateSeries<'a> {
     /// What a rate counts, such as `deliveries/s`.
     pub unit: &'a str,
     /// What comes before the rate in a trial's name, such as `1,000 clients, `; may be empty.
@@ -23,7 +23,7 @@ pub struct Series<'a> {
     pub order: &'a dyn Fn(f64) -> Order,
 }
 
-impl Series<'_> {
+impl RateSeries<'_> {
     /// Measures at each rate of `--rate`, or searches, and adds the trials to the report; `false` if that ended before its
     /// time.
     ///
@@ -65,28 +65,28 @@ impl Series<'_> {
             closed = None;
             match measure.open() {
                 Ok(true) => {}
-                Ok(false) => return Ok(Verdict::Stop),
+                Ok(false) => return Ok(TrialVerdict::Stop),
                 // What was asked of the server just now may keep it busy for long.
                 Err(problem) if report.trials.len() > first => {
-                    measure.bench.progress.say(&format!("{}: {problem}", self.name(rate)));
+                    measure.bench.progress.print_line(&format!("{}: {problem}", self.name(rate)));
                     closed = Some(problem);
                     measure.rest(REOPEN_AFTER);
-                    return Ok(Verdict::Fails);
+                    return Ok(TrialVerdict::Fails);
                 }
                 Err(problem) => return Err(problem),
             }
             let order = self.search_order(rate, length, measure, rates.p99);
-            let Some(trial) = measure.trial(&self.name(rate), &order, limits)? else { return Ok(Verdict::Stop) };
+            let Some(trial) = measure.trial(&self.name(rate), &order, limits)? else { return Ok(TrialVerdict::Stop) };
             let holds = trial.holds;
-            measure.bench.progress.say(&told(&trial));
+            measure.bench.progress.print_line(&summary_line(&trial));
             report.trials.push(trial);
             if measure.bench.interrupt.is_set() {
-                return Ok(Verdict::Stop);
+                return Ok(TrialVerdict::Stop);
             }
             if holds && length == Length::Long {
                 best = Some(report.trials.len() - 1);
             }
-            Ok(if holds { Verdict::Holds } else { Verdict::Fails })
+            Ok(if holds { TrialVerdict::Holds } else { TrialVerdict::Fails })
         });
         report.result = best;
         self.conclude(found?, closed, report, first);
@@ -94,7 +94,7 @@ impl Series<'_> {
     }
 
     /// Says what came of a search whose trials are those from `first` on. `closed` is why its last trial had no crowd.
-    fn conclude(&self, found: Found, closed: Option<Problem>, report: &mut Report, first: usize) {
+    fn conclude(&self, found: SearchResult, closed: Option<Problem>, report: &mut Report, first: usize) {
         let reason = match closed {
             Some(problem) => Some(format!("the clients could not come back after a trial that failed: {problem}.")),
             None => self.reason(found),
@@ -103,7 +103,7 @@ impl Series<'_> {
             report.holds = false;
             report.reasons.push(reason);
         }
-        if let Found::Rough { best, fails_at } = found {
+        if let SearchResult::Rough { best, fails_at } = found {
             report.at_least.push(format!(
                 "At least {}: the search's time ended before it was found to {:.0} %; {} did not hold.",
                 self.name(best),
@@ -111,7 +111,7 @@ impl Series<'_> {
                 number(fails_at)
             ));
         }
-        if let (Found::Rough { best, .. } | Found::Rate(best), Some(result)) = (found, report.result)
+        if let (SearchResult::Rough { best, .. } | SearchResult::Rate(best), Some(result)) = (found, report.result)
             && load_is_limit(&report.trials[first..], &report.trials[result])
         {
             let best = self.name(best);
@@ -131,16 +131,16 @@ impl Series<'_> {
         order
     }
 
-    fn reason(&self, found: Found) -> Option<String> {
+    fn reason(&self, found: SearchResult) -> Option<String> {
         let rate = |rate| format!("{} {}", number(rate), self.unit);
         match found {
-            Found::Rate(_) | Found::Rough { .. } | Found::Stopped(_) => None,
-            Found::NothingHolds(lowest) => Some(format!("not even {} hold.", rate(lowest))),
-            Found::TooShort(Some(low)) => Some(format!(
+            SearchResult::Rate(_) | SearchResult::Rough { .. } | SearchResult::Stopped(_) => None,
+            SearchResult::NothingHolds(lowest) => Some(format!("not even {} hold.", rate(lowest))),
+            SearchResult::TooShort(Some(low)) => Some(format!(
                 "the search's time ended above {}; give it more --search-time, or begin it there with --rate.",
                 rate(low)
             )),
-            Found::TooShort(None) => {
+            SearchResult::TooShort(None) => {
                 Some("the search's time ended before any rate held; begin it with a lower --rate.".into())
             }
         }
@@ -160,7 +160,7 @@ fn load_is_limit(trials: &[Trial], result: &Trial) -> bool {
 }
 
 /// One line about a trial of a search.
-fn told(trial: &Trial) -> String {
+fn summary_line(trial: &Trial) -> String {
     let p99 = trial.latency.as_ref().map_or(0, |latency| latency.p99_us);
     let (received, p99) = (number(trial.incoming.messages_per_s()), crate::report::units::micros(p99 as f64));
     let verdict = if trial.holds { "holds".to_string() } else { trial.reasons.join(" ") };
@@ -180,7 +180,7 @@ const GIVE_UP_LEAST: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::From;
+    use crate::order::From;
 
     fn order(rate: f64) -> Order {
         Order::sample(From::Publishers, Some(rate), Size::Ms(0))
@@ -191,8 +191,8 @@ mod tests {
     }
 
     /// What is said of a search that found this in these trials, the first of which is its result.
-    fn concluded(found: Found, closed: Option<Problem>, trials: Vec<Trial>) -> Report {
-        let series = Series { unit: "messages/s", prefix: "", start: 1.0, order: &order };
+    fn concluded(found: SearchResult, closed: Option<Problem>, trials: Vec<Trial>) -> Report {
+        let series = RateSeries { unit: "messages/s", prefix: "", start: 1.0, order: &order };
         let mut report = Report { trials, holds: true, result: Some(0), ..Report::default() };
         series.conclude(found, closed, &mut report, 0);
         report
@@ -201,19 +201,20 @@ mod tests {
     #[test]
     fn a_search_whose_time_ended_says_at_least() {
         let trials = vec![trial(900.0, true, false), trial(1200.0, false, false)];
-        let report = concluded(Found::Rough { best: 900.0, fails_at: 1200.0 }, None, trials);
-        let told = "At least 900 messages/s: the search's time ended before it was found to 4 %; 1,200 did not hold.";
-        assert_eq!((report.holds, report.at_least), (true, vec![told.to_owned()]));
+        let report = concluded(SearchResult::Rough { best: 900.0, fails_at: 1200.0 }, None, trials);
+        let summary_line =
+            "At least 900 messages/s: the search's time ended before it was found to 4 %; 1,200 did not hold.";
+        assert_eq!((report.holds, report.at_least), (true, vec![summary_line.to_owned()]));
     }
 
     #[test]
     fn a_search_that_ended_at_the_loads_limit_says_so() {
-        let told = "At least 900 messages/s: the load was at its own limit, the server may do more.";
-        let found = Found::Rate(900.0);
+        let summary_line = "At least 900 messages/s: the load was at its own limit, the server may do more.";
+        let found = SearchResult::Rate(900.0);
         let full = concluded(found, None, vec![trial(900.0, true, true), trial(930.0, false, false)]);
-        assert_eq!(full.at_least, [told]);
+        assert_eq!(full.at_least, [summary_line]);
         let next = concluded(found, None, vec![trial(900.0, true, false), trial(930.0, false, true)]);
-        assert_eq!(next.at_least, [told]);
+        assert_eq!(next.at_least, [summary_line]);
         let far = [trial(900.0, true, false), trial(1600.0, false, true), trial(930.0, false, false)];
         assert!(concluded(found, None, far.into()).at_least.is_empty(), "the server was the limit already at 930");
     }
@@ -221,9 +222,10 @@ mod tests {
     #[test]
     fn a_search_whose_last_trial_had_no_clients_has_found_nothing() {
         let gone = Problem::Unreachable { address: "127.0.0.1:1".into(), reason: "refused".into() };
-        let report = concluded(Found::Rate(900.0), Some(gone), vec![trial(900.0, true, false)]);
+        let report = concluded(SearchResult::Rate(900.0), Some(gone), vec![trial(900.0, true, false)]);
         assert!(!report.holds);
-        let told = "the clients could not come back after a trial that failed: cannot reach 127.0.0.1:1: refused.";
-        assert_eq!(report.reasons, [told]);
+        let summary_line =
+            "the clients could not come back after a trial that failed: cannot reach 127.0.0.1:1: refused.";
+        assert_eq!(report.reasons, [summary_line]);
     }
 }

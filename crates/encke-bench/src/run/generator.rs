@@ -1,16 +1,17 @@
 //! Who makes the load: this process, or several workers.
 
-use super::carry::{self, Event, Link};
-use super::order::{CrowdSpec, CutShort, Order, Outcome};
 use super::plan::Share;
+use super::trial_run::{self, Coordinator, Event};
 use super::{latency, workers::Workers};
-use crate::engine::{Crowd, Published};
+use crate::engine::{Clients, Published};
+use crate::order::{ClientsSpec, Order};
+use crate::outcome::{CutShort, Outcome};
 use crate::problem::Problem;
 use crate::report::Flow;
 
 /// An open crowd, ready for orders.
 #[derive(Debug)]
-pub enum Force {
+pub enum Generator {
     /// In this process.
     Local(Box<Local>),
     /// In processes of their own.
@@ -21,58 +22,63 @@ pub enum Force {
 #[derive(Debug)]
 pub struct Local {
     /// Its sessions.
-    pub crowd: Crowd,
-    spec: CrowdSpec,
+    pub clients: Clients,
+    spec: ClientsSpec,
     published: Vec<Published>,
 }
 
 /// What is asked while an order is carried out: an event to take notice of, and whether to go on.
 pub type Watch<'a> = dyn FnMut(Option<Event<'_>>) -> bool + 'a;
 
-impl Force {
+impl Generator {
     /// Opens all sessions of a crowd, in this process or, if `workers` is above one, in so many others; each of those stays
     /// on the core that is its turn in `cores`. `progress` is told how many are open; `false` stops it.
     ///
     /// # Errors
-    /// As [`Crowd::open`]; a worker cannot be started or dies.
+    /// As [`Clients::open`]; a worker cannot be started or dies.
     pub fn open(
-        spec: &CrowdSpec,
+        spec: &ClientsSpec,
         workers: u32,
         cores: &[usize],
         progress: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Force, Problem> {
+    ) -> Result<Generator, Problem> {
         if workers > 1 {
-            return Workers::open(spec, workers, cores, progress).map(Force::Workers);
+            return Workers::open(spec, workers, cores, progress).map(Generator::Workers);
         }
-        let crowd = Crowd::open(spec, 0, 1, progress)?;
-        let published = vec![crowd.published().clone()];
-        Ok(Force::Local(Box::new(Local { crowd, spec: spec.clone(), published })))
+        let clients = Clients::open(spec, 0, 1, progress)?;
+        let published = vec![clients.published().clone()];
+        Ok(Generator::Local(Box::new(Local { clients, spec: spec.clone(), published })))
     }
 
     /// Carries out an order.
     ///
     /// # Errors
     /// The machine's; a worker died.
-    pub fn carry_out(&mut self, order: &Order, watch: &mut Watch<'_>) -> Result<Outcome, Problem> {
+    pub fn run_trial(&mut self, order: &Order, watch: &mut Watch<'_>) -> Result<Outcome, Problem> {
         match self {
-            Force::Local(local) => {
-                let begin_us = Crowd::clock_us() + LOCAL_LEAD_US;
+            Generator::Local(local) => {
+                let begin_us = Clients::clock_us() + LOCAL_LEAD_US;
                 let who = (&local.spec, Share { worker: 0, workers: 1 });
-                let mut link = Alone(watch);
-                let (outcome, published) =
-                    carry::carry_out(&mut local.crowd, who, order, (begin_us, &local.published), &mut link)?;
+                let mut coordinator = LocalCoordinator(watch);
+                let (outcome, published) = trial_run::run_trial(
+                    &mut local.clients,
+                    who,
+                    order,
+                    (begin_us, &local.published),
+                    &mut coordinator,
+                )?;
                 local.published = published;
                 Ok(outcome)
             }
-            Force::Workers(workers) => workers.carry_out(order, watch),
+            Generator::Workers(workers) => workers.run_trial(order, watch),
         }
     }
 
     /// Says goodbye on all sessions, and closes them.
-    pub fn leave(self) {
+    pub fn disconnect(self) {
         match self {
-            Force::Local(mut local) => local.crowd.leave(),
-            Force::Workers(workers) => workers.leave(),
+            Generator::Local(mut local) => local.clients.disconnect(),
+            Generator::Workers(workers) => workers.disconnect(),
         }
     }
 }
@@ -98,7 +104,7 @@ impl std::ops::AddAssign for Outcome {
         self.breaks.again += other.breaks.again;
         self.refused += other.refused;
         self.denied += other.denied;
-        self.first_trouble = self.first_trouble.take().or(other.first_trouble);
+        self.first_error = self.first_error.take().or(other.first_error);
         self.cut_short = match (self.cut_short, other.cut_short) {
             (Some(CutShort::Hopeless), _) | (_, Some(CutShort::Hopeless)) => Some(CutShort::Hopeless),
             (mine, other) => mine.or(other),
@@ -116,15 +122,15 @@ fn both(one: Flow, other: Flow) -> Flow {
     Flow { window_ms: one.window_ms.max(other.window_ms), ..sum }
 }
 
-/// The link of a worker that is alone: there is nobody to wait for.
-struct Alone<'a, 'b>(&'a mut Watch<'b>);
+/// The coordinator of a worker that is alone: there is nobody to wait for.
+struct LocalCoordinator<'a, 'b>(&'a mut Watch<'b>);
 
-impl Link for Alone<'_, '_> {
+impl Coordinator for LocalCoordinator<'_, '_> {
     fn event(&mut self, event: Event<'_>) {
         (self.0)(Some(event));
     }
 
-    fn go_on(&mut self) -> bool {
+    fn should_continue(&mut self) -> bool {
         (self.0)(None)
     }
 
@@ -143,7 +149,7 @@ mod tests {
 
     #[test]
     fn outcomes_of_workers_add_up() {
-        let flow = |messages| Flow { messages, carriers: messages, bytes: messages * 10, window_ms: 1000 };
+        let flow = |messages| Flow { messages, batches: messages, bytes: messages * 10, window_ms: 1000 };
         let outcome = |messages, max| Outcome {
             expected: messages,
             incoming: flow(messages),

@@ -6,27 +6,27 @@ use encke_client::session::{ClientSession, Event, SessionOptions, Transmission};
 use encke_client::{ConnectionType, LostReason, ReplayFrom};
 
 use crate::engine::raw::Raw;
-use crate::run::{Recovery, Replay, Transport};
+use crate::order::{Recovery, Replay, Transport};
 
 /// A session without its connection.
 #[derive(Debug)]
-pub(super) enum Talk {
+pub(super) enum Protocol {
     /// Bayeux.
     Bayeux(Box<ClientSession>),
     /// Bare lines.
     Raw(Raw),
 }
 
-impl Talk {
+impl Protocol {
     /// A session that is to be in `rooms`, whose channels are `channels`. Also the id of the subscription, if there is one.
     pub(super) fn new(
         transport: Transport,
         recovery: Recovery,
         rooms: &[u32],
         channels: &[String],
-    ) -> (Talk, Option<u64>) {
+    ) -> (Protocol, Option<u64>) {
         let connection_type = match transport {
-            Transport::Raw => return (Talk::Raw(Raw::new(rooms.to_vec())), None),
+            Transport::Raw => return (Protocol::Raw(Raw::new(rooms.to_vec())), None),
             Transport::Websocket => ConnectionType::WebSocket,
             Transport::LongPolling => ConnectionType::LongPolling,
         };
@@ -35,7 +35,7 @@ impl Talk {
         let replay = match recovery.replay {
             Replay::No => None,
             Replay::Live => Some(ReplayFrom::Latest),
-            Replay::Kept => Some(ReplayFrom::Earliest),
+            Replay::Stored => Some(ReplayFrom::Earliest),
         };
         let mut session = ClientSession::new(SessionOptions {
             connection_type,
@@ -44,30 +44,30 @@ impl Talk {
             ..SessionOptions::default()
         });
         let subscription = (!channels.is_empty()).then(|| session.subscribe(channels));
-        (Talk::Bayeux(Box::new(session)), subscription)
+        (Protocol::Bayeux(Box::new(session)), subscription)
     }
 
     /// See [`ClientSession::connection_opened`].
-    pub(super) fn carrier_opened(&mut self, now: Instant) {
+    pub(super) fn connection_opened(&mut self, now: Instant) {
         match self {
-            Talk::Bayeux(session) => session.connection_opened(now),
-            Talk::Raw(raw) => raw.carrier_opened(),
+            Protocol::Bayeux(session) => session.connection_opened(now),
+            Protocol::Raw(raw) => raw.connection_opened(),
         }
     }
 
     /// See [`ClientSession::connection_lost`].
-    pub(super) fn carrier_lost(&mut self, reason: &str, now: Instant) {
+    pub(super) fn connection_lost(&mut self, reason: &str, now: Instant) {
         match self {
-            Talk::Bayeux(session) => session.connection_lost(LostReason::Other(reason.into()), now),
-            Talk::Raw(raw) => raw.carrier_lost(reason),
+            Protocol::Bayeux(session) => session.connection_lost(LostReason::Other(reason.into()), now),
+            Protocol::Raw(raw) => raw.connection_lost(reason),
         }
     }
 
     /// See [`ClientSession::connection_failed`].
-    pub(super) fn carrier_failed(&mut self, reason: &str, now: Instant) {
+    pub(super) fn connection_failed(&mut self, reason: &str, now: Instant) {
         match self {
-            Talk::Bayeux(session) => session.connection_failed(LostReason::Other(reason.into()), now),
-            Talk::Raw(raw) => raw.carrier_lost(reason),
+            Protocol::Bayeux(session) => session.connection_failed(LostReason::Other(reason.into()), now),
+            Protocol::Raw(raw) => raw.connection_lost(reason),
         }
     }
 
@@ -78,38 +78,40 @@ impl Talk {
     pub(super) fn received(&mut self, text: &[u8], now: Instant) -> Result<(), String> {
         let text = std::str::from_utf8(text).map_err(|_| "sent text that is not UTF-8".to_owned())?;
         match self {
-            Talk::Bayeux(session) => session.received(text, now).map_err(|error| format!("sent no Bayeux: {error}")),
-            Talk::Raw(raw) => raw.received(text),
+            Protocol::Bayeux(session) => {
+                session.received(text, now).map_err(|error| format!("sent no Bayeux: {error}"))
+            }
+            Protocol::Raw(raw) => raw.received(text),
         }
     }
 
     /// See [`ClientSession::transmit`].
     pub(super) fn transmit(&mut self) -> Option<Transmission> {
         match self {
-            Talk::Bayeux(session) => session.transmit(),
-            Talk::Raw(raw) => raw.transmit(),
+            Protocol::Bayeux(session) => session.transmit(),
+            Protocol::Raw(raw) => raw.transmit(),
         }
     }
 
     /// See [`ClientSession::event`].
     pub(super) fn event(&mut self) -> Option<Event> {
         match self {
-            Talk::Bayeux(session) => session.event(),
-            Talk::Raw(raw) => raw.event(),
+            Protocol::Bayeux(session) => session.event(),
+            Protocol::Raw(raw) => raw.event(),
         }
     }
 
     /// See [`ClientSession::wake_at`].
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match self {
-            Talk::Bayeux(session) => session.wake_at(),
-            Talk::Raw(_) => None,
+            Protocol::Bayeux(session) => session.wake_at(),
+            Protocol::Raw(_) => None,
         }
     }
 
     /// See [`ClientSession::wake`].
     pub(super) fn wake(&mut self, now: Instant) {
-        if let Talk::Bayeux(session) = self {
+        if let Protocol::Bayeux(session) = self {
             session.wake(now);
         }
     }
@@ -117,11 +119,11 @@ impl Talk {
     /// Says goodbye; whether there is anything to say.
     pub(super) fn disconnect(&mut self) -> bool {
         match self {
-            Talk::Bayeux(session) => {
+            Protocol::Bayeux(session) => {
                 session.disconnect();
                 true
             }
-            Talk::Raw(_) => false,
+            Protocol::Raw(_) => false,
         }
     }
 
@@ -129,24 +131,24 @@ impl Talk {
     /// channel's history.
     pub(super) fn recovers(&self, channel: &str) -> (bool, bool) {
         match self {
-            Talk::Bayeux(session) => (session.acknowledges(), session.position(channel).is_some()),
-            Talk::Raw(_) => (false, false),
+            Protocol::Bayeux(session) => (session.acknowledges(), session.position(channel).is_some()),
+            Protocol::Raw(_) => (false, false),
         }
     }
 
     /// How many messages the session did not show because it had shown them before.
     pub(super) fn repeats(&self) -> u64 {
         match self {
-            Talk::Bayeux(session) => session.repeats(),
-            Talk::Raw(_) => 0,
+            Protocol::Bayeux(session) => session.repeats(),
+            Protocol::Raw(_) => 0,
         }
     }
 
     /// The session's id in publications; empty where it has none.
     pub(super) fn client_id(&self) -> &str {
         match self {
-            Talk::Bayeux(session) => session.client_id().unwrap_or_default(),
-            Talk::Raw(_) => "",
+            Protocol::Bayeux(session) => session.client_id().unwrap_or_default(),
+            Protocol::Raw(_) => "",
         }
     }
 }

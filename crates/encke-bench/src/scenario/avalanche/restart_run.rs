@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use super::server::{Kill, Plan, Running};
 use super::{Avalanche, SHARES};
-use crate::engine::{Crowd, Publication};
+use crate::engine::{Clients, PlannedMessage};
 use crate::problem::Problem;
 use crate::report::Sample;
 use crate::report::units::count;
 use crate::run::{Bench, Interrupt};
 
 /// One avalanche on its way.
-pub(super) struct Fall<'a> {
+pub(super) struct RestartRun<'a> {
     terms: &'a Avalanche,
     bench: &'a mut Bench,
-    crowd: &'a mut Crowd,
+    clients: &'a mut Clients,
     /// When the next message is due, in microseconds.
     next_us: u64,
     began: Instant,
@@ -26,7 +26,7 @@ pub(super) struct Fall<'a> {
 }
 
 /// How it went.
-pub(super) struct Fallen {
+pub(super) struct RestartTimes {
     /// From the signal to the end of the server.
     pub(super) ended: Option<Duration>,
     /// From its new start until it took connections.
@@ -44,73 +44,73 @@ pub(super) fn started(plan: &Plan, interrupt: &Interrupt) -> Result<Option<Runni
         if interrupt.is_set() {
             return Ok(None);
         }
-        if began.elapsed() > START_PATIENCE {
-            return Err(Problem::Server(format!("does not listen after {} s", START_PATIENCE.as_secs())));
+        if began.elapsed() > START_TIMEOUT {
+            return Err(Problem::Server(format!("does not listen after {} s", START_TIMEOUT.as_secs())));
         }
         std::thread::sleep(TURN);
     }
     Ok(Some(server))
 }
 
-impl<'a> Fall<'a> {
-    pub(super) fn new(terms: &'a Avalanche, bench: &'a mut Bench, crowd: &'a mut Crowd) -> Fall<'a> {
-        let now_us = Crowd::clock_us();
-        Fall { terms, bench, crowd, next_us: now_us, began: Instant::now(), samples: Vec::new() }
+impl<'a> RestartRun<'a> {
+    pub(super) fn new(terms: &'a Avalanche, bench: &'a mut Bench, clients: &'a mut Clients) -> RestartRun<'a> {
+        let now_us = Clients::clock_us();
+        RestartRun { terms, bench, clients, next_us: now_us, began: Instant::now(), samples: Vec::new() }
     }
 
     /// From the first message to the last. The server ends with it. None if the run is to end before: half an avalanche says
     /// nothing.
-    pub(super) fn run(mut self, plan: &Plan, mut server: Running) -> Result<Option<Fallen>, Problem> {
-        let mut fallen = Fallen { ended: None, listened: None, back: [None; 3], samples: Vec::new() };
-        self.crowd.begin(&[]);
-        self.crowd.note_confirmations();
-        self.go_on_for(self.terms.around)?;
+    pub(super) fn run(mut self, plan: &Plan, mut server: Running) -> Result<Option<RestartTimes>, Problem> {
+        let mut times = RestartTimes { ended: None, listened: None, back: [None; 3], samples: Vec::new() };
+        self.clients.begin(&[]);
+        self.clients.note_confirmations();
+        self.send_for(self.terms.around)?;
         if self.bench.interrupt.is_set() {
             return Ok(None);
         }
         // Nobody waits for anybody now.
-        self.crowd.open_at_once(self.terms.clients);
+        self.clients.set_opening_at_once(self.terms.clients);
         server.signal(self.terms.kill)?;
         let signalled = Instant::now();
         while server.ended()?.is_none() {
             if self.bench.interrupt.is_set() {
                 return Ok(None);
             }
-            if signalled.elapsed() > STOP_PATIENCE {
-                return Err(Problem::Server(format!("does not stop within {} s", STOP_PATIENCE.as_secs())));
+            if signalled.elapsed() > STOP_TIMEOUT {
+                return Err(Problem::Server(format!("does not stop within {} s", STOP_TIMEOUT.as_secs())));
             }
             self.turn("stopping")?;
         }
-        fallen.ended = Some(signalled.elapsed());
+        times.ended = Some(signalled.elapsed());
         // Its last words are still to be read.
         let reading = Instant::now();
-        while reading.elapsed() < LAST_WORDS {
+        while reading.elapsed() < LAST_MESSAGES {
             self.turn("stopping")?;
         }
-        self.crowd.forget_breaks();
+        self.clients.reset_breaks();
         let mut server = plan.start(&self.bench.interrupt)?;
-        self.come_back(&mut server, &mut fallen)?;
-        if fallen.back[2].is_some() {
-            self.go_on_for(self.terms.around)?;
+        self.wait_for_return(&mut server, &mut times)?;
+        if times.back[2].is_some() {
+            self.send_for(self.terms.around)?;
         }
-        self.catch_up()?;
+        self.replay_missed()?;
         if self.bench.interrupt.is_set() {
             return Ok(None);
         }
         self.sample();
-        fallen.samples = std::mem::take(&mut self.samples);
-        Ok(Some(fallen))
+        times.samples = std::mem::take(&mut self.samples);
+        Ok(Some(times))
     }
 
     /// Until what was confirmed is there, or nothing comes any more.
-    fn catch_up(&mut self) -> Result<(), Problem> {
-        let mut arrival = (self.crowd.counts().received, Instant::now());
-        while self.crowd.missing_confirmed() > 0 && arrival.1.elapsed() < CATCH_UP_PATIENCE {
+    fn replay_missed(&mut self) -> Result<(), Problem> {
+        let mut arrival = (self.clients.counts().received, Instant::now());
+        while self.clients.missing_confirmed() > 0 && arrival.1.elapsed() < REPLAY_TIMEOUT {
             if self.bench.interrupt.is_set() {
                 return Ok(());
             }
             self.serve("catching up")?;
-            let received = self.crowd.counts().received;
+            let received = self.clients.counts().received;
             if received > arrival.0 {
                 arrival = (received, Instant::now());
             }
@@ -124,22 +124,22 @@ impl<'a> Fall<'a> {
     }
 
     /// Until all are back, or it takes too long.
-    fn come_back(&mut self, server: &mut Running, fallen: &mut Fallen) -> Result<(), Problem> {
+    fn wait_for_return(&mut self, server: &mut Running, times: &mut RestartTimes) -> Result<(), Problem> {
         let clients = u64::from(self.terms.clients);
         let wanted = SHARES.map(|share| (clients * share).div_ceil(100));
         let began = Instant::now();
-        let (mut probed, patience) = (Instant::now(), self.terms.back_within + BACK_PATIENCE);
-        while fallen.back[2].is_none() && began.elapsed() < patience && !self.bench.interrupt.is_set() {
+        let (mut probed, timeout) = (Instant::now(), self.terms.back_within + BACK_TIMEOUT);
+        while times.back[2].is_none() && began.elapsed() < timeout && !self.bench.interrupt.is_set() {
             self.turn("coming back")?;
-            if fallen.listened.is_none() && probed.elapsed() > PROBE_EVERY {
+            if times.listened.is_none() && probed.elapsed() > PROBE_EVERY {
                 probed = Instant::now();
-                fallen.listened = server.is_up()?.then(|| began.elapsed());
+                times.listened = server.is_up()?.then(|| began.elapsed());
             }
             // The publisher is none of them.
-            let (connect, handshake) = self.crowd.clients_back();
+            let (connect, handshake) = self.clients.clients_back();
             let connected = connect + handshake;
-            for (time, wanted) in fallen.back.iter_mut().zip(wanted) {
-                if time.is_none() && connected >= wanted && fallen.listened.is_some() {
+            for (time, wanted) in times.back.iter_mut().zip(wanted) {
+                if time.is_none() && connected >= wanted && times.listened.is_some() {
                     *time = Some(began.elapsed());
                 }
             }
@@ -147,7 +147,7 @@ impl<'a> Fall<'a> {
         Ok(())
     }
 
-    fn go_on_for(&mut self, time: Duration) -> Result<(), Problem> {
+    fn send_for(&mut self, time: Duration) -> Result<(), Problem> {
         let began = Instant::now();
         while began.elapsed() < time && !self.bench.interrupt.is_set() {
             self.turn("sending")?;
@@ -157,28 +157,28 @@ impl<'a> Fall<'a> {
 
     /// Serves sockets and sends what is due; what nobody takes is not sent.
     fn turn(&mut self, what: &str) -> Result<(), Problem> {
-        let now_us = Crowd::clock_us();
+        let now_us = Clients::clock_us();
         while self.next_us <= now_us {
-            let publication = Publication { room: 0, planned_us: self.next_us };
-            let publisher = self.crowd.publishers().start;
-            let _ = self.crowd.publish(publisher, &[publication], self.terms.message_size as usize);
+            let message = PlannedMessage { room: 0, planned_us: self.next_us };
+            let publisher = self.clients.publishers().start;
+            let _ = self.clients.publish(publisher, &[message], self.terms.message_size as usize);
             self.next_us += (1e6 / self.terms.rate) as u64;
         }
         self.serve(what)
     }
 
     fn serve(&mut self, what: &str) -> Result<(), Problem> {
-        self.crowd.turn(TURN)?;
+        self.clients.turn(TURN)?;
         if self.samples.last().is_none_or(|last| self.at_ms() >= last.at_ms + SAMPLE_EVERY_MS) {
             self.sample();
-            let (connected, all) = (self.crowd.counts().connected, u64::from(self.terms.clients) + 1);
+            let (connected, all) = (self.clients.counts().connected, u64::from(self.terms.clients) + 1);
             self.bench.progress.tick(|| format!("{what}  {} of {} are connected", count(connected), count(all)));
         }
         Ok(())
     }
 
     fn sample(&mut self) {
-        let counts = self.crowd.counts();
+        let counts = self.clients.counts();
         let (sent, received, connected) = (counts.sent, counts.received, counts.connected);
         self.samples.push(Sample { at_ms: self.at_ms(), connected, sent, received, ..Sample::default() });
     }
@@ -199,13 +199,13 @@ impl Kill {
 }
 
 const TURN: Duration = Duration::from_millis(5);
-const LAST_WORDS: Duration = Duration::from_millis(50);
+const LAST_MESSAGES: Duration = Duration::from_millis(50);
 const PROBE_EVERY: Duration = Duration::from_millis(20);
 const SAMPLE_EVERY_MS: u64 = 100;
-const START_PATIENCE: Duration = Duration::from_secs(60);
-const STOP_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Beyond the time that all have to be back in, so that it is seen how long it would take.
-const BACK_PATIENCE: Duration = Duration::from_secs(50);
+const BACK_TIMEOUT: Duration = Duration::from_secs(50);
 /// Since something came.
-const CATCH_UP_PATIENCE: Duration = Duration::from_secs(8);
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(8);
 const LINGER: Duration = Duration::from_millis(500);

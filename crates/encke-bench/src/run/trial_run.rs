@@ -8,22 +8,23 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::chance::Chance;
 use super::latency::{self, Counted};
-use super::order::{CrowdSpec, CutShort, From, Order, Outcome, Size, To, Usage};
 use super::plan::{Due, Plan, Share};
-use crate::engine::{Counts, Crowd, Publication, Published};
+use crate::engine::{Clients, Counts, PlannedMessage, Published};
 use crate::machine::own_cpu;
+use crate::order::{ClientsSpec, From, Order, Size, To};
+use crate::outcome::{CutShort, Outcome, Usage};
 use crate::problem::Problem;
+use crate::random::Rng;
 use crate::report::Flow;
 
 /// What the worker that carries out an order tells while it does, and is told.
-pub trait Link {
+pub trait Coordinator {
     /// The measured window begins or ends now, or a second is over.
     fn event(&mut self, event: Event<'_>);
 
     /// Whether to go on; asked each turn.
-    fn go_on(&mut self) -> bool;
+    fn should_continue(&mut self) -> bool;
 
     /// What all workers have published, in their order, as soon as each has said it; asked each turn once this one has
     /// published `own` and publishes no more.
@@ -41,12 +42,12 @@ pub enum Event<'a> {
     /// What is sent from now on does not count for rates.
     WindowEnds,
     /// About a second is over.
-    Look(&'a Look),
+    Snapshot(&'a Snapshot),
 }
 
 /// What one worker, or all together, came to since the trial began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Look {
+pub struct Snapshot {
     /// Sessions that are open.
     pub connected: u64,
     /// Messages sent.
@@ -61,50 +62,50 @@ pub struct Look {
 /// Returns what came of it, and what all workers have published now.
 ///
 /// # Errors
-/// The machine's, and those of the link.
-pub fn carry_out(
-    crowd: &mut Crowd,
-    (spec, share): (&CrowdSpec, Share),
+/// The machine's, and those of the coordinator.
+pub fn run_trial(
+    clients: &mut Clients,
+    (spec, share): (&ClientsSpec, Share),
     order: &Order,
     (begin_us, before): (u64, &[Published]),
-    link: &mut dyn Link,
+    coordinator: &mut dyn Coordinator,
 ) -> Result<(Outcome, Vec<Published>), Problem> {
-    let early = crowd.begin(before);
-    crowd.time_from(begin_us + order.warm_up_ms * 1000, sample(spec, order), order.late_after_us);
+    let early = clients.begin(before);
+    clients.time_from(begin_us + order.warm_up_ms * 1000, sample(spec, order), order.late_after_us);
     if let Some(cuts) = order.cuts {
-        crowd.begin_cuts(cuts, begin_us);
+        clients.begin_cuts(cuts, begin_us);
     }
-    let mut carrying = Carrying::new(crowd, spec, share, order, begin_us);
-    carrying.base.received -= early;
+    let mut run = TrialRun::new(clients, spec, share, order, begin_us);
+    run.base.received -= early;
     if order.warm_up_ms == 0 {
         // The window is the trial's: a worker that is late to begin counts what others sent it before.
-        carrying.mark(Mark { at_us: begin_us, counts: carrying.base, cpu: own_cpu() }, link);
+        run.mark(Mark { at_us: begin_us, counts: run.base, cpu: own_cpu() }, coordinator);
     }
-    carrying.send(link)?;
+    run.send(coordinator)?;
     // Who is away comes back, and gets what it missed.
-    carrying.crowd.end_cuts();
-    let all = carrying.totals(link)?;
-    carrying.wait(&all, link)?;
-    let outcome = carrying.conclude(&all);
+    run.clients.end_cuts();
+    let all = run.totals(coordinator)?;
+    run.wait(&all, coordinator)?;
+    let outcome = run.conclude(&all);
     Ok((outcome, all))
 }
 
-struct Carrying<'a> {
-    crowd: &'a mut Crowd,
+struct TrialRun<'a> {
+    clients: &'a mut Clients,
     order: &'a Order,
     plan: Plan,
-    chance: Chance,
+    rng: Rng,
     rooms: u64,
     begin_us: u64,
     base: Counts,
     sender: Option<u64>,
-    batch: Vec<Publication>,
+    batch: Vec<PlannedMessage>,
     marks: Vec<Mark>,
-    looked: (u64, Counted),
+    last_snapshot: (u64, Counted),
     arrival: Arrival,
     sent_us: u64,
     refused: u64,
-    trouble: Option<String>,
+    error: Option<String>,
     cut_short: Option<CutShort>,
 }
 
@@ -122,38 +123,38 @@ struct Arrival {
     at_us: u64,
 }
 
-impl<'a> Carrying<'a> {
-    fn new(crowd: &'a mut Crowd, spec: &CrowdSpec, share: Share, order: &'a Order, begin_us: u64) -> Self {
-        let base = crowd.counts();
-        Carrying {
-            crowd,
+impl<'a> TrialRun<'a> {
+    fn new(clients: &'a mut Clients, spec: &ClientsSpec, share: Share, order: &'a Order, begin_us: u64) -> Self {
+        let base = clients.counts();
+        TrialRun {
+            clients,
             order,
             plan: Plan::new(spec, order, share, begin_us),
             // Rooms are chosen by other numbers than senders.
-            chance: Chance::new(!order.traffic.seed, share.worker),
+            rng: Rng::new(!order.traffic.seed, share.worker),
             rooms: spec.membership.rooms.into(),
             begin_us,
             base,
             sender: None,
             batch: Vec::new(),
             marks: Vec::new(),
-            looked: (begin_us, Counted::new()),
+            last_snapshot: (begin_us, Counted::new()),
             arrival: Arrival { received: base.received, at_us: begin_us },
             sent_us: begin_us,
             refused: 0,
-            trouble: None,
+            error: None,
             cut_short: None,
         }
     }
 
     /// Sends until the plan is done, or somebody wants an end.
-    fn send(&mut self, link: &mut dyn Link) -> Result<(), Problem> {
+    fn send(&mut self, coordinator: &mut dyn Coordinator) -> Result<(), Problem> {
         while self.cut_short.is_none() {
-            let now_us = Crowd::clock_us();
+            let now_us = Clients::clock_us();
             self.send_due(now_us);
             let next_us = self.plan.next_us(now_us);
-            self.turn(next_us.unwrap_or(u64::MAX), link)?;
-            let window_is_over = self.window_end_us().is_none_or(|end_us| Crowd::clock_us() >= end_us);
+            self.turn(next_us.unwrap_or(u64::MAX), coordinator)?;
+            let window_is_over = self.window_end_us().is_none_or(|end_us| Clients::clock_us() >= end_us);
             if next_us.is_none() && window_is_over {
                 break;
             }
@@ -161,44 +162,44 @@ impl<'a> Carrying<'a> {
                 self.cut_short = Some(CutShort::Hopeless);
             }
         }
-        self.sent_us = Crowd::clock_us();
+        self.sent_us = Clients::clock_us();
         if self.window_end_us().is_some() || self.cut_short.is_some() {
-            self.mark_up_to(2, link);
+            self.mark_up_to(2, coordinator);
         }
         Ok(())
     }
 
     /// Says how much this worker has published, and waits until all have.
-    fn totals(&mut self, link: &mut dyn Link) -> Result<Vec<Published>, Problem> {
+    fn totals(&mut self, coordinator: &mut dyn Coordinator) -> Result<Vec<Published>, Problem> {
         loop {
-            if let Some(all) = link.totals(self.crowd.published())? {
+            if let Some(all) = coordinator.totals(self.clients.published())? {
                 return Ok(all);
             }
-            self.turn(u64::MAX, link)?;
+            self.turn(u64::MAX, coordinator)?;
         }
     }
 
     /// Waits for what is under way: until all is there, nothing came for too long, or it does not matter any more.
-    fn wait(&mut self, all: &[Published], link: &mut dyn Link) -> Result<(), Problem> {
-        let expected = self.crowd.expected(all);
-        let mut patience_us = self.order.patience_ms * 1000;
-        let began_us = Crowd::clock_us();
+    fn wait(&mut self, all: &[Published], coordinator: &mut dyn Coordinator) -> Result<(), Problem> {
+        let expected = self.clients.expected(all);
+        let mut timeout_us = self.order.drain_timeout_ms * 1000;
+        let began_us = Clients::clock_us();
         while self.arrival.received - self.base.received < expected && self.cut_short != Some(CutShort::Hopeless) {
             if self.cut_short == Some(CutShort::Asked) {
-                patience_us = patience_us.min(PATIENCE_WHEN_ASKED_US);
+                timeout_us = timeout_us.min(INTERRUPTED_TIMEOUT_US);
             }
-            if Crowd::clock_us() > self.arrival.at_us.max(began_us) + patience_us {
+            if Clients::clock_us() > self.arrival.at_us.max(began_us) + timeout_us {
                 break;
             }
-            self.turn(u64::MAX, link)?;
+            self.turn(u64::MAX, coordinator)?;
         }
-        self.mark_up_to(2, link);
+        self.mark_up_to(2, coordinator);
         // What comes twice comes soon after.
-        let end_us = Crowd::clock_us() + LINGER_US;
-        while Crowd::clock_us() < end_us {
-            self.turn(end_us, link)?;
+        let end_us = Clients::clock_us() + LINGER_US;
+        while Clients::clock_us() < end_us {
+            self.turn(end_us, coordinator)?;
         }
-        self.look(Crowd::clock_us(), link);
+        self.snapshot(Clients::clock_us(), coordinator);
         Ok(())
     }
 
@@ -221,8 +222,8 @@ impl<'a> Carrying<'a> {
     fn gather(&mut self, due: Due, size: usize) {
         self.sender = Some(due.sender);
         for _ in 0..size {
-            let room = self.chance.below(self.rooms) as u32;
-            self.batch.push(Publication { room, planned_us: due.planned_us });
+            let room = self.rng.below(self.rooms) as u32;
+            self.batch.push(PlannedMessage { room, planned_us: due.planned_us });
         }
     }
 
@@ -231,58 +232,62 @@ impl<'a> Carrying<'a> {
         let Some(sender) = self.sender.take() else { return };
         let bytes = self.order.traffic.data_bytes as usize;
         let senders = match self.order.traffic.from {
-            From::Publishers => self.crowd.publishers(),
-            From::AnyClient | From::EachClient(_) => self.crowd.clients(),
+            From::Publishers => self.clients.publishers(),
+            From::AnyClient | From::EachClient(_) => self.clients.subscribers(),
         };
         let session = senders.start + sender as usize;
         let done = match &self.order.traffic.to {
-            To::AnyRoom => self.crowd.publish(session, &self.batch, bytes),
+            To::AnyRoom => self.clients.publish(session, &self.batch, bytes),
             To::Service(channel) => {
                 let mut calls = self.batch.iter();
-                calls.try_for_each(|call| self.crowd.call(session, channel, call.planned_us, bytes))
+                calls.try_for_each(|call| self.clients.call(session, channel, call.planned_us, bytes))
             }
         };
         if let Err(problem) = done {
             self.refused += self.batch.len() as u64;
-            self.trouble.get_or_insert_with(|| problem.to_string());
+            self.error.get_or_insert_with(|| problem.to_string());
         }
         self.batch.clear();
     }
 
     /// Serves the sockets until `until_us` at the latest, and does what is due meanwhile.
-    fn turn(&mut self, until_us: u64, link: &mut dyn Link) -> Result<(), Problem> {
-        let now_us = Crowd::clock_us();
+    fn turn(&mut self, until_us: u64, coordinator: &mut dyn Coordinator) -> Result<(), Problem> {
+        let now_us = Clients::clock_us();
         let next_mark_us = self.next_mark_us().unwrap_or(u64::MAX);
-        let patience_us = until_us.min(next_mark_us).saturating_sub(now_us).min(TURN_US_MAX);
-        self.crowd.turn(Duration::from_micros(patience_us))?;
-        let now_us = Crowd::clock_us();
-        let received = self.crowd.counts().received;
+        let timeout_us = until_us.min(next_mark_us).saturating_sub(now_us).min(TURN_US_MAX);
+        self.clients.turn(Duration::from_micros(timeout_us))?;
+        let now_us = Clients::clock_us();
+        let received = self.clients.counts().received;
         if received > self.arrival.received {
             self.arrival = Arrival { received, at_us: now_us };
         }
         if now_us >= next_mark_us {
-            self.mark_up_to(self.marks.len() + 1, link);
+            self.mark_up_to(self.marks.len() + 1, coordinator);
         }
-        if now_us >= self.looked.0 + LOOK_EVERY_US {
-            self.look(now_us, link);
+        if now_us >= self.last_snapshot.0 + SNAPSHOT_EVERY_US {
+            self.snapshot(now_us, coordinator);
         }
         if self.cut_short.is_none() {
-            let hopeless = self.order.give_up_us.is_some_and(|give_up_us| self.crowd.latency_max_us() > give_up_us);
-            self.cut_short = if !link.go_on() { Some(CutShort::Asked) } else { hopeless.then_some(CutShort::Hopeless) };
+            let hopeless = self.order.give_up_us.is_some_and(|give_up_us| self.clients.latency_max_us() > give_up_us);
+            self.cut_short = if !coordinator.should_continue() {
+                Some(CutShort::Asked)
+            } else {
+                hopeless.then_some(CutShort::Hopeless)
+            };
         }
         Ok(())
     }
 
-    fn look(&mut self, now_us: u64, link: &mut dyn Link) {
-        let (counts, timed) = (self.crowd.counts(), self.crowd.latencies_us().0);
-        let look = Look {
+    fn snapshot(&mut self, now_us: u64, coordinator: &mut dyn Coordinator) {
+        let (counts, timed) = (self.clients.counts(), self.clients.latencies_us().0);
+        let snapshot = Snapshot {
             connected: counts.connected,
             sent: counts.sent - self.base.sent,
             received: counts.received - self.base.received,
-            timed: latency::since(&timed, &self.looked.1),
+            timed: latency::since(&timed, &self.last_snapshot.1),
         };
-        self.looked = (now_us, timed);
-        link.event(Event::Look(&look));
+        self.last_snapshot = (now_us, timed);
+        coordinator.event(Event::Snapshot(&snapshot));
     }
 
     fn window_end_us(&self) -> Option<u64> {
@@ -300,14 +305,14 @@ impl<'a> Carrying<'a> {
         }
     }
 
-    fn mark_up_to(&mut self, count: usize, link: &mut dyn Link) {
+    fn mark_up_to(&mut self, count: usize, coordinator: &mut dyn Coordinator) {
         while self.marks.len() < count {
-            self.mark(Mark { at_us: Crowd::clock_us(), counts: self.crowd.counts(), cpu: own_cpu() }, link);
+            self.mark(Mark { at_us: Clients::clock_us(), counts: self.clients.counts(), cpu: own_cpu() }, coordinator);
         }
     }
 
-    fn mark(&mut self, mark: Mark, link: &mut dyn Link) {
-        link.event(if self.marks.is_empty() { Event::WindowBegins } else { Event::WindowEnds });
+    fn mark(&mut self, mark: Mark, coordinator: &mut dyn Coordinator) {
+        coordinator.event(if self.marks.is_empty() { Event::WindowBegins } else { Event::WindowEnds });
         self.marks.push(mark);
     }
 
@@ -320,46 +325,46 @@ impl<'a> Carrying<'a> {
         };
         let [sent_ms, received_ms] = ends_us.map(|end_us| whole_ms(end_us.saturating_sub(first.at_us)));
         let (from, to) = (first.counts, last.counts);
-        let mut faults = self.crowd.faults(all);
+        let mut faults = self.clients.faults(all);
         if self.cut_short == Some(CutShort::Hopeless) {
             faults.lost = 0;
         }
-        let (latencies_us, _) = self.crowd.latencies_us();
+        let (latencies_us, _) = self.clients.latencies_us();
         Outcome {
-            expected: self.crowd.expected(all),
+            expected: self.clients.expected(all),
             faults,
             outgoing: Flow {
                 messages: to.sent - from.sent,
-                carriers: to.sent_carriers - from.sent_carriers,
+                batches: to.sent_batches - from.sent_batches,
                 bytes: to.sent_bytes - from.sent_bytes,
                 window_ms: sent_ms,
             },
             incoming: Flow {
                 messages: to.received - from.received,
-                carriers: to.received_carriers - from.received_carriers,
+                batches: to.received_batches - from.received_batches,
                 bytes: to.received_bytes - from.received_bytes,
                 window_ms: received_ms,
             },
-            sent: self.crowd.counts().sent - self.base.sent,
+            sent: self.clients.counts().sent - self.base.sent,
             received: self.arrival.received - self.base.received,
             latencies_us,
-            latency_max_us: self.crowd.latency_max_us(),
+            latency_max_us: self.clients.latency_max_us(),
             elapsed_ms: whole_ms(self.arrival.at_us.saturating_sub(self.begin_us)),
             usage: Usage {
                 window_s: last.at_us.saturating_sub(first.at_us) as f64 / 1e6,
                 cpu_s: last.cpu.saturating_sub(first.cpu).as_secs_f64(),
             },
-            breaks: self.crowd.breaks(),
+            breaks: self.clients.breaks(),
             refused: self.refused,
-            denied: self.crowd.counts().denied - self.base.denied,
-            first_trouble: self.trouble.or_else(|| self.crowd.first_loss().map(str::to_owned)),
+            denied: self.clients.counts().denied - self.base.denied,
+            first_error: self.error.or_else(|| self.clients.first_loss().map(str::to_owned)),
             cut_short: self.cut_short,
         }
     }
 }
 
 /// One delivery in how many is timed, so that timing costs next to nothing at any rate.
-fn sample(spec: &CrowdSpec, order: &Order) -> u32 {
+fn sample(spec: &ClientsSpec, order: &Order) -> u32 {
     let members = f64::from(spec.clients) * f64::from(spec.membership.per_client);
     let fan_out = match order.traffic.to {
         To::AnyRoom => members / f64::from(spec.membership.rooms.max(1)),
@@ -382,9 +387,9 @@ const PUBLICATIONS_PER_TURN: usize = 4096;
 /// Publications that no session takes before the trial is hopeless.
 const REFUSED_MAX: u64 = 100_000;
 const TURN_US_MAX: u64 = 10_000;
-const LOOK_EVERY_US: u64 = 1_000_000;
+const SNAPSHOT_EVERY_US: u64 = 1_000_000;
 const LINGER_US: u64 = 20_000;
-const PATIENCE_WHEN_ASKED_US: u64 = 1_000_000;
+const INTERRUPTED_TIMEOUT_US: u64 = 1_000_000;
 /// Enough for a p99.9 each second.
 const TIMED_PER_S: f64 = 200_000.0;
 /// What one core of a fast server gives, where no rate is asked for.
