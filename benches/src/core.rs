@@ -14,17 +14,17 @@ use crate::measured::{Measured, Wanted};
 /// One row of the table.
 #[derive(Debug)]
 pub struct Row {
-    /// What is measured, with its unit.
+    /// The measured quantity, with its unit.
     pub what: &'static str,
     /// The case of its reports.
     pub case: &'static str,
-    /// Where the figure comes from.
+    /// Reads the figure from a run.
     pub figure: fn(&Run) -> Option<f64>,
-    /// What is asked of it.
+    /// The demand on the figure.
     pub wanted: Wanted,
 }
 
-/// What `make bench-core` measures.
+/// The rows of `make bench-core`.
 pub const ROWS: &[Row] = &[
     Row {
         what: "Broadcast to 1,000 WebSockets, highest deliveries/s",
@@ -87,7 +87,7 @@ pub fn measured(runs: &Runs) -> Measured {
     }
 }
 
-/// The table, in Markdown, and whether all that was wanted was measured and holds.
+/// Returns the table in Markdown, and true if all demanded figures were measured and hold.
 fn table(runs: &Runs) -> (String, bool) {
     let names: Vec<&str> = SERVERS.iter().map(|(_, name)| *name).collect();
     let mut text = format!("| what | wanted | {} | Encke ÷ floor | holds |\n", names.join(" | "));
@@ -100,7 +100,7 @@ fn table(runs: &Runs) -> (String, bool) {
         let (verdict, holds) = row.wanted.verdict(reached, floor);
         let shown = |(label, _): &(&str, &str)| runs.shown(row.case, label, row.figure, number).unwrap_or_default();
         let cells: Vec<String> = SERVERS.iter().map(shown).collect();
-        // A memory ratio to a server without sessions says nothing.
+        // A memory ratio to a server without sessions is meaningless.
         let compared = matches!(row.wanted, Wanted::TimesAtLeast(_) | Wanted::TimesAtMost(_));
         let ratio = reached.zip(floor).filter(|_| compared).map(|(reached, floor)| format!("{:.2}", reached / floor));
         all_hold &= holds;
@@ -129,7 +129,7 @@ fn chart(runs: &Runs) -> Option<Chart> {
     })
 }
 
-/// The median number of cores that other processes used during the runs that tell.
+/// The median number of cores that other processes used, over the runs that recorded it.
 fn others_cores(runs: &Runs) -> Option<f64> {
     median(runs.runs.iter().filter_map(|run| run.trial()?.others_cores).collect())
 }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_does_not_count() {
+    fn runs_that_do_not_hold_do_not_count() {
         let mut runs = runs();
         runs.runs.push(run("broadcast-max", "encke", 50_000_000, 0.0));
         runs.runs[5].report.trials[0].holds = false;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_said_so() {
+    fn missing_figures_are_reported() {
         let (table, all_hold) = table(&Runs::default());
         assert!(!all_hold && table.contains("not measured"));
         assert!(chart(&Runs::default()).is_none());

@@ -1,7 +1,7 @@
-//! The page of `make bench-delivery`: what acknowledgement, history and replay cost, each beside the same without it.
+//! The page of `make bench-delivery`: the cost of acknowledgement, history and replay, each beside a run without it.
 //!
-//! Reports are collected as for [`compare`](crate::compare): see [`Runs`]. What is compared takes turns, and each figure is the
-//! median of its runs.
+//! Reports are collected as for [`compare`](crate::compare); see [`Runs`]. The compared variants take turns, and each
+//! figure is the median of its runs.
 
 use std::fmt::Write as _;
 
@@ -14,21 +14,21 @@ use crate::measured::{Measured, Wanted};
 /// One row of the table.
 #[derive(Debug)]
 pub struct Row {
-    /// What is measured, with its unit.
+    /// The measured quantity, with its unit.
     pub what: &'static str,
     /// The case of its reports.
     pub case: &'static str,
     /// The label of the reports it is about.
     pub of: &'static str,
-    /// The label of those beside them, and what they are.
+    /// The label and the description of the runs to compare with.
     pub beside: Option<(&'static str, &'static str)>,
-    /// Where the figure comes from.
+    /// Reads the figure from a run.
     pub figure: fn(&Run) -> Option<f64>,
-    /// What is asked of it.
+    /// The demand on the figure.
     pub wanted: Wanted,
 }
 
-/// What `make bench-delivery` measures.
+/// The rows of `make bench-delivery`.
 pub const ROWS: &[Row] = &[
     Row {
         what: "With acknowledgement: highest deliveries/s to 1,000 WebSockets",
@@ -102,7 +102,7 @@ pub fn measured(runs: &Runs) -> Measured {
     }
 }
 
-/// The table, in Markdown, and whether all that was wanted was measured and holds.
+/// Returns the table in Markdown, and true if all demanded figures were measured and hold.
 fn table(runs: &Runs) -> (String, bool) {
     let mut text = String::from("| what | wanted | figure | beside it | ratio | holds |\n");
     text += "| --- | --- | ---: | --- | ---: | --- |\n";
@@ -122,7 +122,7 @@ fn table(runs: &Runs) -> (String, bool) {
     (text, all_hold)
 }
 
-/// A bar for each way's processor time; none if nothing was measured.
+/// A chart with a bar for each variant's processor time; none if nothing was measured.
 fn chart(runs: &Runs) -> Option<Chart> {
     let ways = [("plain", "plain"), ("ack", "acknowledged"), ("history", "with a history"), ("replay", "and replay")];
     let bar = |(label, name): (&str, &str)| {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_judged_by_what_is_measured_beside_it() {
+    fn a_demand_is_relative_to_the_run_beside_it() {
         let plain = || run("plain", 10_000_000, true);
         let good = first_row(vec![plain(), run("ack", 7_000_000, true)]);
         assert!(good.contains("| 7,000,000 | 10,000,000 plain | 0.70 | yes |"), "{good}");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lost_something_or_was_not_measured_does_not_count() {
+    fn runs_with_losses_do_not_count() {
         let lost = first_row(vec![run("plain", 10, true), run("ack", 9, false)]);
         assert!(lost.ends_with("not measured |"), "{lost}");
         assert!(!table(&Runs::default()).1);

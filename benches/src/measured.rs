@@ -1,4 +1,4 @@
-//! A page about figures that were wanted: a table, a chart, and how to repeat it.
+//! A page about demanded figures: a table, a chart, and the command to repeat them.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use encke_bench::problem::Problem;
 use encke_bench::report::chart::Chart;
 use encke_bench::report::units::number;
 
-/// What was measured, ready to be written.
+/// The content of a page.
 pub struct Measured {
     /// The name of its files, without their endings.
     pub name: &'static str,
@@ -16,17 +16,17 @@ pub struct Measured {
     pub title: &'static str,
     /// The table, in Markdown.
     pub table: String,
-    /// Whether all that was wanted was measured and holds.
+    /// True if all demanded figures were measured and hold.
     pub all_hold: bool,
-    /// The chart, with what it shows; none if nothing was measured.
+    /// The chart and its description; none if nothing was measured.
     pub chart: Option<(Chart, &'static str)>,
-    /// How the figures were made, in Markdown.
+    /// The procedure, in Markdown.
     pub explanation: &'static str,
-    /// How many cores other processes used meanwhile (median).
+    /// The median number of cores that other processes used.
     pub others_cores: Option<f64>,
 }
 
-/// What is asked of a figure.
+/// The demand on a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wanted {
     /// At least this multiple of the figure beside it.
@@ -42,8 +42,8 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// The words of a table about a figure, and whether it is what was wanted: it is not if something was, and the figure, or the one
-    /// to compare it with, was not measured.
+    /// The table's words about a figure, and true if the figure meets the demand. A demand is not met if the figure, or
+    /// the one to compare with, was not measured.
     pub fn verdict(self, figure: Option<f64>, beside: Option<f64>) -> (&'static str, bool) {
         match (figure.and_then(|figure| self.holds(figure, beside)), self) {
             (Some(true), _) => ("yes", true),
@@ -53,7 +53,7 @@ impl Wanted {
         }
     }
 
-    /// What is wanted, in words; `beside` names what a multiple is of.
+    /// The demand in words; `beside` names the figure that a multiple refers to.
     pub fn words(self, beside: &str) -> String {
         match self {
             Wanted::TimesAtLeast(factor) => format!("≥ {factor} × {beside}").trim_end().into(),
@@ -76,10 +76,10 @@ impl Wanted {
 }
 
 impl Measured {
-    /// Writes the page and the chart to a folder, which is made if need be.
+    /// Writes the page and the chart to a folder, and creates it if necessary.
     ///
     /// # Errors
-    /// When the folder or a file cannot be written.
+    /// The folder or a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), Problem> {
         let Measured { name, title, table, explanation, .. } = self;
         fs::create_dir_all(folder)?;
@@ -102,5 +102,5 @@ impl Measured {
     }
 }
 
-/// As wide as the text of a page is on most sites.
+/// The text width of most sites.
 pub const IMAGE_WIDTH_PIXELS: u32 = 760;

@@ -68,7 +68,7 @@ fn publish_and_check(clients: &mut Clients, received: u64) {
 }
 
 #[test]
-fn rooms_get_what_is_sent_to_them_and_calls_are_answered() {
+fn rooms_receive_their_messages_and_calls_are_answered() {
     let floor = floor();
     let mut clients = clients(&floor, false);
     publish_and_check(&mut clients, 0);

@@ -1,7 +1,7 @@
-//! A gate: what an idle session may cost, and that memory comes back.
+//! A gate for the memory of an idle session, and for its release.
 //!
-//! Runs the program named by the environment variable `ENCKE_BIN`, an optimised build. `cargo test` leaves it out, because there is
-//! nothing to measure without that program: scripts/instructions.sh runs it.
+//! Runs the program named by the environment variable `ENCKE_BIN`, an optimised build. `cargo test` skips it, since it
+//! needs that program; scripts/instructions.sh runs it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -34,7 +34,8 @@ impl Drop for Server {
     }
 }
 
-/// What `encke bench idle` says of a server of its own: bytes per session, and the percentage that stays when all have left.
+/// Runs `encke bench idle` against its own server: bytes per session, and the percentage retained after all sessions
+/// ended.
 fn cost(transport: &str) -> (f64, f64) {
     let program = std::env::var("ENCKE_BIN").expect("ENCKE_BIN names the program to measure");
     let server = Server::start(&program);
@@ -46,16 +47,19 @@ fn cost(transport: &str) -> (f64, f64) {
     let report: Report = serde_json::from_slice(&bench.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&bench.stderr)));
     let figure = |name| report.trials[0].figures.iter().find(|figure| figure.name == name).expect(name).value;
-    let cost = (figure("resident memory per session"), figure("kept after all left"));
-    println!("{transport}: {:.0} bytes of RSS per session, {:.0} % of it kept when all have left", cost.0, cost.1);
+    let cost = (figure("resident memory per session"), figure("retained after all left"));
+    println!(
+        "{transport}: {:.0} bytes of RSS per session, {:.0} % of it retained after all sessions ended",
+        cost.0, cost.1
+    );
     cost
 }
 
 #[test]
 fn an_idle_websocket_session_is_small() {
-    let (bytes, kept_percent) = cost("websocket");
+    let (bytes, retained_percent) = cost("websocket");
     assert!(bytes <= WEBSOCKET_BYTES_MAX * MARGIN, "{bytes} bytes");
-    assert!(kept_percent <= KEPT_PERCENT_MAX, "memory does not come back: {kept_percent} % stay");
+    assert!(retained_percent <= RETAINED_PERCENT_MAX, "memory does not come back: {retained_percent} % stay");
 }
 
 #[test]
@@ -64,11 +68,11 @@ fn an_idle_long_polling_session_is_small() {
     assert!(bytes <= LONG_POLLING_BYTES_MAX * MARGIN, "{bytes} bytes");
 }
 
-/// Few enough for a second's work, many enough that what is made once and tables that have just doubled do not count.
+/// Few enough for a second's work, and enough to outweigh one-time allocations and tables that have just doubled.
 const SESSIONS: &str = "4000";
 const WEBSOCKET_BYTES_MAX: f64 = 2048.0;
 const LONG_POLLING_BYTES_MAX: f64 = 24.0 * 1024.0;
-/// The limits are for 9,000 sessions on a quiet machine; a gate must not fail by chance.
+/// The limits are for 9,000 sessions on a quiet machine. The margin keeps the gate from failing at random.
 const MARGIN: f64 = 1.25;
-/// What an allocator may keep of the growth when all have left; a leak keeps all of it.
-const KEPT_PERCENT_MAX: f64 = 50.0;
+/// The share of the growth that an allocator may retain after all sessions ended; a leak retains all of it.
+const RETAINED_PERCENT_MAX: f64 = 50.0;

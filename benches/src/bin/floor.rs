@@ -39,10 +39,10 @@ fn main() -> ExitCode {
 struct Floor {
     listener: TcpListener,
     epoll: OwnedFd,
-    /// A free place is taken again.
+    /// Freed slots are reused.
     sockets: Vec<Option<Socket>>,
     free: Vec<usize>,
-    /// Who is in which room.
+    /// The sockets in each room.
     rooms: HashMap<String, Vec<usize>>,
     /// Sockets with something to send at the end of this turn.
     unsent: Vec<usize>,
@@ -66,7 +66,7 @@ enum State {
     Open(Decoder),
 }
 
-/// What reading from a socket led to.
+/// The result of reading from a socket.
 enum Outcome {
     Nothing,
     Lines(Vec<String>),
@@ -174,7 +174,7 @@ impl Floor {
         put(&mut self.sockets, &mut self.unsent, index, &one);
     }
 
-    /// Sends what waits; says whether the socket is still there.
+    /// Writes the unsent bytes. Returns false if the socket is gone.
     fn send(&mut self, index: usize) -> Result<bool, Problem> {
         let Some(socket) = &mut self.sockets[index] else { return Ok(false) };
         if !socket.output.is_empty() {
@@ -209,7 +209,7 @@ impl Floor {
     }
 }
 
-/// Puts a frame behind what waits for a socket.
+/// Appends a frame to a socket's unsent bytes.
 fn put(sockets: &mut [Option<Socket>], unsent: &mut Vec<usize>, index: usize, frame: &[u8]) {
     let Some(socket) = &mut sockets[index] else { return };
     if socket.output.is_empty() {

@@ -1,4 +1,5 @@
-//! Times JSON engines at what a server does with publications, and writes down what follows; see `scripts/bench-json.sh`.
+//! Times JSON engines at the work a server does with publications, and writes a page with the results; see
+//! `scripts/bench-json.sh`.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -20,7 +21,7 @@ struct Arguments {
 enum Command {
     /// Times all engines and prints their iterations.
     Measure {
-        /// How this program was built, for the page.
+        /// A description of this build, for the page.
         #[arg(long, default_value = "as shipped")]
         build: String,
         /// Iterations after the first, which is not counted.
@@ -35,7 +36,7 @@ enum Command {
     },
     /// Writes the page from figures.
     Page {
-        /// What `measure --results` has written.
+        /// A results file written by `measure --results`.
         results: PathBuf,
         /// The page.
         #[arg(long)]

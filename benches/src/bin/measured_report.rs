@@ -11,11 +11,12 @@ use encke_bench::problem::Problem;
 /// Turns the reports of `make bench-core` or `make bench-delivery` into a page and a chart.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// What was measured.
+    /// The measured subject.
     subject: Subject,
     /// The folder of the reports.
     runs: PathBuf,
-    /// The folder to write the page and the chart to, such as core.md and core.svg; without it only the table is printed.
+    /// The folder to write the page and the chart to, such as core.md and core.svg. Without it only the table is
+    /// printed.
     #[arg(long)]
     into: Option<PathBuf>,
 }

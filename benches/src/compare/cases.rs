@@ -1,4 +1,4 @@
-//! What is measured, which figures are shown of it, and what is demanded.
+//! The measured cases, the figures shown of each, and the demands on them.
 
 use super::runs::Run;
 
@@ -9,24 +9,24 @@ pub struct Case {
     pub name: &'static str,
     /// Its heading.
     pub title: &'static str,
-    /// What is done, in a few sentences.
+    /// The procedure, in a few sentences.
     pub what: &'static str,
     /// The figures that are shown; the first is the one that the case is about.
     pub rows: &'static [Row],
-    /// What the first figure must at least be, as a multiple of a rival's.
+    /// The least value of the first figure, as a multiple of each rival's.
     pub demanded: &'static [(&'static str, f64)],
 }
 
 /// A figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What it is.
+    /// The figure's name.
     pub what: &'static str,
     /// Its unit, as [`encke_bench::report::units::figure`] knows them.
     pub unit: &'static str,
-    /// Where it comes from.
+    /// Reads the figure from a run.
     pub figure: fn(&Run) -> Option<f64>,
-    /// Whether its ratio to a rival's says something.
+    /// True if the ratio to a rival's figure is meaningful.
     pub compared: bool,
 }
 

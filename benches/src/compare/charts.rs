@@ -5,16 +5,16 @@ use encke_bench::report::chart::{Axis, Bar, Bars, Chart, Group, Plot, Scale, Ser
 use super::cases::{CASES, Case};
 use super::runs::Runs;
 
-/// An image: its file's name and what is in it.
+/// An image: its file name and its content.
 #[derive(Debug)]
 pub struct Image {
-    /// Without a folder.
+    /// The file name without its folder.
     pub file: &'static str,
-    /// What it shows.
+    /// The chart.
     pub chart: Chart,
 }
 
-/// All images that there are figures for.
+/// Returns all images whose figures were measured.
 pub fn all(runs: &Runs) -> Vec<Image> {
     let charts = [
         ("compare-deliveries.svg", deliveries(runs)),
@@ -98,7 +98,7 @@ fn memory(runs: &Runs) -> Option<Chart> {
     };
     plot(Plot {
         title: "Memory in the burst".into(),
-        note: "What cannot be delivered at once is kept; a line ends when all has arrived.".into(),
+        note: "Messages that cannot be delivered at once are queued; a line ends when all has arrived.".into(),
         x: Axis::new("time", Unit::Seconds, Scale::Linear),
         y: Axis::new("resident memory", Unit::Bytes, Scale::Linear),
         series: runs.lanes().iter().filter_map(series).collect(),

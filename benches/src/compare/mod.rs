@@ -1,7 +1,7 @@
 //! The page of `make compare`: Encke beside CometD, Faye and Bun, from the reports of `encke bench`.
 //!
 //! - [`runs`]: the reports and notes that `scripts/compare.sh` collects;
-//! - [`cases`]: what is measured, which figures are shown of it, and what is demanded;
+//! - [`cases`]: the measured cases, their figures and demands;
 //! - [`charts`]: the images; [`page`]: the text.
 
 pub mod cases;

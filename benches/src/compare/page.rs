@@ -9,29 +9,29 @@ use super::cases::{CASES, Case, Row};
 use super::charts::Image;
 use super::runs::{LANES, Run, Runs, median};
 
-/// A demand and what became of it.
+/// A demand and its result.
 #[derive(Debug)]
 pub struct Demand {
-    /// What was measured.
+    /// The measured case.
     pub case: &'static Case,
     /// The rival's name.
     pub rival: &'static str,
-    /// What the ratio must at least be.
+    /// The least ratio demanded.
     pub wanted: f64,
-    /// What it is; none if no round of either holds.
+    /// The measured ratio; none if no round of either server holds.
     pub ratio: Option<f64>,
-    /// The ratio with what is to be known of it: whether it is a bound, and which rounds are missing.
+    /// The ratio as the page shows it: marked if it is a bound, with the missing rounds.
     pub shown: String,
 }
 
 impl Demand {
-    /// Whether it was measured and holds.
+    /// Returns true if the ratio was measured and is high enough.
     pub fn holds(&self) -> bool {
         self.ratio.is_some_and(|ratio| ratio >= self.wanted)
     }
 }
 
-/// What is demanded and what became of it.
+/// Returns each demand with its result.
 pub fn demands(runs: &Runs) -> Vec<Demand> {
     let mut demands = Vec::new();
     for case in CASES {
@@ -104,7 +104,7 @@ fn table(runs: &Runs, case: &Case) -> String {
     for (index, row) in case.rows.iter().enumerate() {
         let words = |value| figure(value, row.unit);
         let figures = lanes.iter().map(|(label, _)| {
-            // What is to be known of a figure stands at the one that the case is about.
+            // Notes about a case stand at its main figure.
             let shown = match index {
                 0 => runs.shown(case.name, label, row.figure, words),
                 _ => runs.median(case.name, label, row.figure).map(words),
@@ -129,7 +129,7 @@ fn ratio(runs: &Runs, case: &Case, row: Row, rival: &str) -> Option<f64> {
     Some(figure(LANES[0].0)? / figure(rival)?).filter(|ratio| ratio.is_finite())
 }
 
-/// The ratio of the figures that a case is about, with what is to be known of it.
+/// The ratio of a case's main figures, with the notes about it.
 fn shown_ratio(runs: &Runs, case: &Case, rival: &str) -> Option<String> {
     let mut shown = format!("{}{}", bound(runs, case, rival), times(ratio(runs, case, case.rows[0], rival)?));
     for (label, name) in LANES.iter().filter(|(label, _)| [LANES[0].0, rival].contains(label)) {
@@ -140,7 +140,7 @@ fn shown_ratio(runs: &Runs, case: &Case, rival: &str) -> Option<String> {
     Some(shown)
 }
 
-/// What is put before a ratio of figures of which one is a lower bound.
+/// The sign before a ratio if one of its figures is a lower bound.
 fn bound(runs: &Runs, case: &Case, rival: &str) -> &'static str {
     match [LANES[0].0, rival].map(|lane| runs.is_lower_bound(case.name, lane)) {
         [true, false] => "≥ ",
@@ -160,8 +160,8 @@ fn times(ratio: f64) -> String {
     }
 }
 
-/// What the runs of a case say against themselves: the first reason of each, as what follows is mostly its consequence;
-/// why a result is a lower bound only; and which runs gave no report.
+/// The reservations of the runs of a case: the first reason of each, since the others mostly follow from it; why a
+/// result is only a lower bound; and the runs without a report.
 fn doubts(runs: &Runs, case: &Case) -> String {
     let mut text = String::new();
     for (label, name) in runs.lanes() {
@@ -175,7 +175,7 @@ fn doubts(runs: &Runs, case: &Case) -> String {
                 let _ = writeln!(text, "- {name}, round {round}: {reason}");
             }
         }
-        // Not every server has every case.
+        // Some servers lack some cases.
         let is_missing = |round: &u32| !of_lane.is_empty() && !of_lane.iter().any(|run| run.round == *round);
         for round in runs.rounds_of(case.name).iter().filter(|round| is_missing(round)) {
             let _ = writeln!(text, "- {name}, round {round}, gave no report.");
@@ -242,7 +242,7 @@ const FAIRNESS: &str = "
 - Latency is counted from the time at which a message should have left, not from when it did. A server that stalls is
   charged for all that waited.
 - Every delivery is counted, checked for loss, doubling and order, and only then believed. Bun drops silently what goes
-  beyond its backlog limit, unless it is told to close the connection, as it is here; a rate that loses anything does not
+  beyond its backlog limit, unless it is configured to close the connection, as it is here; a rate that loses anything does not
   count.
 - CometD and Faye keep what a client does not take without any bound. So a burst does not fail on them, it grows: that is
   why the memory is shown. Encke has bounds and slows the publisher down.
@@ -301,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_does_not_hold() {
+    fn cases_that_were_not_measured_do_not_hold() {
         let page = page(&Runs::default(), &[], &Machine::default());
         assert!(page.contains("| Faye | ≥ 30 × | – | not measured |"), "{page}");
         assert!(!demands(&Runs::default()).iter().any(Demand::holds));
     }
 
     #[test]
-    fn a_run_that_does_not_hold_is_told_with_its_reasons() {
+    fn a_run_that_does_not_hold_is_listed_with_its_reasons() {
         let mut runs = runs([1, 1, 1], 1);
         runs.runs[3].report.holds = false;
         runs.runs[3].report.reasons = vec!["3 deliveries lost".into()];
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_do_not_hold_are_told_with_the_figure_and_with_the_demand() {
+    fn rounds_that_do_not_hold_are_noted_at_the_figure_and_the_demand() {
         let mut runs = runs([4_000_000, 4_000_000, 1], 200_000);
         runs.runs[2].report.holds = false;
         runs.runs.truncate(4);
@@ -340,15 +340,18 @@ mod tests {
     }
 
     #[test]
-    fn lower_bounds_are_marked_and_told() {
+    fn lower_bounds_are_marked_and_explained() {
         let mut runs = runs([4_000_000; 3], 200_000);
         runs.runs[0].report.at_least = vec!["At least that: the load was at its own limit.".into()];
-        let told = page(&runs, &[], &Machine::default());
-        assert!(told.contains("| deliveries/s | ≥ 4,000,000 |") && told.contains("| ≥ 20 × |"), "{told}");
-        assert!(told.contains("- Encke, round 1: At least that: the load was at its own limit."), "{told}");
+        let page_text = page(&runs, &[], &Machine::default());
+        assert!(
+            page_text.contains("| deliveries/s | ≥ 4,000,000 |") && page_text.contains("| ≥ 20 × |"),
+            "{page_text}"
+        );
+        assert!(page_text.contains("- Encke, round 1: At least that: the load was at its own limit."), "{page_text}");
         runs.runs[0].report.at_least.clear();
         runs.runs[3].report.at_least = vec!["At least that.".into()];
-        let told = page(&runs, &[], &Machine::default());
-        assert!(told.contains("≥ 200,000") && told.contains("≤ 20 ×"), "{told}");
+        let page_text = page(&runs, &[], &Machine::default());
+        assert!(page_text.contains("≥ 200,000") && page_text.contains("≤ 20 ×"), "{page_text}");
     }
 }

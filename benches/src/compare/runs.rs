@@ -1,7 +1,7 @@
 //! The reports and notes of a comparison, as files in one folder.
 //!
-//! `CASE.LANE.ROUND.json` is a report; `LANE.settings` says in lines of Markdown how a server was run; `LANE.integers` is
-//! what a subscriber got of the data in `integers`.
+//! `CASE.LANE.ROUND.json` is a report. `LANE.settings` describes in lines of Markdown how a server was run.
+//! `LANE.integers` is the data that a subscriber received for the data in `integers`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,9 +20,9 @@ pub struct Run {
     pub case: String,
     /// Label of the server.
     pub lane: String,
-    /// Which of its turns it was, from 1.
+    /// The number of the server's turn, from 1.
     pub round: u32,
-    /// What came of it.
+    /// The report.
     pub report: Report,
 }
 
@@ -44,7 +44,7 @@ impl Run {
 /// Everything that was collected.
 #[derive(Debug, Default)]
 pub struct Runs {
-    /// All runs, by case, lane and round.
+    /// All runs, by case, server and round.
     pub runs: Vec<Run>,
     notes: BTreeMap<String, String>,
 }
@@ -85,8 +85,8 @@ impl Runs {
         median(self.of(case, lane).filter_map(figure).collect())
     }
 
-    /// The median as tables show it, written by `words`: with `≥` where a run's result is a lower bound only, and with the number
-    /// of rounds that it is of where some have no such figure.
+    /// The median as tables show it, formatted by `words`: with `≥` if a run's result is only a lower bound, and with
+    /// its number of rounds if some rounds have no such figure.
     pub fn shown(
         &self,
         case: &str,
@@ -100,7 +100,7 @@ impl Runs {
         Some(format!("{mark}{value}{gap}"))
     }
 
-    /// Whether a result that counts is a lower bound only.
+    /// Returns true if a counted result is only a lower bound.
     pub fn is_lower_bound(&self, case: &str, lane: &str) -> bool {
         self.of(case, lane).any(|run| run.trial().is_some() && !run.report.at_least.is_empty())
     }
@@ -116,7 +116,7 @@ impl Runs {
         self.runs.iter().filter(|run| run.case == case).map(|run| run.round).collect()
     }
 
-    /// The run of a case whose figure is the median, or the lower of the two in the middle, to draw its course.
+    /// The run whose figure is the median, or the lower of the two in the middle. Charts draw this run.
     pub fn middle<'a>(&'a self, case: &'a str, lane: &'a str, figure: fn(&Run) -> Option<f64>) -> Option<&'a Run> {
         let mut runs: Vec<(f64, &Run)> = self.of(case, lane).filter_map(|run| Some((figure(run)?, run))).collect();
         runs.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -129,7 +129,7 @@ impl Runs {
         LANES.iter().filter(measured).copied().collect()
     }
 
-    /// How often the servers took turns.
+    /// The number of turns of each server.
     pub fn rounds(&self) -> u32 {
         self.runs.iter().map(|run| run.round).max().unwrap_or(0)
     }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_without_a_figure_are_told_with_the_median() {
+    fn rounds_without_a_figure_are_noted_at_the_median() {
         let all = vec![run(1, 10, held()), run(2, 20, held())];
         assert_eq!(shown(all).as_deref(), Some("15"));
         let some = vec![run(1, 10, search(Some(0))), run(2, 20, search(None))];

@@ -1,4 +1,4 @@
-//! Whether the engines do the same, what comes through unchanged, and what is refused.
+//! Checks that the engines agree, which data they pass unchanged, and which input they refuse.
 
 use bayeux::json;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::engine::Contestant;
 use super::shapes::Shape;
 
-/// What became of a piece of data on its way from a publisher to a subscriber.
+/// The fate of a piece of data between publisher and subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage {
     /// The same to the last byte.
@@ -17,7 +17,7 @@ pub enum Passage {
     Refused,
 }
 
-/// What an engine does with data that trees have trouble with, and with what is not JSON.
+/// An engine's results for data that is difficult for trees, and for input that is not JSON.
 #[derive(Debug)]
 pub struct Probed {
     /// The engine.
@@ -29,14 +29,14 @@ pub struct Probed {
 }
 
 impl Probed {
-    /// Whether data comes through unchanged, and nothing that is not JSON comes through at all.
+    /// Returns true if the engine passes data unchanged and refuses everything that is not JSON.
     pub fn is_safe(&self) -> bool {
         self.passages.iter().all(|passage| *passage == Passage::Unchanged)
             && self.refused.iter().all(|refused| *refused)
     }
 }
 
-/// Data that is valid JSON, and what is special about it.
+/// Valid JSON data, and the difficulty in each.
 pub const FAITHFUL: &[(&str, &str)] = &[
     ("12345678901234567890", "above 2^63"),
     ("123456789012345678901", "above 2^64"),

@@ -1,9 +1,9 @@
-//! What an engine has to do, and how it is timed.
+//! The work of an engine, and its timing.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Reads batches and writes what subscribers get.
+/// Parses batches and writes the messages for subscribers.
 pub trait Engine {
     /// A batch that was read.
     type Parsed<'a>
@@ -16,22 +16,22 @@ pub trait Engine {
     /// Bytes of the channels, session ids and message ids of a batch, so that each has been found.
     fn envelope_bytes(parsed: &Self::Parsed<'_>) -> usize;
 
-    /// Appends an array of what subscribers get: `channel`, `data` and `ext` of each message.
+    /// Appends the array for subscribers: `channel`, `data` and `ext` of each message.
     fn generate(parsed: &Self::Parsed<'_>, out: &mut Vec<u8>);
 }
 
 /// An engine with its name, whatever it is inside.
 pub trait Contestant {
-    /// As it stands in front of its iterations.
+    /// The name printed before its iterations.
     fn name(&self) -> &'static str;
 
-    /// How long it takes to parse `text` so many times; none if it refuses it.
+    /// The time to parse `text` this many times; none if the engine refuses it.
     fn time_parse(&mut self, text: &[u8], times: u32) -> Option<Duration>;
 
-    /// How long it takes to generate what the batch in `text` becomes, so many times; none if it refuses it.
+    /// The time to generate the output of the batch in `text` this many times; none if the engine refuses it.
     fn time_generate(&mut self, text: &[u8], times: u32) -> Option<Duration>;
 
-    /// What subscribers get of the batch, and the bytes of its envelopes; none if it is refused.
+    /// The output for subscribers, and the bytes of its envelopes; none if the engine refuses the batch.
     fn deliver(&mut self, text: &[u8]) -> Option<(Vec<u8>, usize)>;
 }
 

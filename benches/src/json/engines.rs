@@ -1,4 +1,4 @@
-//! The engines: each used as well as it can be for what a server does.
+//! The engines, each used in the fastest way that a server could.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,7 +23,7 @@ pub fn all() -> Vec<Box<dyn Contestant>> {
     ]
 }
 
-/// What the server does: UTF-8 is checked, the batch is sliced, slices are spliced.
+/// The server's own way: it checks UTF-8, slices the batch and splices the slices.
 #[derive(Debug)]
 struct Envelope(Limits);
 
@@ -50,7 +50,7 @@ impl Engine for Envelope {
     }
 }
 
-/// A message whose `data` is kept in an engine's own way.
+/// A message whose `data` an engine stores in its own type.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Fields<'a, D> {
@@ -64,7 +64,7 @@ struct Fields<'a, D> {
     ext: Option<D>,
 }
 
-/// What subscribers get.
+/// A message for a subscriber.
 #[derive(Serialize)]
 struct Delivered<'a, D> {
     channel: &'a str,
@@ -229,8 +229,9 @@ fn len(text: Option<&str>) -> usize {
     text.map_or(0, str::len)
 }
 
-/// A `Vec` takes everything, and what was parsed can be written; should it not, the check of the outputs tells.
+/// A `Vec` accepts every write, and parsed values can be written. If a write failed, the check of the outputs would
+/// fail.
 fn written<E>(_result: Result<(), E>) {}
 
-/// What a server has to know of a message.
+/// The keys that a server needs of a message.
 const KEYS: [&str; 3] = ["channel", "clientId", "id"];

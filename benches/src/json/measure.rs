@@ -8,24 +8,24 @@ use super::engine::Contestant;
 use super::shapes::Shape;
 use super::{check, engines, shapes};
 
-/// What is timed.
+/// The timed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
     /// Bytes are read.
     Parsing,
-    /// What subscribers get is written.
+    /// Writing the messages for subscribers.
     Generating,
 }
 
 /// One iteration of one engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
-    /// How the program was built, such as `as shipped`.
+    /// The kind of build, such as `as shipped`.
     pub build: String,
     /// Name of the shape.
     pub shape: String,
-    /// What was timed.
+    /// The timed operation.
     pub work: Work,
     /// Name of the engine.
     pub engine: String,
@@ -33,11 +33,11 @@ pub struct Iteration {
     pub ns: f64,
 }
 
-/// Times all engines with all shapes: one iteration unseen, then so many that are printed to `screen` and returned.
-/// `effort` scales how often a batch is worked on in an iteration.
+/// Times all engines with all shapes: one discarded iteration, then the given number of iterations, which are printed
+/// to `screen` and returned. `effort` scales the work of an iteration.
 ///
 /// # Errors
-/// One line: engines that do not do the same, or the screen is gone.
+/// The engines disagree, or `screen` cannot be written to.
 pub fn all(build: &str, iterations: u32, effort: f64, screen: &mut impl Write) -> Result<Vec<Iteration>, String> {
     let (mut engines, mut found) = (engines::all(), Vec::new());
     for shape in shapes::all() {

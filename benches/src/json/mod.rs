@@ -1,13 +1,13 @@
-//! Does another JSON engine earn its place behind the seam between text and messages?
+//! Compares JSON engines for the interface between text and messages.
 //!
-//! What a server does with a publication is timed: *parse* the bytes of a batch until channel, session and id are known,
-//! and *generate* what subscribers get. It is the question of "CometD JSON library pluggability" (2011), and the
+//! Two steps of a publication are timed: *parse* the bytes of a batch until channel, session and id are known, and
+//! *generate* the messages for subscribers. "CometD JSON library pluggability" (2011) asked the same question;
 //! iterations are printed as there.
 //!
 //! - [`shapes`]: the batches;
-//! - [`engine`]: what each engine has to do, [`engines`]: the engines;
-//! - [`check`]: whether they do the same, what comes through unchanged, what is refused;
-//! - [`measure`]: iterations in turns; [`page`]: the figures and what follows from them.
+//! - [`engine`]: the work of an engine, [`engines`]: the engines;
+//! - [`check`]: agreement, unchanged data, refused input;
+//! - [`measure`]: iterations in turns; [`page`]: the figures and the conclusion.
 
 pub mod check;
 pub mod engine;

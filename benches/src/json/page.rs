@@ -1,4 +1,4 @@
-//! The page: figures, what comes through, and what follows from both.
+//! The page: figures, data that passes unchanged, and the conclusion.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use super::check::{BROKEN, FAITHFUL, Passage, Probed};
 use super::measure::{Iteration, Work};
 use super::shapes::Shape;
 
-/// The page in Markdown, from all iterations of all builds and what was found out about each engine. The first of `probed`
-/// is what the others are compared with.
+/// The page in Markdown, from all iterations of all builds and the checks of each engine. The other engines are
+/// compared with the first of `probed`.
 ///
-/// `machine` is a sentence about where it was measured.
+/// `machine` is a sentence about the machine.
 pub fn page(iterations: &[Iteration], shapes: &[Shape], probed: &[Probed], machine: &str) -> String {
     let figures = Figures { iterations, shapes, probed };
     let mut text = String::from("# Does another JSON engine earn its place?\n\n");
@@ -125,7 +125,7 @@ impl<'a> Figures<'a> {
     }
 }
 
-/// What each engine does with each piece of data.
+/// The result of each engine for each piece of data.
 fn passages(probed: &[Probed]) -> String {
     let names: Vec<&str> = probed.iter().map(|probed| probed.engine).collect();
     let mut text = format!("\n## What comes through\n\n| data | | {} |\n", names.join(" | "));

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 pub struct Shape {
     /// One word for tables.
     pub name: &'static str,
-    /// What it stands for.
+    /// The workload it represents.
     pub what: &'static str,
     /// An array of messages.
     pub text: String,
@@ -66,7 +66,7 @@ fn fifty_bytes(number: u32) -> String {
     format!(r#"{{"room":42,"number":{},"text":"{}"}}"#, 10_000 + number, "x".repeat(14))
 }
 
-/// Orders of a shop, until they fill so many bytes.
+/// Orders of a shop, up to this many bytes.
 fn orders(bytes: usize) -> String {
     let mut text = String::from(r#"{"orders":["#);
     for number in 0.. {

@@ -1,14 +1,13 @@
-//! Load on Bayeux servers: who sends what and when, what arrives of it, and how late.
+//! Load on Bayeux servers: sends messages at planned times, checks the deliveries, and measures latency.
 //!
-//! The way of a measurement: a [`scenario`] makes an [`run::Order`]; a [run](mod@run) carries it out with one
-//! [`engine::Clients`] of sessions, or with several in processes of their own; what comes out is a
-//! [`report::Report`], which [`report`] writes as text, JSON, CSV or a page.
+//! A [`scenario`] makes an [`order::Order`]. A [run](mod@run) executes it with the [`engine::Clients`] of one process
+//! or of several. The result is a [`report::Report`], which [`report`] writes as text, JSON, CSV or a page.
 //!
-//! Load is *open*: every message has a planned time and is sent then, whether or not the server keeps up; its latency is
-//! counted from the planned time. So a server that stalls is charged for all that waited meanwhile (there is no
+//! Load is *open*: every message has a planned time and is sent then, even if the server does not keep up, and latency
+//! counts from the planned time. So a server that stalls is charged for everything that waited (there is no
 //! "coordinated omission").
 //!
-//! The program `encke` has it as `encke bench`: [`command`] is the command line, [`run()`] does what it says.
+//! The program `encke` offers it as `encke bench`: [`command`] is the command line, [`run()`] executes it.
 
 pub mod engine;
 pub mod flood_target;
@@ -52,13 +51,13 @@ pub fn command() -> Command {
         .subcommands(scenario::ALL.iter().map(|entry| entry.command()))
         .subcommand(report.about("Lay reports side by side that --json has written"))
         .subcommand(
-            Command::new("worker").about("One of several processes of a run, told what to do on stdin").hide(true),
+            Command::new("worker").about("One of several processes of a run, receives its orders on stdin").hide(true),
         )
 }
 
-/// Does what the matches of [`command`] say; what goes wrong is one line on stderr.
+/// Executes the matches of [`command`]. An error is one line on stderr.
 ///
-/// The exit code is 0 when the run holds, 1 when it does not or failed on the way, 2 for wrong use, 3 when the target
+/// The exit code is 0 if the run holds, 1 if it does not or failed on the way, 2 for wrong usage, 3 if the target
 /// cannot be reached or is no Bayeux server.
 pub fn run(matches: &ArgMatches) -> ExitCode {
     match dispatch(matches) {

@@ -1,4 +1,4 @@
-//! What is read from and asked of the machine: time, cores, open files, another process's time and memory.
+//! The machine: time, cores, open files, and the time and memory of another process.
 
 use std::fs;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::report;
 pub struct Memory {
     /// Resident set (`VmRSS`), in bytes.
     pub rss_bytes: u64,
-    /// Proportional set (`Pss`), in bytes; 0 where the kernel does not tell.
+    /// Proportional set (`Pss`), in bytes; 0 if the kernel does not report it.
     pub pss_bytes: u64,
 }
 
@@ -29,16 +29,16 @@ impl Process {
     /// Watches process `pid`.
     ///
     /// # Errors
-    /// There is no such process.
+    /// The process does not exist.
     pub fn watch(pid: u32) -> Result<Self, Problem> {
         let process = Process { pid };
         process.rss_bytes().map_err(|_| Problem::Usage(format!("there is no process {pid} to watch")))?;
         Ok(process)
     }
 
-    /// The process that listens on `port`, if it may be looked into and is not this one.
+    /// Finds the process that listens on `port`, unless it is this one or may not be inspected.
     ///
-    /// Where several share the socket, it is the one with the lowest number.
+    /// If several share the socket, it is the one with the lowest number.
     pub fn listening_on(port: u16) -> Option<Self> {
         let inodes: Vec<String> =
             ["/proc/net/tcp", "/proc/net/tcp6"].iter().flat_map(|path| listeners(path, port)).collect();
@@ -55,7 +55,7 @@ impl Process {
         self.pid
     }
 
-    /// How many files it may have open; none where the system does not say.
+    /// Its limit of open files; none if the system does not report it.
     pub fn files_max(&self) -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/limits", self.pid)).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
@@ -111,12 +111,12 @@ pub fn own_cpu() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
 }
 
-/// Processor time that all processes have used on all cores, and what the machine's host took away.
+/// Processor time of all processes on all cores, including the time taken by the host.
 pub fn all_cpu() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let os_message = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let words = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
     // user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user time already.
-    let ticks = os_message.take(8).enumerate().filter(|(index, _)| !matches!(index, 3 | 4));
+    let ticks = words.take(8).enumerate().filter(|(index, _)| !matches!(index, 3 | 4));
     let ticks: u64 = ticks.filter_map(|(_, word)| word.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * MS_PER_TICK)
 }
@@ -124,19 +124,19 @@ pub fn all_cpu() -> Duration {
 /// Keeps the calling thread on one core.
 ///
 /// # Errors
-/// There is no such core, or it may not be used.
+/// The core does not exist or may not be used.
 pub fn pin(core: usize) -> Result<(), Problem> {
     let mut cores = CpuSet::new();
     cores.set(core);
     sched_setaffinity(None, &cores).map_err(|error| Problem::Machine(format!("cannot pin to core {core}: {error}")))
 }
 
-/// How many files this process may have open at most.
+/// The limit of open files of this process.
 pub fn files_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
-/// What the machine is, for a report.
+/// A description of the machine for a report.
 pub fn facts() -> report::Machine {
     let line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let release = line("/proc/sys/kernel/osrelease");
@@ -163,10 +163,9 @@ pub fn memory_used_share() -> f64 {
 fn listeners(path: &str, port: u16) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let inode = |line: &str| {
-        let os_message: Vec<&str> = line.split_whitespace().collect();
-        let local = u16::from_str_radix(os_message.get(1)?.rsplit(':').next()?, 16).ok()?;
-        (local == port && *os_message.get(3)? == LISTENING)
-            .then(|| os_message.get(9).map(|inode| (*inode).to_owned()))?
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let local = u16::from_str_radix(words.get(1)?.rsplit(':').next()?, 16).ok()?;
+        (local == port && *words.get(3)? == LISTENING).then(|| words.get(9).map(|inode| (*inode).to_owned()))?
     };
     text.lines().filter_map(inode).collect()
 }
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_said_so() {
+    fn a_missing_process_is_an_error() {
         assert!(matches!(Process::watch(u32::MAX), Err(Problem::Usage(_))));
     }
 

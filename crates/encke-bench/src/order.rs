@@ -1,8 +1,8 @@
-//! What the load's clients are and what they send, as plain data: orders travel to worker processes and back.
+//! The load's clients and the messages they send, as plain data: orders travel to worker processes and back.
 
 use serde::{Deserialize, Serialize};
 
-/// How clients are carried.
+/// The transport of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
@@ -12,54 +12,54 @@ pub enum Transport {
     /// Bayeux over HTTP: each client has one connection for its held connect, publications share a few others.
     #[value(alias = "long_polling")]
     LongPolling,
-    /// No Bayeux: lines over WebSocket, for bare servers to compare with.
+    /// No Bayeux: lines over WebSocket, to compare with bare servers.
     ///
-    /// A client's text message holds lines: `+ROOM` joins a room and is answered with the same line; `=ROOM DATA`
-    /// sends DATA to all in the room, one text message each; `?DATA` is answered with DATA.
+    /// A client's text message holds lines. `+ROOM` joins a room and is answered by the same line. `=ROOM DATA` sends
+    /// DATA to all in the room, in one text message each. `?DATA` is answered by DATA.
     Raw,
 }
 
-/// What clients do against loss.
+/// The recovery that clients use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
-    /// Whether they acknowledge what they get (extension `ack`).
+    /// True if they acknowledge messages (extension `ack`).
     pub ack: bool,
-    /// What they want of the histories of their channels (extension `replay`).
+    /// Their use of channel histories (extension `replay`).
     pub replay: Replay,
 }
 
-/// What clients want of histories.
+/// The use of channel histories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Replay {
-    /// Nothing.
+    /// No replay.
     #[default]
     No,
-    /// To know where messages stand that come from now on.
+    /// Live messages with their positions.
     Live,
-    /// All that is kept, first.
+    /// All stored messages first, then live ones.
     Stored,
 }
 
 /// Connections that break, again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cuts {
-    /// How long a connection lives on average, in microseconds; between a half of it and one and a half.
+    /// The average lifetime of a connection in microseconds; it varies between a half and one and a half of this.
     pub every_us: u64,
-    /// How long its client then stays away, in microseconds; likewise.
+    /// The average time a client then stays offline, in microseconds; it varies likewise.
     pub offline_us: u64,
     /// Makes choices repeatable.
     pub seed: u64,
 }
 
-/// Who is in which room. A room is a channel; its number is written with five digits.
+/// The rooms of each client. A room is a channel; its number has five digits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Membership {
-    /// Where rooms are: room 7 of `/bench/a` is `/bench/a/00007`.
+    /// The parent of the rooms' channels: room 7 of `/bench/a` is `/bench/a/00007`.
     pub channel: String,
-    /// How many rooms there are.
+    /// The number of rooms.
     pub rooms: u32,
-    /// In how many of them each client is. With 1 and as many rooms as clients or more, client n is in room n; with fewer
-    /// rooms, in room n modulo rooms. Otherwise each client is in so many different rooms, chosen by `seed`.
+    /// The number of rooms of each client. With 1, client n is in room n modulo `rooms`. Otherwise each client is in
+    /// this many different rooms, chosen by `seed`.
     pub per_client: u32,
     /// Makes choices repeatable.
     pub seed: u64,
@@ -73,64 +73,65 @@ pub struct Membership {
 pub struct ClientsSpec {
     /// The server's URL, `http://` or `ws://`, `/cometd` where it has no path.
     pub target: String,
-    /// How clients are carried.
+    /// Their transport.
     pub transport: Transport,
-    /// What they do against loss.
+    /// Their recovery.
     pub recovery: Recovery,
-    /// How many subscribers there are, in all workers together.
+    /// The number of subscribers in all workers together.
     pub clients: u32,
-    /// What they subscribe to.
+    /// Their subscriptions.
     pub membership: Membership,
     /// Sessions besides the subscribers that only publish, in all workers together.
     pub publishers: u32,
-    /// How many may be on their way to being open at a time, per worker.
+    /// The most sessions of a worker that open at the same time.
     pub opening_at_once: u32,
     /// The most sessions that begin per second, all workers together; none for as fast as it goes.
     pub opens_per_s: Option<f64>,
-    /// Whether clients whose connection breaks come back by themselves. Otherwise a break is a fault.
+    /// True if clients reconnect after a break. Otherwise a break is a fault.
     pub reconnect: bool,
 }
 
-/// Who sends.
+/// The senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum From {
     /// The sessions that only publish, in turn.
     Publishers,
-    /// Any subscriber by chance.
+    /// A random subscriber for each batch.
     AnyClient,
     /// Each subscriber by itself, again and again after a random time between the two, in microseconds.
     EachClient([u64; 2]),
 }
 
-/// Where to.
+/// The recipients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum To {
-    /// Each message to any room by chance.
+    /// A random room for each message.
     AnyRoom,
-    /// A service channel, whose answer comes to the sender alone; counted as one delivery each.
+    /// A service channel, which answers the sender alone. An answer counts as one delivery.
     Service(String),
 }
 
-/// How much in all.
+/// The amount of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Size {
-    /// So many batches, of all workers together; the measured window ends with the last that is sent, and the last that arrives.
+    /// A number of batches of all workers together. The measured window ends with the last one sent, and with the last
+    /// arrival.
     Batches(u64),
-    /// So long, in milliseconds, after the warm-up.
+    /// A duration in milliseconds, after the warm-up.
     Ms(u64),
 }
 
-/// What is sent, and when.
+/// The messages to send, and their times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Planned batches per second, of all workers together; none for as fast as they can be sent, where what is sent counts
-    /// as planned for that moment. Has no meaning for [`From::EachClient`].
+    /// Planned batches per second of all workers together. None sends as fast as possible; each batch then counts as
+    /// planned for the moment it is sent. Unused for [`From::EachClient`].
     pub batches_per_s: Option<f64>,
     /// Publications in a batch.
     pub batch_size: u32,
-    /// Who sends.
+    /// The senders.
     pub from: From,
-    /// Where to.
+    /// The recipients.
     pub to: To,
     /// Length of each publication's data, in bytes: at least [`crate::engine::stamp::DATA_BYTES_MIN`].
     pub data_bytes: u32,
@@ -138,20 +139,20 @@ pub struct Traffic {
     pub seed: u64,
 }
 
-/// One measurement with an open crowd.
+/// One measurement with open clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Order {
-    /// What is sent.
+    /// The messages to send.
     pub traffic: Traffic,
-    /// What is sent in this time counts for loss, doubling and order, but not for rates and latency.
+    /// Messages of this time count for loss, doubling and order, but not for rates and latency.
     pub warm_up_ms: u64,
-    /// How much.
+    /// The amount of messages.
     pub size: Size,
-    /// How long deliveries may stay away before what is missing counts as lost.
+    /// Time without a delivery after which the missing ones count as lost.
     pub drain_timeout_ms: u64,
     /// A delivery that takes longer than this is counted as late.
     pub late_after_us: u64,
-    /// When a latency over this is seen, a search gives up the trial early.
+    /// A search ends a trial early once a latency exceeds this.
     pub give_up_us: Option<u64>,
     /// Subscribers' connections break while it is sent.
     pub cuts: Option<Cuts>,

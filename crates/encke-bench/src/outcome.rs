@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What came of an order, in one worker or in all.
+/// The result of an order, of one worker or of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Deliveries that should have come.
     pub expected: u64,
-    /// What should not have happened.
+    /// Its faults.
     pub faults: Faults,
     /// Everything sent in the measured window.
     pub outgoing: Flow,
@@ -21,11 +21,11 @@ pub struct Outcome {
     pub latencies_us: Vec<(u64, u64)>,
     /// The highest latency, in microseconds.
     pub latency_max_us: u64,
-    /// From the first planned time to the last arrival, in milliseconds.
+    /// Time from the first planned time to the last arrival, in milliseconds.
     pub elapsed_ms: u64,
-    /// What the generator itself used of processors, in the measured window.
+    /// The generator's own processor time in the measured window.
     pub usage: Usage,
-    /// What breaks did to sessions.
+    /// The effects of breaks on sessions.
     pub breaks: Breaks,
     /// Publications that could not be handed to a session any more; they are not expected.
     pub refused: u64,
@@ -34,32 +34,32 @@ pub struct Outcome {
     pub denied: u64,
     /// The first thing that went wrong with a session.
     pub first_error: Option<String>,
-    /// Whether it was ended before its time, and why.
+    /// The reason that it ended early, if it did.
     pub cut_short: Option<CutShort>,
 }
 
-/// What became of sessions whose connections broke.
+/// The effects of broken connections on sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaks {
     /// Connections that were cut.
     pub cut: u64,
     /// Sessions that came back as they were.
     pub resumed: u64,
-    /// Sessions that had to shake hands anew.
+    /// Sessions that needed a new handshake.
     pub renewed: u64,
-    /// Gaps that the server told of.
+    /// Gaps that the server reported.
     pub gaps: u64,
-    /// Messages that came again, which clients noticed by their places or batches, and left out.
+    /// Repeated messages that clients recognised, by position or batch, and dropped.
     #[serde(default)]
     pub again: u64,
 }
 
-/// Why a trial ended before its time.
+/// The reason that a trial ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CutShort {
-    /// Somebody wanted it.
+    /// The user or the scenario stopped it.
     Asked,
-    /// A latency over [`Order::give_up_us`]; what was still under way does not count as lost.
+    /// A latency exceeded [`Order::give_up_us`]. Messages still under way do not count as lost.
     Hopeless,
 }
 
@@ -81,7 +81,7 @@ pub struct Faults {
     pub doubled: u64,
     /// Arrived after a later one of the same sender in the same room.
     pub reordered: u64,
-    /// Arrived where nobody had asked for it.
+    /// Arrived at a session that had not subscribed to it.
     pub misdelivered: u64,
     /// Arrived, but later than the run allows.
     pub late: u64,
@@ -89,7 +89,7 @@ pub struct Faults {
     pub dropped_sessions: u64,
 }
 
-/// What went one way in the measured window.
+/// The messages sent or received in the measured window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// Bayeux messages (publications, deliveries), answers not counted; requests for plain HTTP.
@@ -103,7 +103,7 @@ pub struct Flow {
 }
 
 impl Faults {
-    /// Whether everything arrived once, in order, in time and at the right place.
+    /// Returns true if everything arrived once, in order, in time and at its subscribers.
     pub fn none(self) -> bool {
         self == Faults::default()
     }
@@ -121,7 +121,7 @@ impl std::ops::AddAssign for Faults {
 }
 
 impl std::ops::AddAssign for Flow {
-    /// Adds what went in another window, after or before this one.
+    /// Adds the messages of another window, before or after this one.
     fn add_assign(&mut self, other: Self) {
         self.messages += other.messages;
         self.batches += other.batches;
@@ -136,7 +136,7 @@ impl Flow {
         per_s(self.messages, self.window_ms)
     }
 
-    /// Carriers per second; 0 for an empty window.
+    /// Batches per second; 0 for an empty window.
     pub fn batches_per_s(self) -> f64 {
         per_s(self.batches, self.window_ms)
     }

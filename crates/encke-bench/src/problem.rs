@@ -1,14 +1,14 @@
-//! Why a measurement could not be made.
+//! Errors that prevent a measurement.
 
 use std::io;
 
-/// Why a run ended without a result; each variant says who is at fault. The text is one line.
+/// The reason that a run ended without a result. Each variant names the party at fault. The text is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// The request itself makes no sense.
     #[error("{0}")]
     Usage(String),
-    /// Nobody answers at the target.
+    /// The target does not answer.
     #[error("cannot reach {address}: {reason}")]
     Unreachable {
         /// Host and port.
@@ -16,18 +16,18 @@ pub enum Problem {
         /// The system's words.
         reason: String,
     },
-    /// Somebody answers at the target, but does not speak what the scenario speaks.
+    /// The target does not speak the scenario's protocol.
     #[error("no Bayeux server at {address}: {reason}")]
     NotBayeux {
         /// Host, port and path.
         address: String,
-        /// What came in place of Bayeux.
+        /// The data received instead of Bayeux.
         reason: String,
     },
-    /// The server did something a client cannot go on from.
+    /// The server did something that a client cannot continue after.
     #[error("the server {0}")]
     Server(String),
-    /// The machine does not allow what was asked: too few files, no such process.
+    /// The machine does not allow the request: too few files, no such process.
     #[error("{0}")]
     Machine(String),
 }

@@ -5,12 +5,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Encke, chunk, figure, nobody, run, send, server};
+use common::{Encke, chunk, figure, run, send, server, unused_address};
 use encke::Settings;
-use encke_bench::flood_target::{FloodTarget, Io, Options, Say};
+use encke_bench::flood_target::{FloodTarget, Io, LogTo, Options};
 use encke_bench::problem::Problem;
 
-/// Nothing of it should be late, on a machine that may halt for a while.
+/// No chunk should be late, even on a machine that halts for a while.
 const FEW: [&str; 10] =
     ["--connections", "40", "--rate", "400", "--chunk-every", "200ms", "--duration", "500ms", "--late-after", "4s"];
 const HEAD: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -20,7 +20,7 @@ fn id(head: &str) -> &str {
     head.split(' ').nth(1).and_then(|target| target.split("id=").nth(1)).unwrap_or_default()
 }
 
-/// A stream whose chunks are numbered so.
+/// A stream whose chunks have these numbers.
 fn misnumbered(numbers: &'static [u64]) -> std::net::SocketAddr {
     server(move |_, head, tcp| {
         let id = id(head);
@@ -38,7 +38,7 @@ fn streams_from_one_thread_or_many_hold() {
     for io in [Io::Async, Io::Threads] {
         let chunk_every = Duration::from_millis(200);
         let options = Options { io, port: 0, chunk_every, connections_max: None, stack: 64 * 1024 };
-        let target = FloodTarget::start(&options, Say::Nothing).expect("a target");
+        let target = FloodTarget::start(&options, LogTo::Nowhere).expect("a target");
         let report = run("flood", target.address, &FEW).expect("measured");
         assert!(report.holds, "{io:?}: {:?}", report.reasons);
         let trial = &report.trials[0];
@@ -83,7 +83,7 @@ fn chunks_that_are_lost_doubled_or_out_of_order_are_reported() {
         (&[1, 3, 2, 4], "out of order"),
         (&[1, 2, 5, 6], "2 of 6 chunks never came"),
     ];
-    // No further chunk falls due, however slow the machine is.
+    // No further chunk is due, even on a slow machine.
     let arguments = ["--connections", "1", "--chunk-every", "30s", "--late-after", "5s", "--duration", "1s"];
     std::thread::scope(|scope| {
         for (numbers, fault) in misnumberings {
@@ -115,7 +115,7 @@ fn a_stream_that_falls_silent_or_ends_is_reported() {
 
 #[test]
 fn a_target_that_is_not_there_or_speaks_no_bayeux_gets_one_line() {
-    let Err(Problem::Unreachable { reason, .. }) = run("flood", nobody(), &FEW) else { panic!("no problem") };
+    let Err(Problem::Unreachable { reason, .. }) = run("flood", unused_address(), &FEW) else { panic!("no problem") };
     assert_eq!(reason, "Connection refused");
     let address = server(|_, _, tcp| {
         send(tcp, "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");

@@ -4,14 +4,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use encke_bench::flood_target::{FloodTarget, Io, Options, Say};
+use encke_bench::flood_target::{FloodTarget, Io, LogTo, Options};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn start(io: Io, connections_max: u32) -> FloodTarget {
     let chunk_every = Duration::from_millis(50);
     let options = Options { io, port: 0, chunk_every, connections_max: Some(connections_max), stack: 64 * 1024 };
-    FloodTarget::start(&options, Say::Nothing).expect("a target")
+    FloodTarget::start(&options, LogTo::Nowhere).expect("a target")
 }
 
 fn ask(target: &FloodTarget, request: &str) -> BufReader<TcpStream> {
@@ -68,7 +68,7 @@ fn a_stream_begins_with_a_welcome_and_goes_on_with_numbered_chunks() {
 }
 
 #[test]
-fn what_is_no_request_for_a_stream_is_refused() {
+fn other_requests_are_refused() {
     for io in [Io::Async, Io::Threads] {
         let target = start(io, 100);
         for (request, status) in [
@@ -93,7 +93,8 @@ fn more_connections_than_allowed_are_refused_until_others_leave() {
         for stream in &mut open {
             assert_eq!(line(stream), "HTTP/1.1 200 OK");
         }
-        // Refused at once: what the client sends meanwhile may reset the connection before it has read why.
+        // The refusal comes at once: data that the client sends meanwhile may reset the connection before it has read
+        // it.
         let mut refused = TcpStream::connect(target.address).expect("a connection");
         let mut answer = String::new();
         refused.set_read_timeout(Some(TIMEOUT)).expect("a timeout");

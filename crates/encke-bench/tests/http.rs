@@ -6,7 +6,7 @@ mod common;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use common::{Encke, figure, nobody, run, send, server};
+use common::{Encke, figure, run, send, server, unused_address};
 use encke::Settings;
 use encke_bench::problem::Problem;
 
@@ -34,7 +34,7 @@ impl Drop for Folder {
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 
 #[test]
-fn three_files_are_measured_with_connections_that_are_kept() {
+fn three_files_are_measured_over_keep_alive_connections() {
     let folder = Folder::new("files");
     std::fs::create_dir_all(&folder.0).expect("a folder");
     let encke = Encke::start(Settings { files: folder.name().into(), ..Settings::default() });
@@ -45,7 +45,7 @@ fn three_files_are_measured_with_connections_that_are_kept() {
     for (trial, bytes) in report.trials.iter().zip([2_000, 14_000, 954_000]) {
         assert_eq!((trial.expected, trial.incoming.messages), (200, 200), "{}", trial.name);
         assert_eq!(trial.incoming.bytes, 200 * bytes);
-        assert_eq!(figure(trial, "connections kept by the server"), 100.0);
+        assert_eq!(figure(trial, "connections reused"), 100.0);
         let latency = trial.latency.as_ref().expect("timed");
         assert_eq!(latency.count, 200);
     }
@@ -56,7 +56,7 @@ fn three_files_are_measured_with_connections_that_are_kept() {
 }
 
 #[test]
-fn a_missing_file_is_said_before_anything_is_measured() {
+fn a_missing_file_fails_before_anything_is_measured() {
     let encke = Encke::start(Settings::default());
     let Err(Problem::Server(text)) = run("http", encke.address(), &[]) else { panic!("no problem") };
     assert!(text.starts_with("answers GET /2kB.bin with 404 Not Found; encke bench http --files DIR"), "{text}");
@@ -66,7 +66,7 @@ fn a_missing_file_is_said_before_anything_is_measured() {
 
 #[test]
 fn a_target_that_is_not_there_or_speaks_no_http_gets_one_line() {
-    let Err(Problem::Unreachable { reason, .. }) = run("http", nobody(), &[]) else { panic!("no problem") };
+    let Err(Problem::Unreachable { reason, .. }) = run("http", unused_address(), &[]) else { panic!("no problem") };
     assert_eq!(reason, "Connection refused");
     let address = server(|_, _, tcp| {
         send(tcp, "SSH-2.0-OpenSSH_9.2\r\n");
@@ -79,7 +79,7 @@ fn a_target_that_is_not_there_or_speaks_no_http_gets_one_line() {
 }
 
 #[test]
-fn a_server_that_keeps_no_connection_is_measured_and_told() {
+fn a_server_without_keep_alive_is_measured_and_reported() {
     for response in
         ["HTTP/1.1 200 OK\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello", "HTTP/1.0 200 OK\r\n\r\nhello"]
     {
@@ -91,14 +91,14 @@ fn a_server_that_keeps_no_connection_is_measured_and_told() {
         let report = run("http", address, &arguments).expect("measured");
         assert!(report.holds, "{:?}", report.reasons);
         assert_eq!(report.trials[0].incoming.messages, 50);
-        assert_eq!(figure(&report.trials[0], "connections kept by the server"), 0.0);
+        assert_eq!(figure(&report.trials[0], "connections reused"), 0.0);
     }
 }
 
 #[test]
 fn wrong_answers_are_errors_with_their_reason() {
     let address = server(|before, _, tcp| {
-        // The first is the look before the measurement.
+        // The first request is the probe before the measurement.
         let response = match before {
             1 => "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n",
             2 => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhe",
@@ -123,7 +123,7 @@ fn wrong_answers_are_errors_with_their_reason() {
     }
 }
 
-/// No coordinated omission: what had to wait because the only connection was busy waited from its planned time.
+/// No coordinated omission: a request that waited for the only connection counts from its planned time.
 #[test]
 fn in_an_open_loop_latency_counts_from_the_planned_time() {
     let measured = || {
@@ -138,7 +138,7 @@ fn in_an_open_loop_latency_counts_from_the_planned_time() {
             ["--path", "/", "--rate", "100", "--connections", "1", "--warm-up", "0s", "--duration", "500ms"];
         run("http", address, &arguments).expect("measured").trials.remove(0)
     };
-    // Where the machine was elsewhere until the time was over, fewer were sent.
+    // If the machine halted until the time was over, fewer were sent.
     let trial = (0..RUNS_MAX).map(|_| measured()).find(|trial| trial.expected == 50).expect("all planned were sent");
     let latency = trial.latency.as_ref().expect("timed");
     assert_eq!(latency.count, 50);
@@ -193,5 +193,5 @@ fn a_server_too_slow_for_a_single_user_holds_none() {
     assert!(report.trials[0].reasons[0].starts_with("p90 is "), "{:?}", report.trials[0].reasons);
 }
 
-/// How often a load runs before the machine is taken for broken.
+/// The number of runs before the machine counts as broken.
 const RUNS_MAX: usize = 3;

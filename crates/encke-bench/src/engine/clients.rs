@@ -1,4 +1,4 @@
-//! A crowd of sessions.
+//! The sessions of one process.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use crate::problem::Problem;
 pub struct Clients {
     pub(super) shared: Shared,
     pub(super) sessions: Vec<Session>,
-    /// How many sessions there will be; connections of the pool have their tokens behind them.
+    /// The final number of sessions. Connections of the pool have the tokens after them.
     pub(super) total: usize,
     pub(super) subscriber_count: usize,
     pub(super) pool: Pool,
@@ -34,14 +34,14 @@ pub struct Clients {
     pub(super) worker: u32,
     pub(super) reconnect: bool,
     pub(super) recovery: Recovery,
-    /// Breaks connections, while it is wanted.
+    /// Breaks connections while a trial asks for it.
     pub(super) breaker: Option<Box<Breaker>>,
     pub(super) breaks: Breaks,
     pub(super) opening_at_once: usize,
-    /// Sessions whose pause is over.
+    /// Sessions whose pause has ended.
     pub(super) to_reopen: VecDeque<usize>,
     pub(super) stage: Stage,
-    /// Why the opening failed.
+    /// The first error during opening.
     pub(super) failure: Option<ConnectionError>,
     pub(super) first_loss: Option<String>,
     /// Sessions that are [`SessionState::Open`].
@@ -51,22 +51,22 @@ pub struct Clients {
     /// Sessions that are [`SessionState::Disconnecting`].
     pub(super) disconnecting: usize,
     pub(super) dropped: u64,
-    /// How many of them before the trial began.
+    /// The part of `dropped` from before the trial.
     pub(super) dropped_before: u64,
     pub(super) published: Published,
     pub(super) sent: u64,
     pub(super) sent_batches: u64,
     pub(super) sent_bytes: u64,
-    /// Of the next publication.
+    /// The id of the next publication.
     pub(super) next_id: u64,
-    /// What is sent next, reused.
+    /// A reused buffer for the next batch.
     pub(super) payload: Vec<u8>,
 }
 
-/// What a crowd is doing.
+/// The phase of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Any trouble ends the opening.
+    /// Any connection error ends the opening.
     Opening,
     /// Sessions come back, or are lost.
     Running,
@@ -77,16 +77,16 @@ pub(super) enum Stage {
 pub struct PlannedMessage {
     /// The room's number.
     pub room: u32,
-    /// When it should leave, in microseconds of the crowd's clock.
+    /// The planned send time, in microseconds of the load's clock.
     pub planned_us: u64,
 }
 
-/// Counters since the crowd began.
+/// Counters since the clients were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Sessions that are open now.
     pub connected: u64,
-    /// Sessions that were lost for good.
+    /// Sessions that were lost permanently.
     pub dropped: u64,
     /// Publications handed to sockets.
     pub sent: u64,
@@ -104,7 +104,7 @@ pub struct Counts {
     pub received_bytes: u64,
 }
 
-/// How many publications each room has had of one worker: `next[room]` is the sequence number that comes next.
+/// The number of publications of one worker in each room: `next[room]` is the next sequence number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// By room.
@@ -112,13 +112,13 @@ pub struct Published {
 }
 
 impl Clients {
-    /// Opens this worker's share of the crowd: worker `worker` of `workers` has the clients whose number modulo `workers` is
-    /// `worker`, likewise publishers. `progress` is told from time to time how many are open; `false` stops the opening, and
-    /// what is open by then is the crowd.
+    /// Opens this worker's share of the clients: worker `worker` of `workers` has the clients whose number modulo
+    /// `workers` is `worker`, and likewise the publishers. Calls `progress` now and then with the number of open
+    /// sessions. If it returns false, the opening stops with the sessions open so far.
     ///
     /// # Errors
-    /// Nobody answers at the target, what answers is no Bayeux server, it refuses, lacks what [`ClientsSpec::recovery`] needs, or
-    /// the machine has too few files.
+    /// The target does not answer, is not a Bayeux server, refuses a session, or does not support
+    /// [`ClientsSpec::recovery`]; or the limit of open files is too low.
     pub fn open(
         spec: &ClientsSpec,
         worker: u32,
@@ -135,7 +135,7 @@ impl Clients {
         Ok(clients)
     }
 
-    /// The crowd's clock in microseconds: the machine's monotonic clock, the same in all processes.
+    /// The load's clock in microseconds: the machine's monotonic clock, equal in all processes.
     pub fn clock_us() -> u64 {
         clock::now_us()
     }
@@ -150,10 +150,10 @@ impl Clients {
         self.subscriber_count..self.total
     }
 
-    /// Publishes in one carrier; numbers the publications of each room. Never waits.
+    /// Publishes the messages in one batch, and numbers the publications of each room. Never waits.
     ///
     /// # Errors
-    /// The session is gone or away, or takes nothing any more, or there is no such room; nothing was published.
+    /// The session is closed or disconnected, its queue is full, or a room does not exist. Nothing was published then.
     pub fn publish(&mut self, session: usize, batch: &[PlannedMessage], data_bytes: usize) -> Result<(), Problem> {
         self.check_sending(session)?;
         if let Some(PlannedMessage { room, .. }) = batch.iter().find(|one| one.room >= self.membership.rooms) {
@@ -166,7 +166,7 @@ impl Clients {
         self.send_payload(session, batch.len())
     }
 
-    /// Sends to a service channel, whose answer with the same data is awaited by this session. Answers count as deliveries.
+    /// Sends to a service channel. The session expects an answer with the same data, which counts as a delivery.
     ///
     /// # Errors
     /// As [`Clients::publish`].
@@ -209,13 +209,13 @@ impl Clients {
         }
     }
 
-    /// From now on, deliveries planned at or after `from_us` are timed, one in `sample` (a power of two), and those that took
-    /// longer than `late_after_us` are counted as late, whether sampled or not. Clears what was timed before.
+    /// Starts timing: from now on, one in `sample` deliveries (a power of two) planned at or after `from_us` is
+    /// recorded, and every delivery that takes longer than `late_after_us` counts as late. Clears earlier records.
     pub fn time_from(&mut self, from_us: u64, sample: u32, late_after_us: u64) {
         self.shared.reader.time_from(from_us, sample, late_after_us);
     }
 
-    /// What was timed: `(microseconds, how many)`, rising, and the highest.
+    /// The recorded latencies as `(microseconds, count)`, ascending, and the highest latency.
     pub fn latencies_us(&self) -> (Vec<(u64, u64)>, u64) {
         (self.shared.reader.latencies_us(), self.latency_max_us())
     }
@@ -225,18 +225,18 @@ impl Clients {
         self.shared.reader.latency_max_us()
     }
 
-    /// What this worker has published so far.
+    /// This worker's publications so far.
     pub fn published(&self) -> &Published {
         &self.published
     }
 
-    /// How many deliveries this worker's sessions should have had since the crowd or [`Clients::begin`] began, by what all
-    /// workers have published, this one's own included, in the order of workers; and the answers of its own calls.
+    /// The number of deliveries that this worker's sessions expect since [`Clients::begin`], given the publications of
+    /// all workers in worker order, plus the answers to its own calls.
     pub fn expected(&self, all: &[Published]) -> u64 {
         self.shared.reader.tally.expected(all)
     }
 
-    /// What is wrong if nothing more comes.
+    /// The faults, assuming that nothing more arrives.
     pub fn faults(&self, all: &[Published]) -> Faults {
         Faults {
             late: self.shared.reader.late(),
@@ -245,8 +245,9 @@ impl Clients {
         }
     }
 
-    /// Begins a new trial: what was published before neither counts nor is expected any more. Returns how many deliveries of the
-    /// trial have been received already, from workers that were sooner; they were counted, but not timed.
+    /// Begins a new trial: earlier publications neither count nor are expected any more. Returns the number of
+    /// deliveries of the new trial that already arrived from workers that began sooner; they are counted, but not
+    /// timed.
     pub fn begin(&mut self, all: &[Published]) -> u64 {
         let early = self.shared.reader.tally.begin(all);
         self.sessions.iter_mut().for_each(|session| session.has_broken = false);
@@ -255,12 +256,12 @@ impl Clients {
         early
     }
 
-    /// Why the first lost session was lost, or what else went wrong first, such as a refused publication.
+    /// The reason of the first lost session, or the first other failure, such as a refused publication.
     pub fn first_loss(&self) -> Option<&str> {
         self.first_loss.as_deref().or(self.shared.reader.refused.as_deref())
     }
 
-    /// Breaks every connection at once, without a goodbye; with [`ClientsSpec::reconnect`] the sessions come back.
+    /// Breaks every connection at once, without a disconnect. With [`ClientsSpec::reconnect`] the sessions reconnect.
     pub fn cut(&mut self) {
         self.reset_all();
         for index in 0..self.sessions.len() {
@@ -271,7 +272,7 @@ impl Clients {
         self.pool.close();
     }
 
-    /// Says goodbye on all sessions, as far as that goes without waiting long, and closes the sockets.
+    /// Disconnects all sessions, waits briefly for the replies, and closes the sockets.
     pub fn disconnect(&mut self) {
         for index in 0..self.sessions.len() {
             if self.sessions[index].state == SessionState::Open && self.sessions[index].protocol.disconnect() {
@@ -293,14 +294,14 @@ impl Clients {
         self.pool.close();
     }
 
-    /// Lets the sockets end with a reset: no port of ours waits for stragglers, and the next crowd can have it.
+    /// Makes the sockets close with a reset, so that no local port stays in TIME_WAIT.
     fn reset_all(&mut self) {
         for socket in self.sessions.iter().filter_map(Session::socket) {
-            // Without it, the socket is closed all the same.
+            // If this fails, the socket is still closed.
             let _ = sockopt::set_socket_linger(socket.stream(), Some(Duration::ZERO));
         }
     }
 }
 
-/// How long to wait for the replies to goodbyes.
+/// Time to wait for the replies to disconnects.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);

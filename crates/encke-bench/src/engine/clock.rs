@@ -11,7 +11,7 @@ pub fn now_us() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_nsec.unsigned_abs() / 1_000
 }
 
-/// How long it is until `at_us`; zero where it has passed.
+/// The time until `at_us`; zero if it has passed.
 pub fn until(at_us: u64) -> Duration {
     Duration::from_micros(at_us.saturating_sub(now_us()))
 }
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_goes_forward_and_what_has_passed_is_not_waited_for() {
+    fn time_goes_forward_and_past_times_need_no_waiting() {
         let before = now_us();
         assert!(now_us() >= before);
         assert_eq!(until(before), Duration::ZERO);

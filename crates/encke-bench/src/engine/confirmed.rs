@@ -1,4 +1,4 @@
-//! What a server owes to sessions that do something against loss: what it lacks for that, and what it has confirmed.
+//! The server's support for recovery, and the publications that it has confirmed.
 
 use crate::engine::clients::{Clients, Published};
 use crate::engine::members::channel_of;
@@ -7,8 +7,8 @@ use crate::order::{ClientsSpec, Recovery, Replay};
 use crate::problem::Problem;
 
 impl Clients {
-    /// What the server lacks of what clients are to do against loss, seen with one of them, without "the server"; `None` if
-    /// nothing.
+    /// Opens one client and returns the first recovery feature that the server does not support, worded to follow "the
+    /// server"; none if it supports all.
     ///
     /// # Errors
     /// As [`Clients::open`].
@@ -21,7 +21,7 @@ impl Clients {
         Ok(unsupported)
     }
 
-    /// What the server lacks, seen with the first subscriber.
+    /// The first unsupported recovery feature, seen by the first subscriber.
     pub(super) fn missing_support(&self) -> Option<String> {
         let subscribers = &self.sessions[..self.subscriber_count.min(self.sessions.len())];
         let first = subscribers.first().filter(|session| session.state == SessionState::Open)?;
@@ -38,24 +38,24 @@ impl Clients {
         let pattern = &self.membership.channel;
         (replay != Replay::No && !has_position).then(|| {
             format!(
-                "keeps no history of {channel}; Encke does with \
+                "stores no history of {channel}; Encke does with \
                  --set 'channels=[{{pattern=\"{pattern}/**\",history_messages=1000}}]'."
             )
         })
     }
 
-    /// From now on notes which publications the server confirms. For crowds that have not published yet, do so with one session
-    /// in one room, and call nobody.
+    /// Starts recording the publications that the server confirms. Requires new clients that publish with one session
+    /// to one room and make no calls.
     pub fn note_confirmations(&mut self) {
         self.shared.reader.confirmed.get_or_insert_default();
     }
 
-    /// How many publications the server has confirmed.
+    /// The number of confirmed publications.
     pub fn confirmed(&self) -> u64 {
         self.shared.reader.confirmed.as_ref().map_or(0, |confirmed| confirmed.len() as u64)
     }
 
-    /// How many deliveries of confirmed publications have not come.
+    /// The number of missing deliveries of confirmed publications.
     pub fn missing_confirmed(&self) -> u64 {
         let Some(confirmed) = &self.shared.reader.confirmed else { return 0 };
         let end = Published { next: self.published.next.clone() };

@@ -1,8 +1,8 @@
-//! Many connections on one thread, for whatever is spoken over them; the scenarios that speak no Bayeux stand on it.
+//! Many connections on one thread, for any protocol. Scenarios without Bayeux use them.
 //!
 //! ```text
-//! open ─→ Client::connected ─→ Client::received … ─→ Client::ended
-//!     └───────────(nobody answers)──────────────────↗
+//! open ─→ Handler::connected ─→ Handler::received … ─→ Handler::ended
+//!     └───────────(no answer)────────────────────────↗
 //! ```
 
 use std::io;
@@ -13,21 +13,21 @@ use crate::engine::poll::{Poll, Ready};
 use crate::engine::socket::{Scratch, Socket};
 use crate::problem::Problem;
 
-/// What one connection does. What it wants sent it appends to `out`; it is sent as the socket takes it.
+/// The protocol of one connection. It appends bytes to `out`, which are sent as the socket accepts them.
 pub trait Handler {
-    /// What all clients have in common, such as counters.
+    /// State that all handlers share, such as counters.
     type Shared;
 
-    /// The connection is made.
+    /// The connection is established.
     ///
     /// # Errors
-    /// What stops this client; it ends.
+    /// The reason to close this connection.
     fn connected(&mut self, out: &mut Vec<u8>, shared: &mut Self::Shared) -> Result<(), String>;
 
-    /// Bytes came. Returns how many of them were used; the rest comes again with more behind it.
+    /// Receives bytes. Returns the number of bytes used; the rest is passed again with more data behind it.
     ///
     /// # Errors
-    /// What stops this client, such as an answer that makes no sense; it ends.
+    /// The reason to close this connection, such as an invalid answer.
     fn received(&mut self, bytes: &[u8], out: &mut Vec<u8>, shared: &mut Self::Shared) -> Result<usize, String>;
 
     /// The connection is over: could not be made, was closed by the server, is broken, or the client itself stopped.
@@ -35,7 +35,7 @@ pub trait Handler {
     fn ended(&mut self, end: End, shared: &mut Self::Shared);
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// It could not be made; the system's words.
@@ -46,10 +46,10 @@ pub enum End {
     Broken(String),
 }
 
-/// The connections of a thread. A client keeps its number for ever, also when it has ended.
+/// The connections of a thread. A handler keeps its number, even after its connection has ended.
 #[derive(Debug)]
 pub struct Connections<C: Handler> {
-    /// What all clients have in common.
+    /// State that all handlers share.
     pub shared: C::Shared,
     poll: Poll,
     slots: Vec<Slot<C>>,
@@ -65,10 +65,10 @@ struct Slot<C> {
 }
 
 impl<C: Handler> Connections<C> {
-    /// No connections yet. See [`allow_sockets`](crate::engine::allow_sockets) for whether there may be many.
+    /// Creates an empty set. [`allow_sockets`](crate::engine::allow_sockets) raises the limit of open files.
     ///
     /// # Errors
-    /// The machine's.
+    /// The system has no epoll instance left.
     pub fn new(shared: C::Shared) -> Result<Self, Problem> {
         let (poll, scratch) = (Poll::new()?, Scratch::new());
         Ok(Connections { shared, poll, slots: Vec::new(), alive: 0, ready: Vec::new(), scratch })
@@ -110,10 +110,11 @@ impl<C: Handler> Connections<C> {
         Ok(())
     }
 
-    /// Lets a client do something at a time of the caller's choosing, such as send its next request. `None` when it has ended.
+    /// Lets the caller act on a handler at any time, such as to send its next request. Returns `None` if its connection
+    /// has ended.
     ///
     /// # Errors
-    /// The machine's.
+    /// epoll fails.
     pub fn with<T>(
         &mut self,
         index: usize,
@@ -126,7 +127,7 @@ impl<C: Handler> Connections<C> {
         Ok(Some(result))
     }
 
-    /// Closes a connection. Its client is not told.
+    /// Closes a connection without calling its handler.
     pub fn close(&mut self, index: usize) {
         if self.slots[index].socket.take().is_some() {
             self.alive -= 1;
@@ -138,17 +139,17 @@ impl<C: Handler> Connections<C> {
         &self.slots[index].handler
     }
 
-    /// How many connections were begun.
+    /// The number of connections begun.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether none was begun.
+    /// Returns true if no connection was begun.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// How many have not ended.
+    /// The number of connections that have not ended.
     pub fn alive(&self) -> usize {
         self.alive
     }
@@ -160,7 +161,7 @@ impl<C: Handler> Connections<C> {
         self.settle(index, served)
     }
 
-    /// After something was done with a client.
+    /// Updates the registration of a connection after work on it, or ends it.
     fn settle(&mut self, index: usize, served: Result<(), End>) -> Result<(), Problem> {
         let Slot { handler, socket: open_socket @ Some(_) } = &mut self.slots[index] else { return Ok(()) };
         match (served, open_socket.as_mut()) {
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_and_the_end_is_told() {
+    fn lines_arrive_whole_and_the_end_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
         let mut connections = Connections::new(Observed::default()).expect("epoll");
         connections.open(&listener.local_addr().expect("address"), Lines).expect("begun");
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_stops_and_a_closed_port_are_told_apart() {
+    fn a_handler_error_and_a_closed_port_are_distinguished() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
         let address = listener.local_addr().expect("address");
         let mut connections = Connections::new(Observed::default()).expect("epoll");

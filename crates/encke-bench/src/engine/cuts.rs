@@ -1,8 +1,8 @@
 //! Connections that break again and again, as those of phones and laptops do.
 //!
-//! What the server sees of it is one of three things: a reset out of the blue; a reset while it writes, after which nobody can say
-//! what arrived; or a connection that goes on for a while and takes everything, though nobody is there any more, and whose client
-//! may be back on another one meanwhile.
+//! A break has one of three forms for the server: a reset without warning; a reset during a write, so that it is
+//! unknown what arrived; or a dead connection that accepts data for a while although the client is gone, and may have
+//! reconnected elsewhere.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -19,24 +19,24 @@ use crate::order::Cuts;
 use crate::outcome::Breaks;
 use crate::random::Rng;
 
-/// What breaks connections.
+/// Schedules and makes the breaks.
 #[derive(Debug)]
 pub(super) struct Breaker {
     terms: Cuts,
     rng: Rng,
-    /// When each session's connection breaks next.
+    /// The next break of each session.
     next: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Connections that nobody reads any more, by the time at which the network says so to the server.
+    /// Dead connections, by the time at which they are reset.
     dead: BTreeMap<(u64, u32), Socket>,
 }
 
 impl Breaker {
-    /// How long the next client stays away, in microseconds.
+    /// A random time that the next client stays offline, in microseconds.
     pub(super) fn offline_us(&mut self) -> u64 {
         around(self.terms.offline_us, &mut self.rng)
     }
 
-    /// When something is to be done next.
+    /// The time of the next action.
     pub(super) fn next_us(&self) -> Option<u64> {
         let next = self.next.peek().map(|Reverse((at_us, _))| *at_us);
         next.into_iter().chain(self.dead.keys().next().map(|(at_us, _)| *at_us)).min()
@@ -50,7 +50,8 @@ impl Breaker {
 }
 
 impl Clients {
-    /// From `from_us` on the connections of subscribers break as told, until [`Clients::end_cuts`]. What breaks do is counted anew.
+    /// Breaks the connections of subscribers as `terms` say, from `from_us` until [`Clients::end_cuts`]. Resets the
+    /// counters of breaks.
     pub fn begin_cuts(&mut self, terms: Cuts, from_us: u64) {
         let mut rng = Rng::new(terms.seed, self.worker);
         let first = |index| Reverse((from_us + rng.below(terms.every_us), index));
@@ -59,26 +60,26 @@ impl Clients {
         self.breaker = Some(Box::new(Breaker { terms, rng, next, dead: BTreeMap::new() }));
     }
 
-    /// Nothing breaks any more; clients that are away come back.
+    /// Stops the breaks. Offline clients reconnect.
     pub fn end_cuts(&mut self) {
         if let Some(mut breaker) = self.breaker.take() {
             breaker.reset_dead(u64::MAX);
         }
     }
 
-    /// Counts anew what breaks do to sessions.
+    /// Resets the counters of breaks.
     pub fn reset_breaks(&mut self) {
         self.breaks = Breaks::default();
         self.sessions.iter_mut().for_each(|session| session.reconnection = Reconnection::No);
     }
 
-    /// How many sessions may be on their way back at a time.
+    /// Limits the number of sessions that reconnect at the same time.
     pub fn set_opening_at_once(&mut self, sessions: u32) {
         self.opening_at_once = sessions.max(1) as usize;
     }
 
-    /// Subscribers that are open and have heard of the server since [`Clients::reset_breaks`]: those that go on, and those that
-    /// had to begin anew.
+    /// The subscribers that are open and have received from the server since [`Clients::reset_breaks`]: those that
+    /// resumed, and those that made a new handshake.
     pub fn clients_back(&self) -> (u64, u64) {
         let open = self.sessions[..self.subscriber_count].iter().filter(|session| session.state == SessionState::Open);
         open.fold((0, 0), |(connect, handshake), session| match session.reconnection {
@@ -88,12 +89,12 @@ impl Clients {
         })
     }
 
-    /// What breaks did to subscribers, since [`Clients::reset_breaks`] or [`Clients::begin_cuts`].
+    /// The effects of breaks on subscribers, since [`Clients::reset_breaks`] or [`Clients::begin_cuts`].
     pub fn breaks(&self) -> Breaks {
         self.breaks
     }
 
-    /// Breaks what is due.
+    /// Makes the breaks that are due.
     pub(super) fn make_cuts(&mut self) {
         let now = now_us();
         while let Some(breaker) = &mut self.breaker {
@@ -124,7 +125,7 @@ impl Clients {
             1 => {
                 let until_us = now_us + breaker.offline_us();
                 if let Some(socket) = session.abandon() {
-                    // Whatever still comes there is nobody's.
+                    // Data that still arrives there is ignored.
                     let _ = self.shared.poll.remove(socket.stream());
                     breaker.dead.insert((until_us, index as u32), socket);
                 }
@@ -137,7 +138,7 @@ impl Clients {
 
 /// Lets the connection end with a reset as soon as it is dropped.
 fn reset(socket: &Socket) {
-    // Without it, the socket is closed all the same.
+    // If this fails, the socket is still closed.
     let _ = sockopt::set_socket_linger(socket.stream(), Some(Duration::ZERO));
 }
 

@@ -1,18 +1,18 @@
-//! What can happen to a connection of a session.
+//! Errors of a session's connection.
 
 use std::io;
 
 use crate::engine::connections::os_message;
 use crate::problem::Problem;
 
-/// Why a connection is of no use any more; the text says what the server did: "the server *closed the connection*".
+/// The reason that a connection failed. The text follows "the server", as in "the server *closed the connection*".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionError {
     /// It could not be made.
     Unreachable(String),
     /// The machine has no more sockets or ports.
     Machine(String),
-    /// What came is not what the scenario speaks.
+    /// The peer does not speak the expected protocol.
     NotSpoken(String),
     /// It broke.
     Lost(String),
@@ -21,7 +21,7 @@ pub(super) enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// Of a connect that failed.
+    /// Classifies the error of a failed connect.
     pub(super) fn connecting(error: &io::Error) -> ConnectionError {
         let text = os_message(error);
         match error.kind() {
@@ -32,7 +32,7 @@ impl ConnectionError {
         }
     }
 
-    /// Of a connection that stood.
+    /// Classifies the error of an established connection.
     pub(super) fn broken(error: &io::Error) -> ConnectionError {
         ConnectionError::Lost(match error.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "broke the connection".into(),
@@ -53,7 +53,7 @@ impl ConnectionError {
 }
 
 impl From<Problem> for ConnectionError {
-    /// Of the machine: epoll.
+    /// Converts an epoll error.
     fn from(problem: Problem) -> Self {
         ConnectionError::Machine(problem.to_string())
     }

@@ -1,4 +1,4 @@
-//! The course of sessions: what sockets, timers and the sessions themselves have to say.
+//! Events of sessions: sockets, timers, and the session state machines.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ impl Clients {
         }
     }
 
-    /// Wakes the sessions whose time has come, and opens connections again as far as that is allowed.
+    /// Runs the timers that are due, and reopens connections within the limit.
     pub(super) fn wake(&mut self) {
         let now = now_us();
         while let Some((at_us, index)) = self.timers.due(now) {
@@ -81,7 +81,7 @@ impl Clients {
         }
     }
 
-    /// Handles what a session has to say: events, texts to be sent, its next time.
+    /// Processes a session's pending events and transmissions, and sets its next timer.
     pub(super) fn settle(&mut self, index: usize) {
         loop {
             self.note_repeats(index);
@@ -125,7 +125,7 @@ impl Clients {
         self.settle(index);
     }
 
-    /// Handles what came of a step of the pool.
+    /// Handles the outcome of a pool step.
     pub(super) fn pool_outcome(&mut self, outcome: Outcome) {
         if let Some((tag, response)) = outcome.answered {
             self.answered(tag, &response);
@@ -140,13 +140,13 @@ impl Clients {
         }
     }
 
-    /// Moves a session on, and keeps count.
+    /// Changes a session's state and the counters.
     pub(super) fn set_state(&mut self, index: usize, state: SessionState) {
         let before = std::mem::replace(&mut self.sessions[index].state, state);
         self.count_state(before, state);
     }
 
-    /// Keeps count of a session that was `before`, and is `after` now.
+    /// Updates the counters for a session that changes from `before` to `after`.
     fn count_state(&mut self, before: SessionState, after: SessionState) {
         self.connected =
             self.connected + u64::from(after == SessionState::Open) - u64::from(before == SessionState::Open);
@@ -192,7 +192,7 @@ impl Clients {
         let for_session = self.shared.take_bayeux(&body, index, protocol);
         self.shared.body = body;
         if self.sessions[index].reconnection == Reconnection::No {
-            // Where nothing was on its way, a session over requests does not notice that its server was gone.
+            // A long-polling session without a request under way does not notice that its server was gone.
             self.sessions[index].reconnection = Reconnection::Connect;
         }
         match for_session {
@@ -202,7 +202,8 @@ impl Clients {
         }
     }
 
-    /// Counts what the session has left out because it had it: after a break that may be, otherwise it was sent twice.
+    /// Counts the messages that the session dropped as repeats. After a break a repeat is allowed, otherwise it is a
+    /// doubled delivery.
     fn note_repeats(&mut self, index: usize) {
         let session = &mut self.sessions[index];
         let repeats = session.protocol.repeats();
@@ -217,7 +218,7 @@ impl Clients {
         let session = &mut self.sessions[index];
         match event {
             Event::Opened { resumed } => {
-                // A session that is begun anew while its connection holds is a break, too.
+                // A session that starts over although its connection holds counts as broken, too.
                 session.has_broken |= session.state == SessionState::Open;
                 (session.usable, session.reconnection) =
                     (true, if resumed { Reconnection::Connect } else { Reconnection::Handshake });
@@ -267,7 +268,7 @@ impl Clients {
             (_, Stage::Opening) => self.error(index, ConnectionError::Lost(reason)),
             (SessionState::Opening | SessionState::Open | SessionState::Away, _) if self.reconnect => {
                 let pause_us = self.breaker.as_mut().map_or(micros(reopen_in), |breaker| breaker.offline_us());
-                // What is published while others are away is what counts, so that publishers do not wait.
+                // The test needs messages published while others are offline, so publishers return soon.
                 let is_publisher = index >= self.subscriber_count;
                 session.reopen_us =
                     Some(now_us() + if is_publisher { pause_us.min(PUBLISHER_PAUSE_US) } else { pause_us });
@@ -314,7 +315,7 @@ impl Clients {
         bytes
     }
 
-    /// Tells epoll what the session's connection waits for.
+    /// Registers the events that the session's connection waits for with epoll.
     pub(super) fn watch(&mut self, index: usize) {
         let watched = match &mut self.sessions[index].connection {
             Connection::WebSocket(link) => match &mut link.socket {

@@ -1,13 +1,13 @@
-//! How many files, and so sockets, this process may open.
+//! The limit of open files, and so of sockets, of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::problem::Problem;
 
-/// Makes sure that `sockets` sockets can be open at once: raises the limit of open files to what the system allows.
+/// Raises the limit of open files so that `sockets` sockets fit.
 ///
 /// # Errors
-/// [`Problem::Machine`] with the figures, if they do not fit.
+/// [`Problem::Machine`] with both figures, if the hard limit is too low.
 pub fn allow_sockets(sockets: u64) -> Result<(), Problem> {
     let wanted = sockets.saturating_add(SPARE_FILES);
     let limit = getrlimit(Resource::Nofile);

@@ -1,8 +1,8 @@
-//! What one session has received of one worker's publications in one room.
+//! The publications of one worker in one room that one session has received.
 //!
-//! Mostly each publication is the one that comes next, and a flow is a number. When one comes that is not, a window is
-//! opened that remembers which have come; it closes when the holes are filled. Publications of several publishers may
-//! well come in another order than they were numbered in: servers keep the order of each publisher only.
+//! Usually each publication is the next one, and a flow is only a number. An unexpected one opens a window that records
+//! which have arrived; it closes when the gaps are filled. Publications of several publishers may arrive out of their
+//! numbering, since servers keep the order of each publisher only.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -12,19 +12,19 @@ use foldhash::fast::FixedState;
 /// A flow.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    /// The sequence number that comes next; [`HAS_GAPS`] while there are holes.
+    /// The next sequence number; [`HAS_GAPS`] while there are gaps.
     next: u32,
     window: Option<Box<Window>>,
 }
 
-/// What became of a delivery.
+/// The classification of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sequence {
     /// The next of its publisher that this session had not had.
     InOrder,
-    /// After a later one of the same publisher.
+    /// After a later publication of the same publisher.
     Reordered,
-    /// Not for the first time.
+    /// Received before.
     Doubled,
 }
 
@@ -34,25 +34,25 @@ struct Window {
     first: u32,
     /// One above the highest that has come.
     top: u32,
-    /// A bit is set for what has come.
-    os_message: VecDeque<u64>,
-    /// How many between `first` and `top` have not come.
+    /// A bit is set for each received publication.
+    words: VecDeque<u64>,
+    /// The number of missing publications between `first` and `top`.
     holes: u32,
     /// The highest of each publisher that has come since the window was opened.
     latest: HashMap<u32, u32, FixedState>,
     /// Holes that were too far back to wait for.
     given_up: VecDeque<Range<u32>>,
-    /// How many they are, also those forgotten.
+    /// Their number, including the forgotten ones.
     given_up_count: u64,
 }
 
 impl Flow {
-    /// A flow whose first publication is `next`.
+    /// Creates a flow whose first publication is `next`.
     pub(super) fn new(next: u32) -> Flow {
         Flow { next, window: None }
     }
 
-    /// How many have come from `base` on, if nothing is missing before or between them.
+    /// The number of deliveries from `base` on; none if there are gaps.
     pub(super) fn ahead_of(&self, base: u32) -> Option<u32> {
         if self.window.is_none() && self.next != HAS_GAPS { self.next.checked_sub(base) } else { None }
     }
@@ -67,7 +67,7 @@ impl Flow {
         self.take_out_of_order(sequence, publisher())
     }
 
-    /// How many are missing if `end` would come next and nothing more comes.
+    /// The number of missing deliveries if `end` would be next and nothing more arrives.
     pub(super) fn lost(&self, end: u32) -> u64 {
         let (next, holes) = match &self.window {
             None => (self.next, 0),
@@ -77,7 +77,7 @@ impl Flow {
         holes + u64::from(end.saturating_sub(next))
     }
 
-    /// Which are missing if `end` would come next, apart from those that are too far back to be remembered.
+    /// The missing deliveries if `end` would be next, without those too old to be remembered.
     pub(super) fn missing(&self, end: u32) -> Vec<u32> {
         let Some(window) = &self.window else { return (self.next..end).collect() };
         let given_up = window.given_up.iter().cloned().flatten();
@@ -96,7 +96,7 @@ impl Flow {
         let window = self.window.get_or_insert_default();
         if self.next != HAS_GAPS {
             if sequence < self.next {
-                // There is no knowing who came meanwhile; so long after, somebody of the same publisher did.
+                // The publishers in between are unknown. After so long, one of them was most likely this publisher.
                 return if window.take_given_up(sequence) { Sequence::Reordered } else { Sequence::Doubled };
             }
             (window.first, window.top) = (self.next, self.next);
@@ -119,21 +119,21 @@ impl Window {
         self.slide_to_hold(sequence);
         let offset = (sequence - self.first) as usize;
         let (word, bit) = (offset / 64, 1 << (offset % 64));
-        if self.os_message.len() <= word {
-            self.os_message.resize(word + 1, 0);
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
         }
-        if self.os_message[word] & bit != 0 {
+        if self.words[word] & bit != 0 {
             return Sequence::Doubled;
         }
-        self.os_message[word] |= bit;
+        self.words[word] |= bit;
         if sequence >= self.top {
             self.holes += sequence - self.top;
             self.top = sequence + 1;
         } else {
             self.holes -= 1;
         }
-        while self.os_message.front() == Some(&u64::MAX) {
-            self.os_message.pop_front();
+        while self.words.front() == Some(&u64::MAX) {
+            self.words.pop_front();
             self.first += 64;
         }
         self.order(sequence, publisher)
@@ -141,7 +141,7 @@ impl Window {
 
     fn has(&self, sequence: u32) -> bool {
         let offset = (sequence - self.first) as usize;
-        self.os_message.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
+        self.words.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
     }
 
     fn order(&mut self, sequence: u32, publisher: u32) -> Sequence {
@@ -164,7 +164,7 @@ impl Window {
         }
         let first = self.first + far;
         while self.first < first
-            && let Some(word) = self.os_message.pop_front()
+            && let Some(word) = self.words.pop_front()
         {
             let first = self.first;
             let missing = (0..64).filter(|bit| word >> bit & 1 == 0).map(|bit| first + bit);
@@ -203,17 +203,17 @@ impl Window {
     }
 
     fn close(&mut self) {
-        self.os_message.clear();
+        self.words.clear();
         self.latest.clear();
     }
 }
 
-/// Stands for the next number while there are holes; no publication has it.
+/// Marks a flow with gaps; no publication has this number.
 const HAS_GAPS: u32 = u32::MAX;
-/// How far apart the oldest hole and the newest delivery may be: 8 KiB of bits.
+/// The most distance between the oldest gap and the newest delivery: 8 KiB of bits.
 const WINDOW_MAX: u32 = 1 << 16;
 const GIVEN_UP_REMEMBERED_MAX: usize = 1024;
-/// With more at once, who came meanwhile is forgotten, and some that are out of order are not seen.
+/// Beyond this, the latest numbers are forgotten, and some reordered deliveries go unnoticed.
 const PUBLISHERS_REMEMBERED_MAX: usize = 4096;
 
 #[cfg(test)]
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_doubled_and_reordered_is_told_apart() {
+    fn lost_doubled_and_reordered_deliveries_are_distinguished() {
         let (flow, doubled, reordered) = of_one([0, 1, 4, 2, 5, 5, 1, 7]);
         // 3 and 6 are missing, 8 and 9 never came; 5 and 1 came twice; 2 came late.
         assert_eq!((flow.lost(10), doubled, reordered), (4, 2, 1));

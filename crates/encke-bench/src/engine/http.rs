@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as long-polling needs: requests with a body, responses of known length or in chunks.
+//! The part of HTTP/1.1 that long-polling needs: requests with a body, and responses of known length or in chunks.
 
 use crate::engine::target::Target;
 
@@ -6,17 +6,17 @@ use crate::engine::target::Target;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Response {
     pub(super) status: u16,
-    /// The status line, for whom it is a surprise.
+    /// The status line, for error messages.
     pub(super) line: String,
     /// Cookies that it sets, each `name=value`.
     pub(super) cookies: Vec<String>,
-    /// Whether the server closes the connection behind it.
+    /// True if the server closes the connection after the response.
     pub(super) close: bool,
-    /// How many bytes it had, with head and body.
+    /// The length of head and body in bytes.
     pub(super) bytes: usize,
 }
 
-/// How long the body is.
+/// The framing of the body.
 enum Framing {
     Length(usize),
     Chunks,
@@ -36,10 +36,10 @@ pub(super) fn post(target: &Target, cookies: &str, body: &[u8], out: &mut Vec<u8
     out.extend_from_slice(body);
 }
 
-/// The response at the start of `bytes`, its body put into `body`; none until it is whole.
+/// Parses the response at the start of `bytes` and copies its body to `body`. Returns `None` until it is complete.
 ///
 /// # Errors
-/// It is no such response.
+/// The bytes are not such a response.
 pub(super) fn response(mut bytes: &[u8], body: &mut Vec<u8>) -> Result<Option<Response>, String> {
     let mut skipped = 0;
     loop {
@@ -71,10 +71,10 @@ pub(super) fn response(mut bytes: &[u8], body: &mut Vec<u8>) -> Result<Option<Re
     }
 }
 
-/// Where the empty line behind a head begins; none until it has come.
+/// The position of the empty line after a head; `None` until it has arrived.
 ///
 /// # Errors
-/// It does not begin as HTTP, or has no end.
+/// The head does not start as HTTP, or is too long.
 pub(super) fn head_end(bytes: &[u8]) -> Result<Option<usize>, String> {
     let begin = &bytes[..bytes.len().min(5)];
     if !b"HTTP/".starts_with(begin) {
@@ -104,7 +104,7 @@ pub(super) fn values<'a>(head: &'a str, wanted: &'static str) -> impl Iterator<I
     fields.filter(move |(name, _)| name.trim().eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim())
 }
 
-/// Takes over what a response sets: `held` is what goes into `Cookie`.
+/// Merges the cookies of a response into `held`, the value of the `Cookie` header.
 pub(super) fn set_cookies(held: &mut String, cookies: &[String]) {
     for cookie in cookies {
         let name = cookie.split('=').next().unwrap_or_default();
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_answer_proper_is_skipped() {
+    fn interim_responses_are_skipped() {
         let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
         let (response, body) = whole_only(text);
         assert_eq!((response.status, response.bytes, body.as_str()), (204, text.len(), ""));
     }
 
     #[test]
-    fn what_is_not_http_is_shown() {
+    fn invalid_http_is_quoted_in_the_error() {
         for text in ["SSH-2.0-OpenSSH\r\n", "HTTP/1.1 maybe\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
             let error = response(text.as_bytes(), &mut Vec::new()).expect_err(text);
             assert!(error.starts_with("answered") || error.contains("SSH-2.0"), "{error}");

@@ -8,22 +8,22 @@ use crate::engine::poll::Ready;
 use crate::engine::shared::Shared;
 use crate::engine::socket::Socket;
 
-/// A keep-alive connection, or where one will be when there is something to send.
+/// A keep-alive connection. It is opened when there is something to send.
 #[derive(Debug, Default)]
 pub(super) struct HttpLink {
     socket: Option<Socket>,
-    /// What the request on its way is for.
+    /// The tag of the request under way.
     tag: Option<RequestTag>,
     waiting: VecDeque<Request>,
     waiting_bytes: usize,
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestTag {
-    /// Whose messages it carries.
+    /// The session that sends it.
     pub(super) session: usize,
-    /// Whether the session's own course hangs on it; otherwise it publishes.
+    /// True for `/meta` messages, on which the session depends; false for publications.
     pub(super) is_meta: bool,
 }
 
@@ -34,21 +34,21 @@ pub(super) struct Request {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// Nothing that anybody waits for.
+    /// Nothing to report.
     None,
     /// The connection is made.
     Connected,
-    /// The response to an errand is there, its body in [`Shared::body`].
+    /// The response to a request has arrived, its body in [`Shared::body`].
     Answered(RequestTag, Response),
     /// The server closed the idle connection, as it may.
     Closed,
 }
 
 impl HttpLink {
-    /// Begins the connection, if there is none.
+    /// Begins the connection unless there is one.
     pub(super) fn open(&mut self, token: u64, shared: &Shared) -> Result<(), ConnectionError> {
         if self.socket.is_none() {
             let socket =
@@ -58,7 +58,7 @@ impl HttpLink {
         Ok(())
     }
 
-    /// Whether a request is on its way or waits.
+    /// Returns true if a request is under way or queued.
     pub(super) fn is_busy(&self) -> bool {
         self.tag.is_some() || !self.waiting.is_empty()
     }
@@ -70,7 +70,7 @@ impl HttpLink {
         self.pump(token, shared)
     }
 
-    /// Does what `ready` allows.
+    /// Reads and writes as `ready` allows.
     pub(super) fn step(&mut self, ready: &Ready, shared: &mut Shared) -> Result<Progress, ConnectionError> {
         let Some(socket) = &mut self.socket else { return Ok(Progress::None) };
         if socket.is_connecting() {
@@ -105,7 +105,7 @@ impl HttpLink {
         }
         match self.tag.take() {
             Some(tag) => Ok(Progress::Answered(tag, response)),
-            // Some servers say a last word, such as 408, when a connection was idle for long.
+            // Some servers send a final response, such as 408, on an idle connection.
             None => {
                 self.socket = None;
                 Ok(Progress::Closed)
@@ -113,7 +113,7 @@ impl HttpLink {
         }
     }
 
-    /// Sends the next request if there is one and none on its way, and tells epoll what to wait for.
+    /// Sends the next queued request if none is under way, and updates the epoll registration.
     pub(super) fn pump(&mut self, token: u64, shared: &Shared) -> Result<(), ConnectionError> {
         if self.tag.is_none() && !self.waiting.is_empty() {
             self.open(token, shared)?;
@@ -133,12 +133,12 @@ impl HttpLink {
         Ok(socket.watch(&shared.poll, token)?)
     }
 
-    /// How much waits for the requests before it, in bytes.
+    /// The length of the queued requests in bytes.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// Closes it, but lets what waits wait for the next connection. Returns the errand that was on its way.
+    /// Closes the connection and keeps the queued requests for the next one. Returns the tag of the request under way.
     pub(super) fn disconnect(&mut self) -> Option<RequestTag> {
         self.socket = None;
         self.tag.take()
@@ -149,7 +149,7 @@ impl HttpLink {
         std::mem::take(self).socket
     }
 
-    /// Closes it. Returns the errands that were on their way or waited.
+    /// Closes the connection. Returns the tags of all requests under way or queued.
     pub(super) fn close(&mut self) -> Vec<RequestTag> {
         let HttpLink { tag, waiting, .. } = std::mem::take(self);
         tag.into_iter().chain(waiting.into_iter().map(|request| request.tag)).collect()
@@ -160,7 +160,7 @@ impl HttpLink {
         self.socket.as_mut()
     }
 
-    /// The connection, if there is one.
+    /// The connection, if it is open.
     pub(super) fn socket(&self) -> Option<&Socket> {
         self.socket.as_ref()
     }

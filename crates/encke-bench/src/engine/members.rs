@@ -1,4 +1,4 @@
-//! Who is in which room, computed alike in every process.
+//! The rooms of each client, computed alike in every process.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(crate) fn channel_of(membership: &Membership, room: u32) -> String {
     format!("{}/{:05}", membership.channel, membership.first + room)
 }
 
-/// Whether this is the channel of a room.
+/// Returns true if `channel` is the channel of `room`.
 pub(crate) fn is_channel_of(membership: &Membership, room: u32, channel: &str) -> bool {
     let number = channel.strip_prefix(&*membership.channel).and_then(|rest| rest.strip_prefix('/'));
     number.and_then(|number| number.parse().ok()) == Some(membership.first + room)
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_in_more_rooms_than_there_are() {
+    fn no_client_is_in_more_rooms_than_exist() {
         assert_eq!(rooms_of(&membership(3, 5), 9), [0, 1, 2]);
         assert!(rooms_of(&membership(3, 0), 9).is_empty() && rooms_of(&membership(0, 1), 9).is_empty());
     }

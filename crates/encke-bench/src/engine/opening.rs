@@ -1,4 +1,4 @@
-//! Opening a crowd: paced, bounded, and told apart when it fails.
+//! Opening clients: paced, bounded, with a precise error if it fails.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::outcome::Breaks;
 use crate::problem::Problem;
 
 impl Clients {
-    /// A crowd none of whose sessions has begun.
+    /// Creates the clients without opening a session.
     pub(super) fn prepare(spec: &ClientsSpec, worker: u32, workers: u32) -> Result<Clients, Problem> {
         let share = |count: u32| count.saturating_sub(worker).div_ceil(workers.max(1)) as usize;
         let (clients, publishers) = (share(spec.clients), share(spec.publishers));
@@ -32,11 +32,11 @@ impl Clients {
         let pool = if spec.transport == Transport::LongPolling { POOL_CONNECTIONS } else { 0 };
         allow_sockets((total + pool) as u64)?;
         let members = (0..clients as u32).map(|client| rooms_of(&spec.membership, worker + client * workers.max(1)));
-        let nobody = (0..publishers).map(|_| Vec::new());
-        let tally = Tally::new(worker, workers, spec.membership.rooms, members.chain(nobody));
+        let no_rooms = (0..publishers).map(|_| Vec::new());
+        let tally = Tally::new(worker, workers, spec.membership.rooms, members.chain(no_rooms));
         let reader = Reader::new(tally, (spec.transport != Transport::Raw).then(|| spec.membership.clone()));
         let mut shared = Shared::new(target, spec.transport, Poll::new()?, reader);
-        // Who does not come back needs no places, and what it gets can be read faster.
+        // Clients that do not reconnect need no positions, so their deliveries can be read by the fast path.
         if spec.reconnect && spec.recovery != Recovery::default() {
             shared.parsing_sessions = clients;
         }
@@ -73,7 +73,7 @@ impl Clients {
         })
     }
 
-    /// Opens all sessions, or as many as `progress` wants.
+    /// Opens all sessions, or stops when `progress` returns false.
     pub(super) fn open_all(
         &mut self,
         opens_per_s: Option<f64>,
@@ -97,7 +97,7 @@ impl Clients {
                 moved = (now, Instant::now());
             } else if moved.1.elapsed() > OPEN_TIMEOUT {
                 let connecting = self.sessions.iter().filter_map(Session::socket).any(|socket| socket.is_connecting());
-                let reason = format!("said nothing for {} s", OPEN_TIMEOUT.as_secs());
+                let reason = format!("sent nothing for {} s", OPEN_TIMEOUT.as_secs());
                 let error =
                     if connecting { ConnectionError::Unreachable(reason) } else { ConnectionError::NotSpoken(reason) };
                 return Err(self.not_opened(&error));
@@ -124,7 +124,7 @@ impl Clients {
         self.open_connection(index);
     }
 
-    /// Why the crowd could not be opened: what one session met stands for all if none got further.
+    /// The error for a failed opening. If no session was opened, one session's error stands for all.
     fn not_opened(&self, error: &ConnectionError) -> Problem {
         let target = &self.shared.target;
         let reason = error.reason();
@@ -147,7 +147,7 @@ impl Clients {
     }
 }
 
-/// What is asked for must have numbers that fit into a stamp.
+/// Checks that the numbers of rooms, workers and sessions fit into a stamp.
 fn check_numbers(spec: &ClientsSpec, workers: u32, sessions: usize) -> Result<(), Problem> {
     for (what, count, max) in [
         ("rooms", u64::from(spec.membership.rooms), CALL_ROOM),
@@ -163,5 +163,5 @@ fn check_numbers(spec: &ClientsSpec, workers: u32, sessions: usize) -> Result<()
 
 const PACE_STEP: Duration = Duration::from_millis(1);
 const PROGRESS_STEP: Duration = Duration::from_millis(100);
-/// How long nothing may move while sessions are on their way.
+/// Time without progress after which the opening fails.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);

@@ -17,23 +17,23 @@ pub struct Poll {
     events: Vec<Event>,
 }
 
-/// What a file is waited for.
+/// The events to wait for on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Something to read, or the end.
     Read,
-    /// That, or room to write.
+    /// Readable or writable.
     ReadAndWrite,
 }
 
 /// A file that something can be done with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// What it was added with.
+    /// The token that the file was added with.
     pub token: u64,
-    /// There is something to read, an end or an error.
+    /// Readable, closed or failed.
     pub readable: bool,
-    /// There is room to write, or a connect has ended.
+    /// Writable, or a connect has ended.
     pub writable: bool,
 }
 
@@ -55,10 +55,10 @@ impl Poll {
         Ok(epoll::add(&self.epoll, file, EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Changes what a file is waited for.
+    /// Changes the events to wait for.
     ///
     /// # Errors
-    /// It was not added.
+    /// The file was not added.
     pub fn change(&self, file: impl AsFd, token: u64, interest: Interest) -> Result<(), Problem> {
         Ok(epoll::modify(&self.epoll, file, EventData::new_u64(token), interest.flags())?)
     }
@@ -125,7 +125,7 @@ impl Interest {
     }
 }
 
-/// How many files are served between two looks at whether something is due.
+/// The number of files served before timers are checked again.
 pub const EVENTS_PER_TURN: usize = 64;
 const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_read_is_told_with_its_token() {
+    fn readable_files_are_reported_with_their_token() {
         let (mut near, far) = UnixStream::pair().expect("sockets");
         let mut poll = Poll::new().expect("epoll");
         let mut ready = Vec::new();

@@ -1,8 +1,8 @@
-//! The connections that long-polling sessions share for what does not wait: publications, mostly, while each session's
-//! own connection holds its connect.
+//! The connections that long-polling sessions share for requests that the server answers at once, mostly publications.
+//! Each session's own connection holds its connect.
 //!
-//! All of one session goes over the same connection, one request at a time. Otherwise its publications could overtake each
-//! other on the way, and the server would be blamed for it.
+//! A session uses one connection of the pool, one request at a time. Otherwise its publications could overtake each
+//! other, and the server would be blamed.
 
 use crate::engine::error::ConnectionError;
 use crate::engine::http::Response;
@@ -10,22 +10,22 @@ use crate::engine::http_link::{HttpLink, Progress, Request, RequestTag};
 use crate::engine::poll::Ready;
 use crate::engine::shared::Shared;
 
-/// The connections; each is opened when there is something to send over it.
+/// The connections; each is opened on its first request.
 #[derive(Debug)]
 pub(super) struct Pool {
     links: Vec<HttpLink>,
-    /// Where tokens begin: that of link `n` is `first_token + n`.
+    /// The first token: link `n` has the token `first_token + n`.
     first_token: u64,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// A response; its body is in [`Shared::body`].
     pub(super) answered: Option<(RequestTag, Response)>,
-    /// Of what it is not known whether it arrived.
+    /// Requests that may or may not have arrived.
     pub(super) lost: Vec<RequestTag>,
-    /// Why.
+    /// The reason.
     pub(super) error: Option<ConnectionError>,
 }
 
@@ -35,7 +35,7 @@ impl Pool {
         Pool { links: (0..size).map(|_| HttpLink::default()).collect(), first_token }
     }
 
-    /// Whether [`Pool::send`] takes anything of this session.
+    /// Returns true if [`Pool::send`] accepts requests of this session.
     pub(super) fn has_room(&self, session: usize) -> bool {
         !self.links.is_empty() && self.links[session % self.links.len()].waiting_bytes() <= WAITING_BYTES_MAX
     }
@@ -67,7 +67,7 @@ impl Pool {
         outcome
     }
 
-    /// Closes all connections and forgets what waits.
+    /// Closes all connections and drops the queued requests.
     pub(super) fn close(&mut self) {
         self.links.iter_mut().for_each(|link| drop(link.close()));
     }
@@ -76,7 +76,7 @@ impl Pool {
 impl Outcome {
     fn lose(&mut self, link: &mut HttpLink, error: ConnectionError) {
         self.lost.extend(match error {
-            // What waits would only meet the same.
+            // Queued requests would fail alike.
             ConnectionError::Unreachable(_) | ConnectionError::Machine(_) => link.close(),
             _ => link.disconnect().into_iter().collect(),
         });
@@ -84,9 +84,9 @@ impl Outcome {
     }
 }
 
-/// Enough connections to keep a server busy, few enough not to be a load of their own.
+/// Enough connections to keep a server busy, and few enough not to be a load themselves.
 pub(super) const POOL_CONNECTIONS: usize = 64;
-/// What may wait for one of them, in bytes.
+/// The most queued bytes of one connection.
 const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_connection_has_a_limit() {
+    fn the_queue_of_a_connection_has_a_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
         let shared = shared(&listener);
         let mut pool = Pool::new(2, 100);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn errands_of_a_server_that_is_not_there_come_back() {
+    fn requests_to_an_unreachable_server_are_returned() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
         let mut shared = shared(&listener);
         drop(listener);

@@ -1,4 +1,4 @@
-//! What a session says and hears, whatever it speaks.
+//! The protocol of a session, without its connection.
 
 use std::time::Instant;
 
@@ -18,7 +18,8 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
-    /// A session that is to be in `rooms`, whose channels are `channels`. Also the id of the subscription, if there is one.
+    /// Creates a session that joins `rooms`, whose channels are `channels`. Also returns the id of the subscription, if
+    /// there is one.
     pub(super) fn new(
         transport: Transport,
         recovery: Recovery,
@@ -30,7 +31,7 @@ impl Protocol {
             Transport::Websocket => ConnectionType::WebSocket,
             Transport::LongPolling => ConnectionType::LongPolling,
         };
-        // Who only publishes has nothing to recover.
+        // A session that only publishes has nothing to recover.
         let recovery = if channels.is_empty() { Recovery::default() } else { recovery };
         let replay = match recovery.replay {
             Replay::No => None,
@@ -116,7 +117,7 @@ impl Protocol {
         }
     }
 
-    /// Says goodbye; whether there is anything to say.
+    /// Disconnects. Returns false if the protocol has no disconnect.
     pub(super) fn disconnect(&mut self) -> bool {
         match self {
             Protocol::Bayeux(session) => {
@@ -127,8 +128,7 @@ impl Protocol {
         }
     }
 
-    /// What the session does about breaks, as the server agreed to: whether it acknowledges, and whether it has a place in this
-    /// channel's history.
+    /// The recovery that the server agreed to: acknowledgement, and a position in this channel's history.
     pub(super) fn recovers(&self, channel: &str) -> (bool, bool) {
         match self {
             Protocol::Bayeux(session) => (session.acknowledges(), session.position(channel).is_some()),
@@ -136,7 +136,7 @@ impl Protocol {
         }
     }
 
-    /// How many messages the session did not show because it had shown them before.
+    /// The number of messages that the session dropped as repeats.
     pub(super) fn repeats(&self) -> u64 {
         match self {
             Protocol::Bayeux(session) => session.repeats(),

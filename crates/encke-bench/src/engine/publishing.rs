@@ -1,4 +1,4 @@
-//! How publications are written.
+//! Writing and sending publications.
 
 use std::fmt::Write as _;
 
@@ -93,10 +93,10 @@ impl Clients {
         }
     }
 
-    /// Whether a session can take a publication.
+    /// Checks that a session can take a publication.
     ///
     /// # Errors
-    /// Why not.
+    /// The session is not open, or its queue is full.
     pub(super) fn check_sending(&self, session: usize) -> Result<(), Problem> {
         let open = self.sessions.get(session).filter(|session| session.state == SessionState::Open);
         let Some(session_state) = open else {
@@ -114,7 +114,7 @@ impl Clients {
     fn write_rest(&mut self, session: usize, stamp: Stamp, data_bytes: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(b",\"clientId\":");
         escape_into(self.sessions[session].protocol.client_id(), out);
-        // Always of the same length: some servers send the id along, and deliveries are read at fixed places.
+        // A fixed length: some servers send the id along, and deliveries are read at fixed offsets.
         let mut id = String::new();
         let _ = write!(id, ",\"id\":\"p{:010}\",\"data\":\"", self.next_id);
         self.next_id += 1;
@@ -136,7 +136,7 @@ fn write_room(room: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[from..]);
 }
 
-/// What may wait for a session's WebSocket, in bytes.
+/// The most unsent bytes of a session's WebSocket.
 const UNSENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 #[cfg(test)]

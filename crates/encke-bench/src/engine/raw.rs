@@ -10,13 +10,13 @@ use encke_client::session::{Event, RequestClass, Transmission};
 /// A session that only joins rooms.
 ///
 /// ```text
-/// away ── carrier opened ──▶ joining ── all joined ──▶ open
-///  ▲────────────────────── carrier lost ───────────────┘
+/// away ── connected ──▶ joining ── all joined ──▶ open
+///  ▲────────────────── connection lost ───────────┘
 /// ```
 #[derive(Debug)]
 pub(super) struct Raw {
     rooms: Vec<u32>,
-    /// Rooms whose joining was not confirmed yet.
+    /// The number of rooms whose joining is not confirmed yet.
     joining: usize,
     /// Attempts in a row that came to nothing.
     failures: u32,

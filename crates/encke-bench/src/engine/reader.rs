@@ -1,8 +1,8 @@
-//! Counts, checks and times deliveries, cheaply enough for more than ten million a second on one core.
+//! Counts, checks and times deliveries: more than ten million a second on one core.
 //!
-//! A Bayeux server writes the deliveries of a run in a few shapes, which differ only in the characters of room and data.
-//! A shape is learnt from a delivery that was parsed as JSON; later ones are read at fixed places. What fits no shape goes
-//! to the JSON parser again.
+//! A Bayeux server writes the deliveries of a run in a few shapes, which differ only in the characters of room and
+//! data. The reader learns a shape from a delivery parsed as JSON, and reads later ones at fixed offsets. A message of
+//! another shape goes to the JSON parser.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -19,10 +19,10 @@ use crate::engine::tally::Tally;
 use crate::engine::timing::Timing;
 use crate::order::Membership;
 
-/// Reads deliveries for all sessions of a crowd.
+/// Reads deliveries for all sessions of a worker.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// What came, against what was published.
+    /// Compares deliveries with publications.
     pub(super) tally: Tally,
     /// Deliveries that count, see [`Tally::take`].
     pub(super) received: u64,
@@ -30,22 +30,22 @@ pub(super) struct Reader {
     pub(super) batches: u64,
     /// Their bytes.
     pub(super) bytes: u64,
-    /// The numbers of publications that the server has confirmed, where that is wanted.
+    /// The numbers of the confirmed publications, if recorded.
     pub(super) confirmed: Option<HashSet<u32>>,
     /// Publications that were refused, and why the first was.
     pub(super) refused: Option<String>,
-    /// How many were.
+    /// The number of refused publications.
     pub(super) denied: u64,
     shapes: [Shape; SHAPES_MAX],
-    /// The next place to put one that is learnt.
+    /// The index that the next learnt shape replaces.
     next_shape: usize,
     now_us: u64,
     timing: Timing,
-    /// What channels rooms are, where deliveries name them.
+    /// The channels of the rooms, if deliveries name them.
     channels: Option<Membership>,
 }
 
-/// Where the data lies in a delivery, in bytes; all zero for none.
+/// The offsets of the data in a delivery, in bytes; all zero for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Shape {
     data_at: usize,
@@ -53,7 +53,7 @@ struct Shape {
     bytes: usize,
 }
 
-/// What is looked at in a message that fits no shape.
+/// The fields read from a message of an unknown shape.
 #[derive(Deserialize)]
 struct Any<'a> {
     #[serde(borrow)]
@@ -106,12 +106,12 @@ impl Reader {
         self.timing.max_us
     }
 
-    /// How many took longer than [`Reader::time_from`] allows.
+    /// The number of deliveries that took longer than [`Reader::time_from`] allows.
     pub(super) fn late(&self) -> u64 {
         self.timing.late
     }
 
-    /// Takes a message that is data and nothing else; says whether it was.
+    /// Takes a message that is only data. Returns false if it is something else.
     #[inline]
     pub(super) fn take_bare(&mut self, payload: &[u8], session: usize) -> bool {
         let Some(stamped) = Stamped::find(payload) else { return false };
@@ -121,11 +121,11 @@ impl Reader {
         true
     }
 
-    /// Takes the Bayeux messages of one WebSocket message or response: counts deliveries and answers to publications, and
-    /// puts the places of what remains, which is for the session, into `rest`.
+    /// Takes the Bayeux messages of one WebSocket message or response: counts deliveries and publish replies, and adds
+    /// the ranges of the other messages, which are for the session, to `rest`.
     ///
     /// # Errors
-    /// What is wrong with it, if it is not Bayeux.
+    /// The text is not Bayeux; says why.
     #[inline]
     pub(super) fn take_bayeux(
         &mut self,
@@ -169,7 +169,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes a message that its session has heard by itself.
+    /// Takes a message that its session has parsed.
     pub(super) fn take_message(&mut self, message: &Message, session: usize) {
         match Stamped::find(published_data(message.data().as_str()).trim_matches('"').as_bytes()) {
             Some(stamped) if self.is_on_its_channel(stamped, &message.channel) => self.count(stamped, session),
@@ -177,7 +177,7 @@ impl Reader {
         }
     }
 
-    /// Counts a text of a session that hears by itself, if there may be deliveries in it.
+    /// Counts a text that a session parses itself, if it may contain deliveries.
     pub(super) fn note_batch(&mut self, text: &[u8]) {
         if text.windows(DATA_KEY.len()).any(|window| window == DATA_KEY) {
             self.batches += 1;
@@ -254,13 +254,13 @@ impl Reader {
         false
     }
 
-    /// Whether the next delivery is to be parsed, whatever shape it has.
+    /// Returns true if the next delivery is to be parsed, regardless of its shape.
     #[inline]
     fn is_check_due(&self) -> bool {
         self.batches.is_multiple_of(BATCHES_PER_CHECK)
     }
 
-    /// Whether a delivery came on the channel of its room.
+    /// Returns true if a delivery arrived on its room's channel.
     fn is_on_its_channel(&self, stamped: Stamped<'_>, channel: &str) -> bool {
         let (room, _) = stamped.room_and_worker();
         let channels = self.channels.as_ref().filter(|_| room != CALL_ROOM);
@@ -291,7 +291,7 @@ impl Shape {
     /// The stamp of the delivery at the start of `bytes`, if it has this shape.
     #[inline]
     fn find<'a>(&self, bytes: &'a [u8]) -> Option<Stamped<'a>> {
-        // With a comma or bracket behind it.
+        // Including the comma or bracket behind it.
         let bytes = bytes.get(..=self.bytes)?;
         let data_end = self.data_at + self.data_bytes;
         let fits = self.bytes > 0
@@ -304,7 +304,7 @@ impl Shape {
     }
 }
 
-/// Where the first message of an array begins, or a message that stands alone.
+/// The start of an array's first message, or of a single message.
 #[cold]
 fn start_of_array(payload: &[u8]) -> Result<usize, String> {
     let spaces = payload.len() - payload.trim_ascii_start().len();
@@ -315,7 +315,7 @@ fn start_of_array(payload: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Where the next message begins, with space around commas; none at the end of the array, or of a message alone.
+/// The start of the next message, with space around commas; `None` at the end of the array or of a single message.
 #[cold]
 fn next_element(payload: &[u8], at: usize) -> Result<Option<usize>, String> {
     let array = payload.trim_ascii_start().starts_with(b"[");
@@ -329,7 +329,7 @@ fn next_element(payload: &[u8], at: usize) -> Result<Option<usize>, String> {
     }
 }
 
-/// Data as they were published: a server that tells places puts text beside them.
+/// The data as published: a server that reports positions wraps it.
 fn published_data(data: &str) -> &str {
     #[derive(Deserialize)]
     struct WithPosition<'a> {
@@ -347,7 +347,7 @@ fn not_bayeux(payload: &[u8], why: &str) -> String {
 
 /// A room's name may have one digit more than another's, an answer to a call another channel than a broadcast.
 const SHAPES_MAX: usize = 4;
-/// Parsing one delivery in so many carriers costs nothing that could be measured.
+/// Parsing one delivery in this many batches has no measurable cost.
 const BATCHES_PER_CHECK: u64 = 1024;
 const SHOWN_BYTES_MAX: usize = 60;
 const DATA_KEY: &[u8] = b"\"data\":";
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_publication_and_foreign_data_are_told() {
+    fn a_refused_publication_and_foreign_data_are_counted() {
         let mut reader = reader();
         take(&mut reader, r#"[{"channel":"/bench/a/00007","successful":false,"error":"403::no"}]"#);
         assert_eq!(reader.refused.as_deref(), Some("/bench/a/00007 refused: 403::no"));
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_bayeux_is_shown() {
+    fn invalid_bayeux_is_quoted_in_the_error() {
         for payload in ["hello", "", "[1]", "[{}]", r#"[{"channel":"/a"}"#, r#"[{"channel":"/a"} {"channel":"/a"}]"#] {
             let mut reader = reader();
             let taken = reader.take_bayeux(payload.as_bytes(), 0, &mut Vec::new());

@@ -1,4 +1,4 @@
-//! One session of a crowd.
+//! One session of the clients.
 
 use crate::engine::http_link::HttpLink;
 use crate::engine::protocol::Protocol;
@@ -15,61 +15,62 @@ pub(super) struct Session {
     pub(super) state: SessionState,
     /// The id of the subscription that was not answered yet.
     pub(super) subscribing: Option<u64>,
-    /// Whether the session knows that there is a connection.
+    /// True if the session knows that it has a connection.
     pub(super) announced: bool,
-    /// Whether the session can be used, apart from `subscribing`.
+    /// True if the session is connected, regardless of `subscribing`.
     pub(super) usable: bool,
-    /// How it came back since [`Clients::reset_breaks`](crate::engine::Clients::forget_breaks).
+    /// How it reconnected since [`Clients::reset_breaks`](crate::engine::Clients::reset_breaks).
     pub(super) reconnection: Reconnection,
-    /// What [`Protocol::repeats`] said when it was asked last.
+    /// The last value of [`Protocol::repeats`].
     pub(super) repeats: u64,
-    /// Whether its connection has broken since [`Clients::begin`](crate::engine::Clients::begin): then messages may come again.
+    /// True if its connection has broken since [`Clients::begin`](crate::engine::Clients::begin), so that repeated
+    /// messages are allowed.
     pub(super) has_broken: bool,
     pub(super) timer: Timer,
-    /// When the connection is to be opened again, in microseconds.
+    /// The time to reopen the connection, in microseconds.
     pub(super) reopen_us: Option<u64>,
 }
 
-/// What carries a session.
+/// A session's connection.
 #[derive(Debug)]
 pub(super) enum Connection {
     WebSocket(WebSocketLink),
-    /// The connection for its connects, and what is sent in `Cookie`.
+    /// The connection for its connects, and its `Cookie` header.
     Http {
         link: HttpLink,
         cookies: String,
     },
 }
 
-/// Where a session stands.
+/// The state of a session.
 ///
 /// ```text
-/// Opening ──▶ Open ──▶ Leaving ──▶ Gone
-///    ▲         │                    ▲
-///    └─ Away ◀─┴───── for good ─────┘
+/// Opening ──▶ Open ──▶ Disconnecting ──▶ Gone
+///    ▲         │                          ▲
+///    └─ Away ◀─┴─────── dropped ──────────┘
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionState {
-    /// On its way to being open.
+    /// Connecting and subscribing.
     Opening,
     /// It can publish and receives.
     Open,
     /// Its connection is lost; it comes back.
     Away,
-    /// It says goodbye.
+    /// It waits for the reply to its disconnect.
     Disconnecting,
     /// It is over.
     Gone,
 }
 
-/// How a session came back after its server went away.
+/// The way in which a session reconnected after its server was gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reconnection {
-    /// It was not heard of.
+    /// It has received nothing yet.
     No,
-    /// As it was.
+    /// It resumed.
     Connect,
-    /// It had to begin anew.
+    /// It needed a new handshake.
     Handshake,
 }
 
@@ -96,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Its connection, if there is one.
+    /// Its connection, if it is open.
     pub(super) fn socket(&self) -> Option<&Socket> {
         match &self.connection {
             Connection::WebSocket(link) => link.socket.as_ref(),
@@ -104,7 +105,7 @@ impl Session {
         }
     }
 
-    /// Whether the session knows of its connection.
+    /// Returns true if the session knows of its connection.
     pub(super) fn is_announced(&self) -> bool {
         match &self.connection {
             Connection::WebSocket(link) => link.is_upgraded(),
@@ -112,7 +113,7 @@ impl Session {
         }
     }
 
-    /// Lets its connection break in the middle of what comes next, after so many bytes.
+    /// Makes the connection break after this many more bytes, in the middle of a message.
     pub(super) fn break_after(&mut self, bytes: u16) {
         let socket = match &mut self.connection {
             Connection::WebSocket(link) => link.socket.as_mut(),
@@ -123,7 +124,7 @@ impl Session {
         }
     }
 
-    /// Gives up its connection, which stays open; the session is still to be told.
+    /// Takes its connection, which stays open. The caller has to notify the session.
     pub(super) fn abandon(&mut self) -> Option<Socket> {
         match &mut self.connection {
             Connection::WebSocket(link) => link.socket.take(),

@@ -1,4 +1,4 @@
-//! What the connections of a crowd share.
+//! State that the connections of a worker share.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -19,7 +19,8 @@ pub(super) struct Shared {
     pub(super) poll: Poll,
     pub(super) scratch: Scratch,
     pub(super) reader: Reader,
-    /// The first so many sessions hear their deliveries themselves: what they do about breaks hangs on each.
+    /// The number of sessions, from the first, that parse their deliveries themselves, since their recovery depends on
+    /// each.
     pub(super) parsing_sessions: usize,
     /// The body of the response at hand.
     pub(super) body: Vec<u8>,
@@ -32,8 +33,8 @@ impl Shared {
         Shared { target, transport, poll, scratch: Scratch::new(), reader, parsing_sessions: 0, body, rest }
     }
 
-    /// Takes a Bayeux text: deliveries are counted, the session hears the rest. Returns whether there was a rest, or the session
-    /// heard all.
+    /// Takes a Bayeux text: counts its deliveries and passes the other messages to the session. Returns true if the
+    /// session received something.
     #[inline]
     pub(super) fn take_bayeux(
         &mut self,

@@ -9,22 +9,21 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, 
 use crate::engine::poll::{Interest, Poll};
 use crate::problem::Problem;
 
-/// A connection with what waits to be sent, and the beginning of a message whose end has not come yet. While nothing
-/// waits it has no heap.
+/// A connection with its unsent bytes and the beginning of an incomplete message. An idle socket owns no heap.
 #[derive(Debug)]
 pub struct Socket {
     stream: TcpStream,
     connecting: bool,
     watched: Option<Interest>,
     unsent: Vec<u8>,
-    /// So much of `unsent` is sent already.
+    /// The part of `unsent` that is already sent.
     sent: usize,
     buffered: Vec<u8>,
-    /// How much of what comes is still taken, where the connection is to break in the middle of it.
+    /// The number of bytes still accepted, if the connection is to break in the middle of a message.
     last_bytes: Option<u16>,
 }
 
-/// What all sockets of a thread read into. The default one is empty, and stands in for one that is lent.
+/// The read buffer of a thread. The default is empty and replaces a lent one.
 #[derive(Debug, Default)]
 pub struct Scratch(Vec<u8>);
 
@@ -53,16 +52,16 @@ impl Socket {
         })
     }
 
-    /// Ends the connecting.
+    /// Completes the connect.
     ///
     /// # Errors
-    /// Nobody answers there.
+    /// The connect failed.
     pub fn connected(&mut self) -> io::Result<()> {
         self.connecting = false;
         self.stream.take_error()?.map_or(Ok(()), Err)
     }
 
-    /// Whether the connection is still to be made.
+    /// Returns true until the connection is established.
     pub fn is_connecting(&self) -> bool {
         self.connecting
     }
@@ -72,12 +71,12 @@ impl Socket {
         &mut self.unsent
     }
 
-    /// How many bytes wait to be sent.
+    /// The number of unsent bytes.
     pub fn unsent_bytes(&self) -> usize {
         self.unsent.len() - self.sent
     }
 
-    /// Sends what the system takes. Nothing happens while connecting.
+    /// Sends as much as the system accepts. Does nothing while connecting.
     ///
     /// # Errors
     /// The connection is broken.
@@ -106,10 +105,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads once. The bytes begin with what was kept; `None` if there is nothing to read.
+    /// Reads once. The result begins with the buffered bytes; `None` if there is nothing to read.
     ///
     /// # Errors
-    /// [`ErrorKind::UnexpectedEof`] where the peer closed, otherwise the connection is broken.
+    /// [`ErrorKind::UnexpectedEof`] if the peer closed the connection, otherwise the connection is broken.
     pub fn receive<'a>(&mut self, scratch: &'a mut Scratch) -> io::Result<Option<&'a mut [u8]>> {
         let buffered = self.buffered.len();
         let room = match self.last_bytes {
@@ -134,12 +133,12 @@ impl Socket {
         Ok(Some(&mut scratch.0[..buffered + read]))
     }
 
-    /// Lets the connection break in the middle of what comes next: after so many bytes, at least one.
+    /// Makes the connection break after this many more bytes, at least one.
     pub fn break_after(&mut self, bytes: u16) {
         self.last_bytes = Some(bytes.max(1));
     }
 
-    /// Keeps what could not be used yet; the next [`Socket::receive`] begins with it.
+    /// Buffers an incomplete rest; the next [`Socket::receive`] begins with it.
     ///
     /// # Errors
     /// It is longer than [`MESSAGE_BYTES_MAX`].
@@ -155,10 +154,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Tells `poll` what this socket waits for now; the first time, adds it there.
+    /// Registers the events that this socket waits for; adds it to `poll` the first time.
     ///
     /// # Errors
-    /// The system's.
+    /// epoll fails.
     pub fn watch(&mut self, poll: &Poll, token: u64) -> Result<(), Problem> {
         let waits = self.connecting || self.sent < self.unsent.len();
         let interest = if waits { Interest::ReadAndWrite } else { Interest::Read };
@@ -174,7 +173,7 @@ impl Socket {
         &self.stream
     }
 
-    /// Not on every write: it would move megabytes for each few kilobytes sent.
+    /// Not on every write: that would move megabytes for each few kilobytes sent.
     fn forget_sent(&mut self) {
         if self.sent > self.unsent.len() / 2 {
             self.unsent.drain(..self.sent);
@@ -190,12 +189,11 @@ impl Scratch {
     }
 }
 
-/// How much is read from one socket at once, in bytes: large enough that system calls do not count, small enough for the
-/// core's cache.
+/// The size of one read in bytes: large enough that system calls are cheap, small enough for the core's cache.
 pub const READ_BYTES: usize = 128 * 1024;
 /// The longest message or HTTP response that is accepted, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// A buffer of at most so many bytes stays when all of it is sent.
+/// A buffer up to this size is kept after all of it is sent.
 const UNSENT_BYTES_KEPT: usize = 512;
 
 #[cfg(test)]
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_again_with_more_behind_it() {
+    fn buffered_bytes_precede_the_next_read() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
         let mut poll = Poll::new().expect("epoll");
         let mut socket = Socket::connect(&listener.local_addr().expect("address")).expect("begun");
@@ -255,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_does_not_take_waits_and_is_sent_in_order() {
+    fn unsent_bytes_wait_and_are_sent_in_order() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
         let mut poll = Poll::new().expect("epoll");
         let mut socket = Socket::connect(&listener.local_addr().expect("address")).expect("begun");
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_port_is_told_when_the_connect_ends() {
+    fn a_closed_port_fails_the_connect() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
         let address = listener.local_addr().expect("address");
         drop(listener);

@@ -1,13 +1,13 @@
-//! The data that is published: a mark, where it comes from and goes to, when it should have left, filler.
+//! The published data: a mark, its source and room, its planned time, filler.
 //!
 //! ```text
 //! ~ SSSSSSSS RRRRR WW 0 TTTTTTTT PPPPPPP ......    (without the spaces)
 //!   sequence room  worker planned publisher filler
 //! ```
 //!
-//! Numbers are written four bits a character, `@` to `O`, so that eight characters are read with a handful of
-//! instructions and no character needs an escape in JSON. Of the planned time only the low 32 bits of microseconds are
-//! written: latencies of up to half an hour can be told, and a stamp has no more than 32 bytes.
+//! Numbers are written four bits a character, `@` to `O`, so that a handful of instructions read eight characters and
+//! JSON needs no escapes. Of the planned time only the low 32 bits of microseconds are written: this is enough for
+//! latencies of up to half an hour, and a stamp has 32 bytes.
 
 /// Shortest data that holds a stamp, in bytes.
 pub const DATA_BYTES_MIN: usize = 32;
@@ -18,7 +18,7 @@ pub const WORKERS_MAX: u32 = 1 << 8;
 /// Publishers have numbers below this.
 pub const PUBLISHERS_MAX: u32 = 1 << 28;
 
-/// What is written.
+/// The content of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The number of the publication among those of its worker in its room.
@@ -29,11 +29,11 @@ pub struct Stamp {
     pub worker: u32,
     /// The session of that worker that published it, below [`PUBLISHERS_MAX`].
     pub publisher: u32,
-    /// When it should have left, in microseconds.
+    /// The planned send time, in microseconds.
     pub planned_us: u64,
 }
 
-/// Data that carries a stamp.
+/// Data that starts with a stamp.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamped<'a>(&'a [u8; DATA_BYTES_MIN]);
 
@@ -52,7 +52,7 @@ impl Stamp {
 }
 
 impl<'a> Stamped<'a> {
-    /// The stamp at the start of `data`, if there is one.
+    /// Returns the stamp at the start of `data`, if there is one.
     #[inline]
     pub fn find(data: &'a [u8]) -> Option<Stamped<'a>> {
         let stamped = Stamped(data.first_chunk()?);
@@ -104,7 +104,7 @@ fn pack(digits: u64) -> u32 {
     (digits | digits >> 16) as u32
 }
 
-/// The other way.
+/// The inverse of [`pack`].
 fn unpack(value: u32) -> [u8; 8] {
     let digits = u64::from(value);
     let digits = (digits | digits << 16) & 0x0000_FFFF_0000_FFFF;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_at_any_length() {
+    fn a_stamp_is_read_back_at_any_length() {
         for stamp in stamps() {
             for bytes in [DATA_BYTES_MIN, 50, 1000] {
                 let mut data = Vec::new();

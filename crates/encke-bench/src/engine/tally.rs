@@ -1,4 +1,4 @@
-//! What all sessions of a crowd have received, against what was published.
+//! Compares the deliveries to all sessions of a worker with the publications.
 
 use crate::engine::clients::Published;
 use crate::engine::flow::{Flow, Sequence};
@@ -10,17 +10,17 @@ use crate::outcome::Faults;
 pub(super) struct Tally {
     worker: u32,
     workers: u32,
-    /// Where each session's rooms begin in `rooms`; one more at the end.
+    /// The index in `rooms` of each session's first room, and one more at the end.
     begins: Vec<u32>,
     /// Rooms of all sessions, one session behind the other, rising within each.
     rooms: Vec<u32>,
-    /// How many sessions are in each room.
+    /// The number of sessions in each room.
     members: Vec<u32>,
-    /// By place in `rooms` and worker.
+    /// By index in `rooms`, then by worker.
     flows: Vec<Flow>,
-    /// By session; empty as long as nobody calls.
+    /// By session; empty until the first call.
     calls: Vec<Calls>,
-    /// What each worker had published in each room when the trial began; short or empty for 0.
+    /// The publications of each worker in each room at the start of the trial; missing entries are 0.
     base: Vec<Published>,
     faults: Faults,
 }
@@ -62,7 +62,8 @@ impl Tally {
         &self.rooms[self.begins[session] as usize..self.begins[session + 1] as usize]
     }
 
-    /// Takes a delivery; says whether it counts as received: asked for, the first time, and not left of an earlier trial.
+    /// Takes a delivery. Returns true if it counts as received: subscribed to, for the first time, and not from an
+    /// earlier trial.
     #[inline]
     pub(super) fn take(&mut self, session: usize, stamped: Stamped<'_>) -> bool {
         let (room, worker) = stamped.room_and_worker();
@@ -88,12 +89,12 @@ impl Tally {
         }
     }
 
-    /// What came and is none of ours.
+    /// Counts a delivery that this session did not subscribe to.
     pub(super) fn note_misdelivered(&mut self) {
         self.faults.misdelivered += 1;
     }
 
-    /// Deliveries that came again, as their session knows and nobody else.
+    /// Counts deliveries that a session recognised as repeats.
     pub(super) fn note_doubled(&mut self, deliveries: u64) {
         self.faults.doubled += deliveries;
     }
@@ -128,7 +129,7 @@ impl Tally {
         })
     }
 
-    /// What is wrong if nothing more comes.
+    /// The faults, assuming that nothing more arrives.
     pub(super) fn faults(&self, all: &[Published]) -> Faults {
         let answers = self.calls.iter().map(|calls| calls.answers.lost(calls.next));
         let flows = self.flows.iter().enumerate().map(|(index, flow)| {
@@ -138,8 +139,8 @@ impl Tally {
         Faults { lost: answers.sum::<u64>() + flows.sum::<u64>(), ..self.faults }
     }
 
-    /// Starts over: what comes next is what is published from now on. Returns how much of it is there already: other workers may
-    /// have begun before.
+    /// Starts over: only publications from now on are expected. Returns the number of these that have already arrived,
+    /// since other workers may have begun before.
     pub(super) fn begin(&mut self, all: &[Published]) -> u64 {
         self.base = all.to_vec();
         self.faults = Faults::default();
@@ -214,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn each_session_is_to_have_what_all_workers_publish_in_its_rooms() {
+    fn each_session_expects_the_publications_of_all_workers_in_its_rooms() {
         let mut tally = tally();
         let all = published([[2, 9, 0], [0, 0, 1]]);
-        // Two members of room 0 for two publications, one of room 2 for one; nobody is in room 1.
+        // Two members of room 0 for two publications, one member of room 2 for one; room 1 is empty.
         assert_eq!(tally.expected(&all), 5);
         for (session, room, worker, sequence) in [(0, 0, 0, 0), (0, 0, 0, 1), (1, 0, 0, 0), (1, 2, 1, 0)] {
             assert!(deliver(&mut tally, session, room, worker, sequence));
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for_is_misdelivered() {
+    fn deliveries_without_a_subscription_are_misdelivered() {
         let mut tally = tally();
         deliver(&mut tally, 0, 2, 0, 0);
         deliver(&mut tally, 2, 0, 0, 0);
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_an_earlier_trial_does_not_count() {
+    fn deliveries_of_an_earlier_trial_do_not_count() {
         let mut tally = tally();
         let all = published([[2, 0, 0], [0, 0, 0]]);
         deliver(&mut tally, 0, 0, 0, 1);
@@ -253,9 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_worker_that_is_slow_to_begin_counts() {
+    fn deliveries_before_a_slow_worker_begins_count() {
         let mut tally = tally();
-        // Another worker begins the trial, and publishes twice in room 0, before this one has heard of it.
+        // Another worker begins the trial and publishes twice in room 0 before this one begins.
         (0..4).for_each(|sequence| assert!(deliver(&mut tally, 0, 0, 1, sequence)));
         (0..3).for_each(|sequence| assert!(deliver(&mut tally, 1, 0, 1, sequence)));
         assert_eq!(tally.begin(&published([[0, 0, 0], [2, 0, 0]])), 2 + 1);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_for_who_called() {
+    fn an_answer_belongs_to_the_caller() {
         let mut tally = tally();
         assert_eq!((tally.next_call(1), tally.next_call(1)), (0, 1));
         assert_eq!((tally.expected(&[]), tally.faults(&[]).lost), (2, 2));

@@ -1,4 +1,4 @@
-//! Where the server is.
+//! The server's address.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -6,23 +6,23 @@ use encke_client::{Endpoint, Error};
 
 use crate::problem::Problem;
 
-/// A server's place, from its URL.
+/// A server's address, from its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Host and port as in the URL and in the `Host` header.
     pub authority: String,
     /// Path and query, beginning with a slash.
     pub path: String,
-    /// The address that connections go to: the first that the host's name stands for.
+    /// The socket address: the first one of the host's name.
     pub address: SocketAddr,
 }
 
 impl Target {
-    /// Takes `http://host[:port][/path]` or the same with `ws://`, and looks the host's name up. Where the URL has no path,
-    /// or only a slash, it is `default_path`.
+    /// Parses `http://host[:port][/path]` or the same with `ws://`, and resolves the host's name. A URL without a path,
+    /// or with only a slash, gets `default_path`.
     ///
     /// # Errors
-    /// [`Problem::Usage`] for what is not such a URL, [`Problem::Unreachable`] for a name that nobody knows.
+    /// [`Problem::Usage`] for an invalid URL, [`Problem::Unreachable`] for an unknown name.
     pub fn resolve(url: &str, default_path: &str) -> Result<Target, Problem> {
         let endpoint = Endpoint::parse(url, default_path).map_err(|error| match error {
             Error::Url { url, reason, .. } => Problem::Usage(format!("{url} is not a URL to measure: {reason}")),

@@ -1,21 +1,21 @@
-//! When sessions want to be woken: one heap for all.
+//! The timers of all sessions, in one heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Times, in microseconds, and who is to be woken. A time that moves later leaves its entry: it comes early, and who is
-/// woken sets the next. So each session has few entries however often its deadline moves.
+/// Times in microseconds, and the sessions to wake. A deadline that moves later keeps its old entry, which fires early;
+/// the session then sets the next. So each session has few entries, however often its deadline moves.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
-/// When one session is woken next; [`Timer::default`] for never.
+/// A session's next wake-up; [`Timer::default`] for none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timer(Option<u64>);
 
 impl Timers {
-    /// Lets `who` be woken at `at_us`, or earlier if it is to be woken earlier anyway.
+    /// Wakes `who` at `at_us`, or earlier if an earlier time is set.
     pub(super) fn set(&mut self, who: u32, at_us: u64, timer: &mut Timer) {
         if timer.0.is_none_or(|armed_us| at_us < armed_us) {
             timer.0 = Some(at_us);
@@ -23,12 +23,12 @@ impl Timers {
         }
     }
 
-    /// When the next is to be woken.
+    /// The time of the next wake-up.
     pub(super) fn next_us(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((at_us, _))| *at_us)
     }
 
-    /// Takes one whose time has come. Its alarm is to be [rung](Timer::fire).
+    /// Removes an entry whose time has come. Call [`Timer::fire`] on its timer.
     pub(super) fn due(&mut self, now_us: u64) -> Option<(u64, u32)> {
         if self.next_us()? > now_us {
             return None;
@@ -38,7 +38,7 @@ impl Timers {
 }
 
 impl Timer {
-    /// Whether the entry of `at_us` is the one that counts; then the alarm is off.
+    /// Returns true if the entry of `at_us` is current, and clears the timer then.
     pub(super) fn fire(&mut self, at_us: u64) -> bool {
         let counts = self.0 == Some(at_us);
         if counts {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_set_earlier_is_woken_once_and_in_time() {
+    fn an_earlier_timer_fires_once_and_in_time() {
         let (mut timers, mut timer) = (Timers::default(), Timer::default());
         timers.set(7, 100, &mut timer);
         timers.set(7, 200, &mut timer);

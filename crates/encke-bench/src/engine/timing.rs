@@ -1,4 +1,4 @@
-//! How late deliveries are: all are looked at, some are recorded.
+//! Latencies of deliveries: all are compared, some are recorded.
 
 use hdrhistogram::Histogram;
 
@@ -39,7 +39,7 @@ impl Timing {
     /// See [`Clients::latencies_us`](crate::engine::Clients::latencies_us).
     pub(crate) fn counted(&self) -> Vec<(u64, u64)> {
         let recorded = self.histogram.iter_recorded();
-        // A value is told as the highest that falls together with it, which may be above the highest seen.
+        // The histogram returns the highest value of a bucket, which may exceed the highest latency.
         let max_us = self.max_us;
         recorded.map(|step| (step.value_iterated_to().min(max_us), step.count_since_last_iteration())).collect()
     }

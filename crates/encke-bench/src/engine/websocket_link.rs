@@ -12,7 +12,7 @@ use crate::engine::shared::Shared;
 use crate::engine::socket::{MESSAGE_BYTES_MAX, Socket};
 use crate::order::Transport;
 
-/// A WebSocket, or where one will be.
+/// A WebSocket connection.
 ///
 /// ```text
 /// None ── open ──▶ connecting ──▶ upgrading ──▶ upgraded
@@ -26,7 +26,7 @@ pub(super) struct WebSocketLink {
 }
 
 impl WebSocketLink {
-    /// Whether it is a WebSocket by now.
+    /// Returns true after the upgrade.
     pub(super) fn is_upgraded(&self) -> bool {
         self.upgraded
     }
@@ -38,7 +38,7 @@ impl WebSocketLink {
         Ok(())
     }
 
-    /// Does what `ready` allows. Returns whether the session heard something that it may have to answer.
+    /// Reads and writes as `ready` allows. Returns true if the session received something.
     pub(super) fn step(
         &mut self,
         ready: &Ready,
@@ -108,7 +108,7 @@ impl WebSocketLink {
         Ok(for_session)
     }
 
-    /// Takes all whole frames and says how many bytes they are.
+    /// Takes all complete frames. Returns their length in bytes.
     fn frames(
         &mut self,
         bytes: &[u8],
@@ -173,7 +173,7 @@ impl WebSocketLink {
     }
 }
 
-/// Takes the text of one message. Returns whether the session heard any of it.
+/// Takes the text of one message. Returns true if the session received any of it.
 #[inline]
 fn take_text(
     payload: &[u8],
@@ -218,5 +218,5 @@ const WHOLE_PING: u8 = 0x89;
 const WHOLE_PONG: u8 = 0x8A;
 /// Any key but zero, so that the server has to unmask; a load has nothing to hide from proxies (RFC 6455 §10.3).
 const MASK_KEY: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
-/// Odd and large, so that keys look like chance.
+/// Odd and large, so that keys look random.
 const KEY_SEED: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;

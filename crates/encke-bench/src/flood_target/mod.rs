@@ -1,8 +1,9 @@
-//! `encke flood-target`: the server of "Comet & Java: Threaded Vs Nonblocking I/O" (2008), to be flooded by the scenario `flood`.
+//! `encke flood-target`: the server of "Comet & Java: Threaded Vs Nonblocking I/O" (2008), the target of the scenario
+//! `flood`.
 //!
-//! `GET /comet?id=7` is answered by a response that never ends: `Welcome! Your Id: 7`, and with every tick of one
-//! timer for all, `Chunk N for Id: 7`. It is served either way that the post compares: by one thread that waits for all
-//! connections at once, or by a thread for each connection.
+//! `GET /comet?id=7` is answered by an endless response: `Welcome! Your Id: 7`, and with every tick of a common timer
+//! `Chunk N for Id: 7`. It serves connections in either way that the post compares: one thread for all, or a thread for
+//! each.
 
 mod nonblocking;
 mod request;
@@ -23,16 +24,16 @@ use crate::machine;
 use crate::problem::Problem;
 use crate::run::parse;
 
-/// How connections are served.
+/// The way in which connections are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Io {
-    /// One thread for all, which is told by epoll what it can do.
+    /// One thread for all, with epoll.
     Async,
     /// A thread for each, which waits in its own reads and writes.
     Threads,
 }
 
-/// What to serve, and how.
+/// The options of the target.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// One nonblocking thread for all connections, or a blocking thread for each
@@ -44,7 +45,7 @@ pub struct Options {
     /// The time between chunks
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration)]
     pub chunk_every: Duration,
-    /// Connections at a time; more are answered with 503 [default: what the limit of open files allows]
+    /// Connections at a time; more are answered with 503 [default: as the limit of open files allows]
     #[arg(long, value_name = "N", value_parser = parse::count)]
     pub connections_max: Option<u32>,
     /// The stack of each thread of --io threads
@@ -55,12 +56,12 @@ pub struct Options {
 /// A target that runs, until its process ends.
 #[derive(Debug)]
 pub struct FloodTarget {
-    /// Where it listens.
+    /// The address it listens on.
     pub address: SocketAddr,
     state: Arc<State>,
 }
 
-/// What all connections have in common.
+/// State that all connections share.
 #[derive(Debug)]
 struct State {
     chunk_every: Duration,
@@ -68,15 +69,15 @@ struct State {
     stack_bytes: usize,
     /// Connections that are open.
     connections: AtomicUsize,
-    /// Something is short, and that has been said.
+    /// A shortage has been logged.
     shortage_logged: AtomicBool,
     log_to: LogTo,
 }
 
-/// Where lines go that are for a person.
+/// The destination of messages for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogTo {
-    /// What goes on to stdout, what is short to stderr.
+    /// Events to stdout, shortages to stderr.
     Stdio,
     /// Nowhere.
     Nowhere,
@@ -89,7 +90,7 @@ pub fn command() -> Command {
         .after_help("GET /comet?id=7 is answered with a welcome and then a chunk with every tick. Ctrl-C ends it.")
 }
 
-/// Serves until Ctrl-C. What goes wrong before is one line on stderr; the exit code then is that of the problem.
+/// Serves until Ctrl-C. An error at the start is one line on stderr, and sets the exit code.
 pub fn run(matches: &ArgMatches) -> ExitCode {
     let options = Options::from_arg_matches(matches).map_err(|error| Problem::Usage(error.to_string()));
     match options.and_then(|options| FloodTarget::start(&options, LogTo::Stdio)) {
@@ -105,10 +106,10 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
 }
 
 impl FloodTarget {
-    /// Listens and serves on threads of its own.
+    /// Listens, and serves on threads of its own.
     ///
     /// # Errors
-    /// The port is taken, or there are no more threads.
+    /// The port is taken, or no thread can be started.
     pub fn start(options: &Options, log_to: LogTo) -> Result<FloodTarget, Problem> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).map_err(|error| {
             Problem::Machine(format!("cannot listen on 127.0.0.1:{}: {}", options.port, os_message(&error)))
@@ -144,7 +145,7 @@ impl FloodTarget {
 }
 
 impl State {
-    /// Says what goes on. Nobody may be reading; it is served all the same.
+    /// Logs an event. A failure to write is ignored.
     fn log(&self, line: &str) {
         if self.log_to == LogTo::Stdio {
             let mut out = io::stdout().lock();
@@ -158,19 +159,19 @@ impl State {
         }
     }
 
-    /// Says what is short, once until it is better again.
+    /// Logs a shortage, once until it is over.
     fn short_of(&self, line: impl FnOnce(usize) -> String) {
         if !self.shortage_logged.swap(true, Ordering::Relaxed) {
             self.warn(&line(self.connections.load(Ordering::Relaxed)));
         }
     }
 
-    /// After a failed accept.
+    /// Handles a failed accept.
     fn accept_failed(&self, error: &io::Error) {
         self.short_of(|open| format!("no connection can be accepted: {}; {open} are open", os_message(error)));
     }
 
-    /// Counts a connection, unless there are too many.
+    /// Counts a connection; `None` if there are too many.
     fn enter(self: &Arc<Self>) -> Option<Entered> {
         let open = self.connections.fetch_add(1, Ordering::Relaxed);
         let entered = Entered(self.clone());
@@ -208,13 +209,13 @@ fn stack(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "a size from 32KiB to 8MiB".into())
 }
 
-/// Less is not enough for what a thread does here.
+/// A thread needs at least this much.
 const STACK_BYTES_MIN: u32 = 32 * 1024;
-/// The largest that makes sense: what a program's first thread has.
+/// The stack of a program's first thread.
 const STACK_BYTES_MAX: u32 = 8 * 1024 * 1024;
 /// Files that are no connections.
 const OTHER_FILES: u64 = 32;
 /// The pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// How long a request may take to come.
+/// Time for a request to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

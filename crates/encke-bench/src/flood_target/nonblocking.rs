@@ -1,4 +1,4 @@
-//! One thread for all connections: a task for each, woken when there is something for it to do.
+//! One thread for all connections: a task for each, woken by epoll.
 
 use std::io;
 use std::net::TcpListener;
@@ -18,7 +18,7 @@ use crate::problem::Problem;
 /// Starts the thread.
 pub(super) fn start(listener: TcpListener, state: Arc<State>) -> Result<(), Problem> {
     listener.set_nonblocking(true)?;
-    // As a shard of the server: epoll underneath, and tasks that never leave their thread.
+    // Like a shard of the server: epoll, and tasks that never leave their thread.
     let serve = move || -> io::Result<()> {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         builder.enable_all().build_local(Default::default())?.block_on(serve(listener, &state))
@@ -51,7 +51,7 @@ async fn serve(listener: TcpListener, state: &Arc<State>) -> io::Result<()> {
     }
 }
 
-/// The timer: tells all listeners how many ticks there have been.
+/// The timer: publishes the number of ticks to all listeners.
 async fn notify(notifier: watch::Sender<u64>, state: Arc<State>) {
     let mut ticks = interval_at(Instant::now() + state.chunk_every, state.chunk_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -67,7 +67,7 @@ async fn notify(notifier: watch::Sender<u64>, state: Arc<State>) {
 }
 
 async fn stream(mut tcp: TcpStream, entered: Entered, ticks: watch::Receiver<u64>) {
-    // A connection that breaks has ended; nobody is to be told.
+    // A broken connection has ended; there is nothing to report.
     let _ = serve_one(&mut tcp, &entered, ticks).await;
 }
 
@@ -85,7 +85,7 @@ async fn serve_one(tcp: &mut TcpStream, entered: &Entered, mut ticks: watch::Rec
         let mut unexpected = [0];
         tokio::select! {
             changed = ticks.changed() => changed.map_err(io::Error::other)?,
-            // The client has gone, or says more than it should.
+            // The client has gone, or sends more than one request.
             _ = tcp.read(&mut unexpected) => return Ok(()),
         }
         let due = *ticks.borrow_and_update() - first;
@@ -96,7 +96,7 @@ async fn serve_one(tcp: &mut TcpStream, entered: &Entered, mut ticks: watch::Rec
     }
 }
 
-/// The id that is asked for, or what to say instead.
+/// Returns the requested id, or the refusal to send.
 async fn ask(tcp: &mut TcpStream) -> io::Result<Result<String, &'static str>> {
     let mut head = Vec::new();
     loop {

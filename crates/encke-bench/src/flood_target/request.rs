@@ -1,6 +1,6 @@
-//! What is asked and answered: the little HTTP that a streaming response needs (RFC 9112).
+//! Requests and responses: the little HTTP that a streaming response needs (RFC 9112).
 
-/// What a request begins with is not all there yet, or is too long, or asks for this.
+/// A request, as far as it has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// More is to come.
@@ -17,8 +17,8 @@ pub(super) fn read(bytes: &[u8]) -> Request {
         return if bytes.len() < HEAD_BYTES_MAX { Request::Partial } else { Request::Refused(TOO_LONG) };
     };
     let Ok(head) = std::str::from_utf8(&bytes[..end]) else { return Request::Refused(BAD) };
-    let mut os_message = head.lines().next().unwrap_or_default().split(' ');
-    match (os_message.next(), os_message.next(), os_message.next()) {
+    let mut words = head.lines().next().unwrap_or_default().split(' ');
+    match (words.next(), words.next(), words.next()) {
         (Some("GET"), Some(target), Some(_)) => stream(target),
         (Some(_), Some(_), Some(_)) => Request::Refused(NOT_GET),
         _ => Request::Refused(BAD),
@@ -53,7 +53,7 @@ fn chunk(text: &str) -> String {
     format!("{:x}\r\n{text}\r\n", text.len())
 }
 
-/// The response where there is no room for one more.
+/// The response if there are too many connections.
 pub(super) const FULL: &str =
     "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 10\r\nconnection: close\r\n\r\n";
 

@@ -9,14 +9,14 @@ use super::request::{self, Request};
 use super::{ACCEPT_RETRY, Entered, REQUEST_TIMEOUT, State};
 use crate::problem::Problem;
 
-/// What one connection's thread waits for.
+/// The tick counter that one connection's thread waits for.
 #[derive(Debug, Default)]
 struct Listener {
     ticks: Mutex<u64>,
     ticked: Condvar,
 }
 
-/// Who is told of ticks.
+/// The listeners to notify of ticks.
 type Listeners = Arc<Mutex<Vec<Weak<Listener>>>>;
 
 /// Starts the threads that accept and that tick.
@@ -42,7 +42,7 @@ fn accept(listener: &TcpListener, state: &Arc<State>, listeners: &Listeners) {
             refuse(tcp);
             continue;
         };
-        // The socket stays here until there is a thread for it, so that a client hears why there is none.
+        // The socket stays here until its thread exists, so that the client receives the reason if none can be made.
         let own = match tcp.try_clone() {
             Ok(own) => own,
             Err(error) => {
@@ -53,7 +53,7 @@ fn accept(listener: &TcpListener, state: &Arc<State>, listeners: &Listeners) {
         };
         let listeners = listeners.clone();
         let spawned = thread::Builder::new().stack_size(state.stack_bytes).spawn(move || {
-            // A connection that breaks has ended; nobody is to be told.
+            // A broken connection has ended; there is nothing to report.
             let _ = stream(own, &entered, &listeners);
         });
         if let Err(error) = spawned {
@@ -109,7 +109,7 @@ fn stream(mut tcp: TcpStream, entered: &Entered, listeners: &Listeners) -> io::R
     }
 }
 
-/// The id that is asked for, or what to say instead.
+/// Returns the requested id, or the refusal to send.
 fn ask(tcp: &mut TcpStream) -> io::Result<Result<String, &'static str>> {
     let (mut head, mut piece) = (Vec::new(), [0; 1024]);
     loop {

@@ -1,19 +1,19 @@
 //! Tables of plain text, aligned, in blocks that fit a terminal.
 
-/// A table whose first column names the row.
+/// A table. Its first column names the row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grid {
-    /// Whether all columns hold words, which begin on the left; otherwise all but the first hold figures.
-    pub os_message: bool,
+    /// True if all columns hold words, aligned to the left. Otherwise all but the first hold figures.
+    pub words: bool,
     /// The columns' names.
     pub head: Vec<String>,
-    /// Cells, as many a row as there are names.
+    /// Cells, one for each column.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Grid {
-    /// The table in at most `width` characters a line; columns that do not fit follow in further blocks, each of which
-    /// begins with the first column again. A single column that is too wide stays whole.
+    /// The table in lines of at most `width` characters. Columns that do not fit follow in further blocks, each of
+    /// which repeats the first column. A single column that is too wide stays whole.
     pub fn text(&self, width: usize) -> String {
         let widths: Vec<usize> = (0..self.head.len()).map(|column| self.width(column)).collect();
         let blocks = blocks(&widths, width);
@@ -21,16 +21,16 @@ impl Grid {
         texts.join("\n")
     }
 
-    /// Leaves out the columns in which no row says anything; the first stays.
+    /// Removes the columns that are empty in every row; the first stays.
     pub fn without_empty(mut self) -> Self {
         let says = |column: usize| column == 0 || self.rows.iter().any(|row| !row[column].is_empty());
         let nonempty: Vec<bool> = (0..self.head.len()).map(says).collect();
-        let buffer = |row: &mut Vec<String>| {
+        let retain = |row: &mut Vec<String>| {
             let mut column = nonempty.iter();
             row.retain(|_| column.next().copied().unwrap_or(true));
         };
-        buffer(&mut self.head);
-        self.rows.iter_mut().for_each(buffer);
+        retain(&mut self.head);
+        self.rows.iter_mut().for_each(retain);
         self
     }
 
@@ -47,7 +47,7 @@ impl Grid {
                 let (cell, width) = (row.get(column).map_or("", String::as_str), widths[column]);
                 if column == 0 {
                     line += &format!("{cell:width$}");
-                } else if self.os_message {
+                } else if self.words {
                     line += &format!("{:GAP$}{cell:width$}", "");
                 } else {
                     line += &format!("{:GAP$}{cell:>width$}", "");
@@ -90,7 +90,7 @@ pub fn shortened(text: &str, limit: usize) -> String {
     }
 }
 
-/// One line without control characters: what comes from outside must not move a terminal's cursor.
+/// One line without control characters, so that outside data cannot move a terminal's cursor.
 pub fn one_line(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }
@@ -121,7 +121,7 @@ mod tests {
 
     fn grid(head: &[&str], row: &[&str]) -> Grid {
         let strings = |texts: &[&str]| texts.iter().map(|text| (*text).into()).collect();
-        Grid { os_message: false, head: strings(head), rows: vec![strings(row)] }
+        Grid { words: false, head: strings(head), rows: vec![strings(row)] }
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_follows_under_the_same_names() {
+    fn columns_that_do_not_fit_follow_in_a_further_block() {
         let text = grid(&["what", "one", "two"], &["a", "1234567", "89"]).text(14);
         assert_eq!(text, "what      one\na     1234567\n\nwhat  two\na      89\n");
     }

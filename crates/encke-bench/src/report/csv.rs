@@ -21,7 +21,7 @@ pub fn of_table(table: &Table) -> String {
     text
 }
 
-/// One row per trial; the columns are always the same, what is not known stays empty.
+/// One row per trial. The columns are always the same; unknown cells are empty.
 pub fn trials(report: &Report) -> Table {
     Table {
         columns: COLUMNS.iter().map(|(name, _)| (*name).into()).collect(),
@@ -29,7 +29,7 @@ pub fn trials(report: &Report) -> Table {
     }
 }
 
-/// A cell as RFC 4180 wants it. What a spreadsheet would take for a formula gets an apostrophe before it.
+/// Quotes a cell for RFC 4180. A cell that a spreadsheet would run as a formula gets an apostrophe.
 fn quoted(cell: &str) -> String {
     let formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
     let cell = if formula { format!("'{cell}") } else { cell.into() };

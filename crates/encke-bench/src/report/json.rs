@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use super::model::{FORMAT_VERSION, Report};
 use crate::problem::Problem;
 
-/// A report or comparison as JSON text.
+/// Formats a report or comparison as JSON.
 ///
 /// # Errors
 ///
-/// None that the model can cause; the signature is serde's.
+/// serde fails; the model gives no cause for it.
 pub fn of(value: &impl Serialize) -> Result<String, Problem> {
     let mut text = serde_json::to_string_pretty(value).map_err(|error| Problem::Machine(error.to_string()))?;
     text.push('\n');
     Ok(text)
 }
 
-/// Reads a report that `--json` has written.
+/// Reads a report written by `--json`.
 ///
 /// # Errors
 ///
-/// [`Problem::Usage`] if there is no such file, or what is in it is no report of this format; one line.
+/// [`Problem::Usage`], in one line, if the file does not exist or is no report of this format.
 pub fn read(path: &Path) -> Result<Report, Problem> {
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
     parse(&text).map_err(|reason| Problem::Usage(format!("{} {reason}", path.display())))
 }
 
-/// Reads a report from its JSON text; the error goes on a sentence that begins with the file's name.
+/// Parses a report. An error continues a sentence that begins with the file's name.
 pub fn parse(text: &str) -> Result<Report, String> {
     #[derive(Deserialize)]
     struct Head {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_report_is_refused_in_one_line() {
+    fn other_files_are_refused_in_one_line() {
         let wrong = parse(r#"{"format":7}"#).expect_err("another format");
         assert_eq!(wrong, "has report format 7; this encke reads format 1");
         assert_eq!(parse("[1,2]").expect_err("a list"), NO_REPORT);

@@ -1,7 +1,7 @@
-//! What came of a run, and how people and programs read it.
+//! Reports, for people and programs.
 //!
-//! [`Report`] is the data. [`write()`] shows it on the terminal and writes it as JSON, CSV and a page; [`compare()`] lays
-//! several side by side. [`chart`] draws, for the page and for documents.
+//! [`Report`] is the data. [`write()`] prints it and writes it as JSON, CSV and a page; [`compare()`] lays several side
+//! by side. [`chart`] draws, for the page and for documents.
 
 pub mod chart;
 mod columns;

@@ -16,49 +16,49 @@ pub struct Report {
     pub format: u32,
     /// The scenario's name, such as `rooms`.
     pub scenario: String,
-    /// One sentence: what was measured.
+    /// The measured subject, in one sentence.
     pub title: String,
-    /// What the scenario stands for, as its `--help` says.
+    /// The benchmark that the scenario represents, as in its `--help`.
     pub stands_for: String,
-    /// What the run is called beside others: `--label`, otherwise the target's address.
+    /// The run's name beside others: `--label`, otherwise the target's address.
     pub label: String,
     /// The target's URL.
     pub target: String,
-    /// When it began, in milliseconds since 1970.
+    /// The start time, in milliseconds since 1970.
     pub began_unix_ms: u64,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     pub took_ms: u64,
     /// Ended by Ctrl-C: the report so far.
     pub interrupted: bool,
-    /// Where it ran.
+    /// The machine it ran on.
     pub machine: Machine,
-    /// With what, in the order of `--help`.
+    /// The options, in the order of `--help`.
     pub settings: Vec<Setting>,
-    /// What was measured, in order; a list of rates or a search has several.
+    /// The measurements, in order. A list of rates or a search has several.
     pub trials: Vec<Trial>,
     /// The trial that is the result of a search or the only one: an index into `trials`.
     pub result: Option<usize>,
-    /// The scenario's own rows (its CSV), such as the framework comparison's columns.
+    /// The scenario's own table (its CSV), such as the columns of the framework comparison.
     pub table: Option<Table>,
-    /// What the scenario prints in its own words, such as CometD's load client does; may be empty.
+    /// The scenario's own output, such as that of CometD's load client; may be empty.
     pub transcript: Vec<String>,
-    /// Whether everything asked for holds.
+    /// True if everything demanded holds.
     pub holds: bool,
-    /// Why not, one sentence each.
+    /// The reasons that it does not hold, one sentence each.
     pub reasons: Vec<String>,
-    /// Why a search's result is a lower bound only, one sentence each; empty where it is the highest that there is.
+    /// The reasons that a search's result is only a lower bound, one sentence each; empty if it is exact.
     #[serde(default)]
     pub at_least: Vec<String>,
 }
 
-/// Where a run was made.
+/// The machine of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Operating system and kernel, such as `Linux 6.1.0 x86_64`.
     pub system: String,
     /// The processor's name.
     pub processor: String,
-    /// How many cores this process may use.
+    /// The number of cores this process may use.
     pub cores: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
@@ -75,10 +75,10 @@ pub struct Setting {
     pub value: String,
 }
 
-/// One measurement: one crowd, one rate.
+/// One measurement: one set of clients, one rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What sets it apart from the others, such as `5,000 clients, 20,000 messages/s`.
+    /// Its name, such as `5,000 clients, 20,000 messages/s`.
     pub name: String,
     /// Sessions or connections.
     pub clients: u64,
@@ -86,15 +86,15 @@ pub struct Trial {
     pub planned_per_s: Option<f64>,
     /// Deliveries that should have come.
     pub expected: u64,
-    /// What should not have happened.
+    /// Its faults.
     pub faults: Faults,
-    /// What was sent in the measured window.
+    /// The messages sent in the measured window.
     pub outgoing: Flow,
-    /// What was received in the measured window.
+    /// The messages received in the measured window.
     pub incoming: Flow,
-    /// From planned time to arrival; none if nothing was timed.
+    /// Latency from planned time to arrival; none if nothing was timed.
     pub latency: Option<Latency>,
-    /// What the server used, where its process could be watched.
+    /// The server's resources, if its process could be watched.
     pub server: Option<Server>,
     /// Cores that the load used in the measured window.
     #[serde(deserialize_with = "null_as_nan")]
@@ -102,22 +102,22 @@ pub struct Trial {
     /// The load used all of its cores, or stayed behind its plan: the server may be able to do more than was seen.
     #[serde(default)]
     pub load_is_limit: bool,
-    /// Cores that others used meanwhile, where known; the nearer to 0, the better the figures.
+    /// Cores that other processes used, if known; the nearer to 0, the better the figures.
     pub others_cores: Option<f64>,
-    /// What went on over time, about one per second.
+    /// Samples over time, about one per second.
     pub samples: Vec<Sample>,
     /// Figures of this scenario only.
     pub figures: Vec<Figure>,
-    /// Whether it holds: nothing lost, kept up, latency within bounds.
+    /// True if it holds: nothing lost, no backlog, latency within bounds.
     pub holds: bool,
-    /// Why not, one sentence each.
+    /// The reasons that it does not hold, one sentence each.
     pub reasons: Vec<String>,
 }
 
 /// Latency in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many were timed.
+    /// The number of timed messages.
     pub count: u64,
     /// Lowest.
     pub min_us: u64,
@@ -142,7 +142,7 @@ pub struct Latency {
 /// Points `(share of all between 0 and 1, microseconds)`.
 pub type Curve = Vec<(f64, u64)>;
 
-/// What the server used in the measured window.
+/// The server's resources in the measured window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// Cores, on average.
@@ -151,7 +151,7 @@ pub struct Server {
     /// Processor time per delivery in nanoseconds.
     #[serde(deserialize_with = "null_as_nan")]
     pub ns_per_delivery: f64,
-    /// Resident memory before the crowd came, in bytes, if known.
+    /// Resident memory before the clients connected, in bytes, if known.
     pub rss_before_bytes: u64,
     /// Highest resident memory, in bytes.
     pub rss_peak_bytes: u64,
@@ -159,7 +159,7 @@ pub struct Server {
     pub rss_after_bytes: u64,
 }
 
-/// One look while it ran. Counts are since the trial's begin.
+/// A sample during a trial. Counts are since the trial's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Milliseconds since the trial's begin.
@@ -170,7 +170,7 @@ pub struct Sample {
     pub sent: u64,
     /// Messages received.
     pub received: u64,
-    /// 99 % of what arrived since the sample before was faster, in microseconds; 0 if nothing did.
+    /// p99 of the messages since the previous sample, in microseconds; 0 if there were none.
     pub p99_us: u64,
     /// Cores that the server used since the sample before, if watched.
     pub server_cores: Option<f64>,
@@ -181,7 +181,7 @@ pub struct Sample {
 /// A figure with a name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// What it is, such as `sessions opened per second`.
+    /// Its name, such as `sessions opened per second`.
     pub name: String,
     /// The figure.
     #[serde(deserialize_with = "null_as_nan")]
@@ -195,7 +195,7 @@ pub struct Figure {
 pub struct Table {
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// Cells, as many a row as there are columns.
+    /// Cells, one for each column.
     pub rows: Vec<Vec<String>>,
 }
 

@@ -5,10 +5,10 @@ use super::model::{Report, Trial};
 use super::units::{bytes, count, figure, micros, number, span};
 use crate::outcome::Faults;
 
-/// How a text is marked.
+/// The markup of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
-    /// Not at all: for files and pipes.
+    /// None, for files and pipes.
     Plain,
     /// Bold, green and red by the escape sequences of terminals.
     Ansi,
@@ -31,7 +31,7 @@ impl Paint {
     }
 }
 
-/// The whole report: the scenario's own words, what was measured, and whether it holds.
+/// The whole report: the scenario's own output, the figures, and the verdict.
 pub fn of(report: &Report, paint: Paint) -> String {
     let mut parts = Vec::new();
     if !report.transcript.is_empty() {
@@ -49,7 +49,7 @@ pub fn of(report: &Report, paint: Paint) -> String {
     parts.join("\n")
 }
 
-/// What was measured, on what, for how long.
+/// Scenario, target and duration.
 fn heading(report: &Report) -> String {
     let label = if report.label.is_empty() || report.label == report.target {
         String::new()
@@ -62,7 +62,7 @@ fn heading(report: &Report) -> String {
 
 fn trials(trials: &[Trial]) -> String {
     let flawless = trials.iter().all(|trial| trial.faults.none());
-    // A table of names alone says nothing.
+    // A table with names alone is omitted.
     let tables = [speeds(trials), costs(trials)].into_iter().filter(|table| table.head.len() > 1);
     let mut text = tables.map(|table| table.text(TEXT_COLUMNS)).collect::<Vec<_>>().join("\n");
     if flawless && trials.iter().any(|trial| trial.expected > 0) {
@@ -71,7 +71,7 @@ fn trials(trials: &[Trial]) -> String {
     text
 }
 
-/// How fast and how late, a row per trial.
+/// Rates and latencies, a row per trial.
 fn speeds(trials: &[Trial]) -> Grid {
     let per_s = |rate: f64| if rate > 0.0 { number(rate) } else { String::new() };
     let row = |trial: &Trial| {
@@ -91,11 +91,10 @@ fn speeds(trials: &[Trial]) -> Grid {
         ]
     };
     let head = ["trial", "planned/s", "sent/s", "received/s", "p50", "p90", "p99", "max"];
-    Grid { os_message: false, head: head.map(Into::into).into(), rows: trials.iter().map(row).collect() }
-        .without_empty()
+    Grid { words: false, head: head.map(Into::into).into(), rows: trials.iter().map(row).collect() }.without_empty()
 }
 
-/// What went wrong and what it took, a row per trial; columns that are zero everywhere are left out.
+/// Faults and costs, a row per trial; columns that are zero everywhere are omitted.
 fn costs(trials: &[Trial]) -> Grid {
     let several = trials.len() > 1;
     let holds = |trial: &Trial| if trial.holds { "yes".into() } else { "no".into() };
@@ -119,7 +118,7 @@ fn costs(trials: &[Trial]) -> Grid {
     head.extend(FAULTS.iter().map(|(name, _)| (*name).into()));
     let costs = ["server cores", "ns/delivery", "peak RSS", "load cores", "others"];
     head.extend(costs.map(Into::into));
-    Grid { os_message: false, head, rows: trials.iter().map(row).collect() }.without_empty()
+    Grid { words: false, head, rows: trials.iter().map(row).collect() }.without_empty()
 }
 
 /// The figures that only this scenario has: a list for one trial, a table for several.
@@ -144,7 +143,7 @@ fn figures(trials: &[Trial]) -> String {
         std::iter::once(name(trial)).chain(names.iter().map(value)).collect()
     };
     let head = std::iter::once("trial".into()).chain(names.iter().map(|name| one_line(name))).collect();
-    Grid { os_message: false, head, rows: trials.iter().map(row).collect() }.text(TEXT_COLUMNS)
+    Grid { words: false, head, rows: trials.iter().map(row).collect() }.text(TEXT_COLUMNS)
 }
 
 /// All names of figures, in the order in which they first appear.
@@ -179,7 +178,7 @@ fn name(trial: &Trial) -> String {
 
 pub(super) type Fault = fn(&Faults) -> u64;
 
-/// What may go wrong, by the names of the columns.
+/// The faults, by the names of their columns.
 pub(super) const FAULTS: [(&str, Fault); 6] = [
     ("lost", |faults| faults.lost),
     ("doubled", |faults| faults.doubled),
@@ -192,5 +191,5 @@ pub(super) const FAULTS: [(&str, Fault); 6] = [
 /// Width of the text: common terminals have it, and so have code blocks on the web.
 pub(super) const TEXT_COLUMNS: usize = 100;
 
-/// A trial's name is cut after so many characters, so that the rates and latencies fit beside it.
+/// The most characters of a trial's name, so that rates and latencies fit beside it.
 const NAME_CHARS: usize = 36;

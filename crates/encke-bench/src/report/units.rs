@@ -1,4 +1,4 @@
-//! Figures as people read them: thousands apart, three digits where more say nothing, the unit that fits.
+//! Figures for people: grouped thousands, at most three significant digits, a suitable unit.
 
 /// A count with its thousands apart: `10,000,000`.
 pub fn count(count: u64) -> String {
@@ -13,7 +13,7 @@ pub fn count(count: u64) -> String {
     text
 }
 
-/// A figure with three digits, or all digits before the point: `0.123`, `12.3`, `12,346`. What is no number is `–`.
+/// A figure with three digits, or all digits before the point: `0.123`, `12.3`, `12,346`. NaN is `–`.
 pub fn number(value: f64) -> String {
     let size = value.abs();
     if value.is_nan() {
@@ -119,10 +119,10 @@ fn trimmed(text: String) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
-/// Stands where there is no figure.
+/// Shown if there is no figure.
 pub const NOTHING: &str = "–";
 
-/// From here on figures have no decimals.
+/// Figures from here on have no decimals.
 const WHOLE: f64 = 99.95;
 
 /// Above this a float does not know its last digit.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_said_so() {
+    fn nan_and_infinity_have_their_own_signs() {
         assert_eq!([f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(number), ["–", "∞", "−∞"]);
         assert_eq!(micros(f64::NAN), "–");
         assert_eq!(figure(f64::INFINITY, "s"), "∞");

@@ -1,4 +1,4 @@
-//! Where reports go: the terminal, and the files asked for.
+//! The destinations of reports: the terminal, and files.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::text::Paint;
 use super::{comparison, csv, html, json, text};
 use crate::problem::Problem;
 
-/// Where one form of the report goes.
+/// The destination of one form of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// The standard output; the text goes to the standard error then.
@@ -17,7 +17,7 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// What is written besides the text.
+/// The forms written besides the text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outputs {
     /// `--json`.
@@ -75,12 +75,11 @@ pub fn write(report: &Report, outputs: &Outputs) -> Result<(), Problem> {
     shown.and(json).and(csv).and(html)
 }
 
-/// Lays runs side by side, each read from a file that `--json` has written; ratios are to the first.
+/// Lays runs side by side, each read from a file written by `--json`; ratios are to the first.
 ///
 /// # Errors
 ///
-/// As [`json::read`] for what cannot be read and as [`write()`] for what cannot be written; [`Problem::Usage`] without any
-/// file.
+/// As [`json::read`] and [`write()`]; [`Problem::Usage`] without any file.
 pub fn compare(paths: &[PathBuf], outputs: &Outputs) -> Result<(), Problem> {
     outputs.check()?;
     if paths.is_empty() {
@@ -95,7 +94,7 @@ pub fn compare(paths: &[PathBuf], outputs: &Outputs) -> Result<(), Problem> {
     shown.and(json).and(csv).and(html)
 }
 
-/// Shows the text where it does not mix with what programs read.
+/// Prints the text, to a stream that no other form uses.
 fn show(outputs: &Outputs, text: impl FnOnce(Paint) -> String) -> Result<(), Problem> {
     let paint =
         |terminal: bool| if terminal && std::env::var_os("NO_COLOR").is_none() { Paint::Ansi } else { Paint::Plain };
@@ -119,7 +118,7 @@ fn put(to: &Option<Destination>, text: impl FnOnce() -> Result<String, Problem>)
     }
 }
 
-/// Writes a text; whoever has stopped reading has read enough.
+/// Writes a text. A reader that has closed the pipe is no error.
 fn all(to: &mut impl Write, text: &str) -> Result<(), Problem> {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

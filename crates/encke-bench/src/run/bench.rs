@@ -1,4 +1,4 @@
-//! One run of a scenario: what was asked, what it is asked of, and the report it begins with.
+//! One run of a scenario: its options, its target, and the beginning of its report.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,16 +11,16 @@ use crate::problem::Problem;
 use crate::report::{FORMAT_VERSION, Report, Setting};
 use crate::scenario::Scenario;
 
-/// What a scenario is carried out with.
+/// The environment of a scenario.
 #[derive(Debug)]
 pub struct Bench {
-    /// What all scenarios share.
+    /// The options that all scenarios share.
     pub common: Common,
     /// The server's address.
     pub target: Target,
-    /// Set by Ctrl-C: to be looked at some times a second.
+    /// Set by Ctrl-C; checked several times a second.
     pub interrupt: Interrupt,
-    /// To tell what goes on.
+    /// Prints the progress.
     pub progress: Progress,
     /// The server's process, where it can be watched.
     pub server: Option<Process>,
@@ -33,7 +33,7 @@ impl Bench {
     /// Begins a run: checks the target's URL, pins this process, finds the server's process.
     ///
     /// # Errors
-    /// The URL is none, its host has no address, there is no such process or core.
+    /// The URL is invalid, its host has no address, or the process or core does not exist.
     pub fn new(common: Common, settings: Vec<Setting>, interrupt: Interrupt) -> Result<Self, Problem> {
         let target = Target::resolve(&common.target, BAYEUX_PATH)?;
         let server = match common.pid {
@@ -58,7 +58,7 @@ impl Bench {
         self.server.ok_or_else(|| Problem::Usage(text.into()))
     }
 
-    /// The report of scenario `S` without what was measured, for [`Bench::finish`] to complete.
+    /// The report of scenario `S` without results, for [`Bench::finish`] to complete.
     pub fn report<S: Scenario>(&self) -> Report {
         Report {
             format: FORMAT_VERSION,
@@ -98,5 +98,5 @@ impl Bench {
     }
 }
 
-/// Where Bayeux servers are unless the URL says otherwise.
+/// The default path of Bayeux servers.
 const BAYEUX_PATH: &str = "/cometd";

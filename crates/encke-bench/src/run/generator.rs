@@ -1,4 +1,4 @@
-//! Who makes the load: this process, or several workers.
+//! The load generator: this process, or several workers.
 
 use super::plan::Share;
 use super::trial_run::{self, Coordinator, Event};
@@ -9,7 +9,7 @@ use crate::outcome::{CutShort, Outcome};
 use crate::problem::Problem;
 use crate::report::Flow;
 
-/// An open crowd, ready for orders.
+/// Open clients, ready for orders.
 #[derive(Debug)]
 pub enum Generator {
     /// In this process.
@@ -18,7 +18,7 @@ pub enum Generator {
     Workers(Workers),
 }
 
-/// A crowd in this process.
+/// Clients in this process.
 #[derive(Debug)]
 pub struct Local {
     /// Its sessions.
@@ -27,12 +27,12 @@ pub struct Local {
     published: Vec<Published>,
 }
 
-/// What is asked while an order is carried out: an event to take notice of, and whether to go on.
+/// Called while an order runs, with an event or none. Returns false to stop.
 pub type Watch<'a> = dyn FnMut(Option<Event<'_>>) -> bool + 'a;
 
 impl Generator {
-    /// Opens all sessions of a crowd, in this process or, if `workers` is above one, in so many others; each of those stays
-    /// on the core that is its turn in `cores`. `progress` is told how many are open; `false` stops it.
+    /// Opens all sessions, in this process or, if `workers` is above one, in that many worker processes, each pinned to
+    /// its core of `cores`. Calls `progress` with the number of open sessions; if it returns false, the opening stops.
     ///
     /// # Errors
     /// As [`Clients::open`]; a worker cannot be started or dies.
@@ -50,10 +50,10 @@ impl Generator {
         Ok(Generator::Local(Box::new(Local { clients, spec: spec.clone(), published })))
     }
 
-    /// Carries out an order.
+    /// Executes an order.
     ///
     /// # Errors
-    /// The machine's; a worker died.
+    /// epoll fails, or a worker died.
     pub fn run_trial(&mut self, order: &Order, watch: &mut Watch<'_>) -> Result<Outcome, Problem> {
         match self {
             Generator::Local(local) => {
@@ -74,7 +74,7 @@ impl Generator {
         }
     }
 
-    /// Says goodbye on all sessions, and closes them.
+    /// Disconnects all sessions and closes their sockets.
     pub fn disconnect(self) {
         match self {
             Generator::Local(mut local) => local.clients.disconnect(),
@@ -115,14 +115,14 @@ impl std::ops::AddAssign for Outcome {
     }
 }
 
-/// What two workers sent or received in the same window.
+/// The sum of two workers' messages in the same window.
 fn both(one: Flow, other: Flow) -> Flow {
     let mut sum = one;
     sum += other;
     Flow { window_ms: one.window_ms.max(other.window_ms), ..sum }
 }
 
-/// The coordinator of a worker that is alone: there is nobody to wait for.
+/// The coordinator of a single worker, which waits for no other.
 struct LocalCoordinator<'a, 'b>(&'a mut Watch<'b>);
 
 impl Coordinator for LocalCoordinator<'_, '_> {
@@ -139,7 +139,7 @@ impl Coordinator for LocalCoordinator<'_, '_> {
     }
 }
 
-/// Before the first planned time, so that it is not late from the start.
+/// The time before the first planned time, so that it is not late from the start.
 const LOCAL_LEAD_US: u64 = 1000;
 
 #[cfg(test)]

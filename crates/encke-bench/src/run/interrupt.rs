@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 use crate::problem::Problem;
 
-/// Whether the run is to end before its time. Clones share it.
+/// True once the run is to end early. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<State>);
 
@@ -41,7 +41,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Lets SIGINT pass, which a terminal sends to workers, too: who began them tells them when to end.
+    /// Ignores SIGINT, which a terminal sends to workers, too. The master stops them.
     ///
     /// # Errors
     /// As [`Interrupt::on_signals`].
@@ -49,12 +49,12 @@ impl Interrupt {
         on_each_signal(|| {})
     }
 
-    /// Whether the run is to end.
+    /// Returns true if the run is to end.
     pub fn is_set(&self) -> bool {
         self.0.is_set.load(Ordering::Relaxed)
     }
 
-    /// A second signal, which leaves nobody time to clean up, ends this process, too.
+    /// Makes a second signal, which leaves no time to clean up, end this process, too.
     pub fn take_along(&self, process: Option<Pid>) {
         self.0.child.store(Pid::as_raw(process), Ordering::Relaxed);
     }
@@ -65,7 +65,7 @@ impl Interrupt {
     }
 }
 
-/// Runs `act` for each SIGINT and SIGTERM, on a thread of its own that ends with the process.
+/// Runs `act` for each SIGINT and SIGTERM, on a thread that ends with the process.
 fn on_each_signal(act: impl Fn() + Send + 'static) -> Result<(), Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let listen = |kind: SignalKind| -> Result<Signals, Problem> {
@@ -87,5 +87,5 @@ fn on_each_signal(act: impl Fn() + Send + 'static) -> Result<(), Problem> {
     Ok(())
 }
 
-/// 128 and the number of SIGINT, as shells say it.
+/// 128 plus the number of SIGINT, as in shells.
 const ENDED_BY_SIGNAL: i32 = 130;

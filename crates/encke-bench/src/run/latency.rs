@@ -1,11 +1,11 @@
-//! Latencies as counted values: merged exactly, told apart by time, and what a report says of them.
+//! Latencies as counted values: merging, differences over time, and the summary for a report.
 
 use crate::report::Latency;
 
 /// `(microseconds, how many)`, rising.
 pub type Counted = Vec<(u64, u64)>;
 
-/// Adds what others have counted.
+/// Adds the counts of another worker.
 pub fn merge(into: &mut Counted, other: &[(u64, u64)]) {
     let mut merged = Counted::with_capacity(into.len().max(other.len()));
     let (mut left, mut right) = (into.iter().copied().peekable(), other.iter().copied().peekable());
@@ -25,7 +25,7 @@ pub fn merge(into: &mut Counted, other: &[(u64, u64)]) {
     *into = merged;
 }
 
-/// What was counted since `before`, which was counted by the same.
+/// The counts since `before`, an earlier state of the same counts.
 pub fn since(now: &[(u64, u64)], before: &[(u64, u64)]) -> Counted {
     let mut old = before.iter().copied().peekable();
     let new = now.iter().filter_map(|&(us, count)| {
@@ -36,7 +36,7 @@ pub fn since(now: &[(u64, u64)], before: &[(u64, u64)]) -> Counted {
     new.collect()
 }
 
-/// The value that a share of all, between 0 and 1, does not exceed; 0 if there is none.
+/// The value at a quantile between 0 and 1; 0 if there is none.
 pub fn at_share(counted: &[(u64, u64)], share: f64) -> u64 {
     let total: u64 = counted.iter().map(|(_, count)| count).sum();
     let wanted = ((total as f64 * share).ceil() as u64).clamp(1, total.max(1));
@@ -50,7 +50,7 @@ pub fn at_share(counted: &[(u64, u64)], share: f64) -> u64 {
     0
 }
 
-/// What a report says of them; none if nothing was timed. `max_us` is the highest of all, also of those not sampled.
+/// The summary for a report; none if nothing was timed. `max_us` is the highest latency, sampled or not.
 pub fn summary(counted: &[(u64, u64)], max_us: u64) -> Option<Latency> {
     let count: u64 = counted.iter().map(|(_, count)| count).sum();
     let (first, last) = (counted.first()?, counted.last()?);
@@ -72,7 +72,7 @@ pub fn summary(counted: &[(u64, u64)], max_us: u64) -> Option<Latency> {
     })
 }
 
-/// Where the curve has points besides 99.9 % and so on.
+/// The points of the curve besides 99.9 % and so on.
 const CURVE_SHARES: &[f64] = &[
     0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.91, 0.92,
     0.93, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.992, 0.994, 0.996, 0.998,
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_a_look_is_told_apart() {
+    fn the_counts_since_a_snapshot_are_computed() {
         let before = [(1, 1), (5, 2)];
         let now = [(1, 1), (3, 4), (5, 3), (8, 1)];
         assert_eq!(since(&now, &before), [(3, 4), (5, 1), (8, 1)]);

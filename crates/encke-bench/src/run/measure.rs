@@ -1,4 +1,4 @@
-//! Trials with one crowd after another: each has its report, and a crowd that failed is not used again.
+//! Trials with one set of clients after another. Clients of a failed trial are not used again.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Report, Trial};
 
-/// Carries out orders with crowds of one kind.
+/// Executes orders with clients of one kind.
 #[derive(Debug)]
 pub struct Measure<'a> {
     /// The run that it is for.
     pub bench: &'a mut Bench,
-    /// What the crowds are.
+    /// The clients.
     pub spec: ClientsSpec,
-    /// How long the last crowd took to open.
+    /// The time that the last opening took.
     pub opening: Duration,
     workers: u32,
     generator: Option<Generator>,
@@ -35,7 +35,7 @@ impl<'a> Measure<'a> {
         Measure { bench, spec, opening: Duration::ZERO, workers: sending.workers, generator: None, rss_before_bytes }
     }
 
-    /// Opens a crowd unless one is open; `false` if the run is to end.
+    /// Opens the clients unless they are open. Returns false if the run is to end.
     ///
     /// # Errors
     /// As [`Generator::open`].
@@ -61,15 +61,15 @@ impl<'a> Measure<'a> {
         Ok(true)
     }
 
-    /// Carries out an order and judges it; none if the run was ended before.
+    /// Executes an order and judges it. Returns `None` if the run was ended before.
     ///
     /// # Errors
-    /// No crowd can be opened, a worker died, or the machine's.
+    /// The clients cannot be opened, a worker died, or the system fails.
     pub fn trial(&mut self, name: &str, order: &Order, limits: Limits) -> Result<Option<Trial>, Problem> {
         Ok(self.trial_with_outcome(name, order, limits)?.map(|(trial, _)| trial))
     }
 
-    /// As [`Measure::trial`], with the figures that the trial was made from.
+    /// As [`Measure::trial`], with the raw figures of the trial.
     ///
     /// # Errors
     /// As [`Measure::trial`].
@@ -95,8 +95,8 @@ impl<'a> Measure<'a> {
         trial.others_cores = seen.others_cores;
         trial.server =
             seen.server.map(|server| crate::report::Server { rss_before_bytes: self.rss_before_bytes, ..server });
-        // What failed has backlogs everywhere: the next trial starts over with new sockets. A session whose socket only
-        // breaks waits for its client to come back, and is delivered to until then; so it is said goodbye to.
+        // A failed trial leaves backlogs, so the next one starts with new sockets. The old sessions are disconnected,
+        // since the server would keep sessions with broken sockets, and deliver to them, until they expire.
         if trial.holds {
             self.generator = Some(generator);
         } else {
@@ -106,7 +106,7 @@ impl<'a> Measure<'a> {
         Ok(Some((trial, outcome)))
     }
 
-    /// Lets the server come to itself for so long, unless the run is to end.
+    /// Gives the server time to recover, unless the run is to end.
     pub fn rest(&self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end && !self.bench.interrupt.is_set() {
@@ -123,12 +123,12 @@ impl<'a> Measure<'a> {
         f64::from(self.workers).min(given as f64)
     }
 
-    /// The open crowd, if there is one.
+    /// The open clients.
     pub fn generator(&mut self) -> Option<&mut Generator> {
         self.generator.as_mut()
     }
 
-    /// Says goodbye on all sessions; how long that took.
+    /// Disconnects all sessions. Returns the time that took.
     pub fn close(&mut self) -> Duration {
         let began = Instant::now();
         if let Some(generator) = self.generator.take() {
@@ -144,10 +144,10 @@ impl Drop for Measure<'_> {
     }
 }
 
-/// Takes a problem into a report that has figures already: it ends the run there, and what was measured before counts.
+/// Adds a problem to a report that already has figures: the run ends, and earlier measurements count.
 ///
 /// # Errors
-/// The problem itself, where nothing was measured yet.
+/// The problem itself, if nothing was measured yet.
 pub(crate) fn ended_by(problem: Problem, report: &mut Report) -> Result<(), Problem> {
     if report.trials.is_empty() {
         return Err(problem);

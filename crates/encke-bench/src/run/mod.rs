@@ -1,4 +1,4 @@
-//! From an order to an outcome: trials, searches for the highest rate, workers, progress.
+//! Running orders: trials, searches for the highest rate, workers, progress.
 
 mod bench;
 mod generator;

@@ -1,4 +1,4 @@
-//! What can be said of any run on the command line.
+//! The command line options of every run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,64 +9,65 @@ use super::parse;
 use crate::order::{Recovery, Replay, Transport};
 use crate::report::{Destination, Outputs};
 
-/// What all scenarios share.
+/// The options that all scenarios share.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
     /// The server, http:// or ws://; /cometd where the URL has no path
     #[arg(long, env = "ENCKE_URL", hide_env = true, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub target: String,
-    /// How long to measure, such as 500ms, 10s, 2m or 1h
+    /// Time to measure, such as 500ms, 10s, 2m or 1h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::length)]
     pub duration: Duration,
-    /// How long to run before measuring
+    /// Time to run before measuring
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::length_or_none)]
     pub warm_up: Duration,
-    /// The server's process, to read its processor time and memory [default: whoever listens there on this machine]
+    /// The server's process, to read its processor time and memory [default: the local process that listens at the
+    /// target]
     #[arg(long, value_name = "PID", hide_short_help = true)]
     pub pid: Option<u32>,
     /// The core to stay on; with --workers one each, such as 1,2
     #[arg(long, value_name = "N", value_delimiter = ',', hide_short_help = true)]
     pub core: Vec<usize>,
-    /// What becomes of the report.
+    /// The destinations of the report.
     #[command(flatten)]
     pub outputs: ReportOptions,
 }
 
-/// Where the report goes.
+/// The destinations of the report.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Report")]
 pub struct ReportOptions {
-    /// What the run is called in reports [default: the target]
+    /// Name of the run in reports [default: the target]
     #[arg(long, value_name = "NAME")]
     pub label: Option<String>,
-    /// Write the report as JSON, to stdout in place of the text where no file is named
+    /// Write the report as JSON, to stdout instead of the text if no file is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
-    /// Write the figures as CSV, to stdout in place of the text where no file is named
+    /// Write the figures as CSV, to stdout instead of the text if no file is named
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub csv: Option<PathBuf>,
     /// Write the report as a page with charts
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Say nothing on stderr while it runs
+    /// Print no progress on stderr
     #[arg(long)]
     pub quiet: bool,
 }
 
-/// How Bayeux clients are carried.
+/// The transport and recovery of Bayeux clients.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Clients")]
 pub struct Carriage {
-    /// How clients are carried
+    /// Transport of the clients
     #[arg(long, value_enum, default_value = "websocket", ignore_case = true)]
     pub transport: Transport,
     /// Clients that are being opened at the same time, per process
     #[arg(long, value_name = "N", default_value = "64", value_parser = parse::count, hide_short_help = true)]
     pub opening: u32,
-    /// Clients acknowledge what they get (extension `ack`)
+    /// Clients acknowledge messages (extension `ack`)
     #[arg(long)]
     pub ack: bool,
-    /// Clients want to know where messages stand in the history of their channel (extension `replay`)
+    /// Clients request the positions of messages in their channel's history (extension `replay`)
     #[arg(long)]
     pub replay: bool,
 }
@@ -90,7 +91,7 @@ pub struct Rates {
     pub search_time: Duration,
 }
 
-/// How messages are sent and judged.
+/// Sending and judging messages.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Clients")]
 pub struct Sending {
@@ -103,7 +104,7 @@ pub struct Sending {
 }
 
 impl Carriage {
-    /// What clients do against loss.
+    /// The recovery that clients use.
     pub fn recovery(&self) -> Recovery {
         let replay = if self.replay { Replay::Live } else { Replay::No };
         Recovery { ack: self.ack, replay }
@@ -111,14 +112,14 @@ impl Carriage {
 }
 
 impl ReportOptions {
-    /// Where the report's forms go.
+    /// The destinations of the report's forms.
     pub fn destinations(&self) -> Outputs {
         let to = |path: &Option<PathBuf>| path.clone().map(Destination::from);
         Outputs { json: to(&self.json), csv: to(&self.csv), html: to(&self.html) }
     }
 }
 
-/// As `count`, but no more than a machine has use for.
+/// As `count`, up to a sensible number of processes.
 fn workers(text: &str) -> Result<u32, String> {
     parse::count(text)
         .ok()

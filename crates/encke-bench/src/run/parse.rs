@@ -32,7 +32,7 @@ pub fn some_duration(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|found| if found.is_zero() { Err("it must be above zero".into()) } else { Ok(found) })
 }
 
-/// As [`duration`], but at least a millisecond, in which lengths of trials are counted.
+/// As [`duration`], but at least a millisecond, the unit of a trial's length.
 ///
 /// # Errors
 /// As [`duration`], or it is shorter.
@@ -44,7 +44,7 @@ pub fn length(text: &str) -> Result<Duration, String> {
 /// As [`length`], or zero.
 ///
 /// # Errors
-/// As [`duration`], or it is something between.
+/// As [`duration`], or it is between zero and a millisecond.
 pub fn length_or_none(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|found| if found.is_zero() { Ok(found) } else { length(text) })
 }
@@ -96,7 +96,7 @@ pub fn size(text: &str) -> Result<u32, String> {
     Ok(bytes as u32)
 }
 
-/// The number at the beginning, and what follows it.
+/// Splits the leading number from the rest.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end =

@@ -1,4 +1,4 @@
-//! Who sends when: the planned times of one worker's share of an order.
+//! The planned times of one worker's share of an order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use crate::random::Rng;
 pub struct Share {
     /// Its number, from 0.
     pub worker: u32,
-    /// How many there are.
+    /// The number of workers.
     pub workers: u32,
 }
 
@@ -28,7 +28,7 @@ pub struct Plan {
 pub struct Due {
     /// The number of the sender among this worker's senders.
     pub sender: u64,
-    /// When it should leave, in microseconds of the crowd's clock.
+    /// The planned send time, in microseconds of the load's clock.
     pub planned_us: u64,
 }
 
@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// When the next batch is due; none if there is no more.
+    /// The time of the next batch; none if there is none left.
     pub fn next_us(&self, now_us: u64) -> Option<u64> {
         let planned_us = match &self.kind {
             Kind::Steady { next, end, .. } if next >= end => return None,
@@ -94,11 +94,11 @@ impl Plan {
             Kind::Steady { .. } => now_us.max(self.begin_us),
             Kind::Each { times, .. } => times.peek().map(|Reverse((planned_us, _))| *planned_us)?,
         };
-        // A search's rates are no whole numbers, so the count alone does not tell the end.
+        // A search's rates are fractional, so the count alone does not determine the end.
         self.end_us.is_none_or(|end_us| planned_us < end_us).then_some(planned_us)
     }
 
-    /// Whether times are planned, and not everything leaves at once.
+    /// Returns true if batches have planned times. Otherwise they are sent as fast as possible.
     pub fn is_timed(&self) -> bool {
         !matches!(self.kind, Kind::Steady { batches_per_s: None, .. })
     }
@@ -130,7 +130,7 @@ impl Traffic {
     }
 }
 
-/// How many of `all` belong to a worker: those whose number modulo the workers is its own.
+/// The number of members of a worker's share: those whose number modulo `workers` is the worker's.
 pub fn of_share(all: u32, share: Share) -> u64 {
     u64::from(all.saturating_sub(share.worker).div_ceil(share.workers.max(1)))
 }
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Everything that is due until `until_us`, looked at in steps of a millisecond.
+    /// Everything due until `until_us`, taken in steps of a millisecond.
     fn all(plan: &mut Plan, until_us: u64) -> Vec<Due> {
         let snapshots = (0..=until_us).step_by(1000);
         snapshots.flat_map(|now_us| std::iter::from_fn(|| plan.take(now_us)).collect::<Vec<_>>()).collect()

@@ -1,4 +1,4 @@
-//! What a person sees on stderr while a run goes on.
+//! Progress on stderr.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub struct Progress {
     shown: Shown,
     last: Option<Instant>,
-    /// Something stands on the terminal's line.
+    /// The terminal's line has text.
     on_line: bool,
 }
 
@@ -20,7 +20,7 @@ enum Shown {
 }
 
 impl Progress {
-    /// Shows nothing if `quiet`, otherwise what stderr is good for.
+    /// Prints nothing if `quiet`; overwrites one line on a terminal, otherwise prints lines.
     pub fn new(quiet: bool) -> Self {
         let shown = match (quiet, std::io::stderr().is_terminal()) {
             (true, _) => Shown::Nothing,
@@ -30,7 +30,7 @@ impl Progress {
         Progress { shown, last: None, on_line: false }
     }
 
-    /// Shows what goes on, unless something was shown less than a second ago; `line` is asked only when it is shown.
+    /// Prints a progress line, unless the last one is less than a second old. `line` is only called to print it.
     pub fn tick(&mut self, line: impl FnOnce() -> String) {
         if self.shown == Shown::Nothing || self.last.is_some_and(|last| last.elapsed() < EVERY) {
             return;
@@ -69,5 +69,5 @@ impl Drop for Progress {
     }
 }
 
-/// Just under a second, so that what is looked at every second is shown each time.
+/// Just under a second, so that a sample each second is always printed.
 const EVERY: Duration = Duration::from_millis(950);

@@ -11,24 +11,24 @@ use crate::problem::Problem;
 use crate::report::units::number;
 use crate::report::{Report, Trial};
 
-/// What is measured at several rates.
+/// A measurement at several rates.
 pub struct RateSeries<'a> {
-    /// What a rate counts, such as `deliveries/s`.
+    /// The unit of the rate, such as `deliveries/s`.
     pub unit: &'a str,
-    /// What comes before the rate in a trial's name, such as `1,000 clients, `; may be empty.
+    /// The prefix of a trial's name, such as `1,000 clients, `; may be empty.
     pub prefix: &'a str,
-    /// Where a search begins unless `--rate` says it.
+    /// The start of a search without `--rate`.
     pub start: f64,
     /// The order for a rate; warm-up and length are set by the series.
     pub order: &'a dyn Fn(f64) -> Order,
 }
 
 impl RateSeries<'_> {
-    /// Measures at each rate of `--rate`, or searches, and adds the trials to the report; `false` if that ended before its
-    /// time.
+    /// Measures at each rate of `--rate`, or searches, and adds the trials to the report. Returns false if that ended
+    /// early.
     ///
     /// # Errors
-    /// As [`Measure::trial`], where nothing stands in the report yet; otherwise the report says it.
+    /// As [`Measure::trial`], if the report has no trials yet; otherwise the report records the problem.
     pub fn run(&self, measure: &mut Measure<'_>, rates: &Rates, report: &mut Report) -> Result<bool, Problem> {
         let done =
             if rates.find_max { self.search(measure, rates, report) } else { self.list(measure, &rates.rate, report) };
@@ -66,7 +66,7 @@ impl RateSeries<'_> {
             match measure.open() {
                 Ok(true) => {}
                 Ok(false) => return Ok(TrialVerdict::Stop),
-                // What was asked of the server just now may keep it busy for long.
+                // The previous trial may keep the server busy for long.
                 Err(problem) if report.trials.len() > first => {
                     measure.bench.progress.print_line(&format!("{}: {problem}", self.name(rate)));
                     closed = Some(problem);
@@ -93,7 +93,8 @@ impl RateSeries<'_> {
         Ok(())
     }
 
-    /// Says what came of a search whose trials are those from `first` on. `closed` is why its last trial had no crowd.
+    /// Adds the result of a search to the report. Its trials start at `first`. `closed` is the reason that its last
+    /// trial had no clients.
     fn conclude(&self, found: SearchResult, closed: Option<Problem>, report: &mut Report, first: usize) {
         let reason = match closed {
             Some(problem) => Some(format!("the clients could not come back after a trial that failed: {problem}.")),
@@ -151,7 +152,7 @@ impl RateSeries<'_> {
     }
 }
 
-/// Whether the load was at its limit in the result of a search, or in the slowest trial that was faster and failed.
+/// Returns true if the load was at its limit in the result of a search, or in the slowest faster trial that failed.
 fn load_is_limit(trials: &[Trial], result: &Trial) -> bool {
     let rate = |trial: &Trial| trial.planned_per_s.unwrap_or(0.0);
     let faster = || trials.iter().filter(|trial| !trial.holds && rate(trial) > rate(result));
@@ -170,11 +171,11 @@ fn summary_line(trial: &Trial) -> String {
 /// Warm-up and length of a search's trials, unless less was asked for.
 const SHORT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
 const LONG: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
-/// A server that could take no clients after a trial gets so long until it is tried again.
+/// The pause after a server accepted no clients.
 const REOPEN_AFTER: Duration = Duration::from_secs(5);
-/// A single latency so many times the bound means a backlog that only grows.
+/// A latency of this many times the bound means a growing backlog.
 const GIVE_UP_P99S: u32 = 20;
-/// A machine that does other things, too, halts for so long now and then.
+/// A busy machine may halt the load or the server for this long.
 const GIVE_UP_LEAST: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -190,7 +191,7 @@ mod tests {
         Trial { planned_per_s: Some(rate), holds, load_is_limit, ..Trial::default() }
     }
 
-    /// What is said of a search that found this in these trials, the first of which is its result.
+    /// The report of a search that found this in these trials, the first of which is its result.
     fn concluded(found: SearchResult, closed: Option<Problem>, trials: Vec<Trial>) -> Report {
         let series = RateSeries { unit: "messages/s", prefix: "", start: 1.0, order: &order };
         let mut report = Report { trials, holds: true, result: Some(0), ..Report::default() };

@@ -2,7 +2,7 @@
 
 use crate::problem::Problem;
 
-/// How long a trial of the search is.
+/// The length of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// To come near quickly.
@@ -11,18 +11,18 @@ pub enum Length {
     Long,
 }
 
-/// What came of a trial.
+/// The verdict on a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrialVerdict {
     /// The rate holds.
     Holds,
     /// It does not.
     Fails,
-    /// The search is to end now: the trial says nothing.
+    /// The search ends; the trial does not count.
     Stop,
 }
 
-/// What the search came to.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SearchResult {
     /// The highest rate that held in a long trial; one that is higher by [`PRECISION`] did not.
@@ -36,16 +36,16 @@ pub enum SearchResult {
     },
     /// The time ended before a long trial held; the highest rate that held in a short one, if any did.
     TooShort(Option<f64>),
-    /// Not even this rate holds.
+    /// This rate does not hold either.
     NothingHolds(f64),
     /// It was stopped; the highest rate that held in a long trial so far.
     Stopped(Option<f64>),
 }
 
-/// Searches from `start`: ramps up, first by [`FIRST_STEP`], then by [`RAMP`], with short trials until one fails, then halves
-/// the gap with long ones until what holds and what does not are within [`PRECISION`], or `is_over` says that the time is.
-/// Where `start` itself does not hold it ramps down instead. A rate fails only when it fails twice: machines that do other
-/// things, too, halt now and then.
+/// Searches for the highest rate that holds, from `start`. Short trials ramp up, by [`FIRST_STEP`] and then by
+/// [`RAMP`], until one fails. Long trials then halve the gap until both ends are within [`PRECISION`], or `is_over`
+/// returns true. If `start` does not hold, the search ramps down. A rate fails only if it fails twice, since a busy
+/// machine halts now and then.
 ///
 /// # Errors
 /// Those of `trial`.
@@ -86,7 +86,7 @@ pub fn find_max(
         if high < start * LEAST {
             return Ok(SearchResult::NothingHolds(high));
         }
-        // A short trial of the ramp may have flattered: what held in one is tried for long before more is.
+        // A short trial may be too favourable: its rate needs a long trial before a higher rate is tried.
         rate = if best.is_none() { low } else { (low * high).sqrt() };
     }
     Ok(best.map_or(SearchResult::NothingHolds(high), SearchResult::Rate))
@@ -104,7 +104,7 @@ fn ramp(
     trial: &mut dyn FnMut(f64, Length) -> Result<TrialVerdict, Problem>,
 ) -> Result<Ramp, Problem> {
     let (mut low, mut high, mut rate) = (None, None, start);
-    // Who knows where the limit is begins near it.
+    // A given start is usually near the limit.
     let (mut up, mut down) = (FIRST_STEP, FIRST_STEP);
     loop {
         match trial(rate, Length::Short)? {
@@ -118,7 +118,7 @@ fn ramp(
             (Some(_), _) => rate * up,
             (None, _) => rate / down,
         };
-        // Where the start was far off, what holds is found sooner by larger steps.
+        // If the start was far off, larger steps find the limit sooner.
         (up, down) = (RAMP, RAMP * RAMP);
         if is_over() {
             return Ok(Ramp::Ended(SearchResult::TooShort(low)));
@@ -130,9 +130,9 @@ fn ramp(
 pub const FIRST_STEP: f64 = 1.25;
 /// The step of the ramp.
 pub const RAMP: f64 = 1.6;
-/// The search ends when what holds and what does not are this near.
+/// The search ends when the ends of the gap are within this factor.
 pub const PRECISION: f64 = 1.04;
-/// A thousandth of the start is no rate that anybody meant.
+/// A thousandth of the start is below any useful rate.
 const LEAST: f64 = 1e-3;
 
 #[cfg(test)]
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_holds_nothing_is_told() {
+    fn a_server_that_holds_no_rate_is_reported() {
         assert!(matches!(search(1000.0, 0.0, 1000).0, SearchResult::NothingHolds(rate) if rate < 1000.0));
     }
 
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_whose_time_ends_later_says_between_what_it_stopped() {
+    fn a_search_whose_time_ends_later_reports_both_ends_of_the_gap() {
         let (found, _) = search(900.0, 1000.0, 6);
         let SearchResult::Rough { best, fails_at } = found else { panic!("{found:?}") };
         assert!(best <= 1000.0 && fails_at > 1000.0 && fails_at / best > PRECISION, "{found:?}");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_it_with_what_was_found_so_far() {
+    fn a_stop_returns_the_best_rate_so_far() {
         let mut count = 0;
         let found = find_max(900.0, || false, &mut |rate, _| {
             count += 1;

@@ -1,7 +1,7 @@
-//! One worker's share of an order, carried out with its crowd.
+//! One worker's share of an order, executed by its clients.
 //!
 //! ```text
-//! sending (warm-up, measured window) ─→ all said how much they published ─→ waiting for what is under way ─→ outcome
+//! sending (warm-up, measured window) ─→ totals of all workers ─→ waiting for deliveries under way ─→ outcome
 //! ```
 
 use std::time::Duration;
@@ -18,34 +18,34 @@ use crate::problem::Problem;
 use crate::random::Rng;
 use crate::report::Flow;
 
-/// What the worker that carries out an order tells while it does, and is told.
+/// The link between a worker that runs an order and the others.
 pub trait Coordinator {
     /// The measured window begins or ends now, or a second is over.
     fn event(&mut self, event: Event<'_>);
 
-    /// Whether to go on; asked each turn.
+    /// Returns true to continue; called every turn.
     fn should_continue(&mut self) -> bool;
 
-    /// What all workers have published, in their order, as soon as each has said it; asked each turn once this one has
-    /// published `own` and publishes no more.
+    /// The publications of all workers, in worker order, once each has reported them. Called every turn after this
+    /// worker has published `own` and stopped publishing.
     ///
     /// # Errors
     /// Another worker is gone.
     fn totals(&mut self, own: &Published) -> Result<Option<Vec<Published>>, Problem>;
 }
 
-/// What happens while an order is carried out.
+/// An event of a running order.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// The warm-up is over.
     WindowBegins,
-    /// What is sent from now on does not count for rates.
+    /// Messages sent from now on do not count for rates.
     WindowEnds,
     /// About a second is over.
     Snapshot(&'a Snapshot),
 }
 
-/// What one worker, or all together, came to since the trial began.
+/// The counters of one worker, or of all, since the trial began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Sessions that are open.
@@ -54,15 +54,15 @@ pub struct Snapshot {
     pub sent: u64,
     /// Messages received.
     pub received: u64,
-    /// Latencies since the look before.
+    /// Latencies since the previous snapshot.
     pub timed: Counted,
 }
 
-/// Carries out one worker's share of an order from `begin_us` on. `before` is what all workers have published before.
-/// Returns what came of it, and what all workers have published now.
+/// Runs one worker's share of an order from `begin_us` on. `before` has the earlier publications of all workers.
+/// Returns the outcome, and the publications of all workers now.
 ///
 /// # Errors
-/// The machine's, and those of the coordinator.
+/// epoll or the coordinator fails.
 pub fn run_trial(
     clients: &mut Clients,
     (spec, share): (&ClientsSpec, Share),
@@ -78,11 +78,11 @@ pub fn run_trial(
     let mut run = TrialRun::new(clients, spec, share, order, begin_us);
     run.base.received -= early;
     if order.warm_up_ms == 0 {
-        // The window is the trial's: a worker that is late to begin counts what others sent it before.
+        // The window is the trial's: a worker that begins late counts the messages that others sent it before.
         run.mark(Mark { at_us: begin_us, counts: run.base, cpu: own_cpu() }, coordinator);
     }
     run.send(coordinator)?;
-    // Who is away comes back, and gets what it missed.
+    // Offline clients reconnect and receive the missed messages.
     run.clients.end_cuts();
     let all = run.totals(coordinator)?;
     run.wait(&all, coordinator)?;
@@ -109,7 +109,7 @@ struct TrialRun<'a> {
     cut_short: Option<CutShort>,
 }
 
-/// What is read at both ends of the measured window.
+/// The counters at an end of the measured window.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at_us: u64,
@@ -147,7 +147,7 @@ impl<'a> TrialRun<'a> {
         }
     }
 
-    /// Sends until the plan is done, or somebody wants an end.
+    /// Sends until the plan is done, or the run is stopped.
     fn send(&mut self, coordinator: &mut dyn Coordinator) -> Result<(), Problem> {
         while self.cut_short.is_none() {
             let now_us = Clients::clock_us();
@@ -169,7 +169,7 @@ impl<'a> TrialRun<'a> {
         Ok(())
     }
 
-    /// Says how much this worker has published, and waits until all have.
+    /// Reports this worker's publications, and waits for those of all workers.
     fn totals(&mut self, coordinator: &mut dyn Coordinator) -> Result<Vec<Published>, Problem> {
         loop {
             if let Some(all) = coordinator.totals(self.clients.published())? {
@@ -179,7 +179,8 @@ impl<'a> TrialRun<'a> {
         }
     }
 
-    /// Waits for what is under way: until all is there, nothing came for too long, or it does not matter any more.
+    /// Waits for the deliveries under way: until all have arrived, none arrived for too long, or they do not matter any
+    /// more.
     fn wait(&mut self, all: &[Published], coordinator: &mut dyn Coordinator) -> Result<(), Problem> {
         let expected = self.clients.expected(all);
         let mut timeout_us = self.order.drain_timeout_ms * 1000;
@@ -194,7 +195,7 @@ impl<'a> TrialRun<'a> {
             self.turn(u64::MAX, coordinator)?;
         }
         self.mark_up_to(2, coordinator);
-        // What comes twice comes soon after.
+        // Doubled deliveries follow soon.
         let end_us = Clients::clock_us() + LINGER_US;
         while Clients::clock_us() < end_us {
             self.turn(end_us, coordinator)?;
@@ -203,7 +204,7 @@ impl<'a> TrialRun<'a> {
         Ok(())
     }
 
-    /// Publishes what is due, up to a limit, so that reading is never put off for long.
+    /// Publishes the messages that are due, up to a limit, so that reading is never delayed for long.
     fn send_due(&mut self, now_us: u64) {
         let limit = if self.plan.is_timed() { PUBLICATIONS_PER_TURN } else { BATCH_PUBLICATIONS_MAX };
         let size = self.order.traffic.batch_size as usize;
@@ -227,7 +228,7 @@ impl<'a> TrialRun<'a> {
         }
     }
 
-    /// Sends what was gathered for one sender.
+    /// Sends the collected batch of one sender.
     fn publish(&mut self) {
         let Some(sender) = self.sender.take() else { return };
         let bytes = self.order.traffic.data_bytes as usize;
@@ -250,7 +251,7 @@ impl<'a> TrialRun<'a> {
         self.batch.clear();
     }
 
-    /// Serves the sockets until `until_us` at the latest, and does what is due meanwhile.
+    /// Serves the sockets until `until_us` at the latest, and does everything that falls due.
     fn turn(&mut self, until_us: u64, coordinator: &mut dyn Coordinator) -> Result<(), Problem> {
         let now_us = Clients::clock_us();
         let next_mark_us = self.next_mark_us().unwrap_or(u64::MAX);
@@ -318,7 +319,7 @@ impl<'a> TrialRun<'a> {
 
     fn conclude(self, all: &[Published]) -> Outcome {
         let (first, last) = (self.marks[0], self.marks[1]);
-        // Without a fixed length, the window ends with the last that was sent, or arrived.
+        // Without a fixed length, the window ends with the last message sent, or received.
         let ends_us = match self.order.size {
             Size::Ms(_) => [last.at_us, last.at_us],
             Size::Batches(_) => [self.sent_us, self.arrival.at_us],
@@ -380,9 +381,9 @@ fn whole_ms(us: u64) -> u64 {
     if us == 0 { 0 } else { ((us + 500) / 1000).max(1) }
 }
 
-/// Publications that may share one carrier.
+/// The most publications in one batch.
 const BATCH_PUBLICATIONS_MAX: usize = 64;
-/// Between two looks at the sockets.
+/// The most publications before the sockets are served again.
 const PUBLICATIONS_PER_TURN: usize = 4096;
 /// Publications that no session takes before the trial is hopeless.
 const REFUSED_MAX: u64 = 100_000;
@@ -392,5 +393,5 @@ const LINGER_US: u64 = 20_000;
 const INTERRUPTED_TIMEOUT_US: u64 = 1_000_000;
 /// Enough for a p99.9 each second.
 const TIMED_PER_S: f64 = 200_000.0;
-/// What one core of a fast server gives, where no rate is asked for.
+/// The rate of one core of a fast server, assumed if no rate is given.
 const UNKNOWN_DELIVERIES_PER_S: f64 = 2e6;

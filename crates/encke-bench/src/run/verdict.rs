@@ -1,4 +1,4 @@
-//! Whether a trial holds, and why not.
+//! The verdict on a trial.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use crate::outcome::{CutShort, Outcome};
 use crate::report::units::{count, micros, number, span};
 use crate::report::{Latency, Trial};
 
-/// What has to be so besides that everything arrives.
+/// The limits of a trial, besides that everything arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// The highest p99 that a search lets pass.
     pub p99_max: Option<Duration>,
 }
 
-/// Fills a trial with what came of its order, and judges it. The load has `cores` at most.
+/// Fills a trial with the outcome of its order, and judges it. The load has at most `cores` cores.
 pub fn judged(
     spec: &ClientsSpec,
     order: &Order,
@@ -63,7 +63,7 @@ fn reasons(
         (faults.lost, "never arrived".to_string()),
         (faults.doubled, "arrived more than once".into()),
         (faults.reordered, "arrived out of order".into()),
-        (faults.misdelivered, "arrived where nobody had asked for them".into()),
+        (faults.misdelivered, "arrived at sessions that had not subscribed".into()),
         (faults.late, format!("took longer than {}", micros(order.late_after_us as f64))),
     ] {
         if number > 0 {
@@ -84,7 +84,7 @@ fn reasons(
             reasons.push(format!("given up at a latency of {}", micros(outcome.latency_max_us as f64)));
         }
         Some(CutShort::Asked) => return reasons,
-        // What is lost cannot keep up.
+        // Lost messages already mean that the server did not keep up.
         None if faults.lost > 0 => {}
         None => reasons.extend(load_behind(spec, order, outcome).or_else(|| server_behind(spec, order, outcome))),
     }
@@ -103,8 +103,8 @@ fn reasons(
     reasons
 }
 
-/// How the load itself stayed behind its plan in the measured window: it was halted for most of it, as it happens where the
-/// machine is short of cores, or it sent too little.
+/// The reason that the load itself fell behind its plan in the measured window: it was halted for most of it, as on a
+/// machine with too few cores, or it sent too little.
 fn load_behind(spec: &ClientsSpec, order: &Order, outcome: &Outcome) -> Option<String> {
     let (planned_per_s, Size::Ms(ms)) = (order.traffic.messages_per_s(spec.clients)?, order.size) else { return None };
     if outcome.cut_short.is_some() {
@@ -117,7 +117,7 @@ fn load_behind(spec: &ClientsSpec, order: &Order, outcome: &Outcome) -> Option<S
     }
     let window_s = window_ms as f64 / 1000.0;
     let (sent, planned) = (outcome.outgoing.messages as f64, planned_per_s * window_s);
-    // Pauses by chance add up to a rate by chance.
+    // Random pauses make a random rate.
     let random_spread = if order.traffic.batches_per_s.is_none() { planned.sqrt() * 3.0 } else { 0.0 };
     if sent + edges(order) + random_spread < planned * KEPT_UP {
         let (sent_per_s, planned_per_s) = (number(sent / window_s.max(1e-9)), number(planned_per_s));
@@ -126,17 +126,17 @@ fn load_behind(spec: &ClientsSpec, order: &Order, outcome: &Outcome) -> Option<S
     None
 }
 
-/// How the server stayed behind what was sent in the measured window at a planned rate.
+/// The reason that the server fell behind a planned rate in the measured window.
 fn server_behind(spec: &ClientsSpec, order: &Order, outcome: &Outcome) -> Option<String> {
     let (Some(_), Size::Ms(_)) = (order.traffic.messages_per_s(spec.clients), order.size) else { return None };
     if order.cuts.is_some() {
-        // Who is away gets it later.
+        // Offline clients receive messages later.
         return None;
     }
     let window_s = outcome.outgoing.window_ms as f64 / 1000.0;
     let sent = outcome.outgoing.messages as f64;
     let fan_out = outcome.expected as f64 / outcome.sent.max(1) as f64;
-    // Rooms are of different size, so what is sent by chance to some of them fans out more or less.
+    // Rooms differ in size, so random rooms make a random fan-out.
     let chosen_at_random = order.traffic.to == To::AnyRoom && spec.membership.rooms > 1;
     let spread = if chosen_at_random { sent.sqrt() * ROOM_SPREAD } else { 0.0 };
     let received = outcome.incoming.messages as f64;
@@ -154,7 +154,7 @@ fn edges(order: &Order) -> f64 {
 
 /// The share of its cores from which on the load counts as full.
 const FULL: f64 = 0.95;
-/// What is under way at the window's edges varies, hence not 1.
+/// Below 1, since the messages under way at the window's edges vary.
 const KEPT_UP: f64 = 0.98;
 /// Three times the spread of a room's size in a share of it, for rooms of a hundred and more.
 const ROOM_SPREAD: f64 = 0.3;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_at_the_planned_rate_holds() {
+    fn deliveries_at_the_planned_rate_hold() {
         assert!(reasons_of(outcome(1000, 100_000), 5, Limits::default()).is_empty());
         assert!(reasons_of(outcome(1000, 98_000), 5, Limits::default()).is_empty());
     }
@@ -221,7 +221,7 @@ mod tests {
                 "1 of 100,000 messages never arrived.",
                 "2 of 100,000 messages arrived more than once.",
                 "3 of 100,000 messages arrived out of order.",
-                "4 of 100,000 messages arrived where nobody had asked for them.",
+                "4 of 100,000 messages arrived at sessions that had not subscribed.",
                 "5 of 100,000 messages took longer than 1 ms.",
                 "6 sessions were dropped (closed the connection).",
             ]
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_stays_behind_and_a_load_that_does_are_told_apart() {
+    fn a_slow_server_and_a_slow_load_are_distinguished() {
         let server = reasons_of(outcome(1000, 90_000), 5, Limits::default());
         assert_eq!(server, ["did not keep up: 90,000/s arrived of 100,000/s."]);
         let load = reasons_of(outcome(900, 90_000), 5, Limits::default());
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_was_halted_for_most_of_its_window_says_so_and_judges_no_server() {
+    fn a_load_that_was_halted_for_most_of_its_window_does_not_judge_the_server() {
         // A thousand messages within 10 ms, of which none had the time to arrive.
         let mut halted = outcome(1000, 0);
         halted.outgoing.window_ms = 10;
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_nobody_took_count_as_lost() {
+    fn refused_messages_count_as_lost() {
         let refused = Outcome { refused: 7, ..outcome(1000, 100_000) };
         assert_eq!(judged(&spec(), &order(), refused, None, Limits::default(), 1.0).faults.lost, 7);
     }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_without_a_core_left_is_told_where_the_trial_fails_and_noted_where_it_holds() {
+    fn a_load_without_a_core_left_is_reported_in_a_failed_trial_and_noted_in_a_held_one() {
         let full = Usage { window_s: 1.0, cpu_s: 0.96 };
         let latency = || Some(Latency { count: 1, ..Latency::default() });
         let at = |messages, usage, cores| {

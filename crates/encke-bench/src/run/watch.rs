@@ -1,4 +1,4 @@
-//! What is looked at while an order is carried out: samples each second, the server's process, progress, Ctrl-C.
+//! Observations during an order: samples each second, the server's process, progress, Ctrl-C.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ use crate::report::{Sample, Server};
 /// Watches one trial.
 #[derive(Debug)]
 pub struct Watcher<'a> {
-    /// What goes on, for the progress line.
+    /// The phase, for the progress line.
     pub phase: &'a str,
     /// The server's process, where it can be watched.
     pub server: Option<Process>,
-    /// Where what goes on is shown.
+    /// Prints the progress.
     pub progress: &'a mut Progress,
     /// Ends the trial.
     pub interrupt: &'a Interrupt,
@@ -35,12 +35,12 @@ struct Mark {
     all: Duration,
 }
 
-/// What was seen.
+/// The observations of a trial.
 #[derive(Debug)]
 pub struct Observed {
     /// About one per second.
     pub samples: Vec<Sample>,
-    /// The server in the measured window; without what it was before the crowd came.
+    /// The server in the measured window, without its memory before the clients connected.
     pub server: Option<Server>,
     /// Cores that neither the load nor the server used, where the server was watched.
     pub others_cores: Option<f64>,
@@ -68,7 +68,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Takes notice of an event; whether to go on.
+    /// Handles an event. Returns false if the run is to end.
     pub fn take(&mut self, event: Option<Event<'_>>) -> bool {
         match event {
             None => {}
@@ -81,7 +81,7 @@ impl<'a> Watcher<'a> {
         !self.interrupt.is_set()
     }
 
-    /// What was seen, with what came of the trial.
+    /// The observations, completed with the trial's outcome.
     pub fn conclude(self, outcome: &Outcome) -> Observed {
         let rss_bytes = self.rss_bytes();
         let server = self.server(outcome, rss_bytes);
@@ -172,5 +172,5 @@ fn line(phase: &str, began: Instant, now: &Sample, before: &Sample, seconds: f64
     line
 }
 
-/// No window is shorter.
+/// The shortest window.
 const MOMENT_S: f64 = 1e-6;

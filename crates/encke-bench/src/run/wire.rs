@@ -1,11 +1,11 @@
-//! What goes between the process that has workers and each of them: lines of JSON on the worker's stdin and stdout.
+//! The messages between the master and its workers: lines of JSON on the worker's stdin and stdout.
 //!
 //! ```text
 //! Open ─→        ←─ Opening … Opened
-//! Carry ─→       ←─ Look …, Sent
-//! Totals ─→      ←─ Look …, Done
-//! Stop ─→        (at any time: end what is carried out)
-//! Leave ─→       (the worker ends; so it does when its stdin closes)
+//! RunTrial ─→    ←─ Snapshot …, Sent
+//! Totals ─→      ←─ Snapshot …, Done
+//! Stop ─→        (at any time: end the current trial)
+//! Disconnect ─→  (the worker ends; so it does when its stdin closes)
 //! ```
 
 use std::io::{BufRead, Write};
@@ -19,39 +19,39 @@ use crate::order::{ClientsSpec, Order};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 
-/// What a worker is told.
+/// A message to a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// Open your share of a crowd.
+    /// Open your share of the clients.
     Open {
         /// All of it.
         spec: ClientsSpec,
         /// The worker's number.
         worker: u32,
-        /// How many there are.
+        /// The number of workers.
         workers: u32,
         /// The core to stay on.
         core: Option<usize>,
     },
-    /// Carry out your share of an order.
+    /// Run your share of an order.
     RunTrial {
         /// All of it.
         order: Order,
-        /// When it begins, in microseconds of the machine's monotonic clock.
+        /// The start time, in microseconds of the machine's monotonic clock.
         begin_us: u64,
     },
-    /// What each worker has published by room, now that all have said it.
+    /// The publications of each worker by room, once all have reported them.
     Totals(Vec<Vec<u32>>),
-    /// End what you carry out.
+    /// End the current trial.
     Stop,
-    /// Say goodbye on all sessions, and end.
+    /// Disconnect all sessions, and end.
     Disconnect,
 }
 
-/// What a worker tells.
+/// A message from a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// So many sessions are open.
+    /// The number of open sessions.
     Opening(u64),
     /// All are.
     Opened,
@@ -61,11 +61,11 @@ pub enum FromWorker {
     Sent(Vec<u32>),
     /// All is over.
     Done(Box<Outcome>),
-    /// It cannot go on, and ends.
+    /// It cannot continue, and ends.
     Failed(Failure),
 }
 
-/// A problem on its way from a worker.
+/// A serialised problem of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Failure {
     /// [`Problem::Usage`].
@@ -131,7 +131,7 @@ pub fn read<M: DeserializeOwned>(from: &mut impl BufRead) -> Result<Option<M>, P
     })
 }
 
-/// As it travels.
+/// Converts the serialised form.
 pub fn published(by_room: &[Vec<u32>]) -> Vec<Published> {
     by_room.iter().map(|next| Published { next: next.clone() }).collect()
 }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_said_in_one_line() {
+    fn an_invalid_message_is_an_error_of_one_line() {
         let problem = read::<FromWorker>(&mut &b"Segmentation fault\n"[..]).expect_err("no JSON").to_string();
         assert!(problem.ends_with("Segmentation fault") && problem.lines().count() == 1, "{problem}");
     }

@@ -1,4 +1,4 @@
-//! A worker: a process that carries out its share of orders, as it is told on stdin.
+//! A worker: a process that runs its share of orders, which it receives on stdin.
 
 use std::io::{StdinLock, Stdout, stdin, stdout};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
@@ -14,10 +14,10 @@ use crate::machine;
 use crate::order::{ClientsSpec, Order};
 use crate::problem::Problem;
 
-/// Works until it is told to leave, or until nobody is there to tell.
+/// Works until it is asked to disconnect, or until its stdin closes.
 ///
 /// # Errors
-/// What it could not go on from; it has been told on stdout, too.
+/// The problem that ended it, which it has also reported on stdout.
 pub fn work() -> Result<(), Problem> {
     Interrupt::ignore_signals()?;
     let mut worker = Worker { orders: listen(), out: stdout(), stopped: false };
@@ -30,7 +30,7 @@ pub fn work() -> Result<(), Problem> {
     Ok(())
 }
 
-/// Where a worker is told what to do, and tells what came of it.
+/// A worker's connection to its master.
 struct Worker {
     orders: Receiver<Result<Option<ToWorker>, Problem>>,
     out: Stdout,
@@ -44,7 +44,7 @@ impl Worker {
             machine::pin(core)?;
         }
         let mut clients = Clients::open(&spec, worker, workers, &mut |open| {
-            // Whoever cannot be told any more is not waiting either.
+            // A master that cannot be reached is not waiting either.
             self.send(&FromWorker::Opening(open)).is_ok() && !self.is_stopped()
         })?;
         self.send(&FromWorker::Opened)?;
@@ -85,7 +85,7 @@ impl Worker {
         self.orders.recv().unwrap_or(Ok(None))
     }
 
-    /// Waits for the next order while sessions are kept alive.
+    /// Waits for the next order and keeps sessions alive meanwhile.
     fn next_while_idle(&mut self, clients: &mut Clients) -> Result<Option<ToWorker>, Problem> {
         loop {
             match self.orders.recv_timeout(Duration::ZERO) {
@@ -96,7 +96,7 @@ impl Worker {
         }
     }
 
-    /// Whether it was told to stop, or nobody is there any more.
+    /// Returns true if the master asked to stop, or is gone.
     fn is_stopped(&mut self) -> bool {
         match self.orders.try_recv() {
             Ok(Ok(Some(ToWorker::Stop))) | Ok(Ok(None)) | Ok(Err(_)) | Err(TryRecvError::Disconnected) => {
@@ -123,7 +123,7 @@ impl Coordinator for RemoteCoordinator<'_> {
     }
 
     fn should_continue(&mut self) -> bool {
-        // After the last publication, the next order is for `totals` to take.
+        // After the last publication, `totals` takes the next order.
         self.sent_totals || !self.worker.is_stopped()
     }
 
@@ -148,7 +148,7 @@ impl Coordinator for RemoteCoordinator<'_> {
     }
 }
 
-/// Reads orders on a thread of its own, so that a crowd never waits for them.
+/// Reads orders on a thread of its own, so that clients never wait for them.
 fn listen() -> Receiver<Result<Option<ToWorker>, Problem>> {
     let (sender, receive) = channel();
     thread::spawn(move || {

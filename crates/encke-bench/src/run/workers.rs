@@ -1,4 +1,4 @@
-//! The workers' master: starts them, gives each its share, adds up what they tell.
+//! The workers' master: starts them, assigns the shares, adds up the outcomes.
 
 use std::io::BufReader;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -15,7 +15,7 @@ use crate::order::{ClientsSpec, Order, Size};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 
-/// Processes of this same program that share a crowd.
+/// Processes of this program that share the clients.
 #[derive(Debug)]
 pub struct Workers {
     all: Vec<WorkerProcess>,
@@ -28,7 +28,7 @@ struct WorkerProcess {
     orders: ChildStdin,
 }
 
-/// What a worker said; an end where it says no more.
+/// A message of a worker, or the end of its output.
 type WorkerMessage = (usize, Result<Option<FromWorker>, Problem>);
 
 impl Workers {
@@ -64,10 +64,10 @@ impl Workers {
         Ok(started)
     }
 
-    /// Lets all carry out their shares of an order, and adds up what came of it.
+    /// Lets all workers run their shares of an order, and adds up the outcomes.
     ///
     /// # Errors
-    /// A worker died or could not go on.
+    /// A worker died or could not continue.
     pub fn run_trial(&mut self, order: &Order, watch: &mut Watch<'_>) -> Result<Outcome, Problem> {
         let begin_us = Clients::clock_us() + LEAD_US;
         self.send_all(&ToWorker::RunTrial { order: order.clone(), begin_us })?;
@@ -100,9 +100,9 @@ impl Workers {
         Ok(sum.outcome)
     }
 
-    /// Lets all say goodbye, and waits for their ends for a moment.
+    /// Asks all workers to disconnect, and waits briefly for their ends.
     pub fn disconnect(mut self) {
-        // Who is gone has left.
+        // Workers that are gone have disconnected.
         let _ = self.send_all(&ToWorker::Disconnect);
         let end = Instant::now() + DISCONNECT_TIMEOUT;
         while Instant::now() < end && self.all.iter_mut().any(|worker| matches!(worker.child.try_wait(), Ok(None))) {
@@ -114,7 +114,7 @@ impl Workers {
         if wire::write(&mut self.all[worker].orders, message).is_ok() {
             return Ok(());
         }
-        // What it said last tells more than a broken pipe.
+        // The worker's last message explains more than a broken pipe.
         while let Ok((from, message)) = self.messages.recv_timeout(LAST_MESSAGES) {
             if let (true, Ok(Some(FromWorker::Failed(failure)))) = (from == worker, message) {
                 return Err(failure.into());
@@ -127,7 +127,7 @@ impl Workers {
         (0..self.all.len()).try_for_each(|worker| self.send(worker, message))
     }
 
-    /// The next thing a worker says, if it comes in time.
+    /// The next message of a worker, if it arrives in time.
     fn next(&mut self, timeout: Duration) -> Result<Option<(usize, FromWorker)>, Problem> {
         match self.messages.recv_timeout(timeout) {
             Ok((_, Ok(Some(FromWorker::Failed(failure))))) => Err(failure.into()),
@@ -157,7 +157,7 @@ impl Drop for Workers {
     }
 }
 
-/// What workers have told of an order so far.
+/// The sum of the workers' reports on an order so far.
 struct Sum {
     snapshots: Vec<Snapshot>,
     timed: latency::Counted,
@@ -179,7 +179,7 @@ impl Sum {
         }
     }
 
-    /// Takes what a worker said; whether all have sent theirs now.
+    /// Takes a worker's message. Returns true if all workers have now sent their totals.
     fn take(&mut self, worker: usize, message: FromWorker) -> bool {
         match message {
             FromWorker::Snapshot(mut snapshot) => {
@@ -211,7 +211,7 @@ impl Sum {
     }
 }
 
-/// When the master has to look at something, while the workers work.
+/// The times at which the master acts while the workers run.
 struct Clock {
     window_us: [u64; 2],
     marks: usize,
@@ -231,7 +231,7 @@ impl Clock {
             Size::Ms(ms) => first_us + ms * 1000,
             Size::Batches(_) => u64::MAX,
         };
-        // Workers look each second; a moment later all have told.
+        // Workers send a snapshot each second; shortly after, all have arrived.
         Clock { window_us: [first_us, last_us], marks: 0, snapshot_us: begin_us + SNAPSHOT_EVERY_US + TELL_US }
     }
 
@@ -240,7 +240,7 @@ impl Clock {
         Duration::from_micros(next_us.saturating_sub(Clients::clock_us())).min(EVERY)
     }
 
-    /// Whether the window is not over yet.
+    /// Returns true before the end of the window.
     fn is_early(&self) -> bool {
         Clients::clock_us() < self.window_us[1]
     }
@@ -259,7 +259,7 @@ impl Clock {
     }
 }
 
-/// Starts a worker, and a thread that hears what it says.
+/// Starts a worker, and a thread that reads its messages.
 fn start(worker: usize, send: Sender<WorkerMessage>) -> Result<WorkerProcess, Problem> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
@@ -283,10 +283,10 @@ fn start(worker: usize, send: Sender<WorkerMessage>) -> Result<WorkerProcess, Pr
     Ok(WorkerProcess { child, orders })
 }
 
-/// How this program is started as a worker.
+/// The arguments that start this program as a worker.
 const WORKER_ARGS: [&str; 2] = ["bench", "worker"];
 const EVERY: Duration = Duration::from_millis(20);
-/// From the order to the first planned time: workers have read it by then.
+/// The time from the order to the first planned time, enough for workers to read it.
 const LEAD_US: u64 = 50_000;
 const SNAPSHOT_EVERY_US: u64 = 1_000_000;
 const TELL_US: u64 = 50_000;

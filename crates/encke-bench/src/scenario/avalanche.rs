@@ -1,4 +1,4 @@
-//! A server that goes away and comes back: how soon all clients are there again, and what is missing then.
+//! Restarts the server under load: measures when all clients have reconnected, and counts missing messages.
 
 mod restart_run;
 mod server;
@@ -25,16 +25,16 @@ pub struct Avalanche {
     /// Subscribers
     #[arg(long, alias = "sessions", value_name = "N", default_value = "10000", value_parser = parse::count)]
     pub clients: u32,
-    /// How the server is stopped
+    /// Signal that stops the server
     #[arg(long, value_enum, default_value = "term")]
     pub kill: Kill,
-    /// Messages to all of them per second, before, meanwhile as far as they are taken, and after
+    /// Messages to all of them per second: before, during (as far as they are accepted) and after the restart
     #[arg(long, value_name = "N", default_value = "2", value_parser = parse::rate)]
     pub rate: f64,
-    /// How long messages are sent before the server is stopped, and after all are back
+    /// Time to send messages before the stop, and after all are back
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::some_duration)]
     pub around: Duration,
-    /// How soon all have to be back
+    /// Time within which all have to be back
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration)]
     pub back_within: Duration,
     /// Length of a message's data
@@ -43,13 +43,13 @@ pub struct Avalanche {
     /// The port that the server listens on [default: any that is free]
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
-    /// The directory that the server keeps its things in [default: a new one, removed afterwards]
+    /// Data directory of the server [default: a new one, removed afterwards]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// The command that starts the server, with {port} and {data} [default: this program's serve, with a history]
     #[arg(long, value_name = "COMMAND")]
     pub server: Option<String>,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
 }
@@ -88,7 +88,7 @@ impl Scenario for Avalanche {
 }
 
 impl Avalanche {
-    /// What came of it, and whether that will do.
+    /// Judges the restart.
     fn judged(&self, times: RestartTimes, sessions: &Clients) -> Trial {
         let (breaks, counts, clients) = (sessions.breaks(), sessions.counts(), u64::from(self.clients));
         let (connect, handshake) = sessions.clients_back();
@@ -120,7 +120,7 @@ impl Avalanche {
             figure("back with a handshake", handshake as f64, ""),
             figure("messages confirmed", confirmed as f64, ""),
             figure("messages without an answer", sent.saturating_sub(confirmed) as f64, ""),
-            figure("gaps told", breaks.gaps as f64, ""),
+            figure("gaps reported", breaks.gaps as f64, ""),
             figure("came again, dropped by the client", breaks.again as f64, ""),
         ]);
         trial.reasons = self.reasons(&trial, times.back[2], sessions);
@@ -143,7 +143,7 @@ impl Avalanche {
             (trial.faults.lost, "that were confirmed never arrived"),
             (trial.faults.doubled, "arrived more than once"),
             (trial.faults.reordered, "arrived out of order"),
-            (trial.faults.misdelivered, "arrived where nobody had asked for them"),
+            (trial.faults.misdelivered, "arrived at sessions that had not subscribed"),
         ] {
             if number > 0 {
                 reasons.push(format!("{} of {} messages {what}.", count(number), count(trial.expected)));

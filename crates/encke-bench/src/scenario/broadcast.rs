@@ -17,13 +17,13 @@ pub struct Broadcast {
     /// Length of a message's data
     #[arg(long, value_name = "SIZE", default_value = "50", value_parser = parts::data_size)]
     pub message_size: u32,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
     /// At which rates.
     #[command(flatten)]
     pub rates: Rates,
-    /// How messages are sent and judged.
+    /// Sending and judging messages.
     #[command(flatten)]
     pub sending: Sending,
 }

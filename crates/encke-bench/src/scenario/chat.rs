@@ -14,20 +14,20 @@ pub struct Chat {
     /// Clients in the room
     #[arg(long, value_name = "N", default_value = "1000", value_parser = parse::count)]
     pub clients: u32,
-    /// Messages, each from a client by chance, as fast as they can be sent unless there is a --rate
+    /// Messages, each from a random client, as fast as they can be sent unless there is a --rate
     #[arg(long, value_name = "N", default_value = "10000", value_parser = parse::count,
           conflicts_with_all = ["rate", "find_max"])]
     pub messages: u32,
     /// Length of a message's data
     #[arg(long, value_name = "SIZE", default_value = "50", value_parser = parts::data_size)]
     pub message_size: u32,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
     /// At which rates.
     #[command(flatten)]
     pub rates: Rates,
-    /// How messages are sent and judged.
+    /// Sending and judging messages.
     #[command(flatten)]
     pub sending: Sending,
 }
@@ -57,7 +57,7 @@ impl Scenario for Chat {
 }
 
 impl Chat {
-    /// The post's way, in its words.
+    /// Sends everything at once, and prints the lines of the post.
     fn all_at_once(&self, measure: &mut Measure<'_>, order: &Order, report: &mut Report) -> Result<(), Problem> {
         if !measure.open()? {
             return Ok(());
@@ -89,6 +89,6 @@ impl Chat {
     }
 }
 
-/// Where a search begins: any server holds it.
+/// The start of a search: any server holds it.
 const START_PER_S: f64 = 50.0;
 const WARM_UP_PARTS: u32 = 10;

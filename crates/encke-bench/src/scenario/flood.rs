@@ -28,26 +28,26 @@ pub struct Flood {
     /// Connections to open per second
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::rate)]
     rate: f64,
-    /// The time between chunks; over long-polling it is kept by one more session, which publishes them
+    /// Time between chunks; over long-polling one more session publishes them
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration)]
     chunk_every: Duration,
-    /// How chunks come [default: stream where GET /comet?id=0 is answered in chunks, otherwise long-polling]
+    /// Transport of chunks [default: stream if GET /comet?id=0 is answered in chunks, otherwise long-polling]
     #[arg(long, value_enum)]
     over: Option<Over>,
     /// Count chunks that come later than this as late, which no run may have
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::some_duration, hide_short_help = true)]
     late_after: Duration,
-    /// How long an interval of the table of connection rates is
+    /// Length of an interval in the table of connection rates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::some_duration, hide_short_help = true)]
     interval: Duration,
 }
 
-/// How chunks come to a connection.
+/// The transport of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Over {
-    /// As a response without an end, as `encke flood-target` has it.
+    /// An endless response, as `encke flood-target` sends it.
     Stream,
-    /// As publications that answer a held connect: one Bayeux session on one connection each.
+    /// Publications that answer a held connect: one Bayeux session on one connection each.
     LongPolling,
 }
 
@@ -98,7 +98,7 @@ impl Flood {
         match probe::get(&target, &stream::path(0), |answer| answer.body_bytes > 0) {
             Ok(answer) if answer.head.status == 200 && answer.head.chunked => Ok(Over::Stream),
             Err(unreachable @ Problem::Unreachable { .. }) => Err(unreachable),
-            // What it is then turns out with the first session.
+            // The first session shows whether it is one.
             Ok(_) | Err(_) => Ok(Over::LongPolling),
         }
     }

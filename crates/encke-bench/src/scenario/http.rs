@@ -1,4 +1,4 @@
-//! `http`: static files over connections that are kept.
+//! `http`: static files over keep-alive connections.
 
 mod drive;
 mod figures;
@@ -38,16 +38,16 @@ pub struct Http {
     /// Ask so often per second instead; latency counts from the planned time, also while all connections are busy
     #[arg(long, value_name = "N", value_parser = parse::rate, conflicts_with = "users")]
     rate: Option<f64>,
-    /// End each trial after so many requests instead of --duration; no warm-up then
+    /// End each trial after this many requests instead of after --duration, without a warm-up
     #[arg(long, value_name = "N", value_parser = parse::count, conflicts_with = "users")]
     requests: Option<u32>,
     /// Search the most users whose answers stay within --p90 and --errors
     #[arg(long)]
     users: bool,
-    /// How long a user thinks between answer and next request, on average
+    /// Think time of a user between answer and next request, on average
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = parse::some_duration)]
     think: Duration,
-    /// What nine of ten answers have to keep to
+    /// Limit for the fastest nine of ten answers
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::some_duration)]
     p90: Duration,
     /// The share of requests that may fail
@@ -56,7 +56,7 @@ pub struct Http {
     /// Users to begin the search with
     #[arg(long, value_name = "N", default_value = "500", value_parser = parse::count, hide_short_help = true)]
     users_start: u32,
-    /// Users beyond which the search does not go [default: what the limit of open files allows]
+    /// Most users to try [default: as the limit of open files allows]
     #[arg(long, value_name = "N", value_parser = parse::count, hide_short_help = true)]
     users_max: Option<u32>,
     /// Time for the whole search
@@ -85,7 +85,7 @@ impl Scenario for Http {
 }
 
 impl Http {
-    /// Which paths to ask for; writes the files if that is asked for.
+    /// The paths to request. Writes the files if asked for.
     fn paths(&self, bench: &mut Bench) -> Result<Vec<String>, Problem> {
         if let Some(folder) = &self.files {
             let written = pages::write_missing(folder)?;
@@ -143,7 +143,7 @@ impl Http {
     }
 }
 
-/// Asks for a page once, so that what is missing is said before anything is measured.
+/// Requests a page once, so that a missing one is reported before the measurement.
 fn page(target: &Target, path: &str) -> Result<Page, Problem> {
     let answer = probe::get(target, path, |_| false)?;
     if answer.head.status != 200 {
@@ -154,14 +154,14 @@ fn page(target: &Target, path: &str) -> Result<Page, Problem> {
     Ok(Page { path: path.into(), request: probe::request(target, path), bytes: answer.body_bytes })
 }
 
-/// A share such as `0.1%` or `0.001`.
+/// Parses a share such as `0.1%` or `0.001`.
 fn share(text: &str) -> Result<f64, String> {
     let (number, part) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let share = number.trim().parse::<f64>().ok().map(|number| number / part);
     share.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| "a share such as 0.1% or 0.001".into())
 }
 
-/// A trial of so many requests ends after this, whatever became of them.
+/// The most time of a trial with a fixed number of requests.
 const REQUESTS_TIME_MAX: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

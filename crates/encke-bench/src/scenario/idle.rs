@@ -1,4 +1,4 @@
-//! What a session costs in memory while nothing happens.
+//! The memory of an idle session.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub struct Idle {
     /// Each subscribes to a channel of its own instead of a common one
     #[arg(long)]
     pub own_channels: bool,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
 }
@@ -33,7 +33,8 @@ impl Scenario for Idle {
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         let mut report = bench.report::<Self>();
-        // A few sessions first: what is made once is not a session's cost. Only who is reached has a process to watch.
+        // A few sessions first: one-time allocations are not a session's cost. Only a reachable server has a process to
+        // watch.
         let Some(mut warm) = self.open(bench, WARM_SESSIONS)? else { return Ok(report) };
         let process = bench.watched()?;
         let mut watch = Settling { process, began: Instant::now(), samples: Vec::new() };
@@ -70,7 +71,7 @@ impl Idle {
             figures: vec![
                 figure("resident memory per session", per_session(|memory| memory.rss_bytes), "bytes"),
                 figure("proportional memory per session", per_session(|memory| memory.pss_bytes), "bytes"),
-                figure("kept after all left", retained as f64 * 100.0 / grown.max(1) as f64, "%"),
+                figure("retained after all left", retained as f64 * 100.0 / grown.max(1) as f64, "%"),
             ],
             server: Some(Server {
                 rss_before_bytes: before.rss_bytes,

@@ -1,4 +1,4 @@
-//! Connections that break all the time: what arrives in spite of it.
+//! Connections that break all the time, and the deliveries in spite of it.
 
 use std::time::Duration;
 
@@ -21,19 +21,19 @@ pub struct Jitter {
     /// Messages to all of them per second
     #[arg(long, value_name = "N", default_value = "2", value_parser = parse::rate)]
     pub rate: f64,
-    /// How long each connection lives on average
+    /// Average lifetime of a connection
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse::some_duration)]
     pub cut_every: Duration,
-    /// How long each client then stays away on average
+    /// Average time that a client then stays offline
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse::some_duration)]
     pub offline: Duration,
     /// Length of a message's data
     #[arg(long, value_name = "SIZE", default_value = "50", value_parser = parts::data_size)]
     pub message_size: u32,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
-    /// How messages are sent and judged.
+    /// Sending and judging messages.
     #[command(flatten)]
     pub sending: Sending,
 }
@@ -42,9 +42,9 @@ impl Scenario for Jitter {
     const NAME: &'static str = "jitter";
     const TITLE: &'static str = "Connections that break all the time: what arrives, once and in order";
     const STANDS_FOR: &'static str = "Stands for comparisons of realtime servers under reconnects, where the fastest delivered 41 to 87 % (2025). A third of \
-         the breaks is a reset, a third comes in the middle of a message, a third leaves the server with a connection that takes \
-         everything and has nobody at its end. With --replay or --ack nothing may be lost; without, it is seen what is. The whole of it \
-         takes --duration 60s.";
+         the breaks is a reset, a third comes in the middle of a message, a third leaves the server with a dead connection that still \
+         accepts data. With --replay or --ack nothing may be lost; without them the report shows the loss. A full run takes \
+         --duration 60s.";
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         if self.carriage.transport == Transport::Raw {
@@ -75,7 +75,7 @@ impl Scenario for Jitter {
     }
 }
 
-/// Adds what only this scenario has.
+/// Adds the figures that only this scenario has.
 fn judge(trial: &mut Trial, outcome: &Outcome) {
     let (breaks, expected) = (outcome.breaks, outcome.expected.max(1));
     let missing = outcome.faults.lost.min(expected);
@@ -84,8 +84,8 @@ fn judge(trial: &mut Trial, outcome: &Outcome) {
         figure("delivered", (expected - missing) as f64 * 100.0 / expected as f64, "%"),
         figure("connections cut", breaks.cut as f64, ""),
         figure("sessions resumed", breaks.resumed as f64, ""),
-        figure("sessions begun anew", breaks.renewed as f64, ""),
-        figure("gaps told", breaks.gaps as f64, ""),
+        figure("sessions renewed", breaks.renewed as f64, ""),
+        figure("gaps reported", breaks.gaps as f64, ""),
         figure("came again, dropped by the client", breaks.again as f64, ""),
     ];
     if breaks.cut == 0 {

@@ -1,6 +1,6 @@
-//! What can be measured: one file a scenario.
+//! The scenarios, one file each.
 //!
-//! A scenario is its own command line options and what it does with a [`Bench`]; [`ALL`] has them in the order of the help.
+//! A scenario is its command line options and a run with a [`Bench`]. [`ALL`] has them in the order of the help.
 
 mod avalanche;
 mod broadcast;
@@ -34,16 +34,16 @@ use crate::run::{Bench, Common, Generator, Interrupt};
 pub trait Scenario: Args {
     /// Its name on the command line.
     const NAME: &'static str;
-    /// One sentence: what it measures.
+    /// The measured subject, in one sentence.
     const TITLE: &'static str;
-    /// Which benchmark it stands for, by title and year, in a sentence or two.
+    /// The benchmark that it represents, by title and year, in a sentence or two.
     const STANDS_FOR: &'static str;
 
     /// Measures.
     ///
     /// # Errors
-    /// The options contradict each other, there is no server, or something failed before anything was measured.
-    /// A measurement that does not hold is no error but a report that says so.
+    /// The options contradict each other, there is no server, or something failed before anything was measured. A
+    /// measurement that does not hold is not an error but a report that says so.
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem>;
 }
 
@@ -56,7 +56,7 @@ pub struct Entry {
     run: Run,
 }
 
-/// What runs a scenario: from the options as given to the report, and what it was asked along with it.
+/// Runs a scenario with the given options. Returns the report and the common options.
 type Run = fn(&ArgMatches, &Interrupt) -> Result<(Report, Common), Problem>;
 
 impl Entry {
@@ -117,7 +117,7 @@ fn run_of<S: Scenario>(matches: &ArgMatches, interrupt: &Interrupt) -> Result<(R
     Ok((bench.finish(report), common))
 }
 
-/// Whether all that was given has an effect, as far as the command line itself does not say so.
+/// Checks that every given option has an effect, beyond the checks of clap.
 fn check_together(common: &Common, matches: &ArgMatches) -> Result<(), Problem> {
     let shares = matches.try_get_one::<u32>("workers").ok().flatten().copied();
     let workers = shares.unwrap_or(1);
@@ -153,7 +153,7 @@ fn wrapped(text: &str) -> String {
     lines
 }
 
-/// Opens a crowd in this process; none if the run is to end.
+/// Opens clients in this process; none if the run is to end.
 fn opened(bench: &mut Bench, spec: &ClientsSpec) -> Result<Option<Generator>, Problem> {
     let (progress, interrupt) = (&mut bench.progress, &bench.interrupt);
     let opened = Generator::open(spec, 1, &[], &mut |open| {
@@ -163,7 +163,7 @@ fn opened(bench: &mut Bench, spec: &ClientsSpec) -> Result<Option<Generator>, Pr
     if interrupt.is_set() { Ok(None) } else { opened.map(Some) }
 }
 
-/// The crowd of a force in this process.
+/// The clients of a generator in this process.
 fn local_clients(generator: &mut Generator) -> Option<&mut Clients> {
     match generator {
         Generator::Local(local) => Some(&mut local.clients),
@@ -171,7 +171,7 @@ fn local_clients(generator: &mut Generator) -> Option<&mut Clients> {
     }
 }
 
-/// What was asked, in the order of the help; what only says where the report goes is left out.
+/// The given options, in the order of the help, without those about the report.
 fn settings(command: &Command, matches: &ArgMatches) -> Vec<Setting> {
     let mut settings = Vec::new();
     for arg in command.get_arguments() {

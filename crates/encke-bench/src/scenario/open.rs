@@ -1,4 +1,4 @@
-//! How many full sessions a server opens per second.
+//! The number of full sessions that a server opens per second.
 
 use std::time::Instant;
 
@@ -15,13 +15,13 @@ use crate::run::{Bench, Carriage, parse};
 /// `encke bench open`.
 #[derive(Clone, Debug, Args)]
 pub struct Open {
-    /// Sessions to open, all kept until the end
+    /// Sessions to open, all held until the end
     #[arg(long, alias = "clients", value_name = "N", default_value = "8000", value_parser = parse::count)]
     pub sessions: u32,
     /// Each subscribes to a channel of its own instead of a common one
     #[arg(long)]
     pub own_channels: bool,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
 }
@@ -35,7 +35,7 @@ impl Scenario for Open {
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         let mut report = bench.report::<Self>();
-        // The first sessions pay for what is made once.
+        // The first sessions include one-time costs.
         let warm = super::opened(bench, &self.spec(bench, WARM_SESSIONS))?;
         let Some(warm) = warm else { return Ok(report) };
         let (spec, server) = (self.spec(bench, self.sessions), bench.server);

@@ -1,4 +1,4 @@
-//! What several scenarios are made of.
+//! Parts that several scenarios use.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::order::{ClientsSpec, From, Membership, Order, Size, To, Traffic};
 use crate::problem::Problem;
 use crate::run::{Bench, Carriage, Limits, Measure, Sending, parse};
 
-/// A crowd for `clients` subscribers and `publishers` besides.
+/// `clients` subscribers and `publishers` publishing sessions.
 pub(super) fn clients_spec(
     bench: &Bench,
     carriage: &Carriage,
@@ -43,13 +43,13 @@ pub(super) fn traffic(from: From, batches_per_s: Option<f64>, data_bytes: u32) -
     Traffic { batches_per_s, batch_size: 1, from, to: To::AnyRoom, data_bytes, seed: SEED }
 }
 
-/// An order for this traffic; a [`Series`](crate::run::Series) sets its length anew.
+/// An order for this traffic; a [`RateSeries`](crate::run::RateSeries) replaces its length.
 pub(super) fn order(bench: &Bench, sending: &Sending, traffic: Traffic, size: Size) -> Order {
     Order {
         traffic,
         warm_up_ms: bench.common.warm_up.as_millis() as u64,
         size,
-        // What is later than late may still come; then it is told as late and not as lost.
+        // Late messages may still arrive; then they count as late and not as lost.
         drain_timeout_ms: (sending.late_after + TIMEOUT_AFTER_LATE).as_millis() as u64,
         late_after_us: sending.late_after.as_micros() as u64,
         give_up_us: None,
@@ -62,7 +62,7 @@ pub(super) fn duration(bench: &Bench) -> Size {
     Size::Ms(bench.common.duration.as_millis() as u64)
 }
 
-/// Sends what `order` says for the time of the warm-up, and forgets what came of it; `false` if the run is to end.
+/// Runs `order` for the warm-up time and discards the outcome. Returns false if the run is to end.
 pub(super) fn warm_up(measure: &mut Measure<'_>, order: &Order) -> Result<bool, Problem> {
     let warm_up_ms = measure.bench.common.warm_up.as_millis() as u64;
     if warm_up_ms == 0 {

@@ -17,7 +17,7 @@ pub struct RandomChannel {
     #[arg(long, value_name = "N", value_parser = parse::count, default_value = "500",
           default_value_if("ramp", ArgPredicate::IsPresent, None))]
     pub clients: Option<u32>,
-    /// Measure again with so many more subscribers, until --up-to
+    /// Repeat with this many more subscribers each time, up to --up-to
     #[arg(long, value_name = "N", value_parser = parse::count, requires = "up_to")]
     pub ramp: Option<u32>,
     /// Subscribers at the end of --ramp
@@ -26,13 +26,13 @@ pub struct RandomChannel {
     /// Length of a message's data
     #[arg(long, value_name = "SIZE", default_value = "172", value_parser = parts::data_size)]
     pub message_size: u32,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
     /// At which rates.
     #[command(flatten)]
     pub rates: Rates,
-    /// How messages are sent and judged.
+    /// Sending and judging messages.
     #[command(flatten)]
     pub sending: Sending,
 }
@@ -66,7 +66,7 @@ impl Scenario for RandomChannel {
 }
 
 impl RandomChannel {
-    /// How many clients each measurement has.
+    /// The number of clients of each measurement.
     fn steps(&self) -> Result<Vec<u32>, Problem> {
         let (Some(ramp), Some(up_to)) = (self.ramp, self.up_to) else {
             return Ok(self.clients.into_iter().collect());
@@ -78,7 +78,7 @@ impl RandomChannel {
         Ok((first..=up_to).step_by(ramp as usize).collect())
     }
 
-    /// Measures with so many clients; `false` if the run ends there.
+    /// Measures with this many clients. Returns false if the run ends there.
     fn step(&self, bench: &mut Bench, clients: u32, has_more: bool, report: &mut Report) -> Result<bool, Problem> {
         let membership = Membership { first: 1, ..parts::membership("/bench/channel", clients, 1) };
         let spec = parts::clients_spec(bench, &self.carriage, clients, 1, membership);

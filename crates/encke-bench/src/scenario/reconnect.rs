@@ -18,13 +18,13 @@ pub struct Reconnect {
     /// Clients, each with a session and a subscription
     #[arg(long, value_name = "N", default_value = "1000", value_parser = parse::count)]
     pub clients: u32,
-    /// How often they are cut off
+    /// Number of cuts
     #[arg(long, value_name = "N", default_value = "3", value_parser = parse::count)]
     pub rounds: u32,
-    /// How long they have to come back
+    /// Time to reconnect
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse::some_duration)]
     pub timeout: Duration,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
 }

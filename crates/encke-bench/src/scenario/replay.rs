@@ -27,7 +27,7 @@ pub struct Replay {
     /// The channel that has the history is below this one
     #[arg(long, value_name = "CHANNEL", default_value = "/bench/replay", value_parser = parts::channel)]
     pub channel: String,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
 }
@@ -59,10 +59,10 @@ impl Scenario for Replay {
 }
 
 impl Replay {
-    /// Publishes what is to be replayed, in batches, no faster than it is taken.
+    /// Publishes the history in batches, no faster than the server accepts them.
     ///
     /// # Errors
-    /// The server takes nothing any more, or the publisher is lost.
+    /// The server accepts no more, or the publisher is lost.
     fn fill(&self, bench: &mut Bench, publisher: &mut Clients) -> Result<(), Problem> {
         let session = publisher.publishers().start;
         let mut left = self.messages as usize;
@@ -82,7 +82,7 @@ impl Replay {
             publisher.turn(PAUSE)?;
             bench.progress.tick(|| format!("filling the history  {} to go", count(left as u64)));
         }
-        // The last ones are on their way.
+        // The last ones are under way.
         let until = Instant::now() + bench.common.warm_up;
         while Instant::now() < until && !bench.interrupt.is_set() {
             publisher.turn(PAUSE)?;
@@ -170,5 +170,5 @@ impl Replay {
 const BATCH_MESSAGES: usize = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 const TURN: Duration = Duration::from_millis(5);
-/// How long nothing may come.
+/// The longest time without a delivery.
 const TIMEOUT: Duration = Duration::from_secs(5);

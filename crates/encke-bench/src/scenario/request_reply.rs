@@ -30,13 +30,13 @@ pub struct RequestReply {
     /// Length of an order's data
     #[arg(long, value_name = "SIZE", default_value = "100", value_parser = parts::data_size)]
     pub message_size: u32,
-    /// How many of the slowest and of the fastest answers are averaged
+    /// Number of slowest and of fastest answers that are averaged
     #[arg(long, value_name = "N", default_value = "10", value_parser = parse::count, hide_short_help = true)]
     pub outliers: u32,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
-    /// How messages are sent and judged.
+    /// Sending and judging messages.
     #[command(flatten)]
     pub sending: Sending,
 }
@@ -53,7 +53,7 @@ impl Scenario for RequestReply {
             return Err(Problem::Usage("--pause-min is above --pause-max".into()));
         }
         let mut report = bench.report::<Self>();
-        // Nobody subscribes: answers come by themselves.
+        // Answers need no subscription.
         let spec =
             parts::clients_spec(bench, &self.carriage, self.clients, 0, parts::membership("/bench/orders", 1, 0));
         let pauses_us = [self.pause_min, self.pause_max].map(|pause| pause.as_micros() as u64);
@@ -118,7 +118,7 @@ impl Row {
     }
 }
 
-/// The mean of the first `most` of values that each come so many times.
+/// The mean of the first `most` values, each with its number of occurrences.
 fn mean_ms<'a>(values_us: impl Iterator<Item = &'a (u64, u64)>, most: u64) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for (us, times) in values_us {

@@ -19,14 +19,14 @@ pub struct Rooms {
     /// Rooms, each a channel
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::count)]
     pub rooms: u32,
-    /// Different rooms that each client is in, by chance
+    /// Different rooms of each client, chosen at random
     #[arg(long, alias = "roomsPerClient", value_name = "N", default_value = "10", value_parser = parse::count)]
     pub rooms_per_client: u32,
-    /// Batches to send, each from a client by chance
+    /// Batches to send, each from a random client
     #[arg(long, value_name = "N", default_value = "1000", value_parser = parse::count,
           conflicts_with_all = ["rate", "find_max"])]
     pub batches: u32,
-    /// Messages in a batch, each to a room by chance
+    /// Messages in a batch, each to a random room
     #[arg(long, alias = "batchSize", value_name = "N", default_value = "10", value_parser = parse::count)]
     pub batch_size: u32,
     /// Time between batches, in µs unless it has another unit; 0 for none
@@ -39,17 +39,17 @@ pub struct Rooms {
     /// The channel that rooms are below
     #[arg(long, value_name = "CHANNEL", default_value = "/bench/a", value_parser = parts::channel, hide_short_help = true)]
     pub channel: String,
-    /// How often to measure
+    /// Number of measurements
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse::count,
           conflicts_with_all = ["rate", "find_max"], hide_short_help = true)]
     pub iterations: u32,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
     /// At which rates.
     #[command(flatten)]
     pub rates: Rates,
-    /// How messages are sent and judged.
+    /// Sending and judging messages.
     #[command(flatten)]
     pub sending: Sending,
 }
@@ -83,7 +83,7 @@ impl Scenario for Rooms {
 }
 
 impl Rooms {
-    /// So many batches with a pause between them, each iteration with CometD's words.
+    /// Sends the batches with a pause between them, and prints each iteration like CometD.
     fn batches(&self, measure: &mut Measure<'_>, order: &Order, report: &mut Report) -> Result<(), Problem> {
         if self.batch_pause.is_zero() {
             if !measure.open()? {
@@ -136,7 +136,7 @@ fn micros(text: &str) -> Result<Duration, String> {
     .map_err(|_| "microseconds such as 8000, or a number and a unit such as 8ms".into())
 }
 
-/// Where a search begins: any server holds it.
+/// The start of a search: any server holds it.
 const START_PER_S: f64 = 10_000.0;
 
 #[cfg(test)]

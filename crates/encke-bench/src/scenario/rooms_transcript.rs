@@ -1,4 +1,4 @@
-//! What CometD's load client prints, in its words and order; without what only a Java machine has.
+//! The output of CometD's load client, without the lines that only apply to a Java machine.
 
 use super::rooms::Rooms;
 use crate::machine;

@@ -1,8 +1,8 @@
-//! `self-test`: how much the load itself can take, and how much latency it adds.
+//! `self-test`: the capacity of the load itself, and the latency it adds.
 //!
-//! A thread of this process is the server: it sends ready-made frames and does nothing else ([`sender`]). A figure that comes near
-//! these ones says something about the load, not about the server that was measured. What latency it adds is told beside a bare reader
-//! ([`bare`]): what the machine is late with is nobody's.
+//! A thread of this process is the server: it only sends ready-made frames ([`sender`]). A measured rate near this one
+//! describes the load, not the server. The added latency is relative to a bare reader ([`bare`]), since both share the
+//! machine's own delays.
 
 mod bare;
 mod sender;
@@ -118,7 +118,7 @@ impl SelfTest {
         }
     }
 
-    /// Warm-up, then the window that counts, then the rest of what is sent.
+    /// Runs the warm-up, then the measured window, then reads the rest.
     fn receive(
         &self,
         bench: &mut Bench,
@@ -179,7 +179,7 @@ impl SelfTest {
             trial.reasons.push(format!("the load receives {per_s:.0} messages/s, wanted were {wanted:.0}"));
         }
         match paced {
-            // The sender is always ahead: what waits in the sockets is no latency of anybody.
+            // The sender is always ahead, so the time that frames wait in the sockets is no latency.
             None => trial.latency = None,
             Some(_) if trial.latency.is_none() => trial.reasons.push("no message was timed".into()),
             Some((per_s, added_us)) => {
@@ -198,7 +198,7 @@ impl SelfTest {
     }
 }
 
-/// What came in one round, or in several.
+/// The measurements of one round, or of several.
 #[derive(Debug, Default)]
 struct Measured {
     flow: Flow,
@@ -206,7 +206,7 @@ struct Measured {
     faults: Faults,
     counted: Counted,
     max_us: u64,
-    /// Of each slice of the time.
+    /// The p99 of each slice of time.
     slices_p99_us: Vec<u64>,
     cpu: Duration,
 }
@@ -230,8 +230,8 @@ impl Measured {
         self.cpu += other.cpu;
     }
 
-    /// The lower quartile of the slices: others who use the machine do so now and then, and only ever add to it. What is always so
-    /// is in the quiet slices, too.
+    /// The lower quartile of the slices. Other processes disturb some slices and only ever add latency; a permanent
+    /// delay is in the quiet slices, too.
     fn p99_us(&self) -> u64 {
         let mut sorted = self.slices_p99_us.clone();
         sorted.sort_unstable();
@@ -252,18 +252,18 @@ impl Measured {
     }
 }
 
-/// Who reads what the sender sends.
+/// A reader of the sender's frames.
 trait Reads {
-    /// Reads what there is, or comes within `timeout`.
+    /// Reads the available data, or waits up to `timeout` for some.
     fn turn(&mut self, timeout: Duration) -> Result<(), Problem>;
 
     /// Latencies count from now on.
     fn time_from_now(&mut self);
 
-    /// What has come since the beginning; the window is nothing.
+    /// The data received since the beginning; its window is zero.
     fn received(&self) -> Flow;
 
-    /// What was timed, and the highest.
+    /// The recorded latencies, and the highest.
     fn latencies_us(&self) -> (Counted, u64);
 }
 
@@ -287,7 +287,7 @@ impl Reads for Clients {
     }
 }
 
-/// Ends the sender; its last round is read meanwhile, or it would never get rid of it.
+/// Stops the sender. Its last round is read meanwhile, since it could not be written otherwise.
 fn stopped(sender: Sender, reader: &mut impl Reads) -> Result<Sent, Problem> {
     sender.ask_to_stop();
     let timeout = Instant::now() + TIMEOUT;
@@ -300,20 +300,20 @@ fn stopped(sender: Sender, reader: &mut impl Reads) -> Result<Sent, Problem> {
     sender.join()
 }
 
-/// Between two looks at the time.
+/// The time between two checks of the clock.
 const TURN: Duration = Duration::from_millis(1);
-/// How long messages that were sent may stay under way.
+/// Time for the sent messages to arrive.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Sequence numbers and the machine's patience end; nothing is learnt from a longer window.
+/// Sequence numbers are limited, and a longer window adds no information.
 const DURATION_MAX: Duration = Duration::from_secs(30);
 const OPENING_AT_ONCE: u32 = 64;
 const LAST_TURN: Duration = Duration::from_millis(5);
-/// How often the load and a bare reader take turns.
+/// The number of turns of the load and the bare reader.
 const ROUNDS: u32 = 5;
-/// A slice of the time that has a p99 of its own.
+/// The length of a slice with its own p99.
 const SLICE: Duration = Duration::from_millis(250);
 const ROUND_WARM_UP_MAX: Duration = Duration::from_millis(300);
-/// How much of what is sent at a rate has to be received: a window does not begin and end with a round.
+/// The share of a paced rate that has to arrive: a window does not align with rounds.
 const PACED_SHARE: f64 = 0.9;
 
 #[cfg(test)]
@@ -366,9 +366,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_told_to_stop_ends_with_a_whole_round_though_sockets_are_full() {
+    fn a_stopped_sender_completes_its_round_though_sockets_are_full() {
         let test = SelfTest { clients: 3, sender_core: 0, wanted: 1.0, added_p99: Duration::from_millis(1) };
-        // The slow one is at its second round when it is told to stop, which would take a hundred seconds.
+        // The slow sender is in its second round, which would take a hundred seconds, when it is stopped.
         for mode in [Mode::Flood, Mode::Paced { per_s: 0.3 }] {
             let sender = Sender::start(test.sender_core, test.clients, mode).expect("starts");
             let mut clients = Clients::open(&test.spec(sender.address()), 0, 1, &mut |_| true).expect("opens");
@@ -376,7 +376,7 @@ mod tests {
             while clients.counts().received == 0 {
                 clients.turn(TURN).expect("turns");
             }
-            // Nobody reads: the flood stops in the middle of a round.
+            // Without a reader, the flood stops in the middle of a round.
             std::thread::sleep(Duration::from_millis(200));
             let sent = stopped(sender, &mut clients).expect("ends");
             let all = [Published { next: vec![sent.messages] }];

@@ -17,10 +17,10 @@ pub struct Soak {
     /// Rooms, each a channel
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::count)]
     pub rooms: u32,
-    /// Different rooms that each client is in, by chance
+    /// Different rooms of each client, chosen at random
     #[arg(long, value_name = "N", default_value = "10", value_parser = parse::count)]
     pub rooms_per_client: u32,
-    /// Messages in a batch, each to a room by chance
+    /// Messages in a batch, each to a random room
     #[arg(long, value_name = "N", default_value = "10", value_parser = parse::count)]
     pub batch_size: u32,
     /// Length of a message's data
@@ -29,10 +29,10 @@ pub struct Soak {
     /// Messages delivered per second
     #[arg(long, value_name = "N", default_value = "50k", value_parser = parse::rate)]
     pub rate: f64,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
-    /// How messages are sent and judged.
+    /// Sending and judging messages.
     #[command(flatten)]
     pub sending: Sending,
 }
@@ -110,8 +110,8 @@ fn rows(trial: &Trial) -> Vec<Vec<String>> {
 /// At most [`SAMPLES_MAX`] of them, evenly, with the last.
 fn thinned(samples: Vec<Sample>) -> Vec<Sample> {
     let (count, step) = (samples.len(), samples.len().div_ceil(SAMPLES_MAX).max(1));
-    let buffered = samples.into_iter().enumerate().filter(|(index, _)| (count - 1 - index).is_multiple_of(step));
-    buffered.map(|(_, sample)| sample).collect()
+    let thinned = samples.into_iter().enumerate().filter(|(index, _)| (count - 1 - index).is_multiple_of(step));
+    thinned.map(|(_, sample)| sample).collect()
 }
 
 const COLUMNS: [&str; 7] =

@@ -25,10 +25,10 @@ pub struct Throughput {
     /// Length of a message's data
     #[arg(long, value_name = "SIZE", default_value = "50", value_parser = parts::data_size)]
     pub message_size: u32,
-    /// How clients are carried.
+    /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
-    /// How messages are sent and judged.
+    /// Sending and judging messages.
     #[command(flatten)]
     pub sending: Sending,
 }
@@ -38,14 +38,14 @@ impl Scenario for Throughput {
     const TITLE: &'static str = "Throughput against latency: rooms at rising rates, with more and more clients";
     const STANDS_FOR: &'static str = "Stands for the chart of \"Cometd-2 Throughput vs Latency\" (2010) and of \"20,000 reasons that Comet scales\" (2008): \
          100 rooms, each client in one, 1,000 to 20,000 clients. Numbers of clients for which there are too few files \
-         are passed over, and said so.";
+         are skipped and reported.";
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         let mut report = bench.report::<Self>();
         let mut fits = 0;
         for &clients in &self.clients {
             if let Some(why) = self.too_many(bench, clients) {
-                report.transcript.push(format!("{} clients passed over: {why}", count(clients.into())));
+                report.transcript.push(format!("{} clients skipped: {why}", count(clients.into())));
                 continue;
             }
             fits += 1;
@@ -81,7 +81,7 @@ impl Throughput {
         let order = |bench: &Bench, rate: f64| {
             let traffic = parts::traffic(From::AnyClient, Some(rate / fan_out), self.message_size);
             let order = parts::order(bench, &self.sending, traffic, parts::duration(bench));
-            // A backlog that only grows tells nothing more.
+            // A growing backlog adds no information.
             Order { give_up_us: Some(self.sending.late_after.as_micros() as u64), ..order }
         };
         let mut measure = Measure::new(bench, spec, &self.sending);
@@ -98,7 +98,7 @@ impl Throughput {
         Ok(())
     }
 
-    /// Why there are too few files for so many clients, if there are.
+    /// The reason that there are too few files for this many clients, if there are.
     fn too_many(&self, bench: &Bench, clients: u32) -> Option<String> {
         let own = u64::from(clients.div_ceil(self.sending.workers)) + SPARE_FILES;
         let own_max = machine::files_max();
@@ -111,7 +111,7 @@ impl Throughput {
     }
 }
 
-/// What speaks against the trials of a number of clients. The last need not hold: it is where the server's limit is.
+/// The faults of the trials with one number of clients. The last trial need not hold: it is at the server's limit.
 fn wrong(trials: &[Trial]) -> Vec<String> {
     let mut wrong = Vec::new();
     if let Some(lowest) = trials.first()
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_twice_out_of_order_or_to_others_is_wrong_at_any_rate() {
+    fn doubled_reordered_and_misdelivered_messages_fail_at_any_rate() {
         for faults in [
             Faults { doubled: 2, ..Faults::default() },
             Faults { reordered: 2, ..Faults::default() },

@@ -57,7 +57,7 @@ fn answers_to_calls_come_to_the_caller() {
 }
 
 #[test]
-fn two_workers_see_what_the_other_publishes() {
+fn two_workers_receive_each_others_publications() {
     let (_server, target) = server();
     let spec = spec(&target, Transport::Websocket, 7, 3);
     let mut clients: Vec<_> =
@@ -76,13 +76,13 @@ fn two_workers_see_what_the_other_publishes() {
         turn_until(clients, |clients| clients.counts().received >= expected);
         assert!(clients.faults(&all).none());
     }
-    // Whoever is told of no other worker's publications misses nothing of them, but has too much.
+    // A worker that does not know another's publications misses none of them, but receives too many.
     let (first, one) = (&clients[0], &all[..1]);
     assert!(first.expected(one) < first.counts().received);
 }
 
 #[test]
-fn those_who_acknowledge_get_everything_once() {
+fn acknowledging_clients_receive_everything_once() {
     let (_server, target) = server();
     for transport in [Transport::Websocket, Transport::LongPolling] {
         let recovery = Recovery { ack: true, ..Recovery::default() };
@@ -101,7 +101,7 @@ fn those_who_acknowledge_get_everything_once() {
 }
 
 #[test]
-fn those_who_replay_get_what_was_there_before_them() {
+fn replaying_clients_receive_earlier_messages() {
     let (_server, target) = server_with(vec![ChannelRule {
         pattern: "/bench/**".into(),
         history_messages: 1_000,
@@ -109,7 +109,7 @@ fn those_who_replay_get_what_was_there_before_them() {
     }]);
     let mut first = open(&spec(&target, Transport::Websocket, 0, 1)).expect("open");
     let publisher = first.publishers().start;
-    let mut told = open(&ClientsSpec {
+    let mut informed = open(&ClientsSpec {
         recovery: Recovery { replay: Replay::Live, ..Recovery::default() },
         publishers: 0,
         ..spec(&target, Transport::Websocket, 2, 1)
@@ -119,8 +119,8 @@ fn those_who_replay_get_what_was_there_before_them() {
         publish(&mut first, publisher, &[0, 0, 0]);
     }
     let all = [first.published().clone()];
-    turn_until(&mut told, |told| told.counts().received == 600);
-    assert!(told.faults(&all).none());
+    turn_until(&mut informed, |clients| clients.counts().received == 600);
+    assert!(informed.faults(&all).none());
     let recovery = Recovery { replay: Replay::Stored, ..Recovery::default() };
     let late = ClientsSpec { recovery, publishers: 0, ..spec(&target, Transport::Websocket, 3, 1) };
     let mut late = open(&late).expect("open");
@@ -162,7 +162,7 @@ fn messages_longer_than_a_frame_of_sixteen_bits_arrive() {
 }
 
 #[test]
-fn a_crowd_says_goodbye() {
+fn disconnect_ends_all_sessions() {
     let (server, target) = server();
     for transport in [Transport::Websocket, Transport::LongPolling] {
         let mut clients = open(&spec(&target, transport, 20, 1)).expect("open");
@@ -177,13 +177,13 @@ fn a_crowd_says_goodbye() {
 fn opening_is_paced_and_can_be_stopped() {
     let (_server, target) = server();
     let spec = ClientsSpec { opens_per_s: Some(50.0), ..spec(&target, Transport::Websocket, 1000, 1) };
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let clients = Clients::open(&spec, 0, 1, &mut |open| {
-        told.push(open);
-        told.len() < 3
+        reported.push(open);
+        reported.len() < 3
     });
     let mut clients = clients.expect("stopped, not failed");
-    assert!(told.is_sorted() && clients.counts().connected < 1000, "{told:?}");
+    assert!(reported.is_sorted() && clients.counts().connected < 1000, "{reported:?}");
     assert!(clients.publish(999, &[], 50).is_err(), "that session was not opened");
     clients.disconnect();
 }

@@ -1,4 +1,4 @@
-//! Targets that are not what they should be; each gets its own words.
+//! Targets that are no suitable servers; each gets its own error.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -82,7 +82,7 @@ fn a_refused_subscription_is_the_servers_word() {
 }
 
 #[test]
-fn wrong_urls_and_too_many_sessions_are_told_before_anything_is_opened() {
+fn wrong_urls_and_too_many_sessions_fail_before_anything_is_opened() {
     let secure = failure("https://127.0.0.1:1/", Transport::Websocket);
     assert!(matches!(&secure, Problem::Usage(text) if text.contains("TLS is not spoken here yet")), "{secure:?}");
     let spec = ClientsSpec { clients: 250_000_000, ..spec("http://127.0.0.1:1/", Transport::Websocket, 0, 1) };

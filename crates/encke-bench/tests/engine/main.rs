@@ -64,7 +64,7 @@ fn turn_until(clients: &mut Clients, mut done: impl FnMut(&Clients) -> bool) {
     }
 }
 
-/// Waits until all has arrived, and says what is wrong then.
+/// Waits until everything has arrived, and returns the faults.
 fn arrived(clients: &mut Clients, received_before: u64) -> Faults {
     let all = [clients.published().clone()];
     let expected = clients.expected(&all);

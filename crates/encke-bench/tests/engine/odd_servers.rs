@@ -1,4 +1,4 @@
-//! Servers that do what real ones seldom do; limits.
+//! Servers with unusual behaviour, and limits.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use websocket::{Opcode, frame, handshake};
 
 use crate::{open, spec, turn_until};
 
-/// A server that upgrades its one client and then does as it is told.
+/// A server that upgrades its one client and then runs `then`.
 fn upgrading(then: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("port");
     let address = listener.local_addr().expect("address");
@@ -27,7 +27,7 @@ fn upgrading(then: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     address
 }
 
-/// To close with something unread would be a reset, which overtakes what was sent.
+/// Closing with unread data would send a reset, which overtakes the sent data.
 fn wait_for_end(stream: TcpStream) {
     let _ = BufReader::new(stream).lines().count();
 }
@@ -36,7 +36,7 @@ fn one_raw_client(address: SocketAddr) -> Result<Clients, Problem> {
     open(&ClientsSpec { publishers: 0, ..spec(&format!("ws://{address}"), Transport::Raw, 1, 1) })
 }
 
-/// The one session is lost for this reason, be it while the crowd is still opening.
+/// The one session is lost for this reason, possibly while the clients are still opening.
 fn assert_lost(address: SocketAddr, reason: &str) {
     match one_raw_client(address) {
         Ok(mut clients) => {
@@ -73,7 +73,7 @@ fn a_message_in_several_frames_with_a_ping_between_is_put_together() {
 }
 
 #[test]
-fn a_message_without_end_is_not_kept() {
+fn an_endless_message_is_not_buffered() {
     let address = upgrading(|mut stream| {
         stream.write_all(&joined()).expect("sent");
         let _ = stream.write_all(&[0x81, 127, 0, 0, 0, 1, 0, 0, 0, 0]);
@@ -83,7 +83,7 @@ fn a_message_without_end_is_not_kept() {
 }
 
 #[test]
-fn what_a_server_does_not_read_is_not_kept_without_limit() {
+fn unsent_publications_have_a_limit() {
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let address = upgrading(move |mut stream| {
         stream.write_all(&joined()).expect("sent");

@@ -18,13 +18,13 @@ fn all_sessions_come_back_after_a_cut_and_nothing_is_lost() {
         clients.cut();
         assert_eq!(clients.counts().connected, 0);
         assert!(clients.publish(publisher, &[], 50).is_err(), "away");
-        // The sessions are still there, and what is published meanwhile waits for them.
+        // The sessions still exist, and messages published meanwhile wait for them.
         server.handle().publish("/bench/a/00001", "\"from elsewhere\"").expect("published");
         turn_until(&mut clients, |clients| clients.counts().connected == 32);
         publish(&mut clients, publisher, &[0, 1, 2]);
         let faults = arrived(&mut clients, 0);
         assert_eq!((faults.lost, faults.doubled, faults.dropped_sessions), (0, 0, 0), "{transport:?}");
-        assert_eq!(faults.misdelivered, 10, "what the crowd did not publish");
+        assert_eq!(faults.misdelivered, 10, "published by others");
         assert_eq!((clients.counts().dropped, server.handle().sessions()), (0, 32));
     }
 }

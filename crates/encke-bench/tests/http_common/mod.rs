@@ -1,4 +1,4 @@
-//! What the tests of `http` and `flood` share: a scenario as the command line runs it, and servers that misbehave.
+//! Helpers for the tests of `http` and `flood`: a scenario as the command line runs it, and servers with faults.
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
@@ -51,8 +51,8 @@ impl Drop for Encke {
     }
 }
 
-/// A server whose connections are each served by `serve`, which is told how many requests there were before, of all
-/// connections together, and the request's head; it says whether the connection goes on.
+/// A server that calls `serve` for each request, with the number of earlier requests on all connections and the
+/// request's head. It returns true to keep the connection open.
 pub fn server(serve: impl Fn(usize, &str, &mut TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -74,7 +74,7 @@ pub fn server(serve: impl Fn(usize, &str, &mut TcpStream) -> bool + Send + Sync 
     address
 }
 
-/// Sends what the other side may not want any more.
+/// Sends data that the other side may refuse.
 pub fn send(tcp: &mut TcpStream, text: &str) {
     let _ = tcp.write_all(text.as_bytes());
 }
@@ -84,8 +84,8 @@ pub fn chunk(text: &str) -> String {
     format!("{:x}\r\n{text}\r\n", text.len())
 }
 
-/// An address at which nobody listens.
-pub fn nobody() -> SocketAddr {
+/// An address without a listener.
+pub fn unused_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("an address")
 }
 

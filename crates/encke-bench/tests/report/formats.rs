@@ -37,7 +37,7 @@ fn the_transcript_comes_first_and_word_for_word() {
 }
 
 #[test]
-fn what_went_wrong_is_named() {
+fn faults_are_named() {
     let mut report = samples::rooms();
     report.trials[0].faults = Faults { lost: 1_234, doubled: 5, dropped_sessions: 6, ..Faults::default() };
     report.holds = false;
@@ -52,15 +52,15 @@ fn what_went_wrong_is_named() {
 }
 
 #[test]
-fn a_result_that_is_a_lower_bound_is_told_as_one() {
+fn a_lower_bound_is_reported_as_one() {
     let bound = "At least 900 messages/s: the load was at its own limit, the server may do more.";
     let report = Report { at_least: vec![bound.into()], ..samples::rooms() };
     let ends = format!("Everything asked for holds. {bound}\n");
     assert!(text::of(&report, Paint::Plain).replace('\n', " ").trim_end().ends_with(ends.trim_end()));
     assert!(html::of(&report).contains(bound));
     let beside = comparison::of(&[samples::rooms(), report]);
-    let told = comparison::text(&beside, Paint::Plain);
-    assert!(told.contains(bound) && told.ends_with("All runs hold.\n"), "{told}");
+    let printed = comparison::text(&beside, Paint::Plain);
+    assert!(printed.contains(bound) && printed.ends_with("All runs hold.\n"), "{printed}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The page, its charts, and what it does with figures that are none.
+//! The page, its charts, and figures that are not numbers.
 
 use std::fs;
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ fn a_long_table_is_cut_in_the_middle() {
 }
 
 #[test]
-fn several_crowds_are_several_lines() {
+fn several_numbers_of_clients_are_several_lines() {
     let page = html::of(&samples::throughput("encke", 1.0));
     for clients in ["1,000 clients", "5,000 clients", "20,000 clients"] {
         assert!(page.contains(&format!(">{clients}</text>")), "{clients} has no line");
@@ -94,7 +94,7 @@ fn files_of_their_own_are_whole_documents() {
             let svg = chart.file(width);
             well_formed(&svg);
             assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
-            buffer(&format!("{name}-{width}.svg"), &svg);
+            save(&format!("{name}-{width}.svg"), &svg);
         }
     }
 }
@@ -167,7 +167,7 @@ fn stand_alone() -> Vec<(&'static str, Chart)> {
 
 /// A page is well-formed, asks for nothing from elsewhere, and is not large.
 fn check(name: &str, page: &str) {
-    buffer(&format!("{name}.html"), page);
+    save(&format!("{name}.html"), page);
     let markup = page.strip_prefix("<!doctype html>\n").expect("a document type");
     well_formed(markup);
     for outside in ["src=", "href=", "@import", "url("] {
@@ -201,8 +201,8 @@ fn well_formed(markup: &str) {
     assert_eq!(open, 0, "everything opened is closed");
 }
 
-/// Kept to be looked at in a browser.
-fn buffer(name: &str, text: &str) {
+/// Saves the page, to view it in a browser.
+fn save(name: &str, text: &str) {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("report").join("pages");
     fs::create_dir_all(&folder).expect("a folder for pages");
     fs::write(folder.join(name), text).expect("a page");

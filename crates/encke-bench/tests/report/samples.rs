@@ -1,10 +1,10 @@
-//! Reports as scenarios make them, with made-up figures: what pages are looked at with.
+//! Sample reports with made-up figures, to test pages with.
 
 use encke_bench::report::{
     Curve, FORMAT_VERSION, Faults, Figure, Flow, Latency, Machine, Report, Sample, Server, Setting, Table, Trial,
 };
 
-/// Rooms over rising rates for three crowds; the highest rates are too much for the server.
+/// Rooms over rising rates for three numbers of clients; the highest rates are too much for the server.
 pub fn throughput(label: &str, speed: f64) -> Report {
     let mut trials = Vec::new();
     for clients in [1_000u64, 5_000, 20_000] {
@@ -37,7 +37,7 @@ pub fn throughput(label: &str, speed: f64) -> Report {
     }
 }
 
-/// One crowd in rooms, in the words of CometD's load client.
+/// Clients in rooms, with the output of CometD's load client.
 pub fn rooms() -> Report {
     let trial = Trial {
         figures: vec![figure("sessions opened per second", 15_568.0, "/s")],
@@ -347,7 +347,7 @@ fn grouped(number: u64) -> String {
     encke_bench::report::units::count(number)
 }
 
-/// Numbers between 0 and 1 that look like chance and are the same each time.
+/// Repeatable random numbers between 0 and 1.
 struct Random(u64);
 
 impl Random {

@@ -7,8 +7,8 @@ use crate::program::{bench, report, text};
 #[test]
 fn a_clean_stop_loses_nothing_and_sessions_go_on_with_a_connect() {
     for with in ["--ack", "--replay --transport long-polling"] {
-        let trial = report(NOBODY, &format!("{LOAD} --kill term {with}"))["trials"][0].take();
-        assert_eq!((figure(&trial, "back with a handshake"), figure(&trial, "gaps told")), (0.0, 0.0), "{trial}");
+        let trial = report(UNREACHABLE, &format!("{LOAD} --kill term {with}"))["trials"][0].take();
+        assert_eq!((figure(&trial, "back with a handshake"), figure(&trial, "gaps reported")), (0.0, 0.0), "{trial}");
         assert_eq!(figure(&trial, "back with a connect"), 30.0, "{trial}");
         assert!(figure(&trial, "messages confirmed") > 5.0, "{trial}");
         assert_eq!(trial["expected"], figure(&trial, "messages confirmed") as u64 * 30);
@@ -16,25 +16,25 @@ fn a_clean_stop_loses_nothing_and_sessions_go_on_with_a_connect() {
 }
 
 #[test]
-fn a_killed_server_loses_nothing_that_it_confirmed_and_sessions_begin_anew() {
+fn a_killed_server_loses_nothing_confirmed_and_sessions_shake_hands_again() {
     for with in ["--replay", "--replay --ack --transport long-polling"] {
-        let trial = report(NOBODY, &format!("{LOAD} --kill kill {with}"))["trials"][0].take();
-        assert_eq!((figure(&trial, "back with a connect"), figure(&trial, "gaps told")), (0.0, 0.0), "{trial}");
+        let trial = report(UNREACHABLE, &format!("{LOAD} --kill kill {with}"))["trials"][0].take();
+        assert_eq!((figure(&trial, "back with a connect"), figure(&trial, "gaps reported")), (0.0, 0.0), "{trial}");
         assert_eq!(figure(&trial, "back with a handshake"), 30.0, "{trial}");
         assert!(figure(&trial, "50 % back after") <= figure(&trial, "100 % back after"), "{trial}");
     }
 }
 
 #[test]
-fn a_server_that_forgets_its_sessions_is_found_out_and_clients_are_told() {
+fn a_server_that_forgets_its_sessions_is_detected_and_clients_see_gaps() {
     // They acknowledge, but do not replay: what is published while they are away is for nobody. That has to be something.
     let load = LOAD.replace("--rate 20", "--rate 500");
-    let output = bench(NOBODY, &format!("{load} --kill kill --ack --quiet --json")).output().expect("runs");
+    let output = bench(UNREACHABLE, &format!("{load} --kill kill --ack --quiet --json")).output().expect("runs");
     let mut report: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
     assert_eq!((output.status.code(), &report["holds"]), (Some(1), &Value::Bool(false)));
     let trial = report["trials"][0].take();
-    assert_eq!((figure(&trial, "back with a handshake"), figure(&trial, "gaps told")), (30.0, 30.0), "{trial}");
+    assert_eq!((figure(&trial, "back with a handshake"), figure(&trial, "gaps reported")), (30.0, 30.0), "{trial}");
     let faults = &trial["faults"];
     assert_eq!((&faults["doubled"], &faults["reordered"]), (&Value::from(0), &Value::from(0)), "{faults}");
     assert!(faults["lost"].as_u64() > Some(0), "{faults}");
@@ -43,12 +43,13 @@ fn a_server_that_forgets_its_sessions_is_found_out_and_clients_are_told() {
 }
 
 #[test]
-fn a_server_that_does_not_start_is_told_in_one_line() {
-    let output = bench(NOBODY, LOAD).args(["--quiet", "--server", "sh -c 'echo no such luck >&2; exit 3'"]).output();
+fn a_server_that_does_not_start_is_an_error_of_one_line() {
+    let output =
+        bench(UNREACHABLE, LOAD).args(["--quiet", "--server", "sh -c 'echo no such luck >&2; exit 3'"]).output();
     let output = output.expect("runs");
-    let said = text(&output.stderr);
-    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains("ended instead of listening") && said.contains("no such luck"), "{said}");
+    let printed = text(&output.stderr);
+    assert_eq!((output.status.code(), printed.lines().count()), (Some(1), 1), "{printed}");
+    assert!(printed.contains("ended instead of listening") && printed.contains("no such luck"), "{printed}");
 }
 
 fn figure(trial: &Value, name: &str) -> f64 {
@@ -57,5 +58,5 @@ fn figure(trial: &Value, name: &str) -> f64 {
 }
 
 /// The scenario brings its own server.
-const NOBODY: &str = "http://127.0.0.1:9";
+const UNREACHABLE: &str = "http://127.0.0.1:9";
 const LOAD: &str = "avalanche --clients 30 --rate 20 --around 400ms --back-within 60s";

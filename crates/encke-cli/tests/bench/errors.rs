@@ -21,14 +21,14 @@ fn answering(answer: &'static str) -> String {
 }
 
 fn check(url: &str, line: &str, code: i32, start: &str) {
-    let (found, shown, said) = run(url, line);
-    assert_eq!(found, Some(code), "{line}: {said}");
-    assert!(said.starts_with(start) && said.lines().count() == 1, "{line}: {said}");
+    let (found, shown, printed) = run(url, line);
+    assert_eq!(found, Some(code), "{line}: {printed}");
+    assert!(printed.starts_with(start) && printed.lines().count() == 1, "{line}: {printed}");
     assert_eq!(shown, "", "{line}");
 }
 
 #[test]
-fn an_unreachable_target_and_what_is_no_bayeux_server_are_told_apart() {
+fn an_unreachable_target_and_a_non_bayeux_server_are_distinguished() {
     let ssh = answering("SSH-2.0-something\r\n\r\n");
     let web = answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     for transport in ["websocket", "long-polling"] {
@@ -47,7 +47,7 @@ fn an_unreachable_target_and_what_is_no_bayeux_server_are_told_apart() {
 }
 
 #[test]
-fn wrong_use_is_told_before_anything_is_opened() {
+fn wrong_usage_fails_before_anything_is_opened() {
     let cases = [
         ("chat --clients 0", "encke: invalid value '0' for '--clients <N>': "),
         ("chat --clients many", "encke: invalid value 'many' for '--clients <N>': "),
@@ -92,17 +92,17 @@ fn wrong_use_is_told_before_anything_is_opened() {
 }
 
 #[test]
-fn clients_that_ask_for_what_the_server_lacks_are_told_so() {
+fn an_unsupported_extension_fails_before_the_load() {
     let server = Server::start();
     for (line, start) in [
-        ("broadcast --clients 2 --replay", "encke: the server keeps no history of /bench/fanout/00000"),
-        ("open --sessions 2 --replay", "encke: the server keeps no history of /bench/open/00000"),
+        ("broadcast --clients 2 --replay", "encke: the server stores no history of /bench/fanout/00000"),
+        ("open --sessions 2 --replay", "encke: the server stores no history of /bench/open/00000"),
         (
             "random-channel --clients 2 --replay --workers 2",
             // Either worker may be the first to say so.
-            "encke: the server keeps no history of /bench/channel/0000",
+            "encke: the server stores no history of /bench/channel/0000",
         ),
-        ("replay --messages 5 --clients 2 --warm-up 0s", "encke: the server keeps no history of /bench/replay/00000"),
+        ("replay --messages 5 --clients 2 --warm-up 0s", "encke: the server stores no history of /bench/replay/00000"),
     ] {
         check(&server.url, &format!("{line} --quiet"), 1, start);
     }
@@ -112,9 +112,9 @@ fn clients_that_ask_for_what_the_server_lacks_are_told_so() {
 fn too_many_clients_for_the_file_table_are_refused_with_the_figure() {
     let server = Server::start();
     for scenario in ["chat --clients 4000000", "open --sessions 4000000", "chat --clients 4000000 --workers 2"] {
-        let (code, shown, said) = run(&server.url, &format!("{scenario} --quiet"));
-        assert_eq!((code, shown.as_str()), (Some(1), ""), "{said}");
-        assert!(said.contains("open files are needed") && said.lines().count() == 1, "{said}");
+        let (code, shown, printed) = run(&server.url, &format!("{scenario} --quiet"));
+        assert_eq!((code, shown.as_str()), (Some(1), ""), "{printed}");
+        assert!(printed.contains("open files are needed") && printed.lines().count() == 1, "{printed}");
     }
 }
 
@@ -127,7 +127,7 @@ fn a_server_that_cannot_be_watched_has_no_idle_sessions_to_measure() {
 }
 
 #[test]
-fn the_short_help_is_shorter_and_every_scenario_says_what_it_stands_for() {
+fn the_short_help_is_shorter_and_every_scenario_names_its_benchmark() {
     let (_, list, _) = run("", "--help");
     let names: Vec<&str> = list
         .lines()

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
-use crate::program::{PATIENCE, Server, bench, run, text, wait};
+use crate::program::{Server, TIMEOUT, bench, run, text, wait};
 
 fn start(url: &str, line: &str) -> Child {
     let mut command = bench(url, line);
@@ -15,7 +15,7 @@ fn start(url: &str, line: &str) -> Child {
 }
 
 /// Reads what the load says until it is about what was asked for.
-fn said_until(child: &mut Child, wanted: &str) {
+fn read_until(child: &mut Child, wanted: &str) {
     use std::io::{BufRead, BufReader};
     let mut lines = BufReader::new(child.stderr.take().expect("piped"));
     let mut line = String::new();
@@ -37,7 +37,7 @@ fn ctrl_c_gives_the_report_so_far() {
     for (workers, signal) in [(1, Signal::INT), (2, Signal::TERM)] {
         let line = format!("broadcast --clients 10 --duration 600s --warm-up 0s --workers {workers} --json");
         let mut child = start(&server.url, &line);
-        said_until(&mut child, "received/s");
+        read_until(&mut child, "received/s");
         interrupt(&child, signal);
         let output = child.wait_with_output().expect("ends");
         let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -67,7 +67,7 @@ fn a_second_ctrl_c_ends_at_once() {
     let server = Server::start();
     // Nobody answers there, so after the first signal the run still waits a second for answers.
     let mut child = start(&server.url, "request-reply --channel /service/none --duration 600s --warm-up 0s");
-    said_until(&mut child, "sent/s");
+    read_until(&mut child, "sent/s");
     while child.try_wait().expect("waits").is_none() {
         interrupt(&child, Signal::INT);
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -76,27 +76,27 @@ fn a_second_ctrl_c_ends_at_once() {
 }
 
 #[test]
-fn ctrl_c_while_a_history_is_filled_is_told_as_that() {
+fn ctrl_c_while_a_history_is_filled_is_an_interruption() {
     let server = Server::start();
     let mut child = start(&server.url, "replay --messages 50M --json");
-    said_until(&mut child, "filling the history");
+    read_until(&mut child, "filling the history");
     interrupt(&child, Signal::INT);
     assert_eq!(wait(&mut child), Some(1));
-    let said = text(&child.wait_with_output().expect("ended").stdout);
-    let report: Value = serde_json::from_str(&said).expect("JSON");
-    assert_eq!((&report["interrupted"], &report["trials"]), (&Value::from(true), &serde_json::json!([])), "{said}");
+    let printed = text(&child.wait_with_output().expect("ended").stdout);
+    let report: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!((&report["interrupted"], &report["trials"]), (&Value::from(true), &serde_json::json!([])), "{printed}");
 }
 
 #[test]
-fn a_server_that_goes_while_a_history_is_filled_is_told() {
+fn a_server_that_ends_while_a_history_is_filled_is_an_error() {
     let server = Server::start();
     let mut command = bench(&server.url, "replay --messages 50M --quiet");
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     std::thread::sleep(std::time::Duration::from_millis(300));
     drop(server);
     assert!(matches!(wait(&mut child), Some(1 | 3)));
-    let said = text(&child.wait_with_output().expect("ended").stderr);
-    assert!(said.starts_with("encke: ") && said.lines().count() == 1, "{said}");
+    let printed = text(&child.wait_with_output().expect("ended").stderr);
+    assert!(printed.starts_with("encke: ") && printed.lines().count() == 1, "{printed}");
 }
 
 #[test]
@@ -106,13 +106,13 @@ fn ctrl_c_in_a_terminal_ends_an_avalanche_and_its_server_and_nothing_is_judged()
     let mut command = bench("http://127.0.0.1:9", &line);
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.process_group(0).spawn().expect("starts");
-    said_until(&mut child, "sending");
+    read_until(&mut child, "sending");
     // A terminal tells all of the group.
     kill_process_group(Pid::from_child(&child), Signal::INT).expect("is there");
     assert_eq!(wait(&mut child), Some(1));
-    let said = text(&child.wait_with_output().expect("ended").stdout);
-    let report: Value = serde_json::from_str(&said).expect("JSON");
-    assert_eq!((&report["interrupted"], &report["trials"]), (&Value::from(true), &serde_json::json!([])), "{said}");
+    let printed = text(&child.wait_with_output().expect("ended").stdout);
+    let report: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!((&report["interrupted"], &report["trials"]), (&Value::from(true), &serde_json::json!([])), "{printed}");
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "the server is still there");
 }
 
@@ -121,13 +121,13 @@ fn a_second_ctrl_c_leaves_no_server_behind() {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
     let line = format!("avalanche --clients 10 --around 600s --port {port}");
     let mut child = start("http://127.0.0.1:9", &line);
-    said_until(&mut child, "sending");
+    read_until(&mut child, "sending");
     // Both at the same time, or the run would be over before the second.
     [Signal::STOP, Signal::INT, Signal::TERM, Signal::CONT].into_iter().for_each(|signal| interrupt(&child, signal));
     assert!(matches!(wait(&mut child), Some(1 | 130)));
     let began = std::time::Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_ok() {
-        assert!(began.elapsed() < PATIENCE, "the server is still there");
+        assert!(began.elapsed() < TIMEOUT, "the server is still there");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
@@ -136,10 +136,10 @@ fn a_second_ctrl_c_leaves_no_server_behind() {
 fn the_load_measures_itself_and_comes_to_an_end() {
     let began = std::time::Instant::now();
     let line = "self-test --clients 50 --wanted 20k --added-p99 10s --duration 500ms --warm-up 0s --json --quiet";
-    let (code, shown, said) = run("http://127.0.0.1:1", line);
-    let report: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{said}"));
+    let (code, shown, printed) = run("http://127.0.0.1:1", line);
+    let report: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{printed}"));
     // How fast this machine is at the moment is another question.
-    assert!(matches!(code, Some(0 | 1)) && began.elapsed() < PATIENCE, "{report}");
+    assert!(matches!(code, Some(0 | 1)) && began.elapsed() < TIMEOUT, "{report}");
     let trials = report["trials"].as_array().expect("trials");
     assert_eq!(trials.len(), 3);
     for trial in trials {

@@ -5,14 +5,14 @@ use serde_json::Value;
 use crate::program::{Server, bench, report, text};
 
 #[test]
-fn nothing_is_lost_by_who_goes_on_in_the_history() {
+fn replaying_clients_lose_nothing() {
     for transport in ["websocket", "long-polling"] {
         holds(&Server::with(&["--set", HISTORY]), &format!("--replay --transport {transport}"));
     }
 }
 
 #[test]
-fn nothing_is_lost_by_who_acknowledges() {
+fn acknowledging_clients_lose_nothing() {
     for transport in ["websocket", "long-polling"] {
         holds(&Server::start(), &format!("--ack --transport {transport}"));
     }
@@ -23,16 +23,16 @@ fn sessions_that_are_forgotten_lose_nothing_with_a_history() {
     let server = Server::with(&["--set", HISTORY, "--max-interval-ms", "50"]);
     for transport in ["websocket", "long-polling"] {
         let trial = holds(&server, &format!("--replay --ack --transport {transport}"));
-        assert!(figure(&trial, "sessions begun anew") > 0.0, "{trial}");
+        assert!(figure(&trial, "sessions renewed") > 0.0, "{trial}");
     }
 }
 
 #[test]
-fn a_server_that_forgets_sessions_is_found_out_and_each_gap_was_told() {
+fn a_server_that_forgets_sessions_is_detected_and_each_gap_is_reported() {
     let server = Server::with(&["--max-interval-ms", "50"]);
     let trial = loses(&server, "--ack");
-    assert!(figure(&trial, "sessions begun anew") > 0.0, "{trial}");
-    assert_eq!(figure(&trial, "sessions begun anew"), figure(&trial, "gaps told"));
+    assert!(figure(&trial, "sessions renewed") > 0.0, "{trial}");
+    assert_eq!(figure(&trial, "sessions renewed"), figure(&trial, "gaps reported"));
 }
 
 #[test]
@@ -42,12 +42,15 @@ fn clients_that_do_nothing_about_breaks_lose_messages() {
 }
 
 #[test]
-fn a_server_without_a_history_is_told_of_before_the_load() {
+fn a_server_without_a_history_fails_before_the_load() {
     let output = bench(&Server::start().url, &format!("{LOAD} --replay --quiet --json")).output().expect("runs");
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((output.status.code(), report["trials"].as_array().map(Vec::len)), (Some(1), Some(0)));
     let reason = report["reasons"][0].as_str().expect("a reason");
-    assert!(reason.starts_with("the server keeps no history of /jitter/00000") && reason.contains("--set"), "{reason}");
+    assert!(
+        reason.starts_with("the server stores no history of /jitter/00000") && reason.contains("--set"),
+        "{reason}"
+    );
 }
 
 /// Runs it; all must arrive although connections were cut. The trial.

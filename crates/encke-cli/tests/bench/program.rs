@@ -66,8 +66,8 @@ fn output(url: &str, line: &str) -> Output {
     let run = || bench(url, line).output().expect("runs");
     let mut output = run();
     for _ in 1..RUNS_MAX {
-        let said = text(&output.stdout) + &text(&output.stderr);
-        if !BEHIND.iter().any(|reason| said.contains(reason)) {
+        let printed = text(&output.stdout) + &text(&output.stderr);
+        if !BEHIND.iter().any(|reason| printed.contains(reason)) {
             break;
         }
         output = run();
@@ -78,10 +78,10 @@ fn output(url: &str, line: &str) -> Output {
 /// Runs it, and reads the report that `--json` gives on stdout; it must hold.
 pub(crate) fn report(url: &str, line: &str) -> Value {
     let output = output(url, &format!("{line} --quiet --json"));
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{line}: {said}");
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{line}: {printed}");
     let report: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{line}: {error}: {said}"));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{line}: {error}: {printed}"));
     assert_eq!(report["holds"], true, "{line}: {report}");
     for trial in report["trials"].as_array().expect("trials") {
         assert_eq!(trial["faults"]["lost"], 0, "{line}: {trial}");
@@ -102,7 +102,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 /// Waits for the end, for a bounded time.
 pub(crate) fn wait(child: &mut Child) -> Option<i32> {
     let began = Instant::now();
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < TIMEOUT {
         if let Some(status) = child.try_wait().expect("waits") {
             return status.code();
         }
@@ -113,7 +113,7 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
 }
 
 /// How long a test waits before it gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often the load runs before the machine is taken for broken.
 const RUNS_MAX: usize = 3;

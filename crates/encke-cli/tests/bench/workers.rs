@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{PATIENCE, Server, bench, report, text};
+use crate::program::{Server, TIMEOUT, bench, report, text};
 
 /// The numbers of a process's children.
 fn children(id: u32) -> Vec<i32> {
@@ -30,7 +30,7 @@ fn workers_share_clients_and_messages_and_add_up() {
 }
 
 #[test]
-fn workers_without_a_publisher_expect_what_others_publish() {
+fn workers_without_a_publisher_expect_the_publications_of_others() {
     let server = Server::start();
     let report =
         report(&server.url, "broadcast --clients 20 --rate 100 --duration 1s --warm-up 100ms --workers 4 --core 0");
@@ -48,24 +48,27 @@ fn a_worker_that_dies_is_one_clear_error_and_takes_the_others_with_it() {
     let master = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let began = Instant::now();
     let mut workers = children(master.id());
-    while workers.len() < 2 && began.elapsed() < PATIENCE {
+    while workers.len() < 2 && began.elapsed() < TIMEOUT {
         workers = children(master.id());
     }
     let victim = Pid::from_raw(workers[1]).expect("a process");
     kill_process(victim, Signal::KILL).expect("is there");
     let output = master.wait_with_output().expect("ends");
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("encke: worker ") && said.contains("of 2 died: ") && said.lines().count() == 1, "{said}");
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(
+        printed.starts_with("encke: worker ") && printed.contains("of 2 died: ") && printed.lines().count() == 1,
+        "{printed}"
+    );
     let other = Pid::from_raw(workers[0]).expect("a process");
     assert!(kill_process(other, Signal::TERM).is_err(), "the other worker is still there");
 }
 
 #[test]
 fn a_worker_that_cannot_connect_ends_the_run_with_its_reason() {
-    let (code, shown, said) = crate::program::run("http://127.0.0.1:1", "chat --clients 10 --workers 2 --quiet");
+    let (code, shown, printed) = crate::program::run("http://127.0.0.1:1", "chat --clients 10 --workers 2 --quiet");
     assert_eq!((code, shown.as_str()), (Some(3), ""));
-    assert!(said.starts_with("encke: cannot reach 127.0.0.1:1: ") && said.lines().count() == 1, "{said}");
+    assert!(printed.starts_with("encke: cannot reach 127.0.0.1:1: ") && printed.lines().count() == 1, "{printed}");
 }
 
 #[test]
@@ -75,7 +78,7 @@ fn workers_that_lose_their_master_end() {
     let mut master = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     let began = Instant::now();
     let mut workers = children(master.id());
-    while workers.len() < 2 && began.elapsed() < PATIENCE {
+    while workers.len() < 2 && began.elapsed() < TIMEOUT {
         workers = children(master.id());
     }
     master.kill().expect("is there");
@@ -83,7 +86,7 @@ fn workers_that_lose_their_master_end() {
     for worker in workers {
         let id = Pid::from_raw(worker).expect("a process");
         while rustix::process::test_kill_process(id).is_ok() && !is_zombie(worker) {
-            assert!(began.elapsed() < PATIENCE, "a worker outlives its master");
+            assert!(began.elapsed() < TIMEOUT, "a worker outlives its master");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }

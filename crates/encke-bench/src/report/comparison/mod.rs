@@ -21,9 +21,9 @@ pub struct Comparison {
     pub comparison: u32,
     /// The runs, in the order in which they were named.
     pub runs: Vec<Run>,
-    /// What was not the same for all of them.
+    /// The properties that differ between runs.
     pub differences: Vec<Difference>,
-    /// What was measured: the runs' results, then trials of the same name.
+    /// The figures: the runs' results, then trials of the same name.
     pub sections: Vec<Section>,
 }
 
@@ -36,13 +36,13 @@ pub struct Run {
     pub scenario: String,
     /// The target's URL.
     pub target: String,
-    /// When it began, in milliseconds since 1970.
+    /// The start time, in milliseconds since 1970.
     pub began_unix_ms: u64,
-    /// Whether everything asked for holds.
+    /// True if everything demanded holds.
     pub holds: bool,
-    /// Why not.
+    /// The reasons that it does not hold.
     pub reasons: Vec<String>,
-    /// Why its result is a lower bound only, if it is.
+    /// The reasons that its result is only a lower bound.
     pub at_least: Vec<String>,
 }
 
@@ -58,9 +58,9 @@ pub struct Difference {
 /// Figures of one trial of each run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Section {
-    /// What they are of: `result`, or the trials' name.
+    /// The subject: `result`, or the trials' name.
     pub name: String,
-    /// The trials' names; none where a run has no such trial.
+    /// The trials' names; none if a run has no such trial.
     pub trials: Vec<Option<String>>,
     /// The figures.
     pub rows: Vec<Row>,
@@ -69,9 +69,9 @@ pub struct Section {
 /// A figure of each run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// What it is.
+    /// The figure's name.
     pub name: String,
-    /// Its unit, such as `µs`; may be empty.
+    /// The unit, such as `µs`; may be empty.
     pub unit: String,
     /// The figures.
     pub values: Vec<Option<f64>>,
@@ -123,7 +123,7 @@ fn differences(reports: &[Report]) -> Vec<Difference> {
             names.push(&setting.name);
         }
     }
-    // The target and the label tell runs apart by themselves.
+    // Target and label differ anyway.
     for name in names.into_iter().filter(|name| !["target", "label"].contains(&name.as_str())) {
         let value = |report: &Report| {
             let found = report.settings.iter().find(|setting| setting.name == *name);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said() {
+    fn differences_are_listed() {
         let comparison = of(&[run("a", 1, "1000"), run("b", 1, "5000")]);
         let names: Vec<&str> = comparison.differences.iter().map(|difference| difference.name.as_str()).collect();
         assert_eq!(names, ["--clients"]);

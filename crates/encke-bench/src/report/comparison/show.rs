@@ -19,7 +19,7 @@ pub fn text(comparison: &Comparison, paint: Paint) -> String {
             std::iter::once(shortened(&one_line(&difference.name), NAME_CHARS)).chain(values).collect()
         };
         let rows = comparison.differences.iter().map(row).collect();
-        let grid = Grid { os_message: true, head: head("", comparison), rows };
+        let grid = Grid { words: true, head: head("", comparison), rows };
         parts.push(format!("{}\n{}", paint.bold("Not the same for all"), grid.text(TEXT_COLUMNS)));
     }
     parts.push(verdict(comparison, paint));
@@ -41,7 +41,7 @@ pub fn table(comparison: &Comparison) -> Table {
     Table { columns, rows: comparison.sections.iter().flat_map(of_section).collect() }
 }
 
-/// What people read: all figures of the results, and the main ones of the other trials, a table per figure.
+/// The sections for people: all figures of the results, and a table for each main figure of the other trials.
 pub(in crate::report) fn in_short(comparison: &Comparison) -> Vec<Section> {
     let (results, others): (Vec<&Section>, Vec<&Section>) =
         comparison.sections.iter().partition(|section| section.name == RESULT);
@@ -57,12 +57,12 @@ pub(in crate::report) fn in_short(comparison: &Comparison) -> Vec<Section> {
     results.into_iter().cloned().chain(tables).collect()
 }
 
-/// A ratio, such as `0.25×`.
+/// Formats a ratio, such as `0.25×`.
 pub(in crate::report) fn ratio(ratio: Option<f64>) -> String {
     ratio.map(|ratio| format!("{}×", number(ratio))).unwrap_or_default()
 }
 
-/// What a section is of, with the trials' names where they differ.
+/// A section's heading, with the trials' names if they differ.
 pub(in crate::report) fn heading(section: &Section) -> String {
     let names: Vec<String> = section.trials.iter().map(|name| name.as_deref().unwrap_or("none").to_owned()).collect();
     let word = if section.name == RESULT { "Result" } else { &section.name };
@@ -84,7 +84,7 @@ fn runs(comparison: &Comparison) -> String {
         ]
     };
     let head = ["run", "scenario", "target", "began"].map(Into::into).into();
-    Grid { os_message: true, head, rows: comparison.runs.iter().map(row).collect() }.without_empty().text(TEXT_COLUMNS)
+    Grid { words: true, head, rows: comparison.runs.iter().map(row).collect() }.without_empty().text(TEXT_COLUMNS)
 }
 
 fn grid(comparison: &Comparison, section: &Section) -> Grid {
@@ -100,7 +100,7 @@ fn grid(comparison: &Comparison, section: &Section) -> Grid {
         cells.extend(row.values.iter().zip(&row.ratios).skip(1).map(cell));
         cells
     };
-    Grid { os_message: false, head: head("", comparison), rows: section.rows.iter().map(row).collect() }
+    Grid { words: false, head: head("", comparison), rows: section.rows.iter().map(row).collect() }
 }
 
 fn row_ratio_width(section: &Section) -> usize {
@@ -127,8 +127,8 @@ fn verdict(comparison: &Comparison, paint: Paint) -> String {
 /// Figures of which all trials are shown.
 const MAIN_FIGURES: [&str; 3] = ["received/s", "p99", "server CPU per delivery"];
 
-/// Names of figures are cut after so many characters.
+/// The most characters of a figure's name.
 const NAME_CHARS: usize = 36;
 
-/// Labels and settings are cut after so many characters.
+/// The most characters of a label or setting.
 const VALUE_CHARS: usize = 28;

@@ -1,4 +1,4 @@
-//! Which charts a run's trials make.
+//! The charts of a run's trials.
 
 use super::super::chart::{Axis, Chart, Plot, Point, Scale, Series, Unit};
 use super::super::model::{Latency, Report, Trial};
@@ -33,7 +33,8 @@ pub(super) fn of(report: &Report) -> Vec<Chart> {
     charts
 }
 
-/// Throughput against latency: every latency in one chart for one course, one chart per latency for several.
+/// Throughput against latency. A single line gets all its latencies in one chart; several lines get one chart per
+/// latency.
 pub(super) fn throughput(courses: &[Course]) -> Vec<Chart> {
     let several = |course: &&Course| timed(course).count() > 1;
     let courses: Vec<&Course> = courses.iter().filter(several).collect();
@@ -93,14 +94,14 @@ pub(super) fn throughput_of_runs<'a>(runs: &[(String, &'a Report)]) -> Vec<Chart
     let charts = |(clients, courses): (u64, Vec<Course>)| {
         let courses: Vec<&Course> = courses.iter().collect();
         let which = if one { String::new() } else { format!(", {} clients", count(clients)) };
-        // Many charts of the same kind: the tail alone tells enough.
+        // With several charts of the same kind, p99 alone is enough.
         let latencies = if one { &LATENCIES[..2] } else { &LATENCIES[1..2] };
         latencies.iter().map(|latency| compared(*latency, &courses, &which)).collect::<Vec<_>>()
     };
     clients.into_iter().take(CROWDS_MAX).flat_map(charts).collect()
 }
 
-/// One latency of several courses.
+/// One latency of several lines.
 fn compared((name, part): (&str, Part), courses: &[&Course], which: &str) -> Chart {
     let series = courses.iter().map(|course| series(&course.name, course, part)).collect();
     throughput_chart(&format!("{name} latency against throughput{which}"), name, courses, series)
@@ -151,7 +152,7 @@ fn timed<'a>(course: &'a Course) -> impl Iterator<Item = (&'a Trial, &'a Latency
     course.trials.iter().filter_map(latency)
 }
 
-/// A line through a course's trials in the order of what was planned: where a server collapses, it turns back.
+/// A line through trials in the order of their planned rate. Where a server collapses, the line turns back.
 fn series(name: &str, course: &Course, part: Part) -> Series {
     let mut trials: Vec<_> = timed(course).collect();
     let planned = |trial: &Trial| trial.planned_per_s.unwrap_or_else(|| trial.outgoing.messages_per_s());
@@ -171,7 +172,7 @@ fn series(name: &str, course: &Course, part: Part) -> Series {
     Series { points: trials.into_iter().map(point).collect(), ..Series::line(name, []) }
 }
 
-/// Trials of as many clients make a course.
+/// Groups trials with equal numbers of clients into lines.
 pub(super) fn by_clients(trials: &[Trial]) -> Vec<Course<'_>> {
     let mut courses: Vec<Course> = Vec::new();
     for trial in trials {
@@ -223,7 +224,7 @@ type Part = fn(&Latency) -> u64;
 const LATENCIES: [(&str, Part); 3] =
     [("p50", |latency| latency.p50_us), ("p99", |latency| latency.p99_us), ("max", |latency| latency.max_us)];
 
-/// Charts of more crowds than this nobody looks at.
+/// The most numbers of clients that get charts of their own.
 const CROWDS_MAX: usize = 4;
 
 /// More lines than this hide each other.

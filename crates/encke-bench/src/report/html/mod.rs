@@ -24,7 +24,7 @@ pub fn of(report: &Report) -> String {
     body += &section("Trials", &parts::trials(&report.trials));
     body += &section("Figures", &figures(report));
     if let Some(rows) = &report.table {
-        let grid = Grid { os_message: false, head: rows.columns.clone(), rows: rows.rows.clone() };
+        let grid = Grid { words: false, head: rows.columns.clone(), rows: rows.rows.clone() };
         body += &section("The scenario’s table", &table(&Table::guessed(grid)));
     }
     if !report.transcript.is_empty() {
@@ -75,7 +75,7 @@ fn header(kicker: &str, title: &str, lede: &str) -> String {
     )
 }
 
-/// What was measured, when, for how long.
+/// Label, target, start, duration and number of trials.
 fn facts(report: &Report) -> String {
     let label = if report.label == report.target { "" } else { report.label.as_str() };
     let began = if report.began_unix_ms > 0 { date(report.began_unix_ms) } else { String::new() };
@@ -118,7 +118,7 @@ fn figures_of(charts: &[Chart]) -> String {
     format!("<div class=\"charts\">\n{figures}</div>\n")
 }
 
-/// The scenario's own figures where there are several trials; those of a single one are on cards.
+/// The scenario's own figures if there are several trials; those of a single trial are on cards.
 fn figures(report: &Report) -> String {
     let names = figure_names(&report.trials);
     if report.trials.len() < 2 || names.is_empty() {
@@ -132,7 +132,7 @@ fn figures(report: &Report) -> String {
         };
         std::iter::once(trial.name.clone()).chain(names.iter().map(found)).collect()
     };
-    table(&Table::guessed(Grid { os_message: false, head, rows: report.trials.iter().map(row).collect() }))
+    table(&Table::guessed(Grid { words: false, head, rows: report.trials.iter().map(row).collect() }))
 }
 
 fn settings(report: &Report) -> String {

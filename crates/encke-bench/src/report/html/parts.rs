@@ -6,7 +6,7 @@ use super::super::text::FAULTS;
 use super::super::units::{bytes, count, figure, micros, number};
 use super::escape;
 
-/// Whether it holds, why not, and what else is to be known of the result.
+/// The verdict with its reasons and notes.
 pub(super) fn verdict(holds: bool, interrupted: bool, reasons: &[&[String]]) -> String {
     let (class, sentence) = match holds {
         true => ("verdict", "✓ Everything asked for holds."),
@@ -27,7 +27,7 @@ pub(super) fn definitions(class: &str, pairs: &[(&str, &str)]) -> String {
     if pairs.is_empty() { pairs } else { format!("<dl class=\"{class}\">\n{pairs}</dl>\n") }
 }
 
-/// Where it ran, as names and values.
+/// The machine as names and values.
 pub(super) fn machine(machine: &Machine) -> Vec<(&'static str, String)> {
     let some = |known: bool, text: String| if known { text } else { String::new() };
     vec![
@@ -109,11 +109,11 @@ fn columns(cards: usize) -> usize {
     (4..=7).min_by_key(|columns| (cards.div_ceil(*columns) * columns - cards, 7 - columns)).unwrap_or(4)
 }
 
-/// What went wrong in words, such as `12 lost, 3 late`; empty if nothing did.
+/// The faults in words, such as `12 lost, 3 late`; empty if there are none.
 pub(super) fn faults(trial: &Trial) -> String {
     let found = FAULTS.iter().filter(|(_, part)| part(&trial.faults) > 0);
-    let os_message: Vec<String> = found.map(|(name, part)| format!("{} {name}", count(part(&trial.faults)))).collect();
-    os_message.join(", ")
+    let words: Vec<String> = found.map(|(name, part)| format!("{} {name}", count(part(&trial.faults)))).collect();
+    words.join(", ")
 }
 
 /// A row per trial.
@@ -150,9 +150,9 @@ pub(super) fn trials(trials: &[Trial]) -> String {
             trial.others_cores.map(number).unwrap_or_default(),
         ]
     };
-    let grid = Grid { os_message: false, head: HEAD.map(Into::into).into(), rows: trials.iter().map(row).collect() };
+    let grid = Grid { words: false, head: HEAD.map(Into::into).into(), rows: trials.iter().map(row).collect() };
     let grid = grid.without_empty();
-    // Trials that only say that they hold say nothing that the page does not say already.
+    // Trials that only hold add nothing to the verdict.
     let idle = grid.head.len() <= 2 && (trials.len() == 1 || trials.iter().all(|trial| trial.holds));
     if idle { String::new() } else { table(&Table::guessed(grid)) }
 }
@@ -164,7 +164,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Figures are the columns whose every cell begins with a digit, or says nothing; the first names its row.
+    /// Guesses columns of figures: every cell begins with a digit or is empty. The first column names its row.
     pub(super) fn guessed(grid: Grid) -> Self {
         let begins = |cell: &str| cell.starts_with(|char: char| char.is_ascii_digit() || "-–−∞.".contains(char));
         let is_figure = |column: usize| {
@@ -206,7 +206,7 @@ pub(super) fn table(table: &Table) -> String {
     )
 }
 
-/// Whether a cell may be broken into lines, which a date or a number with its unit must not.
+/// Returns true if a cell may be broken into lines; a date or a number with its unit may not.
 fn is_sentence(cell: &str) -> bool {
     cell.contains(' ') && cell.len() > 24
 }
@@ -226,13 +226,13 @@ fn marked(cell: &str) -> String {
     }
 }
 
-/// When others use more of the machine, the figures say as much about them as about the server.
+/// Above this, the figures describe other processes as much as the server.
 const OTHERS_CORES_MAX: f64 = 0.2;
 
 /// Longer tables are cut in the middle.
 const ROWS_MAX: usize = 120;
 
-/// Parts a name from reasons within a cell: a character that nobody writes in a name.
+/// Separates a name from reasons within a cell; no name contains it.
 const REASONS: char = '\u{1f}';
 
 const HEAD: [&str; 16] = [

@@ -48,7 +48,7 @@ fn runs(comparison: &Comparison) -> String {
         vec![run.label.clone(), run.scenario.clone(), run.target.clone(), began, holds]
     };
     let head = ["Run", "Scenario", "Target", "Began", "Holds"].map(Into::into).into();
-    let grid = Grid { os_message: false, head, rows: comparison.runs.iter().map(row).collect() };
+    let grid = Grid { words: false, head, rows: comparison.runs.iter().map(row).collect() };
     table(&Table::guessed(grid.without_empty()))
 }
 
@@ -123,7 +123,7 @@ fn differences(comparison: &Comparison) -> String {
     let row = |difference: &super::super::comparison::Difference| {
         std::iter::once(difference.name.clone()).chain(difference.values.iter().cloned()).collect()
     };
-    table(&Table::guessed(Grid { os_message: false, head, rows: comparison.differences.iter().map(row).collect() }))
+    table(&Table::guessed(Grid { words: false, head, rows: comparison.differences.iter().map(row).collect() }))
 }
 
 /// Figures that get bars: the row's name, the chart's title, the unit.

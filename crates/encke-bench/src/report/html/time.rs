@@ -1,11 +1,11 @@
-//! Charts of what went on while trials ran.
+//! Charts of trials over time.
 
 use super::super::chart::{Axis, Chart, Plot, Scale, Series, Unit};
 use super::super::model::Sample;
 use super::super::units::span;
 use super::charts::{Line, chart};
 
-/// How connections came and went, where they did.
+/// The number of connections over time, if it changes.
 pub(super) fn connections(lines: &[Line]) -> Vec<Chart> {
     let charts = [opened_per_interval(lines), of_course(&CONNECTED, lines, step(lines))];
     charts.into_iter().flatten().collect()
@@ -16,7 +16,7 @@ pub(super) fn over_time(lines: &[Line]) -> Vec<Chart> {
     COURSES.iter().filter_map(|course| of_course(course, lines, step(lines))).collect()
 }
 
-/// What is drawn over time.
+/// A quantity over time.
 struct Course {
     title: &'static str,
     label: &'static str,
@@ -24,7 +24,7 @@ struct Course {
     figure: Figure,
 }
 
-/// How a sample's figure is found, and what is left of several when there are too many to see.
+/// The source of a sample's figure, and its reduction if there are too many samples.
 #[derive(Clone, Copy)]
 enum Figure {
     /// Growth of a count, per second.
@@ -45,7 +45,7 @@ fn of_course(course: &Course, lines: &[Line], step_ms: f64) -> Option<Chart> {
     };
     let series: Vec<Series> = lines.iter().filter_map(series).collect();
     let moves = series.iter().flat_map(|series| &series.points).any(|point| point.y > 0.0);
-    // A last sample that follows the one before at once is nothing to tell about.
+    // A last sample directly after the one before has no meaning of its own.
     let thinned = |line: &Line| line.trial.samples.len() > 2 * groups(&line.trial.samples, step_ms).count();
     let thinned = lines.iter().any(thinned);
     let every = span(step_ms as u64);
@@ -121,7 +121,7 @@ fn groups(samples: &[Sample], step_ms: f64) -> impl Iterator<Item = &[Sample]> {
     samples.chunk_by(move |a, b| interval(a) == interval(b))
 }
 
-/// What a count grew by per second, in intervals that are no shorter than those between samples.
+/// The growth of a count per second, in intervals no shorter than those between samples.
 fn rates(samples: &[Sample], part: fn(&Sample) -> u64, step_ms: f64) -> Vec<(f64, f64)> {
     let mut course: Vec<(f64, f64)> = Vec::with_capacity(samples.len() + 1);
     if samples.first().is_some_and(|first| first.at_ms > 0) {
@@ -133,8 +133,8 @@ fn rates(samples: &[Sample], part: fn(&Sample) -> u64, step_ms: f64) -> Vec<(f64
     growth(&course, step_ms).into_iter().map(|(at, grown)| (at, grown * 1e3 / step_ms)).collect()
 }
 
-/// By how much a course of `(milliseconds, count)` grew in each whole interval, with the interval's middle in seconds.
-/// Between samples it grows evenly, so that samples that come a little late make no waves.
+/// The growth of `(milliseconds, count)` in each whole interval, with the interval's middle in seconds. Growth is
+/// interpolated between samples, so that late samples make no waves.
 fn growth(course: &[(f64, f64)], step_ms: f64) -> Vec<(f64, f64)> {
     let (Some(first), Some(last)) = (course.first(), course.last()) else { return Vec::new() };
     let mut at = 0;
@@ -199,7 +199,7 @@ const COURSES: [Course; 4] = [
     },
 ];
 
-/// More points than this cannot be told apart on a phone.
+/// More points cannot be distinguished on a phone.
 const POINTS: f64 = 160.0;
 
 /// Into how many intervals the connection rate is divided, at most.

@@ -1,7 +1,7 @@
-//! The course of it: messages, the stop, the start, the way back.
+//! The phases of a restart under load.
 //!
 //! ```text
-//! sending ──▶ told to stop ──▶ ended, started at once ──▶ all are back ──▶ sending ──▶ what was confirmed is there
+//! sending ──▶ signal ──▶ ended, started at once ──▶ all are back ──▶ sending ──▶ all confirmed messages have arrived
 //! ```
 
 use std::time::{Duration, Instant};
@@ -14,24 +14,24 @@ use crate::report::Sample;
 use crate::report::units::count;
 use crate::run::{Bench, Interrupt};
 
-/// One avalanche on its way.
+/// A restart run.
 pub(super) struct RestartRun<'a> {
     terms: &'a Avalanche,
     bench: &'a mut Bench,
     clients: &'a mut Clients,
-    /// When the next message is due, in microseconds.
+    /// The planned time of the next message, in microseconds.
     next_us: u64,
     began: Instant,
     samples: Vec<Sample>,
 }
 
-/// How it went.
+/// The times of a restart.
 pub(super) struct RestartTimes {
-    /// From the signal to the end of the server.
+    /// Time from the signal to the end of the server.
     pub(super) ended: Option<Duration>,
-    /// From its new start until it took connections.
+    /// Time from the new start until it accepted connections.
     pub(super) listened: Option<Duration>,
-    /// From its new start until each share of the clients was back.
+    /// Time from the new start until each share of the clients was back.
     pub(super) back: [Option<Duration>; 3],
     pub(super) samples: Vec<Sample>,
 }
@@ -58,8 +58,8 @@ impl<'a> RestartRun<'a> {
         RestartRun { terms, bench, clients, next_us: now_us, began: Instant::now(), samples: Vec::new() }
     }
 
-    /// From the first message to the last. The server ends with it. None if the run is to end before: half an avalanche says
-    /// nothing.
+    /// Runs from the first message to the last, and ends the server. Returns `None` if the run is to end early, since
+    /// an incomplete restart has no result.
     pub(super) fn run(mut self, plan: &Plan, mut server: Running) -> Result<Option<RestartTimes>, Problem> {
         let mut times = RestartTimes { ended: None, listened: None, back: [None; 3], samples: Vec::new() };
         self.clients.begin(&[]);
@@ -68,7 +68,7 @@ impl<'a> RestartRun<'a> {
         if self.bench.interrupt.is_set() {
             return Ok(None);
         }
-        // Nobody waits for anybody now.
+        // The clients reconnect without a limit.
         self.clients.set_opening_at_once(self.terms.clients);
         server.signal(self.terms.kill)?;
         let signalled = Instant::now();
@@ -82,7 +82,7 @@ impl<'a> RestartRun<'a> {
             self.turn("stopping")?;
         }
         times.ended = Some(signalled.elapsed());
-        // Its last words are still to be read.
+        // Its final messages are still to be read.
         let reading = Instant::now();
         while reading.elapsed() < LAST_MESSAGES {
             self.turn("stopping")?;
@@ -102,7 +102,7 @@ impl<'a> RestartRun<'a> {
         Ok(Some(times))
     }
 
-    /// Until what was confirmed is there, or nothing comes any more.
+    /// Waits until all confirmed messages have arrived, or nothing arrives any more.
     fn replay_missed(&mut self) -> Result<(), Problem> {
         let mut arrival = (self.clients.counts().received, Instant::now());
         while self.clients.missing_confirmed() > 0 && arrival.1.elapsed() < REPLAY_TIMEOUT {
@@ -115,7 +115,7 @@ impl<'a> RestartRun<'a> {
                 arrival = (received, Instant::now());
             }
         }
-        // What comes twice comes soon after.
+        // Doubled deliveries follow soon.
         let lingering = Instant::now();
         while lingering.elapsed() < LINGER && !self.bench.interrupt.is_set() {
             self.serve("catching up")?;
@@ -123,7 +123,7 @@ impl<'a> RestartRun<'a> {
         Ok(())
     }
 
-    /// Until all are back, or it takes too long.
+    /// Waits until all are back, or it takes too long.
     fn wait_for_return(&mut self, server: &mut Running, times: &mut RestartTimes) -> Result<(), Problem> {
         let clients = u64::from(self.terms.clients);
         let wanted = SHARES.map(|share| (clients * share).div_ceil(100));
@@ -155,7 +155,7 @@ impl<'a> RestartRun<'a> {
         Ok(())
     }
 
-    /// Serves sockets and sends what is due; what nobody takes is not sent.
+    /// Serves the sockets and sends the messages that are due. A message that the session refuses is dropped.
     fn turn(&mut self, what: &str) -> Result<(), Problem> {
         let now_us = Clients::clock_us();
         while self.next_us <= now_us {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::problem::Problem;
 use crate::run::Interrupt;
 
-/// How a server is stopped.
+/// The way in which a server is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kill {
     /// SIGTERM: it has time to put its things in order.
@@ -21,12 +21,12 @@ pub enum Kill {
     Kill,
 }
 
-/// How a server is started, each time alike.
+/// The command that starts a server, each time alike.
 #[derive(Debug)]
 pub struct Plan {
-    /// Where it listens, on this machine.
+    /// The local port it listens on.
     pub port: u16,
-    /// The directory that it keeps its things in.
+    /// Its data directory.
     pub data: PathBuf,
     /// The command; none for this program.
     command: Option<String>,
@@ -44,10 +44,10 @@ pub struct Running {
 }
 
 impl Plan {
-    /// Without a port any free one, without a directory a new one.
+    /// Chooses a free port and a new directory unless given.
     ///
     /// # Errors
-    /// The machine's.
+    /// No port is free, or the directory cannot be created.
     pub fn new(port: Option<u16>, data: Option<&Path>, command: Option<&str>) -> Result<Plan, Problem> {
         let free = || Ok::<u16, Problem>(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port());
         let port = port.map_or_else(free, Ok)?;
@@ -88,21 +88,21 @@ impl Plan {
 impl Drop for Plan {
     fn drop(&mut self) {
         if self.is_scratch {
-            // Of no use to anybody, but no reason to fail either.
+            // A leftover directory is no reason to fail.
             let _ = fs::remove_dir_all(&self.data);
         }
     }
 }
 
 impl Running {
-    /// Whether it takes connections by now.
+    /// Returns true if it accepts connections.
     ///
     /// # Errors
-    /// It has ended; its last words.
+    /// It has ended; the problem quotes the last line of its log.
     pub fn is_up(&mut self) -> Result<bool, Problem> {
         if let Some(status) = self.child.try_wait()? {
             let log = fs::read_to_string(&self.log).unwrap_or_default();
-            let last = log.lines().last().unwrap_or("it said nothing");
+            let last = log.lines().last().unwrap_or("its log is empty");
             return Err(Problem::Server(format!("ended instead of listening ({status}): {last}")));
         }
         Ok(TcpStream::connect_timeout(&self.address, CONNECT_TIMEOUT).is_ok())
@@ -113,10 +113,10 @@ impl Running {
         self.child.id()
     }
 
-    /// Tells it to stop.
+    /// Sends it the signal to stop.
     ///
     /// # Errors
-    /// The machine's.
+    /// The signal cannot be sent.
     pub fn signal(&self, kill: Kill) -> Result<(), Problem> {
         let signal = match kill {
             Kill::Term => Signal::TERM,
@@ -125,10 +125,10 @@ impl Running {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
-    /// The machine's.
+    /// The process cannot be waited for.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, Problem> {
         let ended = self.child.try_wait()?;
         if ended.is_some() {

@@ -15,7 +15,7 @@ use crate::problem::Problem;
 use crate::report::Flow;
 use crate::run::{Bench, Event, Observed, Snapshot, Watcher};
 
-/// What is opened, how fast, and for how long.
+/// The connections to open, their rate and lifetime.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) name: String,
@@ -25,26 +25,26 @@ pub(super) struct Plan {
     pub(super) per_s: f64,
     pub(super) chunk_every: Duration,
     pub(super) late_after: Duration,
-    /// How long all stay open after the last was begun.
+    /// The time that all stay open after the last was begun.
     pub(super) hold: Duration,
 }
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// When the first connection was planned, in microseconds.
+    /// The planned time of the first connection, in microseconds.
     pub(super) begin_us: u64,
-    /// When the last was.
+    /// The planned time of the last.
     pub(super) opened_us: u64,
     pub(super) shared: Shared,
     pub(super) outcome: Outcome,
     pub(super) seen: Observed,
 }
 
-/// Carries out a plan.
+/// Runs a plan.
 ///
 /// # Errors
-/// No session can be opened that publishes, where one is needed; or the machine's.
+/// The publishing session cannot be opened, if one is needed; or epoll fails.
 pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<Done, Problem> {
     let shared = Shared::new(plan.late_after, plan.chunk_every)?;
     let mut connections = Connections::new(shared)?;
@@ -154,7 +154,7 @@ struct Driver<'a> {
     end_us: u64,
     /// Connections begun so far.
     opened: u32,
-    /// When the next chunk is to be published.
+    /// The time of the next chunk to publish.
     publish_us: u64,
     keep_alive_us: u64,
 }
@@ -237,7 +237,7 @@ impl Driver<'_> {
         open_us.min(publish_us)
     }
 
-    /// Waits for what is under way, and counts what has not come.
+    /// Waits for the chunks under way, and counts the missing ones.
     fn settle(&mut self, end_us: u64, cut_short: bool) -> Result<(), Problem> {
         let timeout_us = if cut_short { 0 } else { self.connections.shared.late_after_us };
         if self.publisher.is_some() {
@@ -293,9 +293,9 @@ impl Driver<'_> {
     }
 }
 
-/// Connections begun between two looks at the sockets.
+/// The most connections begun before the sockets are served again.
 const OPENED_PER_TURN: usize = 64;
 const TURN_US_MAX: u64 = 10_000;
 const SNAPSHOT_EVERY_US: u64 = 1_000_000;
-/// How long the first handshake may take.
+/// Time for the first handshake.
 const PUBLISHER_TIMEOUT_US: u64 = 10_000_000;

@@ -1,4 +1,4 @@
-//! What a flood says: welcomes, chunks, and how many connections were opened in each interval.
+//! The figures of a flood: welcomes, chunks, and the connections opened in each interval.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ pub(super) fn rates(done: &Done, interval: Duration) -> Table {
     let mut total = 0;
     let times = &done.shared.welcomed_us;
     let span_us = times.last().map_or(0, |last| last - done.begin_us);
-    // The longest table that anybody reads.
+    // The longest useful table.
     let intervals = (span_us / interval_us + 1).min(ROWS_MAX);
     for index in 0..intervals {
         let end_us = if index + 1 == intervals { u64::MAX } else { done.begin_us + (index + 1) * interval_us };

@@ -1,4 +1,4 @@
-//! What one connection has had: its welcome, and chunks in order.
+//! The deliveries of one connection: its welcome, then chunks in order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use crate::scenario::http::timing::Timing;
 pub(super) struct Listener {
     /// Its number.
     pub(super) id: u32,
-    /// When the connection should have been begun, in microseconds of [`now_us`].
+    /// The planned time of the connection, in microseconds of [`now_us`].
     planned_us: u64,
     stage: Stage,
     /// The first chunk that was sent after the welcome.
     first: u64,
     /// The chunk that comes next.
     next: u64,
-    /// When the welcome or the last chunk came.
+    /// The time of the welcome or of the last chunk.
     last_us: u64,
     /// Chunks that were passed over, and may still come.
     skipped: Vec<u64>,
 }
 
-/// How far a connection has come.
+/// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// It has no welcome yet.
@@ -35,17 +35,17 @@ enum Stage {
     Ended,
 }
 
-/// What all connections have in common.
+/// State that all connections share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// What is later counts as late, in microseconds.
+    /// Chunks later than this count as late, in microseconds.
     pub(super) late_after_us: u64,
     pub(super) chunk_every_us: u64,
-    /// From a connection's planned time to its welcome.
+    /// Time from a connection's planned time to its welcome.
     pub(super) welcomes: Timing,
-    /// How late chunks came.
+    /// The lateness of chunks.
     pub(super) lateness: Timing,
-    /// When welcomes came, in their order.
+    /// The times of the welcomes, in order.
     pub(super) welcomed_us: Vec<u64>,
     /// Connections that were welcomed and have not ended.
     pub(super) listening: u64,
@@ -60,12 +60,12 @@ pub(super) struct Shared {
     pub(super) published: u64,
     /// The session that publishes can.
     pub(super) can_publish: bool,
-    /// Why it cannot any more.
+    /// The reason that it failed.
     pub(super) publisher_failed: Option<String>,
 }
 
 impl Shared {
-    /// Nothing has happened yet.
+    /// Creates the counters.
     ///
     /// # Errors
     /// There is not enough memory.
@@ -109,12 +109,12 @@ impl Listener {
         shared.listening += 1;
     }
 
-    /// A chunk came. Where it was due is known for publications; streams keep their own time, so there a chunk is late
-    /// against the one before it.
+    /// Counts a chunk. A publication says when it was due. Streams keep their own time, so a chunk of a stream is late
+    /// relative to the one before it.
     pub(super) fn chunk(&mut self, number: u64, due_us: Option<u64>, shared: &mut Shared) {
         let now = now_us();
         if number < self.first {
-            // Published while the subscription was under way.
+            // Published before the subscription was confirmed.
             return;
         }
         let due_us = due_us.unwrap_or(self.last_us + shared.chunk_every_us);
@@ -138,12 +138,12 @@ impl Listener {
         }
     }
 
-    /// How many chunks are still missing of those published so far.
+    /// The number of missing chunks of those published so far.
     pub(super) fn behind(&self, published: u64) -> u64 {
         if self.is_welcomed() { (published + 1).saturating_sub(self.next) } else { 0 }
     }
 
-    /// How many chunks of a stream should have come until `now` and have not.
+    /// The number of chunks of a stream that are overdue at `now`.
     pub(super) fn overdue(&self, now: u64, shared: &Shared) -> u64 {
         if !self.is_welcomed() {
             return 0;
@@ -164,7 +164,7 @@ impl Listener {
 }
 
 const ERRORS_TOLD_APART_MAX: usize = 16;
-/// Chunks passed over that are told from doubled ones when they come after all.
+/// The most skipped chunks remembered, so that they do not count as doubled when they arrive after all.
 const SKIPPED_REMEMBERED_MAX: u64 = 64;
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_doubled_and_reordered_is_told_apart() {
+    fn lost_doubled_and_reordered_deliveries_are_distinguished() {
         assert_eq!(taken(&[3, 4, 5]), (3, Faults::default()));
         assert_eq!(taken(&[3, 6]), (2, Faults { lost: 2, ..Faults::default() }));
         assert_eq!(taken(&[3, 5, 4]), (3, Faults { reordered: 1, ..Faults::default() }));

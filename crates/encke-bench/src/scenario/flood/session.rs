@@ -1,5 +1,5 @@
-//! A Bayeux session over long-polling, all on one connection: handshake, subscription, one held connect after another
-//! (Bayeux 1.0 §4 and §6.1). And the session that publishes what all of them wait for.
+//! A Bayeux session over long-polling, all on one connection: handshake, subscription, then one held connect after
+//! another (Bayeux 1.0 §4 and §6.1). Another one publishes the chunks.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub(super) struct Session {
     role: Role,
     state: State,
     client_id: String,
-    /// What goes into the `Cookie` header.
+    /// The value of the `Cookie` header.
     cookies: String,
     responses: Responses,
     head: Head,
@@ -77,10 +77,10 @@ impl Session {
         shared.sent += 1;
     }
 
-    /// Takes what came, and asks for what is next.
+    /// Takes responses and sends the next request.
     ///
     /// # Errors
-    /// The server refuses, or what comes is no Bayeux.
+    /// The server refuses, or the response is not Bayeux.
     pub(super) fn received(
         &mut self,
         bytes: &[u8],
@@ -114,7 +114,7 @@ impl Session {
         self.post(&message, target, out);
     }
 
-    /// Keeps a session that only publishes from expiring: a connect that is answered at once.
+    /// Keeps a session that only publishes from expiring, with a connect that is answered at once.
     pub(super) fn keep_alive(&mut self, target: &Target, out: &mut Vec<u8>) {
         let connect = json!([{"id": "k", "channel": "/meta/connect", "clientId": self.client_id,
             "connectionType": "long-polling", "advice": {"timeout": 0}}]);
@@ -200,12 +200,12 @@ impl Session {
     }
 }
 
-/// When the next sign of life of the publisher is due.
+/// The time of the publisher's next keep-alive.
 pub(super) fn next_keep_alive_us() -> u64 {
     now_us() + KEEP_ALIVE_EVERY_US
 }
 
-/// Where chunks are published.
+/// The channel of the chunks.
 const CHANNEL: &str = "/flood/chunks";
 /// Servers forget a session after ten seconds and more.
 const KEEP_ALIVE_EVERY_US: u64 = 3_000_000;

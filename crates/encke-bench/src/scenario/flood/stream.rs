@@ -10,11 +10,11 @@ use crate::scenario::http::response::{Piece, Responses};
 pub(super) struct Stream {
     pub(super) listener: Listener,
     responses: Responses,
-    /// A line whose end has not come yet.
+    /// An incomplete line.
     line: Vec<u8>,
 }
 
-/// Where the response of an id is.
+/// The path of the stream with this id.
 pub(super) fn path(id: u32) -> String {
     format!("/comet?id={id}")
 }
@@ -30,10 +30,10 @@ impl Stream {
         shared.sent += 1;
     }
 
-    /// Takes what came.
+    /// Takes received bytes.
     ///
     /// # Errors
-    /// It is not what should have come.
+    /// They are not the expected stream.
     pub(super) fn received(&mut self, bytes: &[u8], shared: &mut Shared) -> Result<usize, String> {
         let mut at = 0;
         while let Some((piece, used)) = self.responses.next(&bytes[at..])? {

@@ -1,6 +1,6 @@
-//! When which connection asks for which page, and what is looked at meanwhile.
+//! Schedules requests on connections, and takes samples meanwhile.
 //!
-//! A *place* is what asks: a connection that is used again, or a user. It keeps its connection as long as the server does.
+//! A *slot* is a requester: a keep-alive connection, or a user. It keeps its connection as long as the server does.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ use crate::random::Rng;
 use crate::report::Flow;
 use crate::run::{Bench, Event, Observed, Snapshot, Watcher};
 
-/// What is asked for, by how many, and how fast.
+/// The pages to request, the requesters, and the rate.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) name: String,
@@ -32,18 +32,18 @@ pub(super) struct Plan {
     pub(super) requests_max: Option<u64>,
 }
 
-/// When requests leave.
+/// The times of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
-    /// A place's next when its last is answered: a closed loop, as ApacheBench has it.
+    /// A slot's next request follows its last answer: a closed loop, as in ApacheBench.
     WhenAnswered,
-    /// So many per second, by whichever place is free; those without a free one wait, and their time counts.
+    /// A rate per second, by any free slot. Requests that wait for one count from their planned time.
     PerSecond(f64),
-    /// A place's next after a pause by chance, exponential with this mean, as Faban has it.
+    /// A slot's next request follows a random pause, exponential with this mean, as in Faban.
     AfterThinking(Duration),
 }
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) counts: Counts,
@@ -51,10 +51,10 @@ pub(super) struct Done {
     pub(super) seen: Observed,
 }
 
-/// Carries out a plan.
+/// Runs a plan.
 ///
 /// # Errors
-/// The machine's.
+/// epoll fails.
 pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<Done, Problem> {
     let begin_us = now_us();
     let from_us = begin_us + plan.warm_up.as_micros() as u64;
@@ -88,12 +88,12 @@ struct Driver<'a> {
     target: &'a Target,
     plan: &'a Plan,
     connections: Connections<Visitor>,
-    /// The connection of each place.
+    /// The connection of each slot.
     slots: Vec<Option<usize>>,
     rng: Rng,
-    /// When places ask next: `(planned time, slot)`; not used where requests come per second.
+    /// The next requests of slots: `(planned time, slot)`; unused with a rate per second.
     due: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Places that can ask, where requests come per second.
+    /// Free slots, with a rate per second.
     free: Vec<usize>,
     /// Requests without an answer so far.
     awaited: u64,
@@ -110,7 +110,7 @@ impl Driver<'_> {
             match self.plan.pace {
                 Pace::WhenAnswered => self.due.push(Reverse((self.begin_us, slot))),
                 Pace::PerSecond(_) => self.free.push(slot),
-                // As if it had been going on: not all at once.
+                // Spread, as if it had been running before.
                 Pace::AfterThinking(mean) => {
                     let first_us = self.rng.below(mean.as_micros() as u64 + 1);
                     self.due.push(Reverse((self.begin_us + first_us, slot)));
@@ -185,7 +185,7 @@ impl Driver<'_> {
         self.plan.requests_max.is_some_and(|max| self.planned >= max)
     }
 
-    /// Sends what is due.
+    /// Sends the requests that are due.
     fn ask_due(&mut self, now: u64) -> Result<(), Problem> {
         for _ in 0..ASKED_PER_TURN {
             if self.has_all_planned() {
@@ -216,7 +216,7 @@ impl Driver<'_> {
         }
     }
 
-    /// When the next request is due.
+    /// The time of the next request.
     fn next_us(&self) -> Option<u64> {
         match self.plan.pace {
             Pace::PerSecond(rate) => {
@@ -245,7 +245,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Serves the sockets until something is due, and takes notice of what came.
+    /// Serves the sockets until something is due, and handles the answers.
     fn turn(&mut self, now: u64, snapshot_us: u64) -> Result<(), Problem> {
         let is_blocked = matches!(self.plan.pace, Pace::PerSecond(_)) && self.free.is_empty();
         let next_us = if is_blocked { snapshot_us } else { self.next_us().unwrap_or(snapshot_us) };
@@ -302,11 +302,11 @@ impl Driver<'_> {
 
 /// Makes pages and pauses the same in each run.
 const SEED: u64 = 2006;
-/// Requests between two looks at the sockets.
+/// The most requests before the sockets are served again.
 const ASKED_PER_TURN: usize = 256;
 const TURN_US_MAX: u64 = 10_000;
 const SNAPSHOT_EVERY_US: u64 = 1_000_000;
-/// The pause before a place tries again whose connection failed.
+/// The pause after a failed connection before a slot tries again.
 const RETRY_US: u64 = 100_000;
-/// How long answers may stay away at the end.
+/// Time to wait for the last answers.
 const TIMEOUT_US: u64 = 10_000_000;

@@ -1,4 +1,4 @@
-//! What a trial says of requests and answers.
+//! The figures of requests and answers.
 
 use super::drive::{Done, Pace, Plan};
 use super::visitor::Page;
@@ -14,7 +14,7 @@ pub(super) const FILE_COLUMNS: [&str; 10] =
 pub(super) fn trial(plan: &Plan, done: Done) -> Trial {
     let Done { counts, outcome, seen } = done;
     let failed = counts.failed();
-    // A run that was ended leaves answers behind that are nobody's fault.
+    // Answers missing after an early end are no fault.
     let lost = if outcome.cut_short.is_some() { 0 } else { counts.asked.saturating_sub(counts.answered + failed) };
     let mut reasons: Vec<String> = counts
         .errors
@@ -39,7 +39,7 @@ pub(super) fn trial(plan: &Plan, done: Done) -> Trial {
         figure("requests per second", outcome.incoming.messages_per_s(), "/s"),
         figure("throughput", outcome.incoming.bits_per_s() / 1e6, "Mbit/s"),
         figure("errors", errors as f64, ""),
-        figure("connections kept by the server", percent(counts.reusable, counts.answered), "%"),
+        figure("connections reused", percent(counts.reusable, counts.answered), "%"),
     ];
     Trial {
         name: plan.name.clone(),
@@ -91,5 +91,5 @@ fn percent(part: u64, all: u64) -> f64 {
     if all == 0 { 0.0 } else { part as f64 * 100.0 / all as f64 }
 }
 
-/// What is under way at the window's edges varies, hence not 1.
+/// Below 1, since the requests under way at the window's edges vary.
 const KEPT_UP: f64 = 0.98;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::problem::Problem;
 
-/// Their names, which tell their sizes.
+/// Their names with their sizes.
 pub(super) const NAMES: [&str; 3] = ["2kB.bin", "14kB.bin", "954kB.bin"];
 
 /// Their sizes in bytes: small, medium and very large, as in 2006.

@@ -1,4 +1,4 @@
-//! One request before the measurement: whether somebody answers, and with what.
+//! One request before the measurement, to see that the server answers.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,11 +9,11 @@ use crate::engine::Target;
 use crate::engine::connections::os_message;
 use crate::problem::Problem;
 
-/// What came.
+/// An answer.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) head: Head,
-    /// How long the body was as far as it was read.
+    /// The length of the body as far as it was read.
     pub(crate) body_bytes: u64,
     /// Its beginning.
     pub(crate) begin: Vec<u8>,
@@ -24,18 +24,18 @@ pub(crate) fn request(target: &Target, path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: keep-alive\r\n\r\n", target.authority).into_bytes()
 }
 
-/// Connects, and leaves again.
+/// Connects and closes the connection.
 ///
 /// # Errors
-/// Nobody answers.
+/// The target does not answer.
 pub(crate) fn reach(target: &Target) -> Result<(), Problem> {
     connect(target).map(drop)
 }
 
-/// Asks for `path` and reads the response to its end, or until `is_enough` says that it is.
+/// Requests `path` and reads the response to its end, or until `is_enough` returns true.
 ///
 /// # Errors
-/// Nobody answers, nobody in time, or what comes is not HTTP.
+/// The target does not answer, not in time, or not with HTTP.
 pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bool) -> Result<Answer, Problem> {
     let mut tcp = connect(target)?;
     tcp.set_read_timeout(Some(TIMEOUT))?;
@@ -86,5 +86,5 @@ fn unreachable(target: &Target, error: &io::Error) -> Problem {
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 64 * 1024;
-/// How much of a body is kept.
+/// The most bytes stored of a body.
 const BEGIN_BYTES_MAX: usize = 1024;

@@ -6,7 +6,7 @@ pub(crate) struct Responses {
     state: State,
 }
 
-/// What comes next of a response.
+/// The next piece of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
     /// Its head.
@@ -17,15 +17,15 @@ pub(crate) enum Piece<'a> {
     End,
 }
 
-/// What the head of a response says.
+/// The head of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) status: u16,
     /// Status and reason, such as `404 Not Found`.
     pub(crate) reason: String,
-    /// Whether the connection can be used again.
+    /// True if the connection can be used again.
     pub(crate) keep_alive: bool,
-    /// Whether it comes in chunks.
+    /// True if the body is chunked.
     pub(crate) chunked: bool,
     /// The cookies that it sets, each `name=value`.
     pub(crate) cookies: Vec<String>,
@@ -35,10 +35,10 @@ pub(crate) struct Head {
 enum State {
     #[default]
     Head,
-    /// So many bytes of a body of known length are to come.
+    /// The remaining bytes of a body of known length.
     Length(u64),
     ChunkSize,
-    /// So many bytes of a chunk are to come.
+    /// The remaining bytes of a chunk.
     Chunk(u64),
     ChunkEnd,
     Trailers,
@@ -47,10 +47,10 @@ enum State {
 }
 
 impl Responses {
-    /// The next piece at the start of `bytes`, and how many of them it takes; none if more has to come first.
+    /// The next piece at the start of `bytes`, and its length; `None` if more data is needed.
     ///
     /// # Errors
-    /// What comes is no response; the sentence goes on behind "the server".
+    /// The bytes are no response. The text follows "the server".
     pub(crate) fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(Piece<'a>, usize)>, String> {
         match self.state {
             State::Head => self.head(bytes),
@@ -67,7 +67,7 @@ impl Responses {
         }
     }
 
-    /// Whether the response that is being read may end with the connection.
+    /// Returns true if the current response may end with the connection.
     pub(crate) fn ends_with_connection(&self) -> bool {
         self.state == State::ToTheEnd
     }
@@ -116,7 +116,7 @@ impl Responses {
                         }
                         State::Trailers => {}
                         _ if line.is_empty() => self.state = State::ChunkSize,
-                        _ => return Err("sent a chunk that is longer than it says".into()),
+                        _ => return Err("sent a chunk that is longer than its length".into()),
                     }
                 }
             }
@@ -148,7 +148,7 @@ fn read_head(text: &str) -> Result<(Head, State), String> {
         }
     }
     let state = match (status, head.chunked, length) {
-        // An interim response: the proper one follows.
+        // An interim response, before the final one.
         (100..200 | 204 | 304, _, _) => State::Length(0),
         (_, true, _) => State::ChunkSize,
         (_, false, Some(length)) => State::Length(length),
@@ -160,7 +160,7 @@ fn read_head(text: &str) -> Result<(Head, State), String> {
     Ok((head, state))
 }
 
-/// Nothing but lines between chunks.
+/// Only the lines between chunks.
 fn used_up<'a>(bytes: usize) -> Option<(Piece<'a>, usize)> {
     (bytes > 0).then_some((Piece::Body(b""), bytes))
 }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_said() {
+    fn invalid_responses_are_errors_of_one_line() {
         for text in [
             "SSH-2.0-OpenSSH_9.2\r\n".to_owned(),
             "HTTP/1.1 many\r\n\r\n".to_owned(),

@@ -1,4 +1,4 @@
-//! Latencies of a trial, and those since the last look.
+//! Latencies of a trial, and those since the last snapshot.
 
 use hdrhistogram::Histogram;
 
@@ -14,10 +14,10 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Nothing counted.
+    /// Creates an empty histogram.
     ///
     /// # Errors
-    /// There is no memory.
+    /// There is not enough memory.
     pub(crate) fn new() -> Result<Timing, Problem> {
         let counts = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).map_err(|e| Problem::Machine(e.to_string()))?;
         Ok(Timing { counts, max_us: 0, last_snapshot: Counted::new() })
@@ -40,7 +40,7 @@ impl Timing {
         self.max_us
     }
 
-    /// What was counted since the last look.
+    /// The latencies since the previous snapshot.
     pub(crate) fn snapshot(&mut self) -> Counted {
         let now = self.counted();
         let new = since(&now, &self.last_snapshot);
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_look_has_what_came_since_the_one_before() {
+    fn each_snapshot_has_the_counts_since_the_previous_one() {
         let mut timing = Timing::new().expect("memory");
         timing.add(10);
         timing.add(20);

@@ -1,4 +1,4 @@
-//! The most users whose answers stay in time, as Faban's clients search them.
+//! The search for the most users that are served in time, as in Faban.
 
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ pub(super) fn search(
     if best.is_none() && !bench.interrupt.is_set() {
         report.holds = false;
         report.reasons.push(if is_hopeless {
-            "not even one user's answers keep to the bounds".into()
+            "not even one user's answers stay within the bounds".into()
         } else {
             "the search's time ended before any number of users held; give it more --search-time".into()
         });
@@ -124,7 +124,7 @@ fn judged(mut trial: Trial, options: &Http) -> Trial {
             trial.reasons.push(format!("p90 is {p90}, over {bound}"));
         }
         Some(_) => {}
-        None => trial.reasons.push("nobody was answered".into()),
+        None => trial.reasons.push("no request was answered".into()),
     }
     if trial.load_cores > LOAD_CORES_MAX {
         trial.reasons.push(format!("the load itself had no time left: it used {:.2} cores", trial.load_cores));
@@ -174,7 +174,7 @@ const COLUMNS: [&str; 9] =
     ["users", "requests", "requests/s", "mean ms", "p90 ms", "p99 ms", "max ms", "errors %", "holds"];
 /// Files that are no connections, in the load or in the server.
 const SPARE_FILES: u64 = 64;
-/// Linux hands out the ports 32,768 to 60,999.
+/// Linux assigns the ports 32,768 to 60,999.
 const PORTS: u32 = 28_000;
-/// A thread that works all the time has a queue of its own in every latency.
+/// A thread that is always busy adds its own queue to every latency.
 const LOAD_CORES_MAX: f64 = 0.9;

@@ -10,7 +10,7 @@ use crate::engine::connections::{End, Handler};
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Visitor {
-    /// Whose connection it is: a number of the driver's.
+    /// The driver's number of its slot.
     slot: usize,
     responses: Responses,
     head: Head,
@@ -18,12 +18,12 @@ pub(super) struct Visitor {
     asked: Option<Asked>,
 }
 
-/// A request whose answer is awaited.
+/// A request under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// When it should have left, in microseconds of [`now_us`].
+    /// The planned send time, in microseconds of [`now_us`].
     pub(super) planned_us: u64,
-    /// Which page.
+    /// The index of the page.
     pub(super) page: usize,
 }
 
@@ -36,19 +36,19 @@ pub(super) struct Page {
     pub(super) bytes: u64,
 }
 
-/// What all connections have in common.
+/// State that all connections share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) pages: Vec<Page>,
-    /// What is planned from then on counts.
+    /// Requests planned from then on count.
     pub(super) from_us: u64,
     pub(super) timing: Timing,
     pub(super) counts: Counts,
-    /// What became of places since the driver last looked.
+    /// Events of slots since the driver last took them.
     pub(super) news: Vec<News>,
 }
 
-/// Counters; those of the measured window count what was planned in it.
+/// Counters. Those of the measured window count the requests planned in it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     /// Requests sent, in all.
@@ -65,11 +65,11 @@ pub(super) struct Counts {
     pub(super) reusable: u64,
     /// Connections that could not be made or were broken while an answer was awaited.
     pub(super) broken: u64,
-    /// What was wrong, and how often.
+    /// The errors, with their numbers.
     pub(super) errors: BTreeMap<String, u64>,
 }
 
-/// What became of a place.
+/// An event of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// It was answered; the connection can be used again.
@@ -83,7 +83,7 @@ pub(super) enum News {
 }
 
 impl Visitor {
-    /// One whose first request leaves when it is connected.
+    /// Creates a visitor that sends its first request when connected.
     pub(super) fn new(slot: usize, asked: Asked) -> Visitor {
         let (responses, head) = (Responses::default(), Head::default());
         Visitor { slot, responses, head, body_bytes: 0, asked: Some(asked) }
@@ -156,7 +156,7 @@ impl Handler for Visitor {
 }
 
 impl Shared {
-    /// Counts an answer, or what came in its place.
+    /// Counts an answer or a failure.
     fn take(&mut self, asked: Asked, wrong: Option<String>, bytes: u64, reusable: bool) {
         let is_right = wrong.is_none();
         self.counts.received += u64::from(is_right);

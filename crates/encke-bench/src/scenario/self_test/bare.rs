@@ -1,5 +1,5 @@
-//! What the load is measured beside: the same sockets on the same core, read by little more than the system's calls. What the machine
-//! and the other end are late with, both have.
+//! The reader to compare the load with: the same sockets on the same core, read with little more than system calls.
+//! Both share the delays of the machine and of the sender.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::report::Flow;
 use crate::run::latency::Counted;
 
-/// Sockets of which nothing is known but what came.
+/// Sockets whose frames are only counted.
 pub(super) struct Bare {
     poll: Poll,
     ready: Vec<Ready>,

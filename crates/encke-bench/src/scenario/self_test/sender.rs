@@ -14,12 +14,12 @@ use crate::engine::stamp::Stamp;
 use crate::machine::pin;
 use crate::problem::Problem;
 
-/// How fast it sends.
+/// The pace of the sender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
-    /// As fast as the sockets take it.
+    /// As fast as the sockets accept.
     Flood,
-    /// So many messages per second, all sockets together, [`PACED_FRAMES`] in each write.
+    /// This many messages per second to all sockets together, [`PACED_FRAMES`] in each write.
     Paced {
         /// Messages per second.
         per_s: f64,
@@ -33,7 +33,7 @@ pub(super) struct Sender {
     thread: Option<JoinHandle<Result<Sent, Problem>>>,
 }
 
-/// What was sent. The sockets stay open while it is kept.
+/// The number of messages sent. The sockets stay open until it is dropped.
 pub(super) struct Sent {
     /// Messages to each socket.
     pub(super) messages: u32,
@@ -89,7 +89,7 @@ impl Sender {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// What it has sent, when it [has ended](Sender::has_ended).
+    /// Returns the number of messages sent, after [`Sender::has_ended`].
     pub(super) fn join(mut self) -> Result<Sent, Problem> {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(sent)) => sent,
@@ -104,7 +104,7 @@ impl Drop for Sender {
     }
 }
 
-/// Opens the sockets: upgrades them, and confirms what they join.
+/// Accepts the sockets: upgrades them, and confirms their rooms.
 fn accept(listener: &TcpListener, clients: u32, signals: &Signals) -> Result<Vec<Socket>, Problem> {
     listener.set_nonblocking(true)?;
     let mut joining = Vec::new();
@@ -134,7 +134,7 @@ fn accept(listener: &TcpListener, clients: u32, signals: &Signals) -> Result<Vec
     Ok(sockets)
 }
 
-/// A socket on its way to being open.
+/// A socket that is not open yet.
 struct Joining {
     stream: TcpStream,
     head: Vec<u8>,
@@ -142,7 +142,7 @@ struct Joining {
 }
 
 impl Joining {
-    /// Reads what there is; whether its client has joined.
+    /// Reads the available data. Returns true if its client has joined.
     fn step(&mut self) -> Result<bool, Problem> {
         let mut buffer = [0; 2048];
         let read = match self.stream.read(&mut buffer) {

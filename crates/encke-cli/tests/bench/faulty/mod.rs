@@ -107,7 +107,7 @@ fn delayed_messages_are_reported_as_late_and_in_the_latency() {
 }
 
 #[test]
-fn what_was_measured_before_a_server_takes_no_more_clients_is_reported() {
+fn trials_before_a_server_accepts_no_more_clients_are_reported() {
     // Lost messages make the first trial fail. For the next one three clients and a publisher try to connect and cannot.
     for line in [
         "broadcast --clients 3 --rate 100,200 --duration 500ms --warm-up 0s",
@@ -119,8 +119,8 @@ fn what_was_measured_before_a_server_takes_no_more_clients_is_reported() {
         let proxy = Faulty::for_connections(address, Fault::Drop, 7, 4);
         let url = format!("http://{}", proxy.address);
         let output = bench(&url, &format!("{line} --late-after 100ms --quiet --json")).output().expect("runs");
-        let said = text(&output.stderr);
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{line}: {said}"));
+        let printed = text(&output.stderr);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{line}: {printed}"));
         assert_eq!(report["trials"].as_array().map(Vec::len), Some(1), "{line}: {report}");
         assert_eq!((output.status.code(), &report["holds"]), (Some(1), &Value::Bool(false)), "{line}");
         let reasons = report["reasons"].to_string();

@@ -137,16 +137,16 @@ impl Tamper {
     /// Messages as they are passed on; none if nothing is left.
     fn text(&mut self, text: &str) -> Option<Vec<u8>> {
         let messages: Vec<Box<RawValue>> = serde_json::from_str(text).expect("Bayeux from the server");
-        let mut kept = Vec::new();
-        messages.into_iter().for_each(|message| self.message(message, &mut kept));
-        (!kept.is_empty()).then(|| serde_json::to_vec(&kept).expect("JSON"))
+        let mut forwarded = Vec::new();
+        messages.into_iter().for_each(|message| self.message(message, &mut forwarded));
+        (!forwarded.is_empty()).then(|| serde_json::to_vec(&forwarded).expect("JSON"))
     }
 
     fn event(&mut self, event: Event<'_>, out: &mut Vec<u8>) {
         match event {
             Event::Text(text) => {
-                if let Some(kept) = self.text(text) {
-                    frame::message(Opcode::Text, &kept, out);
+                if let Some(forwarded) = self.text(text) {
+                    frame::message(Opcode::Text, &forwarded, out);
                 }
             }
             Event::Ping(payload) => frame::message(Opcode::Ping, payload, out),
@@ -155,9 +155,9 @@ impl Tamper {
         }
     }
 
-    fn message(&mut self, message: Box<RawValue>, kept: &mut Vec<Box<RawValue>>) {
+    fn message(&mut self, message: Box<RawValue>, forwarded: &mut Vec<Box<RawValue>>) {
         if message.get().contains("\"/meta/") || !message.get().contains("\"data\"") {
-            return kept.push(message);
+            return forwarded.push(message);
         }
         self.seen += 1;
         let due = self.seen.is_multiple_of(self.every);
@@ -166,15 +166,15 @@ impl Tamper {
         }
         match self.fault {
             Fault::Drop if due => {}
-            Fault::Double if due => kept.extend([message.clone(), message]),
+            Fault::Double if due => forwarded.extend([message.clone(), message]),
             Fault::Swap if due => self.held = Some(message),
             Fault::Delay(time) if due => {
                 thread::sleep(time);
-                kept.push(message);
+                forwarded.push(message);
             }
             _ => {
-                kept.push(message);
-                kept.extend(self.held.take());
+                forwarded.push(message);
+                forwarded.extend(self.held.take());
             }
         }
     }
