@@ -96,27 +96,12 @@ pub(crate) fn flag(name: &str) -> String {
 
 /// The option whose name, ours or CometD's, is least far from `name`, if any is near.
 fn nearest(name: &str) -> Option<&'static str> {
-    let plain = |text: &str| -> Vec<char> {
-        text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
-    };
+    let plain = |text: &str| text.replace(|char: char| !char.is_ascii_alphanumeric(), "").to_ascii_lowercase();
     let wanted = plain(name);
     let names = all().flat_map(|option| [option.name].into_iter().chain(option.cometd.iter().copied()));
-    let (distance, best) = names.map(|known| (distance(&wanted, &plain(known)), known)).min_by_key(|(far, _)| *far)?;
+    let distances = names.map(|known| (strsim::levenshtein(&wanted, &plain(known)), known));
+    let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
     (distance <= 1 + wanted.len() / 4).then_some(best)
-}
-
-/// The number of letters to insert, remove or change to get from one word to the other.
-fn distance(from: &[char], to: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (at, letter) in from.iter().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
-        for (column, other) in to.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != other);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 const fn option(name: &'static str, cometd: &'static [&'static str], doc: &'static str) -> Opt {

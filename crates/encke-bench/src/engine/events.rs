@@ -8,7 +8,7 @@ use encke_client::session::{Event, RequestClass, Transmission};
 use crate::engine::clients::{Clients, Stage};
 use crate::engine::clock::now_us;
 use crate::engine::error::ConnectionError;
-use crate::engine::http::{self, Response};
+use crate::engine::http::{self, Head};
 use crate::engine::http_link::{Progress, Request, RequestTag};
 use crate::engine::poll::Ready;
 use crate::engine::pool::Outcome;
@@ -174,10 +174,10 @@ impl Clients {
     }
 
     /// Takes the response to a request of a session, whichever connection it came on. Its body is in `shared.body`.
-    fn answered(&mut self, tag: RequestTag, response: &Response) {
+    fn answered(&mut self, tag: RequestTag, response: &Head) {
         let index = tag.session;
         if response.status != 200 {
-            let text = format!("answered {}", response.line);
+            let text = format!("answered {}", response.reason);
             if tag.is_meta {
                 return self.error(index, ConnectionError::NotSpoken(text));
             }

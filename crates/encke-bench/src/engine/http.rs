@@ -1,29 +1,60 @@
-//! The part of HTTP/1.1 that long-polling needs: requests with a body, and responses of known length or in chunks.
+//! HTTP/1.1 as the load needs it: POST requests, and responses read piece by piece as they arrive (RFC 9112), also
+//! endless ones. httparse parses heads and chunk sizes.
+
+use httparse::Status;
 
 use crate::engine::target::Target;
 
-/// A response without its body.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Response {
-    pub(super) status: u16,
-    /// The status line, for error messages.
-    pub(super) line: String,
-    /// Cookies that it sets, each `name=value`.
-    pub(super) cookies: Vec<String>,
-    /// True if the server closes the connection after the response.
-    pub(super) close: bool,
-    /// The length of head and body in bytes.
-    pub(super) bytes: usize,
+/// Reads the responses of one connection, one after another.
+#[derive(Debug, Default)]
+pub(crate) struct Responses {
+    state: State,
 }
 
-/// The framing of the body.
-enum Framing {
-    Length(usize),
-    Chunks,
+/// The next piece of a response.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Piece<'a> {
+    /// Its head.
+    Head(Head),
+    /// Some of its body, without the chunks' framing.
+    Body(&'a [u8]),
+    /// It is complete.
+    End,
+}
+
+/// The head of a response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) status: u16,
+    /// Status and reason, such as `404 Not Found`.
+    pub(crate) reason: String,
+    /// True if the connection can be used again.
+    pub(crate) keep_alive: bool,
+    /// True if the body is chunked.
+    pub(crate) chunked: bool,
+    /// The cookies that it sets, each `name=value`.
+    pub(crate) cookies: Vec<String>,
+    /// The value of `Sec-WebSocket-Accept`.
+    pub(crate) websocket_accept: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Head,
+    /// The remaining bytes of a body of known length.
+    Length(u64),
+    ChunkSize,
+    /// The remaining bytes of a chunk.
+    Chunk(u64),
+    ChunkEnd,
+    Trailers,
+    /// The body ends with the connection.
+    ToTheEnd,
 }
 
 /// Appends a POST with a JSON body.
-pub(super) fn post(target: &Target, cookies: &str, body: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn post(target: &Target, cookies: &str, body: &[u8], out: &mut Vec<u8>) {
     let Target { authority, path, .. } = target;
     let (before, after) = if cookies.is_empty() { ("", "") } else { ("Cookie: ", "\r\n") };
     let head = format!(
@@ -36,76 +67,39 @@ pub(super) fn post(target: &Target, cookies: &str, body: &[u8], out: &mut Vec<u8
     out.extend_from_slice(body);
 }
 
-/// Parses the response at the start of `bytes` and copies its body to `body`. Returns `None` until it is complete.
+/// Parses the response at the start of `bytes` and copies its body to `body`. Returns its head and length, or `None` until
+/// it is complete. Interim responses are skipped.
 ///
 /// # Errors
-/// The bytes are not such a response.
-pub(super) fn response(mut bytes: &[u8], body: &mut Vec<u8>) -> Result<Option<Response>, String> {
-    let mut skipped = 0;
-    loop {
-        let Some(end) = head_end(bytes)? else { return Ok(None) };
-        let head = std::str::from_utf8(&bytes[..end]).map_err(|_| "answered with a head that is no text".to_owned())?;
-        let (line, status) = status_of(head)?;
-        if (100..200).contains(&status) && status != 101 {
-            (skipped, bytes) = (skipped + end + 4, &bytes[end + 4..]);
-            continue;
+/// The bytes are no response of known length. The text follows "the server".
+pub(crate) fn response(bytes: &[u8], body: &mut Vec<u8>) -> Result<Option<(Head, usize)>, String> {
+    let (mut responses, mut head, mut at) = (Responses::default(), Head::default(), 0);
+    body.clear();
+    while let Some((piece, used)) = responses.next(&bytes[at..])? {
+        at += used;
+        match piece {
+            Piece::Head(found) if responses.ends_with_connection() => {
+                return Err(format!("answered {} without a length", found.reason));
+            }
+            Piece::Head(found) => head = found,
+            Piece::Body(part) => body.extend_from_slice(part),
+            Piece::End if head.status >= 200 => return Ok(Some((head, at))),
+            Piece::End => {}
         }
-        let rest = &bytes[end + 4..];
-        let used = match framing(head, status, line)? {
-            Framing::Length(length) => rest.get(..length).map(|whole| {
-                whole.clone_into(body);
-                length
-            }),
-            Framing::Chunks => dechunk(rest, body)?,
-        };
-        return Ok(used.map(|used| Response {
-            status,
-            line: line.to_owned(),
-            cookies: values(head, "set-cookie")
-                .filter_map(|value| value.split(';').next())
-                .map(str::to_owned)
-                .collect(),
-            close: line.starts_with("HTTP/1.0") || names(head, "connection", "close"),
-            bytes: skipped + end + 4 + used,
-        }));
     }
+    Ok(None)
 }
 
-/// The position of the empty line after a head; `None` until it has arrived.
+/// Parses the head at the start of `bytes`. Returns it with its length, or `None` until it is complete.
 ///
 /// # Errors
-/// The head does not start as HTTP, or is too long.
-pub(super) fn head_end(bytes: &[u8]) -> Result<Option<usize>, String> {
-    let begin = &bytes[..bytes.len().min(5)];
-    if !b"HTTP/".starts_with(begin) {
-        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
-        return Err(format!("does not speak HTTP: {text:?}"));
-    }
-    let head = &bytes[..bytes.len().min(HEAD_BYTES_MAX)];
-    match head.windows(4).position(|window| window == b"\r\n\r\n") {
-        None if bytes.len() >= HEAD_BYTES_MAX => Err(format!("answered with a head over {HEAD_BYTES_MAX} bytes")),
-        end => Ok(end),
-    }
-}
-
-/// The status line and its number.
-///
-/// # Errors
-/// It has none.
-pub(super) fn status_of(head: &str) -> Result<(&str, u16), String> {
-    let line = head.lines().next().unwrap_or_default();
-    let status = line.split(' ').nth(1).and_then(|number| number.parse().ok());
-    status.map(|status| (line, status)).ok_or_else(|| format!("answered {line:?}"))
-}
-
-/// The values of a header, in order.
-pub(super) fn values<'a>(head: &'a str, wanted: &'static str) -> impl Iterator<Item = &'a str> {
-    let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
-    fields.filter(move |(name, _)| name.trim().eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim())
+/// The bytes are no head, or a head that is too long. The text follows "the server".
+pub(crate) fn head(bytes: &[u8]) -> Result<Option<(Head, usize)>, String> {
+    Ok(parse_head(bytes)?.map(|(head, _, length)| (head, length)))
 }
 
 /// Merges the cookies of a response into `held`, the value of the `Cookie` header.
-pub(super) fn set_cookies(held: &mut String, cookies: &[String]) {
+pub(crate) fn set_cookies(held: &mut String, cookies: &[String]) {
     for cookie in cookies {
         let name = cookie.split('=').next().unwrap_or_default();
         let others = held.split("; ").filter(|other| !other.is_empty() && other.split('=').next() != Some(name));
@@ -113,110 +107,259 @@ pub(super) fn set_cookies(held: &mut String, cookies: &[String]) {
     }
 }
 
-fn names(head: &str, header: &'static str, token: &str) -> bool {
-    values(head, header).flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(token))
-}
-
-fn framing(head: &str, status: u16, line: &str) -> Result<Framing, String> {
-    if matches!(status, 101 | 204 | 304) {
-        return Ok(Framing::Length(0));
-    }
-    if names(head, "transfer-encoding", "chunked") {
-        return Ok(Framing::Chunks);
-    }
-    let length = values(head, "content-length").next().and_then(|length| length.parse().ok());
-    length.map(Framing::Length).ok_or_else(|| format!("answered {line} without a length"))
-}
-
-/// Puts a body of chunks together (RFC 9112 §7.1). Returns how many bytes it took; none until the last chunk is there.
-fn dechunk(bytes: &[u8], body: &mut Vec<u8>) -> Result<Option<usize>, String> {
-    body.clear();
-    let mut at = 0;
-    loop {
-        let Some(line) = line_at(bytes, at) else { return Ok(None) };
-        let digits = line.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
-        let digits = std::str::from_utf8(digits).ok();
-        let size = digits.and_then(|digits| usize::from_str_radix(digits, 16).ok());
-        let size =
-            size.filter(|size| *size <= CHUNK_BYTES_MAX).ok_or("answered with a chunk of no or too much length")?;
-        at += line.len() + 2;
-        if size == 0 {
-            break;
-        }
-        let Some(chunk) = bytes.get(at..at + size + 2) else { return Ok(None) };
-        body.extend_from_slice(&chunk[..size]);
-        at += size + 2;
-    }
-    // Trailers, and the empty line behind them.
-    loop {
-        let Some(line) = line_at(bytes, at) else { return Ok(None) };
-        at += line.len() + 2;
-        if line.is_empty() {
-            return Ok(Some(at));
+impl Responses {
+    /// The next piece at the start of `bytes`, and its length; `None` if more data is needed.
+    ///
+    /// # Errors
+    /// The bytes are no response. The text follows "the server".
+    pub(crate) fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(Piece<'a>, usize)>, String> {
+        match self.state {
+            State::Head => Ok(parse_head(bytes)?.map(|(head, state, length)| {
+                self.state = state;
+                (Piece::Head(head), length)
+            })),
+            State::Length(0) => {
+                self.state = State::Head;
+                Ok(Some((Piece::End, 0)))
+            }
+            State::Length(left) => Ok(some_of(bytes, left).map(|some| {
+                self.state = State::Length(left - some.len() as u64);
+                (Piece::Body(some), some.len())
+            })),
+            State::ToTheEnd => Ok(some_of(bytes, u64::MAX).map(|some| (Piece::Body(some), some.len()))),
+            _ => self.chunks(bytes),
         }
     }
+
+    /// Returns true if the current response may end with the connection.
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        self.state == State::ToTheEnd
+    }
+
+    /// RFC 9112 §7.1.
+    fn chunks<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(Piece<'a>, usize)>, String> {
+        let mut at = 0;
+        loop {
+            let rest = &bytes[at..];
+            match self.state {
+                State::Chunk(0) => self.state = State::ChunkEnd,
+                State::Chunk(left) => {
+                    let Some(some) = some_of(rest, left) else { return Ok(used_up(at)) };
+                    self.state = State::Chunk(left - some.len() as u64);
+                    return Ok(Some((Piece::Body(some), at + some.len())));
+                }
+                State::ChunkEnd => {
+                    if !b"\r\n".starts_with(&rest[..rest.len().min(2)]) {
+                        return Err("sent a chunk that is longer than its length".into());
+                    }
+                    if rest.len() < 2 {
+                        return Ok(used_up(at));
+                    }
+                    at += 2;
+                    self.state = State::ChunkSize;
+                }
+                State::Trailers => {
+                    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+                    match httparse::parse_headers(rest, &mut fields) {
+                        Ok(Status::Complete((length, _))) => {
+                            self.state = State::Head;
+                            return Ok(Some((Piece::End, at + length)));
+                        }
+                        Ok(Status::Partial) if rest.len() < HEAD_BYTES_MAX => return Ok(used_up(at)),
+                        _ => return Err("sent invalid trailers".into()),
+                    }
+                }
+                _ => match httparse::parse_chunk_size(rest) {
+                    Ok(Status::Complete((length, size))) if size <= CHUNK_BYTES_MAX => {
+                        at += length;
+                        self.state = if size == 0 { State::Trailers } else { State::Chunk(size) };
+                    }
+                    Ok(Status::Partial) if rest.len() < HEAD_BYTES_MAX => return Ok(used_up(at)),
+                    _ => return Err(format!("sent an invalid chunk size: {:?}", shown(rest))),
+                },
+            }
+        }
+    }
 }
 
-fn line_at(bytes: &[u8], at: usize) -> Option<&[u8]> {
-    let rest = bytes.get(at..)?;
-    rest.windows(2).position(|window| window == b"\r\n").map(|end| &rest[..end])
+fn parse_head(bytes: &[u8]) -> Result<Option<(Head, State, usize)>, String> {
+    if !b"HTTP/".starts_with(&bytes[..bytes.len().min(5)]) {
+        return Err(format!("does not speak HTTP: {:?}", shown(bytes)));
+    }
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut fields);
+    let length = match response.parse(&bytes[..bytes.len().min(HEAD_BYTES_MAX)]) {
+        Ok(Status::Complete(length)) => length,
+        Ok(Status::Partial) if bytes.len() < HEAD_BYTES_MAX => return Ok(None),
+        Ok(Status::Partial) => return Err(format!("sent a head over {HEAD_BYTES_MAX} bytes")),
+        Err(error) => return Err(format!("sent a head with an error ({error}): {:?}", shown(bytes))),
+    };
+    let status = response.code.unwrap_or_default();
+    let reason = format!("{status} {}", response.reason.unwrap_or_default()).trim_end().to_owned();
+    let mut head = Head { status, reason, keep_alive: response.version != Some(0), ..Head::default() };
+    let mut body_length = None;
+    for field in response.headers {
+        let value = String::from_utf8_lossy(field.value);
+        let has = |wanted: &str| value.split(',').any(|token| token.trim().eq_ignore_ascii_case(wanted));
+        match field.name.to_ascii_lowercase().as_str() {
+            "connection" if has("close") => head.keep_alive = false,
+            "connection" if has("keep-alive") => head.keep_alive = true,
+            "transfer-encoding" => head.chunked |= has("chunked"),
+            "content-length" => {
+                body_length = Some(value.parse().map_err(|_| format!("sent a length of {value:?}"))?);
+            }
+            "set-cookie" => head.cookies.extend(value.split(';').next().map(|pair| pair.trim().to_owned())),
+            "sec-websocket-accept" => head.websocket_accept = Some(value.into_owned()),
+            _ => {}
+        }
+    }
+    let state = match (status, head.chunked, body_length) {
+        // An interim response, before the final one.
+        (100..200 | 204 | 304, _, _) => State::Length(0),
+        (_, true, _) => State::ChunkSize,
+        (_, false, Some(length)) => State::Length(length),
+        (_, false, None) => {
+            head.keep_alive = false;
+            State::ToTheEnd
+        }
+    };
+    Ok(Some((head, state, length)))
 }
 
+/// Only framing between chunks.
+fn used_up<'a>(bytes: usize) -> Option<(Piece<'a>, usize)> {
+    (bytes > 0).then_some((Piece::Body(b""), bytes))
+}
+
+fn some_of(bytes: &[u8], most: u64) -> Option<&[u8]> {
+    let count = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
+    (count > 0).then(|| &bytes[..count])
+}
+
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
+}
+
+/// The most bytes of a head, and of the framing between chunks.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-const CHUNK_BYTES_MAX: usize = 1 << 30;
+/// The most header fields of a head, and of trailers.
+const FIELDS_MAX: usize = 64;
+/// The most bytes of a chunk: no server sends longer ones.
+const CHUNK_BYTES_MAX: u64 = 1 << 40;
 const SHOWN_BYTES_MAX: usize = 60;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Option<(Response, String)> {
+    fn parsed(text: &str) -> Option<(Head, usize, String)> {
         let mut body = b"from before".to_vec();
-        let response = response(text.as_bytes(), &mut body).expect("valid")?;
-        Some((response, String::from_utf8(body).expect("text")))
+        let (head, length) = response(text.as_bytes(), &mut body).expect("valid")?;
+        Some((head, length, String::from_utf8(body).expect("text")))
     }
 
-    fn whole_only(text: &str) -> (Response, String) {
+    fn whole_only(text: &str) -> (Head, String) {
         for end in 0..text.len() {
             assert_eq!(parsed(&text[..end]), None, "cut at {end}");
         }
-        parsed(text).expect("whole")
+        let (head, length, body) = parsed(text).expect("whole");
+        assert_eq!(length, text.len());
+        (head, body)
+    }
+
+    /// Reads a text that arrives in pieces of `size` bytes: statuses, the body, and the number of ends.
+    fn read(text: &str, size: usize) -> Result<(Vec<u16>, String, usize, Responses), String> {
+        let (mut responses, mut buffered) = (Responses::default(), Vec::new());
+        let (mut statuses, mut body, mut ends) = (Vec::new(), Vec::new(), 0);
+        for piece in text.as_bytes().chunks(size) {
+            buffered.extend_from_slice(piece);
+            while let Some((piece, used)) = responses.next(&buffered)? {
+                match piece {
+                    Piece::Head(head) => statuses.push(head.status),
+                    Piece::Body(bytes) => body.extend_from_slice(bytes),
+                    Piece::End => ends += 1,
+                }
+                buffered.drain(..used);
+            }
+        }
+        Ok((statuses, String::from_utf8(body).expect("text"), ends, responses))
     }
 
     #[test]
-    fn a_response_of_known_length_is_taken_when_it_is_whole() {
-        let text = "HTTP/1.1 200 OK\r\nSet-Cookie: a=b; Path=/\r\nSet-Cookie: c=d\r\ncontent-length: 2\r\n\r\n[]";
-        let (response, body) = whole_only(text);
-        assert_eq!((response.status, response.close, response.bytes), (200, false, text.len()));
-        assert_eq!((response.cookies, body.as_str()), (vec!["a=b".to_owned(), "c=d".to_owned()], "[]"));
+    fn a_response_of_known_length_is_taken_when_it_is_complete() {
+        let text = "HTTP/1.1 200 OK\r\nSet-Cookie: a=b; Path=/\r\nset-cookie: c=d\r\ncontent-length: 2\r\n\r\n[]";
+        let (head, body) = whole_only(text);
+        assert_eq!((head.status, head.reason.as_str(), head.keep_alive), (200, "200 OK", true));
+        assert_eq!((head.cookies, body.as_str()), (vec!["a=b".to_owned(), "c=d".to_owned()], "[]"));
     }
 
     #[test]
     fn chunks_are_put_together() {
         let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive, Close\r\n\r\n\
                     3\r\n[{}\r\n00a;x=y\r\n,{\"a\":123}\r\n1\r\n]\r\n0\r\nExpires: now\r\n\r\n";
-        let (response, body) = whole_only(text);
-        assert_eq!((response.close, response.bytes), (true, text.len()));
-        assert_eq!(body, r#"[{},{"a":123}]"#);
+        let (head, body) = whole_only(text);
+        assert_eq!((head.keep_alive, body.as_str()), (false, r#"[{},{"a":123}]"#));
     }
 
     #[test]
     fn interim_responses_are_skipped() {
-        let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n";
-        let (response, body) = whole_only(text);
-        assert_eq!((response.status, response.bytes, body.as_str()), (204, text.len(), ""));
+        let (head, body) = whole_only("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n");
+        assert_eq!((head.status, body.as_str()), (204, ""));
     }
 
     #[test]
-    fn invalid_http_is_quoted_in_the_error() {
-        for text in ["SSH-2.0-OpenSSH\r\n", "HTTP/1.1 maybe\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
-            let error = response(text.as_bytes(), &mut Vec::new()).expect_err(text);
-            assert!(error.starts_with("answered") || error.contains("SSH-2.0"), "{error}");
+    fn bodies_of_all_kinds_arrive_whole_however_they_are_cut() {
+        let text = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello\
+                    HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n\
+                    HTTP/1.1 100 Continue\r\n\r\n\
+                    HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n, w\r\n00d;x=y\r\norld, and all\r\n0\r\na: b\r\n\r\n\
+                    HTTP/1.0 404 Not Found\r\n\r\n the rest";
+        for size in 1..text.len() {
+            let (statuses, body, ends, responses) = read(text, size).expect("valid");
+            assert_eq!(statuses, [200, 304, 100, 200, 404], "{size}");
+            assert_eq!((body.as_str(), ends), ("hello, world, and all the rest", 4), "{size}");
+            assert!(responses.ends_with_connection());
         }
-        let endless = format!("HTTP/1.1 200 OK\r\n{}", "a: b\r\n".repeat(5000));
-        assert!(response(endless.as_bytes(), &mut Vec::new()).is_err());
-        let chunk = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n";
-        assert!(response(chunk.as_bytes(), &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_chunk_arrives_before_the_response_ends() {
+        let text = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n7\r\nWelcome\r\n";
+        let (_, body, ends, _) = read(text, 1000).expect("valid");
+        assert_eq!((body.as_str(), ends), ("Welcome", 0));
+    }
+
+    #[test]
+    fn the_head_determines_if_a_connection_can_be_used_again() {
+        let reusable =
+            |text: &str| head(format!("{text}\r\n\r\n").as_bytes()).expect("valid").expect("whole").0.keep_alive;
+        assert!(reusable("HTTP/1.1 200 OK\r\ncontent-length: 1"));
+        assert!(reusable("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\ncontent-length: 1"));
+        assert!(!reusable("HTTP/1.0 200 OK\r\ncontent-length: 1"));
+        assert!(!reusable("HTTP/1.1 200 OK\r\nconnection: x, Close\r\ncontent-length: 1"));
+        assert!(!reusable("HTTP/1.1 200 OK"), "the body ends with the connection");
+    }
+
+    #[test]
+    fn invalid_responses_are_errors_of_one_line() {
+        for text in [
+            "SSH-2.0-OpenSSH_9.2\r\n".to_owned(),
+            "HTTP/1.1 many\r\n\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n".to_owned(),
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nab\r\n".to_owned(),
+            format!("HTTP/1.1 200 OK\r\n{}", "a: b\r\n".repeat(5_000)),
+            format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(HEAD_BYTES_MAX)),
+            format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;{}", "b".repeat(HEAD_BYTES_MAX)),
+            format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\na: {}", "b".repeat(HEAD_BYTES_MAX)),
+        ] {
+            let Err(error) = read(&text, 100) else { panic!("{text} is taken") };
+            assert!(error.lines().count() == 1, "{error}");
+            assert!(response(text.as_bytes(), &mut Vec::new()).is_err(), "{text}");
+        }
+        let endless = "HTTP/1.1 200 OK\r\n\r\n";
+        let error = response(endless.as_bytes(), &mut Vec::new()).expect_err("no length");
+        assert_eq!(error, "answered 200 OK without a length");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::engine::error::ConnectionError;
-use crate::engine::http::{self, Response};
+use crate::engine::http::{self, Head};
 use crate::engine::poll::Ready;
 use crate::engine::shared::Shared;
 use crate::engine::socket::Socket;
@@ -42,7 +42,7 @@ pub(super) enum Progress {
     /// The connection is made.
     Connected,
     /// The response to a request has arrived, its body in [`Shared::body`].
-    Answered(RequestTag, Response),
+    Answered(RequestTag, Head),
     /// The server closed the idle connection, as it may.
     Closed,
 }
@@ -97,10 +97,10 @@ impl HttpLink {
         };
         shared.reader.arrived();
         let response = http::response(bytes, &mut shared.body).map_err(ConnectionError::NotSpoken)?;
-        let used = response.as_ref().map_or(0, |response| response.bytes);
+        let used = response.as_ref().map_or(0, |(_, length)| *length);
         socket.buffer(&bytes[used..]).map_err(|error| ConnectionError::Lost(error.to_string()))?;
-        let Some(response) = response else { return Ok(Progress::None) };
-        if response.close {
+        let Some((response, _)) = response else { return Ok(Progress::None) };
+        if !response.keep_alive {
             self.socket = None;
         }
         match self.tag.take() {

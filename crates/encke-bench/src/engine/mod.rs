@@ -14,7 +14,7 @@ mod error;
 mod events;
 mod files;
 mod flow;
-mod http;
+pub(crate) mod http;
 mod http_link;
 mod members;
 mod opening;

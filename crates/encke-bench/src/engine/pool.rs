@@ -5,7 +5,7 @@
 //! other, and the server would be blamed.
 
 use crate::engine::error::ConnectionError;
-use crate::engine::http::Response;
+use crate::engine::http::Head;
 use crate::engine::http_link::{HttpLink, Progress, Request, RequestTag};
 use crate::engine::poll::Ready;
 use crate::engine::shared::Shared;
@@ -22,7 +22,7 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// A response; its body is in [`Shared::body`].
-    pub(super) answered: Option<(RequestTag, Response)>,
+    pub(super) answered: Option<(RequestTag, Head)>,
     /// Requests that may or may not have arrived.
     pub(super) lost: Vec<RequestTag>,
     /// The reason.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use websocket::{Opcode, frame, handshake};
 
 use crate::engine::error::ConnectionError;
-use crate::engine::http;
+use crate::engine::http::{self, Head};
 use crate::engine::poll::Ready;
 use crate::engine::protocol::Protocol;
 use crate::engine::shared::Shared;
@@ -91,14 +91,13 @@ impl WebSocketLink {
     ) -> Result<bool, ConnectionError> {
         shared.reader.arrived();
         let (mut used, mut for_session) = (0, false);
-        if !self.upgraded {
-            let end = http::head_end(bytes).map_err(ConnectionError::NotSpoken)?;
-            if let Some(end) = end {
-                check_upgrade(&bytes[..end], session)?;
-                self.upgraded = true;
-                protocol.connection_opened(Instant::now());
-                (used, for_session) = (end + 4, true);
-            }
+        if !self.upgraded
+            && let Some((head, length)) = http::head(bytes).map_err(ConnectionError::NotSpoken)?
+        {
+            check_upgrade(&head, session)?;
+            self.upgraded = true;
+            protocol.connection_opened(Instant::now());
+            (used, for_session) = (length, true);
         }
         if self.upgraded {
             used += self.frames(&bytes[used..], session, protocol, shared, &mut for_session)?;
@@ -192,13 +191,12 @@ fn take_text(
 }
 
 /// Checks status and digest of the server's answer (RFC 6455 §4.1).
-fn check_upgrade(head: &[u8], session: usize) -> Result<(), ConnectionError> {
-    let head = String::from_utf8_lossy(head);
-    let (line, status) = http::status_of(&head).map_err(ConnectionError::NotSpoken)?;
-    if status != 101 {
-        return Err(ConnectionError::NotSpoken(format!("did not switch to WebSocket but answered {line}")));
+fn check_upgrade(head: &Head, session: usize) -> Result<(), ConnectionError> {
+    if head.status != 101 {
+        let text = format!("did not switch to WebSocket but answered {}", head.reason);
+        return Err(ConnectionError::NotSpoken(text));
     }
-    if http::values(&head, "sec-websocket-accept").next() != Some(handshake::accept(&key(session)).as_str()) {
+    if head.websocket_accept.as_deref() != Some(handshake::accept(&key(session)).as_str()) {
         return Err(ConnectionError::NotSpoken("answered the WebSocket upgrade with a wrong digest".into()));
     }
     Ok(())

@@ -1,5 +1,9 @@
 //! Requests and responses: the little HTTP that a streaming response needs (RFC 9112).
 
+use std::borrow::Cow;
+
+use httparse::Status;
+
 /// A request, as far as it has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
@@ -13,15 +17,16 @@ pub(super) enum Request {
 
 /// Reads the head of a request.
 pub(super) fn read(bytes: &[u8]) -> Request {
-    let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
-        return if bytes.len() < HEAD_BYTES_MAX { Request::Partial } else { Request::Refused(TOO_LONG) };
-    };
-    let Ok(head) = std::str::from_utf8(&bytes[..end]) else { return Request::Refused(BAD) };
-    let mut words = head.lines().next().unwrap_or_default().split(' ');
-    match (words.next(), words.next(), words.next()) {
-        (Some("GET"), Some(target), Some(_)) => stream(target),
-        (Some(_), Some(_), Some(_)) => Request::Refused(NOT_GET),
-        _ => Request::Refused(BAD),
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut request = httparse::Request::new(&mut fields);
+    match request.parse(&bytes[..bytes.len().min(HEAD_BYTES_MAX)]) {
+        Ok(Status::Partial) if bytes.len() < HEAD_BYTES_MAX => Request::Partial,
+        Ok(Status::Partial) | Err(httparse::Error::TooManyHeaders) => Request::Refused(TOO_LONG),
+        Err(_) => Request::Refused(BAD),
+        Ok(Status::Complete(_)) => match (request.method, request.path) {
+            (Some("GET"), Some(target)) => stream(target),
+            _ => Request::Refused(NOT_GET),
+        },
     }
 }
 
@@ -30,11 +35,11 @@ fn stream(target: &str) -> Request {
     if path != "/comet" {
         return Request::Refused(NOT_FOUND);
     }
-    let id = query.split('&').find_map(|field| field.strip_prefix("id="));
-    let is_plain = |id: &&str| {
+    let id = form_urlencoded::parse(query.as_bytes()).find_map(|(name, value)| (name == "id").then_some(value));
+    let is_plain = |id: &Cow<'_, str>| {
         (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    id.filter(is_plain).map_or(Request::Refused(NO_ID), |id| Request::Stream(id.into()))
+    id.filter(is_plain).map_or(Request::Refused(NO_ID), |id| Request::Stream(id.into_owned()))
 }
 
 /// The head of a stream and its first chunk.
@@ -66,6 +71,8 @@ const TOO_LONG: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-
 
 /// Length of a request's head, in bytes.
 pub(super) const HEAD_BYTES_MAX: usize = 8 * 1024;
+/// The most header fields of a request.
+const FIELDS_MAX: usize = 64;
 /// Length of an id, in bytes.
 const ID_BYTES_MAX: usize = 64;
 

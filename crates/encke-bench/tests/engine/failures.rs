@@ -41,7 +41,7 @@ fn a_closed_port_is_unreachable() {
 #[test]
 fn a_server_of_other_things_is_no_bayeux_server() {
     for (answer, shown) in [
-        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 404 Not Found"),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "answered 404 Not Found"),
         ("SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP: \"SSH-2.0-OpenSSH_9.2"),
         ("", "connection"),
     ] {

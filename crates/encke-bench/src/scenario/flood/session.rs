@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::listener::{Listener, Shared};
 use crate::engine::Target;
 use crate::engine::clock::now_us;
-use crate::scenario::http::response::{Head, Piece, Responses};
+use crate::engine::http::{self, Head, Piece, Responses};
 
 /// One session.
 #[derive(Debug)]
@@ -126,10 +126,7 @@ impl Session {
         if self.head.status != 200 {
             return Err(format!("answered {}", self.head.reason));
         }
-        let cookies = self.head.cookies.join("; ");
-        if !cookies.is_empty() {
-            self.cookies = cookies;
-        }
+        http::set_cookies(&mut self.cookies, &self.head.cookies);
         shared.bytes += body.len() as u64;
         let messages: Vec<Value> = serde_json::from_slice(&body).map_err(|_| "answered with no batch of messages")?;
         for message in &messages {
@@ -188,15 +185,7 @@ impl Session {
     }
 
     fn post(&self, messages: &Value, target: &Target, out: &mut Vec<u8>) {
-        let body = messages.to_string();
-        let Target { authority, path, .. } = target;
-        let cookie = if self.cookies.is_empty() { String::new() } else { format!("Cookie: {}\r\n", self.cookies) };
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {authority}\r\n{cookie}Content-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        out.extend_from_slice(request.as_bytes());
+        http::post(target, &self.cookies, messages.to_string().as_bytes(), out);
     }
 }
 

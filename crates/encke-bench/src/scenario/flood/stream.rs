@@ -2,8 +2,8 @@
 
 use super::listener::{Listener, Shared};
 use crate::engine::Target;
+use crate::engine::http::{Piece, Responses};
 use crate::scenario::http::probe;
-use crate::scenario::http::response::{Piece, Responses};
 
 /// One response.
 #[derive(Debug)]

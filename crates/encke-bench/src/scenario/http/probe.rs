@@ -4,9 +4,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::response::{Head, Piece, Responses};
 use crate::engine::Target;
 use crate::engine::connections::os_message;
+use crate::engine::http::{Head, Piece, Responses};
 use crate::problem::Problem;
 
 /// An answer.

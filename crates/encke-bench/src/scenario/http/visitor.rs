@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::response::{Head, Piece, Responses};
 use super::timing::Timing;
 use crate::engine::clock::now_us;
 use crate::engine::connections::{End, Handler};
+use crate::engine::http::{Head, Piece, Responses};
 
 /// A connection.
 #[derive(Debug)]

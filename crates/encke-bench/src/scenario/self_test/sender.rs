@@ -164,11 +164,11 @@ impl Joining {
             return Ok(!answer.is_empty());
         }
         self.head.extend_from_slice(&buffer[..read]);
-        if self.head.ends_with(b"\r\n\r\n") {
-            let head = String::from_utf8_lossy(&self.head);
-            let key = head.lines().filter_map(|line| line.split_once(": "));
-            let key = key.filter(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key")).map(|(_, key)| key).next();
-            let accept = handshake::accept(key.unwrap_or_default());
+        let mut fields = [httparse::EMPTY_HEADER; 16];
+        let mut request = httparse::Request::new(&mut fields);
+        if request.parse(&self.head).is_ok_and(|status| status.is_complete()) {
+            let key = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("sec-websocket-key"));
+            let accept = handshake::accept(&String::from_utf8_lossy(key.map_or(b"", |field| field.value)));
             let answer = format!(
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
             );
