@@ -1,7 +1,7 @@
 //! Reports, for people and programs.
 //!
 //! [`Report`] is the data. [`write()`] prints it and writes it as JSON, CSV and a page; [`compare()`] lays several side
-//! by side. [`chart`] draws, for the page and for documents.
+//! by side. [`chart`] has the charts, for the page and for documents.
 
 pub mod chart;
 mod columns;

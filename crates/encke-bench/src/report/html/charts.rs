@@ -12,21 +12,21 @@ pub(super) struct Line<'a> {
 }
 
 /// Trials that a line of a chart goes through, and its name.
-pub(super) struct Course<'a> {
+pub(super) struct TrialLine<'a> {
     pub(super) name: String,
     pub(super) trials: Vec<&'a Trial>,
 }
 
 /// All charts that the report has figures for.
 pub(super) fn of(report: &Report) -> Vec<Chart> {
-    let courses = by_clients(&report.trials);
-    let mut charts = throughput(&courses);
-    if charts.is_empty() && courses.len() > 1 {
+    let trial_lines = by_clients(&report.trials);
+    let mut charts = throughput(&trial_lines);
+    if charts.is_empty() && trial_lines.len() > 1 {
         charts.extend(latency_by_clients(&report.trials));
     }
-    let watched = speaking(report, |trial| trial.samples.len() > 1);
+    let watched = representative(report, |trial| trial.samples.len() > 1);
     charts.extend(connections(&watched));
-    charts.extend(percentiles(&speaking(report, |trial| {
+    charts.extend(percentiles(&representative(report, |trial| {
         trial.latency.as_ref().is_some_and(|latency| latency.curve.len() > 1)
     })));
     charts.extend(over_time(&watched));
@@ -35,30 +35,29 @@ pub(super) fn of(report: &Report) -> Vec<Chart> {
 
 /// Throughput against latency. A single line gets all its latencies in one chart; several lines get one chart per
 /// latency.
-pub(super) fn throughput(courses: &[Course]) -> Vec<Chart> {
-    let several = |course: &&Course| timed(course).count() > 1;
-    let courses: Vec<&Course> = courses.iter().filter(several).collect();
-    match courses.as_slice() {
+pub(super) fn throughput(trial_lines: &[TrialLine]) -> Vec<Chart> {
+    let several = |trial_line: &&TrialLine| timed(trial_line).count() > 1;
+    let trial_lines: Vec<&TrialLine> = trial_lines.iter().filter(several).collect();
+    match trial_lines.as_slice() {
         [] => Vec::new(),
-        [course] => {
-            let series = LATENCIES.iter().map(|(name, part)| series(name, course, *part)).collect();
-            vec![throughput_chart("Latency against throughput", "latency", &courses, series)]
+        [trial_line] => {
+            let series = LATENCIES.iter().map(|(name, part)| series(name, trial_line, *part)).collect();
+            vec![throughput_chart("Latency against throughput", "latency", &trial_lines, series)]
         }
-        courses => LATENCIES[..2].iter().map(|latency| compared(*latency, courses, "")).collect(),
+        trial_lines => LATENCIES[..2].iter().map(|latency| compared(*latency, trial_lines, "")).collect(),
     }
 }
 
 /// Latency against the number of clients, where each number was measured once.
 fn latency_by_clients(trials: &[Trial]) -> Option<Chart> {
-    let course = Course { name: String::new(), trials: trials.iter().collect() };
+    let trial_line = TrialLine { name: String::new(), trials: trials.iter().collect() };
     let series = |(name, part): &(&str, Part)| Series {
-        points: timed(&course)
+        points: timed(&trial_line)
             .map(|(trial, latency)| Point {
                 x: trial.clients as f64,
                 y: part(latency) as f64,
                 note: format!("{}: {name} {}", trial.name, figure(part(latency) as f64, "µs")),
                 hollow: !trial.holds,
-                ..Point::default()
             })
             .collect(),
         ..Series::line(name, [])
@@ -77,34 +76,34 @@ pub(super) fn throughput_of_runs<'a>(runs: &[(String, &'a Report)]) -> Vec<Chart
     let mut clients: Vec<u64> = runs.iter().flat_map(|(_, run)| &run.trials).map(|trial| trial.clients).collect();
     clients.sort_unstable();
     clients.dedup();
-    let courses = |clients: u64| {
+    let trial_lines = |clients: u64| {
         let of_run = |(label, run): &(String, &'a Report)| {
             let trials = run.trials.iter().filter(|trial| trial.clients == clients).collect();
-            Course { name: label.clone(), trials }
+            TrialLine { name: label.clone(), trials }
         };
         runs.iter().map(of_run).collect::<Vec<_>>()
     };
-    let several = |courses: &Vec<Course>| courses.iter().any(|course| timed(course).count() > 1);
-    let clients: Vec<(u64, Vec<Course>)> = clients
+    let several = |trial_lines: &Vec<TrialLine>| trial_lines.iter().any(|trial_line| timed(trial_line).count() > 1);
+    let clients: Vec<(u64, Vec<TrialLine>)> = clients
         .into_iter()
-        .map(|clients| (clients, courses(clients)))
-        .filter(|(_, courses)| several(courses))
+        .map(|clients| (clients, trial_lines(clients)))
+        .filter(|(_, trial_lines)| several(trial_lines))
         .collect();
     let one = clients.len() == 1;
-    let charts = |(clients, courses): (u64, Vec<Course>)| {
-        let courses: Vec<&Course> = courses.iter().collect();
+    let charts = |(clients, trial_lines): (u64, Vec<TrialLine>)| {
+        let trial_lines: Vec<&TrialLine> = trial_lines.iter().collect();
         let which = if one { String::new() } else { format!(", {} clients", count(clients)) };
         // With several charts of the same kind, p99 alone is enough.
         let latencies = if one { &LATENCIES[..2] } else { &LATENCIES[1..2] };
-        latencies.iter().map(|latency| compared(*latency, &courses, &which)).collect::<Vec<_>>()
+        latencies.iter().map(|latency| compared(*latency, &trial_lines, &which)).collect::<Vec<_>>()
     };
-    clients.into_iter().take(CROWDS_MAX).flat_map(charts).collect()
+    clients.into_iter().take(CLIENT_COUNTS_MAX).flat_map(charts).collect()
 }
 
 /// One latency of several lines.
-fn compared((name, part): (&str, Part), courses: &[&Course], which: &str) -> Chart {
-    let series = courses.iter().map(|course| series(&course.name, course, part)).collect();
-    throughput_chart(&format!("{name} latency against throughput{which}"), name, courses, series)
+fn compared((name, part): (&str, Part), trial_lines: &[&TrialLine], which: &str) -> Chart {
+    let series = trial_lines.iter().map(|trial_line| series(&trial_line.name, trial_line, part)).collect();
+    throughput_chart(&format!("{name} latency against throughput{which}"), name, trial_lines, series)
 }
 
 /// The percentiles of each line.
@@ -129,8 +128,8 @@ pub(super) fn chart(plot: Plot) -> Option<Chart> {
     (!plot.is_empty()).then_some(Chart::Plot(plot))
 }
 
-fn throughput_chart(title: &str, label: &str, courses: &[&Course], series: Vec<Series>) -> Chart {
-    let all_hold = courses.iter().flat_map(|course| &course.trials).all(|trial| trial.holds);
+fn throughput_chart(title: &str, label: &str, trial_lines: &[&TrialLine], series: Vec<Series>) -> Chart {
+    let all_hold = trial_lines.iter().flat_map(|trial_line| &trial_line.trials).all(|trial| trial.holds);
     Chart::Plot(Plot {
         title: title.into(),
         note: hollow(all_hold),
@@ -144,17 +143,17 @@ fn hollow(all_hold: bool) -> String {
     if all_hold { String::new() } else { "Hollow marks: what was asked for did not hold there.".into() }
 }
 
-fn timed<'a>(course: &'a Course) -> impl Iterator<Item = (&'a Trial, &'a Latency)> {
+fn timed<'a>(trial_line: &'a TrialLine) -> impl Iterator<Item = (&'a Trial, &'a Latency)> {
     let latency = |trial: &&'a Trial| {
         let latency = trial.latency.as_ref().filter(|latency| latency.count > 0)?;
         Some((*trial, latency)).filter(|_| trial.incoming.messages > 0)
     };
-    course.trials.iter().filter_map(latency)
+    trial_line.trials.iter().filter_map(latency)
 }
 
 /// A line through trials in the order of their planned rate. Where a server collapses, the line turns back.
-fn series(name: &str, course: &Course, part: Part) -> Series {
-    let mut trials: Vec<_> = timed(course).collect();
+fn series(name: &str, trial_line: &TrialLine, part: Part) -> Series {
+    let mut trials: Vec<_> = timed(trial_line).collect();
     let planned = |trial: &Trial| trial.planned_per_s.unwrap_or_else(|| trial.outgoing.messages_per_s());
     trials.sort_by(|a, b| planned(a.0).total_cmp(&planned(b.0)));
     let point = |(trial, latency): (&Trial, &Latency)| Point {
@@ -167,27 +166,26 @@ fn series(name: &str, course: &Course, part: Part) -> Series {
             figure(part(latency) as f64, "µs")
         ),
         hollow: !trial.holds,
-        ..Point::default()
     };
     Series { points: trials.into_iter().map(point).collect(), ..Series::line(name, []) }
 }
 
 /// Groups trials with equal numbers of clients into lines.
-pub(super) fn by_clients(trials: &[Trial]) -> Vec<Course<'_>> {
-    let mut courses: Vec<Course> = Vec::new();
+pub(super) fn by_clients(trials: &[Trial]) -> Vec<TrialLine<'_>> {
+    let mut trial_lines: Vec<TrialLine> = Vec::new();
     for trial in trials {
         let name = format!("{} clients", count(trial.clients));
-        match courses.iter_mut().find(|course| course.name == name) {
-            Some(course) => course.trials.push(trial),
-            None => courses.push(Course { name, trials: vec![trial] }),
+        match trial_lines.iter_mut().find(|trial_line| trial_line.name == name) {
+            Some(trial_line) => trial_line.trials.push(trial),
+            None => trial_lines.push(TrialLine { name, trials: vec![trial] }),
         }
     }
-    courses
+    trial_lines
 }
 
 /// Trials to draw as lines: all that have something, unless they are too many; then the run's own, and for some numbers of
 /// clients the best that holds.
-fn speaking<'a>(report: &'a Report, has: impl Fn(&Trial) -> bool) -> Vec<Line<'a>> {
+fn representative<'a>(report: &'a Report, has: impl Fn(&Trial) -> bool) -> Vec<Line<'a>> {
     let all: Vec<&Trial> = report.trials.iter().filter(|trial| has(trial)).collect();
     let chosen = if all.len() > LINES_MAX { chosen(report, &all) } else { all };
     chosen.into_iter().map(|trial| Line { name: trial.name.clone(), trial }).collect()
@@ -225,7 +223,7 @@ const LATENCIES: [(&str, Part); 3] =
     [("p50", |latency| latency.p50_us), ("p99", |latency| latency.p99_us), ("max", |latency| latency.max_us)];
 
 /// The most numbers of clients that get charts of their own.
-const CROWDS_MAX: usize = 4;
+const CLIENT_COUNTS_MAX: usize = 4;
 
 /// More lines than this hide each other.
 const LINES_MAX: usize = 5;
@@ -235,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_course_turns_back_where_the_server_collapses() {
+    fn a_line_turns_back_where_the_server_collapses() {
         let trial = |planned: f64, received: u64| Trial {
             clients: 10,
             planned_per_s: Some(planned),
@@ -244,9 +242,9 @@ mod tests {
             ..Trial::default()
         };
         let trials = [trial(3.0, 100), trial(1.0, 50), trial(2.0, 120)];
-        let course = by_clients(&trials);
+        let trial_line = by_clients(&trials);
         let xs: Vec<f64> =
-            series("p99", &course[0], |latency| latency.p99_us).points.iter().map(|point| point.x).collect();
+            series("p99", &trial_line[0], |latency| latency.p99_us).points.iter().map(|point| point.x).collect();
         assert_eq!(xs, [50.0, 120.0, 100.0]);
     }
 }

@@ -1,12 +1,12 @@
-//! The report as one page: nothing is fetched, nothing has to run; light and dark, on desks and on phones.
+//! The report as one self-contained page, light and dark, for desks and phones. uPlot, which is embedded, draws the charts;
+//! everything else is there without scripts.
 
 mod charts;
-
 mod parts;
 mod side_by_side;
 mod time;
 
-use super::chart::{Chart, STYLE, escape};
+use super::chart::{Bars, Chart};
 use super::columns::Grid;
 use super::comparison::Comparison;
 use super::model::Report;
@@ -45,6 +45,8 @@ pub fn of_several(comparison: &Comparison, reports: &[Report]) -> String {
 
 fn page(title: &str, body: &str, version: &str) -> String {
     let (title, version) = (escape(title), escape(version));
+    let has_plots = body.contains(PLOT);
+    let script = if has_plots { format!("<script>//<![CDATA[\n{UPLOT}{SCRIPT}//]]></script>") } else { String::new() };
     format!(
         r#"<!doctype html>
 <html lang="en">
@@ -53,14 +55,13 @@ fn page(title: &str, body: &str, version: &str) -> String {
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
 <meta name="color-scheme" content="light dark"/>
 <title>{title}</title>
-<style>{PAGE_STYLE}{STYLE}</style>
+<style>{UPLOT_STYLE}{PAGE_STYLE}</style>
 </head>
 <body>
 <main>
 {body}</main>
 <footer>Made by encke bench {version}. Load is open: each message has a planned time, and its latency counts from then, so a server that stalls is charged for all that waited.</footer>
-<script>//<![CDATA[
-{SCRIPT}//]]></script>
+{script}
 </body>
 </html>
 "#
@@ -98,7 +99,7 @@ fn section(heading: &str, content: &str) -> String {
     format!("<section class=\"panel\">\n<h2>{}</h2>\n{content}\n</section>\n", escape(heading))
 }
 
-/// Charts, each drawn for wide and for narrow windows.
+/// The charts: bars as markup, plots as data for the script.
 fn figures_of(charts: &[Chart]) -> String {
     if charts.is_empty() {
         return String::new();
@@ -108,14 +109,53 @@ fn figures_of(charts: &[Chart]) -> String {
             "" => String::new(),
             note => format!("<p>{}</p>", escape(note)),
         };
-        let (wide, narrow) = (chart.inline(WIDE_PIXELS), chart.inline(NARROW_PIXELS));
+        let drawing = match chart {
+            Chart::Bars(bars) => bars_of(bars),
+            Chart::Plot(plot) => {
+                // No text of a report may end the script element, or be markup in it.
+                let json = plot.json().to_string();
+                let json = json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
+                format!("{PLOT}<script type=\"application/json\">{json}</script></div>")
+            }
+        };
         let title = escape(chart.title());
-        format!(
-            "<figure class=\"panel\">\n<figcaption><h2>{title}</h2>{note}</figcaption>\n<div class=\"wide\">{wide}</div>\n<div class=\"narrow\">{narrow}</div>\n</figure>\n"
-        )
+        format!("<figure class=\"panel\">\n<figcaption><h2>{title}</h2>{note}</figcaption>\n{drawing}\n</figure>\n")
     };
     let figures: String = charts.iter().map(figure).collect();
-    format!("<div class=\"charts\">\n{figures}</div>\n")
+    format!(
+        "<div class=\"charts\">\n{figures}</div>\n<noscript><p>The charts need scripts; the tables have all figures.</p></noscript>\n"
+    )
+}
+
+fn bars_of(bars: &Bars) -> String {
+    let mut rows = String::new();
+    for (group, shares) in bars.groups.iter().zip(bars.shares()) {
+        for (bar, share) in group.bars.iter().zip(shares) {
+            let (name, label) = (escape(&group.name), escape(&bar.label(bars)));
+            let drawn = share.map(|share| format!("<i style=\"width:{:.1}%\"></i>", share * 100.0)).unwrap_or_default();
+            rows += &format!("<span>{name}</span><span>{drawn}</span><span>{label}</span>\n");
+        }
+    }
+    format!("<div class=\"bars\">\n{rows}</div>")
+}
+
+/// A text for HTML, SVG and their attributes in quotes. Characters that XML does not have become `�`.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() + text.len() / 8);
+    for char in text.chars() {
+        match char {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\'' => escaped += "&#39;",
+            '\t' | '\n' => escaped.push(char),
+            '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
+            char if char.is_control() => escaped.push('\u{fffd}'),
+            char => escaped.push(char),
+        }
+    }
+    escaped
 }
 
 /// The scenario's own figures if there are several trials; those of a single trial are on cards.
@@ -144,16 +184,26 @@ fn settings(report: &Report) -> String {
     format!("<div class=\"halves\">\n{}</div>\n", both.concat())
 }
 
-/// Tells the figures under the pointer; without it the page lacks nothing else.
+/// The page's own script: hands the plots to uPlot.
 const SCRIPT: &str = include_str!("page.js");
+/// uPlot 1.6.32 (MIT, see `uplot/LICENSE`).
+const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
+/// Begins the element of a plot.
+const PLOT: &str = "<div class=\"plot\">";
 
 const PAGE_STYLE: &str = include_str!("page.css");
 
 /// Encke's comet, as on the server's start page.
 const MARK: &str = r#"<svg class="comet" viewBox="0 0 32 32" width="20" height="20" aria-hidden="true"><path d="M2 3l22 9a7 7 0 1 1-10 9z" opacity=".45"/><circle cx="20" cy="20" r="7"/><circle cx="20" cy="20" r="2.6" class="core"/></svg>"#;
 
-/// Width of a chart in a column of a wide window.
-const WIDE_PIXELS: u32 = 512;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Width of a chart on a phone 390 pixels wide, within margins.
-const NARROW_PIXELS: u32 = 326;
+    #[test]
+    fn nothing_from_outside_becomes_markup() {
+        assert_eq!(escape(r#"<b a="1">&'"#), "&lt;b a=&quot;1&quot;&gt;&amp;&#39;");
+        assert_eq!(escape("a\x1b\0\u{ffff}b\n"), "a\u{fffd}\u{fffd}\u{fffd}b\n");
+    }
+}

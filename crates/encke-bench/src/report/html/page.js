@@ -1,50 +1,150 @@
-// A crosshair over lines that are too dense for marks: the figures under the pointer, read back from the drawing.
-for (const svg of document.querySelectorAll("svg.chart[data-x]")) {
-    const [x, y] = [svg.dataset.x, svg.dataset.y].map((text) => {
-        const [kind, unit, low, high, from, to] = text.split(" ");
-        return { kind, unit, low: +low, high: +high, from: +from, to: +to };
-    });
-    const lines = [...svg.querySelectorAll("path[data-name]")].map((path) => ({
-        name: path.dataset.name,
-        points: [...path.getAttribute("d").matchAll(/[ML](-?[\d.]+) (-?[\d.]+)/g)].map((step) => [+step[1], +step[2]]),
-    }));
-    if (!lines.length) continue;
-    const cross = svg.appendChild(document.createElementNS(svg.namespaceURI, "line"));
-    cross.setAttribute("class", "base");
-    cross.setAttribute("y1", y.to);
-    cross.setAttribute("y2", y.from);
-    const tip = document.body.appendChild(document.createElement("div"));
-    tip.className = "tip";
-    const hide = () => { cross.style.display = tip.style.display = "none"; };
-    hide();
-    svg.addEventListener("pointerleave", hide);
-    svg.addEventListener("pointermove", (event) => {
-        const box = svg.getBoundingClientRect();
-        const at = (event.clientX - box.left) * svg.viewBox.baseVal.width / box.width;
-        if (at < x.from - 4 || at > x.to + 4) return hide();
-        const near = lines.map((line) => line.points.reduce((a, b) => (Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a)));
-        const place = near.reduce((a, b) => (Math.abs(b[0] - at) < Math.abs(a[0] - at) ? b : a))[0];
-        cross.setAttribute("x1", place);
-        cross.setAttribute("x2", place);
-        const told = lines.map((line, n) => (Math.abs(near[n][0] - place) > 12 ? "" : `${line.name ? line.name + ": " : ""}${say(y, near[n][1])}`));
-        tip.textContent = [say(x, place), ...told.filter(Boolean)].join("\n");
-        cross.style.display = tip.style.display = "";
-        const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
-        tip.style.left = `${Math.max(8, left)}px`;
-        tip.style.top = `${event.clientY + 18}px`;
-    });
-}
+// Draws the charts with uPlot: drag to zoom, double-click to reset, point at a line to read its values.
+const COLORS = ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5"];
+const DASHES = [[], [8, 5], [2, 5], [10, 4, 2, 4], [14, 5], [4, 4]];
+const UNITS = {
+    micros: [[1e6, "s"], [1e3, "ms"], [1, "µs"]],
+    bytes: [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]],
+    seconds: [[3600, "h"], [60, "min"], [1, "s"]],
+    count: [[1, ""]],
+};
 
-function say(ruler, pixel) {
-    const place = ruler.low + (pixel - ruler.from) / (ruler.to - ruler.from) * (ruler.high - ruler.low);
-    if (ruler.kind === "tail") return `${+(100 * (1 - 10 ** -place)).toPrecision(Math.max(3, Math.ceil(place) + 2))} %`;
-    const value = ruler.kind === "log" ? 10 ** place : place;
-    const sizes = {
-        micros: [[1e6, "s"], [1e3, "ms"], [1, "µs"]],
-        bytes: [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]],
-        seconds: [[3600, "h"], [60, "min"], [1, "s"]],
-        count: [[1, ""]],
-    }[ruler.unit];
+const STEPS = {
+    bytes: Array.from({ length: 60 }, (_, n) => 2 ** n),
+    seconds: [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 36000, 72000],
+};
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** The figure `value` of an axis with its unit. On a tail axis, `value` is the number of nines. */
+function text(axis, value) {
+    if (axis.scale === "tail") return `${+(100 * (1 - 10 ** -value)).toPrecision(Math.max(3, Math.ceil(value) + 2))} %`;
+    const sizes = UNITS[axis.unit];
     const [size, unit] = sizes.find(([size]) => Math.abs(value) >= size) ?? sizes.at(-1);
     return `${(+(value / size).toPrecision(3)).toLocaleString("en")} ${unit}`.trim();
 }
+
+/** A scale of uPlot for an axis: log scales fit their values, others begin at zero. */
+function scale(axis) {
+    const log = axis.scale === "log";
+    const range = (_, min, max) => {
+        if (min == null) return [log ? 1 : 0, 10];
+        return log ? [min / 1.3, max * 1.3] : [Math.min(0, min), max > Math.min(0, min) ? max * 1.04 : 1];
+    };
+    return { time: false, distr: log ? 3 : 1, range };
+}
+
+/** Powers of ten within a log scale; with fewer than three of them also their double and fivefold. */
+function decades(_u, _axis, min, max) {
+    const all = (factors) => {
+        const powers = Array.from({ length: 61 }, (_, n) => n - 30).filter((n) => 10 ** (n + 1) > min && 10 ** n <= max);
+        return powers.flatMap((n) => factors.map((factor) => factor * 10 ** n)).filter((at) => at >= min && at <= max);
+    };
+    const coarse = all([1]);
+    return coarse.length > 2 ? coarse : all([1, 2, 5]);
+}
+
+function axis(axis, side) {
+    const label = axis.label + (axis.scale === "log" ? " (log scale)" : "");
+    const line = { stroke: css("--line"), width: 1 };
+    const options = { side, label, labelSize: 22, stroke: css("--soft"), font: "12px sans-serif", labelFont: "12px sans-serif" };
+    const values = (_, splits) => splits.map((value) => (value == null ? "" : text(axis, value)));
+    if (axis.scale === "tail") options.incrs = [1, 2, 5];
+    else if (axis.scale === "log") Object.assign(options, { splits: decades, filter: (_, splits) => splits });
+    else if (STEPS[axis.unit]) options.incrs = STEPS[axis.unit];
+    return { ...options, grid: line, ticks: line, values, space: side === 2 ? 64 : 32, size: side === 2 ? 34 : 68 };
+}
+
+/** Draws a line in the order of its points, which may turn back, with marks where there are few. */
+function paths(spec, colors) {
+    return (u, index) => {
+        uPlot.orient(u, index, (_series, _xs, _ys, scaleX, scaleY, toX, toY, left, top, width, height) => {
+            const { points } = spec.series[index - 1];
+            const ctx = u.ctx;
+            const pixel = devicePixelRatio;
+            const place = (point) => [toX(point[0], scaleX, width, left), toY(point[1], scaleY, height, top)];
+            ctx.save();
+            ctx.beginPath();
+            ctx.rect(left, top, width, height);
+            ctx.clip();
+            ctx.strokeStyle = ctx.fillStyle = colors[(index - 1) % colors.length];
+            ctx.lineWidth = 2 * pixel;
+            ctx.lineJoin = ctx.lineCap = "round";
+            ctx.setLineDash(DASHES[(index - 1) % DASHES.length].map((length) => length * pixel));
+            ctx.beginPath();
+            points.forEach((point, n) => point && (points[n - 1] ? ctx.lineTo(...place(point)) : ctx.moveTo(...place(point))));
+            ctx.stroke();
+            ctx.setLineDash([]);
+            for (const point of points.length > 24 ? [] : points.filter(Boolean)) {
+                ctx.beginPath();
+                ctx.arc(...place(point), 4 * pixel, 0, 2 * Math.PI);
+                ctx.fillStyle = point[3] ? css("--panel") : ctx.strokeStyle;
+                ctx.fill();
+                ctx.stroke();
+            }
+            ctx.restore();
+        });
+        return null;
+    };
+}
+
+/** The point of a visible line nearest to the cursor, with its line. */
+function nearest(u, spec) {
+    let best = null;
+    spec.series.forEach((line, n) => {
+        if (!u.series[n + 1].show) return;
+        for (const point of line.points.filter(Boolean)) {
+            const [x, y] = [u.valToPos(point[0], "x"), u.valToPos(point[1], "y")];
+            const distance = Math.hypot(x - u.cursor.left, y - u.cursor.top);
+            if (distance < (best?.distance ?? 60)) best = { distance, line, point, x, y };
+        }
+    });
+    return best;
+}
+
+function draw(box, spec) {
+    const colors = COLORS.map(css);
+    const tip = box.appendChild(document.createElement("div"));
+    tip.className = "tip";
+    const hide = () => { tip.style.display = "none"; };
+    hide();
+    const point = (u) => {
+        const found = u.cursor.left >= 0 ? nearest(u, spec) : null;
+        if (!found) return hide();
+        const [x, y, note] = found.point;
+        const figures = note || `${text(spec.x, x)}: ${text(spec.y, y)}`;
+        tip.textContent = note || !found.line.name ? figures : `${found.line.name}\n${figures}`;
+        tip.style.display = "";
+        const left = u.over.offsetLeft + found.x + 10;
+        tip.style.left = `${Math.max(0, Math.min(left, box.clientWidth - tip.offsetWidth))}px`;
+        tip.style.top = `${u.over.offsetTop + found.y + 12}px`;
+    };
+    const size = () => ({ width: box.clientWidth, height: box.clientWidth < 420 ? 250 : 300 });
+    const data = [null, ...spec.series.map(({ points }) => [0, 1].map((n) => points.filter(Boolean).map((point) => point[n])))];
+    const facets = [{ scale: "x", auto: true }, { scale: "y", auto: true }];
+    const line = ({ name }, n) => ({ label: name, stroke: colors[n % colors.length], width: 2, facets, paths: paths(spec, colors) });
+    const u = new uPlot({
+        mode: 2,
+        ...size(),
+        scales: { x: scale(spec.x), y: scale(spec.y) },
+        axes: [axis(spec.x, 2), axis(spec.y, 3)],
+        series: [{}, ...spec.series.map(line)],
+        legend: { show: spec.series.length > 1, live: false, markers: { fill: (_, n) => colors[(n - 1) % colors.length] } },
+        cursor: { dataIdx: () => null, points: { show: false }, drag: { x: true, y: true, uni: 16 } },
+        hooks: { setCursor: [point], setScale: [hide] },
+    }, data, box);
+    u.over.addEventListener("dblclick", () => u.setData(data, true));
+    const observer = new ResizeObserver(() => box.clientWidth !== u.width && u.setSize(size()));
+    observer.observe(box);
+    return () => {
+        observer.disconnect();
+        u.destroy();
+        tip.remove();
+    };
+}
+
+const plots = [...document.querySelectorAll(".plot")].map((box) => [box, JSON.parse(box.firstElementChild.textContent)]);
+let clear = plots.map(([box, spec]) => draw(box, spec));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    clear.forEach((end) => end());
+    clear = plots.map(([box, spec]) => draw(box, spec));
+});

@@ -1,6 +1,6 @@
 //! The page of several runs side by side.
 
-use super::super::chart::{Axis, Bar, Bars, Chart, Group, Scale, Unit, escape};
+use super::super::chart::{Axis, Bar, Bars, Chart, Group, Scale, Unit};
 use super::super::columns::Grid;
 use super::super::comparison::{Comparison, RESULT, Row, Section, heading, in_short, ratio};
 use super::super::model::Report;
@@ -8,7 +8,7 @@ use super::super::units::{date, figure};
 use super::charts::{self, Line};
 use super::parts::{Table, definitions, machine, table};
 use super::time::{connections, over_time};
-use super::{figures_of, header, section};
+use super::{escape, figures_of, header, section};
 
 pub(super) fn body(comparison: &Comparison, reports: &[Report]) -> String {
     let labels: Vec<&str> = comparison.runs.iter().map(|run| run.label.as_str()).collect();
@@ -74,7 +74,7 @@ fn bars(comparison: &Comparison) -> Vec<Chart> {
         let scale = if *unit == Unit::Micros || *name == "received/s" { Scale::Auto } else { Scale::Linear };
         let group = |(run, (value, over)): (&super::super::comparison::Run, (&Option<f64>, &Option<f64>))| Group {
             name: run.label.clone(),
-            bars: vec![Bar { value: *value, text: told(*value, row, *over) }],
+            bars: vec![Bar { value: *value, text: label(*value, row, *over) }],
         };
         let groups = comparison.runs.iter().zip(row.values.iter().zip(&row.ratios)).map(group).collect();
         let axis = Axis::new(title, *unit, scale);
@@ -83,7 +83,7 @@ fn bars(comparison: &Comparison) -> Vec<Chart> {
     BARS.iter().filter_map(chart).collect()
 }
 
-fn told(value: Option<f64>, row: &Row, over: Option<f64>) -> String {
+fn label(value: Option<f64>, row: &Row, over: Option<f64>) -> String {
     match (value, over) {
         (None, _) => String::new(),
         (Some(value), None) => figure(value, &row.unit),

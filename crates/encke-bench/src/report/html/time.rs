@@ -7,17 +7,17 @@ use super::charts::{Line, chart};
 
 /// The number of connections over time, if it changes.
 pub(super) fn connections(lines: &[Line]) -> Vec<Chart> {
-    let charts = [opened_per_interval(lines), of_course(&CONNECTED, lines, step(lines))];
+    let charts = [opened_per_interval(lines), over_time_of(&CONNECTED, lines, step(lines))];
     charts.into_iter().flatten().collect()
 }
 
 /// All other charts that the samples have figures for.
 pub(super) fn over_time(lines: &[Line]) -> Vec<Chart> {
-    COURSES.iter().filter_map(|course| of_course(course, lines, step(lines))).collect()
+    OVER_TIME.iter().filter_map(|quantity| over_time_of(quantity, lines, step(lines))).collect()
 }
 
 /// A quantity over time.
-struct Course {
+struct OverTime {
     title: &'static str,
     label: &'static str,
     unit: Unit,
@@ -37,9 +37,9 @@ enum Figure {
     Moving(fn(&Sample) -> f64),
 }
 
-fn of_course(course: &Course, lines: &[Line], step_ms: f64) -> Option<Chart> {
+fn over_time_of(quantity: &OverTime, lines: &[Line], step_ms: f64) -> Option<Chart> {
     let series = |line: &Line| {
-        let points = points(&line.trial.samples, course.figure, step_ms);
+        let points = points(&line.trial.samples, quantity.figure, step_ms);
         let known = points.iter().filter(|point| point.1.is_finite()).count();
         (known > 1).then(|| Series::line(&line.name, points))
     };
@@ -49,15 +49,15 @@ fn of_course(course: &Course, lines: &[Line], step_ms: f64) -> Option<Chart> {
     let thinned = |line: &Line| line.trial.samples.len() > 2 * groups(&line.trial.samples, step_ms).count();
     let thinned = lines.iter().any(thinned);
     let every = span(step_ms as u64);
-    let note = match course.figure {
+    let note = match quantity.figure {
         Figure::Highest(_) if thinned => format!("Each point is the highest of {every}."),
         Figure::Mean(_) if thinned => format!("Each point is the mean of {every}."),
         _ => String::new(),
     };
-    let scale = if course.unit == Unit::Micros { Scale::Auto } else { Scale::Linear };
+    let scale = if quantity.unit == Unit::Micros { Scale::Auto } else { Scale::Linear };
     let x = Axis::new("time", Unit::Seconds, Scale::Linear);
-    let y = Axis::new(course.label, course.unit, scale);
-    chart(Plot { title: course.title.into(), note, x, y, series }).filter(|_| moves)
+    let y = Axis::new(quantity.label, quantity.unit, scale);
+    chart(Plot { title: quantity.title.into(), note, x, y, series }).filter(|_| moves)
 }
 
 /// The interval, in milliseconds, at which lines do not have too many points.
@@ -74,15 +74,15 @@ fn opened_per_interval(lines: &[Line]) -> Option<Chart> {
         let samples = &line.trial.samples;
         let mut opened = 0;
         let mut before = samples.first()?.connected;
-        let mut course = Vec::with_capacity(samples.len());
+        let mut counts_at = Vec::with_capacity(samples.len());
         for sample in samples {
             opened += sample.connected.saturating_sub(before);
             before = sample.connected;
-            course.push((sample.at_ms as f64, opened as f64));
+            counts_at.push((sample.at_ms as f64, opened as f64));
         }
         let most = samples.iter().map(|sample| sample.connected).max()?;
         // A session or two that came back are no flood.
-        (opened as f64 > 0.01 * most as f64).then(|| Series::line(&line.name, growth(&course, step_ms)))
+        (opened as f64 > 0.01 * most as f64).then(|| Series::line(&line.name, growth(&counts_at, step_ms)))
     };
     let every = span(step_ms as u64);
     chart(Plot {
@@ -123,31 +123,31 @@ fn groups(samples: &[Sample], step_ms: f64) -> impl Iterator<Item = &[Sample]> {
 
 /// The growth of a count per second, in intervals no shorter than those between samples.
 fn rates(samples: &[Sample], part: fn(&Sample) -> u64, step_ms: f64) -> Vec<(f64, f64)> {
-    let mut course: Vec<(f64, f64)> = Vec::with_capacity(samples.len() + 1);
+    let mut counts_at: Vec<(f64, f64)> = Vec::with_capacity(samples.len() + 1);
     if samples.first().is_some_and(|first| first.at_ms > 0) {
-        course.push((0.0, 0.0));
+        counts_at.push((0.0, 0.0));
     }
-    course.extend(samples.iter().map(|sample| (sample.at_ms as f64, part(sample) as f64)));
-    let longest = course.last().map_or(0.0, |last| last.0);
-    let step_ms = step_ms.max(interval(longest / course.len().max(1) as f64));
-    growth(&course, step_ms).into_iter().map(|(at, grown)| (at, grown * 1e3 / step_ms)).collect()
+    counts_at.extend(samples.iter().map(|sample| (sample.at_ms as f64, part(sample) as f64)));
+    let longest = counts_at.last().map_or(0.0, |last| last.0);
+    let step_ms = step_ms.max(interval(longest / counts_at.len().max(1) as f64));
+    growth(&counts_at, step_ms).into_iter().map(|(at, grown)| (at, grown * 1e3 / step_ms)).collect()
 }
 
 /// The growth of `(milliseconds, count)` in each whole interval, with the interval's middle in seconds. Growth is
 /// interpolated between samples, so that late samples make no waves.
-fn growth(course: &[(f64, f64)], step_ms: f64) -> Vec<(f64, f64)> {
-    let (Some(first), Some(last)) = (course.first(), course.last()) else { return Vec::new() };
+fn growth(counts_at: &[(f64, f64)], step_ms: f64) -> Vec<(f64, f64)> {
+    let (Some(first), Some(last)) = (counts_at.first(), counts_at.last()) else { return Vec::new() };
     let mut at = 0;
     let mut count_at = |ms: f64| {
-        while at + 2 < course.len() && course[at + 1].0 < ms {
+        while at + 2 < counts_at.len() && counts_at[at + 1].0 < ms {
             at += 1;
         }
-        match course.get(at + 1) {
-            Some(next) if next.0 > course[at].0 => {
-                let share = ((ms - course[at].0) / (next.0 - course[at].0)).clamp(0.0, 1.0);
-                course[at].1 + share * (next.1 - course[at].1)
+        match counts_at.get(at + 1) {
+            Some(next) if next.0 > counts_at[at].0 => {
+                let share = ((ms - counts_at[at].0) / (next.0 - counts_at[at].0)).clamp(0.0, 1.0);
+                counts_at[at].1 + share * (next.1 - counts_at[at].1)
             }
-            _ => course[at].1,
+            _ => counts_at[at].1,
         }
     };
     // The last interval may end a little after the last sample.
@@ -164,7 +164,7 @@ fn interval(at_least_ms: f64) -> f64 {
     lengths.into_iter().find(|length| *length >= at_least_ms * 0.95).unwrap_or(at_least_ms)
 }
 
-const CONNECTED: Course = Course {
+const CONNECTED: OverTime = OverTime {
     title: "Connected over time",
     label: "open connections",
     unit: Unit::Count,
@@ -172,26 +172,26 @@ const CONNECTED: Course = Course {
 };
 
 /// Charts over time, in their order.
-const COURSES: [Course; 4] = [
-    Course {
+const OVER_TIME: [OverTime; 4] = [
+    OverTime {
         title: "Received over time",
         label: "received/s",
         unit: Unit::Count,
         figure: Figure::PerSecond(|sample| sample.received),
     },
-    Course {
+    OverTime {
         title: "99th percentile over time",
         label: "p99",
         unit: Unit::Micros,
         figure: Figure::Highest(|sample| if sample.p99_us > 0 { sample.p99_us as f64 } else { f64::NAN }),
     },
-    Course {
+    OverTime {
         title: "Server memory over time",
         label: "resident memory",
         unit: Unit::Bytes,
         figure: Figure::Highest(|sample| sample.server_rss_bytes.map_or(f64::NAN, |bytes| bytes as f64)),
     },
-    Course {
+    OverTime {
         title: "Server processor over time",
         label: "cores",
         unit: Unit::Count,
@@ -232,7 +232,7 @@ mod tests {
         let p99 = |at: u64| if at == 5_000 { 90_000 } else { 2_000 };
         let samples: Vec<Sample> =
             (0..10_000).map(|at| Sample { at_ms: at * 1000, p99_us: p99(at), ..Sample::default() }).collect();
-        let points = points(&samples, COURSES[1].figure, interval(9_999e3 / POINTS));
+        let points = points(&samples, OVER_TIME[1].figure, interval(9_999e3 / POINTS));
         assert!(points.len() <= 200, "{}", points.len());
         assert_eq!(points.iter().map(|point| point.1).fold(0.0, f64::max), 90_000.0);
     }
