@@ -151,7 +151,7 @@ at planned times and checks that every subscriber receives every message once an
 planned time. The highest rate is the one where nothing is lost, deliveries keep up with the plan and p99 is under one
 second. Sessions are opened in full: connect, upgrade, handshake, connect, subscribe, each after the answer to the one
 before. Memory is the growth of the server's resident set divided by 9,000 sessions.
-Runs that lose anything or do not keep up do not count; where some are missing, it says so. A figure with “≥” is a lower
+Runs that lose anything or do not keep up do not count; a note names the missing ones. A figure with “≥” is a lower
 bound: the load had no core left, or the search's time ended.
 ";
 

@@ -158,7 +158,7 @@ fn cpu_ns(run: &Run) -> Option<f64> {
 const EXPLANATION: &str = "\
 Repeat with `make bench-delivery`. The server runs on core 0, the load on core 1; what is compared takes turns, each figure is
 the median of its runs. The load publishes at planned times and checks that every subscriber gets every message once and in
-order; runs that lose anything or do not keep up do not count; where some are missing, it says so. A figure with “≥” is a lower
+order; runs that lose anything or do not keep up do not count; a note names the missing ones. A figure with “≥” is a lower
 bound: the load had no core left, or the search's time ended. The rows come from
 
 - `encke bench broadcast --find-max --p99 1s`, with and without `--ack`: 1,000 subscribers, 50 bytes of data. Clients that

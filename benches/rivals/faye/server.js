@@ -5,7 +5,7 @@ const http = require("node:http");
 
 const faye = require("faye");
 
-const BACKLOG_CONNECTIONS = 4096; // a crowd comes all at once
+const BACKLOG_CONNECTIONS = 4096; // all clients connect at once
 const IDLE_CONNECTION_MS = 120_000; // Node's 5 s would close connections between two publications
 const POLL_S = 45; // as in Faye's documentation
 

@@ -35,7 +35,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "chat-max",
         title: "One room: most deliveries per second",
-        what: "`encke bench chat --find-max`: 1,000 clients in one room over WebSocket; any of them speaks, all hear it. \
+        what: "`encke bench chat --find-max`: 1,000 clients in one room over WebSocket; any of them publishes, all receive it. \
                The highest rate is searched at which nothing is lost, deliveries keep up with the plan, and p99 is \
                at most half a second.",
         rows: &[DELIVERIES, P50, P99, CPU, CORES, MEMORY, LOAD],
@@ -54,7 +54,7 @@ pub const CASES: &[Case] = &[
         name: "rooms-max",
         title: "Rooms over WebSocket: most deliveries per second",
         what: "`encke bench rooms --find-max`: CometD's own load test, 1,000 clients, each in 10 of 100 rooms, messages \
-               of 50 bytes in batches of 10, each message to a room by chance.",
+               of 50 bytes in batches of 10, each message to a random room.",
         rows: &[DELIVERIES, P50, P99, CPU, CORES, MEMORY, LOAD],
         demanded: &[],
     },
@@ -85,7 +85,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "idle",
         title: "Idle sessions",
-        what: "Sessions over WebSocket, each with a channel of its own, that say nothing: how much the server's resident \
+        what: "Idle sessions over WebSocket, each with its own channel: how much the server's resident \
                memory grew for each of them. Before that, as many are opened and closed, few at a time. CometD runs this one \
                with a heap that collects often and gives back what is not needed, as a fixed heap would show nothing.",
         rows: &[PER_SESSION, CLIENTS, MEMORY],

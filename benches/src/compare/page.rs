@@ -230,7 +230,7 @@ The same load on Encke, on CometD, whose protocol it speaks, on Faye, which spea
 subscribe, which is no Bayeux server but the fastest fan-out that can be had ready-made. Each server has one core, the load
 another. Figures are medians over the rounds; in each round the servers take turns. A ratio is Encke's figure over the
 other's: above 1 is good for deliveries, below 1 for time and memory. Only runs that hold have figures; where rounds are
-missing, it says so. “≥” marks a lower bound: a search's time ended before the limit was found, or the load was at its own
+missing, a note names them. “≥” marks a lower bound: a search's time ended before the limit was found, or the load was at its own
 limit. What is to be known of a run stands below its table.
 ";
 
@@ -244,7 +244,7 @@ const FAIRNESS: &str = "
 - Every delivery is counted, checked for loss, doubling and order, and only then believed. Bun drops silently what goes
   beyond its backlog limit, unless it is configured to close the connection, as it is here; a rate that loses anything does not
   count.
-- CometD and Faye keep what a client does not take without any bound. So a burst does not fail on them, it grows: that is
+- CometD and Faye buffer messages for slow clients without a bound. So a burst does not fail on them, it grows: that is
   why the memory is shown. Encke has bounds and slows the publisher down.
 - CometD is the newest complete set of packages, with Jackson for JSON, its WebSocket through Jetty's own transport, HTTP
   through the servlet. It is warmed up with the same kind of load before anything is measured, until its compiler has

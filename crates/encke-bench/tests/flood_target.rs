@@ -42,7 +42,7 @@ fn head(from: &mut BufReader<TcpStream>) -> Vec<String> {
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < TIMEOUT, "waited in vain: {what}");
+        assert!(started.elapsed() < TIMEOUT, "waited too long: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

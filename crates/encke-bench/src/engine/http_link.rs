@@ -144,7 +144,7 @@ impl HttpLink {
         self.tag.take()
     }
 
-    /// Gives up its connection, which stays open, and the errands.
+    /// Gives up its connection, which stays open, and the queued requests.
     pub(super) fn abandon(&mut self) -> Option<Socket> {
         std::mem::take(self).socket
     }

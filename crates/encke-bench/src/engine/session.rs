@@ -19,7 +19,7 @@ pub(super) struct Session {
     pub(super) announced: bool,
     /// True if the session is connected, regardless of `subscribing`.
     pub(super) usable: bool,
-    /// How it reconnected since [`Clients::reset_breaks`](crate::engine::Clients::reset_breaks).
+    /// The way it reconnected since [`Clients::reset_breaks`](crate::engine::Clients::reset_breaks).
     pub(super) reconnection: Reconnection,
     /// The last value of [`Protocol::repeats`].
     pub(super) repeats: u64,
