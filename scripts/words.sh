@@ -5,6 +5,7 @@
 #   scripts/words.sh              checks
 #   scripts/words.sh --count      how often each of the words left occurs, and in how many files
 #   scripts/words.sh --show WORD  where a word of words.txt occurs
+#   scripts/words.sh --update     takes words that are gone off the list of those left
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 files=('*.rs' '*.md' '*.sh' '*.toml' '*.yml' '*.ts' '*.js' '*.mjs' '*.java' '*.css' Makefile
@@ -50,12 +51,20 @@ case ${1:-} in
     done <<<"$left"
     exit
     ;;
+--update)
+    still=$(while IFS= read -r word; do
+        [ -z "$(lines_with "$word" "${except[$word]:-}")" ] || echo "$word"
+    done <<<"$left")
+    { grep '^#' scripts/words-left.txt; echo "$still"; } >scripts/words-left.new
+    mv scripts/words-left.new scripts/words-left.txt
+    exit
+    ;;
 --show) lines_with "$2" "${except[$2]:-}"; exit ;;
 esac
 for word in "${words[@]}"; do
     lines=$(lines_with "$word" "${except[$word]}")
     if grep -qxF -- "$word" <<<"$left"; then
-        [ -n "$lines" ] || { echo "“$word” is gone: take it off scripts/words-left.txt" >&2; found=1; }
+        [ -n "$lines" ] || { echo "“$word” is gone: take it off the list with scripts/words.sh --update" >&2; found=1; }
     elif [ -n "$lines" ]; then
         echo "“$word” is not a word of ours; write: ${instead[$word]}" >&2
         head -n "$shown_max" <<<"$lines" | cut -c1-200 >&2
