@@ -126,7 +126,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether the client reconnects after a break. Without it a break closes the session. Default: on.
+    /// Turns reconnecting after a break on or off. Without it a break closes the session. Default: on.
     pub fn reconnect(mut self, on: bool) -> Self {
         self.options.reconnect = on;
         self

@@ -18,7 +18,7 @@ use crate::{Error, LostReason, Message, ReplayFrom};
 
 /// A session with a Bayeux server.
 ///
-/// It is a handle: clones are cheap and mean the same session, which a task of its own keeps open. The session ends with
+/// It is a handle: clones are cheap and mean the same session, which a task keeps open. The session ends with
 /// [`Client::disconnect`], or when all clients and [`Subscription`]s are dropped.
 #[derive(Clone)]
 pub struct Client {
@@ -109,7 +109,7 @@ pub(crate) enum Command {
 pub(crate) enum Kind {
     /// From where all others begin.
     Default,
-    /// From a point of its own.
+    /// From another point.
     From(ReplayFrom),
     /// Without a subscribe to the server.
     Listen,

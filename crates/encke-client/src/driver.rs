@@ -33,7 +33,7 @@ pub(crate) struct Driver {
     /// True if there was a session once: from then on, a failure is a break.
     was_open: bool,
     commands: mpsc::Receiver<Command>,
-    /// A command that waits for the session to be open, or for fewer replies to be pending.
+    /// A command that waits until the session is open and has room for it.
     waiting: Option<Command>,
     shared: Arc<Shared>,
     registry: Registry,
@@ -164,7 +164,9 @@ impl Driver {
 
     /// Works on the program's orders, as long as the session takes them.
     fn take_commands(&mut self) {
-        self.waiting = self.waiting.take().filter(|command| !command.is_abandoned());
+        // Without handles nobody may ever know that it was carried out: no reason to reconnect.
+        let has_handles = !self.commands.is_closed();
+        self.waiting = self.waiting.take().filter(|command| has_handles || !command.is_abandoned());
         while self.session.is_open()
             && self.replies.len() < self.options.pending_replies_max
             && self.unsent_bytes() < self.options.unsent_bytes_max

@@ -32,7 +32,7 @@ pub enum Error {
     #[error("the data cannot be written as JSON: {0}")]
     Data(Arc<serde_json::Error>),
     /// The caller's fault: this client has a subscription to the channel, so it cannot begin at another position. End the
-    /// other one first, or use a client of its own.
+    /// other one first, or use another client.
     #[error("{0} is subscribed to already and cannot begin at a position")]
     AlreadySubscribed(String),
     /// Nobody answers at the address.

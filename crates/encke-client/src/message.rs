@@ -58,7 +58,7 @@ pub enum GapCause {
     /// [`ClientBuilder::subscription_messages_max`](crate::ClientBuilder::subscription_messages_max).
     #[non_exhaustive]
     SlowReader {
-        /// How many messages.
+        /// The number of discarded messages.
         messages: u64,
     },
 }

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue};
 pub(crate) struct Cookies(Vec<(String, String)>);
 
 impl Cookies {
-    /// Takes what an answer sets (RFC 6265 §5.2). What is not text, or over the limits, is left.
+    /// Takes what an answer sets (RFC 6265 §5.2). A cookie that is not text, or over the limits, is ignored.
     pub(crate) fn take(&mut self, headers: &HeaderMap) {
         for cookie in headers.get_all(SET_COOKIE).iter().filter_map(|value| value.to_str().ok()) {
             let mut parts = cookie.split(';');
@@ -31,17 +31,17 @@ impl Cookies {
     }
 }
 
-/// Whether an attribute says that the cookie is gone.
+/// True if an attribute says that the cookie is gone.
 fn is_expired(attribute: &str) -> bool {
     attribute.split_once('=').is_some_and(|(name, value)| {
         name.trim().eq_ignore_ascii_case("max-age") && value.trim().parse().is_ok_and(|seconds: i64| seconds <= 0)
     })
 }
 
-/// How many cookies are kept.
+/// The limit of cookies.
 const COOKIES_MAX: usize = 32;
 
-/// The longest cookie that is kept, in bytes (RFC 6265 §6.1).
+/// The longest cookie, in bytes (RFC 6265 §6.1).
 const COOKIE_BYTES_MAX: usize = 4096;
 
 #[cfg(test)]

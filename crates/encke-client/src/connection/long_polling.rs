@@ -64,7 +64,7 @@ impl LongPolling {
         }
     }
 
-    /// How many bytes wait for their request.
+    /// The number of bytes that wait for their request.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.other.waiting.iter().map(String::len).sum()
     }

@@ -64,7 +64,7 @@ impl WebSocket {
         Ok(socket)
     }
 
-    /// How many bytes wait to be written.
+    /// The number of bytes that wait to be written.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.out.len() - self.written
     }
@@ -149,7 +149,7 @@ impl WebSocket {
         }
     }
 
-    /// Decodes input: texts are kept, pings are answered, a close or a broken rule ends the connection.
+    /// Decodes input: texts are queued, pings are answered, a close or a broken rule ends the connection.
     fn take_in(&mut self, input: &mut [u8]) {
         let (texts, out, ended) = (&mut self.texts, &mut self.out, &mut self.ended);
         let result = self.decoder.feed(input, &mut |event| {

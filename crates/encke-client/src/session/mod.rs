@@ -154,7 +154,7 @@ pub enum Event {
         /// The pause.
         reopen_in: Duration,
     },
-    /// The session has ended: the server refused it, ended it, or told the client to stay away.
+    /// The session has ended: the server refused it, ended it, or advised the client to stay away.
     Ended(Error),
 }
 

@@ -1,6 +1,6 @@
 //! Recovery from breaks: the extensions `ack` and `replay`, as the session sees them.
 //!
-//! With `ack`, messages belong to the batch that the next connect reply closes. They are kept back until it is there: after a break
+//! With `ack`, messages belong to the batch that the next connect reply closes. They wait until it is there: after a break
 //! before that they come again, and a program that had seen them would see them twice. With `replay` alone the server cannot know
 //! which messages a broken connection took along, so the session resubscribes at its positions before anything else.
 

@@ -31,7 +31,7 @@ fn a_session_that_the_server_forgot_is_replaced_with_all_subscriptions() {
         rig.events();
         let id = rig.sent_one("/meta/connect")["id"].clone();
         rig.answer_connect(&id, json!({"successful": false, "error": error}));
-        rig.shake_hands("c2");
+        rig.reply_to_handshake("c2");
         assert!(!rig.session.is_open(), "not before the subscriptions are there");
         let message = rig.sent_one("/meta/subscribe");
         assert_eq!((&message["clientId"], &message["subscription"]), (&json!("c2"), &json!(["/a", "/b"])));
@@ -47,7 +47,7 @@ fn a_session_forgotten_while_connected_is_replaced_on_the_same_connection() {
     let id = rig.sent_one("/meta/connect")["id"].clone();
     let advice = json!({"reconnect": "handshake", "interval": 0});
     rig.answer_connect(&id, json!({"successful": false, "error": "402::session_unknown", "advice": advice}));
-    rig.shake_hands("c2");
+    rig.reply_to_handshake("c2");
     assert!(matches!(rig.events()[..], [Event::Opened { resumed: false }]));
     // Again, without a connect that went well in between: a server that forgets all sessions is not to be hammered.
     let id = rig.sent_one("/meta/connect")["id"].clone();
@@ -65,7 +65,7 @@ fn a_new_handshake_waits_as_long_as_the_server_advises() {
     assert!(rig.sent().is_empty());
     assert_eq!(rig.session.wake_at(), Some(rig.now + SECOND * 3));
     rig.pass(SECOND * 3);
-    rig.shake_hands("c2");
+    rig.reply_to_handshake("c2");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_new_session_that_may_not_have_its_subscriptions_ends() {
     let mut rig = Rig::open(json!({}));
     rig.subscribe_quietly("/a");
     rig.forget_session();
-    rig.shake_hands("c2");
+    rig.reply_to_handshake("c2");
     let id = rig.sent_one("/meta/subscribe")["id"].clone();
     rig.receive(
         json!([{"channel": "/meta/subscribe", "id": id, "successful": false, "error": "403::subscribe_denied"}]),
@@ -176,7 +176,7 @@ fn a_refused_subscription_is_not_repeated() {
     rig.receive(json!([{"channel": "/meta/subscribe", "id": id.to_string(), "successful": false, "error": "403::no"}]));
     rig.sent();
     rig.forget_session();
-    rig.shake_hands("c2");
+    rig.reply_to_handshake("c2");
     rig.sent_one("/meta/connect");
 }
 

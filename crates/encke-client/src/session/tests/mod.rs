@@ -35,7 +35,7 @@ impl Rig {
     fn open(advice: Value) -> Rig {
         let mut rig = Rig::new();
         rig.connection_opened();
-        rig.shake_hands("c1");
+        rig.reply_to_handshake("c1");
         assert!(matches!(rig.events()[..], [Event::Opened { resumed: false }]));
         let id = rig.sent_one("/meta/connect")["id"].clone();
         rig.receive(json!([{"channel": "/meta/connect", "id": id, "successful": true, "advice": advice}]));
@@ -51,7 +51,7 @@ impl Rig {
     }
 
     /// Answers the handshake that was sent.
-    fn shake_hands(&mut self, client_id: &str) {
+    fn reply_to_handshake(&mut self, client_id: &str) {
         let id = self.sent_one("/meta/handshake")["id"].clone();
         self.receive(json!([{"channel": "/meta/handshake", "id": id, "successful": true, "version": "1.0",
             "clientId": client_id, "supportedConnectionTypes": ["websocket"]}]));

@@ -62,7 +62,7 @@ fn a_handshake_refused_for_now_is_tried_again_later_and_later() {
         last = pause;
         rig.pass(pause);
     }
-    rig.shake_hands("late");
+    rig.reply_to_handshake("late");
     assert!(rig.session.is_open());
 }
 
@@ -112,7 +112,7 @@ fn a_subscribe_before_the_session_is_open_is_done_when_it_is() {
     let early = rig.session.subscribe(&["/a".into()]);
     rig.connection_opened();
     let between = rig.session.subscribe(&["/b".into()]);
-    rig.shake_hands("c1");
+    rig.reply_to_handshake("c1");
     let sent = rig.sent();
     let (class, messages) = &sent[0];
     assert_eq!((*class, messages.len()), (RequestClass::Other, 2), "one text for all");

@@ -1,6 +1,6 @@
 //! Positions in histories: their moves, their limits, and gaps where none is known.
 
-use super::recovery::{placed, replaying};
+use super::recovery::{positioned, replaying};
 use super::*;
 use crate::ReplayFrom;
 
@@ -11,10 +11,10 @@ fn a_reply_that_comes_after_the_messages_does_not_move_the_position_back() {
     rig.session.subscribe(&["/a".into()]);
     let subscribe = rig.sent_one("/meta/subscribe");
     // Over long-polling they come on the other connection.
-    rig.receive(json!([placed("/a", "e", 5), placed("/a", "e", 6)]));
+    rig.receive(json!([positioned("/a", "e", 5), positioned("/a", "e", 6)]));
     rig.receive(granted(&subscribe, json!({"/a": begins("e", 5, 6)})));
-    assert_eq!(rig.heard(), ["5", "6"]);
-    assert_eq!(rig.renamed(), json!({"/a": {"id": 6, "epoch": "e"}}));
+    assert_eq!(rig.received(), ["5", "6"]);
+    assert_eq!(rig.requested_again(), json!({"/a": {"id": 6, "epoch": "e"}}));
 }
 
 #[test]
@@ -23,28 +23,28 @@ fn a_reply_that_comes_after_the_messages_of_another_history_does_not_move_the_po
     rig.sent();
     rig.session.subscribe_from("/a", ReplayFrom::After { offset: 10, epoch: Some("e".into()) });
     let subscribe = rig.sent_one("/meta/subscribe");
-    rig.receive(json!([placed("/a", "f", 3), placed("/a", "f", 4)]));
+    rig.receive(json!([positioned("/a", "f", 3), positioned("/a", "f", 4)]));
     let answer = json!({"recovered": false, "epoch": "f", "from": 3, "latest": 3, "lost": null});
     rig.receive(granted(&subscribe, json!({"/a": answer})));
-    assert_eq!(rig.heard(), ["3", "4", "gap in /a: None"]);
-    assert_eq!(rig.renamed(), json!({"/a": {"id": 4, "epoch": "f"}}));
+    assert_eq!(rig.received(), ["3", "4", "gap in /a: None"]);
+    assert_eq!(rig.requested_again(), json!({"/a": {"id": 4, "epoch": "f"}}));
 }
 
 #[test]
 fn a_reply_moves_the_position_back_where_the_server_has_another_history_or_less_of_it() {
     for (answer, next) in [
-        (json!({"recovered": false, "epoch": "f", "from": 3, "latest": 4, "lost": null}), placed("/a", "f", 3)),
-        (json!({"recovered": false, "epoch": "e", "from": 3, "latest": 4, "lost": null}), placed("/a", "e", 3)),
+        (json!({"recovered": false, "epoch": "f", "from": 3, "latest": 4, "lost": null}), positioned("/a", "f", 3)),
+        (json!({"recovered": false, "epoch": "e", "from": 3, "latest": 4, "lost": null}), positioned("/a", "e", 3)),
     ] {
         let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
         rig.subscribe_at("/a", 10);
-        rig.receive(json!([placed("/a", "e", 10)]));
-        assert_eq!(rig.heard(), ["10"]);
+        rig.receive(json!([positioned("/a", "e", 10)]));
+        assert_eq!(rig.received(), ["10"]);
         rig.lose_session();
         let subscribe = rig.sent_one("/meta/subscribe");
         rig.receive(granted(&subscribe, json!({"/a": answer})));
         rig.receive(json!([next]));
-        assert_eq!(rig.heard(), ["gap in /a: None", "open", "3"]);
+        assert_eq!(rig.received(), ["gap in /a: None", "open", "3"]);
     }
 }
 
@@ -54,19 +54,19 @@ fn a_subscription_that_restarts_gets_again_what_the_session_has() {
     for messages_first in [true, false] {
         let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
         rig.subscribe_at("/a", 10);
-        rig.receive(json!([placed("/a", "e", 10)]));
+        rig.receive(json!([positioned("/a", "e", 10)]));
         rig.sent();
         rig.session.subscribe_from("/a", ReplayFrom::Earliest);
         let subscribe = rig.sent_one("/meta/subscribe");
         assert_eq!(subscribe["ext"]["replay"], json!({"/a": -2}));
-        rig.receive(json!([placed("/a", "e", 11)]));
-        let again = json!([placed("/a", "e", 3), placed("/a", "e", 4)]);
+        rig.receive(json!([positioned("/a", "e", 11)]));
+        let again = json!([positioned("/a", "e", 3), positioned("/a", "e", 4)]);
         let answer = granted(&subscribe, json!({"/a": begins("e", 3, 11)}));
         let (first, second) = if messages_first { (again, answer) } else { (answer, again) };
         rig.receive(first);
         rig.receive(second);
-        assert_eq!(rig.heard(), ["10", "11", "3", "4"]);
-        assert_eq!(rig.renamed(), json!({"/a": {"id": 4, "epoch": "e"}}));
+        assert_eq!(rig.received(), ["10", "11", "3", "4"]);
+        assert_eq!(rig.requested_again(), json!({"/a": {"id": 4, "epoch": "e"}}));
     }
 }
 
@@ -74,10 +74,15 @@ fn a_subscription_that_restarts_gets_again_what_the_session_has() {
 fn messages_that_newer_ones_overtook_on_the_other_connection_are_delivered_once() {
     let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
-    rig.receive(json!([placed("/a", "e", 10), placed("/a", "e", 14)]));
-    rig.receive(json!([placed("/a", "e", 11), placed("/a", "e", 13)]));
-    rig.receive(json!([placed("/a", "e", 11), placed("/a", "e", 13), placed("/a", "e", 14), placed("/a", "e", 15)]));
-    assert_eq!(rig.heard(), ["10", "14", "11", "13", "15"]);
+    rig.receive(json!([positioned("/a", "e", 10), positioned("/a", "e", 14)]));
+    rig.receive(json!([positioned("/a", "e", 11), positioned("/a", "e", 13)]));
+    rig.receive(json!([
+        positioned("/a", "e", 11),
+        positioned("/a", "e", 13),
+        positioned("/a", "e", 14),
+        positioned("/a", "e", 15)
+    ]));
+    assert_eq!(rig.received(), ["10", "14", "11", "13", "15"]);
 }
 
 #[test]
@@ -90,11 +95,11 @@ fn a_message_that_a_pattern_will_bring_again_is_not_delivered_before() {
     rig.connection_opened();
     let messages = rig.sent().remove(0).1;
     // It is not known that the old connection took 1 and 2 along.
-    rig.receive(json!([placed("/p/x", "e", 3)]));
+    rig.receive(json!([positioned("/p/x", "e", 3)]));
     rig.receive(granted(&messages[0], json!({"/p/x": begins("e", 1, 3)})));
     rig.answer_connect(&messages[1]["id"], json!({"successful": true}));
-    rig.receive(json!([placed("/p/x", "e", 1), placed("/p/x", "e", 2), placed("/p/x", "e", 3)]));
-    assert_eq!(rig.heard(), ["open", "1", "2", "3"]);
+    rig.receive(json!([positioned("/p/x", "e", 1), positioned("/p/x", "e", 2), positioned("/p/x", "e", 3)]));
+    assert_eq!(rig.received(), ["open", "1", "2", "3"]);
 }
 
 #[test]
@@ -105,7 +110,7 @@ fn more_positions_than_a_subscribe_takes_go_into_several() {
     let id = rig.session.subscribe(&[&names[..], &["/p/*".into(), "/q/*".into()]].concat());
     rig.sent_one("/meta/subscribe");
     rig.receive(json!([{"channel": "/meta/subscribe", "id": id.to_string(), "successful": true}]));
-    let messages = (0..700).map(|number| placed(&format!("/p/{number}"), "e", 7));
+    let messages = (0..700).map(|number| positioned(&format!("/p/{number}"), "e", 7));
     rig.receive(messages.collect());
     rig.events();
     rig.connection_lost();
@@ -120,12 +125,12 @@ fn more_positions_than_a_subscribe_takes_go_into_several() {
     rig.answer_connect(&connect["id"], json!({"successful": true}));
     rig.receive(granted(&messages[0], json!({})));
     assert!(!rig.session.is_open(), "one of two is answered");
-    // What the second one is about comes again still.
-    rig.receive(json!([placed("/p/1", "e", 9)]));
+    // The channels of the second one still come again.
+    rig.receive(json!([positioned("/p/1", "e", 9)]));
     rig.receive(granted(&messages[1], json!({"/p/1": begins("e", 8, 9)})));
-    rig.receive(json!([placed("/p/1", "e", 8), placed("/p/1", "e", 9)]));
+    rig.receive(json!([positioned("/p/1", "e", 8), positioned("/p/1", "e", 9)]));
     assert!(rig.session.is_open());
-    assert_eq!(rig.heard()[..4], ["open", "gap in /n/0: None", "gap in /n/1: None", "gap in /n/2: None"]);
+    assert_eq!(rig.received()[..4], ["open", "gap in /n/0: None", "gap in /n/1: None", "gap in /n/2: None"]);
 }
 
 #[test]
@@ -133,7 +138,7 @@ fn a_pattern_with_as_many_channels_as_there_are_positions_fits_into_one_subscrib
     let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.sent();
     rig.subscribe("/p/*");
-    rig.receive((0..1100).map(|number| placed(&format!("/p/{number}"), "e", 7)).collect());
+    rig.receive((0..1100).map(|number| positioned(&format!("/p/{number}"), "e", 7)).collect());
     rig.events();
     rig.connection_lost();
     rig.lost();
@@ -147,7 +152,7 @@ fn a_server_that_takes_fewer_positions_gets_fewer_and_the_rest_is_a_gap() {
     let mut rig = Rig::recovering(replaying(ReplayFrom::Earliest));
     rig.sent();
     rig.subscribe("/p/*");
-    rig.receive((0..4).map(|number| placed(&format!("/p/{number}"), "e", 7)).collect());
+    rig.receive((0..4).map(|number| positioned(&format!("/p/{number}"), "e", 7)).collect());
     rig.events();
     rig.connection_lost();
     rig.lost();
@@ -161,19 +166,19 @@ fn a_server_that_takes_fewer_positions_gets_fewer_and_the_rest_is_a_gap() {
             "error": "413::replay_channels_max"}]));
         messages = rig.sent().remove(0).1;
     }
-    // At first the pattern is to begin with what is new only, for its channels may be too many; then places go.
+    // At first the pattern begins with new messages only, for its channels may be too many; then positions are left out.
     assert_eq!(tries, [(json!(-2), 5), (json!(-1), 5), (json!(-1), 3)]);
     rig.receive(granted(&messages[0], json!({"/p/0": begins("e", 8, 7)})));
-    assert_eq!(rig.heard(), ["open", "gap in /p/*: None"]);
+    assert_eq!(rig.received(), ["open", "gap in /p/*: None"]);
     // Nor is all asked for the next time: what is known no more would come again.
-    assert_eq!(rig.renamed(), json!({"/p/*": -1, "/p/0": {"id": 7, "epoch": "e"}}));
+    assert_eq!(rig.requested_again(), json!({"/p/*": -1, "/p/0": {"id": 7, "epoch": "e"}}));
 }
 
 #[test]
 fn a_server_that_takes_no_position_at_all_ends_the_session() {
     let mut rig = Rig::recovering(replaying(ReplayFrom::Earliest));
-    rig.subscribe_at_kept("/a");
-    rig.receive(json!([placed("/a", "e", 7)]));
+    rig.subscribe_earliest("/a");
+    rig.receive(json!([positioned("/a", "e", 7)]));
     rig.lose_session();
     rig.events();
     for _ in 0..3 {
@@ -186,16 +191,18 @@ fn a_server_that_takes_no_position_at_all_ends_the_session() {
 
 #[test]
 fn a_pattern_from_the_latest_reports_a_gap_after_a_break_as_there_may_be_unknown_channels() {
-    for (start, told) in [(ReplayFrom::Latest, &["open", "gap in /p/*: None"][..]), (ReplayFrom::Earliest, &["open"])] {
-        let mut rig = Rig::recovering(replaying(start));
+    for (from, expected) in
+        [(ReplayFrom::Latest, &["open", "gap in /p/*: None"][..]), (ReplayFrom::Earliest, &["open"])]
+    {
+        let mut rig = Rig::recovering(replaying(from));
         rig.sent();
         rig.subscribe("/p/*");
-        rig.receive(json!([placed("/p/x", "e", 7)]));
-        assert_eq!(rig.heard(), ["7"]);
+        rig.receive(json!([positioned("/p/x", "e", 7)]));
+        assert_eq!(rig.received(), ["7"]);
         rig.lose_session();
         let subscribe = rig.sent_one("/meta/subscribe");
         rig.receive(granted(&subscribe, json!({"/p/x": begins("e", 8, 7)})));
-        assert_eq!(rig.heard(), told);
+        assert_eq!(rig.received(), expected);
     }
 }
 
@@ -204,13 +211,13 @@ fn channels_beyond_the_known_positions_are_a_gap_and_do_not_come_twice() {
     let mut rig = Rig::recovering(replaying(ReplayFrom::Earliest));
     rig.sent();
     rig.subscribe("/p/*");
-    rig.receive((0..1100).map(|number| placed(&format!("/p/{number}"), "e", 7)).collect());
+    rig.receive((0..1100).map(|number| positioned(&format!("/p/{number}"), "e", 7)).collect());
     rig.events();
     rig.lose_session();
     let subscribe = rig.sent_one("/meta/subscribe");
     assert_eq!(positions(&subscribe)["/p/*"], -1);
     rig.receive(granted(&subscribe, json!({})));
-    assert_eq!(rig.heard(), ["open", "gap in /p/*: None"]);
+    assert_eq!(rig.received(), ["open", "gap in /p/*: None"]);
 }
 
 #[test]
@@ -219,21 +226,21 @@ fn a_subscription_whose_reply_got_lost_resumes_at_its_position() {
     rig.sent();
     let id = rig.session.subscribe(&["/a".into()]);
     rig.sent_one("/meta/subscribe");
-    rig.receive(json!([placed("/a", "e", 7)]));
-    assert_eq!(rig.heard(), ["7"]);
-    assert_eq!(rig.renamed(), json!({"/a": {"id": 7, "epoch": "e"}}));
+    rig.receive(json!([positioned("/a", "e", 7)]));
+    assert_eq!(rig.received(), ["7"]);
+    assert_eq!(rig.requested_again(), json!({"/a": {"id": 7, "epoch": "e"}}));
     assert!(rig.session.pending_changes.iter().any(|asked| asked.id == id), "its reply is still to come");
 }
 
 impl Rig {
-    /// Subscribes to a channel that begins with all that is kept; the server says nothing of places.
-    fn subscribe_at_kept(&mut self, channel: &str) {
+    /// Subscribes to a channel that begins with all retained messages; the reply has no positions.
+    fn subscribe_earliest(&mut self, channel: &str) {
         self.sent();
         self.subscribe(channel);
     }
 
     /// The connection breaks; what the old session names on the new one.
-    fn renamed(&mut self) -> Value {
+    fn requested_again(&mut self) -> Value {
         self.connection_lost();
         self.lost();
         self.connection_opened();
@@ -245,8 +252,8 @@ fn positions(subscribe: &Value) -> &serde_json::Map<String, Value> {
     subscribe["ext"]["replay"].as_object().expect("positions")
 }
 
-fn granted(subscribe: &Value, places: Value) -> Value {
-    json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true, "ext": {"replay": places}}])
+fn granted(subscribe: &Value, positions: Value) -> Value {
+    json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true, "ext": {"replay": positions}}])
 }
 
 fn begins(epoch: &str, from: u64, latest: u64) -> Value {

@@ -11,7 +11,7 @@ fn messages_are_delivered_when_their_batch_is_closed_and_not_if_it_breaks_off() 
     rig.receive(json!([{"channel": "/a", "data": 1}]));
     assert!(rig.events().is_empty(), "the batch is open");
     rig.answer_connect(&connect["id"], json!({"successful": true, "ext": {"ack": 1}}));
-    assert_eq!(rig.heard(), ["1"]);
+    assert_eq!(rig.received(), ["1"]);
     assert_eq!(rig.sent_one("/meta/connect")["ext"], json!({"ack": 1}));
     // Messages that come in a frame of their own, as CometD sends them, and then the connection breaks.
     rig.receive(json!([{"channel": "/a", "data": 2}]));
@@ -22,7 +22,7 @@ fn messages_are_delivered_when_their_batch_is_closed_and_not_if_it_breaks_off() 
     assert_eq!((&connect["ext"], &connect["clientId"]), (&json!({"ack": 1}), &json!("c1")));
     rig.receive(json!([{"channel": "/a", "data": 2}, {"channel": "/a", "data": 3},
         {"channel": "/meta/connect", "id": connect["id"], "successful": true, "ext": {"ack": 3}}]));
-    assert_eq!(rig.heard(), ["2", "3", "open"]);
+    assert_eq!(rig.received(), ["2", "3", "open"]);
     assert_eq!(rig.session.repeats(), 0, "nobody had seen what broke off");
     // The same batch once more.
     let id = rig.sent_one("/meta/connect")["id"].clone();
@@ -41,7 +41,7 @@ fn a_server_that_does_not_acknowledge_gets_no_batch_numbers() {
     rig.receive(json!([{"channel": "/meta/handshake", "id": "1", "successful": true, "clientId": "c1"}]));
     assert!(rig.sent_one("/meta/connect").get("ext").is_none() && !rig.session.acknowledges());
     rig.receive(json!([{"channel": "/a", "data": 1}]));
-    assert_eq!(rig.heard(), ["open", "1"]);
+    assert_eq!(rig.received(), ["open", "1"]);
 }
 
 #[test]
@@ -50,10 +50,10 @@ fn a_new_session_counts_batches_from_zero_and_reports_a_gap() {
     rig.sent();
     rig.subscribe("/a");
     rig.forget_session();
-    rig.shake_hands_with("c2", json!({"ack": true}));
+    rig.reply_to_handshake_with("c2", json!({"ack": true}));
     let id = rig.sent_one("/meta/subscribe")["id"].clone();
     rig.receive(json!([{"channel": "/meta/subscribe", "id": id, "successful": true}]));
-    assert_eq!(rig.heard(), ["open", "gap in /a: None"]);
+    assert_eq!(rig.received(), ["open", "gap in /a: None"]);
     assert_eq!(rig.sent_one("/meta/connect")["ext"], json!({"ack": 0}));
 }
 
@@ -69,8 +69,8 @@ fn a_batch_without_an_end_ends_the_session() {
 fn a_resumed_session_sends_its_positions_first_and_delivers_nothing_twice() {
     let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
-    rig.receive(json!([placed("/a", "e", 10), placed("/a", "e", 12)]));
-    assert_eq!(rig.heard(), ["10", "12"]);
+    rig.receive(json!([positioned("/a", "e", 10), positioned("/a", "e", 12)]));
+    assert_eq!(rig.received(), ["10", "12"]);
     rig.connection_lost();
     rig.lost();
     rig.connection_opened();
@@ -80,15 +80,15 @@ fn a_resumed_session_sends_its_positions_first_and_delivers_nothing_twice() {
         (RequestClass::Connect, &json!("/meta/subscribe"), &json!("/meta/connect"))
     );
     assert_eq!(messages[0]["ext"]["replay"], json!({"/a": {"id": 12, "epoch": "e"}}));
-    // What waited goes out before the server has read that: it comes again.
-    rig.receive(json!([placed("/a", "e", 14), {"channel": "/b", "data": "no history"}]));
+    // Waiting messages leave before the server has read that: they come again.
+    rig.receive(json!([positioned("/a", "e", 14), {"channel": "/b", "data": "no history"}]));
     rig.receive(json!([{"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true,
         "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 13, "latest": 14, "lost": null}}}},
-        {"channel": "/meta/connect", "id": messages[1]["id"], "successful": true}, placed("/a", "e", 13), placed("/a", "e", 14)]));
-    assert_eq!(rig.heard(), ["no history", "open", "13", "14"]);
+        {"channel": "/meta/connect", "id": messages[1]["id"], "successful": true}, positioned("/a", "e", 13), positioned("/a", "e", 14)]));
+    assert_eq!(rig.received(), ["no history", "open", "13", "14"]);
     assert_eq!(rig.session.repeats(), 0, "what was left aside was not seen");
-    rig.receive(json!([placed("/a", "e", 14), placed("/a", "e", 15)]));
-    assert_eq!(rig.heard(), ["15"]);
+    rig.receive(json!([positioned("/a", "e", 14), positioned("/a", "e", 15)]));
+    assert_eq!(rig.received(), ["15"]);
     assert_eq!(rig.session.repeats(), 1);
 }
 
@@ -101,11 +101,11 @@ fn messages_before_the_reply_in_one_response_are_delivered() {
     rig.connection_opened();
     let messages = rig.sent().remove(0).1;
     rig.receive(
-        json!([placed("/a", "e", 10), {"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true,
+        json!([positioned("/a", "e", 10), {"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true,
         "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 10, "latest": 10, "lost": null}}}},
         {"channel": "/meta/connect", "id": messages[1]["id"], "successful": true}]),
     );
-    assert_eq!(rig.heard(), ["10", "open"]);
+    assert_eq!(rig.received(), ["10", "open"]);
 }
 
 #[test]
@@ -144,53 +144,53 @@ fn a_new_session_resumes_at_the_positions_of_the_old_one() {
     assert_eq!(subscribe["ext"]["replay"], json!({"/a": -2, "/p/*": -2}));
     rig.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true,
         "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 5, "latest": 4, "lost": null}}}}]));
-    rig.receive(json!([placed("/p/x", "f", 7)]));
+    rig.receive(json!([positioned("/p/x", "f", 7)]));
     rig.events();
     rig.lose_session();
     let subscribe = rig.sent_one("/meta/subscribe");
-    let places = json!({"/a": {"id": 4, "epoch": "e"}, "/p/*": -2, "/p/x": {"id": 7, "epoch": "f"}});
-    assert_eq!(subscribe["ext"]["replay"], places);
+    let positions = json!({"/a": {"id": 4, "epoch": "e"}, "/p/*": -2, "/p/x": {"id": 7, "epoch": "f"}});
+    assert_eq!(subscribe["ext"]["replay"], positions);
     rig.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true, "ext": {"replay": {
         "/a": {"recovered": true, "epoch": "e", "from": 5, "latest": 9, "lost": null},
         "/p/x": {"recovered": false, "epoch": "g", "from": 1, "latest": 1, "lost": null}}}}]));
-    assert_eq!(rig.heard(), ["gap in /p/x: None", "open"]);
+    assert_eq!(rig.received(), ["gap in /p/x: None", "open"]);
 }
 
 #[test]
 fn a_gap_is_reported_once_and_where_messages_are_missing() {
     let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
-    let mut late = placed("/a", "e", 20);
+    let mut late = positioned("/a", "e", 20);
     late["ext"]["replay"]["lost"] = json!({"from": 10, "to": 19});
-    let beat = json!({"replay": {"/a": {"id": 19, "epoch": "e", "lost": {"from": 10, "to": 19}}}});
+    let heartbeat = json!({"replay": {"/a": {"id": 19, "epoch": "e", "lost": {"from": 10, "to": 19}}}});
     for _ in 0..2 {
         let id = rig.sent_one("/meta/connect")["id"].clone();
-        rig.answer_connect(&id, json!({"successful": true, "ext": beat}));
+        rig.answer_connect(&id, json!({"successful": true, "ext": heartbeat}));
     }
     rig.receive(json!([late]));
-    assert_eq!(rig.heard(), ["gap in /a: Some((10, 19))", "20"]);
+    assert_eq!(rig.received(), ["gap in /a: Some((10, 19))", "20"]);
     // A part of it is known.
-    let mut late = placed("/a", "e", 30);
+    let mut late = positioned("/a", "e", 30);
     late["ext"]["replay"]["lost"] = json!({"from": 15, "to": 29});
     rig.receive(json!([late]));
-    assert_eq!(rig.heard(), ["gap in /a: Some((21, 29))", "30"]);
+    assert_eq!(rig.received(), ["gap in /a: Some((21, 29))", "30"]);
     // The whole history is gone.
     for _ in 0..2 {
         let id = rig.sent_one("/meta/connect")["id"].clone();
-        let beat = json!({"replay": {"/a": {"id": null, "epoch": "e", "lost": {"from": 31, "to": null}}}});
-        rig.answer_connect(&id, json!({"successful": true, "ext": beat}));
+        let heartbeat = json!({"replay": {"/a": {"id": null, "epoch": "e", "lost": {"from": 31, "to": null}}}});
+        rig.answer_connect(&id, json!({"successful": true, "ext": heartbeat}));
     }
-    assert_eq!(rig.heard(), ["gap in /a: None"]);
+    assert_eq!(rig.received(), ["gap in /a: None"]);
 }
 
 #[test]
 fn a_heartbeat_moves_the_position_forward_and_never_back() {
     let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
-    for (told, known) in [(15, 15), (12, 15)] {
+    for (offset, known) in [(15, 15), (12, 15)] {
         let id = rig.sent_one("/meta/connect")["id"].clone();
-        let beat = json!({"replay": {"/a": {"id": told, "epoch": "e"}}});
-        rig.answer_connect(&id, json!({"successful": true, "ext": beat}));
+        let heartbeat = json!({"replay": {"/a": {"id": offset, "epoch": "e"}}});
+        rig.answer_connect(&id, json!({"successful": true, "ext": heartbeat}));
         assert_eq!(rig.session.position("/a").map(|position| position.offset), Some(known));
     }
 }
@@ -206,7 +206,7 @@ fn a_gap_is_reported_for_a_channel_without_a_history_after_each_break() {
     let messages = rig.sent().remove(0).1;
     rig.receive(json!([{"channel": "/meta/subscribe", "id": messages[0]["id"], "successful": true},
         {"channel": "/meta/connect", "id": messages[1]["id"], "successful": true}]));
-    assert_eq!(rig.heard(), ["open", "gap in /a: None"]);
+    assert_eq!(rig.received(), ["open", "gap in /a: None"]);
 }
 
 #[test]
@@ -214,16 +214,16 @@ fn with_both_a_break_needs_a_connect_only_and_positions_count_when_their_batch_d
     let mut rig = Rig::recovering(SessionOptions { ack: true, ..replaying(ReplayFrom::Latest) });
     rig.subscribe_at("/a", 10);
     rig.sent();
-    rig.receive(json!([placed("/a", "e", 10)]));
+    rig.receive(json!([positioned("/a", "e", 10)]));
     rig.connection_lost();
     rig.lost();
     rig.connection_opened();
     let connect = rig.sent_one("/meta/connect");
     assert_eq!(connect["ext"], json!({"ack": 0}));
-    rig.receive(json!([placed("/a", "e", 10),
+    rig.receive(json!([positioned("/a", "e", 10),
         {"channel": "/meta/connect", "id": connect["id"], "successful": true, "ext": {"ack": 1}}]));
-    assert_eq!(rig.heard(), ["10", "open"]);
-    rig.receive(json!([placed("/a", "e", 11)]));
+    assert_eq!(rig.received(), ["10", "open"]);
+    rig.receive(json!([positioned("/a", "e", 11)]));
     rig.lose_session();
     assert_eq!(rig.sent_one("/meta/subscribe")["ext"]["replay"], json!({"/a": {"id": 10, "epoch": "e"}}));
 }
@@ -237,7 +237,7 @@ fn a_subscription_may_begin_elsewhere_and_is_forgotten_when_it_ends() {
     assert_eq!(subscribe["ext"]["replay"], json!({"/a": 7}));
     rig.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true,
         "ext": {"replay": {"/a": {"recovered": false, "epoch": "e", "from": 20, "latest": 30, "lost": {"from": 8, "to": 19}}}}}]));
-    assert_eq!(rig.heard(), ["gap in /a: Some((8, 19))"]);
+    assert_eq!(rig.received(), ["gap in /a: Some((8, 19))"]);
     rig.session.unsubscribe(&["/a".into()]);
     let id = rig.sent_one("/meta/unsubscribe")["id"].clone();
     rig.receive(json!([{"channel": "/meta/unsubscribe", "id": id, "successful": true}]));
@@ -250,12 +250,12 @@ impl Rig {
     pub(super) fn recovering(options: SessionOptions) -> Rig {
         let mut rig = Rig::with(options);
         rig.connection_opened();
-        rig.shake_hands_with("c1", json!({"ack": true, "replay": true}));
+        rig.reply_to_handshake_with("c1", json!({"ack": true, "replay": true}));
         assert!(matches!(rig.events()[..], [Event::Opened { resumed: false }]));
         rig
     }
 
-    fn shake_hands_with(&mut self, client_id: &str, ext: Value) {
+    fn reply_to_handshake_with(&mut self, client_id: &str, ext: Value) {
         let id = self.sent_one("/meta/handshake")["id"].clone();
         self.receive(
             json!([{"channel": "/meta/handshake", "id": id, "successful": true, "clientId": client_id, "ext": ext}]),
@@ -282,12 +282,12 @@ impl Rig {
     /// The connection breaks, the server has forgotten the session, and a new one begins.
     pub(super) fn lose_session(&mut self) {
         self.forget_session();
-        self.shake_hands_with("c2", json!({"ack": true, "replay": true}));
+        self.reply_to_handshake_with("c2", json!({"ack": true, "replay": true}));
     }
 
     /// The events that the program gets, in short.
-    pub(super) fn heard(&mut self) -> Vec<String> {
-        let told = |event| match event {
+    pub(super) fn received(&mut self) -> Vec<String> {
+        let short = |event| match event {
             Event::Message(message) => Some(match serde_json::from_str(message.data().as_str()).expect("JSON") {
                 Value::String(text) => text,
                 data => data["event"]["replayId"].as_u64().or(data.as_u64()).expect("a number").to_string(),
@@ -300,7 +300,7 @@ impl Rig {
             Event::Replied { .. } => None,
             other => panic!("{other:?}"),
         };
-        self.events().into_iter().filter_map(told).collect()
+        self.events().into_iter().filter_map(short).collect()
     }
 }
 
@@ -313,6 +313,6 @@ pub(super) fn replaying(start: ReplayFrom) -> SessionOptions {
 }
 
 /// A message as a server delivers it that keeps a history.
-pub(super) fn placed(channel: &str, epoch: &str, id: u64) -> Value {
+pub(super) fn positioned(channel: &str, epoch: &str, id: u64) -> Value {
     json!({"channel": channel, "data": {"event": {"replayId": id}}, "ext": {"replay": {"epoch": epoch, "id": id}}})
 }

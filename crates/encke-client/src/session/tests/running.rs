@@ -11,7 +11,7 @@ fn connects_follow_each_other_at_the_advised_interval() {
     assert!(rig.sent().is_empty());
     rig.pass(Duration::from_millis(1));
     let id = rig.sent_one("/meta/connect")["id"].clone();
-    // What the advice leaves out stays as it was.
+    // A field that the advice lacks stays as it was.
     rig.answer_connect(&id, json!({"successful": true, "advice": {"reconnect": "retry"}}));
     assert_eq!(rig.session.wake_at(), Some(rig.now + SECOND * 2));
     rig.pass(SECOND * 2);
@@ -32,7 +32,7 @@ fn a_connect_that_is_held_too_long_means_that_the_server_is_gone() {
 }
 
 #[test]
-fn several_sessions_of_one_browser_poll_as_told() {
+fn several_sessions_of_one_browser_poll_as_advised() {
     let mut rig = Rig::open(json!({"timeout": 30000}));
     let id = rig.sent_one("/meta/connect")["id"].clone();
     let advice = json!({"multiple-clients": true, "interval": 2000, "reconnect": "retry"});
