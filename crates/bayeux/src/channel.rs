@@ -131,6 +131,15 @@ impl<'a> ChannelName<'a> {
         Ok(ChannelName(text))
     }
 
+    /// A name that [`ChannelName::parse`] has returned before, under whatever limits. It is not checked again.
+    pub fn known(text: &'a str) -> Self {
+        debug_assert!(
+            text.starts_with('/') && !text.contains(['"', '\\']) && !text.contains(char::is_control),
+            "not a channel name: {text}"
+        );
+        ChannelName(text)
+    }
+
     /// The name as it stands on the wire; it needs no escapes in JSON.
     pub fn as_str(self) -> &'a str {
         self.0
@@ -138,16 +147,17 @@ impl<'a> ChannelName<'a> {
 
     /// What the channel is for.
     pub fn kind(self) -> ChannelKind {
-        match self.0 {
-            META_HANDSHAKE => ChannelKind::Handshake,
-            META_CONNECT => ChannelKind::Connect,
-            META_DISCONNECT => ChannelKind::Disconnect,
-            META_SUBSCRIBE => ChannelKind::Subscribe,
-            META_UNSUBSCRIBE => ChannelKind::Unsubscribe,
-            other if is_meta(other) => ChannelKind::OtherMeta,
-            other if other.starts_with("/service/") => ChannelKind::Service,
-            _ => ChannelKind::Broadcast,
+        if is_meta(self.0) {
+            return match self.0 {
+                META_HANDSHAKE => ChannelKind::Handshake,
+                META_CONNECT => ChannelKind::Connect,
+                META_DISCONNECT => ChannelKind::Disconnect,
+                META_SUBSCRIBE => ChannelKind::Subscribe,
+                META_UNSUBSCRIBE => ChannelKind::Unsubscribe,
+                _ => ChannelKind::OtherMeta,
+            };
         }
+        if self.0.starts_with("/service/") { ChannelKind::Service } else { ChannelKind::Broadcast }
     }
 
     /// Whether it ends in `/*` or `/**`.
@@ -163,17 +173,17 @@ impl<'a> ChannelName<'a> {
         if self.is_pattern() {
             return;
         }
+        // It always holds the name up to the last slash that was found.
         scratch.clear();
-        for segment in self.0[1..].split('/') {
-            let parent_bytes = scratch.len();
-            scratch.push_str("/**");
-            f(scratch);
-            scratch.truncate(parent_bytes + 1);
-            scratch.push_str(segment);
+        for (at, byte) in self.0.bytes().enumerate() {
+            if byte == b'/' {
+                scratch.push_str(&self.0[scratch.len()..at]);
+                scratch.push_str("/**");
+                f(scratch);
+                scratch.truncate(at);
+            }
         }
-        let parent_bytes = self.0.rfind('/').unwrap_or(0);
-        scratch.truncate(parent_bytes + 1);
-        scratch.push('*');
+        scratch.push_str("/*");
         f(scratch);
     }
 

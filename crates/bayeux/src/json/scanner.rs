@@ -201,7 +201,7 @@ impl<'a> Scanner<'a> {
 ///
 /// Looks at eight bytes at a time, several times faster than one by one where strings are long, and no slower on keys.
 #[inline]
-fn skip_plain(bytes: &[u8], mut at: usize) -> usize {
+pub(crate) fn skip_plain(bytes: &[u8], mut at: usize) -> usize {
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
         let special = special_bytes(u64::from_le_bytes(*chunk));
         if special != 0 {

@@ -1,6 +1,7 @@
 //! JSON written piece by piece, as bytes.
 
 use super::RawJson;
+use super::scanner::skip_plain;
 
 /// Appends `text` as a JSON string with quotes (RFC 8259 §7).
 pub fn escape_into(text: &str, out: &mut Vec<u8>) {
@@ -12,12 +13,11 @@ pub(crate) fn escape(text: &str, out: &mut impl Sink) {
     let bytes = text.as_bytes();
     let mut written = 0;
     out.put(b"\"");
-    for (at, &byte) in bytes.iter().enumerate() {
-        if !matches!(byte, b'"' | b'\\' | 0..0x20) {
-            continue;
-        }
+    loop {
+        let at = skip_plain(bytes, written);
         out.put(&bytes[written..at]);
         written = at + 1;
+        let Some(&byte) = bytes.get(at) else { break };
         match byte {
             b'"' => out.put(b"\\\""),
             b'\\' => out.put(b"\\\\"),
@@ -30,7 +30,6 @@ pub(crate) fn escape(text: &str, out: &mut impl Sink) {
             }
         }
     }
-    out.put(&bytes[written..]);
     out.put(b"\"");
 }
 

@@ -61,6 +61,8 @@ pub struct Hub {
     names: HashTable<u32>,
     channels: Slab<Channel>,
     subscriptions: usize,
+    /// How many of the names are patterns.
+    patterns: usize,
     /// A buffer to build pattern names in.
     scratch: String,
 }
@@ -138,7 +140,7 @@ impl Hub {
     pub fn route(&mut self, channel: ChannelName<'_>, lists: &mut Vec<u32>) {
         lists.clear();
         lists.extend(self.find(channel.as_str()));
-        if channel.is_pattern() {
+        if self.patterns == 0 {
             return;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -223,6 +225,7 @@ impl Hub {
             heard: None,
             older: None,
         }) as u32;
+        self.patterns += usize::from(is_pattern(name));
         let hash = self.hasher.hash_one(name);
         let (hasher, channels) = (&self.hasher, &self.channels);
         self.names.insert_unique(hash, channel, |index| hasher.hash_one(&*channels[*index as usize].name));
@@ -231,11 +234,16 @@ impl Hub {
 
     fn destroy(&mut self, channel: u32) -> Box<str> {
         let name = self.channels.remove(channel as usize).name;
+        self.patterns -= usize::from(is_pattern(&name));
         if let Ok(entry) = self.names.find_entry(self.hasher.hash_one(&*name), |index| *index == channel) {
             entry.remove();
         }
         name
     }
+}
+
+fn is_pattern(name: &str) -> bool {
+    ChannelName::known(name).is_pattern()
 }
 
 /// Tables with at most this capacity are not shrunk.
@@ -260,6 +268,26 @@ mod tests {
         let mut sessions: Vec<u32> = lists.iter().flat_map(|list| hub.subscribers(*list)).map(|s| s.session).collect();
         sessions.sort_unstable();
         assert_eq!(sessions, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn patterns_are_found_as_long_as_somebody_subscribes_to_one() {
+        let mut hub = Hub::default();
+        let lists = |hub: &mut Hub| {
+            let mut lists = Vec::new();
+            hub.route(parse("/a/b"), &mut lists);
+            lists.len()
+        };
+        hub.subscribe("/a/b", Subscriber { session: 0, slot: 0 }, false);
+        let one = hub.subscribe("/a/*", Subscriber { session: 1, slot: 0 }, false).0;
+        let other = hub.subscribe("/**", Subscriber { session: 2, slot: 0 }, false).0;
+        assert_eq!(lists(&mut hub), 3);
+        hub.unsubscribe(one, false);
+        assert_eq!(lists(&mut hub), 2);
+        hub.unsubscribe(other, false);
+        assert_eq!(lists(&mut hub), 1);
+        hub.subscribe("/a/**", Subscriber { session: 1, slot: 0 }, false);
+        assert_eq!(lists(&mut hub), 2);
     }
 
     #[test]

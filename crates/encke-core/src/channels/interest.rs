@@ -12,48 +12,56 @@ use bayeux::ChannelName;
 /// Channel or pattern → the shards with subscribers, a bit each.
 #[derive(Debug, Default)]
 pub struct Interest {
-    shards: RwLock<Names>,
+    names: RwLock<Names>,
 }
 
-type Names = HashMap<Box<str>, u64, foldhash::fast::RandomState>;
+#[derive(Debug, Default)]
+struct Names {
+    shards: HashMap<Box<str>, u64, foldhash::fast::RandomState>,
+    /// How many of the names are patterns.
+    patterns: usize,
+}
 
 impl Interest {
     /// Notes that a shard has its first subscriber of `name`.
     pub fn add(&self, name: &str, shard: usize) {
-        let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
-        match shards.get_mut(name) {
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        match names.shards.get_mut(name) {
             Some(bits) => *bits |= 1 << shard,
             None => {
-                shards.insert(name.into(), 1 << shard);
+                names.shards.insert(name.into(), 1 << shard);
+                names.patterns += usize::from(ChannelName::known(name).is_pattern());
             }
         }
     }
 
     /// Notes that a shard has no subscriber of `name` any more.
     pub fn remove(&self, name: &str, shard: usize) {
-        let mut shards = self.shards.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bits) = shards.get_mut(name) {
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bits) = names.shards.get_mut(name) {
             *bits &= !(1 << shard);
             if *bits == 0 {
-                shards.remove(name);
-                give_room_back(&mut shards);
+                names.shards.remove(name);
+                names.patterns -= usize::from(ChannelName::known(name).is_pattern());
+                names.give_room_back();
             }
         }
     }
 
     /// The shards that want a publication to `channel`, a bit each. `scratch` is a buffer to build pattern names in.
     pub fn of(&self, channel: ChannelName<'_>, scratch: &mut String) -> u64 {
-        let shards = self.shards.read().unwrap_or_else(PoisonError::into_inner);
-        let mut all = shards.get(channel.as_str()).copied().unwrap_or(0);
-        if !channel.is_pattern() {
-            channel.patterns(scratch, |pattern| all |= shards.get(pattern).copied().unwrap_or(0));
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let of = |name: &str| names.shards.get(name).copied().unwrap_or(0);
+        let mut all = of(channel.as_str());
+        if names.patterns > 0 {
+            channel.patterns(scratch, |pattern| all |= of(pattern));
         }
         all
     }
 
     /// The number of names with any interest.
     pub fn len(&self) -> usize {
-        self.shards.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.names.read().unwrap_or_else(PoisonError::into_inner).shards.len()
     }
 
     /// True if no shard wants anything.
@@ -62,10 +70,12 @@ impl Interest {
     }
 }
 
-/// Releases the memory of most names when most are gone. The removals pay for the cost of moving the others.
-fn give_room_back(shards: &mut Names) {
-    if shards.capacity() > ROOM_KEPT && shards.len() < shards.capacity() / 4 {
-        shards.shrink_to(shards.len() * 2);
+impl Names {
+    /// Releases the memory of most names when most are gone. The removals pay for the cost of moving the others.
+    fn give_room_back(&mut self) {
+        if self.shards.capacity() > ROOM_KEPT && self.shards.len() < self.shards.capacity() / 4 {
+            self.shards.shrink_to(self.shards.len() * 2);
+        }
     }
 }
 
@@ -89,6 +99,8 @@ mod tests {
         interest.remove("/a", 1);
         interest.remove("/a/**", 63);
         assert!(interest.is_empty());
+        interest.add("/*", 2);
+        assert_eq!(of("/b"), 1 << 2);
     }
 
     #[test]
@@ -97,7 +109,7 @@ mod tests {
         let names: Vec<String> = (0..100_000).map(|number| format!("/a/{number}")).collect();
         names.iter().for_each(|name| interest.add(name, 0));
         names[10..].iter().for_each(|name| interest.remove(name, 0));
-        let room = interest.shards.read().map_or(usize::MAX, |shards| shards.capacity());
+        let room = interest.names.read().map_or(usize::MAX, |names| names.shards.capacity());
         assert!(room <= 2 * ROOM_KEPT && interest.len() == 10, "room for {room}");
     }
 }

@@ -10,7 +10,6 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use bayeux::ChannelName;
 use foldhash::fast::RandomState;
 use slab::Slab;
 
@@ -111,14 +110,6 @@ impl Arrivals {
         self.listed += 1;
         self.order.push(Reverse((start, self.listed, index)));
     }
-}
-
-/// Parses the channel of a publication from another shard. That shard has checked it by the limits in force there, so
-/// no limits apply here.
-pub(crate) fn sent_channel(name: &str) -> Option<ChannelName<'_>> {
-    let limits =
-        bayeux::Limits { channel_bytes_max: usize::MAX, channel_segments_max: usize::MAX, ..bayeux::Limits::default() };
-    ChannelName::parse(name, &limits).ok()
 }
 
 /// Flow names that no channel has.

@@ -43,13 +43,14 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(via: Via, messages: &[Message<'_>], session: Option<SessionKey>) -> Batch {
+    /// Its replies are written into `room`.
+    pub(crate) fn new(via: Via, messages: &[Message<'_>], session: Option<SessionKey>, room: Vec<u8>) -> Batch {
         Batch {
             via,
             len: messages.len(),
             handshake: messages.iter().any(is_handshake),
             session,
-            replies: Vec::with_capacity(256),
+            replies: room,
             set_browser: None,
             connected: false,
             held: false,

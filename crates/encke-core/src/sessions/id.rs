@@ -37,12 +37,18 @@ impl Id {
     /// Parses an id. None if the text is not a valid one.
     pub fn parse(text: &str) -> Option<Id> {
         let bytes: [u8; ID_BYTES] = text.as_bytes().try_into().ok()?;
-        bytes.iter().all(|byte| value(*byte).is_some()).then_some(Id(bytes))
+        // Without a branch a byte: all of them are looked at at once.
+        bytes.iter().fold(true, |valid, byte| valid & is_character(*byte)).then_some(Id(bytes))
     }
 
     /// The shard it belongs to.
     pub fn shard(&self) -> usize {
         value(self.0[0]).unwrap_or(0) * 32 + value(self.0[1]).unwrap_or(0)
+    }
+
+    /// Whether a text is this id.
+    pub fn is(&self, text: &str) -> bool {
+        text.as_bytes() == self.0
     }
 
     /// Its characters.
@@ -84,6 +90,10 @@ pub(crate) fn kernel_entropy() -> Entropy {
     Box::new(|bytes| getrandom::fill(bytes).expect("the kernel gives random bytes"))
 }
 
+fn is_character(byte: u8) -> bool {
+    (byte.wrapping_sub(b'0') < 10) | (byte.wrapping_sub(b'a') < 22)
+}
+
 fn value(byte: u8) -> Option<usize> {
     match byte {
         b'0'..=b'9' => Some(usize::from(byte - b'0')),
@@ -112,6 +122,17 @@ mod tests {
         for text in ["", "0", "x".repeat(32).as_str(), "0".repeat(33).as_str(), "é".repeat(16).as_str()] {
             assert_eq!(Id::parse(text), None);
         }
+    }
+
+    #[test]
+    fn an_id_has_the_characters_of_the_alphabet_and_no_others() {
+        let id = Id::new(3, &mut kernel_entropy());
+        for byte in 0..128_u8 {
+            let text = id.as_str().replace(&id.as_str()[9..10], char::from(byte).encode_utf8(&mut [0; 4]));
+            let is_one = ALPHABET.contains(&byte);
+            assert_eq!(Id::parse(&text).map(|id| id.is(&text)), is_one.then_some(true), "{text}");
+        }
+        assert!(!id.is(&id.as_str()[1..]));
     }
 
     #[test]

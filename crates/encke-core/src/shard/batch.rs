@@ -24,7 +24,7 @@ impl Shard {
             }
         }
         self.unqueue(batch);
-        self.update_gauges();
+        self.update_old_gauges();
     }
 
     fn process_one(&mut self, batch: &mut Batch, message: &Message<'_>) {
@@ -36,16 +36,18 @@ impl Shard {
             Ok(channel) => channel,
             Err(error) => return self.refuse(batch, message, error.error()),
         };
-        if channel.kind() != ChannelKind::Broadcast {
+        let kind = channel.kind();
+        if kind != ChannelKind::Broadcast {
             self.fan_out_pending();
+            self.gauges_are_old = true;
         }
-        if channel.kind() == ChannelKind::Handshake {
+        if kind == ChannelKind::Handshake {
             return self.handshake(batch, message);
         }
         let Some(key) = self.sender(batch, message) else {
-            return self.refuse_unknown(batch, message, channel.kind());
+            return self.refuse_unknown(batch, message, kind);
         };
-        match channel.kind() {
+        match kind {
             ChannelKind::Connect => self.connect(batch, message, key),
             ChannelKind::Disconnect => self.disconnect(batch, message, key),
             ChannelKind::Subscribe => self.subscribe(batch, message, key),
@@ -61,7 +63,7 @@ impl Shard {
     fn sender(&self, batch: &Batch, message: &Message<'_>) -> Option<SessionKey> {
         let key = batch.session.filter(|_| !batch.handshake)?;
         let session = self.sessions.get(key)?;
-        (message.client_id.as_deref() == Some(session.id.as_str())).then_some(key)
+        message.client_id.as_deref().is_some_and(|id| session.id.is(id)).then_some(key)
     }
 
     /// Passes a message to a service of the application.

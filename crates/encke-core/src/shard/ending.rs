@@ -29,6 +29,7 @@ impl Shard {
         self.release_held(key);
         self.has_arrived(key);
         let Some(mut session) = self.sessions.remove(key) else { return };
+        self.gauges_are_old = true;
         self.disarm(session.armed_ms);
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         if let Some(in_flight) = &session.in_flight {

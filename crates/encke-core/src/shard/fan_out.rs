@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use bayeux::ext;
+use bayeux::{ChannelName, ext};
 
 use crate::connections::admission::part_of;
-use crate::connections::arrivals::sent_channel;
 use crate::events::{Effect, Publication, SessionKey, ShardMessage};
 use crate::fanout::delivery::{Delivery, Manner, make_urgent, write_with_position};
 use crate::history::Position;
@@ -20,14 +19,13 @@ use crate::shard::{Dirty, Shard};
 impl Shard {
     /// Fans out a publication of another shard. Its bytes are copied as they are.
     pub(super) fn publication_from_shard(&mut self, publication: &Publication) {
-        if let Some(channel) = sent_channel(&publication.channel) {
-            let frames = self.arena.encoded(&publication.frames);
-            let rule = self.rule_of(channel);
-            let except = publication.except.and_then(|id| self.sessions.find(&id));
-            let (messages, position) = (publication.messages, publication.position.as_ref());
-            let delivery = Delivery { channel, frames: &frames, messages, rule, position, token: None };
-            self.fan_out(&delivery, except.map(|key| key.index));
-        }
+        let channel = ChannelName::known(&publication.channel);
+        let frames = self.arena.encoded(&publication.frames);
+        let rule = self.rule_of(channel);
+        let except = publication.except.and_then(|id| self.sessions.find(&id));
+        let (messages, position) = (publication.messages, publication.position.as_ref());
+        let delivery = Delivery { channel, frames: &frames, messages, rule, position, token: None };
+        self.fan_out(&delivery, except.map(|key| key.index));
     }
 
     /// Delivers to the subscribers of this shard, and to the other shards that have some.

@@ -50,7 +50,9 @@ impl Shard {
         self.go_on_with_withdrawals();
         if self.needs_memory_care() {
             self.check_memory();
+            self.gauges_are_old = true;
         }
+        self.update_old_gauges();
         if is_written {
             // Messages at the edges and messages of other shards take turns.
             self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;

@@ -55,6 +55,9 @@ impl Shard {
 
     /// Processes waiting envelopes as long as the budget lasts, or `all` of them.
     pub(super) fn take_arrivals(&mut self, all: bool) {
+        if self.arrivals.is_empty() {
+            return;
+        }
         while (all || self.has_budget(Weight::Light))
             && let Some(envelope) = self.arrivals.pop_small()
         {
@@ -100,6 +103,7 @@ impl Shard {
     pub fn message(&mut self, now: Now, message: ShardMessage) {
         self.now = now;
         self.fan_out_pending();
+        self.gauges_are_old |= !matches!(message, ShardMessage::Publication(_) | ShardMessage::Record(_));
         match message {
             ShardMessage::Publication(publication) => self.publication_from_shard(&publication),
             ShardMessage::Record(publication) => self.record_from_shard(&publication),
@@ -137,7 +141,7 @@ impl Shard {
             ShardMessage::Drain => self.drain(),
         }
         self.fan_out_pending();
-        self.update_gauges();
+        self.update_old_gauges();
     }
 }
 

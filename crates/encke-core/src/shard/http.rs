@@ -34,7 +34,8 @@ impl Shard {
             self.effects.push(Effect::SendToShard(home, ShardMessage::Request(Box::new(request))));
             return Taken::Elsewhere(home);
         }
-        let session = client.and_then(|id| self.usable(&id, request.browser, false));
+        let session = client.and_then(|id| self.sessions.find(&id));
+        let session = session.filter(|key| self.is_usable(*key, request.browser, false));
         if let Some(key) = session
             && messages.iter().any(|message| message.subscription.is_some() && self.is_torn(key, message.ext))
         {
@@ -44,7 +45,7 @@ impl Shard {
         }
         let Request { exchange, transport, browser, peer, .. } = request;
         let via = Via::Http { exchange, transport: transport.clone(), browser, peer };
-        let mut batch = Batch::new(via, &messages, session);
+        let mut batch = Batch::new(via, &messages, session, Vec::with_capacity(256));
         self.process(&mut batch, &messages);
         self.fan_out_pending();
         if !batch.held {

@@ -6,7 +6,15 @@ use crate::outbox::arena::Arena;
 use crate::shard::Shard;
 
 impl Shard {
-    pub(crate) fn update_gauges(&self) {
+    /// Updates the gauges where sessions or subscriptions may have come or gone. A publication changes none of these.
+    pub(super) fn update_old_gauges(&mut self) {
+        if self.gauges_are_old {
+            self.update_gauges();
+        }
+    }
+
+    pub(crate) fn update_gauges(&mut self) {
+        self.gauges_are_old = false;
         let metrics = &self.metrics;
         metrics.sessions.set(self.sessions.len());
         metrics.sockets.set(self.sockets.len());

@@ -133,6 +133,8 @@ impl Shard {
             work: 0,
             recorded_bytes: 0,
             lists: Vec::new(),
+            replies: Vec::new(),
+            gauges_are_old: false,
             scratch: Vec::new(),
             spelling: String::new(),
         }
@@ -346,6 +348,10 @@ pub struct Shard {
     work: u64,
     recorded_bytes: u64,
     lists: Vec<u32>,
+    /// Room for the replies to a batch.
+    replies: Vec<u8>,
+    /// Sessions or subscriptions may have come or gone since the gauges were updated.
+    gauges_are_old: bool,
     scratch: Vec<u8>,
     spelling: String,
 }

@@ -6,7 +6,6 @@ use bayeux::{ChannelName, Publication as Message, RawJson};
 use websocket::Opcode;
 
 use crate::application::{Action, Actions};
-use crate::connections::arrivals::sent_channel;
 use crate::events::{Effect, PublishToken, SessionKey, ShardMessage};
 use crate::fanout::delivery::Delivery;
 use crate::protocol::batch::message_frame;
@@ -46,14 +45,13 @@ impl Shard {
     fn fan_out_burst(&mut self) {
         let Some((frames, messages)) = self.burst.finish() else { return };
         let burst = std::mem::take(&mut self.burst);
-        if let Some(channel) = sent_channel(burst.channel()) {
-            let rule = self.rule_of(channel);
-            let except = burst.from().filter(|_| !self.returns_to_publisher(rule));
-            let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, token: burst.token() };
-            match rule.and_then(|rule| self.settings.channels[rule].history()) {
-                Some(terms) if !channel.is_pattern() => self.record(&delivery, terms, except),
-                _ => self.deliver_everywhere(&delivery, except, self.id_of_session(except)),
-            }
+        let channel = ChannelName::known(burst.channel());
+        let rule = self.rule_of(channel);
+        let except = burst.from().filter(|_| !self.returns_to_publisher(rule));
+        let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, token: burst.token() };
+        match rule.and_then(|rule| self.settings.channels[rule].history()) {
+            Some(terms) if !channel.is_pattern() => self.record(&delivery, terms, except),
+            _ => self.deliver_everywhere(&delivery, except, self.id_of_session(except)),
         }
         self.burst = burst;
     }

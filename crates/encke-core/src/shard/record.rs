@@ -12,7 +12,6 @@
 
 use bayeux::ChannelName;
 
-use crate::connections::arrivals::sent_channel;
 use crate::events::{Effect, PersistRequest, Publication, SessionKey, ShardMessage};
 use crate::fanout::delivery::Delivery;
 use crate::history::{Birth, RingKey, Room, log_record};
@@ -60,9 +59,7 @@ impl Shard {
     /// Appends publications of another shard, or of a handle, to a history that this shard owns.
     pub(super) fn record_from_shard(&mut self, publication: &Publication) {
         let (messages, token) = (publication.messages, publication.token);
-        let Some(channel) = sent_channel(&publication.channel) else {
-            return self.settle_token(token, false);
-        };
+        let channel = ChannelName::known(&publication.channel);
         let frames = self.arena.encoded(&publication.frames);
         let rule = self.rule_of(channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));

@@ -104,14 +104,14 @@ impl Shard {
         }
     }
 
-    /// The session of an id, if the browser id in the cookie may use it. Knowing the client id is not enough for a
-    /// session that a browser opened (CometD 9: `402::session_unknown`). Only `programs`, on a WebSocket without any
-    /// cookie, need no more: browsers always send theirs, while Faye's client shakes hands over HTTP and does not send
-    /// the cookie with its WebSocket.
-    pub(super) fn usable(&self, id: &Id, browser: Option<Id>, programs: bool) -> Option<SessionKey> {
-        let key = self.sessions.find(id)?;
-        let session = self.sessions.get(key)?;
-        let own = session.browser.is_none() || session.browser == browser || (programs && browser.is_none());
-        (own || self.settings.trust_client_session).then_some(key)
+    /// True if the browser id in the cookie may use a session. Knowing the client id is not enough for a session that a
+    /// browser opened (CometD 9: `402::session_unknown`). Only `programs`, on a WebSocket without any cookie, need no
+    /// more: browsers always send theirs, while Faye's client shakes hands over HTTP and does not send the cookie with
+    /// its WebSocket.
+    pub(super) fn is_usable(&self, key: SessionKey, browser: Option<Id>, programs: bool) -> bool {
+        self.sessions.get(key).is_some_and(|session| {
+            let own = session.browser.is_none() || session.browser == browser || (programs && browser.is_none());
+            own || self.settings.trust_client_session
+        })
     }
 }

@@ -191,23 +191,20 @@ impl Shard {
     }
 
     /// Queues frames on a socket. A socket that was shut gets none: nobody would write them, and they would hold
-    /// memory.
+    /// memory. The frames go to the outbox of its session if that gets messages as they come, else to the socket's own.
     pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
-        if self.socket(key).is_some_and(|socket| socket.phase == Phase::Closed) {
-            return;
+        let Shard { sockets, sessions, dirty, .. } = self;
+        let is_open = |socket: &&mut Socket| socket.is(key) && socket.phase != Phase::Closed;
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(is_open) else { return };
+        let Some((session, state)) = socket.session.and_then(|key| Some((key, sessions.get_mut(key)?))) else {
+            socket.out.push(frames, kind);
+            return self.make_socket_dirty(key);
+        };
+        let outbox = if state.is_pushed_to() { &mut state.outbox } else { &mut socket.out };
+        outbox.push(frames, kind);
+        if !std::mem::replace(&mut state.dirty, true) {
+            dirty.push_back(Dirty::Session(session));
         }
-        if let Some(outbox) = self.outbox_of_socket(key) {
-            outbox.push(frames, kind);
-            self.make_socket_dirty(key);
-        }
-    }
-
-    /// The queue for a socket's own frames: the outbox of its session if that gets messages as they come, else the
-    /// socket's own.
-    fn outbox_of_socket(&mut self, key: SocketKey) -> Option<&mut Outbox> {
-        let socket = self.sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))?;
-        let session = socket.session.and_then(|session| self.sessions.get_mut(session));
-        Some(session.filter(|session| session.is_pushed_to()).map_or(&mut socket.out, |session| &mut session.outbox))
     }
 
     fn make_socket_dirty(&mut self, key: SocketKey) {

@@ -19,9 +19,8 @@ impl Shard {
             return Received::Here;
         };
         socket.last_received_ms = now.ms;
-        let browser = socket.browser;
-        let limits = self.limits.clone();
-        let messages = match bayeux::parse_batch(text, &limits) {
+        let (browser, carried) = (socket.browser, socket.session);
+        let messages = match bayeux::parse_batch(text, &self.limits) {
             Ok(messages) => messages,
             Err(error) => {
                 self.metrics.batches_refused.add(1);
@@ -30,19 +29,21 @@ impl Shard {
             }
         };
         // A socket may only use the session attached to it, even if its client knows other ids (CometD 9).
-        let carried = self.socket(key).and_then(|socket| self.sessions.get(socket.session?)).map(|session| session.id);
-        let client = client_of(&messages).filter(|id| carried.is_none_or(|carried| carried == *id));
-        if let Some(home) = client.map(|id| id.shard())
-            && home != self.index
-            && home < self.shared.shards
-        {
-            return self.send_away(key, home);
-        }
-        let session = client.and_then(|id| self.usable(&id, browser, true));
+        let carried = carried.and_then(|key| Some((key, self.sessions.get(key)?.id)));
+        let found = match (client_of(&messages), carried) {
+            (Some(id), Some((key, carried))) => (id == carried).then_some(key),
+            (Some(id), None) if id.shard() != self.index && id.shard() < self.shared.shards => {
+                return self.send_away(key, id.shard());
+            }
+            (Some(id), None) => self.sessions.find(&id),
+            (None, _) => None,
+        };
+        let session = found.filter(|key| self.is_usable(*key, browser, true));
         if let Some(session) = session {
             self.carry(session, key, &messages);
         }
-        let mut batch = Batch::new(Via::Socket(key), &messages, session);
+        let room = std::mem::take(&mut self.replies);
+        let mut batch = Batch::new(Via::Socket(key), &messages, session, room);
         self.process(&mut batch, &messages);
         // The client's own publications come before the replies.
         let session = batch.session.and_then(|key| self.sessions.get(key));
@@ -60,6 +61,10 @@ impl Shard {
         }
         if !batch.replies.is_empty() {
             self.reply_on_socket(key, batch.session.filter(|_| batch.connected), &batch.replies);
+        }
+        if batch.replies.capacity() <= REPLIES_KEPT_BYTES {
+            self.replies = std::mem::take(&mut batch.replies);
+            self.replies.clear();
         }
         if batch.ends_session
             && let Some(session) = batch.session
@@ -108,3 +113,6 @@ impl Shard {
         }
     }
 }
+
+/// The replies to a batch are written where those to the batch before were, if these were not more bytes.
+const REPLIES_KEPT_BYTES: usize = 4096;
