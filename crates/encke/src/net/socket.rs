@@ -16,7 +16,7 @@ use super::incomplete::Sender;
 use super::io::linger;
 use super::node::{Closed, Counted, Moving, Node, Stream, ThreadMessage};
 use super::waiting::{Place, Reader};
-use encke_core::{Closing, ENVELOPE_BYTES, Id, Peer, Received, SocketKey, Usage, Weight};
+use encke_core::{Closing, ENVELOPE_BYTES, Id, Now, Peer, Received, SocketKey, Usage, Weight};
 
 /// The reason for which a socket's task ends.
 enum End {
@@ -149,7 +149,7 @@ impl Socket {
         }
         if self.stream.given_up.take() {
             self.decoder.end();
-            self.close(1013, "too many incomplete messages");
+            self.close(self.node.now(), 1013, "too many incomplete messages");
             self.node.settle();
         }
         self.stream.reader.set(Some(cx.waker().clone()));
@@ -170,18 +170,20 @@ impl Socket {
                     Poll::Ready(Ok(())) => {}
                 }
             }
-            if !self.is_admitted(cx) {
+            // One time for all that is read at once: asking for it costs as much as reading a small message.
+            let now = self.node.now();
+            if !self.is_admitted(now, cx) {
                 return Poll::Pending;
             }
             let node = self.node.clone();
             let before = counts(&node);
             let (turn, is_full) = match self.unread.take() {
-                Some(unread) => (self.resume(*unread), true),
+                Some(unread) => (self.resume(now, *unread), true),
                 None => {
                     let mut buffer = node.read_buffer.borrow_mut();
                     match self.stream.tcp.try_read(&mut buffer) {
                         Ok(0) => return Poll::Ready((End::Lost, Vec::new())),
-                        Ok(count) => (self.take(&mut buffer[..count]), count == buffer.len()),
+                        Ok(count) => (self.take(now, &mut buffer[..count]), count == buffer.len()),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                         Err(_) => return Poll::Ready((End::Lost, Vec::new())),
                     }
@@ -189,7 +191,7 @@ impl Socket {
             };
             self.node.settle();
             let after = counts(&node);
-            self.usage.add(self.node.now(), after.0 - before.0);
+            self.usage.add(now, after.0 - before.0);
             self.for_histories = after.1 > before.1;
             self.admitted = None;
             if let Some((end, rest)) = turn {
@@ -207,7 +209,7 @@ impl Socket {
     }
 
     /// True if the next message may be processed. If not, the task is woken when it may.
-    fn is_admitted(&mut self, cx: &mut Context<'_>) -> bool {
+    fn is_admitted(&mut self, now: Now, cx: &mut Context<'_>) -> bool {
         let reader = Reader::Socket(self.key);
         if self.for_histories && !self.node.may_publish_to_disk(&mut self.place, reader, cx.waker()) {
             return false;
@@ -215,27 +217,27 @@ impl Socket {
         let text = self.unread.as_ref().and_then(|unread| unread.text.as_ref());
         // A large message waits before the rest of it is read, not after.
         let bytes = text.map_or_else(|| self.decoder.held_bytes(), String::len);
-        let weight = self.usage.weigh(self.node.now(), bytes);
-        let is_admitted = self.node.admit(&mut self.place, weight, bytes, reader, cx.waker());
+        let weight = self.usage.weigh(now, bytes);
+        let is_admitted = self.node.admit(now, &mut self.place, weight, bytes, reader, cx.waker());
         self.admitted = is_admitted.then_some(weight);
         is_admitted
     }
 
     /// Continues with the input that had to wait.
-    fn resume(&mut self, unread: Unread) -> Option<(End, Vec<u8>)> {
+    fn resume(&mut self, now: Now, unread: Unread) -> Option<(End, Vec<u8>)> {
         let Unread { text, mut rest } = unread;
         if let Some(text) = text
-            && let Received::Elsewhere(shard) = self.text(&text)
+            && let Received::Elsewhere(shard) = self.text(now, &text)
         {
             return Some((End::Move(shard, text), rest));
         }
-        if rest.is_empty() { None } else { self.take(&mut rest) }
+        if rest.is_empty() { None } else { self.take(now, &mut rest) }
     }
 
     /// Processes bytes as they were read, and retains input that must wait. Returns how the task ends, if it does,
     /// and the bytes not decoded.
-    fn take(&mut self, bytes: &mut [u8]) -> Option<(End, Vec<u8>)> {
-        let (turn, taken) = self.feed(bytes);
+    fn take(&mut self, now: Now, bytes: &mut [u8]) -> Option<(End, Vec<u8>)> {
+        let (turn, taken) = self.feed(now, bytes);
         if let Turn::End(end) = turn {
             return Some((end, bytes[taken..].to_vec()));
         }
@@ -251,12 +253,12 @@ impl Socket {
     }
 
     /// Decodes bytes and passes the events to the shard. Returns the number of bytes taken.
-    fn feed(&mut self, bytes: &mut [u8]) -> (Turn, usize) {
+    fn feed(&mut self, now: Now, bytes: &mut [u8]) -> (Turn, usize) {
         let mut end = None;
         let was_partial = self.decoder.is_partial();
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Role::Server, 0));
         let result = decoder.feed(bytes, &mut |event| {
-            end = self.event(event);
+            end = self.event(now, event);
             if end.is_some() || self.unread.is_some() { Flow::Stop } else { Flow::Continue }
         });
         self.decoder = decoder;
@@ -267,52 +269,50 @@ impl Socket {
             Err(error) => {
                 tracing::debug!(code = error.close_code(), reason = error.reason(), "websocket closed");
                 self.node.shard.borrow().metrics().websocket_errors.add(1);
-                self.close(error.close_code(), error.reason());
+                self.close(now, error.close_code(), error.reason());
                 (Turn::Again, bytes.len())
             }
             Ok(taken) => (end.map_or(Turn::Again, Turn::End), taken),
         }
     }
 
-    fn event(&mut self, event: Event<'_>) -> Option<End> {
+    fn event(&mut self, now: Now, event: Event<'_>) -> Option<End> {
         match event {
             // Its turn is over, or admitted only smaller messages.
-            Event::Text(text)
-                if !self.node.admits_next(self.usage.weigh(self.node.now(), text.len()), self.admitted) =>
-            {
+            Event::Text(text) if !self.node.admits_next(now, self.usage.weigh(now, text.len()), self.admitted) => {
                 self.unread = Some(Box::new(Unread { text: Some(text.to_owned()), rest: Vec::new() }));
             }
             Event::Text(text) => {
-                if let Received::Elsewhere(shard) = self.text(text) {
+                if let Received::Elsewhere(shard) = self.text(now, text) {
                     return Some(End::Move(shard, text.to_owned()));
                 }
             }
-            Event::Binary(bytes) if self.node.server_shared.echo => self.echo(Opcode::Binary, bytes),
-            Event::Binary(_) => self.close(1003, "text messages only"),
+            Event::Binary(bytes) if self.node.server_shared.echo => self.echo(now, Opcode::Binary, bytes),
+            Event::Binary(_) => self.close(now, 1003, "text messages only"),
             Event::Ping(payload) => {
-                self.node.shard.borrow_mut().socket_ping(self.node.now(), self.key, payload);
+                self.node.shard.borrow_mut().socket_ping(now, self.key, payload);
             }
-            Event::Pong(_) => self.node.shard.borrow_mut().socket_pong(self.node.now(), self.key),
+            Event::Pong(_) => self.node.shard.borrow_mut().socket_pong(now, self.key),
             // The peer's code is sent back (RFC 6455 §5.5.1).
-            Event::Close(code) => self.close(code.map_or(1000, |(code, _)| code), ""),
+            Event::Close(code) => self.close(now, code.map_or(1000, |(code, _)| code), ""),
         }
         None
     }
 
-    fn text(&mut self, text: &str) -> Received {
+    fn text(&mut self, now: Now, text: &str) -> Received {
         if self.node.server_shared.echo {
-            self.echo(Opcode::Text, text.as_bytes());
+            self.echo(now, Opcode::Text, text.as_bytes());
             return Received::Here;
         }
-        self.node.shard.borrow_mut().socket_text(self.node.now(), self.key, text)
+        self.node.shard.borrow_mut().socket_text(now, self.key, text)
     }
 
-    fn echo(&mut self, opcode: Opcode, payload: &[u8]) {
-        self.node.shard.borrow_mut().socket_send(self.node.now(), self.key, opcode, payload);
+    fn echo(&mut self, now: Now, opcode: Opcode, payload: &[u8]) {
+        self.node.shard.borrow_mut().socket_send(now, self.key, opcode, payload);
     }
 
-    fn close(&mut self, code: u16, reason: &'static str) {
-        self.node.shard.borrow_mut().socket_close(self.node.now(), self.key, Closing { code, reason });
+    fn close(&mut self, now: Now, code: u16, reason: &'static str) {
+        self.node.shard.borrow_mut().socket_close(now, self.key, Closing { code, reason });
     }
 
     fn forget(&self) {

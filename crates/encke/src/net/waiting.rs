@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 
 use super::incomplete::Sender;
 use super::node::Node;
-use encke_core::{Id, SocketKey, Usage, Weight};
+use encke_core::{Id, Now, SocketKey, Usage, Weight};
 
 /// A waiting reader.
 #[derive(Clone, Copy)]
@@ -65,6 +65,7 @@ impl Node {
     /// woken at its turn.
     pub(crate) fn admit(
         &self,
+        now: Now,
         place: &mut Option<Place>,
         weight: Weight,
         bytes: usize,
@@ -76,7 +77,7 @@ impl Node {
             let first = lines.lines[Line::of(weight) as usize].first_key_value().map(|(number, _)| *number);
             first.is_none_or(|first| place.is_some_and(|place| place.line == Line::of(weight) && place.number <= first))
         };
-        if is_first && self.admits(weight) {
+        if is_first && self.admits(now, weight) {
             self.leave_line(place);
             return true;
         }
@@ -86,14 +87,14 @@ impl Node {
 
     /// True if a message behind others that were processed may go on. It has no place in line, so it may not pass
     /// readers that wait.
-    pub(crate) fn admits_next(&self, weight: Weight, admitted: Option<Weight>) -> bool {
+    pub(crate) fn admits_next(&self, now: Now, weight: Weight, admitted: Option<Weight>) -> bool {
         let is_its_turn = admitted == Some(weight) || self.lines.borrow().lines[Line::of(weight) as usize].is_empty();
-        is_its_turn && self.admits(weight)
+        is_its_turn && self.admits(now, weight)
     }
 
-    fn admits(&self, weight: Weight) -> bool {
+    fn admits(&self, now: Now, weight: Weight) -> bool {
         let mut shard = self.shard.borrow_mut();
-        let admits = shard.admits(self.now(), weight);
+        let admits = shard.admits(now, weight);
         if !admits {
             let metrics = shard.metrics();
             if self.mailbox.has_room(weight) { &metrics.flush_waits } else { &metrics.mailbox_waits }.add(1);
@@ -114,14 +115,16 @@ impl Node {
 
     /// Waits until a request may be processed.
     pub(crate) async fn wait_for_admission(&self, usage: &Usage, body: &str) {
-        if self.admits_next(usage.weigh(self.now(), body.len()), None) {
+        let now = self.now();
+        if self.admits_next(now, usage.weigh(now, body.len()), None) {
             return;
         }
         let reader = Reader::Request(self.shard.borrow().client_of_request(body));
         let mut standing = Standing { node: self, place: None };
         poll_fn(|cx| {
-            let weight = usage.weigh(self.now(), body.len());
-            let admitted = self.admit(&mut standing.place, weight, body.len(), reader, cx.waker());
+            let now = self.now();
+            let weight = usage.weigh(now, body.len());
+            let admitted = self.admit(now, &mut standing.place, weight, body.len(), reader, cx.waker());
             if admitted { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
