@@ -11,9 +11,15 @@ use crate::outbox::memory::Account;
 ///
 /// It needs no pointer to the account: a queue whose memory counts is never empty, and every run refers to a chunk.
 #[derive(Debug, Default)]
-pub(super) struct Runs(VecDeque<Run>);
+pub(super) struct Runs {
+    /// The first run. Nearly all queues have one run or none, so they need no memory elsewhere.
+    first: Option<Run>,
+    /// The other runs. Empty if there is no first.
+    rest: VecDeque<Run>,
+}
 
-/// Queues with room for at most this many runs do not count: 384 bytes, which belong to a session like its record.
+/// Queues with room for at most this many runs behind the first do not count: 384 bytes, which belong to a session like
+/// its record.
 const UNCOUNTED: usize = 16;
 /// Queues with less room than this are not shrunk.
 const SHRUNK_FROM: usize = 1024;
@@ -21,39 +27,48 @@ const SHRUNK_FROM: usize = 1024;
 impl Runs {
     /// The number of runs.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        usize::from(self.first.is_some()) + self.rest.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.first.is_none()
     }
 
     pub(super) fn front(&self) -> Option<&Run> {
-        self.0.front()
+        self.first.as_ref()
     }
 
     /// The first run. Its range may be changed, its chunk must not.
     pub(super) fn front_mut(&mut self) -> Option<&mut Run> {
-        self.0.front_mut()
+        self.first.as_mut()
     }
 
     /// The last run.
     pub(super) fn back_mut(&mut self) -> Option<&mut Run> {
-        self.0.back_mut()
+        if self.rest.is_empty() { self.first.as_mut() } else { self.rest.back_mut() }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
-        self.0.iter()
+        self.first.iter().chain(&self.rest)
     }
 
-    /// All runs as one slice.
-    pub(super) fn as_slice(&mut self) -> &[Run] {
-        self.0.make_contiguous()
+    /// Lends all runs as one slice.
+    pub(super) fn in_one_piece<R>(&mut self, look: impl FnOnce(&[Run]) -> R) -> R {
+        if self.rest.is_empty() {
+            return look(self.first.as_slice());
+        }
+        if let Some(first) = self.first.take() {
+            self.make_room_for(&first);
+            self.rest.push_front(first);
+        }
+        let seen = look(self.rest.make_contiguous());
+        self.first = self.rest.pop_front();
+        seen
     }
 
     /// The bytes that it adds to its account.
     pub(super) fn counted_bytes(&self) -> usize {
-        if self.0.capacity() > UNCOUNTED { self.0.capacity() * size_of::<Run>() } else { 0 }
+        if self.rest.capacity() > UNCOUNTED { self.rest.capacity() * size_of::<Run>() } else { 0 }
     }
 
     /// The bytes that it and its chunks take, without chunks that are in `seen`. Adds its chunks to `seen`.
@@ -74,26 +89,37 @@ impl Runs {
 
     #[inline]
     pub(super) fn push_back(&mut self, run: Run) {
-        if self.0.len() == self.0.capacity() {
-            self.make_room(&run);
+        if self.first.is_none() {
+            self.first = Some(run);
+        } else {
+            self.make_room_for(&run);
+            self.rest.push_back(run);
         }
-        self.0.push_back(run);
     }
 
     pub(super) fn push_front(&mut self, run: Run) {
-        if self.0.len() == self.0.capacity() {
-            self.make_room(&run);
+        if let Some(second) = self.first.replace(run) {
+            self.make_room_for(&second);
+            self.rest.push_front(second);
         }
-        self.0.push_front(run);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn pop_front(&mut self) -> Option<Run> {
-        let run = self.0.pop_front()?;
-        if self.0.capacity() > UNCOUNTED {
-            self.shrink(run.frames.chunk.account());
+        let run = self.first.take()?;
+        if !self.rest.is_empty() {
+            self.move_up(&run);
         }
         Some(run)
+    }
+
+    /// Moves the next run to the place of the first, which is gone.
+    #[inline(never)]
+    fn move_up(&mut self, gone: &Run) {
+        self.first = self.rest.pop_front();
+        if self.rest.capacity() > UNCOUNTED {
+            self.shrink(gone.frames.chunk.account());
+        }
     }
 
     /// Appends all runs of another queue, which is empty afterwards.
@@ -103,32 +129,41 @@ impl Runs {
         }
     }
 
-    /// Removes the runs for which `keep` is false.
-    pub(super) fn retain(&mut self, keep: impl FnMut(&Run) -> bool) {
+    /// Keeps the runs that `keep` wants.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Run) -> bool) {
         let Some(account) = self.account() else { return };
-        self.0.retain(keep);
+        let first = self.first.take().filter(&mut keep);
+        self.rest.retain(keep);
+        self.first = first.or_else(|| self.rest.pop_front());
         self.shrink(&account);
+    }
+
+    #[inline]
+    fn make_room_for(&mut self, run: &Run) {
+        if self.rest.len() == self.rest.capacity() {
+            self.make_room(run);
+        }
     }
 
     #[cold]
     fn make_room(&mut self, run: &Run) {
         let before = self.counted_bytes();
-        // A long queue grows by half: doubling would take twice the memory that is needed at that moment.
-        if self.0.len() < UNCOUNTED {
-            self.0.reserve(1)
+        // A long one grows by half: doubling would take twice what is needed just then.
+        if self.rest.len() < UNCOUNTED {
+            self.rest.reserve(1)
         } else {
-            self.0.reserve_exact(self.0.len() / 2)
+            self.rest.reserve_exact(self.rest.len() / 2)
         }
         run.frames.chunk.account().queue_changed(before, self.counted_bytes());
     }
 
     /// Releases memory that is mostly unused.
     fn shrink(&mut self, account: &Account) {
-        let (capacity, before) = (self.0.capacity(), self.counted_bytes());
-        if self.0.is_empty() && before > 0 {
-            self.0 = VecDeque::new();
-        } else if capacity >= SHRUNK_FROM && self.0.len() < capacity / 8 {
-            self.0.shrink_to(capacity / 4);
+        let (capacity, before) = (self.rest.capacity(), self.counted_bytes());
+        if self.rest.is_empty() && before > 0 {
+            self.rest = VecDeque::new();
+        } else if capacity >= SHRUNK_FROM && self.rest.len() < capacity / 8 {
+            self.rest.shrink_to(capacity / 4);
         } else {
             return;
         }
@@ -140,6 +175,69 @@ impl Drop for Runs {
     fn drop(&mut self) {
         if let Some(account) = self.account() {
             account.queue_changed(self.counted_bytes(), 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::outbox::Kind;
+    use crate::outbox::arena::{Arena, Frames};
+
+    /// A run with a number.
+    fn run(frames: &Frames, number: u32) -> Run {
+        Run { frames: frames.clone(), kind: Kind::Messages, messages: number }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_queue_and_its_account_knows_what_it_takes(steps in prop::collection::vec((0..6_u8, 1..40_u32), 1..100)) {
+            let account = Rc::<Account>::default();
+            let frames = Arena::new(&account).encoded(b"\x81\x02[]");
+            let (mut runs, mut model, mut number) = (Runs::default(), VecDeque::new(), 0);
+            for (step, count) in steps {
+                let numbers = number..number + count;
+                match step {
+                    0 => numbers.clone().for_each(|number| runs.push_back(run(&frames, number))),
+                    1 => numbers.clone().for_each(|number| runs.push_front(run(&frames, number))),
+                    2 => (0..count).for_each(|_| assert_eq!(runs.pop_front().map(|run| run.messages), model.pop_front())),
+                    3 => runs.retain(|run| run.messages % count < count / 2),
+                    4 => {
+                        let mut others = Runs::default();
+                        numbers.clone().for_each(|number| others.push_back(run(&frames, number)));
+                        runs.append(&mut others);
+                        assert!(others.is_empty() && others.counted_bytes() == 0);
+                    }
+                    _ => runs.in_one_piece(|all| assert!(all.iter().map(|run| run.messages).eq(model.iter().copied()))),
+                }
+                match step {
+                    0 | 4 => model.extend(numbers),
+                    1 => numbers.for_each(|number| model.push_front(number)),
+                    3 => model.retain(|number| number % count < count / 2),
+                    _ => {}
+                }
+                number += count;
+                prop_assert!(runs.iter().map(|run| run.messages).eq(model.iter().copied()));
+                prop_assert_eq!((runs.len(), runs.is_empty()), (model.len(), model.is_empty()));
+                prop_assert_eq!(runs.front().map(|run| run.messages), model.front().copied());
+                prop_assert_eq!(runs.back_mut().map(|run| run.messages), model.back().copied());
+                prop_assert_eq!(account.bytes() - account.chunk_bytes(), runs.counted_bytes());
+            }
+            drop(runs);
+            prop_assert_eq!(account.bytes(), account.chunk_bytes());
+        }
+    }
+
+    #[test]
+    fn a_queue_of_one_takes_no_memory_of_its_own() {
+        let frames = Arena::new(&Rc::default()).encoded(b"\x81\x02[]");
+        let mut runs = Runs::default();
+        for number in 0..10 {
+            runs.push_back(run(&frames, number));
+            assert_eq!((runs.rest.capacity(), runs.pop_front().map(|run| run.messages)), (0, Some(number)));
         }
     }
 }

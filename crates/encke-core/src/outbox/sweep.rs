@@ -124,25 +124,9 @@ impl Sweep {
 
 impl Runs {
     fn sweep(&mut self, sweep: &mut Sweep, packed: &mut Packed) {
-        let runs = self.as_slice();
-        if !sweep.packs {
-            return runs.chunk_by(belong_together).for_each(|group| sweep.mark(group));
+        if let Some(swept) = self.in_one_piece(|runs| swept(runs, sweep, packed)) {
+            *self = swept;
         }
-        sweep.looked_at += runs.len();
-        if !runs.chunk_by(belong_together).any(|group| sweep.wants(group)) {
-            return;
-        }
-        let mut swept = Runs::default();
-        for group in runs.chunk_by(belong_together) {
-            match (group, sweep.wants(group).then(|| sweep.pack(group, packed)).flatten()) {
-                ([first, ..], Some(frames)) => {
-                    let messages = group.iter().map(|run| run.messages).sum();
-                    swept.push_joined(Run { frames, kind: first.kind, messages });
-                }
-                _ => group.iter().for_each(|run| swept.push_joined(run.clone())),
-            }
-        }
-        *self = swept;
     }
 
     /// Appends a run. Merges it with the last run if they are adjacent.
@@ -169,6 +153,29 @@ impl Outbox {
         taken.runs.sweep(sweep, packed);
         self.charge(taken);
     }
+}
+
+/// Marks these runs, or packs them: what they become, if anything else.
+fn swept(runs: &[Run], sweep: &mut Sweep, packed: &mut Packed) -> Option<Runs> {
+    if !sweep.packs {
+        runs.chunk_by(belong_together).for_each(|group| sweep.mark(group));
+        return None;
+    }
+    sweep.looked_at += runs.len();
+    if !runs.chunk_by(belong_together).any(|group| sweep.wants(group)) {
+        return None;
+    }
+    let mut swept = Runs::default();
+    for group in runs.chunk_by(belong_together) {
+        match (group, sweep.wants(group).then(|| sweep.pack(group, packed)).flatten()) {
+            ([first, ..], Some(frames)) => {
+                let messages = group.iter().map(|run| run.messages).sum();
+                swept.push_joined(Run { frames, kind: first.kind, messages });
+            }
+            _ => group.iter().for_each(|run| swept.push_joined(run.clone())),
+        }
+    }
+    Some(swept)
 }
 
 fn belong_together(run: &Run, next: &Run) -> bool {
