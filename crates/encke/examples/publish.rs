@@ -1,17 +1,19 @@
 //! How fast one application thread publishes 50 bytes.
 //!
 //! ```text
-//! cargo run --release -p encke --example publish -- [SUBSCRIBERS] [MESSAGES] [PER_SECOND]
+//! cargo run --release -p encke --example publish -- [SUBSCRIBERS] [MESSAGES] [PER_SECOND] [CHANNELS]
 //! ```
 //!
-//! Subscribers are WebSockets that one more thread reads. It prints how many messages a second were taken, and arrived. Where that
+//! Subscribers are WebSockets that one more thread reads; they share the channels evenly, and messages go to each channel in turn. It
+//! prints how many messages a second were taken, how many deliveries a second arrived, and the time that the publishing thread spent
+//! in `publish`. A message that is refused because the server is busy is published again, so none is lost. Where the reading
 //! thread cannot keep up, sessions are ended as slow, and the run fails: then the rate is to be given.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use encke::{Server, Settings};
+use encke::{PublishError, Server, Settings};
 use websocket::{Decoder, Event, Flow, Opcode, Role};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -22,7 +24,7 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    fn open(address: SocketAddr) -> Result<Subscriber, Failure> {
+    fn open(address: SocketAddr, channel: &str) -> Result<Subscriber, Failure> {
         let mut tcp = TcpStream::connect(address)?;
         let request = "GET /cometd HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
                        sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -39,7 +41,7 @@ impl Subscriber {
         subscriber.call(&format!(
             r#"{{"channel":"/meta/connect","clientId":"{id}","connectionType":"websocket","advice":{{"timeout":0}}}}"#
         ))?;
-        subscriber.call(&format!(r#"{{"channel":"/meta/subscribe","clientId":"{id}","subscription":"/news"}}"#))?;
+        subscriber.call(&format!(r#"{{"channel":"/meta/subscribe","clientId":"{id}","subscription":"{channel}"}}"#))?;
         Ok(subscriber)
     }
 
@@ -75,14 +77,25 @@ fn main() -> Result<(), Failure> {
     let subscribers = arguments.next().transpose()?.unwrap_or(100);
     let messages = arguments.next().transpose()?.unwrap_or(1_000_000);
     let per_second = arguments.next().transpose()?.unwrap_or(usize::MAX);
+    let channels = arguments.next().transpose()?.unwrap_or(1).max(1);
+    let names: Vec<String> = (0..channels).map(|number| format!("/news/{number}")).collect();
     let running = Server::new(Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() }).start()?;
     let (address, handle) = (running.address(), running.handle());
-    let sockets = (0..subscribers).map(|_| Subscriber::open(address)).collect::<Result<Vec<_>, _>>()?;
+    // Each with the number of messages that it is to get.
+    let open = |number: usize| -> Result<_, Failure> {
+        let channel = number % channels;
+        Ok((Subscriber::open(address, &names[channel])?, (messages + channels - 1 - channel) / channels))
+    };
+    let mut waiting = (0..subscribers).map(open).collect::<Result<Vec<_>, _>>()?;
+    let deliveries: usize = waiting.iter().map(|(_, wanted)| wanted).sum();
     let reader = std::thread::spawn(move || -> Result<(), Failure> {
-        let mut sockets: Vec<(Subscriber, usize)> = sockets.into_iter().map(|socket| (socket, 0)).collect();
-        while sockets.iter().any(|(_, got)| *got < messages) {
-            for (socket, got) in sockets.iter_mut().filter(|(_, got)| *got < messages) {
-                socket.read(|_| *got += 1)?;
+        while !waiting.is_empty() {
+            waiting.retain(|(_, wanted)| *wanted > 0);
+            for (socket, wanted) in &mut waiting {
+                // More than it wants would be a message twice.
+                let mut got = 0;
+                socket.read(|_| got += 1)?;
+                *wanted = wanted.checked_sub(got).ok_or("a message came twice")?;
             }
         }
         Ok(())
@@ -94,21 +107,33 @@ fn main() -> Result<(), Failure> {
         while number as f64 > started.elapsed().as_secs_f64() * per_second as f64 {
             std::thread::sleep(Duration::from_micros(200));
         }
-        while handle.publish("/news", &data).is_err() {
+        while let Err(error) = handle.publish(&names[number % channels], &data) {
+            if error != PublishError::Busy {
+                return Err(error.into());
+            }
             busy += 1;
             std::thread::yield_now();
         }
     }
     let published = started.elapsed().as_secs_f64();
+    let on_processor = on_processor();
     reader.join().map_err(|_| "the reader has panicked")??;
     let arrived = started.elapsed().as_secs_f64();
-    let rate = |seconds: f64| messages as f64 / seconds;
     println!(
-        "{subscribers} subscribers: {:.0} messages/s taken, {:.0} messages/s arrived at each, busy {busy} times",
-        rate(published),
-        rate(arrived)
+        "{subscribers} subscribers, {channels} channels: {:.0} messages/s taken, {:.0} deliveries/s arrived, busy {busy} times",
+        messages as f64 / published,
+        deliveries as f64 / arrived
     );
+    if let Some(seconds) = on_processor {
+        println!("the publishing thread: {:.0} ns of processor time a message", seconds * 1e9 / messages as f64);
+    }
     handle.drain();
     running.join();
     Ok(())
+}
+
+/// Seconds that this thread has been on a processor, where the system tells (Linux).
+fn on_processor() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(stat.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)
 }

@@ -15,7 +15,7 @@ use crate::entropy::kernel_entropy;
 use crate::http::Asset;
 use crate::net::confirm::Confirmations;
 use crate::net::node::{ServerShared, ThreadMessage};
-use crate::net::published::Published;
+use crate::net::published::{Added, Published};
 use crate::net::store_thread::Inbox;
 use crate::net::{accept, driver, ending};
 use crate::settings::{SettingsError, check_settings};
@@ -315,31 +315,28 @@ impl Handle {
     /// When the channel is not publishable, the data is not JSON, or the server is too busy: after
     /// [`PublishError::Busy`] the caller may try again.
     pub fn publish(&self, channel: &str, data_json: &str) -> Result<(), PublishError> {
-        let settings = self.settings();
-        let limits = settings.bayeux_limits();
+        let (limits, has_timestamp) = {
+            let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+            (settings.bayeux_limits(), settings.timestamps)
+        };
         let name = bayeux::ChannelName::parse(channel, &limits).ok();
         if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
             return Err(PublishError::Channel(channel.into()));
         }
-        let message = format!("{{\"channel\":\"/\",\"data\":{data_json}}}");
-        match bayeux::parse_batch(&message, &limits) {
-            Ok(messages)
-                if messages.first().and_then(|message| message.data).map(RawJson::as_str) == Some(data_json.trim()) => {
-            }
-            _ => return Err(PublishError::Data),
-        }
+        let data = bayeux::json::validate(data_json, limits.json_depth_max).map_err(|_| PublishError::Data)?;
         let now = || ext::timestamp(ServerShared::now(self.server_shared.start).wall_ms as i64);
-        let timestamp = settings.timestamps.then(|| format!("\"{}\"", now()));
-        let (data, timestamp) = (RawJson::trusted(data_json.trim()), timestamp.as_deref().map(RawJson::trusted));
-        let message = Publication { channel, data: Some(data), timestamp, ..Publication::default() };
+        let timestamp = has_timestamp.then(|| format!("\"{}\"", now()));
+        let timestamp = timestamp.as_deref().map(RawJson::trusted);
+        let message = Publication { channel, data: Some(RawJson::trusted(data)), timestamp, ..Publication::default() };
         // One shard for each channel: it preserves the order of publications, and it owns the channel's history, if
         // any.
         let shard = self.shared.histories.owner(channel);
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let account = &self.server_shared.mailbox;
-        let published = self.server_shared.published.get(shard).filter(|_| *open && account.has_room(Weight::Heavy));
-        if published.ok_or(PublishError::Busy)?.add(account, channel, &message) {
-            let _ended = self.server_shared.mailboxes[shard].send(ThreadMessage::Published);
+        let published = self.server_shared.published.get(shard).filter(|_| account.has_room(Weight::Heavy));
+        match published.map_or(Added::Closed, |published| published.add(account, &message)) {
+            Added::Noted => {}
+            Added::First => _ = self.server_shared.mailboxes[shard].send(ThreadMessage::Published),
+            Added::Closed => return Err(PublishError::Busy),
         }
         Ok(())
     }
@@ -415,6 +412,8 @@ impl Handle {
         while started.elapsed() < timeouts && self.server_shared.connections.load(Ordering::Relaxed) > 0 {
             std::thread::sleep(DRAIN_PAUSE);
         }
+        // A frozen shard takes the publications that came before this.
+        self.server_shared.published.iter().for_each(Published::close);
         if self.keeps {
             *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
             ending::freeze(&self.server_shared.mailboxes);

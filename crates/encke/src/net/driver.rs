@@ -54,8 +54,16 @@ pub(crate) fn run(
 /// processed yet.
 async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMessage>) -> Option<Vec<ThreadMessage>> {
     let mut received = Vec::new();
+    let mut is_published_to = false;
     loop {
-        mailbox.recv_many(&mut received, THREAD_MESSAGES_AT_ONCE).await;
+        if is_published_to {
+            received.extend(std::iter::from_fn(|| mailbox.try_recv().ok()).take(THREAD_MESSAGES_AT_ONCE));
+        } else {
+            mailbox.recv_many(&mut received, THREAD_MESSAGES_AT_ONCE).await;
+        }
+        // Taken before the messages: a handle may have published first, and sent a message after that.
+        let now = node.now();
+        is_published_to = node.take_published(|shard, envelope| shard.receive(now, envelope));
         let mut thread_messages = received.drain(..);
         while let Some(thread_message) = thread_messages.next() {
             match thread_message {
@@ -66,17 +74,13 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
                         node.leave();
                     }
                 }
-                ThreadMessage::Published => {
-                    let now = node.now();
-                    node.take_published(|shard, envelope| shard.receive(now, envelope));
-                }
                 ThreadMessage::Connection(tcp) => match tokio::net::TcpStream::from_std(tcp) {
                     Ok(tcp) => http::connection::open(node, tcp),
                     Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
                 },
                 ThreadMessage::Socket(moving) => socket::go_on(node, *moving),
-                // Only a frozen shard gets this request.
-                ThreadMessage::Settle(_) => {}
+                // The publications are taken already. Only a frozen shard gets a request to settle.
+                ThreadMessage::Published | ThreadMessage::Settle(_) => {}
                 ThreadMessage::Freeze => return Some(thread_messages.collect()),
                 ThreadMessage::Stop => return None,
             }

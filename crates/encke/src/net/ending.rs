@@ -47,6 +47,10 @@ pub(crate) fn finish(
     node.confirm();
     // Effects of the last events before the freeze.
     node.settle();
+    // The last publications of handles: their queues are closed.
+    let now = node.now();
+    node.take_published(|shard, envelope| shard.message(now, envelope.message));
+    node.settle();
     loop {
         let thread_message = match first.next() {
             Some(thread_message) => Ok(thread_message),
@@ -58,18 +62,17 @@ pub(crate) fn finish(
                 node.settle();
                 had_messages = true;
             }
-            Ok(ThreadMessage::Published) => {
-                let now = node.now();
-                node.take_published(|shard, envelope| shard.message(now, envelope.message));
-                node.settle();
-                had_messages = true;
-            }
             // All messages that this shard sent are already in the other mailboxes.
+            // The client finds its connection closed and reconnects.
             Ok(ThreadMessage::Settle(answer)) => {
                 let _gone = answer.send(std::mem::take(&mut had_messages));
             }
-            // The client finds its connection closed and reconnects.
-            Ok(ThreadMessage::Connection(_) | ThreadMessage::Socket(_) | ThreadMessage::Freeze) => {}
+            Ok(
+                ThreadMessage::Connection(_)
+                | ThreadMessage::Socket(_)
+                | ThreadMessage::Published
+                | ThreadMessage::Freeze,
+            ) => {}
             Ok(ThreadMessage::Stop) | Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => std::thread::sleep(PAUSE),
         }

@@ -289,12 +289,13 @@ impl Node {
     }
 
     /// Takes the publications of handles.
-    pub(crate) fn take_published(&self, mut each: impl FnMut(&mut Shard, Envelope)) {
+    pub(crate) fn take_published(&self, mut each: impl FnMut(&mut Shard, Envelope)) -> bool {
         let mut shard = self.shard.borrow_mut();
-        let Some(published) = self.server_shared.published.get(shard.index()) else { return };
+        let Some(published) = self.server_shared.published.get(shard.index()) else { return false };
         let (envelopes, messages) = published.take(&self.mailbox);
         shard.metrics().publications.add(messages);
         envelopes.into_iter().for_each(|envelope| each(&mut shard, envelope));
+        messages > 0
     }
 
     fn send_to_shard(&self, shard: usize, message: ShardMessage) {

@@ -1,17 +1,34 @@
-//! Publications of handles on their way to a shard, batched: one wake-up covers everything that arrived meanwhile.
+//! Publications of handles on their way to a shard, batched by channel.
+//!
+//! The first publication wakes the shard. The shard then looks again before it sleeps, so a thread that publishes without
+//! a pause wakes it once. Publications on one channel form one burst, even if others come between them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bayeux::Publication as Message;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 use websocket::{Opcode, frame};
 
 use encke_core::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount, Publication, ShardMessage};
 
 /// The publications of handles for one shard.
 #[derive(Default)]
-pub(crate) struct Published(Mutex<Vec<Burst>>);
+pub(crate) struct Published(Mutex<Queue>);
 
-/// Consecutive publications on one channel.
+#[derive(Default)]
+struct Queue {
+    bursts: Vec<Burst>,
+    /// The index of the latest burst of each channel.
+    latest: HashTable<u32>,
+    hasher: RandomState,
+    /// True if the shard looks again before it sleeps.
+    is_watched: bool,
+    is_closed: bool,
+}
+
+/// Publications on one channel.
 struct Burst {
     channel: Box<str>,
     frames: Vec<u8>,
@@ -19,32 +36,50 @@ struct Burst {
     charge: Charge,
 }
 
+/// The outcome of [`Published::add`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// The shard will find the publication.
+    Noted,
+    /// The shard must be woken.
+    First,
+    /// The server has stopped; the publication was not added.
+    Closed,
+}
+
 impl Published {
-    /// Adds a publication on `channel`. True if it is the first, so the shard must be woken.
-    pub(crate) fn add(&self, account: &Arc<MailboxAccount>, channel: &str, message: &Message<'_>) -> bool {
+    /// Adds a publication.
+    pub(crate) fn add(&self, account: &Arc<MailboxAccount>, message: &Message<'_>) -> Added {
         let payload_bytes = message.encoded_bytes() + 2;
-        let bytes = frame::header_bytes(payload_bytes) + payload_bytes;
-        let mut bursts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_first = bursts.is_empty();
-        let continued = bursts.last().is_some_and(|last| &*last.channel == channel && last.frames.len() < BURST_BYTES);
-        if !continued {
-            let charge = account.charge(ENVELOPE_BYTES + channel.len());
-            bursts.push(Burst { channel: channel.into(), frames: Vec::new(), messages: 0, charge });
+        let mut queue = self.lock();
+        if queue.is_closed {
+            return Added::Closed;
         }
-        if let Some(Burst { frames, messages, charge, .. }) = bursts.last_mut() {
-            charge.add(bytes);
-            *messages += 1;
-            frame::header(Opcode::Text, payload_bytes, frames);
-            frames.push(b'[');
-            message.write(frames);
-            frames.push(b']');
+        let Burst { frames, messages, charge, .. } = queue.burst(account, message.channel);
+        let room = frames.capacity();
+        frames.reserve(frame::header_bytes(payload_bytes) + payload_bytes);
+        if frames.capacity() > room {
+            charge.add(frames.capacity() - room);
         }
-        is_first
+        *messages += 1;
+        frame::header(Opcode::Text, payload_bytes, frames);
+        frames.push(b'[');
+        message.write(frames);
+        frames.push(b']');
+        if std::mem::replace(&mut queue.is_watched, true) { Added::Noted } else { Added::First }
     }
 
-    /// Takes all publications, and returns their number. The next publication wakes the shard again.
+    /// Takes all publications, and returns their number. If there are none, the next publication wakes the shard.
     pub(crate) fn take(&self, account: &Arc<MailboxAccount>) -> (Vec<Envelope>, usize) {
-        let bursts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let bursts = {
+            let mut queue = self.lock();
+            queue.is_watched = !queue.bursts.is_empty();
+            queue.latest.clear();
+            if queue.latest.capacity() > CHANNELS_KEPT {
+                queue.latest = HashTable::new();
+            }
+            std::mem::take(&mut queue.bursts)
+        };
         let messages = bursts.iter().map(|burst| burst.messages as usize).sum();
         let envelope = |burst: Burst| {
             let Burst { channel, frames, messages, charge } = burst;
@@ -55,7 +90,114 @@ impl Published {
         };
         (bursts.into_iter().map(envelope).collect(), messages)
     }
+
+    /// Refuses publications from now on.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    /// Returns the burst that a publication on a channel is added to, which may be a new one.
+    fn burst(&mut self, account: &Arc<MailboxAccount>, channel: &str) -> &mut Burst {
+        let Queue { bursts, latest, hasher, .. } = self;
+        let has_room = |burst: &Burst| burst.frames.len() < BURST_BYTES;
+        let is_last = bursts.last().is_some_and(|last| &*last.channel == channel && has_room(last));
+        let mut at = bursts.len().wrapping_sub(1);
+        if !is_last {
+            let hash = hasher.hash_one(channel);
+            let known = latest.find_mut(hash, |at| &*bursts[*at as usize].channel == channel);
+            at = known.as_deref().map_or(bursts.len(), |at| *at as usize);
+            if at == bursts.len() || !has_room(&bursts[at]) {
+                at = bursts.len();
+                match known {
+                    Some(known) => *known = at as u32,
+                    None => {
+                        let again = |at: &u32| hasher.hash_one(&*bursts[*at as usize].channel);
+                        latest.insert_unique(hash, at as u32, again);
+                    }
+                }
+                let charge = account.charge(ENVELOPE_BYTES + channel.len());
+                bursts.push(Burst { channel: channel.into(), frames: Vec::new(), messages: 0, charge });
+            }
+        }
+        &mut bursts[at]
+    }
 }
 
 /// The size at which a burst is not extended any more.
 const BURST_BYTES: usize = 32 * 1024;
+/// An index of at most this many channels keeps its memory.
+const CHANNELS_KEPT: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use bayeux::json::RawJson;
+
+    use super::*;
+
+    fn message<'a>(channel: &'a str, data: &'a str) -> Message<'a> {
+        Message { channel, data: Some(RawJson::trusted(data)), ..Message::default() }
+    }
+
+    /// The channel, the number of messages and the frames of each publication.
+    fn taken(published: &Published, account: &Arc<MailboxAccount>) -> Vec<(String, u32, String)> {
+        let of = |envelope: Envelope| match envelope.message {
+            ShardMessage::Record(publication) => {
+                let frames = String::from_utf8_lossy(&publication.frames).into_owned();
+                (publication.channel.to_string(), publication.messages, frames)
+            }
+            _ => panic!("publications only"),
+        };
+        published.take(account).0.into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn channels_published_to_in_turn_have_one_burst_each_in_their_order() {
+        let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
+        for number in 0..300 {
+            published.add(&account, &message(["/a", "/b", "/c"][number % 3], &number.to_string()));
+        }
+        let taken = taken(&published, &account);
+        assert_eq!(taken.len(), 3);
+        for (first, (channel, messages, frames)) in taken.iter().enumerate() {
+            let numbers = frames.split("\"data\":").skip(1).map(|rest| rest.split('}').next().unwrap_or_default());
+            assert!(numbers.eq((0..100).map(|number| (first + 3 * number).to_string())), "{channel}: {frames}");
+            assert_eq!(*messages, 100);
+        }
+        assert_eq!(account.bytes(), 0, "what was worked through is not charged any more");
+    }
+
+    #[test]
+    fn a_burst_that_is_long_enough_is_followed_by_another() {
+        let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
+        let data = format!("\"{}\"", "x".repeat(BURST_BYTES / 2));
+        for number in 0..5 {
+            published.add(&account, &message("/a", &data));
+            published.add(&account, &message("/b", &number.to_string()));
+        }
+        let charged = account.bytes();
+        assert!((5 * BURST_BYTES / 2..8 * BURST_BYTES).contains(&charged), "{charged} bytes for what is held");
+        let counts: Vec<_> =
+            taken(&published, &account).into_iter().map(|(name, messages, _)| (name, messages)).collect();
+        let count = |name: &str, messages: u32| (name.to_owned(), messages);
+        assert_eq!(counts, [count("/a", 2), count("/b", 5), count("/a", 2), count("/a", 1)]);
+    }
+
+    #[test]
+    fn a_shard_is_woken_once_until_it_has_looked_in_vain() {
+        let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
+        let add = || published.add(&account, &message("/a", "1"));
+        assert_eq!([add(), add()], [Added::First, Added::Noted]);
+        assert_eq!(published.take(&account).1, 2);
+        assert_eq!(add(), Added::Noted, "it looks again");
+        assert_eq!((published.take(&account).1, published.take(&account).1), (1, 0));
+        assert_eq!(add(), Added::First);
+        published.close();
+        assert_eq!((add(), published.take(&account).1), (Added::Closed, 1));
+    }
+}
