@@ -1,4 +1,5 @@
-//! No more files (row 40 of `docs/bad-input.md`). In a process of its own: the limit is the process's.
+//! File descriptors run out (row 40 of `docs/bad-input.md`). This test has its own process, because the limit is per
+//! process.
 
 #[allow(dead_code, unused_imports)]
 #[path = "wire/common/mod.rs"]
@@ -18,7 +19,7 @@ fn metric(scraper: &mut Http, name: &str) -> u64 {
     line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
 }
 
-/// The limit is the process's: one test at a time.
+/// The limit is per process: one test at a time.
 static LIMIT: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -44,7 +45,8 @@ fn a_start_that_fails_for_want_of_files_is_an_error_and_costs_no_session() {
     running.join();
 }
 
-/// The accept loop waits instead of spinning, those who are connected are served, and those who waited are when there is room.
+/// The accept loop waits instead of spinning. Connected clients are served, and waiting ones are accepted when there
+/// is room.
 #[test]
 fn without_a_free_file_nobody_is_accepted_and_nothing_else_suffers() {
     let _alone = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! What the logs say, at their most talkative (row 39 of `docs/bad-input.md`). In a process of its own: it has one log.
+//! The contents of the logs at the most verbose level (row 39 of `docs/bad-input.md`). This test has its own process,
+//! because the log is global.
 
 #[allow(dead_code, unused_imports)]
 #[path = "wire/common/mod.rs"]
@@ -25,7 +26,8 @@ impl Write for Log {
     }
 }
 
-/// Whoever reads the logs can neither take a session over nor read what is published; whoever sends names cannot write into them.
+/// A reader of the logs can neither take over a session nor read published data; a sender of names cannot write lines
+/// into them.
 #[test]
 fn the_logs_hold_no_secrets_and_nobody_else_writes_lines_into_them() {
     let log = Log::default();

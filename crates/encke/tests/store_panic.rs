@@ -1,4 +1,5 @@
-//! A store whose thread has panicked is seen from outside. In a process of its own: it has one log, and that panics.
+//! A panic of the store thread is visible from outside. This test has its own process, because it installs a global
+//! log, and that log panics.
 
 #[allow(dead_code, unused_imports)]
 #[path = "wire/common/mod.rs"]
@@ -29,12 +30,13 @@ impl Write for Log {
     }
 }
 
-/// The error of the reply to a publication; null where it was stored.
+/// The error of the reply to a publication; null if the publication was stored.
 fn publish(poller: &mut Poller, filler: &str) -> Value {
     poller.call(json!({ "id": "p", "channel": "/h/a", "data": filler }))["error"].clone()
 }
 
-/// The directory of the log goes, so its next file cannot be made; what the store's thread says of that panics.
+/// The directory of the log is removed, so the store cannot create its next file. Its thread panics while logging
+/// that.
 #[test]
 fn after_a_panic_of_the_store_readyz_says_no_and_delivery_goes_on() {
     tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).with_writer(|| Log).init();

@@ -1,5 +1,5 @@
-//! The acknowledgement extension on the wire, as CometD 9 was seen to speak it, and clients that lie (row 26 of
-//! `docs/bad-input.md`).
+//! The acknowledgement extension on the wire, with the observed behaviour of CometD 9, and clients that lie (row 26
+//! of `docs/bad-input.md`).
 
 use encke::Settings;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ pub fn data(messages: &[Value]) -> Vec<u64> {
     publications(messages).iter().filter_map(|message| message["data"].as_u64()).collect()
 }
 
-/// The number of the batch that the connect reply among these closes.
+/// The number of the batch that the connect reply among these messages closes.
 pub fn batch(messages: &[Value]) -> i64 {
     let reply = messages.iter().find(|message| message["channel"] == "/meta/connect").expect("a connect reply");
     reply["ext"]["ack"].as_i64().expect("a number")
@@ -65,7 +65,7 @@ fn what_was_not_acknowledged_comes_again_before_anything_newer() {
     server.handle.publish("/a", "1").expect("taken");
     let first = poll(&mut poller, 1);
     assert_eq!((data(&first), batch(&first)), (vec![1], 2));
-    // That response is lost, says the client.
+    // The client reports that response as lost.
     let again = poll(&mut poller, 1);
     assert_eq!((data(&again), batch(&again)), (vec![1], 3));
     server.handle.publish("/a", "2").expect("taken");
@@ -83,7 +83,7 @@ fn a_batch_confirms_what_it_held_though_it_was_sent_again_meanwhile() {
     poll(&mut poller, 0);
     server.handle.publish("/a", "1").expect("taken");
     assert_eq!(batch(&poll(&mut poller, 1)), 2);
-    // An older connect was long on its way: its response goes nowhere.
+    // An older connect arrives late: its response is discarded.
     assert_eq!(data(&poll(&mut poller, 1)), [1]);
     assert_eq!(data(&poll(&mut poller, 2)), [0; 0], "the client had it with batch 2");
 }
@@ -162,7 +162,7 @@ fn many_messages_on_a_websocket_come_in_batches_that_clients_can_take() {
     assert_eq!(large[0]["data"].as_str().map(str::len), Some(100_000));
 }
 
-/// Row 26: numbers that were never given, none, and no numbers.
+/// Row 26: numbers that were never issued, missing numbers, and values that are not numbers.
 #[test]
 fn acknowledgements_that_lie_cost_only_the_liar() {
     let server = TestServer::start(settings());

@@ -1,11 +1,11 @@
-//! Batches and messages that are not what they should be (Bayeux 1.0 "Message fields"; rows 17, 18, 25, 31 and 39 of
-//! `docs/bad-input.md`). On every transport the faulty one gets its error, and the session goes on.
+//! Malformed batches and messages (Bayeux 1.0 "Message fields"; rows 17, 18, 25, 31 and 39 of `docs/bad-input.md`).
+//! On every transport the faulty one gets its error, and the session goes on.
 
 use serde_json::{Value, json};
 
 use crate::common::{TestServer, publications, reply, settings};
 
-/// What a batch that cannot be read at all is answered with.
+/// The reply to a batch that cannot be read at all.
 fn refused(error: &str) -> Value {
     json!([{"successful": false, "error": error}])
 }
@@ -61,7 +61,7 @@ fn what_is_no_batch_gets_400_or_413_and_the_same_words_on_every_transport() {
     neighbour.lives(&server);
 }
 
-/// Row 31: bodies of nothing but newlines, or brackets.
+/// Row 31: bodies of only newlines or brackets.
 #[test]
 fn endless_bodies_get_413_before_they_are_read() {
     let server = TestServer::start(settings());
@@ -72,7 +72,7 @@ fn endless_bodies_get_413_before_they_are_read() {
         let _cut = tcp.try_send(byte.repeat(8_000_000));
         assert_eq!(tcp.response().map(|response| response.status), Some(413), "{byte:?}");
     }
-    // A string of 10 MB, in chunks that announce nothing.
+    // A string of 10 MB in chunks, without a declared length.
     let mut tcp = server.tcp();
     tcp.send(format!("POST /cometd HTTP/1.1\r\nhost: {}\r\ntransfer-encoding: chunked\r\n\r\n", server.address()));
     let chunk = format!("10000\r\n{}\r\n", "x".repeat(65_536));
@@ -123,7 +123,8 @@ fn a_lone_empty_object_is_a_message_without_a_channel() {
     assert_eq!((response.status, response.error().as_str()), (200, "400::channel_missing"));
 }
 
-/// The data of a publication reaches its subscribers byte by byte: nothing is parsed into numbers, strings or maps on the way.
+/// The data of a publication reaches its subscribers byte for byte: nothing is parsed into numbers, strings or maps
+/// on the way.
 #[test]
 fn strange_data_arrives_as_it_was_sent() {
     let server = TestServer::start(settings());
@@ -200,7 +201,7 @@ fn what_stands_beside_a_handshake_is_refused_and_two_handshakes_open_one_session
     assert_eq!(server.metric("encke_sessions"), 2);
 }
 
-/// Row 25: what only the server may say is not passed on to other clients (CometD forwards all of it).
+/// Row 25: fields reserved for the server are not forwarded to other clients (CometD forwards all of them).
 #[test]
 fn subscribers_hear_nothing_in_the_servers_name() {
     let server = TestServer::start(settings());
@@ -232,7 +233,7 @@ fn a_reply_reflects_nothing_but_what_it_must() {
     assert_eq!(reply, expected);
 }
 
-/// Row 39: what a log could be broken with is refused as a name, or shown escaped.
+/// Row 39: characters that could break a log are refused in names or logged escaped.
 #[test]
 fn line_breaks_and_escapes_in_names_are_refused() {
     let server = TestServer::start(settings());
@@ -252,7 +253,7 @@ fn advice_of_the_wrong_kind_is_no_advice() {
     for advice in [json!(7), json!("x"), json!([1]), json!(null), json!({"timeout": "0"}), json!({"timeout": {}})] {
         let held = ws.mine(json!({"id": "c", "channel": "/meta/connect", "advice": advice}));
         ws.send_json(&json!([held]));
-        // It is held like any other: the next thing that comes is the answer to something else.
+        // The connect is held like any other: the next message is the reply to something else.
         let reply = ws.call(json!({"id": "s", "channel": "/meta/subscribe", "subscription": "/a"}));
         assert_eq!(reply["successful"], true, "{advice}");
     }

@@ -17,7 +17,7 @@ fn subscribe(ws: &mut Ws, channel: &str) -> Option<String> {
     reply["error"].as_str().map(String::from)
 }
 
-/// Row 20: the same names are refused wherever they stand. Among them are those that would mean something to other brokers.
+/// Row 20: the same names are refused everywhere. Among them are names with a meaning for other brokers.
 #[test]
 fn what_is_no_name_gets_405() {
     let server = TestServer::start(settings());
@@ -97,7 +97,7 @@ fn names_that_only_look_odd_are_names_and_nothing_more() {
     }
 }
 
-/// Row 19: channels are compared as a whole (CVE-2020-11020: a prefix was enough).
+/// Row 19: channel names are compared as a whole (CVE-2020-11020: a prefix was enough).
 #[test]
 fn what_only_begins_like_a_meta_channel_is_none() {
     let server = TestServer::start(settings());
@@ -118,7 +118,7 @@ fn what_only_begins_like_a_meta_channel_is_none() {
         let reply = ws.call(json!({"id": "1", "channel": name, "subscription": "/secret"}));
         assert_eq!(reply["error"], "405::channel_invalid", "{name}");
     }
-    // Another name altogether: a channel like any other.
+    // A different name: an ordinary channel.
     assert_eq!(publish(&mut ws, "/META/subscribe"), None);
     assert_eq!(server.metric("encke_subscriptions"), 0);
 }
@@ -140,7 +140,7 @@ fn nobody_listens_to_meta_or_service_channels() {
     let mut caller = server.session();
     assert_eq!(publish(&mut caller, "/service/x"), None);
     caller.call(json!({"id": "d", "channel": "/meta/disconnect"}));
-    // Only the broadcast comes, and once, though two patterns match.
+    // Only the broadcast arrives, and only once, though two patterns match.
     server.handle.publish("/seen", "1").expect("taken");
     assert_eq!(ws.next_json(), json!([{"channel": "/seen", "data": 1}]));
     assert_eq!(server.metric("encke_subscriptions"), 2);
@@ -266,7 +266,7 @@ fn two_sessions_that_come_and_go_on_one_channel_leave_nothing_behind() {
                             json!({"id": "2", "channel": "/meta/unsubscribe", "subscription": ["/x", "/**", "/x/*"]})
                         ),
                     ]));
-                    // Publications of the others may come between.
+                    // Publications of the others may arrive between.
                     while ws.next_json()[0]["id"] != "1" {}
                 }
                 ws
@@ -279,7 +279,7 @@ fn two_sessions_that_come_and_go_on_one_channel_leave_nothing_behind() {
     neighbour.lives(&server);
 }
 
-/// Grants `/open/**` as it stands, and of `/rooms` each session its own only.
+/// Grants the literal name `/open/**`, and below `/rooms` each session its own channel only.
 struct Rights;
 
 impl Application for Rights {
@@ -301,7 +301,7 @@ impl Application for Rights {
     }
 }
 
-/// Row 27: a right to a channel is none to a pattern that covers it, and none to publish.
+/// Row 27: a right to a channel does not grant a pattern that covers it, nor publishing.
 #[test]
 fn rights_are_asked_for_every_name_as_it_stands() {
     let server = TestServer::serving(settings(), Rights);
@@ -321,7 +321,7 @@ fn rights_are_asked_for_every_name_as_it_stands() {
     assert_eq!(ws.next_json(), json!([{"channel": "/open/x", "data": 2}]), "nothing refused was delivered");
 }
 
-/// Its limits are the settings', not the defaults.
+/// Its limits come from the settings, not from the defaults.
 #[test]
 fn a_rule_for_a_channel_deeper_than_the_default_limit_holds() {
     let deep = "/deep".repeat(20);
@@ -329,6 +329,6 @@ fn a_rule_for_a_channel_deeper_than_the_default_limit_holds() {
     let server = TestServer::start(Settings { channel_segments_max: 20, channels: vec![rule], ..settings() });
     let mut ws = server.session();
     ws.subscribe("/deep/**");
-    // The reply is the next that comes, and not the message.
+    // The next message is the reply, not the publication.
     ws.publish(&deep, json!(1));
 }

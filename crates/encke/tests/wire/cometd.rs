@@ -1,4 +1,4 @@
-//! What clients and suites made for CometD and Salesforce wait for, to the letter.
+//! The exact behaviour that clients and suites for CometD and Salesforce expect.
 
 use encke::Settings;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::common::{Poller, TestServer, Ws, publications, reply, settings};
 use crate::replay::client::{kept, publish, wait_kept, with};
 
-/// What jsforce sends: no offer in the handshake, `ext.replay` with the subscribe only.
+/// The messages of jsforce: no offer in the handshake, `ext.replay` only with the subscribe.
 fn subscribe_as_jsforce(channel: &str, position: i64) -> Value {
     json!({"id": "s", "channel": "/meta/subscribe", "subscription": channel, "ext": {"replay": {channel: position}}})
 }
@@ -29,7 +29,7 @@ fn a_position_in_a_subscribe_is_an_offer_to_replay_over_long_polling() {
     assert_eq!(replay_ids(&poller.poll(json!({}))), (first..first + 5).collect::<Vec<_>>());
     publish(&server, "/h/a", 5);
     assert_eq!(replay_ids(&poller.poll(json!({}))), [first + 5]);
-    // The next session goes on behind what this one has heard.
+    // The next session resumes after the last message of this one.
     let mut next = server.poller();
     next.call(subscribe_as_jsforce("/h/a", first as i64 + 3));
     assert_eq!(replay_ids(&next.poll(json!({}))), [first + 4, first + 5]);
@@ -55,7 +55,7 @@ fn a_position_in_a_subscribe_is_an_offer_to_replay_over_websocket() {
     }
 }
 
-/// What was subscribed to before the offer replays from then on, and what waits without a number does not come a second time.
+/// Earlier subscriptions replay from the offer on, and queued messages without a position do not arrive twice.
 #[test]
 fn a_late_offer_to_replay_holds_for_earlier_subscriptions_and_doubles_nothing() {
     let server = TestServer::start(with(kept(100)));
@@ -73,7 +73,7 @@ fn a_late_offer_to_replay_holds_for_earlier_subscriptions_and_doubles_nothing() 
     assert_eq!(of("/h/b"), [&json!({"channel": "/h/b", "data": 2})]);
     publish(&server, "/h/b", 3);
     assert_eq!(replay_ids(&poller.poll(json!({}))).len(), 1);
-    // Its end takes as much off the lists as was put on them.
+    // Its end removes from the lists as much as was added.
     poller.call(json!({"id": "d", "channel": "/meta/disconnect"}));
     assert_eq!(server.metric("encke_subscriptions"), 0);
 }
@@ -94,7 +94,7 @@ fn a_surplus_window_that_is_refused_is_refused_with_its_first_connect() {
     assert_eq!(server.metric("encke_surplus_connects"), 1);
 }
 
-/// CometD's Java client takes an empty channel for a channel.
+/// CometD's Java client treats an empty channel as a channel.
 #[test]
 fn the_reply_to_a_message_without_a_channel_has_none() {
     let server = TestServer::start(settings());
@@ -142,7 +142,7 @@ fn with_connect_deliver_only_a_websocket_brings_messages_with_connect_replies_on
         server.handle.publish("/a", &number.to_string()).expect("taken");
     }
     server.wait_for("encke_publications", 2);
-    // The reply to anything else overtakes them.
+    // The reply to any other message overtakes them.
     ws.publish("/b", json!(0));
     let id = ws.start_connect();
     let mut messages = Vec::new();
@@ -151,7 +151,7 @@ fn with_connect_deliver_only_a_websocket_brings_messages_with_connect_replies_on
     }
     assert_eq!(messages[..2], [json!({"channel": "/a", "data": 1}), json!({"channel": "/a", "data": 2})]);
     assert_eq!((&messages[2]["channel"], &messages[2]["id"]), (&json!("/meta/connect"), &json!(id)));
-    // A held connect is answered by what comes.
+    // An arriving message answers a held connect.
     let id = ws.start_connect();
     server.wait_for_exactly("encke_held_connects", 1);
     server.handle.publish("/a", "3").expect("taken");
@@ -211,12 +211,12 @@ fn a_mount_may_be_the_root_or_deep() {
     let upgrade = String::from_utf8(Ws::request(server.address(), &[])).expect("a text");
     tcp.send(upgrade.replace("GET /cometd ", "GET / "));
     assert_eq!(tcp.response().map(|response| response.status), Some(101));
-    // Pages and figures keep their paths.
+    // Pages and metrics keep their paths.
     assert_eq!(server.http().get("/").status, 404);
     assert!(server.http().get("/metrics").text().contains("encke_"));
 }
 
-/// A page that came from `http://localhost:8080` may call `http://127.0.0.1:8080`: they are one server.
+/// A page from `http://localhost:8080` may call `http://127.0.0.1:8080`: they are one server.
 #[test]
 fn the_names_of_loopback_are_one_origin_for_a_server_on_loopback() {
     let server = TestServer::start(settings());

@@ -1,4 +1,5 @@
-//! Histories that survive the server: what comes back, what a publisher's reply means, and what is said when a directory is of no use.
+//! Histories that survive the server: recovery, the meaning of a publisher's reply, and the errors for an unusable
+//! directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use crate::common::{Folder, Poller, TestServer, reply, settings};
 use crate::replay::client::{Client, OPEN, kept, publish, wait_kept, with};
 
 impl Folder {
-    /// What would be there if the process ended right now.
+    /// A copy of the directory, as if the process ended now.
     fn image(&self) -> Folder {
         let copy = Folder::new();
         let history = copy.path().join("history");
@@ -40,7 +41,7 @@ impl Folder {
     }
 }
 
-/// Why a server does not start.
+/// The error with which a server does not start.
 fn refusal(settings: Settings) -> String {
     match Server::new(settings).start() {
         Ok(_) => panic!("it starts"),
@@ -111,7 +112,7 @@ fn what_is_confirmed_is_on_the_disk_whoever_publishes_and_numbers_leap_after_a_k
     publish(&later, "/h/a", 20);
     let next = client.ids(1)[0];
     assert!(next >= last + (1 << 20), "{last} {next}");
-    // Who knows the numbers before the leap only misses nothing, and is told of no loss.
+    // A client that knows only offsets from before the leap misses nothing and gets no loss report.
     let mut client = Client::poller(&later);
     let answer = client.subscribe("/h/a", json!({ "/h/a": { "id": last - 1, "epoch": first["epoch"] } }));
     assert_eq!((&answer["recovered"], &answer["lost"]), (&json!(true), &Value::Null));
@@ -149,7 +150,7 @@ fn the_rules_of_now_say_what_comes_back() {
     let mut client = Client::websocket(&server);
     let answer = client.subscribe("/h/a", json!(-2));
     assert_eq!(client.numbers(3), [7, 8, 9]);
-    // What is gone is told as ever.
+    // The loss of expired messages is reported as usual.
     let from = answer["from"].as_u64().expect("a number");
     let answer =
         Client::websocket(&server).subscribe("/h/a", json!({ "/h/a": { "id": from - 4, "epoch": answer["epoch"] } }));
@@ -259,7 +260,7 @@ fn a_file_in_place_of_the_histories_is_named() {
     assert!(error.starts_with(&format!("cannot use {} as the data directory: ", history.display())), "{error}");
 }
 
-/// A log of a few messages, and the file they are in.
+/// A log of a few messages, and the path of its file.
 fn log_of_a_few() -> (Folder, PathBuf) {
     let folder = Folder::new();
     let server = folder.start();
@@ -302,7 +303,7 @@ fn the_epoch_of_a_channel_that_was_only_listened_to_stays() {
     let folder = Folder::new();
     let server = folder.start();
     let first = Client::websocket(&server).subscribe("/h/quiet", Value::Null);
-    // Its record went to the disk before this one.
+    // Its record reached the disk before this one.
     confirm(&mut Client::websocket(&server), "/h/a", json!(1));
     let image = folder.image();
     let later = image.start();

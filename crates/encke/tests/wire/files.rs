@@ -1,4 +1,4 @@
-//! Files of the user's own directory (setting `files`): what is served, with which headers, and what is not
+//! Files of the user's directory (setting `files`): which files are served, with which headers, and which are refused
 //! (RFC 9110 §13 and §14; row 9 of `docs/bad-input.md`).
 
 use std::fs;
@@ -10,7 +10,7 @@ use encke::{Asset, Server, Settings};
 
 use crate::common::{Response, TestServer, settings};
 
-/// A directory that goes away with its test.
+/// A directory that is removed with its test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -22,7 +22,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// What is served; beside it there is room for what is not.
+    /// The served directory. Files that must not be served lie beside it.
     fn site(&self) -> PathBuf {
         self.0.join("site")
     }
@@ -50,7 +50,7 @@ fn get(server: &TestServer, path: &str, headers: &[(&str, &str)]) -> Response {
     server.http().request("GET", path, headers, b"")
 }
 
-/// Bytes that are different everywhere.
+/// Bytes without repetition.
 fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
 }
@@ -96,7 +96,7 @@ fn files_of_any_size_arrive_as_they_are() {
         assert_eq!(response.status, 200);
         assert!(response.body == bytes(size), "{size} bytes");
     }
-    // Several at a time, read only when all have been asked for.
+    // Several at a time, read only after all requests are sent.
     let mut clients: Vec<_> = (0..20).map(|_| server.http()).collect();
     for client in &mut clients {
         client.send("GET", "/954000.bin", &[], b"");
@@ -267,7 +267,7 @@ fn nothing_outside_of_the_directory_and_nothing_hidden_is_served() {
     neighbour.lives(&server);
 }
 
-/// As for sessions: a name that was made to point to loopback (DNS rebinding) opens nothing.
+/// As for sessions, a foreign name that points to loopback (DNS rebinding) opens nothing.
 #[test]
 fn a_page_of_a_foreign_name_reads_no_files() {
     let folder = Folder::new();
@@ -296,7 +296,7 @@ fn a_directory_must_be_there_at_the_start_and_may_go_later() {
     neighbour.lives(&server);
 }
 
-/// A client that goes away in the middle of a file takes nothing with it.
+/// A client that disconnects in the middle of a file leaks nothing.
 #[test]
 fn a_file_that_nobody_reads_to_its_end_is_let_go() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Those who send much, on two shards: they wait, and nobody else loses anything.
+//! Clients that send much, on two shards: they wait, and nobody else loses anything.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,12 +12,12 @@ fn two_shards() -> Settings {
     Settings { shards: 2, ..settings() }
 }
 
-/// The next number that a subscriber gets: the first element of the data.
+/// The next number a subscriber gets: the first element of the data.
 fn number(ws: &mut Ws) -> Value {
     ws.next_json()[0]["data"][0].take()
 }
 
-/// Nothing is under way any more.
+/// Waits until nothing is in transit any more.
 fn is_at_rest(server: &TestServer) {
     server.wait_for_exactly("encke_mailbox_bytes", 0);
     server.wait_for_exactly("encke_arrivals", 0);
@@ -26,7 +26,7 @@ fn is_at_rest(server: &TestServer) {
 
 #[test]
 fn publishers_that_send_at_once_end_no_reader() {
-    // All together are more than an outbox has room for, and not much more than the kernel takes.
+    // All together exceed an outbox, and exceed the kernel's buffers only slightly.
     let server = TestServer::start(Settings { outbox_bytes_max: 1 << 20, ..two_shards() });
     let mut readers: Vec<Ws> = (0..6).map(|_| server.session()).collect();
     readers.iter_mut().for_each(|ws| ws.subscribe("/a"));
@@ -125,7 +125,7 @@ fn a_handle_is_told_when_the_server_is_busy_and_what_it_was_promised_arrives_in_
 fn new_settings_and_disconnects_arrive_however_much_is_under_way() {
     let server = TestServer::start(Settings { mailbox_bytes_max: 1, ..two_shards() });
     let sessions: Vec<Ws> = (0..4).map(|_| server.session()).collect();
-    // Each fills the account.
+    // Each message fills the account.
     for number in 0..100 {
         let _busy = server.handle.publish(&format!("/a/{number}"), "1");
         server.handle.reload(Settings { sessions_max: 1_000 + number, ..settings() }).expect("good settings");
@@ -150,7 +150,7 @@ fn new_settings_and_disconnects_arrive_however_much_is_under_way() {
     assert!(!server.handle.disconnect("nobody"));
 }
 
-/// Lets the shard of whoever calls a service stand still until the gate opens.
+/// Blocks the shard of a session that calls a service, until the gate opens.
 #[derive(Clone, Default)]
 struct StartSignal {
     closed: Arc<Mutex<()>>,
@@ -165,7 +165,7 @@ impl Application for StartSignal {
 }
 
 impl StartSignal {
-    /// Closes the gate, and returns when the shard of this session stands before it.
+    /// Closes the gate, and returns when the shard of this session blocks at it.
     fn stop(&self, ws: &mut Ws) -> MutexGuard<'_, ()> {
         let closed = self.closed.lock().expect("not poisoned");
         let call = ws.mine(json!({"id": "stop", "channel": "/service/stop"}));
@@ -175,7 +175,7 @@ impl StartSignal {
     }
 }
 
-/// Sessions of each of two shards: an id begins with the number of its shard.
+/// Sessions on each of two shards: an id begins with the number of its shard.
 fn sessions_of_each(server: &TestServer, count: usize) -> [Vec<Ws>; 2] {
     let mut sessions = [Vec::new(), Vec::new()];
     while sessions.iter().any(|of_shard| of_shard.len() < count) {
@@ -198,7 +198,7 @@ fn who_waits_for_a_shard_that_stands_still_does_not_expire_and_others_are_ended_
     let count = server.handle.sessions();
     let closed = gate.stop(&mut far[0]);
     let [waits, silent, fills, ..] = &mut near[..] else { panic!("three sessions") };
-    // Heard in this order, so the one that waits would expire first.
+    // Received in this order, so the waiting session would expire first.
     waits.subscribe("/w");
     silent.subscribe("/s");
     fills.publish("/a", json!("it fills the account"));

@@ -1,10 +1,10 @@
-//! The name a request calls the server by (RFC 9110 §7.2, RFC 9112 §3.2; rows 1 and 10 of `docs/bad-input.md`).
+//! The host name in a request (RFC 9110 §7.2, RFC 9112 §3.2; rows 1 and 10 of `docs/bad-input.md`).
 
 use encke::Settings;
 
 use crate::common::{TestServer, Ws, settings};
 
-/// A callback-polling request that asks for a session.
+/// A callback-polling request with a handshake.
 const SCRIPT: &str = "/cometd?jsonp=f&message=%5B%7B%22channel%22%3A%22%2Fmeta%2Fhandshake%22%7D%5D";
 /// The same as a body.
 const HANDSHAKE: &[u8] = br#"[{"channel":"/meta/handshake"}]"#;
@@ -17,15 +17,16 @@ fn post(server: &TestServer, headers: &[(&str, &str)]) -> u16 {
     server.http().request("POST", "/cometd", headers, HANDSHAKE).status
 }
 
-/// Sends a head and a body as they are; the status of the response.
+/// Sends a head and a body unchanged. Returns the status of the response.
 fn status_of(server: &TestServer, request: impl AsRef<[u8]>) -> Option<u16> {
     let mut tcp = server.tcp();
     tcp.send(request);
     tcp.response().map(|response| response.status)
 }
 
-/// DNS rebinding: a page at `http://evil.example:8080`, whose name was made to point here, is of one origin with what it asks. With
-/// `referrerPolicy: 'no-referrer'`, and as its address is not one that browsers trust, its scripts name no page at all.
+/// DNS rebinding: a page at `http://evil.example:8080`, whose name now points to this machine, has the same origin as
+/// its requests. With `referrerPolicy: 'no-referrer'`, and because browsers do not trust its address, its scripts
+/// reveal no page at all.
 #[test]
 fn a_foreign_name_that_points_to_loopback_reads_and_writes_nothing_however_little_it_tells() {
     let server = TestServer::start(settings());
@@ -79,7 +80,7 @@ fn allowed_hosts_are_the_names_of_a_server_beside_addresses_and_localhost() {
     assert_eq!(post(&server, &[("host", "any.example")]), 200, "a server of the net, whatever it is called");
 }
 
-/// Probes are made by programs that call the server by whatever they have, and learn nothing but that it is there.
+/// Probing programs use any host name, and learn only that the server is up.
 #[test]
 fn probes_may_call_the_server_by_any_name() {
     let server = TestServer::start(settings());
@@ -126,7 +127,7 @@ fn a_request_without_a_host_with_two_or_with_none_that_can_be_one_gets_400() {
     neighbour.lives(&server);
 }
 
-/// RFC 9112 §3.2.2: the authority of the target counts, whatever stands beside it.
+/// RFC 9112 §3.2.2: the authority of the target counts, whatever the `Host` field holds.
 #[test]
 fn a_target_in_absolute_form_names_the_host() {
     let server = TestServer::start(settings());
@@ -139,7 +140,7 @@ fn a_target_in_absolute_form_names_the_host() {
     assert_eq!(status_of(&server, request("http://user@localhost", "localhost")), Some(400));
 }
 
-/// Browsers say of a request that another site caused it, and no page can make them say otherwise.
+/// Browsers mark requests that another site caused, and no page can change that mark.
 #[test]
 fn what_another_site_caused_is_refused_whatever_else_it_says() {
     let server = TestServer::start(settings());
@@ -160,7 +161,8 @@ fn what_another_site_caused_is_refused_whatever_else_it_says() {
     assert_eq!(get(&server, SCRIPT, &[cross]), 403);
 }
 
-/// A page that hides itself (`referrerpolicy`), on a server whose address browsers do not trust: there they tell no site either.
+/// A page that hides itself (`referrerpolicy`), on a server whose address browsers do not trust: there they do not
+/// send the site either.
 #[test]
 fn a_script_of_a_browser_that_hides_its_page_gets_nothing() {
     let browser = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36");
@@ -172,7 +174,8 @@ fn a_script_of_a_browser_that_hides_its_page_gets_nothing() {
     assert_eq!(get(&server, SCRIPT, &[browser]), 200, "anybody is anybody");
 }
 
-/// What a proxy on this machine passes on comes from this machine, and is not for those it serves.
+/// Requests that a proxy on this machine forwards come from this machine, and must not expose metrics to the proxy's
+/// clients.
 #[test]
 fn metrics_are_not_for_those_whom_a_proxy_serves() {
     let server = TestServer::start(settings());
@@ -190,7 +193,7 @@ fn metrics_are_not_for_those_whom_a_proxy_serves() {
     ] {
         assert_eq!(scrape(&[(name, value)]), 403, "{name}: {value}");
     }
-    // nginx asks with HTTP/1.0 unless it is told otherwise, and adds nothing.
+    // nginx uses HTTP/1.0 by default and adds no fields.
     let old = format!("GET /metrics HTTP/1.0\r\nhost: {}\r\n\r\n", server.address());
     assert_eq!(status_of(&server, old), Some(403));
     let named = Settings { allowed_hosts: vec!["push.example".into()], ..settings() };

@@ -1,5 +1,5 @@
-//! Requests that are not what they should be: heads, framing of bodies, upgrades, paths, patience
-//! (RFC 9112, RFC 6455 §4.2; rows 3, 4, 5, 8, 9 and 10 of `docs/bad-input.md`).
+//! Malformed requests: heads, framing of bodies, upgrades, paths, time-outs (RFC 9112, RFC 6455 §4.2; rows 3, 4, 5,
+//! 8, 9 and 10 of `docs/bad-input.md`).
 
 use encke::Settings;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::common::{Frame, TestServer, Ws, settings};
 /// A handshake, as a body.
 const HANDSHAKE: &str = r#"[{"id":"1","channel":"/meta/handshake","version":"1.0"}]"#;
 
-/// Sends bytes on a connection of their own; the status of the answer, None if there is none.
+/// Sends bytes on a new connection. Returns the status of the response, None if there is none.
 fn status_of(server: &TestServer, bytes: impl AsRef<[u8]>) -> Option<u16> {
     let mut tcp = server.tcp();
     tcp.send(bytes);
@@ -60,7 +60,7 @@ fn too_many_and_too_long_headers_get_431() {
     let long = format!("x: {}\r\n", "y".repeat(65_536));
     for headers in [many, long] {
         let mut tcp = server.tcp();
-        // The server may answer and leave before all of it is sent.
+        // The server may answer and close before all of it is sent.
         let _cut = tcp.try_send(format!("GET /healthz HTTP/1.1\r\nhost: a\r\n{headers}\r\n"));
         assert_eq!(tcp.response().map(|response| response.status), Some(431));
     }
@@ -98,7 +98,8 @@ fn a_bad_websocket_handshake_is_refused_and_no_tunnel_is_left() {
     ];
     for (request, status) in cases {
         let mut tcp = server.tcp();
-        // What follows is read as a request: behind a proxy that believes in the upgrade nothing else may pass.
+        // Bytes that follow are read as a request: behind a proxy that believes the upgrade succeeded nothing else
+        // may pass.
         tcp.send(format!("{request}GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n"));
         let refusal = tcp.response().expect("a refusal");
         assert_eq!(refusal.status, status, "{request}");
@@ -207,7 +208,8 @@ fn a_body_whose_length_is_in_doubt_is_refused() {
     neighbour.lives(&server);
 }
 
-/// RFC 9112 §6.1: a coding that is not understood. Without chunks at its end a body has no end: 400, as above.
+/// RFC 9112 §6.1: an unsupported coding gets 501. A body whose last coding is not `chunked` has no end and gets 400,
+/// as above.
 #[test]
 fn bodies_with_other_transfer_codings_than_chunked_get_501() {
     let server = TestServer::start(settings());
@@ -231,7 +233,7 @@ fn bodies_with_other_transfer_codings_than_chunked_get_501() {
     neighbour.lives(&server);
 }
 
-/// Row 31: by its length alone, before a byte of it is asked for.
+/// Row 31: refused by its declared length, before a byte of it is read.
 #[test]
 fn a_body_that_says_that_it_is_too_long_gets_413_at_once() {
     let server = TestServer::start(Settings { message_bytes_max: 2_000, ..settings() });
@@ -247,7 +249,7 @@ fn a_body_that_says_that_it_is_too_long_gets_413_at_once() {
         let mut tcp = server.tcp();
         let host = server.address();
         tcp.send(format!("POST /cometd HTTP/1.1\r\nhost: {host}\r\n{expect}content-length: {length}\r\n\r\n"));
-        // The first that comes, and not a 100 before it.
+        // The final response comes first, with no 100 before it.
         let response = tcp.response().expect("a response");
         assert_eq!((response.status, response.header("connection")), (413, Some("close")), "{expect}{length}");
         assert!(tcp.ends());
@@ -274,7 +276,7 @@ fn a_length_beside_chunks_smuggles_no_request() {
     ));
     let first = tcp.response().expect("a response");
     match first.status {
-        // The chunks were believed, and what follows them is the next request, if the connection goes on at all.
+        // The chunked coding applied. The bytes after the body are the next request, if the connection stays open.
         200 => assert!(tcp.response().is_none_or(|second| second.text() == "ok\n")),
         status => assert_eq!(status, 400),
     }
@@ -313,7 +315,7 @@ fn bodies_that_are_not_plain_utf_8_are_refused() {
         let response = http.request("POST", "/cometd", headers, body);
         assert_eq!(response.status, status, "{headers:?}");
         assert!(response.body.len() < 100, "short and neutral");
-        // Where the body was not read, the response says that the connection ends; else it goes on.
+        // If the body was not read, the response announces the close; otherwise the connection stays open.
         match response.header("connection") {
             Some(connection) => assert!(connection == "close" && http.tcp.ends()),
             None => assert_eq!(http.post_raw(HANDSHAKE).status, 200),
@@ -338,7 +340,7 @@ fn a_refusal_of_a_request_whose_body_is_not_read_says_that_the_connection_ends()
     }
 }
 
-/// Row 8: whoever sends slowly is waited for only so long in all, not so long for each byte.
+/// Row 8: the time-out covers the whole head, not each byte.
 #[test]
 fn a_head_that_trickles_in_is_given_up() {
     let server = TestServer::start(Settings { request_timeout_ms: 300, ..settings() });
@@ -388,7 +390,7 @@ fn an_idle_connection_is_closed_and_a_held_connect_is_not_idle() {
     assert_eq!(server.metric("encke_timeouts"), 4, "the connection of the handshake, too");
 }
 
-/// Row 9: paths are compared as they come; no spelling of one reaches another.
+/// Row 9: paths are compared as they arrive; no spelling of one reaches another.
 #[test]
 fn tricks_with_paths_find_nothing() {
     let server = TestServer::start(settings());
@@ -417,7 +419,8 @@ fn tricks_with_paths_find_nothing() {
     neighbour.lives(&server);
 }
 
-/// Row 10: nobody believes what a client says about proxies; only that there is one keeps the metrics from it.
+/// Row 10: the server ignores what a client states about proxies, except that their presence denies access to the
+/// metrics.
 #[test]
 fn forwarded_headers_mean_nothing_but_that_there_is_a_proxy() {
     let server = TestServer::start(settings());
@@ -455,7 +458,7 @@ fn a_client_that_hangs_up_in_the_middle_of_a_request_is_forgotten() {
         reset.reset();
         assert!(ended.ends());
     }
-    // The scrape's own connection counts, then as now.
+    // The scrape's own connection is included, both times.
     server.wait_for_exactly("encke_connections", connections);
     neighbour.lives(&server);
 }

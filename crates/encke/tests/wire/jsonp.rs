@@ -1,4 +1,5 @@
-//! Callback-polling: what a script may call, and what it cannot be made to say (rows 28 and 29 of `docs/bad-input.md`).
+//! Callback-polling: the functions a script may call, and the injections it must resist (rows 28 and 29 of
+//! `docs/bad-input.md`).
 
 use encke::Settings;
 use serde_json::{Value, json};
@@ -76,7 +77,8 @@ fn names_of_real_clients_are_called() {
     }
 }
 
-/// CVE-2014-4671: a name that is a whole Flash film in letters and digits begins nothing here, and the response is a download.
+/// CVE-2014-4671: a callback name that is a Flash film in letters and digits does not begin the response, and the
+/// response is a download.
 #[test]
 fn a_script_is_a_script_and_nothing_else() {
     let server = TestServer::start(settings());
@@ -151,7 +153,7 @@ fn callback_polling_can_be_switched_off() {
     assert_eq!(reply[0]["supportedConnectionTypes"], json!(["websocket", "long-polling"]));
 }
 
-/// A session of its own over scripts: own messages wait for the connect (CometD 9 §2.4).
+/// A session over scripts: its own messages wait for the connect (CometD 9 §2.4).
 #[test]
 fn messages_come_with_connects_only() {
     let server = TestServer::start(settings());

@@ -1,6 +1,7 @@
-//! Every limit is reached: what fits is taken, the next gets the error that names the limit, and a metric counts it.
+//! Every limit is reached: input within it is accepted, the next gets the error that names the limit, and a metric
+//! counts it.
 //!
-//! The tests are named after the settings; the last one looks that none is missing.
+//! The tests are named after the settings; the last one checks that none is missing.
 
 mod clients;
 
@@ -64,7 +65,7 @@ fn sessions_max_refuses_one_more_handshake() {
     neighbour.lives(&server);
 }
 
-/// A lone publish of exactly so many bytes.
+/// A single publish of exactly `bytes` bytes.
 fn message_of(bytes: usize) -> String {
     let short = r#"[{"id":"1","channel":"/a","data":""}]"#;
     short.replace("\"\"", &format!("\"{}\"", "x".repeat(bytes - short.len())))
@@ -207,7 +208,7 @@ fn the_names_of_one_subscribe_are_limited() {
     let names = |count: usize| (0..count).map(|number| format!("/n/{number}")).collect::<Vec<_>>();
     assert_eq!(subscribe(&mut ws, names(1_000)), None);
     assert_eq!(subscribe(&mut ws, names(1_001)).as_deref(), Some("413::subscription_names_max"));
-    // The reply gives the names back, however many there were.
+    // The reply repeats the names, whatever their number.
     assert_eq!(subscribe(&mut ws, vec!["/a"; 100_000]).as_deref(), Some("413::subscription_names_max"));
     assert_eq!(server.metric("encke_subscriptions"), 1 + 1_000);
     assert_eq!(server.metric("encke_error_replies"), 2);
@@ -314,7 +315,7 @@ fn history_channels_max_keeps_nothing_of_further_channels_which_are_delivered_al
     assert_eq!((server.metric("encke_history_channels"), server.metric("encke_history_refused")), (2, 1));
 }
 
-/// The number of positions in one subscribe, fixed; and that of channels which a pattern replays.
+/// The number of positions in one subscribe (fixed), and the number of channels that a pattern replays.
 #[test]
 fn the_positions_and_the_channels_of_one_replay_are_limited() {
     let server = TestServer::start(history());
@@ -352,7 +353,7 @@ fn callback_bytes_max_bounds_the_name_of_a_callback() {
     assert_eq!(server.metric("encke_requests_refused"), 2);
 }
 
-/// Who sends while the account of bytes between shards is full has to wait; nothing is dropped and nothing overtakes.
+/// A sender has to wait while the account of bytes between shards is full; nothing is dropped and nothing overtakes.
 #[test]
 fn mailbox_bytes_max_makes_the_sender_wait() {
     let server = TestServer::start(Settings { mailbox_bytes_max: 1, shards: 2, ..settings() });
@@ -372,7 +373,7 @@ fn mailbox_bytes_max_makes_the_sender_wait() {
     assert!(server.metric("encke_mailbox_waits") > 0);
 }
 
-/// A browser opens few connections to one host: more windows than it can hold connects for are told to poll.
+/// A browser opens few connections to one host: windows beyond that number are advised to poll.
 #[test]
 fn browser_sessions_max_tells_further_windows_to_poll() {
     let server = TestServer::start(Settings { browser_sessions_max: 2, ..settings() });
@@ -425,7 +426,7 @@ fn lazy_timeout_max_ms_bounds_the_wait_of_lazy_messages() {
     assert_eq!(ws.next_json(), json!([{"channel": "/lazy", "data": 1}]));
 }
 
-/// Who comes too soon waits in the system's backlog, and is served all the same.
+/// A connection above the rate waits in the system's backlog and is served later.
 #[test]
 fn connections_per_second_max_makes_those_who_come_together_wait() {
     let server = TestServer::start(Settings { connections_per_second_max: 50, ..settings() });
@@ -459,7 +460,7 @@ fn settings_that_cannot_work_are_refused_by_name() {
 fn every_limit_has_its_test() {
     let settings = serde_json::to_value(Settings::default()).expect("JSON");
     let names = settings.as_object().expect("settings").keys();
-    // The age of a cookie bounds nothing that comes from outside.
+    // The age of a cookie limits no input.
     for name in names.filter(|name| name.contains("max") && *name != "cookie_max_age_s") {
         let test = format!("\nfn {name}_");
         let is_there =
@@ -468,7 +469,7 @@ fn every_limit_has_its_test() {
     }
 }
 
-/// A connection that has gone takes no place.
+/// A closed connection frees its place.
 #[test]
 fn limits_are_given_back() {
     let server =

@@ -1,5 +1,5 @@
-//! Polls that are many, doubled, never read or torn away: one is held, and none of them loses what waits
-//! (rows 31 and 32 of `docs/bad-input.md`).
+//! Polls that are many, doubled, never read or broken: one is held, and none of them loses the waiting messages (rows
+//! 31 and 32 of `docs/bad-input.md`).
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn many_parked_sessions_are_all_woken() {
     assert_eq!(server.metric("encke_held_connects"), 0);
 }
 
-/// Row 32: polls that overtake each other while messages come. Each message arrives exactly once.
+/// Row 32: polls that overtake each other while messages arrive. Each message arrives exactly once.
 #[test]
 fn doubled_polls_deliver_nothing_twice_and_lose_nothing() {
     let server = TestServer::start(Settings { timeout_ms: 200, ..settings() });
@@ -117,7 +117,7 @@ fn a_poll_that_is_torn_away_takes_no_message_with_it() {
     neighbour.lives(&server);
 }
 
-/// More than the kernel takes in for a client that reads nothing: 15 messages of 900 KB on `/big`.
+/// More than the kernel buffers for a client that reads nothing: 15 messages of 900 KB on `/big`.
 fn publish_much(server: &TestServer) {
     let text = "x".repeat(900_000);
     for number in 0..15 {
@@ -136,7 +136,7 @@ fn roomy() -> Settings {
     Settings { response_bytes_max: 64 * 1024 * 1024, ..settings() }
 }
 
-/// A response that its client never reads is given up after a while, and its messages wait for the next connect.
+/// The server gives up a response that its client never reads, and its messages wait for the next connect.
 #[test]
 fn a_response_that_is_not_read_is_not_delivered() {
     for connection in ["keep-alive", "close"] {
@@ -156,7 +156,7 @@ fn a_response_that_is_not_read_is_not_delivered() {
     }
 }
 
-/// The client has given a response up and asks again on another connection: it gets no empty answers meanwhile.
+/// The client has abandoned a response and connects again on another connection: it gets no empty replies meanwhile.
 #[test]
 fn a_connect_waits_for_the_fate_of_the_response_before_it() {
     let server = TestServer::start(roomy());
@@ -167,7 +167,7 @@ fn a_connect_waits_for_the_fate_of_the_response_before_it() {
     unread.tcp = Tcp::narrow(server.address());
     let body = poller.connect_message("unread", json!({})).to_string();
     unread.send("POST", "/cometd", &[], body.as_bytes());
-    // The first bytes are there: the response is on its way.
+    // The first bytes have arrived: the response is on its way.
     unread.tcp.read_ahead(1);
     server.handle.publish("/big", r#"{"number":15}"#).expect("taken");
     server.wait_for("encke_publications", 16);
@@ -182,7 +182,7 @@ fn a_connect_waits_for_the_fate_of_the_response_before_it() {
     assert_eq!(received, (0..16).collect::<Vec<u64>>());
 }
 
-/// On a connection that goes on, and on one that ends with it.
+/// On a connection that stays open, and on one that closes after it.
 #[test]
 fn a_large_response_arrives_whole_however_slowly_it_is_read() {
     std::thread::scope(|scope| {
@@ -196,8 +196,8 @@ fn a_large_response_arrives_whole_however_slowly_it_is_read() {
                 slow.tcp = Tcp::narrow(server.address());
                 let body = poller.connect_message("slow", json!({})).to_string();
                 slow.send("POST", "/cometd", &[("connection", connection)], body.as_bytes());
-                // Longer in all than the pause that ends a connection on which nothing moves, and each pause much shorter, so that a
-                // busy machine does not make it that long.
+                // The total exceeds the time-out of a stalled connection. Each pause is much shorter, so that a busy
+                // machine does not reach the time-out.
                 for _ in 0..16 {
                     std::thread::sleep(Duration::from_millis(350));
                     slow.tcp.read_ahead(800_000);

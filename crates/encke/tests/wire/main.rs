@@ -1,7 +1,7 @@
-//! The server over real sockets: what it promises its clients, and what it does with those who send rubbish.
+//! The server over real sockets: its guarantees to clients, and its reactions to invalid input.
 //!
-//! One binary, so that the tests run beside each other and are linked once. Each test starts a server of its own on a free
-//! port of loopback. `docs/bad-input.md` says which kind of bad input is tested where.
+//! All tests are in one binary, so that they run in parallel and are linked once. Each test starts its own server on
+//! a free port of loopback. `docs/bad-input.md` lists the test of each kind of bad input.
 
 mod ack;
 mod bayeux_messages;

@@ -1,11 +1,11 @@
-//! Which pages may use the server (RFC 6454, Fetch §3.2; rows 1, 2, 29 and 30 of `docs/bad-input.md`).
+//! Pages that may use the server (RFC 6454, Fetch §3.2; rows 1, 2, 29 and 30 of `docs/bad-input.md`).
 
 use encke::Settings;
 use serde_json::json;
 
 use crate::common::{TestServer, Ws, settings};
 
-/// Origins that look like ours, or like nothing; `{}` is our host and port.
+/// Origins that resemble the server's, or are malformed; `{}` is the server's host and port.
 const FOREIGN: [&str; 14] = [
     "null",
     "http://evil.example",
@@ -23,7 +23,7 @@ const FOREIGN: [&str; 14] = [
     "http://*",
 ];
 
-/// A request of a page: status and whether a cookie was set.
+/// Sends a request of a page. Returns the status and whether a cookie was set.
 fn post(server: &TestServer, headers: &[(&str, &str)]) -> (u16, bool) {
     let mut http = server.http();
     let handshake = br#"[{"channel":"/meta/handshake","version":"1.0"}]"#;
@@ -84,7 +84,7 @@ fn own_pages_and_programs_are_welcome() {
     assert_eq!(upgrade(&server, &[]), 101);
 }
 
-/// DNS rebinding: a page of evil.example, whose name was made to point here.
+/// DNS rebinding: a page of evil.example, whose name now points to this machine.
 #[test]
 fn a_foreign_name_that_points_to_loopback_is_foreign() {
     let server = TestServer::start(settings());
@@ -93,7 +93,8 @@ fn a_foreign_name_that_points_to_loopback_is_foreign() {
     assert_eq!(post(&server, &[("host", &host), ("origin", &origin)]), (421, false));
 }
 
-/// Cross-site WebSocket hijacking: the browser adds the victim's cookie to whatever a foreign page opens.
+/// Cross-site WebSocket hijacking: the browser adds the victim's cookie to every connection that a foreign page
+/// opens.
 #[test]
 fn a_victims_cookie_does_not_open_the_door_for_a_foreign_page() {
     let server = TestServer::start(settings());
@@ -119,7 +120,7 @@ fn an_allowed_origin_is_told_so_exactly() {
     assert_eq!(response.status, 200);
     assert_eq!(response.header("access-control-allow-origin"), Some("https://app.example"));
     assert_eq!(response.header("access-control-allow-credentials"), Some("true"));
-    // A cache must not give this answer to a page of another origin.
+    // A cache must not serve this response to a page of another origin.
     assert_eq!(response.header("vary"), Some("origin"));
     assert_eq!(upgrade(&server, &headers), 101);
     for origin in
@@ -159,7 +160,7 @@ fn anybody_gets_no_credentials() {
     assert_eq!(response.header("access-control-allow-credentials"), None);
 }
 
-/// A script element names no origin; the browser's other hints must do.
+/// A script element sends no origin; other fields of the browser decide.
 #[test]
 fn a_script_element_of_another_site_gets_nothing() {
     let server = TestServer::start(settings());
@@ -177,7 +178,7 @@ fn a_script_element_of_another_site_gets_nothing() {
     assert_eq!(server.http().get(target).status, 200);
 }
 
-/// An answer that is an array cannot be read by a script element: it is either a call of the named function, or no script.
+/// A script element cannot read an array: the response is either a call of the named function or no script.
 #[test]
 fn an_array_is_never_an_answer_to_a_plain_get() {
     let server = TestServer::start(settings());

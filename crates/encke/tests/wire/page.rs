@@ -1,6 +1,6 @@
-//! Pages that name tests: each of these exists.
+//! Pages that name tests: each named test exists.
 
-/// The pages, how many tests each names at least, and where these are.
+/// The pages, the least number of tests each names, and the directories of these tests.
 const PAGES: [(&str, usize); 2] =
     [(include_str!("../../../../docs/bad-input.md"), 150), (include_str!("../../../../docs/delivery.md"), 30)];
 const FILES: &[(&str, &str)] = &[

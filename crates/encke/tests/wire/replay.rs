@@ -54,7 +54,7 @@ fn positions_may_be_numbers_strings_maps_or_have_an_epoch() {
         json!({ "/h/a": { "id": fifth.to_string() } }),
         json!({ "id": fifth, "epoch": epoch, "/h/a": fifth }),
     ] {
-        // The last one is a map with names that are no channels; their positions must be ones all the same.
+        // The last one is a map with invalid channel names; their positions must still be valid.
         for mut client in both(&server) {
             let reply = client.try_subscribe(json!("/h/a"), replay.clone());
             if reply["successful"] == false {
@@ -110,7 +110,7 @@ fn a_position_that_is_gone_is_said_to_be_and_what_is_kept_follows() {
         }
     }
     assert_eq!(server.metric("encke_replay_positions_gone"), 10);
-    // The last one that is gone is the first from which on all is there.
+    // The offset just before the oldest one: everything after it is still there.
     let answer = Client::poller(&server).subscribe("/h/a", json!(oldest - 1));
     assert_eq!((&answer["recovered"], &answer["from"]), (&json!(true), &json!(oldest)));
 }
@@ -227,7 +227,7 @@ fn with_acknowledgements_a_replay_comes_once_and_in_order_though_responses_are_l
     while numbers.len() < 3_000 {
         let messages = poller.poll(json!({ "ext": { "ack": acknowledged }, "advice": { "timeout": 0 } }));
         tries += 1;
-        // Every other response is lost, says the client.
+        // The client reports every other response as lost.
         if tries % 2 == 0 {
             continue;
         }
@@ -251,7 +251,7 @@ fn many_that_catch_up_hold_little_memory_and_make_nobody_wait() {
     for client in &mut clients {
         client.subscribe("/h/a", json!(-2));
     }
-    // Nobody reads; what waits for them is in the histories.
+    // Nobody reads; the waiting messages are in the histories.
     neighbour.lives(&server);
     assert!(server.metric("encke_frame_bytes") < 20 * 128 * 1024);
     for client in &mut clients {
@@ -379,7 +379,7 @@ fn a_publisher_that_gets_nothing_back_gets_it_from_no_history_either() {
     }
 }
 
-/// Row 26: what is no position, and what is one of nothing.
+/// Row 26: invalid positions, and positions in channels without a history.
 #[test]
 fn strange_positions_are_refused_and_cost_their_sender_only() {
     let server = TestServer::start(with(kept(100)));
@@ -404,7 +404,7 @@ fn strange_positions_are_refused_and_cost_their_sender_only() {
     // A channel without a history has no position.
     let answer = client.subscribe("/none", json!(7));
     assert_eq!(answer, json!({ "recovered": false, "epoch": null, "from": null, "latest": null, "lost": null }));
-    // Who has not asked for the extension may say what it likes.
+    // A client without the extension may put any value there.
     let mut plain = Client::Ws(Box::new(server.session()));
     assert_eq!(plain.try_subscribe(json!("/h/a"), json!("x"))["successful"], true);
     neighbour.lives(&server);

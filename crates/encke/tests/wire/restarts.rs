@@ -1,4 +1,5 @@
-//! Sessions over a clean restart with a `data` directory: clients go on with a connect, and nothing is lost or doubled.
+//! Sessions over a clean restart with a `data` directory: clients resume with a connect, and nothing is lost or
+//! delivered twice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,12 +12,12 @@ use crate::ack;
 use crate::common::{Folder, Frame, Poller, TestServer, Ws, publications, settings, wait_until};
 use crate::replay::client::{self, Client};
 
-/// Settings that keep what there is in a directory.
+/// Settings with a data directory.
 fn keeping(folder: &Folder) -> Settings {
     Settings { data: folder.name(), ..settings() }
 }
 
-/// The same session with new connections to another server.
+/// The same session over new connections to another server.
 fn moved(poller: &Poller, server: &TestServer) -> Poller {
     let mut http = server.http();
     http.cookie.clone_from(&poller.http.cookie);
@@ -104,7 +105,7 @@ fn what_waited_for_a_session_goes_out_after_a_restart_and_its_subscriptions_stan
 
         let server = TestServer::start(Settings { shards, ..keeping(&folder) });
         assert_eq!((server.metric("encke_sessions"), server.handle.sessions()), (8, 8));
-        // Whatever shard it is published on.
+        // Delivered from every shard.
         publish(&server, "/a/b", 20);
         server.wait_for("encke_publications", 1);
         let expected: Vec<u64> = (0..21).collect();
@@ -137,7 +138,7 @@ fn what_is_published_while_the_server_drains_is_kept() {
     ws.start_connect();
     poller.start_poll(json!({}));
     server.wait_for_exactly("encke_held_connects", 2);
-    // Half a request keeps the server draining.
+    // Half a request prolongs the drain.
     let mut half = server.tcp();
     half.send("POST /cometd HTTP/1.1\r\n");
     server.handle.drain();
@@ -145,7 +146,8 @@ fn what_is_published_while_the_server_drains_is_kept() {
     assert_eq!(ws.next_json()[0]["advice"]["reconnect"], "retry");
     assert_eq!(ws.next_frame(), Frame::Close(1001, "server going away".into()));
     publish(&server, "/a", 1);
-    // A connect that comes now is answered at once, with what there is; what comes later waits for the next server.
+    // A connect that comes now is answered at once with the messages that wait; later messages wait for the next
+    // server.
     let early = moved(&poller, &server).poll(json!({}));
     assert_eq!((ack::data(&early), &early[1]["advice"]["reconnect"]), (vec![1], &json!("retry")));
     publish(&server, "/a", 2);
@@ -159,7 +161,7 @@ fn what_is_published_while_the_server_drains_is_kept() {
     assert_eq!([ws.next_json()[0]["data"].take(), ws.next_json()[0]["data"].take()], [json!(1), json!(2)]);
 }
 
-/// Whatever is between two shards, or in a mailbox, when the server stops.
+/// Publications between two shards or in a mailbox when the server stops survive.
 #[test]
 fn every_publication_that_was_taken_before_the_stop_is_kept() {
     let folder = Folder::new();
@@ -171,7 +173,7 @@ fn every_publication_that_was_taken_before_the_stop_is_kept() {
         let publisher = scope.spawn(|| {
             let mut taken = 0_u64;
             while !is_over.load(Ordering::Relaxed) {
-                // Not more than outboxes hold.
+                // No more than outboxes can hold.
                 for _ in 0..if taken < 50_000 { 10 } else { 0 } {
                     taken += u64::from(handle.publish("/a", &taken.to_string()).is_ok());
                 }
@@ -204,7 +206,7 @@ fn a_response_that_was_on_its_way_at_the_stop_comes_again() {
         client::publish(&server, "/a", json!([number, padding]));
     }
     server.wait_for("encke_publications", 30);
-    // The client reads nothing; the kernel takes some megabytes at most.
+    // The client reads nothing; the kernel buffers some megabytes at most.
     let mut narrow = crate::common::Tcp::narrow(server.address());
     let body = poller.connect_message("c", json!({})).to_string();
     let cookie = poller.http.cookie.clone().expect("a cookie");
@@ -296,8 +298,8 @@ fn a_damaged_file_costs_the_sessions_and_nothing_else() {
     server.neighbour().lives(&server);
 }
 
-/// A poller in the middle of a replay of 100 messages, stopped and started again. Before that something happens to the
-/// directory. Returns the numbers it has heard so far, and the number of the first.
+/// A poller in the middle of a replay of 100 messages; the server stops and starts again. `before` runs between, for
+/// example to change the directory. Returns the numbers received so far and the number of the first message.
 fn in_the_middle_of_a_replay(folder: &Folder, before: impl FnOnce()) -> (TestServer, Client, Vec<u64>, u64) {
     let kept = Settings { outbox_messages_max: 12, data: folder.name(), ..client::with(client::kept(1_000)) };
     let server = TestServer::start(kept.clone());
@@ -347,7 +349,7 @@ fn a_session_is_told_what_a_history_that_is_gone_had_and_hears_places_again() {
     assert_eq!(messages[0].data, 100, "and live messages come with their places");
 }
 
-/// Notes which sessions have ended.
+/// Records the sessions that have ended.
 #[derive(Clone, Default)]
 struct Ends(Arc<Mutex<Vec<String>>>);
 
@@ -395,7 +397,7 @@ fn without_a_directory_nothing_is_kept() {
     assert_eq!(moved(&poller, &server).poll(json!({}))[0]["error"], "402::session_unknown");
 }
 
-/// All clients of a server that goes are told to come back, each at its own time.
+/// A draining server advises each client to come back at a different time.
 #[test]
 fn the_advice_of_a_drain_is_spread() {
     let server = TestServer::start(Settings { drain_timeout_ms: 20_000, drain_spread_ms: 5_000, ..settings() });
@@ -408,7 +410,7 @@ fn the_advice_of_a_drain_is_spread() {
     let intervals: Vec<u64> =
         sockets.iter_mut().map(|ws| ws.next_json()[0]["advice"]["interval"].as_u64().expect("an interval")).collect();
     assert!(intervals.iter().all(|ms| *ms < 5_000), "{intervals:?}");
-    // Of five seconds none is without its share.
+    // Each of the five seconds gets some clients.
     let seconds: std::collections::HashSet<u64> = intervals.iter().map(|ms| ms / 1_000).collect();
     assert!(seconds.len() >= 4, "{intervals:?}");
 }

@@ -1,4 +1,4 @@
-//! Whose session it is, and connects that overlap or ask for too much (Bayeux 1.0 §4.2, §4.4; rows 23 and 24 of
+//! Ownership of sessions, and connects that overlap or ask for too much (Bayeux 1.0 §4.2, §4.4; rows 23 and 24 of
 //! `docs/bad-input.md`).
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::common::{TestServer, Ws, publications, settings};
 
-/// Ids that nobody was given: short, long, foreign letters, of a shard that is not there.
+/// Ids that were never issued: short, long, with foreign letters, of a missing shard.
 fn guesses() -> Vec<String> {
     let mut guesses: Vec<String> = ["", "1", "null", "../../x", "' or 1=1 --", "\u{e9}"].map(String::from).to_vec();
     guesses.extend(["0".repeat(32), "v".repeat(32), format!("zz{}", "0".repeat(30)), "0".repeat(10_000)]);
@@ -54,7 +54,7 @@ fn messages_without_a_client_id_or_with_another_kind_of_value_are_unknown() {
     assert_eq!(http.call(json!({"id": "1", "channel": "/a", "data": 1}))["error"], "402::session_unknown");
 }
 
-/// Knowing a client id is not enough: a session that a browser opened is not another browser's, on any transport.
+/// Knowing a client id is not enough: another browser cannot use a session that a browser opened, on any transport.
 #[test]
 fn a_stolen_client_id_is_of_no_use_without_the_cookie() {
     let server = TestServer::start(settings());
@@ -77,7 +77,7 @@ fn a_stolen_client_id_is_of_no_use_without_the_cookie() {
     assert_eq!(victim.poll(json!({}))[0], json!({"channel": "/private", "data": 1}));
 }
 
-/// Faye's client in Node shakes hands over HTTP and opens its WebSocket without the cookie.
+/// Faye's client in Node opens a session over HTTP and its WebSocket without the cookie.
 #[test]
 fn a_program_goes_on_over_a_websocket_without_a_cookie() {
     let server = TestServer::start(settings());
@@ -95,7 +95,7 @@ fn settings_may_trust_the_client_id_alone() {
     assert_eq!(reply["successful"], true);
 }
 
-/// As in CometD: a WebSocket speaks for the session it carries.
+/// As in CometD, a WebSocket acts only for the session it carries.
 #[test]
 fn a_websocket_that_carries_a_session_is_not_heard_as_another_whose_id_it_knows() {
     for shards in [1, 2] {
@@ -127,7 +127,7 @@ fn a_websocket_that_carries_a_session_is_not_heard_as_another_whose_id_it_knows(
                 true
             );
         }
-        // All of them live on, with what they had; and one that carries none may carry any.
+        // All of them live on, with their subscriptions. A WebSocket without a session may take over any.
         sessions[0].call(json!({"id": "d", "channel": "/meta/disconnect"}));
         let mut free = sessions.remove(0);
         free.id.clone_from(&ids[1]);
@@ -154,7 +154,7 @@ fn a_client_id_is_dead_after_its_disconnect_even_in_the_same_batch() {
     assert_eq!(server.metric("encke_sessions_disconnected"), 1);
 }
 
-/// Session fixation: a client cannot choose the id of its session, nor can a link choose it for somebody.
+/// Session fixation: a client cannot choose the id of its session, nor can a link choose it for a user.
 #[test]
 fn nobody_chooses_an_id() {
     let server = TestServer::start(settings());
@@ -180,7 +180,7 @@ fn a_handshake_in_the_name_of_another_session_leaves_that_alone() {
     assert_eq!(victim.next_json(), json!([{"channel": "/a", "data": 1}]));
 }
 
-/// Cookie tossing: a neighbouring site can add cookies of the same name, but none that is worth anything.
+/// Cookie tossing: a neighbouring site can add cookies of the same name, but none that is valid.
 #[test]
 fn strange_cookies_are_as_good_as_none() {
     let server = TestServer::start(settings());
@@ -202,7 +202,7 @@ fn strange_cookies_are_as_good_as_none() {
     }
 }
 
-/// A cookie that names a shard there is none of opens a session like any other.
+/// A cookie that names a missing shard opens a session like any other.
 #[test]
 fn a_cookie_of_a_shard_that_is_not_there_is_no_harm() {
     let server = TestServer::start(Settings { shards: 2, ..settings() });
@@ -214,7 +214,7 @@ fn a_cookie_of_a_shard_that_is_not_there_is_no_harm() {
     neighbour.lives(&server);
 }
 
-/// Row 24: the older of two connects ends, and says so, so that its client does not wait for it.
+/// Row 24: the older of two connects ends with a status, so that its client does not wait for it.
 #[test]
 fn of_two_connects_the_older_ends_with_a_status() {
     let server = TestServer::start(settings());
@@ -328,7 +328,7 @@ fn a_client_that_left_without_a_word_misses_nothing_until_it_expires() {
     assert_eq!(data, [json!(0), json!(1), json!(2)]);
 }
 
-/// Lets nobody in.
+/// Refuses every handshake.
 struct Closed;
 
 impl encke::Application for Closed {

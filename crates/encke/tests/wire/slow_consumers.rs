@@ -16,7 +16,7 @@ fn number(message: &Value) -> u64 {
     message[0]["data"]["number"].as_u64().expect("a number")
 }
 
-/// A session that hears a channel and whose kernel buffer takes a few kilobytes only.
+/// A session that subscribes to a channel and whose kernel buffer takes only a few kilobytes.
 fn slow(server: &TestServer, channel: &str) -> Ws {
     let mut ws = Ws::upgrade(Tcp::narrow(server.address()), server.address(), &[]);
     ws.handshake();
@@ -29,7 +29,7 @@ fn rule(slow_consumer: SlowConsumer) -> Vec<ChannelRule> {
     vec![ChannelRule { pattern, slow_consumer, lazy: false, lazy_timeout_ms: 0, ..ChannelRule::default() }]
 }
 
-/// Publishes until a metric says that somebody's outbox is full; how many it took.
+/// Publishes until a metric shows a full outbox. Returns the number of publications.
 fn flood(server: &TestServer, channel: &str, metric: &str) -> u64 {
     let mut published = 0;
     wait_until(metric, || {
@@ -52,14 +52,14 @@ fn a_client_that_never_reads_loses_its_session_and_nobody_else_anything() {
     neighbour.lives(&server);
     server.wait_for_exactly("encke_websockets", 1);
     assert_eq!(server.metric("encke_sessions"), 1);
-    // What the kernel had arrives in order and without a gap; then the connection ends.
+    // The messages in the kernel's buffer arrive in order and without a gap; then the connection ends.
     let mut expected = 0;
     while let Frame::Text(text) = slow.next_frame() {
         assert_eq!(number(&serde_json::from_str(&text).expect("JSON")), expected);
         expected += 1;
     }
     assert!(expected < published);
-    // Its client learns at its next word that it has to start anew.
+    // Its client's next message gets the error that requires a new handshake.
     let mut ws = server.websocket();
     ws.id = slow.id.clone();
     let reply = ws.call(json!({"id": "1", "channel": "/meta/connect"}));
@@ -125,7 +125,7 @@ fn a_slow_client_that_reads_on_gets_everything_in_order() {
     }
 }
 
-/// A publisher at line rate: its subscribers get all of it in order, and others are served meanwhile.
+/// A publisher at line rate: its subscribers get everything in order, and others are served meanwhile.
 #[test]
 fn a_publisher_that_never_stops_shuts_nobody_out() {
     let server = TestServer::start(Settings { shards: 2, ..settings() });
@@ -166,7 +166,7 @@ fn socket_send_buffer_bytes_bounds_what_the_system_holds_for_a_client_that_does_
     assert!(taken < 10, "{taken} messages of 64 KB");
 }
 
-/// A reset, and no orderly end: the system lets go of what it had for the client.
+/// A reset instead of an orderly close: the system frees the client's buffer.
 #[test]
 fn a_slow_consumer_that_is_given_up_is_reset() {
     let server = TestServer::start(Settings { outbox_bytes_max: 1024 * 1024, ..settings() });

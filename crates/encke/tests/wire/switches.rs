@@ -1,4 +1,5 @@
-//! A session changes its transport while messages flow, and a client sleeps: nothing is lost, doubled or out of order.
+//! A session changes its transport while messages flow, and a client sleeps: nothing is lost, doubled or out of
+//! order.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,10 +12,10 @@ use crate::ack;
 use crate::common::{Frame, Poller, TestServer, Ws, frame, publications, settings, wait_until};
 use crate::replay::client;
 
-/// How often a session changes to and fro.
+/// The number of transport changes of a session.
 const SWITCHES: usize = 20;
 
-/// Publishes rising numbers on a thread, until it is told to stop.
+/// Publishes rising numbers on a thread until it is stopped.
 #[derive(Default)]
 struct Publisher {
     published: AtomicU64,
@@ -32,7 +33,7 @@ impl Publisher {
         }
     }
 
-    /// Waits until some more numbers have been published, however long the publisher is kept from running.
+    /// Waits until some more numbers have been published, however slowly the publisher runs.
     fn wait_for_more(&self) {
         let before = self.published.load(Ordering::Relaxed);
         wait_until("more numbers are published", || self.published.load(Ordering::Relaxed) >= before + 5);
@@ -48,7 +49,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Publishes rising numbers on `/a` until `listen` returns; then checks that it received them all, in order.
+/// Publishes rising numbers on `/a` until `listen` returns. Then checks that `listen` received them all, in order.
 fn while_numbers_come(server: &TestServer, listen: impl FnOnce(&Publisher) -> Vec<u64>) {
     let publisher = Publisher::default();
     std::thread::scope(|scope| {
@@ -68,7 +69,7 @@ fn numbers(frame: &Frame) -> Vec<u64> {
     }
 }
 
-/// What is still to be read on a WebSocket that carries the session no more.
+/// The remaining messages on a WebSocket that no longer carries the session.
 fn rest(ws: &mut Ws) -> Vec<u64> {
     let mut heard = Vec::new();
     if ws.tcp.try_send(frame(Opcode::Ping, b"the end")).is_err() {
@@ -98,7 +99,7 @@ fn a_session_that_switches_in_the_middle_of_messages_hears_each_once_and_in_orde
                 while heard.len() < wanted {
                     heard.extend(numbers(&ws.next_frame()));
                 }
-                // Back to HTTP: what went out on the WebSocket before is read first.
+                // Back to HTTP: messages already sent on the WebSocket are read first.
                 let next = poller.poll(json!({ "advice": { "timeout": 0 } }));
                 heard.extend(rest(&mut ws));
                 heard.extend(ack::data(&next));
@@ -126,7 +127,7 @@ fn a_session_that_acknowledges_switches_though_what_it_was_sent_last_is_lost() {
                 ws.id.clone_from(&poller.id);
                 acknowledged = take(ack::connect(&mut ws, acknowledged));
                 acknowledged = take(ack::connect(&mut ws, acknowledged));
-                // A batch that is never read: the connection breaks, or stays as it is.
+                // A batch that is never read: the connection breaks, or stays open.
                 ack::start_connect(&mut ws, acknowledged, json!({ "timeout": 0 }));
                 if round % 2 == 0 {
                     ws.tcp.reset();
@@ -147,7 +148,7 @@ fn a_session_that_acknowledges_switches_though_what_it_was_sent_last_is_lost() {
     }
 }
 
-/// A client that asks for its own grace at the handshake.
+/// A client that requests its own grace at the handshake.
 fn patient(server: &TestServer, max_interval: Value) -> (Poller, Value) {
     let mut http = server.http();
     let handshake = json!([{ "id": "h", "channel": "/meta/handshake", "version": "1.0",

@@ -1,5 +1,5 @@
-//! How long-polling and WebSocket behave when all is well: connects, publications, windows, carriers, shards, the end
-//! (Bayeux 1.0 §4, §5; the exchanges are CometD 9's, byte for byte where clients look).
+//! Long-polling and WebSocket without faults: connects, publications, windows, connections, shards, the end (Bayeux
+//! 1.0 §4, §5; the exchanges are CometD 9's, byte for byte where clients look).
 
 use encke::{Actions, Application, ChannelRule, Service, Settings, SlowConsumer};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ fn a_connect_that_brings_advice_is_answered_with_advice() {
     let mut poller = server.poller();
     let expected = json!({"interval": 0, "timeout": 60_000, "reconnect": "retry"});
     assert_eq!(poller.poll(json!({"advice": {"timeout": 0}}))[0]["advice"], expected);
-    // The reply says the server's own timeout, not the client's one-shot wish.
+    // The reply states the server's own timeout, not the client's request for one connect.
     let slower = json!({"interval": 7_000, "timeout": 60_000, "reconnect": "retry"});
     assert_eq!(poller.poll(json!({"advice": {"timeout": 100, "interval": 7_000}}))[0]["advice"], slower);
 }
@@ -135,7 +135,7 @@ fn settings_decide_whether_and_when_own_messages_come() {
     assert_eq!(poller.poll(json!({}))[0], json!({"channel": "/a", "data": 1}));
 }
 
-/// Two windows of one browser: one waits, the other polls; when the first is gone the other takes its place.
+/// Two windows of one browser: one waits, the other polls. When the first is gone, the other may wait.
 #[test]
 fn the_second_window_of_a_browser_polls_until_the_first_is_gone() {
     let server = TestServer::start(settings());
@@ -196,7 +196,8 @@ fn a_session_that_the_server_ends_is_told_so() {
     for id in [&held.id, &idle.id, &ws.id] {
         assert!(server.handle.disconnect(id));
     }
-    // The disconnect without an id, then the connect: at once where one is held, else with the next.
+    // The disconnect without an id comes first, then the reply to the connect: at once where a connect is held,
+    // otherwise with the next one.
     for messages in [held.end_poll(), idle.poll(json!({}))] {
         assert_eq!((&messages[0], &messages[1]["advice"]), (&farewell, &json!({"reconnect": "none"})));
     }
@@ -207,7 +208,7 @@ fn a_session_that_the_server_ends_is_told_so() {
     assert_eq!(server.metric("encke_sessions_kicked"), 3);
 }
 
-/// CometD makes the others wait for the connect; here they are answered at once.
+/// CometD lets the other replies wait for the connect; Encke answers them at once.
 #[test]
 fn of_a_mixed_frame_all_but_the_connect_are_answered_at_once() {
     let server = TestServer::start(Settings { timeout_ms: 400, ..settings() });
@@ -236,7 +237,7 @@ fn a_websocket_gets_publications_while_its_connect_is_held_and_while_none_is() {
     assert_eq!(ws.next_json(), json!([{"id": held, "channel": "/meta/connect", "successful": true}]));
 }
 
-/// Faye shakes hands over HTTP and goes on over a WebSocket with the same session.
+/// Faye opens a session over HTTP and continues it over a WebSocket.
 #[test]
 fn a_session_goes_from_http_to_a_websocket_and_back_without_a_gap() {
     for shards in [1, 2] {
@@ -249,7 +250,7 @@ fn a_session_goes_from_http_to_a_websocket_and_back_without_a_gap() {
         let mut ws = Ws::connect(server.address(), &[("cookie", &cookie)]);
         ws.id = poller.id.clone();
         ws.start_connect();
-        // The request that was held ends: the WebSocket carries the session now.
+        // The held request ends: the WebSocket carries the session now.
         assert_eq!(poller.polls.receive().status, 409);
         server.handle.publish("/a", "1").expect("taken");
         assert_eq!(ws.next_json(), json!([{"channel": "/a", "data": 1}]));
@@ -274,7 +275,8 @@ fn a_newer_websocket_takes_the_session_over() {
         new.id = old.id.clone();
         new.start_connect();
         server.wait_for_exactly("encke_held_connects", 1);
-        // On the way from one shard to the other the connect may be held twice; the publication says where the session is.
+        // While the socket moves between shards, two connects may be held. The publication reaches the session's
+        // shard.
         crate::common::wait_until("the session has moved", || server.handle.publish("/a", &round.to_string()).is_ok());
         assert_eq!(new.next_json(), json!([{"channel": "/a", "data": round}]));
         old = new;
@@ -315,13 +317,13 @@ fn a_session_is_served_through_connections_of_any_shard() {
     let mut poller = server.poller();
     poller.subscribe("/a");
     for number in 0..8 {
-        // Each connection is another shard's; the requests find their way.
+        // Each connection belongs to another shard; requests are forwarded to the session's shard.
         let mut http = poller.http.again();
         let publish = json!([{"id": "1", "channel": "/a", "clientId": poller.id, "data": number}]);
         let mut messages = http.post(&publish).messages();
         assert_eq!(reply(&messages, "1")["successful"], true);
         poller.polls = http;
-        // The own message comes with the reply, unless the response before it is still on its way.
+        // The session's own message comes with the reply, unless the previous response is still on its way.
         if publications(&messages).is_empty() {
             messages = poller.poll(json!({}));
         }
@@ -405,14 +407,14 @@ fn timesync_and_timestamps_are_answered() {
     assert!(reply["timestamp"].is_string());
     server.handle.publish("/a", "1").expect("taken");
     assert!(ws.next_json()[0]["timestamp"].is_string());
-    // A clock at the end of time breaks nothing.
+    // Extreme clock values break nothing.
     for timesync in [json!({"tc": 1e300, "l": -1e300, "o": 1e300}), json!({"tc": "x"}), json!(7), json!({})] {
         let ask = json!({"id": "1", "channel": "/meta/subscribe", "subscription": "/b", "ext": {"timesync": timesync}});
         assert_eq!(ws.call(ask)["successful"], true);
     }
 }
 
-/// Answers calls, and complains when it is told to.
+/// Answers calls, and answers with an error on request.
 struct Caller;
 
 impl Application for Caller {

@@ -1,5 +1,5 @@
-//! WebSocket framing (RFC 6455 §5, §7; rows 11 to 16 of `docs/bad-input.md`). All of Autobahn's cases run beside these, against the
-//! same codec; here are the ones that concern the server around it.
+//! WebSocket framing (RFC 6455 §5, §7; rows 11 to 16 of `docs/bad-input.md`). The Autobahn suite tests the same
+//! codec; the cases here concern the server around it.
 
 use encke::Settings;
 use serde_json::json;
@@ -7,7 +7,7 @@ use websocket::Opcode;
 
 use crate::common::{Frame, Tcp, TestServer, Ws, close_frame, frame, raw_frame, settings};
 
-/// A frame with a length of our choice in the 64-bit form, and no payload.
+/// A frame with any length in the 64-bit form, and no payload.
 fn announcing(length: u64) -> Vec<u8> {
     let mut bytes = vec![0x81, 0xff];
     bytes.extend_from_slice(&length.to_be_bytes());
@@ -57,7 +57,7 @@ fn frames_that_break_the_protocol_close_their_socket_with_a_code_and_a_word() {
         assert_eq!(ws.closed(), (code, reason.to_owned()), "{bytes:?}");
         assert!(ws.ends());
     }
-    // Binary is no breach of the protocol, only of no use here.
+    // Binary is no violation of RFC 6455; the server only does not accept it.
     assert_eq!(server.metric("encke_websocket_errors"), counted);
     neighbour.lives(&server);
 }
@@ -103,7 +103,7 @@ fn a_million_empty_fragments_cost_their_sender_only() {
     assert_eq!(ws.next_json(), json!([{"successful": false, "error": "400::batch_empty"}]));
 }
 
-/// Row 16: answers do not pile up for a client that asks and does not read.
+/// Row 16: pongs do not accumulate for a client that sends pings and does not read.
 #[test]
 fn a_flood_of_pings_that_reads_no_pong_leaves_the_latest() {
     let server = TestServer::start(settings());
@@ -186,7 +186,7 @@ fn a_close_without_a_code_is_answered() {
     assert!(ws.ends());
 }
 
-/// RFC 6455 §5.5.1: after its close frame an endpoint sends no more, whatever the peer still says.
+/// RFC 6455 §5.5.1: after its close frame an endpoint sends nothing more, whatever the peer sends.
 #[test]
 fn nothing_follows_the_servers_close_frame() {
     let server = TestServer::start(settings());
@@ -207,12 +207,12 @@ fn a_client_that_never_closes_its_side_is_let_go() {
     let mut ws = server.websocket();
     ws.send_raw(raw_frame(0x83, b""));
     assert_eq!(ws.closed().0, 1002);
-    // The socket stays open on this side; the server keeps it for a moment only.
+    // The socket stays open on this side; the server keeps it only for a moment.
     server.wait_for_exactly("encke_connections", connections);
     server.wait_for_exactly("encke_websockets", 0);
 }
 
-/// The session outlives its socket, and what was published meanwhile waits for the next one (CometD 9 §2.7).
+/// The session outlives its socket, and messages published meanwhile wait for the next one (CometD 9 §2.7).
 #[test]
 fn a_reset_in_the_middle_of_a_frame_loses_the_socket_and_nothing_else() {
     let server = TestServer::start(settings());

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An empty directory that goes away with the test.
+/// An empty directory that is removed with the test.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -19,7 +19,7 @@ impl Folder {
         &self.0
     }
 
-    /// For a setting.
+    /// Its path, as the value of a setting.
     pub fn name(&self) -> String {
         self.0.display().to_string()
     }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: raw bytes, requests with a cookie jar, and a long-polling session on top.
+//! A hand-written HTTP/1.1 client: raw bytes, requests with a cookie jar, and a long-polling session on top.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::PATIENCE;
 
-/// A TCP connection that says and reads whatever a test wants.
+/// A TCP connection that sends and reads whatever a test needs.
 pub struct Tcp {
     pub stream: TcpStream,
-    /// Bytes that were read and not used yet.
+    /// Bytes that are read and not used yet.
     buffer: Vec<u8>,
 }
 
@@ -23,14 +23,14 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// A keep-alive connection that keeps the browser's cookie.
+/// A keep-alive connection that retains the browser's cookie.
 pub struct Http {
     pub tcp: Tcp,
     pub cookie: Option<String>,
     address: SocketAddr,
 }
 
-/// A long-polling session with one connection for its connects and one for all else.
+/// A long-polling session with one connection for its connects and one for everything else.
 pub struct Poller {
     pub id: String,
     pub http: Http,
@@ -64,13 +64,13 @@ impl Tcp {
         self.stream.write_all(bytes.as_ref()).expect("the server reads");
     }
 
-    /// Sends where the server may have had enough already.
+    /// Sends where the server may have closed already.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// Sends the same over and over until the server ends the connection. It may read on for a moment, so that its last words are
-    /// not lost to a reset, but not for long.
+    /// Sends the same bytes repeatedly until the server ends the connection. The server may read on for a moment, so
+    /// that a reset does not destroy its last response, but not for long.
     #[track_caller]
     pub fn flood(&mut self, bytes: &[u8]) {
         let mut sent = 0;
@@ -80,7 +80,7 @@ impl Tcp {
         }
     }
 
-    /// Ends the connection with a reset instead of an end.
+    /// Ends the connection with a reset instead of an orderly close.
     pub fn reset(self) {
         let socket = socket2::SockRef::from(&self.stream);
         socket.set_linger(Some(std::time::Duration::ZERO)).expect("a reset on close");
@@ -99,7 +99,7 @@ impl Tcp {
         std::mem::take(&mut self.buffer)
     }
 
-    /// Reads so many bytes, and keeps them for the response.
+    /// Reads `bytes` bytes, and keeps them for the response.
     pub fn read_ahead(&mut self, bytes: usize) {
         let before = self.buffer.len();
         self.buffer.resize(before + bytes, 0);
@@ -134,7 +134,7 @@ impl Tcp {
         Some(Response { status, headers, body })
     }
 
-    /// Whether the server has ended the connection, after whatever else it says.
+    /// True if the server has ended the connection; earlier responses are skipped.
     #[track_caller]
     pub fn ends(&mut self) -> bool {
         self.buffer.clear();
@@ -191,7 +191,7 @@ impl Http {
         Http::on(TcpStream::connect(address).expect("a connection"), address)
     }
 
-    /// On a connection that is there already.
+    /// A client on an existing connection.
     pub fn on(stream: TcpStream, address: SocketAddr) -> Http {
         Http { tcp: Tcp::of(stream), cookie: None, address }
     }
@@ -253,7 +253,7 @@ impl Http {
         response
     }
 
-    /// Shakes hands; the session's id.
+    /// Opens a session. Returns its id.
     #[track_caller]
     pub fn handshake(&mut self) -> String {
         let handshake = json!([{"id": "h", "channel": "/meta/handshake", "version": "1.0",
@@ -263,7 +263,7 @@ impl Http {
         messages[0]["clientId"].as_str().expect("an id").to_owned()
     }
 
-    /// Posts one message of a session; the reply to it.
+    /// Posts one message of a session. Returns its reply.
     #[track_caller]
     pub fn call(&mut self, message: Value) -> Value {
         let messages = self.post(&json!([message])).messages();
@@ -280,13 +280,13 @@ impl Poller {
         poller
     }
 
-    /// A session that was opened otherwise.
+    /// A poller for an existing session.
     pub fn of(id: String, http: Http) -> Poller {
         let polls = http.again();
         Poller { id, http, polls, connects: 0 }
     }
 
-    /// Sends a connect with further fields, without waiting for its response; its id.
+    /// Sends a connect with further fields, without waiting for its response. Returns its id.
     #[track_caller]
     pub fn start_poll(&mut self, fields: Value) -> String {
         self.connects += 1;
@@ -296,7 +296,7 @@ impl Poller {
         id
     }
 
-    /// The response to the connect that waits.
+    /// The response to the pending connect.
     #[track_caller]
     pub fn end_poll(&mut self) -> Vec<Value> {
         let response = self.polls.receive();

@@ -1,4 +1,4 @@
-//! What the tests share: a server in this process, and clients made of nothing but sockets, so that they can misbehave.
+//! Shared test helpers: a server in this process, and clients on bare sockets, so that they can misbehave.
 
 mod folder;
 mod http;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// How long anything may take before a test gives up. Generous: it only bounds tests that fail.
+/// The time after which a test gives up. It is generous: it only bounds tests that fail.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The reply to the message with this id.

@@ -1,4 +1,4 @@
-//! A server for one test, and a healthy session beside whatever the test does to it.
+//! A server for one test, and a healthy session beside the one under test.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,20 +9,20 @@ use serde_json::json;
 
 use super::{Http, PATIENCE, Poller, Tcp, Ws};
 
-/// A running server; it is stopped when it is dropped, and must not have panicked.
+/// A running server. Dropping it stops it and checks that it has not panicked.
 pub struct TestServer {
     running: Option<Running>,
     pub handle: Handle,
 }
 
-/// A session that behaves, opened before the attack: it must get everything, before and after.
+/// A well-behaved session, opened before the attack: it must get everything, before and after.
 pub struct Neighbour {
     ws: Ws,
     published: u64,
 }
 
-/// Settings for tests: a free port, one shard, a drain that waits for nobody, and times that are longer than any test takes: what is
-/// answered was answered at once, and no session expires because the machine is busy.
+/// Settings for tests: a free port, one shard, a drain without waiting, and time-outs longer than any test. A reply
+/// in time was therefore immediate, and no session expires because the machine is busy.
 pub fn settings() -> Settings {
     let listen = ([127, 0, 0, 1], 0).into();
     let (timeout_ms, max_interval_ms) = (60_000, 60_000);
@@ -54,7 +54,7 @@ impl TestServer {
         Http::connect(self.address())
     }
 
-    /// A long-polling session: shaken hands, first connect answered.
+    /// A long-polling session after its handshake and its first connect.
     pub fn poller(&self) -> Poller {
         Poller::open(self.http())
     }
@@ -64,14 +64,14 @@ impl TestServer {
         Ws::connect(self.address(), &[])
     }
 
-    /// A WebSocket with a session: shaken hands, connected.
+    /// A WebSocket with a session, after its handshake and connect.
     pub fn session(&self) -> Ws {
         let mut ws = self.websocket();
         ws.handshake();
         ws
     }
 
-    /// A metric, summed over the shards. Counters go by their name without `_total`.
+    /// A metric, summed over the shards. Counters are named without `_total`.
     #[track_caller]
     pub fn metric(&self, name: &str) -> u64 {
         let page = self.http().get("/metrics").text();
@@ -82,7 +82,7 @@ impl TestServer {
         page.lines().find_map(of).unwrap_or_else(|| panic!("no metric {name}"))
     }
 
-    /// Waits until a metric is at least so high.
+    /// Waits until a metric is at least `least`.
     #[track_caller]
     pub fn wait_for(&self, name: &str, least: u64) {
         wait_until(&format!("{name} >= {least}"), || self.metric(name) >= least);
@@ -123,7 +123,8 @@ impl Drop for TestServer {
 }
 
 impl Neighbour {
-    /// The server still serves: a publication made now arrives, and it is the next one, so none before it was lost.
+    /// Checks that the server still serves: a publication made now arrives, and it is the next one, so none before it
+    /// was lost.
     #[track_caller]
     pub fn lives(&mut self, server: &TestServer) {
         self.published += 1;
@@ -135,7 +136,7 @@ impl Neighbour {
     }
 }
 
-/// Waits until something holds that the server does in its own time.
+/// Waits until a condition holds that the server reaches in its own time.
 #[track_caller]
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
@@ -145,7 +146,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Counts panics on the threads of servers: tokio catches those of a task, so that nothing else would tell.
+/// Counts panics on the threads of servers: tokio catches those of a task, so that nothing else would report them.
 fn watch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! A WebSocket client by hand: whole frames, broken frames, and a Bayeux session on top.
+//! A hand-written WebSocket client: complete frames, broken frames, and a Bayeux session on top.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use websocket::{Decoder, Event, Flow, Opcode, Role};
 
 use super::Tcp;
 
-/// What comes from the server.
+/// A frame from the server, or the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     Text(String),
@@ -29,14 +29,14 @@ pub struct Ws {
     sent: u64,
 }
 
-/// A whole masked frame.
+/// A complete masked frame.
 pub fn frame(opcode: Opcode, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     websocket::frame::masked(opcode, payload, [1, 2, 3, 4], &mut bytes);
     bytes
 }
 
-/// A masked frame with any first byte: flags and opcode as the test wants them. At most 65,535 bytes of payload.
+/// A masked frame with any first byte: the test chooses flags and opcode. At most 65,535 bytes of payload.
 pub fn raw_frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = frame(Opcode::Binary, payload);
     bytes[0] = first;
@@ -65,7 +65,7 @@ impl Ws {
         Ws::opened(tcp)
     }
 
-    /// The request for a WebSocket.
+    /// The upgrade request for a WebSocket.
     pub fn request(address: SocketAddr, headers: &[(&str, &str)]) -> Vec<u8> {
         let mut request = format!(
             "GET /cometd HTTP/1.1\r\nhost: {address}\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
@@ -77,7 +77,7 @@ impl Ws {
         (request + "\r\n").into_bytes()
     }
 
-    /// A connection whose upgrade has been agreed to.
+    /// A connection whose upgrade the server has accepted.
     pub fn opened(tcp: Tcp) -> Ws {
         let decoder = Decoder::new(Role::Client, 64 * 1024 * 1024);
         Ws { tcp, decoder, frames: Default::default(), id: String::new(), sent: 0 }
@@ -133,7 +133,7 @@ impl Ws {
         }
     }
 
-    /// The code and reason the server closes with, after whatever else it says.
+    /// The code and reason with which the server closes; earlier frames are skipped.
     #[track_caller]
     pub fn closed(&mut self) -> (u16, String) {
         loop {
@@ -145,7 +145,7 @@ impl Ws {
         }
     }
 
-    /// Whether the connection ends now, with nothing said before.
+    /// True if the connection ends now, without another frame.
     #[track_caller]
     pub fn ends(&mut self) -> bool {
         let next = self.next_frame();
@@ -172,7 +172,7 @@ impl Ws {
         message
     }
 
-    /// Sends one message of the session; the reply to it, which must be the next that comes.
+    /// Sends one message of the session. Returns its reply, which must be the next frame.
     #[track_caller]
     pub fn call(&mut self, message: Value) -> Value {
         let message = self.mine(message);
@@ -188,14 +188,14 @@ impl Ws {
         assert_eq!(reply["successful"], true, "{reply}");
     }
 
-    /// Publishes to a channel this session does not hear.
+    /// Publishes to a channel to which this session is not subscribed.
     #[track_caller]
     pub fn publish(&mut self, channel: &str, data: Value) {
         let reply = self.call(json!({"id": "p", "channel": channel, "data": data}));
         assert_eq!(reply["successful"], true, "{reply}");
     }
 
-    /// Sends a connect that is held; its id.
+    /// Sends a connect that is held. Returns its id.
     #[track_caller]
     pub fn start_connect(&mut self) -> String {
         self.sent += 1;

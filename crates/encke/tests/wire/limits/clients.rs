@@ -1,4 +1,4 @@
-//! What clients may have while they are served: each alone, and all together.
+//! Limits of clients that are being served: each alone, and all together.
 
 use encke::Settings;
 use serde_json::json;
@@ -20,7 +20,8 @@ fn response_bytes_max_leaves_the_rest_to_the_next_connect() {
     assert_eq!(heard, [3, 3, 3, 1]);
 }
 
-/// One client takes nothing of a response that is more than all may have: the others' connects wait until that is given up.
+/// One client takes nothing of a response that exceeds the limit of all responses together. Connects of the others
+/// wait until the server gives up that response.
 #[test]
 fn responses_bytes_max_lets_connects_wait_until_others_are_taken_or_given_up() {
     let server = TestServer::start(Settings { responses_bytes_max: 1 << 20, outbox_bytes_max: 1 << 26, ..settings() });
@@ -78,7 +79,7 @@ fn unconnected_per_address_max_lets_the_oldest_go() {
 
 #[test]
 fn incomplete_bytes_max_gives_up_those_that_have_not_grown_for_longest() {
-    // The limit is two messages at least.
+    // The smallest effective limit is two messages.
     let server =
         TestServer::start(Settings { message_bytes_max: 50_000, incomplete_bytes_max: 1, shards: 1, ..settings() });
     let mut neighbour = server.neighbour();
@@ -90,14 +91,14 @@ fn incomplete_bytes_max_gives_up_those_that_have_not_grown_for_longest() {
         ws.send_raw(most);
         wait_until("it has come", || server.metric("encke_incomplete_bytes") >= (nth + 1) as u64 * 44_000);
     }
-    // One more is too many.
+    // One more exceeds the limit.
     let mut http = server.tcp();
     let head = format!("POST /cometd HTTP/1.1\r\nhost: {}\r\ncontent-length: 45000\r\n\r\n", server.address());
     http.send([&head, &text[..44_000]].concat());
     let mut second = sockets.remove(1);
     assert_eq!(sockets.remove(0).closed(), (1013, "too many incomplete messages".into()));
     server.wait_for_exactly("encke_incomplete_given_up", 1);
-    // Who goes on is not among those given up.
+    // A sender that continues is not among those given up.
     second.send_raw(rest);
     assert_eq!(second.next_json()[0]["error"], "402::session_unknown");
     let mut others: Vec<_> = (0..2).map(|_| server.websocket()).collect();

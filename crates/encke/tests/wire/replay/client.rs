@@ -19,7 +19,7 @@ pub fn publish(server: &TestServer, channel: &str, data: impl ToString) {
     wait_until("the server takes a publication", || server.handle.publish(channel, &data).is_ok());
 }
 
-/// Waits until histories hold so many messages.
+/// Waits until histories hold `count` messages.
 pub fn wait_kept(server: &TestServer, count: u64) {
     server.wait_for_exactly("encke_history_messages", count);
 }
@@ -30,7 +30,7 @@ pub enum Client {
     Http(Box<Poller>),
 }
 
-/// A message that came: its number, and what was published.
+/// A received message: its offset and its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReceived {
     pub id: u64,
@@ -88,27 +88,27 @@ impl Client {
         }
     }
 
-    /// Says goodbye in the middle of whatever comes.
+    /// Disconnects while messages arrive.
     pub fn call_off(&mut self) {
         let Client::Ws(ws) = self else { panic!("a WebSocket") };
         let goodbye = ws.mine(json!({ "id": "d", "channel": "/meta/disconnect" }));
         ws.send_json(&json!([goodbye]));
     }
 
-    /// Subscribes; the reply.
+    /// Subscribes. Returns the reply.
     pub fn try_subscribe(&mut self, name: Value, replay: Value) -> Value {
         let ext = if replay.is_null() { json!({}) } else { json!({ "replay": replay }) };
         self.call(json!({ "id": "s", "channel": "/meta/subscribe", "subscription": name, "ext": ext }))
     }
 
-    /// Subscribes to one channel; what the reply says of it.
+    /// Subscribes to one channel. Returns the reply's entry for it.
     pub fn subscribe(&mut self, name: &str, replay: Value) -> Value {
         let reply = self.try_subscribe(json!(name), replay);
         assert_eq!(reply["successful"], true, "{reply}");
         reply["ext"]["replay"][name].clone()
     }
 
-    /// Whatever comes next. Over HTTP that is the response to a connect.
+    /// The next messages. Over HTTP these are the response to a connect.
     pub fn next(&mut self) -> Vec<Value> {
         match self {
             Client::Ws(ws) => ws.next_json().as_array().expect("an array").clone(),
@@ -116,7 +116,7 @@ impl Client {
         }
     }
 
-    /// The next messages, so many of them.
+    /// The next `count` messages.
     pub fn hear(&mut self, count: usize) -> Vec<LastReceived> {
         let mut heard = Vec::new();
         while heard.len() < count {
@@ -130,13 +130,13 @@ impl Client {
         self.hear(count).into_iter().map(|heard| heard.id).collect()
     }
 
-    /// The next messages, by their data, which are numbers.
+    /// The next messages, as the numbers in their data.
     pub fn numbers(&mut self, count: usize) -> Vec<u64> {
         self.hear(count).into_iter().map(|heard| heard.data.as_u64().expect("a number")).collect()
     }
 }
 
-/// A message with a place; both places it is told in agree.
+/// A message with a position, after checking that both forms of the position agree.
 pub fn told(message: &Value) -> LastReceived {
     let id = message["data"]["event"]["replayId"].as_u64().unwrap_or_else(|| panic!("no place: {message}"));
     assert_eq!(message["ext"]["replay"]["id"], id, "{message}");
