@@ -1,5 +1,5 @@
-//! Long-polling and WebSocket without faults: connects, publications, windows, connections, shards, the end (Bayeux
-//! 1.0 §4, §5; the exchanges are CometD 9's, byte for byte where clients look).
+//! Transports without faults: connects, publications, windows, connections, shards, the end
+//! (Bayeux 1.0 §4, §5; the exchanges are CometD 9's, byte for byte where clients look).
 
 use encke::{Actions, Application, ChannelRule, Service, Settings, SlowConsumer};
 use serde_json::{Value, json};
