@@ -1,10 +1,10 @@
-//! The application of the simulated server: it allows everything, notes what the core did, and delivers whispers.
+//! The application of the simulated server: it allows everything, records the core's calls, and delivers whispers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use encke_core::{Actions, Application, Decision, Publishing, Service, Verdict};
 
-/// What the core did, as an application sees it.
+/// An event of the core, as an application sees it.
 #[derive(Clone, Debug)]
 pub enum Note {
     /// A broadcast was accepted; its data.
@@ -15,21 +15,21 @@ pub enum Note {
     Ended(String),
 }
 
-/// What the application and the world share.
+/// The data shared by the application and the world.
 #[derive(Debug, Default)]
 pub struct StoreWorker {
-    /// What happened since the world looked last.
+    /// Events since the world last looked.
     pub notes: Vec<Note>,
     /// The session of each client, for whispers.
     pub sessions: Vec<Option<String>>,
 }
 
-/// See the module.
+/// The application; a clone shares its data.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(Arc<Mutex<StoreWorker>>);
 
 impl Recorder {
-    /// Looks at the desk, or changes it.
+    /// Reads or changes the shared data.
     pub fn with<T>(&self, look: impl FnOnce(&mut StoreWorker) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -65,13 +65,13 @@ impl Application for Recorder {
     }
 }
 
-/// Where the end of a session is made known to those who subscribe to all.
+/// The channel on which the end of a session is published, for subscribers of all channels.
 pub const OBITUARIES: &str = "/obituaries/x";
-/// What is said there.
+/// The data published there.
 pub const OBITUARY: &str = "{\"gone\":1}";
-/// A service that answers with what it was sent.
+/// A service that replies with the message it received.
 pub const ECHO: &str = "/service/echo";
 /// Services that pass a message on to the client of this number.
 pub const WHISPER_TO: &str = "/service/to/";
-/// The channel of what is passed on.
+/// The channel of whispered messages.
 pub const WHISPER: &str = "/service/whisper";

@@ -1,4 +1,4 @@
-//! What has to hold, and the books that are kept to check it.
+//! The invariants, and the records to check them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,47 +14,48 @@ pub enum Invariant {
     InOrder,
     /// No message reaches a session twice.
     NotTwice,
-    /// A message is lost only with a connection whose kernel had it whole, or by the policy for slow consumers.
+    /// A message is lost only with a connection whose kernel had all of it, or by the policy for slow consumers.
     NothingLost,
     /// `data` arrives as it was sent, to the last byte.
     ExactData,
-    /// A message reaches those who subscribed, and nobody else.
+    /// A message reaches the subscribers, and nobody else.
     OnlySubscribers,
-    /// A delivered message has no field that is for the server to say.
+    /// A delivered message has no field reserved for the server.
     CleanMessages,
     /// Nobody sees the client id of another.
     SecretIds,
-    /// Every message with an id gets one reply, on the carrier it came on.
+    /// Every message with an id gets one reply, on the connection it came on.
     OneReply,
     /// Every request gets one response.
     OneResponse,
-    /// A connect is held no longer than was agreed.
+    /// A connect is held no longer than agreed.
     HeldInTime,
-    /// A session ends only when it was silent for long enough, left, was ended, or was too slow; and is known until then.
+    /// A session ends only if it was silent for long enough, left, was ended, or was too slow. Until then the server
+    /// knows it.
     LivesOn,
-    /// An outbox holds no more than it may.
+    /// An outbox holds no more than its limit.
     OutboxBounded,
-    /// What a shard counts for the memory that its sessions hold is what a walk over all of it finds.
+    /// A shard's account of the memory of its sessions equals the result of a full walk.
     MemoryCounted,
-    /// No more bytes are under way between shards than may be.
+    /// Bytes between shards stay within their limit.
     ShardMessagesBounded,
-    /// What is written to a socket is whole frames, and nothing after a close frame or after its end.
+    /// A socket gets only whole frames, and nothing after a close frame or after its end.
     CleanFrames,
-    /// The numbers agree with each other.
+    /// The counters agree with each other.
     NumbersAgree,
-    /// When all clients have left, nothing is kept of them.
+    /// When all clients have left, the server retains nothing of them.
     NoLeak,
-    /// What a client gets of a channel with a history comes once and in order, over all its sessions.
+    /// A client gets each message of a channel with a history once and in order, across all its sessions.
     PlacesGrow,
-    /// What a client has not got of a channel with a history it is told to be lost.
+    /// The server reports to a client each message of a channel with a history that it does not get.
     LossTold,
-    /// All who hear a channel with a history hear it in one order.
+    /// All subscribers of a channel with a history receive its messages in the same order.
     OneOrder,
-    /// What the server says of places and losses is so.
+    /// The positions and losses that the server reports are correct.
     PlacesHonest,
-    /// Histories keep no more than they may.
+    /// Histories retain no more than their limits.
     HistoryBounded,
-    /// A publication that was confirmed to its publisher is in its history after a restart.
+    /// A publication confirmed to its publisher is in its history after a restart.
     ConfirmedKept,
     /// The log can be opened after any end of the process.
     LogOpens,
@@ -65,9 +66,9 @@ pub enum Invariant {
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Which.
+    /// The promise.
     pub invariant: Invariant,
-    /// How.
+    /// A description of the violation.
     pub detail: String,
 }
 
@@ -82,71 +83,73 @@ impl fmt::Display for Broken {
 pub struct Publication {
     /// The session that sent it.
     pub from: usize,
-    /// Messages of one stream and channel are in order. A client begins a new stream when it cannot know what became of the last.
+    /// Messages of one stream and channel are in order. A client begins a new stream when it cannot know whether the
+    /// last message arrived.
     pub stream: usize,
-    /// The channel it will be delivered on.
+    /// The channel on which it is delivered.
     pub channel: String,
     /// Its data.
     pub data: String,
-    /// It was sent twice, as HTTP clients do when they hear nothing.
+    /// True if it was sent twice, as HTTP clients do when they get no response.
     pub repeated: bool,
-    /// How often the server accepted it.
+    /// The number of times the server accepted it.
     pub copies: u32,
 }
 
-/// What a client knows of one of its subscriptions. Numbers are those of the first publication sent after it knew.
+/// A client's knowledge of one of its subscriptions. Numbers are those of the first publication sent after the client
+/// knew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// It asked for it.
+    /// It has requested the subscription.
     Asked,
-    /// It knows that it has it.
+    /// It knows that the subscription is granted.
     Granted(usize),
-    /// It asked for its end, or does not know what became of its request.
+    /// It has requested the end, or does not know the result of its request.
     Unsure,
-    /// It knows that it has it no more.
+    /// It knows that the subscription has ended.
     Gone(usize),
 }
 
-/// A session as its client and the network know it.
+/// A session, as its client and the network know it.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// Its client id, as text and parsed.
+    /// Its client id as text.
     pub text: String,
-    /// Its client id.
+    /// Its client id, parsed.
     pub id: Id,
-    /// Whose it is.
+    /// The client that owns it.
     pub client: usize,
-    /// The server has not ended it.
+    /// True until the server has ended it.
     pub alive: bool,
-    /// Its client has said goodbye or turned to another session: nothing is promised any more.
+    /// True if its client has disconnected or uses another session: nothing is promised any more.
     pub left: bool,
-    /// The server was asked to end it.
+    /// True if the server was asked to end it.
     pub kicked: bool,
-    /// It was opened over HTTP, so that it can be used only with the cookie of its browser.
+    /// True if it was opened over HTTP, so that only requests with the cookie of its browser may use it.
     pub cookie: bool,
-    /// Its client acknowledges what it gets: nothing is lost with a connection.
+    /// True if its client acknowledges messages: nothing is lost with a connection.
     pub acknowledges: bool,
-    /// It is told where messages stand: of channels with a history it gets all, or is told what it does not get.
+    /// True if it gets positions: of channels with a history it gets all messages, or a loss report.
     pub follows: bool,
-    /// Its client has lost the cookie it was opened with.
+    /// True if its client has lost the cookie it was opened with.
     pub strayed: bool,
     /// Its subscriptions.
     pub wishes: BTreeMap<String, Wish>,
     /// Messages that must arrive.
     pub expected: BTreeSet<usize>,
-    /// How often each message arrived.
+    /// The number of arrivals of each message.
     pub seen: BTreeMap<usize, u32>,
     /// The last message of each stream and channel.
     last: BTreeMap<(usize, String), usize>,
-    /// When the server heard of it last, in milliseconds.
+    /// The time of the last message the server received from it, in milliseconds.
     pub last_received_ms: u64,
-    /// When something came in its name last, in milliseconds.
+    /// The time of the last message sent in its name, in milliseconds.
     pub spoke_ms: u64,
-    /// Since when a connect of it is held, in milliseconds.
+    /// The time since which a connect of it is held, in milliseconds.
     pub held_since_ms: Option<u64>,
 }
 
-/// How much happened.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Publications that the server accepted.
@@ -169,7 +172,7 @@ pub struct Tally {
     pub slow: u64,
     /// Sessions ended because all of them held too much.
     pub ended_for_memory: u64,
-    /// Times that what waited was packed.
+    /// Sweeps that packed waiting messages.
     pub sweeps: u64,
     /// Sessions that expired.
     pub expired: u64,
@@ -177,43 +180,43 @@ pub struct Tally {
     pub kicked: u64,
     /// Replies.
     pub replies: u64,
-    /// WebSockets that went to another shard.
+    /// WebSockets that moved to another shard.
     pub moves: u64,
-    /// Messages out of histories.
+    /// Messages from histories.
     pub replayed: u64,
-    /// Times a client wanted what was gone.
+    /// Requested positions that were no longer retained.
     pub gone: u64,
-    /// Places told with connect replies.
+    /// Positions reported in connect replies.
     pub heartbeats: u64,
     /// Ends of the server's process.
     pub restarts: u64,
-    /// Those of them that were not in order.
+    /// Restarts that were not clean.
     pub kills: u64,
-    /// Sessions that went on in the next process.
+    /// Sessions that continued in the next process.
     pub restored: u64,
-    /// Times the disk began to refuse.
+    /// Times at which the disk began to fail.
     pub disk_faults: u64,
-    /// Publications that were delivered and not kept.
+    /// Publications that were delivered and not persisted.
     pub pending_replies: u64,
-    /// Replies to publications that came on another connection than the one they were awaited on.
+    /// Replies to publications that came on another connection than the one on which they were awaited.
     pub late_replies: u64,
-    /// Messages of histories that were lost with a process, and not confirmed.
+    /// Unconfirmed messages of histories that were lost with a process.
     pub places_lost: u64,
-    /// Times a client named its places again in its old session.
+    /// Times a client resubscribed at its positions in its old session.
     pub returns: u64,
-    /// Responses that overtook what was written before them.
+    /// Responses that overtook earlier output.
     pub overtaken: u64,
     /// Starts on a full disk.
     pub full_starts: u64,
-    /// Starts on a disk that has lost what a failed sync should have kept, while the system still shows it.
+    /// Starts on a disk that lost data of a failed sync, while the system still shows it.
     pub lost_writes: u64,
-    /// Responses with more than one batch on a WebSocket may have that were lost.
+    /// Lost responses with more than one WebSocket batch may hold.
     pub long_lost: u64,
-    /// Messages that were not taken in at once.
+    /// Messages that were not admitted at once.
     pub edge_waits: u64,
 }
 
-/// The books.
+/// The records and counters of a run.
 #[derive(Debug, Default)]
 pub struct Checker {
     /// All publications, by number.
@@ -222,23 +225,23 @@ pub struct Checker {
     pub sessions: Vec<Session>,
     /// Publications whose publishers know that they were accepted.
     pub confirmed: BTreeSet<usize>,
-    /// What happened.
+    /// The counters.
     pub tally: Tally,
-    /// Whether publishers get their own messages.
+    /// True if publishers get their own messages.
     pub returns_to_publisher: bool,
     /// The first promise that was broken.
     pub broken: Option<Broken>,
 }
 
 impl Checker {
-    /// Notes that a promise is broken; the first one counts.
+    /// Records that a promise is broken; only the first counts.
     pub fn fail(&mut self, invariant: Invariant, detail: impl Into<String>) {
         if self.broken.is_none() {
             self.broken = Some(Broken { invariant, detail: detail.into() });
         }
     }
 
-    /// A new session.
+    /// Adds a session. Returns its number.
     pub fn open(&mut self, text: &str, id: Id, client: usize) -> usize {
         self.tally.sessions += 1;
         self.sessions.push(Session {
@@ -256,7 +259,7 @@ impl Checker {
             expected: BTreeSet::new(),
             seen: BTreeMap::new(),
             last: BTreeMap::new(),
-            // When the handshake came nobody knows out here.
+            // The simulation does not know when the handshake arrived.
             last_received_ms: 0,
             spoke_ms: 0,
             held_since_ms: None,
@@ -269,7 +272,7 @@ impl Checker {
         self.sessions.iter().rposition(|session| session.text == text)
     }
 
-    /// The server accepted a broadcast.
+    /// Records that the server accepted a broadcast.
     pub fn published(&mut self, data: &str) {
         let Some(number) = number_of(data).filter(|number| *number < self.publications.len()) else { return };
         self.tally.published += 1;
@@ -293,7 +296,7 @@ impl Checker {
         }
     }
 
-    /// The server was asked by its application to deliver a message to one session.
+    /// Records that the application asked the server to deliver a message to one session.
     pub fn delivered(&mut self, to: &str, data: &str) {
         let Some(number) = number_of(data).filter(|number| *number < self.publications.len()) else { return };
         self.publications[number].copies += 1;
@@ -306,7 +309,7 @@ impl Checker {
         }
     }
 
-    /// A message has reached a client.
+    /// Records that a message has reached a client.
     pub fn arrived(&mut self, session: usize, channel: &str, data: &str) {
         let Some(number) = number_of(data) else {
             return self.fail(Invariant::ExactData, format!("session {session} got data that nobody sent: {data}"));
@@ -352,7 +355,8 @@ impl Checker {
         }
     }
 
-    /// A text that was for a client is lost with its connection, though the kernel had it: its messages need not arrive.
+    /// Records that a text for a client is lost with its connection, though the kernel had it: its messages need not
+    /// arrive.
     pub fn lost(&mut self, client: usize, text: &str) {
         for raw in bayeux::json::elements(text) {
             let Some(number) = bayeux::json::member(raw, "data").and_then(number_of) else { continue };
@@ -364,7 +368,8 @@ impl Checker {
         }
     }
 
-    /// A client asks for the end of a subscription, or cannot know what became of it: what was to come by it may stay out.
+    /// A client requests the end of a subscription, or cannot know the result of its request: messages of that
+    /// subscription need not arrive.
     pub fn withdraw(&mut self, session: usize, name: &str) {
         let Checker { sessions, publications, .. } = self;
         let Some(session) = sessions.get_mut(session) else { return };
@@ -379,7 +384,7 @@ impl Checker {
         });
     }
 
-    /// A client has no more use for a session.
+    /// A client abandons a session.
     pub fn leave(&mut self, session: usize) {
         let session = &mut self.sessions[session];
         session.left = true;
@@ -394,7 +399,7 @@ impl Checker {
         session.held_since_ms = None;
     }
 
-    /// Looks for the client ids of others in what a client got.
+    /// Searches a client's input for the client ids of others.
     pub fn no_secrets(&mut self, client: usize, text: &str) {
         let other = self.sessions.iter().find(|session| session.client != client && text.contains(&session.text));
         if let Some(other) = other {
@@ -403,19 +408,20 @@ impl Checker {
         }
     }
 
-    /// Whether all that must arrive has arrived.
+    /// True if every message that must arrive has arrived.
     pub fn is_complete(&self) -> bool {
         self.sessions.iter().all(|session| session.expected.is_empty())
     }
 }
 
-/// The number of a publication, which its data begin with.
+/// The number of a publication: its data begin with it.
 pub fn number_of(data: &str) -> Option<usize> {
     let rest = data.strip_prefix("{\"k\":")?;
     rest[..rest.find(',')?].parse().ok()
 }
 
-/// Whether a subscription to `name` covers `channel`. Written anew, so as not to trust the code under test.
+/// True if a subscription to `name` covers `channel`. It is a separate implementation, so as not to trust the code
+/// under test.
 pub fn covers(name: &str, channel: &str) -> bool {
     if let Some(parent) = name.strip_suffix("/**") {
         return channel.strip_prefix(parent).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'));

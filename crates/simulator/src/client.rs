@@ -1,4 +1,4 @@
-//! A client: what it is, and what it decides to do next.
+//! A client: its state, and its choice of the next action.
 
 use std::collections::BTreeMap;
 
@@ -12,44 +12,45 @@ use crate::world::World;
 /// One client.
 #[derive(Debug)]
 pub struct Client {
-    /// How it wants to be served now.
+    /// The transport it uses now.
     pub transport: Transport,
-    /// The browser it is a window of.
+    /// The browser of which it is a window.
     pub browser: usize,
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
     /// Its WebSocket, if it uses one.
     pub conn: Option<usize>,
-    /// WebSockets that it used before and still reads.
+    /// Earlier WebSockets that it still reads.
     pub old_conns: Vec<usize>,
-    /// The request that is under way, other than a connect, or the connect it came back with: only one, so that messages stay in order.
+    /// Its pending request other than a connect, or the connect with which it resumed. There is only one, so that
+    /// messages stay in order.
     pub busy: Option<usize>,
-    /// Replies it waits for, by message id.
+    /// The replies it awaits, by message id.
     pub awaited: BTreeMap<u64, Awaited>,
-    /// Its connect: the message id, and when it was sent.
+    /// Its connect: the message id, and the time it was sent.
     pub connect: Option<(u64, u64)>,
-    /// When it may connect or shake hands next, in milliseconds.
+    /// The earliest time of the next connect or handshake, in milliseconds.
     pub next_ms: u64,
-    /// The pause between connects it was told, in milliseconds.
+    /// The advised pause between connects, in milliseconds.
     pub interval_ms: u64,
-    /// The stream its publications belong to.
+    /// The stream of its publications.
     pub stream: usize,
-    /// Whether it reads.
+    /// True if it reads.
     pub reading: bool,
     /// The last batch it has received, if its session acknowledges.
     pub acknowledged: Option<i64>,
-    /// What it knows of the past, if it replays.
+    /// Its replay state, if it replays.
     pub follower: Option<Follower>,
-    /// Error replies without an id that it has to expect, for garbage.
+    /// The number of error replies without an id that it expects, for garbage.
     pub nameless: usize,
 }
 
-/// How far a client is.
+/// The phase of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// It has no session.
     Away,
-    /// It has asked for one.
+    /// It has sent a handshake.
     Shaking,
     /// It has this session.
     On(usize),
@@ -57,20 +58,20 @@ pub enum Phase {
     Vanished,
 }
 
-/// A reply that is awaited.
+/// An awaited reply.
 #[derive(Clone, Debug)]
 pub struct Awaited {
-    /// Where it has to come.
+    /// The route on which the reply has to come.
     pub route: Route,
-    /// The session that the message was of: its WebSocket may carry another one since.
+    /// The session of the message: its WebSocket may carry another one since.
     pub session: Option<usize>,
-    /// Whether it has to come at all.
+    /// True if the reply must come.
     pub owed: bool,
-    /// What it answers.
+    /// The request that it answers.
     pub what: What,
 }
 
-/// What carries a message.
+/// The carrier of a message: a WebSocket or an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// A WebSocket.
@@ -79,22 +80,22 @@ pub enum Route {
     Exchange(usize),
 }
 
-/// What a message asks for.
+/// The request in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A session.
+    /// Open a session.
     Handshake,
-    /// To be told what comes.
+    /// Wait for messages.
     Connect,
-    /// The end of the session.
+    /// End the session.
     Disconnect,
-    /// These subscriptions.
+    /// Subscribe to these names.
     Subscribe(Vec<String>),
-    /// The end of this subscription.
+    /// End this subscription.
     Unsubscribe(String),
-    /// This publication.
+    /// Publish this publication.
     Publish(usize),
-    /// Something that is to be refused, or does not matter.
+    /// A message that is refused or has no effect.
     Odd,
 }
 
@@ -105,12 +106,12 @@ pub struct Outgoing {
     pub channel: String,
     /// More fields, each with a comma before it.
     pub fields: String,
-    /// What it is about.
+    /// The request in it.
     pub what: What,
 }
 
 impl Client {
-    /// A client that is not there yet.
+    /// A client without a session.
     pub fn new(transport: Transport, browser: usize) -> Client {
         Client {
             transport,
@@ -139,18 +140,18 @@ impl Client {
         }
     }
 
-    /// Whether it waits for nothing but its connect.
+    /// True if it waits only for its connect.
     pub fn is_settled(&self) -> bool {
         self.phase != Phase::Shaking && self.first_owed().is_none()
     }
 
-    /// A message whose reply is owed, other than a connect.
+    /// A message other than a connect whose reply is owed.
     pub fn first_owed(&self) -> Option<(u64, &What)> {
         let owed = |(id, awaited): (&u64, &Awaited)| !matches!(awaited.what, What::Connect) && awaited.owed && *id > 0;
         self.awaited.iter().find(|(id, awaited)| owed((id, awaited))).map(|(id, awaited)| (*id, &awaited.what))
     }
 
-    /// Since when it waits for the reply to its connect, in milliseconds.
+    /// The time since which it awaits the reply to its connect, in milliseconds.
     pub fn connect_since_ms(&self) -> Option<u64> {
         let (id, since_ms) = self.connect?;
         self.awaited.get(&id).filter(|awaited| awaited.owed).map(|_| since_ms)
@@ -158,7 +159,7 @@ impl Client {
 }
 
 impl World {
-    /// A client does something.
+    /// Lets a client act.
     pub(crate) fn act(&mut self, client: usize) {
         match self.clients[client].phase {
             Phase::Vanished | Phase::Shaking => {}
@@ -187,7 +188,7 @@ impl World {
         }
     }
 
-    /// A connect that may have been overtaken gets no reply: clients give up waiting some time.
+    /// A connect that may have been overtaken gets no reply: clients stop waiting after a while.
     fn forget_overdue_connect(&mut self, client: usize) {
         let state = &mut self.clients[client];
         if let Some((id, since_ms)) = state.connect
@@ -205,7 +206,7 @@ impl World {
         match self.rng.below(100) {
             0..50 => {
                 let count = if self.rng.chance(300) { 1 + self.rng.below(6) } else { 1 };
-                // Publications on one channel in a row are handed out together.
+                // Consecutive publications on one channel are fanned out together.
                 let only = self.rng.chance(500).then(|| self.scenario.channel(&mut self.rng));
                 let mut messages = Vec::new();
                 for _ in 0..count {
@@ -233,7 +234,7 @@ impl World {
             }
             97 => self.give_up_a_request(client),
             _ => {
-                // A batch of everything.
+                // A batch of all kinds of messages.
                 let mut messages = vec![self.publication(client, session), self.whisper(client, session)];
                 messages.push(self.publication(client, session));
                 self.send(client, messages);
@@ -243,7 +244,8 @@ impl World {
 
     fn shake_hands(&mut self, client: usize) {
         self.cut_off(client);
-        // Salesforce's clients offer to replay with their subscribes only: all subscribes of one that replays do.
+        // Clients of Salesforce offer replay only with their subscribes, so all subscribes of one that replays carry
+        // the offer.
         let offers_replay = self.clients[client].follower.is_some() && client % 4 != 1;
         let acknowledges = if self.scenario.laden { 900 } else { 400 };
         let ext = match (self.rng.chance(acknowledges), offers_replay) {
@@ -257,7 +259,7 @@ impl World {
             fields: format!("{HANDSHAKE_FIELDS}{ext}"),
             what: What::Handshake,
         }];
-        // "MUST ignore" anything else in the batch of a handshake (Bayeux 1.0 §4.1).
+        // The server "MUST ignore" any other message in the batch of a handshake (Bayeux 1.0 §4.1).
         if self.rng.chance(50) {
             messages.push(odd("/a", ",\"data\":1"));
         }
@@ -305,7 +307,7 @@ impl World {
         Outgoing { channel, fields: format!(",\"data\":{data}"), what: What::Publish(number) }
     }
 
-    /// The data of a new publication, and its number.
+    /// The number and data of a new publication.
     fn data(&mut self, client: usize, from: usize, channel: &str) -> (usize, String) {
         let number = self.checker.publications.len();
         let mut padding = "é".repeat(self.rng.below(self.scenario.padding_bytes / 2 + 1));
@@ -325,7 +327,7 @@ impl World {
             names.push(self.scenario.subscription(&mut self.rng).to_owned());
         }
         let wishes = &mut self.checker.sessions[session].wishes;
-        // What a client is not sure of it leaves alone: an earlier request may still be on its way.
+        // The client leaves uncertain subscriptions alone: an earlier request may still be on its way.
         names.retain(|name| wishes.get(name) != Some(&Wish::Unsure));
         if names.is_empty() || !self.may_send(client, false) {
             return;
@@ -357,7 +359,7 @@ impl World {
         self.send(client, vec![Outgoing { channel: "/meta/unsubscribe".into(), fields, what }]);
     }
 
-    /// The client says that it leaves.
+    /// The client disconnects.
     pub(crate) fn say_goodbye(&mut self, client: usize) {
         let Some(session) = self.clients[client].session() else { return };
         let goodbye = Outgoing { channel: "/meta/disconnect".into(), fields: String::new(), what: What::Disconnect };
@@ -366,7 +368,7 @@ impl World {
         }
     }
 
-    /// The client has no more use for its session.
+    /// The client abandons its session.
     pub(crate) fn forsake(&mut self, client: usize, session: usize) {
         self.checker.leave(session);
         let pause_ms = self.rng.between(0, 200);
@@ -385,7 +387,7 @@ impl World {
         self.recorder.with(|desk| desk.sessions[client] = None);
     }
 
-    /// The client goes on over another transport, or another connection of the same kind.
+    /// The client continues over another transport, or over another connection of the same kind.
     pub(crate) fn switch(&mut self, client: usize) {
         self.checker.tally.switches += 1;
         self.walk_away(client, self.clients[client].session());
@@ -396,7 +398,7 @@ impl World {
             Transport::LongPolling,
             Transport::CallbackPolling,
         ]);
-        // Who has said which batch came last must not read on where later ones may come.
+        // A client that has acknowledged a batch must not read on where later ones may arrive.
         let careful = self.clients[client].acknowledged.is_none() && self.rng.chance(600);
         self.note(|_| format!("client {client} switches to {to:?}, carefully: {careful}"));
         self.lose_sight(client);
@@ -412,7 +414,7 @@ impl World {
         }
     }
 
-    /// What the client has asked for and got no reply to may have been done or not, or may still be.
+    /// The client's unanswered requests may have been done or not, or may still be.
     pub(crate) fn lose_sight(&mut self, client: usize) {
         let session = self.clients[client].session();
         let mut unsure = Vec::new();
@@ -432,7 +434,7 @@ impl World {
         }
     }
 
-    /// The client lets go of the connections it used before.
+    /// The client drops the connections it used before.
     pub(crate) fn drop_old_conns(&mut self, client: usize) {
         for conn in std::mem::take(&mut self.clients[client].old_conns) {
             for text in self.network.leave(conn) {
@@ -442,13 +444,13 @@ impl World {
         }
     }
 
-    /// The client reads no more where an older connect might be answered: it is about to say which batch came last.
+    /// The client stops reading where an older connect might be answered: it is about to acknowledge the last batch.
     fn abandon_connects(&mut self, client: usize) {
         self.drop_old_conns(client);
         self.abandon_requests(client, |exchange| exchange.connects);
     }
 
-    /// The client waits no longer for these requests.
+    /// The client stops waiting for these requests.
     pub(crate) fn abandon_requests(&mut self, client: usize, which: fn(&Exchange) -> bool) {
         for exchange in 0..self.network.exchanges.len() {
             let state = &mut self.network.exchanges[exchange];
@@ -459,7 +461,7 @@ impl World {
         }
     }
 
-    /// The client waits no longer for one of its requests.
+    /// The client stops waiting for one of its requests.
     fn give_up_a_request(&mut self, client: usize) {
         let open =
             |x: &Exchange| x.client == client && x.client_waits && matches!(x.state, State::Sent(_) | State::Open);
@@ -471,7 +473,7 @@ impl World {
         }
     }
 
-    /// The connection of a request breaks: the server notices, and its client, too.
+    /// The connection of a request breaks. The server and the client both notice.
     pub(crate) fn break_exchange(&mut self, client: usize) {
         let open =
             |x: &Exchange| x.client == client && x.client_waits && matches!(x.state, State::Sent(_) | State::Open);
@@ -484,15 +486,15 @@ impl World {
     }
 }
 
-/// A message that does not matter.
+/// A message without effect.
 pub(crate) fn odd(channel: &str, fields: &str) -> Outgoing {
     Outgoing { channel: channel.into(), fields: fields.into(), what: What::Odd }
 }
 
-/// How long a client waits for the reply to a connect that may have been overtaken, in milliseconds.
+/// The time for which a client waits for the reply to a connect that may have been overtaken, in milliseconds.
 const PATIENCE_MS: u64 = 300;
 const HANDSHAKE_FIELDS: &str = ",\"version\":\"1.0\",\"supportedConnectionTypes\":[\"websocket\",\"long-polling\"]";
-/// What a publisher must not be able to say to subscribers, and one field that it may.
+/// Fields that a publisher must not be able to send to subscribers, and one that it may.
 const HOSTILE_FIELDS: &str = concat!(
     ",\"advice\":{\"reconnect\":\"none\"},\"successful\":false,\"error\":\"402::session_unknown\"",
     ",\"subscription\":\"/a\",\"connectionType\":\"websocket\",\"x-custom\":[1,2.50]"

@@ -1,4 +1,4 @@
-//! The edges of the server: what it takes in, who waits, and what may be under way between its shards.
+//! The edges of the server: admission, waiting readers, and the bytes between shards.
 
 use encke_core::{Envelope, ShardMessage, Weight};
 
@@ -6,7 +6,7 @@ use crate::checker::Invariant;
 use crate::world::{Letter, World};
 
 impl World {
-    /// Whether a shard takes a message of a client in.
+    /// True if a shard admits a client's message.
     pub(crate) fn is_admitted(&mut self, shard: usize) -> bool {
         let weight = if self.rng.chance(self.scenario.heavy) { Weight::Heavy } else { Weight::Light };
         let before = self.ends(shard);
@@ -16,7 +16,7 @@ impl World {
         is_admitted
     }
 
-    /// What the server does not read is no sign that a client is silent.
+    /// Marks sessions whose input the server does not read as not silent.
     pub(crate) fn waiting_is_no_silence(&mut self, shard: usize) {
         for conn in 0..self.network.conns.len() {
             let state = &self.network.conns[conn];
@@ -26,7 +26,7 @@ impl World {
         }
     }
 
-    /// Requests that waited in a shard and were worked through.
+    /// Processes requests that waited in a shard.
     pub(crate) fn requests_are_worked_through(&mut self, shard: usize) {
         for (to, exchange) in std::mem::take(&mut self.waiting) {
             if to != shard || self.shards[shard].has_waiting(self.network.id_of(exchange)) {
@@ -39,11 +39,12 @@ impl World {
         }
     }
 
-    /// No more is under way between shards than may be.
+    /// Checks that the bytes between shards stay within their limit.
     pub(crate) fn shard_messages_are_bounded(&mut self) {
-        // What was let in below the limit may still become more: a batch as many publications, each with an envelope for each shard.
+        // Messages admitted below the limit may still grow: a batch becomes as many publications, each with an
+        // envelope for each shard.
         let (bytes, bytes_max) = (self.shared.mailbox.bytes(), self.scenario.settings[0].mailbox_bytes_max);
-        // Responses have limits of their own: each of them, and all together.
+        // Responses have their own limits: for each of them, and for all together.
         let responses = self.message.iter().flatten().flatten().filter_map(|letter| match letter {
             Letter::ShardMessage(Envelope { message: ShardMessage::Response(_, response), .. }) => {
                 Some(response.body.len())
@@ -60,5 +61,5 @@ impl World {
     }
 }
 
-/// What may be under way beside the limit: what the messages become that were let in below it.
+/// The bytes allowed above the limit: for the expansion of messages admitted below it.
 const OVERDRAFT_BYTES: usize = 400_000;

@@ -1,11 +1,12 @@
-//! How a run ends: everything is healed, what was promised has to arrive, all leave, and nothing may be left of them.
+//! The end of a run: all faults are healed, promised messages must arrive, all clients leave, and nothing of them may
+//! remain.
 
 use crate::checker::Invariant;
 use crate::client::{Client, Phase};
 use crate::world::World;
 
 impl World {
-    /// Nothing breaks any more, everybody reads and connects: all that was promised has to arrive.
+    /// Nothing breaks any more, and every client reads and connects: all promised messages must arrive.
     pub(crate) fn heal(&mut self) {
         self.healing = true;
         self.mend_disk();
@@ -15,12 +16,12 @@ impl World {
         }
         self.scenario.kernel_bytes = HEALED_KERNEL_BYTES;
         self.network.widen(HEALED_KERNEL_BYTES);
-        // In a tight outbox a long message has no room beside any other.
-        // Responses with room for one or two bring less than a busy channel has.
+        // In a tight outbox a long message fits only alone. Responses with room for one or two messages carry less
+        // than a busy channel produces.
         let is_tight = self.scenario.outboxes_are_tight() || self.scenario.responses_are_small();
         let busy = (!is_tight && self.rng.chance(300)).then(|| self.rng.pick(&BUSY));
         let (mut round, mut quiet, mut arrived) = (0, 0, 0);
-        // Where responses are small a backlog takes many: as long as messages arrive, the rest may.
+        // Where responses are small a backlog takes many of them: as long as messages arrive, the rest may.
         while quiet < HEALING_ROUNDS_MAX && round < HEALING_ROUNDS_MAX * 10 {
             for client in 0..self.clients.len() {
                 self.act(client);
@@ -37,7 +38,7 @@ impl World {
             }
             let step_ms = self.rng.between(10, 120);
             self.pass(step_ms);
-            // Who catches up has to get there beside a channel that has something for each of its connects.
+            // A client that catches up must finish beside a channel that has a message for each of its connects.
             let missing = self.missing_places();
             if let Some(channel) = busy.filter(|_| !missing.is_empty()) {
                 if round == BUSY_ROUNDS_MAX {
@@ -54,7 +55,7 @@ impl World {
         }
     }
 
-    /// Something is published, and waits for all who want it.
+    /// Publishes messages that wait for all subscribers.
     pub(crate) fn chatter(&mut self, channel: &str) {
         self.publish_from_outside(channel);
         let shards = self.shards.len();
@@ -92,7 +93,7 @@ impl World {
         }
     }
 
-    /// A connect is answered by its timeout, if nothing breaks.
+    /// Checks that a connect is answered within its timeout if nothing breaks.
     fn connects_are_answered(&mut self, begun_ms: u64) {
         let longest_ms = self.scenario.settings.iter().map(|s| s.timeout_ms).max().unwrap_or(0);
         for client in 0..self.clients.len() {
@@ -105,7 +106,7 @@ impl World {
         }
     }
 
-    /// All clients leave, by a goodbye or without a word. Then nothing may be left of them.
+    /// All clients leave, with a disconnect or silently. Nothing of them may remain.
     pub(crate) fn leave(&mut self) {
         for client in 0..self.clients.len() {
             if self.rng.chance(500) {
@@ -120,7 +121,7 @@ impl World {
             self.pump();
             self.pass(LEAVING_STEP_MS);
         }
-        // The histories are forgotten, too.
+        // The histories expire, too.
         for _ in 0..2 {
             self.pass(FORGETTING_MS);
         }
@@ -169,7 +170,7 @@ impl World {
         }
     }
 
-    /// A client that can do nothing any more: its connections end, and it waits for nothing.
+    /// Ends all connections of a client, which waits for nothing more.
     fn vanish(&mut self, client: usize) {
         self.clients[client].phase = Phase::Vanished;
         for conn in 0..self.network.conns.len() {
@@ -188,18 +189,18 @@ impl World {
     }
 }
 
-/// Channels that may go on while others are caught up with.
+/// Channels that may stay busy while clients catch up on others.
 const BUSY: [&str; 2] = ["/a", "/lazy/x"];
-/// Rounds of healing: with about 65 ms each more than all waits that the settings allow.
+/// Rounds of healing: at about 65 ms each, more than all waits that the settings allow.
 const HEALING_ROUNDS_MAX: usize = 150;
-/// Those of them beside a busy channel, in which everybody has to catch up.
+/// The rounds beside a busy channel in which every client must catch up.
 const BUSY_ROUNDS_MAX: usize = 120;
-/// What a connect may take beyond its timeout: slots of the timer wheel, steps of time, and a pause that was advised.
+/// The time a connect may take beyond its timeout: slots of the timer wheel, steps of time, and an advised pause.
 const HEALING_SLACK_MS: u64 = 1_000;
-/// Longer than a history is remembered.
+/// Longer than an empty history is retained.
 const FORGETTING_MS: u64 = encke_core::history::EMPTY_KEPT_MS + 1_000_000;
 /// Steps of time after all clients have left, and their length: far more than any session lives.
 const LEAVING_ROUNDS: usize = 12;
 const LEAVING_STEP_MS: u64 = 3_000;
-/// Bytes of the kernel's buffers while things are healed.
+/// The size of the kernel's buffers during healing, in bytes.
 const HEALED_KERNEL_BYTES: usize = 1 << 20;

@@ -1,7 +1,7 @@
-//! Clients that replay: they keep the place they have reached in each channel with a history, and come back with it.
+//! Clients that replay: they store the position they have reached in each channel with a history, and resume there.
 //!
-//! Such a client gets what it has not seen and is kept, once and in order, over all its sessions, or is told what is gone. To see
-//! whether it does, the world reads along in the histories themselves: see [`Records`].
+//! Such a client gets each retained message that it has not seen once and in order, across all its sessions, or a
+//! report of the loss. To check this, the world reads the histories themselves: see [`Records`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,43 +13,44 @@ use crate::client::{Outgoing, Phase, What};
 use crate::script::PAST;
 use crate::world::World;
 
-/// What a client knows of the past.
+/// The replay state of a client.
 #[derive(Debug, Default)]
 pub struct Follower {
-    /// What it subscribes to again when it comes back.
+    /// The names to which it resubscribes when it comes back.
     pub wanted: BTreeSet<String>,
-    /// The epoch and the number of the last message of each channel that it has or was told of.
+    /// The epoch and offset of the last message of each channel that it received or that was reported to it.
     pub last: BTreeMap<String, (String, u64)>,
-    /// What it may expect of each channel in its session.
+    /// Its expectation for each channel in its session.
     pub footing: BTreeMap<String, Footing>,
-    /// It goes on with its session, but has to name its places first.
+    /// True if it continues its session, but must first resubscribe at its positions.
     pub names_places: bool,
 }
 
-/// What a client may expect of a channel.
+/// A client's expectation for a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Footing {
-    /// It has asked for the channel, after this message if it named one, and has heard this one first.
+    /// It has requested the channel, after the first offset if it named one. The second offset is the first message
+    /// received.
     Asked(Option<u64>, Option<u64>),
-    /// The next message is the one after the last.
+    /// The next message directly follows the last.
     Firm,
 }
 
-/// What the histories have been seen to hold: of each channel the number of the publication at each place.
+/// The observed contents of the histories: for each channel, the publication at each offset.
 #[derive(Debug, Default)]
 pub struct Records {
     places: BTreeMap<&'static str, BTreeMap<u64, usize>>,
-    /// Places whose messages were lost with a process.
+    /// Offsets whose messages were lost with a process.
     lost: BTreeSet<(&'static str, u64)>,
     next: BTreeMap<&'static str, u64>,
     oldest: BTreeMap<&'static str, u64>,
-    /// The last place that each session has heard of, by channel.
+    /// The last offset that each session has received, by channel.
     heard: BTreeMap<(usize, String), u64>,
 }
 
 impl Records {
-    /// What histories hold in the next life of the server: where they begin, and the places that have a message. What is missing was
-    /// lost, and is not promised to anybody.
+    /// Sets the contents of histories in the next life of the server: their first offsets, and the offsets with a
+    /// message. Missing messages were lost, and are not promised to anybody.
     pub(crate) fn begin_anew(&mut self, there: &BTreeMap<&str, (u64, BTreeSet<u64>)>) -> u64 {
         let mut count = 0;
         for (channel, places) in &self.places {
@@ -59,12 +60,12 @@ impl Records {
             let gone: Vec<u64> = gone.map(|(id, _)| *id).collect();
             count += gone.into_iter().filter(|id| self.lost.insert((*channel, *id))).count() as u64;
         }
-        // All that is there is looked at again.
+        // All contents are inspected again.
         self.next.clear();
         count
     }
 
-    /// The places in a range that have a message which everybody is to get, or to be told of.
+    /// The offsets in a range whose messages every client must get, or get reported as lost.
     fn owed<'a>(&'a self, channel: &'a str, range: Range<u64>) -> impl Iterator<Item = u64> + 'a {
         let places = self.places.get_key_value(channel).filter(|_| !range.is_empty());
         let ids =
@@ -73,7 +74,7 @@ impl Records {
     }
 }
 
-/// A place told in a message or a reply.
+/// A position in a message or a reply.
 struct Told {
     epoch: String,
     id: Option<u64>,
@@ -89,12 +90,12 @@ impl Told {
     }
 }
 
-/// Whether a channel has a history.
+/// True if a channel has a history.
 pub fn is_past(channel: &str) -> bool {
     PAST.contains(&channel)
 }
 
-/// The data as they were published, and the number of the message, of data with a place.
+/// Splits data with a position into the published data and the offset of the message.
 pub fn unplaced(data: &str) -> Option<(String, u64)> {
     let event = member(data, "event")?;
     let id = member(event, "replayId").and_then(integer)?;
@@ -103,7 +104,7 @@ pub fn unplaced(data: &str) -> Option<(String, u64)> {
 }
 
 impl World {
-    /// Reads along in the histories. After every event: what comes and goes within one is not seen.
+    /// Records changes of the histories. It runs after every event: changes within one event are not visible.
     pub(crate) fn read_along(&mut self) {
         for channel in PAST {
             let histories = &self.shared.histories;
@@ -119,7 +120,7 @@ impl World {
                     given_twice = given_twice.or(before.map(|before| (entry.number, before, number)));
                 }
                 *next = ring.next();
-                // What comes back with a restart may have been told to be lost before.
+                // Messages that come back with a restart may have been reported as lost before.
                 *oldest = ring.oldest().max(*oldest);
             });
             if let Some((id, before, number)) = given_twice {
@@ -138,7 +139,8 @@ impl World {
         }
     }
 
-    /// The `ext` of a subscribe of a client that replays: where it wants to begin. It names no place for what it hears already.
+    /// The `ext` of a subscribe of a client that replays: the requested positions. It names none for channels it
+    /// already receives.
     pub(crate) fn positions(&mut self, client: usize, session: usize, names: &[String]) -> String {
         if !self.checker.sessions[session].follows {
             return String::new();
@@ -155,7 +157,7 @@ impl World {
                 }
                 continue;
             }
-            // What was to come by an earlier subscription may still be on its way: naming a place would have it come again.
+            // Messages of an earlier subscription may still be on their way: with a position they would come again.
             let before = wishes.keys().any(|name| covers(name, channel));
             let form = self.rng.below(4);
             let Some(follower) = &mut self.clients[client].follower else { continue };
@@ -182,7 +184,7 @@ impl World {
         format!(",\"ext\":{{\"replay\":{{{}}}}}", members.join(","))
     }
 
-    /// A client that has come back subscribes to what it wants. False if it has already.
+    /// A returning client resubscribes to its channels. False if it has already.
     pub(crate) fn resume(&mut self, client: usize, session: usize) -> bool {
         if !self.checker.sessions[session].follows || !self.may_send(client, false) {
             return false;
@@ -197,7 +199,7 @@ impl World {
         self.send(client, vec![Outgoing { channel: "/meta/subscribe".into(), fields, what: What::Subscribe(names) }])
     }
 
-    /// A subscribe was refused. Of several names those before the one that is to blame stand.
+    /// Handles a refused subscribe. Of several names, those before the refused one are subscribed.
     pub(crate) fn not_told(&mut self, client: usize, session: usize, names: &[String]) {
         for name in names {
             self.give_up(client, session, name);
@@ -223,7 +225,7 @@ impl World {
         }
     }
 
-    /// A message of a channel with a history has come. Its data as they were published.
+    /// Handles a message of a channel with a history. Returns its data as they were published.
     pub(crate) fn with_positions(
         &mut self,
         client: usize,
@@ -259,7 +261,7 @@ impl World {
         let current = self.clients[client].session() == Some(session);
         let Some(follower) = &mut self.clients[client].follower else { return };
         let last = follower.last.get(channel).map(|last| last.1);
-        // Who named no place in a new session cannot complain about what it had in an old one.
+        // A new session without a position makes no promise about messages of an old one.
         let heard = self.records.heard.insert((session, channel.to_owned()), id);
         let claimed = follower.footing.contains_key(channel) || heard.is_some_and(|heard| heard >= id);
         if last.is_some_and(|last| last >= id) && !claimed {
@@ -281,7 +283,7 @@ impl World {
         }
     }
 
-    /// Between two places there is nothing that a session wanted, but what it was told to be lost.
+    /// Checks that no message the session should get lies between two offsets, except reported losses.
     fn nothing_between(&mut self, session: usize, channel: &str, from: u64, to: u64, told: &Told, when: &str) {
         let lost = |id: u64| told.lost.is_some_and(|(first, last)| first <= id && last.is_none_or(|last| id <= last));
         let mut owed = self.records.owed(channel, from..to);
@@ -292,14 +294,14 @@ impl World {
         }
     }
 
-    /// Whether a message is the session's own, and publishers do not get theirs.
+    /// True if a message is the session's own, and publishers do not get theirs.
     fn is_own(&self, session: usize, channel: &str, id: u64) -> bool {
         let number = self.records.places.get(channel).and_then(|places| places.get(&id));
         !self.checker.returns_to_publisher
             && number.is_some_and(|number| self.checker.publications[*number].from == session)
     }
 
-    /// What is said to be lost is not kept any more, unless it is too large for the session.
+    /// Checks that a message reported as lost is no longer retained, unless it is too large for the session.
     fn lost_for_good(&mut self, session: usize, channel: &str, told: &Told) {
         let oldest = self.records.oldest.get(channel).copied().unwrap_or(0);
         let tight = self.scenario.settings[0].outbox_bytes_max < 1 << 20;
@@ -310,7 +312,7 @@ impl World {
         }
     }
 
-    /// All subscribers of a channel with a history see one order, those without places, too.
+    /// Checks that all subscribers of a channel with a history see one order, including those without positions.
     fn in_one_order(&mut self, session: usize, channel: &str, data: &str) {
         let number = number_of(data);
         let places = self.records.places.get(channel);
@@ -323,7 +325,7 @@ impl World {
         }
     }
 
-    /// The reply to a subscribe says where channels begin.
+    /// Handles the starting positions in the reply to a subscribe.
     pub(crate) fn told_starts(&mut self, client: usize, session: usize, raw: &str) {
         let Some(answers) = member(raw, "ext").and_then(|ext| member(ext, "replay")) else { return };
         for (channel, answer) in members(answers) {
@@ -342,7 +344,7 @@ impl World {
         let recovered = member(answer, "recovered") == Some("true");
         follower.footing.insert(channel.to_owned(), Footing::Firm);
         let last = follower.last.get(channel).map(|last| last.1);
-        // What comes of an earlier subscription may lie between.
+        // Messages of an earlier subscription may lie between.
         if last.is_none_or(|last| last < from) {
             follower.last.insert(channel.to_owned(), (told.epoch.clone(), from - 1));
         }
@@ -356,13 +358,13 @@ impl World {
             return self.checker.fail(Invariant::PlacesHonest, detail);
         }
         if let Some(first) = first {
-            // The first message has come before this reply.
+            // The first message arrived before this reply.
             self.nothing_between(session, channel, from, first, &told, "before the first message");
         }
         self.lost_for_good(session, channel, &told);
     }
 
-    /// A connect reply says how far the client is.
+    /// Handles the positions in a connect reply.
     pub(crate) fn told_places(&mut self, client: usize, session: usize, raw: &str) {
         let Some(places) = member(raw, "ext").and_then(|ext| member(ext, "replay")) else { return };
         let mut names = BTreeSet::new();
@@ -385,7 +387,7 @@ impl World {
         }
     }
 
-    /// What clients that replay still have to get.
+    /// The messages that clients that replay still have to get.
     pub(crate) fn missing_places(&self) -> Vec<String> {
         let mut missing = Vec::new();
         for (number, client) in self.clients.iter().enumerate() {

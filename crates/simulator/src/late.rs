@@ -1,5 +1,5 @@
-//! Replies to publications that wait for the disk and outlive the WebSocket they would have come on: the session's next
-//! connection brings them.
+//! Replies to publications that wait for the disk and outlive their WebSocket: the session's next connection delivers
+//! them.
 
 use bayeux::json::member;
 
@@ -8,7 +8,7 @@ use crate::reading::field;
 use crate::world::World;
 
 impl World {
-    /// The client waits for nothing on this route any more. What it published in a history may be answered all the same.
+    /// The client waits for nothing on this route any more. Its publications in a history may still be answered.
     pub(crate) fn await_no_more(&mut self, client: usize, route: Route) {
         let World { clients, late, .. } = self;
         clients[client].awaited.retain(|id, awaited| {
@@ -19,7 +19,7 @@ impl World {
         });
     }
 
-    /// Takes the reply to a publication of which the WebSocket is gone, or is about to be seen to be gone. False for any other reply.
+    /// Takes the reply to a publication whose WebSocket is gone or closing. False for any other reply.
     pub(crate) fn is_late_reply(&mut self, client: usize, route: Route, id: u64, raw: &str) -> bool {
         if self.log.is_none() || !field(raw, "channel").starts_with("/past/") {
             return false;
@@ -46,7 +46,7 @@ impl World {
         true
     }
 
-    /// Whose messages and replies come on a route.
+    /// The session whose messages and replies come on a route.
     pub(crate) fn session_on(&self, route: Route) -> Option<usize> {
         match route {
             Route::Conn(conn) => self.network.conns[conn].session,

@@ -1,20 +1,21 @@
-//! Encke's core under made-up time, sockets and faults.
+//! Encke's core under simulated time, sockets and faults.
 //!
-//! A seed decides everything: how many shards and clients, the settings, what the clients do, when bytes and mail arrive, what breaks. So a
-//! run can be done again exactly, and ten thousand seeds are ten thousand different afternoons of a busy server. The shards are the real
-//! ones, and so is the log of the histories; the network ([`network`]), the threads around them ([`server`]) and the clients ([`client`], [`reading`]) are made
-//! here. What must always hold is in [`checker`].
+//! A seed decides everything: the number of shards and clients, the settings, the actions of the clients, the arrival
+//! of bytes and messages, and the faults. A run is therefore reproducible exactly, and ten thousand seeds are ten
+//! thousand different runs of a busy server. The shards are the real ones, and so is the log of the histories. The
+//! network ([`network`]), the threads around the shards ([`server`]) and the clients ([`client`], [`reading`]) are
+//! simulated. The module [`checker`] holds the invariants.
 //!
-//! In some runs histories are on a disk that refuses, tears and forgets, and the server ends in the middle: in order, so that its sessions go
-//! on, or by a kill or a loss of power ([`restart`]).
+//! In some runs histories are on a disk that refuses, tears and loses writes, and the server ends in the middle of
+//! the run: cleanly, so that its sessions continue, or by a kill or a loss of power ([`restart`]).
 //!
 //! ```
 //! let tally = simulator::run(1, &simulator::Options::default()).expect("every promise is kept");
 //! assert!(tally.sessions > 0);
 //! ```
 //!
-//! Not simulated: the WebSocket and HTTP codecs of the server, and responses that overtake each other on two connections of a client that does
-//! not replay.
+//! Not simulated: the WebSocket and HTTP codecs of the server, and responses that overtake each other on two
+//! connections of a client that does not replay.
 
 pub mod application;
 pub mod checker;
@@ -41,16 +42,16 @@ use checker::{Broken, Invariant, Tally};
 use restart::Stop;
 use world::World;
 
-/// How to run a seed.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Keeps the last steps, to be told if a promise is broken.
+    /// True to record the last steps, for the report of a failure.
     pub trace: bool,
-    /// Something done wrong on purpose, to see that it is found.
+    /// A deliberate fault, to prove that it is found.
     pub sabotage: Sabotage,
 }
 
-/// What is done wrong around the core, to prove that the checks find it.
+/// Deliberate faults around the core, to prove that the checks find them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sabotage {
     /// Nothing.
@@ -60,19 +61,19 @@ pub enum Sabotage {
     DoubledFrame,
     /// A frame is taken and never arrives.
     DroppedFrame,
-    /// Messages arrive the wrong way round.
+    /// Messages arrive in the wrong order.
     SwappedMessages,
-    /// Data is written anew on its way.
+    /// Data is reformatted on its way.
     ChangedData,
     /// A delivered message has advice in it.
     ForgedAdvice,
-    /// A client gets the id of another.
+    /// A client gets the client id of another.
     LeakedId,
-    /// A response is never given to its connection.
+    /// A response never reaches its connection.
     LostResponse,
-    /// Responses are reported as taken that were not.
+    /// Lost responses are reported as taken.
     FalseReceipt,
-    /// The server is not told that a socket is gone.
+    /// The server does not learn that a socket is gone.
     ForgottenSocket,
     /// Time passes, and the shards do not learn of it.
     StoppedClock,
@@ -80,24 +81,24 @@ pub enum Sabotage {
     DroppedPlace,
     /// A message of a channel with a history arrives twice.
     DoubledPlace,
-    /// A message has the place of another.
+    /// A message carries the position of another.
     ChangedPlace,
-    /// What is lost is not told.
+    /// A loss report is removed.
     HushedLoss,
-    /// Records are reported as kept that never came to the log.
+    /// Records that never reached the log are reported as persisted.
     FalseKept,
-    /// After a kill the log says that the end was in order.
+    /// After a kill the log claims a clean end.
     FalseEnd,
-    /// What the start after a kill writes again never reaches the disk.
+    /// The data that the start after a kill writes again never reaches the disk.
     SkippedRewrite,
-    /// A session is lost with a clean restart.
+    /// A clean restart loses a session.
     LostSession,
-    /// What waits for sessions is lost with a clean restart.
+    /// A clean restart loses the queued messages of sessions.
     LostOutbox,
 }
 
 impl Sabotage {
-    /// How the server has to end for this to be done, time after time.
+    /// The kinds of restart that this sabotage needs, in order.
     fn stops(self) -> Option<&'static [Stop]> {
         match self {
             Sabotage::FalseKept | Sabotage::FalseEnd => Some(&[Stop::Killed]),
@@ -115,7 +116,7 @@ pub struct Failure {
     pub seed: u64,
     /// The promise.
     pub broken: Broken,
-    /// The last steps, if they were kept.
+    /// The last steps, if they were recorded.
     pub history: Vec<String>,
 }
 
@@ -140,7 +141,7 @@ fn panic_text(panic: &Box<dyn std::any::Any + Send>) -> String {
 }
 
 impl Tally {
-    /// Adds another.
+    /// Adds the counters of another tally.
     pub fn add(&mut self, other: &Tally) {
         let pairs = [
             (&mut self.published, other.published),
@@ -181,7 +182,7 @@ impl Tally {
     }
 }
 
-/// The program of the README compiles.
+/// Compiles the program of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! The log of the histories on a made-up disk, and what the real server has a thread for, done by hand.
+//! The log of the histories on a simulated disk, and the work of the store thread, done step by step.
 
 use std::collections::VecDeque;
 
@@ -13,24 +13,24 @@ use crate::checker::Invariant;
 use crate::script::PAST;
 use crate::world::World;
 
-/// The data directory of the server, and its keeper.
+/// The data directory of the server, and its store.
 pub(crate) struct Log {
-    /// What outlives the process.
+    /// The disk, which outlives the process.
     pub(crate) disk: SimDisk,
     history_store: HistoryStore<SimDisk>,
-    /// What each shard has handed over, oldest first. Those of different shards overtake each other.
+    /// The requests of each shard, oldest first. Those of different shards may overtake each other.
     pub(crate) inboxes: Vec<VecDeque<PersistRequest>>,
 }
 
 impl Log {
-    /// Whether no shard has handed over anything.
+    /// True if no shard has a pending request.
     fn is_idle(&self) -> bool {
         self.inboxes.iter().all(VecDeque::is_empty)
     }
 }
 
 impl World {
-    /// Opens the log, and brings back what stands in it. A disk whose faults are over must not refuse.
+    /// Opens the log and recovers its contents. A disk without faults must not refuse.
     pub(crate) fn open_log(&mut self, disk: SimDisk, shared: &mut Shared) {
         let settings = &self.scenario.settings[0];
         let mut recovery = Recovery::new(settings, self.now);
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// The keeper takes up to so many records, commits and answers. False if there was nothing to do.
+    /// Lets the store take up to `most` records, commit and answer. False if there was nothing to do.
     pub(crate) fn keep(&mut self, most: usize) -> bool {
         let lies = self.sabotage == Sabotage::FalseKept && self.rng.chance(500);
         let Some(log) = &mut self.log else { return false };
@@ -87,7 +87,7 @@ impl World {
         true
     }
 
-    /// The keeper ends as it should: everything is on the disk, and a mark says so.
+    /// Closes the store cleanly: everything is on the disk, with a mark of the clean end.
     pub(crate) fn close_log(&mut self) {
         while self.log.as_ref().is_some_and(|log| !log.is_idle()) {
             self.keep(usize::MAX);
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Something is wrong with the disk for a while.
+    /// Makes the disk fail for a while.
     pub(crate) fn break_disk(&mut self) {
         let kind = self.rng.below(5);
         let Some(log) = &self.log else { return };
@@ -111,7 +111,7 @@ impl World {
         });
     }
 
-    /// The disk takes what waits for it, and syncs none of it: the system shows what the disk has not got.
+    /// The disk accepts pending writes and fails to sync them: the system shows data that the disk does not have.
     pub(crate) fn fail_syncs(&mut self) {
         self.mend_disk();
         PAST.iter().for_each(|channel| self.chatter(channel));
@@ -122,14 +122,14 @@ impl World {
         self.keep(usize::MAX);
     }
 
-    /// The disk is as it should be again.
+    /// Ends the faults of the disk.
     pub(crate) fn mend_disk(&mut self) {
         if let Some(log) = &self.log {
             log.disk.faults(|faults| *faults = Default::default());
         }
     }
 
-    /// Whether what was confirmed outlives the end of the process, or that of the machine.
+    /// True if confirmed messages survive the end of the process, or that of the machine.
     pub(crate) fn outlives(&self, power_is_lost: bool) -> bool {
         !power_is_lost || self.scenario.settings[0].history_commit == HistoryCommit::Always
     }
@@ -137,5 +137,5 @@ impl World {
 
 /// The longest record, in bytes: a batch of the longest publications.
 const RECORD_BYTES: usize = 1 << 20;
-/// What a pass over the histories appends between two commits, in bytes.
+/// The bytes that a compaction appends between two commits.
 const STEP_BYTES: usize = 1 << 12;

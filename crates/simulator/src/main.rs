@@ -1,4 +1,4 @@
-//! Runs many seeds and says which broke a promise.
+//! Runs many seeds and reports those that broke a promise.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // A panic in the core is reported with its seed; the usual message would be said twice.
+    // A panic in the core is reported with its seed; the usual message would repeat it.
     std::panic::set_hook(Box::new(|_| {}));
     let begun = Instant::now();
     let mut tally = Tally::default();
@@ -80,7 +80,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     Ok(arguments)
 }
 
-/// Tells of a failure; with its last steps if wanted, for which the seed is run again.
+/// Reports a failure; with its last steps if wanted, for which the seed runs again.
 fn report(failure: &Failure, with_history: bool, verbose: bool) {
     eprintln!("seed {} broke a promise. {}", failure.seed, failure.broken);
     eprintln!("  again: cargo run --release -p simulator -- --seed {} --verbose", failure.seed);
@@ -92,11 +92,11 @@ fn report(failure: &Failure, with_history: bool, verbose: bool) {
     }
 }
 
-/// Failures after which no more seeds are run.
+/// The number of failures after which no more seeds are run.
 const FAILURES_MAX: usize = 20;
-/// Steps that are shown of the first failure; all with `--verbose`.
+/// Steps shown of the first failure; all with `--verbose`.
 const HISTORY_LINES: usize = 40;
 /// Seeds between two lines of progress.
 const PROGRESS_EVERY: u64 = 1_000;
-/// Characters of a step that are shown.
+/// Characters shown of a step.
 const LINE_CHARS_MAX: usize = 600;

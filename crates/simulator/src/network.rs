@@ -1,8 +1,8 @@
-//! Connections that exist in memory only, and everything that can go wrong with them.
+//! Connections in memory, and everything that can go wrong with them.
 //!
-//! What the "kernel" takes from the server waits, in order, in the inbox of its client until that reads it, or is lost with
-//! its connection. A client reads its connections in the order in which the kernel got the bytes: overtaking between two connections
-//! of one client is beyond what any server could put right.
+//! Bytes that the "kernel" takes from the server wait, in order, in the inbox of their client until it reads them, or
+//! they are lost with their connection. A client reads its connections in the order in which the kernel got the
+//! bytes: no server could correct overtaking between two connections of one client.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -16,17 +16,17 @@ use crate::script::Transport;
 /// All connections of a run.
 #[derive(Debug)]
 pub struct Network {
-    /// Chance and misfortune.
+    /// The random numbers for faults.
     pub rng: Rng,
-    /// WebSockets, by number; none is ever taken out.
+    /// WebSockets, by number; none is ever removed.
     pub conns: Vec<Conn>,
-    /// HTTP exchanges, by number; none is ever taken out.
+    /// HTTP exchanges, by number; none is ever removed.
     pub exchanges: Vec<Exchange>,
-    /// What each client may read.
+    /// The readable items of each client.
     pub inboxes: Vec<VecDeque<Item>>,
     /// How often a write is cut short, per thousand.
     pub short_writes: usize,
-    /// What the shards did that no server may do to a socket.
+    /// Operations of shards on sockets that no server may do.
     pub breaches: Vec<String>,
     /// For each shard, the connection at each index of its sockets.
     sockets: Vec<Vec<usize>>,
@@ -35,29 +35,29 @@ pub struct Network {
 /// One WebSocket.
 #[derive(Debug)]
 pub struct Conn {
-    /// Whose it is.
+    /// The client that owns it.
     pub client: usize,
     /// The session its client uses it for.
     pub session: Option<usize>,
-    /// The shard that has it, or will have it.
+    /// The shard that has it or will have it.
     pub shard: usize,
     /// The cookie of its upgrade request.
     pub browser: Option<Id>,
-    /// Its name there; None on its way to another shard and after its end.
+    /// Its key there; None on its way to another shard and after its end.
     pub key: Option<SocketKey>,
-    /// What the client sent and the server has not read.
+    /// The input that the client sent and the server has not read.
     pub up: VecDeque<Up>,
-    /// What becomes of what the server writes.
+    /// The fate of the server's output.
     pub fate: Fate,
-    /// The kernel took nothing at the last try.
+    /// True if the kernel took nothing at the last attempt.
     pub blocked: bool,
-    /// The server has shut it.
+    /// True if the server has closed it.
     pub shut: bool,
-    /// It is on its way to another shard.
+    /// True if it is on its way to another shard.
     pub moving: bool,
-    /// The server does not read it for now.
+    /// True if the server does not read it for now.
     pub waits: bool,
-    /// The client still uses it.
+    /// True if the client still uses it.
     pub client_open: bool,
     /// Bytes that wait in the client's inbox.
     unread_bytes: usize,
@@ -67,18 +67,18 @@ pub struct Conn {
     close_seen: bool,
 }
 
-/// What becomes of what the server writes to a connection.
+/// The fate of the output that the server writes to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The client may read it.
     Healthy,
     /// Writing fails.
     Reset,
-    /// The kernel takes it, but nobody will ever read it.
+    /// The kernel takes it, but no client ever reads it.
     Void,
 }
 
-/// What a client sends on a WebSocket.
+/// An input from a client on a WebSocket.
 #[derive(Clone, Debug)]
 pub enum Up {
     /// The upgrade request, with its cookie.
@@ -87,9 +87,9 @@ pub enum Up {
     Text(String, Option<usize>),
     /// A ping.
     Ping(Vec<u8>),
-    /// A pong nobody asked for.
+    /// An unsolicited pong.
     Pong,
-    /// Something for which the server has to fail the connection.
+    /// A violation for which the server has to fail the connection.
     Violation,
     /// The end of the connection.
     Gone,
@@ -98,36 +98,36 @@ pub enum Up {
 /// One HTTP request and its response.
 #[derive(Debug)]
 pub struct Exchange {
-    /// Who asks.
+    /// The client that sends it.
     pub client: usize,
     /// The session whose client id is in it.
     pub session: Option<usize>,
-    /// How it is spoken.
+    /// Its transport.
     pub transport: Transport,
     /// The ids of its messages.
     pub ids: Vec<u64>,
-    /// Whether its messages hold a connect.
+    /// True if its messages include a connect.
     pub connects: bool,
-    /// Whether it shows the server that the client of its session lives.
+    /// True if it shows the server that the client of its session lives.
     pub sign_of_life: bool,
-    /// Its body, for those who send it again.
+    /// Its body, for clients that send it again.
     pub body: String,
-    /// How far it is.
+    /// Its state.
     pub state: State,
-    /// The client still waits.
+    /// True if the client still waits.
     pub client_waits: bool,
     /// The shard whose connection it came on.
     pub shard: usize,
 }
 
-/// How far an exchange is.
+/// The state of an exchange.
 #[derive(Debug)]
 pub enum State {
     /// On its way.
     Sent(Box<Request>),
     /// The server has it and owes a response.
     Open,
-    /// The server was told that nobody waits.
+    /// The server was notified that nobody waits.
     Abandoned,
     /// There was a response.
     Answered,
@@ -135,7 +135,7 @@ pub enum State {
     Lost,
 }
 
-/// What a client may read.
+/// An item that a client may read.
 #[derive(Debug)]
 pub enum Item {
     /// Bytes of a WebSocket.
@@ -148,7 +148,7 @@ pub enum Item {
     Failed(usize),
 }
 
-/// What a client found in the bytes of a WebSocket.
+/// The result of decoding the bytes of a WebSocket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     /// A text message.
@@ -157,7 +157,7 @@ pub enum Found {
     Pong(Vec<u8>),
     /// A close frame.
     Close(u16),
-    /// What no server may send.
+    /// A frame that no server may send.
     Breach(String),
 }
 
@@ -198,14 +198,14 @@ impl Network {
         self.conns.len() - 1
     }
 
-    /// Gives every connection a kernel buffer of so many bytes.
+    /// Sets the kernel buffer of every connection to `kernel_bytes`.
     pub fn widen(&mut self, kernel_bytes: usize) {
         for conn in &mut self.conns {
             conn.kernel_bytes = kernel_bytes;
         }
     }
 
-    /// A shard calls the connection so.
+    /// Registers the key that a shard gives the connection.
     pub fn register(&mut self, conn: usize, shard: usize, key: SocketKey) {
         self.conns[conn].shard = shard;
         self.conns[conn].key = Some(key);
@@ -217,24 +217,24 @@ impl Network {
         sockets[index] = conn;
     }
 
-    /// The connection that a shard calls so.
+    /// The connection with this key in a shard.
     pub fn find(&self, shard: usize, key: SocketKey) -> Option<usize> {
         let conn = *self.sockets[shard].get(key.index as usize)?;
         let named = self.conns.get(conn)?;
         (named.shard == shard && named.key == Some(key)).then_some(conn)
     }
 
-    /// The server has shut a connection: what the kernel has still goes to the client.
+    /// The server has closed a connection: the bytes in the kernel still reach the client.
     pub fn shut(&mut self, conn: usize) {
         if !std::mem::replace(&mut self.conns[conn].shut, true) {
             let client = self.conns[conn].client;
             self.inboxes[client].push_back(Item::End(conn));
-            // The server lingers for the client's end, but not for ever.
+            // The server waits for the client's close, for a limited time.
             self.conns[conn].up.push_back(Up::Gone);
         }
     }
 
-    /// The server has reset a connection: what the client has not read may be lost. Returns the texts that are.
+    /// The server has reset a connection: unread bytes may be lost. Returns the lost texts.
     pub fn reset(&mut self, conn: usize) -> Vec<String> {
         let is_late = self.rng.chance(500);
         let lost = if is_late || !self.conns[conn].client_open { Vec::new() } else { self.lose_inbox(conn) };
@@ -242,7 +242,7 @@ impl Network {
         lost
     }
 
-    /// The server's process is gone, and the connection with it: the client may read what the kernel has.
+    /// The server's process is gone, and the connection with it: the client may read the bytes in the kernel.
     pub fn end(&mut self, conn: usize) {
         let state = &mut self.conns[conn];
         (state.key, state.moving, state.fate) = (None, false, Fate::Reset);
@@ -257,14 +257,14 @@ impl Network {
         self.sockets.iter_mut().for_each(Vec::clear);
     }
 
-    /// The client lets go of a connection. Returns the texts that it never read, though the kernel had them whole.
+    /// The client drops a connection. Returns the texts that it never read, though the kernel had them completely.
     pub fn leave(&mut self, conn: usize) -> Vec<String> {
         self.conns[conn].client_open = false;
         self.conns[conn].up.push_back(Up::Gone);
         self.lose_inbox(conn)
     }
 
-    /// The connection breaks. Returns the texts that are lost with it.
+    /// The connection breaks. Returns the texts lost with it.
     pub fn break_off(&mut self, conn: usize) -> Vec<String> {
         let style = self.rng.below(3);
         let state = &mut self.conns[conn];
@@ -274,13 +274,13 @@ impl Network {
         }
         state.up.push_back(Up::Gone);
         let client = state.client;
-        // A reset that the client sees late: what it has got already it may still read.
+        // A reset that the client sees late: it may still read received bytes.
         let lost = if style == 2 { Vec::new() } else { self.lose_inbox(conn) };
         self.inboxes[client].push_back(Item::End(conn));
         lost
     }
 
-    /// Drops what waits for the client on a connection.
+    /// Drops the items that wait for the client on a connection.
     fn lose_inbox(&mut self, conn: usize) -> Vec<String> {
         let client = self.conns[conn].client;
         let mut lost = Vec::new();
@@ -293,14 +293,14 @@ impl Network {
         lost
     }
 
-    /// What is in bytes that the client reads.
+    /// Decodes bytes that the client reads.
     pub fn read(&mut self, conn: usize, bytes: Vec<u8>) -> Vec<Found> {
         let unread = &mut self.conns[conn].unread_bytes;
         *unread = unread.saturating_sub(bytes.len());
         self.decode(conn, bytes)
     }
 
-    /// The texts in bytes that nobody will read.
+    /// The texts in bytes that no client will read.
     fn decode_lost(&mut self, conn: usize, bytes: Vec<u8>) -> Vec<String> {
         let mut texts = Vec::new();
         for found in self.decode(conn, bytes) {
@@ -313,7 +313,7 @@ impl Network {
         texts
     }
 
-    /// Both what is read and what is lost goes through here, once and in order.
+    /// Both the bytes read and the bytes lost pass through here, once and in order.
     fn decode(&mut self, conn: usize, mut bytes: Vec<u8>) -> Vec<Found> {
         let state = &mut self.conns[conn];
         let mut found = Vec::new();
@@ -355,13 +355,13 @@ impl Network {
         ExchangeId { shard: self.exchanges[exchange].shard as u16, number: exchange as u64 }
     }
 
-    /// Whether the kernel has room on a connection that was blocked.
+    /// True if the kernel has room on a connection that was blocked.
     pub fn is_writable(&self, conn: usize) -> bool {
         let conn = &self.conns[conn];
         conn.blocked && conn.key.is_some() && (conn.unread_bytes < conn.kernel_bytes || conn.fate == Fate::Reset)
     }
 
-    /// How much of `total` bytes the kernel takes.
+    /// The part of `total` bytes that the kernel takes.
     fn room(&mut self, conn: usize, total: usize) -> usize {
         let conn = &self.conns[conn];
         let free = conn.kernel_bytes.saturating_sub(conn.unread_bytes).min(total);
@@ -375,14 +375,14 @@ impl Network {
     }
 }
 
-/// The sockets of one shard, as it writes to them.
+/// The sockets of one shard, for its flush.
 #[derive(Debug)]
 pub struct Kernel<'a> {
     /// All connections.
     pub network: &'a mut Network,
-    /// Which shard writes.
+    /// The shard that writes.
     pub shard: usize,
-    /// Texts that the kernel took whole and nobody will ever read, with their clients.
+    /// Texts that the kernel took completely and no client will ever read, with their clients.
     pub lost: Vec<(usize, String)>,
 }
 
@@ -417,7 +417,7 @@ impl Wire for Kernel<'_> {
             let client = self.network.conns[conn].client;
             let texts = self.network.decode_lost(conn, bytes);
             self.lost.extend(texts.into_iter().map(|text| (client, text)));
-            // The void fills up: then nothing more is taken.
+            // A connection that nobody reads fills up: then the kernel takes nothing more.
             self.network.conns[conn].unread_bytes += if fate == Fate::Void { taken } else { 0 };
         } else {
             self.network.take(conn, bytes);

@@ -1,4 +1,4 @@
-//! What clients do that they should not: garbage, things that are refused, and the ids of others.
+//! Misbehaviour of clients: garbage, refused requests, and the ids of others.
 
 use bayeux::json::elements;
 use encke_core::{ExchangeId, HttpTransport, Request};
@@ -10,7 +10,7 @@ use crate::script::Transport;
 use crate::world::World;
 
 impl World {
-    /// A client does something that no good client does.
+    /// A client does something that no well-behaved client does.
     pub(crate) fn do_something_odd(&mut self, client: usize) {
         match self.rng.below(8) {
             0 => self.send_garbage(client),
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// Text that is no batch: it gets an error without a name.
+    /// Text that is not a batch: it gets an error without an id.
     fn send_garbage(&mut self, client: usize) {
         let garbage = match self.rng.below(3) {
             0 => {
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// A stranger knows, or guesses, the client ids of others.
+    /// A client knows, or guesses, the client ids of others.
     fn use_a_foreign_id(&mut self, client: usize) {
         if self.checker.sessions.is_empty() {
             return;
@@ -79,7 +79,7 @@ impl World {
         if self.rng.chance(500) {
             let conn = self.network.open(client, shard, self.scenario.kernel_bytes, None);
             self.clients[client].old_conns.push(conn);
-            // The socket is sent from shard to shard, with replies still to be written.
+            // The socket moves from shard to shard, with replies still to be written.
             for _ in 0..=self.rng.below(4) {
                 let (text, _) = self.theft(client, Route::Conn(conn));
                 self.network.conns[conn].up.push_back(Up::Text(text, None));
@@ -110,13 +110,13 @@ impl World {
         });
     }
 
-    /// A message with the id of some session that is not the sender's to use. It has to be refused.
+    /// A message with the id of a session that the sender may not use. It has to be refused.
     fn theft(&mut self, client: usize, route: Route) -> (String, u64) {
         let session = self.rng.below(self.checker.sessions.len());
         let victim = &self.checker.sessions[session];
         let mut stolen = victim.text.clone();
-        // Whoever knows the id of a session that no browser opened may use it, and so may a program's WebSocket without a
-        // cookie: then it is only guessed, and wrong.
+        // Any client that knows the id of a session that no browser opened may use it, and so may a program's
+        // WebSocket without a cookie: in these cases the id is only guessed, and wrong.
         let bare = matches!(route, Route::Conn(conn) if self.network.conns[conn].browser.is_none());
         let protected =
             victim.cookie && !bare && !self.scenario.settings.iter().any(|settings| settings.trust_client_session);
@@ -132,7 +132,7 @@ impl World {
         (format!("[{{\"channel\":\"{channel}\",\"id\":\"{id}\",\"clientId\":\"{stolen}\"{fields}}}]"), id)
     }
 
-    /// A new session while the old one lives: the old one is left to expire.
+    /// Opens a new session while the old one lives: the old one is left to expire.
     fn shake_hands_again(&mut self, client: usize) {
         let Some(session) = self.clients[client].session() else { return };
         if !self.may_send(client, false) {
@@ -142,21 +142,21 @@ impl World {
         self.forsake(client, session);
         let state = &mut self.clients[client];
         state.next_ms = self.now.ms;
-        // On a WebSocket that stays, what was asked in the old session is answered all the same.
+        // On a WebSocket that stays, requests of the old session are still answered.
         for awaited in state.awaited.values_mut() {
             let stays = state.conn.is_some_and(|conn| awaited.route == Route::Conn(conn));
             awaited.owed |= stays && matches!(awaited.what, What::Publish(_));
         }
     }
 
-    /// A connect that is none, in the batch of a living session.
+    /// An invalid connect in the batch of a living session.
     fn pretend_to_connect(&mut self, client: usize) {
         let Some(session) = self.clients[client].session() else { return };
         let publication = self.publication(client, session);
         self.send(client, vec![publication, odd("/meta/connect", ",\"clientId\":\"nobody\"")]);
     }
 
-    /// What carried messages is gone, as the client sees it.
+    /// A route is gone, from the view of the client.
     pub(crate) fn end_route(&mut self, client: usize, route: Route) {
         if !self.clients[client].awaited.values().any(|awaited| awaited.route == route)
             && !self.is_in_use(client, route)
@@ -197,7 +197,7 @@ impl World {
     }
 
     fn lose_sight_of(&mut self, client: usize, route: Route) {
-        // What is under way elsewhere is not in doubt, but the streams are.
+        // Requests on other routes are not in doubt, but the streams are.
         let elsewhere: Vec<(u64, Awaited)> = self.clients[client]
             .awaited
             .iter()
@@ -211,7 +211,7 @@ impl World {
 }
 
 impl World {
-    /// What a bad wire makes of a text with places.
+    /// Applies a positional fault of the wire to a text with positions.
     pub(crate) fn misplaced(&mut self, text: &str) -> Option<Vec<String>> {
         let with_positions = text.contains("\"replayId\":");
         if with_positions && self.sabotage_once(Sabotage::DroppedPlace) {
@@ -232,13 +232,14 @@ impl World {
     }
 }
 
-/// A batch without the messages that have this in them. Not without the replies beside those: they would be missed first.
+/// A batch without the messages that contain `marked`. It retains the replies beside them: their absence would be
+/// noticed first.
 pub(crate) fn without(text: &str, marked: &str) -> Vec<String> {
     let rest: Vec<&str> = elements(text).filter(|raw| !raw.contains(marked)).collect();
     if rest.is_empty() { Vec::new() } else { vec![format!("[{}]", rest.join(","))] }
 }
 
-/// Texts that are no batches.
+/// Texts that are not batches.
 const GARBAGE: [&str; 7] = ["", "[]", "[1]", "{\"channel\":", "nonsense", "[[]]", "[{\"channel\":\"/a\"},]"];
 /// Messages that are refused.
 const REFUSED: [(&str, &str); 10] = [
@@ -253,7 +254,7 @@ const REFUSED: [(&str, &str); 10] = [
     ("/a//b", ",\"data\":1"),
     ("/service/nothing", ",\"data\":[],\"channel\":\"/meta/disconnectx\""),
 ];
-/// What one could do with the id of another.
+/// Requests that misuse the id of another.
 const THEFTS: [(&str, &str); 4] = [
     ("/meta/connect", ",\"connectionType\":\"long-polling\""),
     ("/meta/disconnect", ""),

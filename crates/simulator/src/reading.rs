@@ -1,4 +1,4 @@
-//! What a client makes of what it reads, and what it checks there.
+//! The client's handling of its input, and the checks there.
 
 use bayeux::json::{decode_string, elements, integer, member, members};
 use encke_core::{Id, Response};
@@ -15,7 +15,7 @@ use crate::server::json_of;
 use crate::world::World;
 
 impl World {
-    /// A client reads a little, if it is in the mood.
+    /// A client reads a random amount of its input.
     pub(crate) fn read(&mut self, client: usize) {
         if self.clients[client].reading {
             for _ in 0..=self.rng.below(4) {
@@ -24,7 +24,7 @@ impl World {
         }
     }
 
-    /// A client reads one thing. False if there is none.
+    /// A client reads one item. False if there is none.
     pub(crate) fn read_one(&mut self, client: usize) -> bool {
         let at = self.overtaking(client);
         let Some(item) = self.network.inboxes[client].remove(at) else { return false };
@@ -44,7 +44,7 @@ impl World {
         true
     }
 
-    /// Which of the things that a client may read comes first: of one that replays a response may overtake.
+    /// Chooses the next item a client reads: for a client that replays, a response may overtake.
     fn overtaking(&mut self, client: usize) -> usize {
         let inbox = &self.network.inboxes[client];
         if self.clients[client].follower.is_none() || inbox.len() < 2 || !self.rng.chance(300) {
@@ -56,7 +56,7 @@ impl World {
         if overtakes { at } else { 0 }
     }
 
-    /// Clients bound what one frame may hold; a single message may be larger.
+    /// Checks the size of a frame. Clients limit it; a single message may be larger.
     fn fits(&mut self, conn: usize, text: &str) {
         let acknowledges = self.network.conns[conn].session.is_some_and(|at| self.checker.sessions[at].acknowledges);
         let messages = || elements(text).filter(|raw| member(raw, "data").is_some()).count();
@@ -104,7 +104,7 @@ impl World {
         let is_long = self.scenario.laden && text.len() > FRAME_BYTES_MAX;
         let faults = if is_long { LONG_FAULTS } else { self.scenario.faults };
         if !waits || lied_to || (!self.healing && self.rng.chance(faults)) {
-            // The kernel had it; it gets lost on the way to the client.
+            // The kernel had it; it is lost on the way to the client.
             self.checker.tally.long_lost += u64::from(is_long);
             if !lied_to {
                 self.checker.lost(client, &text);
@@ -145,13 +145,13 @@ impl World {
         let state = &mut self.network.exchanges[exchange];
         state.client_waits = false;
         let (session, body, ids, connects) = (state.session, state.body.clone(), state.ids.clone(), state.connects);
-        // Whoever has said which batch came last does not say an older number later.
+        // A client that has acknowledged a batch does not later acknowledge an older one.
         let overtaken = self.clients[client].acknowledged.is_some()
             && connects
             && self.clients[client].connect.is_none_or(|(current, _)| !ids.contains(&current));
         let state = &mut self.network.exchanges[exchange];
-        // Not what a stranger sent without a cookie: sent again it would have one.
-        // Who names places names newer ones when it comes again.
+        // A request sent by an attacker without a cookie is not repeated: it would have a cookie then. A client that
+        // resubscribes at positions names newer ones when it comes again.
         let follows = self.clients[client].follower.is_some();
         let again = awaited
             && !follows
@@ -163,7 +163,7 @@ impl World {
         if !again || !self.rng.chance(400) {
             self.end_route(client, route);
             let leaves = self.walk_away(client, session);
-            // What a lost response had comes again on another transport, where less may go at once.
+            // The messages of a lost response come again on another transport, with possibly a smaller limit.
             let is_on = !self.healing && session.is_some() && self.clients[client].session() == session;
             if is_on && !leaves && self.scenario.laden && self.rng.chance(800) {
                 self.switch(client);
@@ -190,7 +190,7 @@ impl World {
         cookie.0 = Some(browser);
         cookie.1 += 1;
         if cookie.1 > 1 {
-            // The browser forgets the cookie that other sessions were opened with.
+            // The browser drops the cookie with which other sessions were opened.
             for session in &mut self.checker.sessions {
                 session.strayed |= self.clients[session.client].browser == slot;
             }
@@ -208,14 +208,14 @@ impl World {
             let published = |data: &&str| number_of(data).is_some() || unplaced(data).is_some();
             match data.filter(published) {
                 Some(data) => self.message(client, route, raw, data),
-                // It counts as a message for the limits, and as nothing else.
+                // It counts as a message for the limits, and for nothing else.
                 None if data == Some(OBITUARY) && field(raw, "channel") == OBITUARIES => {}
                 None => self.reply(client, route, raw),
             }
         }
     }
 
-    /// A publication has come.
+    /// Handles a publication.
     fn message(&mut self, client: usize, route: Route, raw: &str, data: &str) {
         let channel = field(raw, "channel");
         let service = channel.starts_with("/service/");
@@ -316,7 +316,7 @@ impl World {
             (What::Publish(number), _) if successful => {
                 self.checker.confirmed.insert(*number);
             }
-            // Delivered, and not kept.
+            // Delivered, and not persisted.
             (What::Publish(_), _) if self.log.is_some() && field(raw, "error").starts_with("507:/past/") => {}
             (What::Publish(number), _) => {
                 self.checker.fail(Invariant::OneReply, format!("publication {number} was refused: {raw}"));
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// Whether what came on a carrier is for this session.
+    /// True if input on a route belongs to this session.
     fn is_of(&self, route: Route, session: usize) -> bool {
         self.session_on(route) == Some(session)
     }
@@ -348,12 +348,12 @@ impl World {
         let acknowledges = member(raw, "ext").and_then(|ext| member(ext, "ack")) == Some("true");
         self.checker.sessions[session].acknowledges = acknowledges;
         let follows = member(raw, "ext").and_then(|ext| member(ext, "replay")) == Some("true");
-        // Or it is about to offer it with its first subscribe.
+        // Or it is about to send the offer with its first subscribe.
         self.checker.sessions[session].follows = follows || self.clients[client].follower.is_some();
         self.clients[client].acknowledged = acknowledges.then_some(0);
         self.checker.sessions[session].strayed = self.browsers[self.clients[client].browser].1 > 1;
         self.checker.sessions[session].cookie = matches!(route, Route::Exchange(_));
-        // It may have been ended while its reply was on the way.
+        // It may have ended while its reply was on the way.
         self.checker.sessions[session].alive = self.shards[id.shard()].waiting(&id).is_some();
         if let Route::Conn(conn) = route {
             self.network.conns[conn].session = Some(session);
@@ -386,7 +386,7 @@ impl World {
         }
         state.next_ms = self.now.ms + state.interval_ms;
         if self.scenario.laden && !self.healing && self.rng.chance(400) {
-            // Who connects late has much to come with one reply.
+            // After a late connect, one reply carries many messages.
             state.next_ms += self.rng.between(0, LULL_MS);
         }
         match advice.map(|advice| field(advice, "reconnect")).as_deref() {
@@ -421,7 +421,7 @@ impl World {
         }
     }
 
-    /// The server says that it has ended the session.
+    /// The server reports that it has ended the session.
     fn ended_by_server(&mut self, client: usize, route: Route) {
         let session = self.session_on(route);
         let Some(session) = session else { return };
@@ -434,7 +434,7 @@ impl World {
         }
     }
 
-    /// What a bad wire makes of a text.
+    /// Applies a fault of the wire to a text.
     fn tampered(&mut self, text: String) -> Vec<String> {
         let carries = text.contains("\"data\":{\"k\":");
         if carries && self.sabotage_once(Sabotage::DoubledFrame) {
@@ -475,14 +475,14 @@ impl World {
     }
 }
 
-/// How often a response that takes long gets lost, per thousand.
+/// The chance that a long response gets lost, per thousand.
 const LONG_FAULTS: usize = 500;
-/// How long a client may wait before it connects again, in milliseconds.
+/// The longest pause of a client before it connects again, in milliseconds.
 const LULL_MS: u64 = 400;
-/// What Jetty's client takes.
+/// The limit of Jetty's client.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
 
-/// A member that is a string; empty where it is none.
+/// A member that is a string; empty if it is missing or not a string.
 pub(crate) fn field(raw: &str, name: &str) -> String {
     member(raw, name).and_then(decode_string).map(String::from).unwrap_or_default()
 }

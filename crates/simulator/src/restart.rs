@@ -1,5 +1,5 @@
-//! The end of the server's process and the beginning of the next: as it should be, with all sessions kept, or with a kill or a loss of power
-//! that leaves nothing but the log of the histories, as far as that had reached the disk.
+//! The end of the server's process and the start of the next: a clean one that saves all sessions, or a kill or a
+//! loss of power after which only the log of the histories remains, as far as it had reached the disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,31 +14,31 @@ use crate::rng::Rng;
 use crate::script::PAST;
 use crate::world::{Letter, World};
 
-/// How a life of the server ends.
+/// The kind of the end of a server process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It drains, and hands its sessions on.
+    /// The server drains and saves its sessions.
     Clean,
-    /// The process is killed: what it has written is there.
+    /// The process is killed: its writes remain.
     Killed,
-    /// The machine stops: what was not synced is kept, torn or lost by chance.
+    /// The machine stops: unsynced writes survive, tear or get lost at random.
     PowerLoss,
 }
 
-/// A message that stood in a history.
+/// A message that was in a history.
 struct Persisted {
     channel: &'static str,
     id: u64,
     number: usize,
-    /// When it is too old by the clock on the wall, in milliseconds.
+    /// The time at which it expires by the wall clock, in milliseconds.
     until_ms: u64,
 }
 
 impl World {
-    /// The server ends and begins again. Its clients find their connections closed.
+    /// Ends the server and starts it again. Its clients find their connections closed.
     pub(crate) fn restart(&mut self, stop: Stop) {
         let skips_rewrites = self.sabotage == Sabotage::SkippedRewrite && stop == Stop::Killed;
-        // Not before another wrong: what the disk refuses could hide it.
+        // Not before another sabotage: failures of the disk could hide it.
         let is_plain = self.sabotage == Sabotage::None && stop == Stop::Killed;
         if skips_rewrites || (is_plain && self.rng.chance(500)) {
             self.fail_syncs();
@@ -75,7 +75,8 @@ impl World {
         }
         self.checker.tally.lost_writes += u64::from(disk.has_lost_writes());
         disk.faults(|faults| faults.skips_rewrites = skips_rewrites);
-        // Were the clock set back meanwhile, numbers might begin anew below those of a history that never reached the disk.
+        // If the clock were set back meanwhile, offsets might begin below those of a history that never reached the
+        // disk.
         self.wall_max_ms = self.wall_max_ms.max(self.now.wall_ms);
         self.now.wall_ms = self.wall_max_ms + 1;
         self.begin(disk, &saved);
@@ -91,7 +92,7 @@ impl World {
         self.histories_are_back(&kept, stop);
     }
 
-    /// The shards of a new process, with what the last one has left.
+    /// The shards of a new process, with the saved state of the last one.
     fn begin(&mut self, disk: journal::sim::SimDisk, saved: &Saved) {
         let mut shared = Shared::new(self.scenario.shards, Box::new(self.recorder.clone()));
         self.open_log(disk, &mut shared);
@@ -120,19 +121,19 @@ impl World {
             .collect()
     }
 
-    /// What the real server does between SIGTERM and its end.
+    /// The steps of the real server between SIGTERM and its end.
     fn stop_cleanly(&mut self) -> Saved {
         self.drain();
         for _ in 0..self.rng.below(DRAIN_STEPS_MAX) {
             self.step();
         }
         while self.tell() {}
-        // From here on nothing is read or written: only mail that is on its way arrives.
+        // From here on nothing is read or written: only messages on their way arrive.
         self.frozen = true;
         for letters in self.message.iter_mut().flatten() {
             letters.retain(|letter| matches!(letter, Letter::ShardMessage(_)));
         }
-        // What the last events caused before that is mail, too, and nothing waits for writing any more.
+        // The last events cause messages, too, and nothing waits for writing any more.
         for shard in 0..self.shards.len() {
             self.settle_all(shard);
         }
@@ -165,7 +166,7 @@ impl World {
         saved
     }
 
-    /// Every connection ends, and what was on its way inside the server is gone.
+    /// Every connection ends, and messages inside the server are lost.
     fn cut_connections(&mut self, stop: Stop) {
         for conn in 0..self.network.conns.len() {
             let client = self.network.conns[conn].client;
@@ -193,7 +194,7 @@ impl World {
         self.network.forget_sockets();
     }
 
-    /// What histories hold and publishers know to be kept.
+    /// The messages in histories whose publishers know that they are persisted.
     fn kept(&self) -> Vec<Persisted> {
         let mut kept = Vec::new();
         for channel in PAST {
@@ -215,7 +216,7 @@ impl World {
         kept
     }
 
-    /// What was confirmed is there, at its place; no place has another message than before.
+    /// Checks that confirmed messages are at their offsets, and that no offset has another message than before.
     fn histories_are_back(&mut self, kept: &[Persisted], stop: Stop) {
         let mut there: BTreeMap<&str, (u64, BTreeSet<u64>)> = BTreeMap::new();
         for channel in PAST {
@@ -227,7 +228,7 @@ impl World {
         }
         self.checker.tally.places_lost += self.records.begin_anew(&there);
         self.read_along();
-        // With little room, older messages that the log still had may have come back in the place of newer ones.
+        // With little room, older messages of the log may have come back in place of newer ones.
         let sure = self.outlives(stop == Stop::PowerLoss) && !self.scenario.history_is_tight();
         let wall_ms = self.now.wall_ms;
         let is_fine = |kept: &Persisted| {
@@ -235,7 +236,7 @@ impl World {
             is_there || kept.until_ms <= wall_ms
         };
         for Persisted { channel, id, number, .. } in kept {
-            // Of what was sent twice, and stood there twice, one may have been confirmed and the other not.
+            // Of a message sent and stored twice, one copy may have been confirmed and the other not.
             if sure && !kept.iter().any(|other| other.number == *number && is_fine(other)) {
                 let detail = format!("message {number} at {id} of {channel} was confirmed and is gone after {stop:?}");
                 return self.checker.fail(Invariant::ConfirmedKept, detail);
@@ -243,7 +244,7 @@ impl World {
         }
     }
 
-    /// Adds what the shards have counted.
+    /// Adds the counters of the shards.
     pub(crate) fn harvest(&mut self) {
         let tally = &mut self.checker.tally;
         for metrics in self.shards.iter().map(Shard::metrics) {
@@ -258,7 +259,7 @@ impl World {
         }
     }
 
-    /// The server is told to end.
+    /// Tells the server to drain.
     pub(crate) fn drain(&mut self) {
         (self.drained, self.has_drained) = (true, true);
         self.note(|_| "the server drains".into());
@@ -271,5 +272,5 @@ impl World {
 
 /// Steps between the beginning of a drain and the end.
 const DRAIN_STEPS_MAX: usize = 60;
-/// Rounds in which mail causes mail.
+/// Rounds in which messages cause messages.
 const SETTLE_ROUNDS_MAX: usize = 32;

@@ -1,7 +1,8 @@
-//! How a client that replays comes back after a break: with a new session, or with its old one, to which it names its places again.
+//! The return of a client that replays after a break: with a new session, or with its old one, in which it
+//! resubscribes at its positions.
 //!
-//! In its old session such a client can say only with its places what it has: the responses and the connections it has left may
-//! still take messages along, or fail and bring them back.
+//! In its old session only positions tell the server what such a client has: the responses and connections that it
+//! left may still take messages along, or fail and return them.
 
 use crate::checker::Wish;
 use crate::client::{Outgoing, Route, What};
@@ -11,8 +12,8 @@ use crate::world::{Letter, World};
 use encke_core::{Envelope, ShardMessage};
 
 impl World {
-    /// A client that cannot know what its connection had is done with it, and mostly with its session: it comes back with the places it
-    /// knows.
+    /// A client that cannot know which messages its connection had abandons it, and mostly its session: it comes back
+    /// with the positions it knows.
     pub(crate) fn walk_away(&mut self, client: usize, session: Option<usize>) -> bool {
         let Some(session) = session.filter(|session| self.clients[client].session() == Some(*session)) else {
             return false;
@@ -20,7 +21,7 @@ impl World {
         let state = &self.checker.sessions[session];
         let asked = |footing: &Footing| matches!(footing, Footing::Asked(..));
         let follower = self.clients[client].follower.as_ref();
-        // A subscribe that comes late would begin anew with places that are not the latest any more.
+        // A late subscribe would restart the replay at positions that are out of date.
         let asks = follower.is_some_and(|follower| follower.footing.values().any(asked));
         if !state.follows || (state.acknowledges && !asks) {
             return false;
@@ -40,7 +41,7 @@ impl World {
         true
     }
 
-    /// Whether nothing that the client has asked for can still come to the server, and all its subscriptions are beyond doubt.
+    /// True if no earlier request of the client can still reach the server, and all its subscriptions are certain.
     fn may_go_on(&self, client: usize, session: usize) -> bool {
         let changes = |what: &What| matches!(what, What::Subscribe(_) | What::Unsubscribe(_));
         let state = &self.clients[client];
@@ -60,8 +61,8 @@ impl World {
         !is_asking && !is_sent && !is_said && !is_shard_message && !is_waiting && follower.wanted.iter().all(is_granted)
     }
 
-    /// A client that goes on with its session says where it is, and connects. Only together: what a connect that was left takes along
-    /// would be missing else.
+    /// A client that continues its session resubscribes at its positions and connects, in one batch. Otherwise
+    /// messages that an abandoned connect takes along would be missing.
     pub(crate) fn name_places(&mut self, client: usize, session: usize) {
         let Some(follower) = &mut self.clients[client].follower else { return };
         let mut members = Vec::new();
@@ -94,7 +95,8 @@ impl World {
         }
     }
 
-    /// A client reads no more where an older session, or an older connect, may be spoken to: it is about to name places.
+    /// A client stops reading where replies to an older session or an older connect may arrive: it is about to
+    /// resubscribe at positions.
     pub(crate) fn cut_off(&mut self, client: usize) {
         if self.clients[client].follower.is_some() {
             let conn = self.clients[client].conn.take();

@@ -31,7 +31,7 @@ impl Rng {
         first + self.bits() % (last - first + 1)
     }
 
-    /// Yes in so many of a thousand cases.
+    /// True in `per_mille` of a thousand cases.
     pub fn chance(&mut self, per_mille: usize) -> bool {
         self.below(1000) < per_mille
     }

@@ -1,11 +1,11 @@
-//! What a seed decides before anything happens: how many of what, which settings, how bad the network is.
+//! The plan of a seed: the numbers of everything, the settings, the quality of the network.
 
 use encke_core::{ChannelRule, HistoryCommit, Settings, SlowConsumer};
 
 use crate::restart::Stop;
 use crate::rng::Rng;
 
-/// How a client likes to be served.
+/// The preferred transport of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// One WebSocket.
@@ -21,54 +21,54 @@ pub enum Transport {
 pub struct Scenario {
     /// Shards of the server.
     pub shards: usize,
-    /// The settings it starts with, and those it may be given later.
+    /// The settings it starts with, and those it may get later.
     pub settings: [Settings; 2],
-    /// The transport each client starts with, and the browser it is a window of.
+    /// The transport with which each client starts, and the browser of which it is a window.
     pub clients: Vec<(Transport, usize)>,
-    /// Steps before things are healed.
+    /// Steps before the faults are healed.
     pub steps: usize,
-    /// How often a message counts as a heavy one, per thousand.
+    /// The share of messages that count as heavy, per thousand.
     pub heavy: usize,
-    /// How often something breaks, per thousand steps.
+    /// Faults per thousand steps.
     pub faults: usize,
-    /// How often a client does something odd, per thousand things it does.
+    /// Odd actions of clients per thousand actions.
     pub oddities: usize,
-    /// How often a write is cut short, per thousand.
+    /// Short writes per thousand.
     pub short_writes: usize,
-    /// Bytes the kernel keeps of each connection for a client that does not read.
+    /// Bytes the kernel buffers for each client that does not read.
     pub kernel_bytes: usize,
-    /// How often the server is drained near the end, per thousand.
+    /// True if the server is drained near the end.
     pub drained: bool,
     /// The longest padding of a publication, in bytes.
     pub padding_bytes: usize,
-    /// How often a publication is of some kilobytes, so that a few of them are more than one batch may have, per thousand.
+    /// The share of publications of some kilobytes, so that a few exceed one batch, per thousand.
     pub long: usize,
-    /// Nearly everybody replays and acknowledges, and most of what is published is long and has a history: more is unacknowledged than
-    /// one batch may have, while connections break.
+    /// Nearly all clients replay and acknowledge, and most publications are long and have a history: more is
+    /// unacknowledged than one batch may hold, while connections break.
     pub laden: bool,
     /// The longest jump of time in one step, in milliseconds.
     pub jump_ms: u64,
-    /// Whether histories are on disk, too.
+    /// True if histories are on disk, too.
     pub durable: bool,
-    /// How often their keeper does something, per thousand steps.
+    /// Actions of the store per thousand steps.
     pub keeping: usize,
-    /// When a segment of their log is long enough, in bytes.
+    /// The length at which a segment of the log ends, in bytes.
     pub segment_bytes: u64,
-    /// At which steps the server ends, and how; only where histories are on disk.
+    /// The steps at which the server ends, and how; only where histories are on disk.
     pub restarts: Vec<(usize, Stop)>,
 }
 
-/// The lengths of long publications, in bytes: a batch on a WebSocket has 60,000 at most, a chunk of the arena 32,768.
+/// The lengths of long publications, in bytes: a WebSocket batch holds at most 60,000, a chunk of the arena 32,768.
 pub const LONG_BYTES: [usize; 3] = [9_000, 20_000, 40_000];
-/// Steps between the end of the server and another one soon after it.
+/// Steps between two ends of the server in quick succession.
 const SOON_STEPS: usize = 40;
 /// Channels that clients publish on.
 pub const CHANNELS: [&str; 8] = ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/past/a", "/past/b"];
-/// Those with a history.
+/// The channels with a history.
 pub const PAST: [&str; 2] = ["/past/a", "/past/b"];
-/// Those of which a full outbox loses messages, or leaves them to a history, instead of its session.
+/// Channels of which a full outbox drops messages, or leaves them to a history, instead of ending its session.
 const DROPPED: [&str; 5] = ["/drop/x", "/keep/x", "/past/a", "/past/a", "/past/a"];
-/// What clients subscribe to.
+/// The names to which clients subscribe.
 pub const SUBSCRIPTIONS: [&str; 16] = [
     "/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/a/*", "/a/**", "/**", "/*", "/lazy/*", "/past/a",
     "/past/a", "/past/b", "/past/*", "/past/**",
@@ -83,7 +83,7 @@ impl Scenario {
         let shards = rng.pick(&[1, 1, 2, 2, 3, 4]);
         let first = settings(rng, shards, tight);
         let mut second = settings(rng, shards, tight);
-        // What the checkers rely on stays as it is.
+        // Settings that the checkers rely on do not change.
         second.channels[PAST_RULE] = first.channels[PAST_RULE].clone();
         second.history_bytes_max = first.history_bytes_max;
         second.history_commit = first.history_commit;
@@ -121,12 +121,12 @@ impl Scenario {
             oddities: if calm { 0 } else { rng.pick(&[0, 20, 80]) },
             short_writes: rng.pick(&[0, 100, 500]),
             kernel_bytes: rng.pick(&[90, 300, 1_000, 8_000, 100_000]),
-            // Who connects anew for each batch does not get through with much in time.
+            // A client that reconnects for each batch cannot receive much in time.
             drained: rng.chance(80) && !laden,
             padding_bytes: rng.pick(&[0, 10, 200, 2_000]),
             long: match (laden, tight) {
                 (true, _) => 800,
-                // What a tight outbox can never take ends the session, whatever the policy is.
+                // A message that a tight outbox can never take ends the session, whatever the policy is.
                 (_, true) => rng.pick(&[0, 0, 0, 20]),
                 _ => rng.pick(&[0, 0, 20, 200]),
             },
@@ -142,14 +142,15 @@ impl Scenario {
     fn with_restarts(mut self, rng: &mut Rng) -> Scenario {
         self.durable = rng.chance(400);
         if self.durable {
-            // The clock on the wall jumps by hours: what is younger than a day is sure to be kept.
+            // The wall clock jumps by hours: messages younger than a day are certainly retained.
             let history_ms = rng.pick(&[500, 0, DAY_MS, DAY_MS, DAY_MS]);
             self.settings.iter_mut().for_each(|settings| settings.channels[PAST_RULE].history_ms = history_ms);
             let count = rng.below(4);
             let stops = [Stop::Clean, Stop::Clean, Stop::Killed, Stop::PowerLoss];
             // Not when the server is about to drain permanently.
             self.restarts = (0..count).map(|_| (rng.below(self.steps * 8 / 10), rng.pick(&stops))).collect();
-            // After a kill comes a loss of power soon: only that shows what of the system's cache the disk has not got.
+            // A loss of power follows soon after a kill: only that shows which data of the system's cache the disk
+            // does not have.
             for (at, stop) in self.restarts.clone() {
                 if stop == Stop::Killed && rng.chance(500) {
                     self.restarts.push((at + 1 + rng.below(SOON_STEPS), Stop::PowerLoss));
@@ -159,7 +160,7 @@ impl Scenario {
         self
     }
 
-    /// Ends the server like these in the middle of the run, one soon after the other.
+    /// Ends the server in these ways in the middle of the run, in quick succession.
     pub fn end(&mut self, stops: &[Stop]) {
         self.durable = true;
         self.restarts = (self.steps / 2..).step_by(SOON_STEPS).zip(stops.iter().copied()).collect();
@@ -176,7 +177,7 @@ impl Scenario {
         self.preferred(rng).unwrap_or_else(|| rng.pick(&SUBSCRIPTIONS))
     }
 
-    /// A channel that the run is mostly about, if it is about any. In a tight outbox messages of the others are an end soon.
+    /// The main channel of the run, if it has one. In a tight outbox messages of other channels soon end a session.
     fn preferred(&self, rng: &mut Rng) -> Option<&'static str> {
         match (rng.below(1_000), self.outboxes_are_tight()) {
             (0..700, _) if self.laden => Some(rng.pick(&PAST)),
@@ -186,27 +187,27 @@ impl Scenario {
         }
     }
 
-    /// How long a history keeps a message, in milliseconds.
+    /// The time for which a history retains a message, in milliseconds.
     pub fn history_age_max_ms(&self) -> u64 {
         self.settings[0].channels[PAST_RULE].history().map_or(0, |terms| terms.age_max_ms)
     }
 
-    /// Whether an outbox has room for a few messages only.
+    /// True if an outbox has room for only a few messages.
     pub fn outboxes_are_tight(&self) -> bool {
         self.settings[0].outbox_bytes_max < 1 << 20
     }
 
-    /// Whether a response has room for a message or two only.
+    /// True if a response has room for only a message or two.
     pub fn responses_are_small(&self) -> bool {
         self.settings.iter().any(|settings| settings.response_bytes_max.min(settings.responses_bytes_max) < 1 << 16)
     }
 
-    /// Whether a session may end for holding too much.
+    /// True if a session may end for holding too much.
     pub fn sessions_end_slow(&self) -> bool {
         self.outboxes_are_tight() || self.settings[0].sessions_bytes_max < 1 << 30
     }
 
-    /// Whether messages may have to leave histories for want of room.
+    /// True if messages may leave histories for want of room.
     pub fn history_is_tight(&self) -> bool {
         self.settings[0].history_bytes_max < 1 << 28
     }
@@ -264,7 +265,7 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
         channels_max: rng.pick(&[4, 1_000, 1_000]),
         mailbox_bytes_max: rng.pick(&[1, 1_000, 8 << 20, 8 << 20]),
         outbox_messages_max: if tight { rng.between(2, 20) as usize } else { 100_000 },
-        // With less than a gigabyte waiting messages are packed now and then, and sessions end for holding much.
+        // With less than a gigabyte, waiting messages are packed now and then, and sessions end for holding much.
         sessions_bytes_max: if timeout_ms.is_multiple_of(8) {
             shards * 80_000
         } else {
@@ -275,13 +276,14 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
     }
 }
 
-/// The rule for channels with a history. One event brings at most ten messages to a channel: those are all seen.
+/// The rule for channels with a history. One event adds at most ten messages to a channel, so all of them are
+/// visible.
 fn past(rng: &mut Rng, tight: bool) -> ChannelRule {
     ChannelRule {
         pattern: "/past/**".into(),
         slow_consumer: rng.pick(&[SlowConsumer::Disconnect, SlowConsumer::DropOldest, SlowConsumer::KeepLatest]),
         lazy: rng.chance(100),
-        // A tight outbox takes one message at a time: what is to be caught up with at the end must not be too much.
+        // A tight outbox takes one message at a time: the backlog at the end must be small.
         history_messages: if tight { 12 } else { rng.pick(&[12, 40, 1_000]) },
         history_ms: rng.pick(&[0, 0, 500, 5_000]),
         ..ChannelRule::default()
@@ -289,5 +291,5 @@ fn past(rng: &mut Rng, tight: bool) -> ChannelRule {
 }
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// Where that rule stands.
+/// The index of that rule.
 const PAST_RULE: usize = 3;

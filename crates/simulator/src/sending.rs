@@ -1,4 +1,4 @@
-//! How what a client says gets on its way: as a text on its WebSocket, or as a request.
+//! Sending: a client's message travels as a text on its WebSocket, or as a request.
 
 use encke_core::{ExchangeId, HttpTransport, Request};
 
@@ -8,16 +8,17 @@ use crate::script::Transport;
 use crate::world::World;
 
 impl World {
-    /// Whether the client's carrier takes messages now. Over HTTP one request is under way at a time, and one connect.
+    /// True if the client's transport takes messages now. Over HTTP one request is under way at a time, and one
+    /// connect.
     pub(crate) fn may_send(&self, client: usize, connects: bool) -> bool {
         let state = &self.clients[client];
         state.transport == Transport::WebSocket || connects || state.busy.is_none()
     }
 
-    /// Sends a batch on what the client uses now. False if that cannot take it yet.
+    /// Sends a batch on the client's current transport. False if that cannot take it yet.
     pub(crate) fn send(&mut self, client: usize, messages: Vec<Outgoing>) -> bool {
         let connects = messages.iter().any(|message| message.what == What::Connect);
-        // What is wrong in itself is no sign of life.
+        // A message that is wrong in itself is no sign of life.
         let alive = messages.iter().any(|message| message.what != What::Odd);
         if !self.may_send(client, connects) {
             return false;
@@ -42,7 +43,7 @@ impl World {
         true
     }
 
-    /// The client's WebSocket: a new one, where it has none.
+    /// The client's WebSocket, or a new one.
     fn conn_of(&mut self, client: usize) -> usize {
         if let Some(conn) = self.clients[client].conn {
             return conn;
@@ -89,7 +90,7 @@ impl World {
         }
     }
 
-    /// A batch as JSON, and the ids of its messages, whose replies are awaited from now on.
+    /// Writes a batch as JSON. Returns it with the ids of its messages, whose replies are awaited from now on.
     fn write(&mut self, client: usize, route: Route, messages: Vec<Outgoing>) -> (String, Vec<u64>) {
         let own = self.clients[client].session();
         let session = own.map(|session| self.checker.sessions[session].text.clone());
@@ -104,7 +105,7 @@ impl World {
             };
             texts.push(format!("{{\"channel\":\"{channel}\",\"id\":\"{id}\"{client_id}{fields}}}"));
             if what == What::Connect {
-                // The older connect may stay without an answer.
+                // The older connect may get no reply.
                 for awaited in self.clients[client].awaited.values_mut().filter(|awaited| awaited.what == What::Connect)
                 {
                     awaited.owed = false;

@@ -1,4 +1,4 @@
-//! What the threads of the real server do around a shard, done by hand: reading, writing, answering, moving sockets, telling the time.
+//! The work of the real server's threads around a shard: reading, writing, answering, moving sockets, advancing time.
 
 use encke_core::{Closing, ENVELOPE_BYTES, Effect, ExchangeId, Received, Response, SLOT_MS, ShardMessage, Taken};
 
@@ -13,26 +13,26 @@ use crate::world::{Letter, Report, World};
 pub(crate) type Ends = [u64; 4];
 
 impl Conn {
-    /// Whether it could break.
+    /// True if it can break.
     pub fn is_up(&self) -> bool {
         self.client_open && self.fate == Fate::Healthy && !self.shut
     }
 }
 
 impl Exchange {
-    /// Whether a response is owed.
+    /// True if a response is owed.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open)
     }
 
-    /// Whether something can happen to it.
+    /// True if it can progress.
     pub fn may_progress(&self) -> bool {
         matches!(self.state, State::Sent(_)) || (self.is_open() && !self.client_waits)
     }
 }
 
 impl World {
-    /// The server reads one thing from a WebSocket. False if there is nothing.
+    /// The server reads one input from a WebSocket. False if there is none.
     pub(crate) fn upload(&mut self, conn: usize) -> bool {
         let state = &mut self.network.conns[conn];
         if state.moving {
@@ -92,7 +92,7 @@ impl World {
         true
     }
 
-    /// An exchange goes on: its request arrives, or the server learns that its client has gone.
+    /// An exchange progresses: its request arrives, or the server learns that its client has gone.
     pub(crate) fn progress(&mut self, exchange: usize) -> bool {
         let id = self.network.id_of(exchange);
         let state = &mut self.network.exchanges[exchange];
@@ -125,7 +125,7 @@ impl World {
         true
     }
 
-    /// A shard gets one piece of mail. False if there is none.
+    /// A shard receives one message. False if there is none.
     pub(crate) fn deliver_shard_messages(&mut self, to: usize, from: usize) -> bool {
         let Some(letter) = self.message[to][from].pop_front() else { return false };
         self.note(|_| format!("shard {to} gets mail from {from}: {letter:?}"));
@@ -157,7 +157,7 @@ impl World {
         true
     }
 
-    /// A shard learns what became of a response. False if there is nothing to tell.
+    /// A shard learns the result of a response. False if there is no result to report.
     pub(crate) fn tell(&mut self) -> bool {
         if self.reports.is_empty() {
             return false;
@@ -176,7 +176,7 @@ impl World {
         true
     }
 
-    /// A shard writes, and has its effects carried out. False if there was nothing to do.
+    /// A shard writes, and its effects are carried out. False if there was nothing to do.
     pub(crate) fn turn(&mut self, shard: usize) -> bool {
         if self.shards[shard].is_settled() {
             return false;
@@ -203,7 +203,7 @@ impl World {
         true
     }
 
-    /// The kernel takes bytes of a connection again.
+    /// The kernel has room for bytes of a connection again.
     pub(crate) fn writable(&mut self, conn: usize) -> bool {
         let (true, Some(key)) = (self.network.is_writable(conn), self.network.conns[conn].key) else { return false };
         self.network.conns[conn].blocked = false;
@@ -212,7 +212,7 @@ impl World {
         true
     }
 
-    /// Nothing of what a shard has got waits for writing any more.
+    /// Processes everything that a shard has received and that waits for writing.
     pub(crate) fn settle_all(&mut self, shard: usize) {
         let before = self.ends(shard);
         self.shards[shard].take_all_arrivals(self.now);
@@ -220,17 +220,17 @@ impl World {
         self.after(shard, before, false);
     }
 
-    /// What a shard has caused without writing is carried out; nothing else happens to it.
+    /// Carries out the effects of a shard, without writing.
     pub(crate) fn settle(&mut self, shard: usize) {
         let before = self.ends(shard);
         self.carry_out(shard);
         self.after(shard, before, false);
     }
 
-    /// Time passes, for all shards.
+    /// Advances time for all shards.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now.ms += ms;
-        // The clock on the wall is set now and then, backwards, too.
+        // The wall clock is set now and then, backwards, too.
         let jump_ms = if self.rng.chance(20) { self.rng.between(0, 10_000_000) } else { 5_000_000 };
         self.now.wall_ms = (self.now.wall_ms + ms + jump_ms).saturating_sub(5_000_000);
         self.wall_max_ms = self.wall_max_ms.max(self.now.wall_ms);
@@ -305,7 +305,7 @@ impl World {
         let (client, waits, transport) = (exchange.client, exchange.client_waits, exchange.transport);
         let breaks = !self.healing && self.network.rng.chance(self.scenario.faults);
         let lied_to = self.sabotage == Sabotage::FalseReceipt && response.confirm.is_some();
-        // A client that went without a word: the kernel takes what nobody will read.
+        // A client that left silently: the kernel takes bytes that nobody will read.
         let void = !abandoned && !waits && self.network.rng.chance(300);
         let taken = lied_to || void || (waits && !abandoned && !breaks);
         if let Some(home) = response.confirm {
@@ -321,7 +321,7 @@ impl World {
         }
     }
 
-    /// The server has got a message of a session, well formed.
+    /// The server has received a well-formed message of a session.
     pub(crate) fn heard(&mut self, session: Option<usize>) {
         let now_ms = self.now.ms;
         if let Some(session) = session.and_then(|session| self.checker.sessions.get_mut(session)) {
@@ -333,8 +333,8 @@ impl World {
         }
     }
 
-    /// A connect over HTTP has come. If its client has gone on to a WebSocket since, that is cut off from the session again:
-    /// the server cannot tell which of the two its client meant last.
+    /// A connect over HTTP has arrived. If its client has moved to a WebSocket since, the server detaches that from
+    /// the session again: it cannot know which of the two its client meant last.
     pub(crate) fn overtaken(&mut self, exchange: usize) {
         let Exchange { client, session, connects, .. } = self.network.exchanges[exchange];
         let on_socket = self.clients[client].conn.is_some();
@@ -356,7 +356,7 @@ impl World {
         [&metrics.expired, &metrics.kicked, &metrics.slow_disconnected, &metrics.disconnected].map(|count| count.get())
     }
 
-    /// Looks at a shard after something happened to it.
+    /// Inspects a shard after an event.
     pub(crate) fn after(&mut self, shard: usize, before: Ends, time_passed: bool) {
         self.requests_are_worked_through(shard);
         let after = self.ends(shard);
@@ -397,7 +397,7 @@ impl World {
         }
     }
 
-    /// Whether a session had a reason to end.
+    /// Checks that a session had a reason to end.
     fn may_end(&mut self, session: usize, ends: &[u64]) {
         let state = &self.checker.sessions[session];
         let least_ms = self.scenario.settings.iter().map(|s| s.max_interval_ms).min().unwrap_or(0);
@@ -417,7 +417,7 @@ impl World {
         }
     }
 
-    /// Looks at one living session of a shard.
+    /// Inspects one living session of a shard.
     fn look_at(&mut self, session: usize, shard: usize, time_passed: bool) {
         let now_ms = self.now.ms;
         let settings = &self.scenario.settings;
@@ -433,7 +433,7 @@ impl World {
                 state.held_since_ms = None;
                 state.last_received_ms = now_ms;
             }
-            // A newer connect has taken the place of the older one.
+            // A newer connect has replaced the older one.
             (true, Some(since_ms)) => state.held_since_ms = Some(since_ms.max(state.spoke_ms)),
             (false, None) => {}
         }
@@ -445,8 +445,8 @@ impl World {
             let detail = format!("a connect of session {session} is held since {since_ms} ms");
             return self.checker.fail(Invariant::HeldInTime, detail);
         }
-        // The note that the server has ended the session may come on top, and of a frame that was half out when its
-        // carrier broke the first half, which counts again.
+        // Two messages may come on top: the disconnect of a session that the server ended, and a frame that was half
+        // written when its connection broke, which counts again.
         let messages_max = settings[0].outbox_messages_max + 1;
         let bytes_max = settings[0].outbox_bytes_max + FAREWELL_BYTES + self.scenario.padding_bytes + FRAME_BYTES;
         if messages > messages_max || bytes.max(reply_bytes) > bytes_max {
@@ -458,7 +458,7 @@ impl World {
         }
     }
 
-    /// Whether a sabotage of this kind is to be done now: it is done a few times only.
+    /// True if a sabotage of this kind is due now: it is done only a few times.
     pub(crate) fn sabotage_once(&mut self, kind: Sabotage) -> bool {
         let due = self.sabotage == kind && !self.healing && self.sabotaged < 3 && self.rng.chance(200);
         self.sabotaged += u32::from(due);
@@ -478,7 +478,8 @@ pub(crate) fn json_of(transport: Transport, body: &[u8]) -> String {
     }
 }
 
-/// The most of a publication's frame beside its padding, but for the few of 40,000 bytes, which come only where the outbox is large.
+/// The most bytes of a publication's frame beside its padding, except for the few of 40,000 bytes, which occur only
+/// where the outbox is large.
 const FRAME_BYTES: usize = 256;
-/// The frame of `/meta/disconnect`.
+/// The size of the frame of `/meta/disconnect`.
 const FAREWELL_BYTES: usize = 64;

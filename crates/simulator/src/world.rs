@@ -1,7 +1,7 @@
 //! One run: a server of several shards, its clients, and the network between them, one small step after another.
 //!
-//! Everything that could happen next waits in a queue of its own: bytes, requests, mail between shards, confirmations. Each step
-//! takes the head of one of them by chance, so that all interleavings come up that the real threads and sockets allow.
+//! Every possible event waits in its own queue: bytes, requests, messages between shards, confirmations. Each step
+//! takes the head of a random queue, so that all interleavings occur that the real threads and sockets allow.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -26,53 +26,54 @@ pub struct World {
     pub(crate) now: Now,
     pub(crate) shards: Vec<Shard>,
     pub(crate) shared: Arc<Shared>,
-    /// What is on its way to each shard from each other; the last queue is for what comes from outside.
+    /// Messages on their way to each shard from each other; the last queue is for messages from outside.
     pub(crate) message: Vec<Vec<VecDeque<Letter>>>,
-    /// Requests that a shard has got and not worked through yet.
+    /// Requests that a shard has received and not processed yet.
     pub(crate) waiting: Vec<(usize, usize)>,
-    /// What the kernel took or did not take, not told yet.
+    /// Results of responses, not reported to the shards yet.
     pub(crate) reports: VecDeque<Report>,
     pub(crate) recorder: Recorder,
     pub(crate) network: Network,
     pub(crate) clients: Vec<Client>,
-    /// The cookie of each browser, and how often it was set.
+    /// The cookie of each browser, and the number of times it was set.
     pub(crate) browsers: Vec<(Option<Id>, u32)>,
     pub(crate) checker: Checker,
-    /// What the histories have held.
+    /// The observed contents of the histories.
     pub(crate) records: Records,
-    /// Nothing breaks any more: what was promised has to come.
+    /// True when nothing breaks any more: promised messages must arrive.
     pub(crate) healing: bool,
     pub(crate) drained: bool,
-    /// It did so at some time.
+    /// True if the server has ever drained.
     pub(crate) has_drained: bool,
-    /// The server reads and writes nothing any more: only mail on its way arrives.
+    /// True if the server reads and writes nothing any more: only messages on their way arrive.
     pub(crate) frozen: bool,
     /// The log of the histories, where they are on disk.
     pub(crate) log: Option<Log>,
-    /// The latest time that the clock on the wall has shown, in milliseconds.
+    /// The latest time that the wall clock has shown, in milliseconds.
     pub(crate) wall_max_ms: u64,
     pub(crate) sabotage: Sabotage,
     pub(crate) sabotaged: u32,
-    /// Messages that clients have sent.
+    /// The number of messages that clients have sent.
     pub(crate) message_ids: u64,
-    /// Publications in histories that lost their WebSocket before their reply, by message id: the session, and which publication.
+    /// Publications in histories that lost their WebSocket before their reply, by message id: the session and the
+    /// publication.
     pub(crate) late: BTreeMap<u64, (usize, usize)>,
-    /// A text that a sabotaged wire keeps back.
+    /// A text that a sabotaged wire withholds.
     pub(crate) kept_back: Option<String>,
     /// Bytes of frames that an empty shard holds.
     pub(crate) empty_frame_bytes: u64,
     history: Option<VecDeque<String>>,
 }
 
-/// Something for a shard from another.
+/// An envelope for a shard from another.
 #[derive(Debug)]
 pub(crate) enum Letter {
     ShardMessage(Envelope),
-    /// A WebSocket that moves: its number, the text that made it, and the session that text names.
+    /// A WebSocket that moves: its number, the text that caused the move, and the session that the text names.
     Socket(usize, String, Option<usize>, Charge),
 }
 
-/// What became of a response that carries messages.
+/// The result of a response that carries messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
     pub(crate) exchange: ExchangeId,
@@ -89,12 +90,12 @@ impl World {
             scenario.end(stops);
         }
         if options.sabotage != Sabotage::None {
-            // Who ends for memory is not missed: a wrong could hide behind that.
+            // A session ended for memory is not missed: a fault could hide behind that.
             scenario.settings.iter_mut().for_each(|settings| settings.sessions_bytes_max = 1 << 30);
         }
         let recorder = Recorder::default();
         let shared = Shared::new(scenario.shards, Box::new(recorder.clone()));
-        // High enough that what is recovered may be old.
+        // High enough that recovered messages may be old.
         let now = Now { ms: (1 << 40) + rng.between(0, 100_000), wall_ms: WALL_MS };
         let count = scenario.clients.len();
         recorder.with(|desk| desk.sessions = vec![None; count]);
@@ -155,7 +156,7 @@ impl World {
         self
     }
 
-    /// Runs it to its end, or until a promise is broken.
+    /// Runs to the end, or until a promise is broken.
     pub fn run(&mut self) -> Result<Tally, Broken> {
         self.live();
         self.heal();
@@ -171,7 +172,7 @@ impl World {
         self.history.iter().flatten().cloned().collect()
     }
 
-    /// Notes a step, if somebody wants to know.
+    /// Records a step, if recording is on.
     pub(crate) fn note(&mut self, text: impl FnOnce(&World) -> String) {
         if self.history.is_none() || self.is_broken() {
             return;
@@ -189,7 +190,7 @@ impl World {
         self.checker.broken.is_some()
     }
 
-    /// Everything happens, in any order.
+    /// The main part: all events, in any order.
     fn live(&mut self) {
         for step in 0..self.scenario.steps {
             if self.is_broken() {
@@ -210,7 +211,7 @@ impl World {
         }
     }
 
-    /// Something happens.
+    /// Makes one random event happen.
     pub(crate) fn step(&mut self) {
         match self.rng.below(100) {
             0..22 => self.some_client(World::act),
@@ -229,7 +230,7 @@ impl World {
         }
     }
 
-    /// Lets everything that is on its way arrive.
+    /// Lets everything on its way arrive.
     pub(crate) fn pump(&mut self) {
         for _ in 0..PUMP_ROUNDS_MAX {
             if self.is_broken() {
@@ -345,7 +346,7 @@ impl World {
         }
     }
 
-    /// Somebody outside wants something of the whole server.
+    /// A random control call to the whole server.
     fn some_control(&mut self) {
         let outside = self.shards.len();
         if self.rng.chance(300) {
@@ -382,7 +383,7 @@ impl World {
         let number = self.checker.publications.len();
         let to = self.shared.histories.owner(channel);
         let data = format!("{{\"k\":{number},\"big\":12345678901234567890.10,\"from\":\"outside\"}}");
-        // Mail to one shard stays in order.
+        // Messages to one shard stay in order.
         let (from, stream) = (usize::MAX, usize::MAX - to);
         let publication =
             Publication { from, stream, channel: channel.into(), data: data.clone(), repeated: false, copies: 0 };
@@ -402,7 +403,7 @@ impl World {
 
 /// The time of day when a run begins, in milliseconds.
 const WALL_MS: u64 = 1_700_000_000_000;
-/// Steps that are kept to be told.
+/// The number of recorded steps.
 const HISTORY_MAX: usize = 4_000;
-/// Rounds of letting things arrive: with a small account of bytes between shards each may let in one message only.
+/// Rounds of letting messages arrive: with a small account of bytes between shards each may admit only one message.
 const PUMP_ROUNDS_MAX: usize = 4_000;

@@ -1,4 +1,4 @@
-//! Seeds that must pass, and wrongs that must be found.
+//! Seeds that must pass, and faults that must be found.
 
 use simulator::checker::{Invariant, Tally};
 use simulator::{Options, Sabotage, run};
@@ -12,7 +12,7 @@ fn hundreds_of_seeds_keep_every_promise() {
             Err(failure) => panic!("seed {}: {}", failure.seed, failure.broken),
         }
     }
-    // A simulation in which nothing happens would pass, too.
+    // A simulation without events would pass, too.
     for (what, count) in [
         ("messages that arrived", tally.arrived),
         ("messages lost with a connection", tally.lost),
@@ -51,7 +51,7 @@ fn a_seed_runs_the_same_way_twice() {
     }
 }
 
-/// Whether a wrong is found, and by the check that is there for it.
+/// Checks that a fault is found, and by the intended check.
 fn finds(sabotage: Sabotage, invariants: &[Invariant]) {
     let failures: Vec<_> = (1..=150).filter_map(|seed| run(seed, &Options { sabotage, trace: false }).err()).collect();
     let found = failures.iter().filter(|failure| invariants.contains(&failure.broken.invariant)).count();
@@ -101,7 +101,7 @@ fn a_response_reported_as_taken_that_was_not_is_found() {
 
 #[test]
 fn a_socket_that_is_never_closed_is_found() {
-    // Mostly by a write to what is gone, else by what is left at the end.
+    // Mostly by a write to a closed socket, otherwise by the leftovers at the end.
     finds(Sabotage::ForgottenSocket, &[Invariant::CleanFrames, Invariant::NoLeak]);
 }
 
