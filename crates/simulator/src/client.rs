@@ -244,8 +244,7 @@ impl World {
 
     fn shake_hands(&mut self, client: usize) {
         self.cut_off(client);
-        // Clients of Salesforce offer replay only with their subscribes, so all subscribes of one that replays carry
-        // the offer.
+        // Clients of Salesforce offer replay only in subscribes: all subscribes of one that replays do.
         let offers_replay = self.clients[client].follower.is_some() && client % 4 != 1;
         let acknowledges = if self.scenario.laden { 900 } else { 400 };
         let ext = match (self.rng.chance(acknowledges), offers_replay) {

@@ -445,8 +445,8 @@ impl World {
             let detail = format!("a connect of session {session} is held since {since_ms} ms");
             return self.checker.fail(Invariant::HeldInTime, detail);
         }
-        // Two messages may come on top: the disconnect of a session that the server ended, and a frame that was half
-        // written when its connection broke, which counts again.
+        // The limits may be exceeded by the disconnect of a session that the server ended. A frame that was half written
+        // when its connection broke counts again in full.
         let messages_max = settings[0].outbox_messages_max + 1;
         let bytes_max = settings[0].outbox_bytes_max + FAREWELL_BYTES + self.scenario.padding_bytes + FRAME_BYTES;
         if messages > messages_max || bytes.max(reply_bytes) > bytes_max {
