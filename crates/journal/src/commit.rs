@@ -1,45 +1,47 @@
-//! When to sync.
+//! The commit policy: the time of each sync.
 
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::journal::{Journal, Position};
 
-/// What must have happened to a record before it counts as kept.
+/// The condition under which a record counts as persisted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The system has it. It survives the end of the process, not of the machine; the system decides when it reaches the disk, or the
-    /// journal, when half of its memory is full.
+    /// The system has the record. It survives the end of the process, not of the machine. It reaches the disk when
+    /// the system decides, or when half of the journal's memory is full.
     Os,
-    /// The system has it, and it is synced within this time. A machine that stops loses at most what came in that time.
+    /// The system has the record, and it is synced within this time. A machine that stops loses at most the records
+    /// of that time.
     Interval {
         /// The time, in milliseconds.
         ms: u64,
     },
-    /// It is on the disk. Slow for one record after the other; fast if many wait for one sync.
+    /// The record is on the disk. Slow for single records in turn; fast if many wait for one sync.
     Always,
 }
 
-/// Writes and syncs a journal as a [`Policy`] says. It has no clock: each call is told the time, in milliseconds since anything.
+/// Writes and syncs a journal according to a [`Policy`]. It has no clock: each call gets the time, in milliseconds
+/// since any fixed moment.
 #[derive(Debug)]
 pub struct Committer {
     policy: Policy,
-    /// When the oldest record that is written and not synced was written.
+    /// The time at which the oldest unsynced record was written.
     waits_since_ms: Option<u64>,
-    /// When the disk refused.
+    /// The time at which the disk last failed.
     failed_at_ms: Option<u64>,
     kept: Position,
 }
 
 impl Committer {
-    /// Begins with nothing written.
+    /// Creates a committer with nothing written.
     pub fn new(policy: Policy) -> Committer {
         Committer { policy, waits_since_ms: None, failed_at_ms: None, kept: Position::default() }
     }
 
-    /// Writes what was appended, syncs if it is time, and returns the last record that counts as kept.
+    /// Writes the appended records, syncs if it is due, and returns the last record that counts as persisted.
     ///
-    /// Call it after a group of appends, and when [`Committer::due_ms`] comes. When the disk refuses, the error is returned once; calls in
-    /// the [`RETRY_MS`] after that leave the disk alone.
+    /// Call it after a group of appends, and at [`Committer::due_ms`]. When the disk fails, the error is returned
+    /// once; calls in the [`RETRY_MS`] after that do not touch the disk.
     pub fn commit<D: Disk>(&mut self, journal: &mut Journal<D>, now_ms: u64) -> Result<Position, Error> {
         if let Some(failed) = self.failed_at_ms
             && (failed..failed.saturating_add(RETRY_MS)).contains(&now_ms)
@@ -52,7 +54,7 @@ impl Committer {
         Ok(self.kept)
     }
 
-    /// When [`Committer::commit`] should be called though nothing is appended; `None`: never.
+    /// The time at which [`Committer::commit`] should be called even if nothing is appended; `None`: never.
     pub fn due_ms(&self) -> Option<u64> {
         match (self.failed_at_ms, self.policy) {
             (Some(failed), _) => Some(failed.saturating_add(RETRY_MS)),
@@ -67,7 +69,7 @@ impl Committer {
             Policy::Os => false,
             Policy::Always => true,
             Policy::Interval { ms } => {
-                // A clock that jumped back begins the time anew.
+                // A clock that jumped back restarts the wait.
                 let since = self.waits_since_ms.map_or(now_ms, |since| since.min(now_ms));
                 self.waits_since_ms = Some(since);
                 now_ms - since >= ms
@@ -84,5 +86,5 @@ impl Committer {
     }
 }
 
-/// How long a disk that refused is left alone, in milliseconds.
+/// The time for which a failed disk is not used, in milliseconds.
 pub const RETRY_MS: u64 = 1000;

@@ -1,63 +1,65 @@
-//! What a journal needs of a disk, and the real one.
+//! The disk interface of a journal, and its implementation on the file system.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// One directory of files. Calls may fail, write less than asked for, or be interrupted; the journal copes.
+/// One directory of files. Calls may fail, write fewer bytes than requested, or be interrupted; the journal handles
+/// all of these.
 pub trait Disk {
     /// An open file.
     type File;
-    /// Keeps other writers out while it lives.
+    /// A lock that excludes other writers while it lives.
     type Lock;
 
-    /// Takes the directory for this writer; `None` if another one has it. Makes the file [`LOCK`] if it needs one.
+    /// Locks the directory for this writer; `None` if another one has it. Creates the file [`LOCK`] if it needs one.
     fn lock(&self) -> io::Result<Option<Self::Lock>>;
     /// The names of all files in the directory.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Makes a file; fails if there is one of that name. It is there for sure after [`Disk::sync`] and [`Disk::sync_directory`].
+    /// Creates a file; fails if the name exists. The file is durable after [`Disk::sync`] and
+    /// [`Disk::sync_directory`].
     fn create(&self, name: &str) -> io::Result<Self::File>;
     /// Opens a file that exists, for reading and writing.
     fn open(&self, name: &str) -> io::Result<Self::File>;
     /// Reads at most `buffer.len()` bytes from `offset`; 0 is the end of the file.
     fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes at `offset`; says how many bytes were taken, which may be fewer.
+    /// Writes at `offset`. Returns the number of bytes taken, which may be smaller.
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<usize>;
-    /// Puts what was written, and the length, where it survives a loss of power (`fdatasync`).
+    /// Makes the written bytes and the length survive a loss of power (`fdatasync`).
     fn sync(&self, file: &Self::File) -> io::Result<()>;
-    /// Makes the file `bytes` long, and syncs that.
+    /// Sets the length of the file to `bytes`, and syncs that.
     fn truncate(&self, file: &Self::File, bytes: u64) -> io::Result<()>;
-    /// Gives a file another name, in place of the file that has it, if there is one: at no moment none. For sure after
+    /// Renames a file, and atomically replaces a file of the new name, if there is one. The rename is durable after
     /// [`Disk::sync_directory`].
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Deletes a file; for sure after [`Disk::sync_directory`].
+    /// Deletes a file. The deletion is durable after [`Disk::sync_directory`].
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Puts the list of files where it survives a loss of power.
+    /// Makes the list of files survive a loss of power.
     fn sync_directory(&self) -> io::Result<()>;
-    /// What to call a file in messages to people.
+    /// The path of a file for error messages.
     fn path(&self, name: &str) -> PathBuf;
 }
 
-/// The file that a writer holds locked. It is empty and stays when the writer is gone.
+/// The file that a writer locks. It is empty and remains when the writer is gone.
 pub const LOCK: &str = "lock";
 
 /// A directory of the file system.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// To sync the list of files.
+    /// The open directory, for syncing the list of files.
     handle: File,
 }
 
 impl Directory {
-    /// Opens a directory; makes it, and those above it, if it is not there: for its owner only.
+    /// Opens a directory, or creates it and its missing parents, for its owner only.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Directory> {
         let path = path.as_ref().to_path_buf();
         let missing = path.ancestors().take_while(|above| !above.is_dir() && *above != Path::new("")).count();
         if missing > 0 {
             DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-            // Each of those that were made is safe when the one that it is in is.
+            // A new directory is durable when its parent is synced.
             for above in path.canonicalize()?.ancestors().skip(1).take(missing) {
                 File::open(above)?.sync_all()?;
             }
@@ -66,11 +68,12 @@ impl Directory {
     }
 }
 
-/// The locked file of a [`Directory`]; unlocked when it is dropped.
+/// The locked file of a [`Directory`]. Dropping it unlocks the file.
 #[derive(Debug)]
 pub struct DirectoryLock(File);
 
-/// Closing the file would not do: a child that was forked but has not yet begun its program holds a copy, and the lock with it.
+/// Closing the file is not enough: a forked child that has not yet executed its program holds a copy, and the lock
+/// with it.
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
         let _ = self.0.unlock();
@@ -137,7 +140,7 @@ impl Disk for Directory {
     }
 }
 
-/// Who may read and write the files: records may hold what others must not see.
+/// The permissions of the files: records may hold private data.
 const OWNER_ONLY: u32 = 0o600;
 
 #[cfg(test)]

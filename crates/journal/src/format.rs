@@ -1,15 +1,15 @@
-//! The bytes of headers and records; the layout is told in the crate's documentation.
+//! The encoding of headers and records. The crate's documentation describes the layout.
 
 /// Bytes of a segment's header.
 pub(crate) const HEADER_BYTES: usize = 40;
 /// Bytes in front of each record's payload.
 pub(crate) const FRAME_BYTES: usize = 20;
-/// The version of the format that is written and read.
+/// The version of the format that this code writes and reads.
 pub(crate) const VERSION: u32 = 1;
-/// The longest record there can be, in bytes, whatever the options say: a length above it is no length.
+/// The greatest length of a record, in bytes, whatever the options are. A greater length is invalid.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
-/// What a segment says about itself.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The version of the format; [`VERSION`] is the only one so far.
@@ -33,7 +33,7 @@ impl Header {
         bytes
     }
 
-    /// Reads a header; if it is none, says what is there instead.
+    /// Decodes a header. The error describes the bytes found instead.
     pub fn decode(bytes: &[u8]) -> Result<Header, String> {
         if bytes.len() < HEADER_BYTES {
             return Err(format!("{} bytes", bytes.len()));
@@ -53,19 +53,19 @@ impl Header {
     }
 }
 
-/// What stands in front of a record's payload.
+/// The frame in front of a record's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub checksum: u32,
     /// Bytes of the payload.
     pub length: usize,
-    /// How many records before this one were not known to be synced when it was appended.
+    /// The number of earlier records that were not known to be synced when this one was appended.
     pub unsynced: u32,
     pub sequence: u64,
 }
 
 impl Frame {
-    /// Reads a frame; whether it is one, only [`Frame::fits`] can tell.
+    /// Decodes a frame. Only [`Frame::fits`] decides whether it is valid.
     pub fn decode(bytes: &[u8], salt: u64) -> Frame {
         Frame {
             checksum: u32_at(bytes, 0),
@@ -75,7 +75,7 @@ impl Frame {
         }
     }
 
-    /// Whether `bytes`, the frame and its payload, are what was written.
+    /// True if `bytes`, the frame and its payload, are unchanged since they were written.
     pub fn fits(&self, bytes: &[u8]) -> bool {
         bytes.len() == FRAME_BYTES + self.length && crc32c::crc32c(&bytes[4..]) == self.checksum
     }
@@ -108,7 +108,7 @@ pub(crate) fn file_name(number: u64) -> String {
     format!("{number:020}{SUFFIX}")
 }
 
-/// The number of the segment with this file name; none if it is not ours.
+/// The number of the segment with this file name; none for other files.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let number = name.strip_suffix(SUFFIX)?.parse().ok()?;
     (file_name(number) == name).then_some(number)
@@ -119,7 +119,7 @@ pub(crate) fn note_name(number: u64) -> String {
     format!("{number:020}{NOTE_SUFFIX}")
 }
 
-/// The number that a file name notes; none if it is no note.
+/// The number in the file name of a note; none for other files.
 pub(crate) fn noted(name: &str) -> Option<u64> {
     let number = name.strip_suffix(NOTE_SUFFIX)?.parse().ok()?;
     (note_name(number) == name).then_some(number)
@@ -133,14 +133,15 @@ pub(crate) fn list_name((first, last): List) -> String {
     format!("{first:020}-{last:020}{LIST_SUFFIX}")
 }
 
-/// The numbers of the first and the last segment that a file name lists; none if it is no list.
+/// The numbers of the first and the last segment in the file name of a list; none for other files.
 pub(crate) fn listed(name: &str) -> Option<List> {
     let (first, last) = name.strip_suffix(LIST_SUFFIX)?.split_once('-')?;
     let range = (first.parse().ok()?, last.parse().ok()?);
     (list_name(range) == name && range.0 <= range.1).then_some(range)
 }
 
-/// A segment that is being made: it gets its name when its header and its first records are on the disk.
+/// The name of a segment under construction. It gets its own name when its header and its first records are on the
+/// disk.
 pub(crate) const UNFINISHED: &str = "unfinished.journal";
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -1,4 +1,4 @@
-//! The journal while it is written.
+//! The journal, open for writing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,12 +13,12 @@ use crate::format::{
 };
 use crate::open::Unproven;
 
-/// Where a record stands: 1 for the first one ever appended, then 2, … without gaps. 0 stands before all of them.
+/// The position of a record: 1 for the first one ever appended, then 2, … without gaps. 0 precedes all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
 impl Position {
-    /// The position of the record that follows.
+    /// The position of the next record.
     pub fn next(self) -> Position {
         Position(self.0 + 1)
     }
@@ -35,17 +35,17 @@ impl fmt::Display for Position {
 pub struct Options {
     /// The longest record, in bytes; never above 16 MiB. Default 1 MiB.
     pub record_bytes: usize,
-    /// The most that records not yet synced may take in memory, in bytes; at least two of the longest records.
-    /// [`Journal::write`] syncs by itself when half of it is full. Default 32 MiB: half of it are 76,000 records of 200 bytes.
+    /// The greatest memory for unsynced records, in bytes; at least two of the longest records. [`Journal::write`]
+    /// syncs by itself when half of it is full. Default 32 MiB: half of it holds 76,000 records of 200 bytes.
     pub memory_bytes: usize,
-    /// A segment that has reached this length, in bytes, is followed by the next one. Default 64 MiB.
+    /// The length in bytes at which a segment ends and the next begins. Default 64 MiB.
     pub segment_bytes: u64,
-    /// Random bits, used if the journal is new. They keep a payload from holding what looks like a record.
+    /// Random bits, used if the journal is new. They prevent a payload from imitating a record.
     pub salt: u64,
 }
 
 impl Options {
-    /// The defaults. The salt should come from the kernel's random bytes; a fixed one is good enough for tests.
+    /// The defaults. The salt should come from the kernel's random bytes; a fixed one is enough for tests.
     pub fn new(salt: u64) -> Options {
         Options { record_bytes: 1 << 20, memory_bytes: 32 << 20, segment_bytes: 64 << 20, salt }
     }
@@ -57,10 +57,10 @@ impl Options {
     }
 }
 
-/// What there is to know about a segment.
+/// A segment of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its number, which is its file name too.
+    /// Its number, which is also its file name.
     pub number: u64,
     /// Its first record. It ends where the next segment begins.
     pub first: Position,
@@ -83,25 +83,25 @@ pub struct Journal<D: Disk> {
     segments: VecDeque<Segment>,
     tail: Tail<D::File>,
     salt: u64,
-    /// All records behind `synced`, framed.
+    /// All records after `synced`, framed.
     unsynced: Vec<u8>,
-    /// How many bytes of `unsynced` the tail holds, at its end.
+    /// The number of bytes of `unsynced` that the tail already has, at its end.
     written_bytes: usize,
     synced: Position,
     written: Position,
     appended: Position,
     given_up: u64,
-    /// The numbers of the first and the last segment, as a file name says, if there is one.
+    /// The numbers of the first and the last segment in the current list file, if there is one.
     listed: Option<List>,
-    /// Whether that file name survives a loss of power.
+    /// True if that file name survives a loss of power.
     is_list_safe: bool,
 }
 
-/// Where the next write goes.
+/// The destination of the next write.
 pub(crate) enum Tail<F> {
     /// To the end of the last segment.
     Open(F),
-    /// To a new segment: there is none yet, the last one is long enough, or it is not to be trusted.
+    /// To a new segment: there is none yet, the last one is long enough, or its sync failed.
     Closed,
 }
 
@@ -135,11 +135,11 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Writes the records that are not known to be on the disk over themselves, and syncs them: so the system cannot take them for clean.
-    /// At every moment the disk holds of each sector what it held before, or these same bytes. If that sync fails, a new segment
-    /// holds them, as after any other.
+    /// Rewrites the records that are not known to be on the disk in place, and syncs them, so that the system cannot
+    /// treat them as clean. At every moment each sector of the disk holds its old contents or these same bytes. If
+    /// that sync fails, a new segment holds the records, as after any other failure.
     ///
-    /// A full disk may refuse: then they stay in memory beside what is appended, until it has room.
+    /// A full disk may refuse: then the records stay in memory together with new ones, until it has room.
     pub(crate) fn write_again(&mut self) -> Result<(), Error> {
         match self.sync() {
             Err(error) if error.is_full() => {
@@ -150,7 +150,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Takes over the lists of segments that were found, and makes them one that is true.
+    /// Adopts the lists of segments that were found, and replaces them by one correct list.
     pub(crate) fn adopt_list(&mut self, lists: Vec<List>) -> Result<(), Error> {
         self.listed = lists.last().copied();
         for list in lists.iter().filter(|list| Some(**list) != self.listed) {
@@ -162,12 +162,12 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Says which segments there are, by the name of an empty file: that takes no room, and is never half written.
+    /// Lists the segments in the name of an empty file: that needs no room and is never half written.
     fn list(&mut self, range: List) -> Result<(), Error> {
         let name = list_name(range);
 
         if self.listed != Some(range) {
-            // Only names that are safe are listed.
+            // Only durable names are listed.
             self.sync_names(&name)?;
             let named = match self.listed {
                 Some(before) => self.disk.rename(&list_name(before), &name),
@@ -187,12 +187,12 @@ impl<D: Disk> Journal<D> {
         self.disk.sync_directory().map_err(|error| self.failed("sync the directory of", name, error))
     }
 
-    /// Takes a record into memory. A record that is refused uses up no position.
+    /// Appends a record in memory. A refused record uses no position.
     pub fn append(&mut self, record: &[u8]) -> Result<Position, Error> {
         self.append_parts(&[record])
     }
 
-    /// The same for a record that lies in parts.
+    /// The same for a record in several parts.
     pub fn append_parts(&mut self, parts: &[&[u8]]) -> Result<Position, Error> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         if bytes > self.options.record_bytes {
@@ -206,9 +206,10 @@ impl<D: Disk> Journal<D> {
         Ok(self.appended)
     }
 
-    /// Gives what was appended to the system, in one write (group commit). That survives the end of this process, not of the machine.
+    /// Passes the appended records to the system in one write (group commit). They then survive the end of this
+    /// process, not of the machine.
     ///
-    /// After an error the records wait in memory: call it again, now and then, until the disk takes them.
+    /// After an error the records wait in memory: call it again from time to time until the disk takes them.
     pub fn write(&mut self) -> Result<Position, Error> {
         self.hand_over()?;
         if self.unsynced.len() > self.options.memory_bytes / 2 {
@@ -217,11 +218,12 @@ impl<D: Disk> Journal<D> {
         Ok(self.written)
     }
 
-    /// Writes what was appended and waits until it is on the disk.
+    /// Writes the appended records and waits until they are on the disk.
     ///
-    /// If the system says that it could not, what it did with the bytes is unknown, and asking again proves nothing: Linux marks the pages
-    /// as clean ("fsyncgate", 2018). So that segment is given up from its last synced record on, and a new one that begins there is written
-    /// from memory, synced, and takes its place. Only if that fails too, the error is returned; the next call tries the same anew.
+    /// If the sync fails, the fate of the bytes is unknown, and repeating the sync proves nothing: Linux marks the
+    /// pages as clean ("fsyncgate", 2018). So the journal gives that segment up from its last synced record on, and
+    /// writes a new one that begins there from memory, syncs it, and puts it in its place. Only if that fails, too,
+    /// it returns the error; the next call tries the same again.
     pub fn sync(&mut self) -> Result<Position, Error> {
         if self.synced < self.appended {
             self.hand_over()?;
@@ -233,10 +235,11 @@ impl<D: Disk> Journal<D> {
         Ok(self.synced)
     }
 
-    /// Deletes the segments whose records all stand before `position`, oldest first. The last segment always stays. Returns how many went.
+    /// Deletes the segments whose records all precede `position`, oldest first. The last segment always stays.
+    /// Returns the number of deleted segments.
     pub fn remove_before(&mut self, position: Position) -> Result<usize, Error> {
         let mut removed = 0;
-        // The list first: what it has no more may be there or not.
+        // The list is updated first: segments that it no longer has may exist or not.
         let stay = self.segments.iter().rev().find(|segment| segment.first <= position).or(self.segments.front());
         if let Some((stay, last)) = stay.zip(self.segments.back()) {
             self.list((stay.number, last.number))?;
@@ -252,13 +255,13 @@ impl<D: Disk> Journal<D> {
         Ok(removed)
     }
 
-    /// The last record that was appended.
+    /// The last appended record.
     pub fn appended(&self) -> Position {
         self.appended
     }
 
-    /// Notes a number where no record can be written for want of room: by the name of an empty file, which takes none. It is there at once
-    /// and for sure, and stays until it is [removed](Journal::remove_note).
+    /// Notes a number where a record cannot be written for want of room, in the name of an empty file, which needs
+    /// none. The note is durable at once, and stays until it is [removed](Journal::remove_note).
     pub fn note(&self, number: u64) -> Result<(), Error> {
         let name = note_name(number);
         match self.disk.create(&name) {
@@ -275,12 +278,13 @@ impl<D: Disk> Journal<D> {
         self.remove(&note_name(number))
     }
 
-    /// The last record the system has. Goes back to [`Journal::synced`] while a segment that was given up waits to be replaced.
+    /// The last record the system has. It goes back to [`Journal::synced`] while a segment that was given up waits to
+    /// be replaced.
     pub fn written(&self) -> Position {
         self.written
     }
 
-    /// The last record that survives a loss of power. Never goes back.
+    /// The last record that survives a loss of power. It never goes back.
     pub fn synced(&self) -> Position {
         self.synced
     }
@@ -290,18 +294,19 @@ impl<D: Disk> Journal<D> {
         self.segments.iter().copied()
     }
 
-    /// The file of the segment that this record stands in.
+    /// The file of the segment with this record.
     pub fn file_of(&self, position: Position) -> PathBuf {
         let segment = self.segments.iter().rev().find(|segment| segment.first <= position);
         self.disk.path(&file_name(segment.map_or(1, |segment| segment.number)))
     }
 
-    /// Bytes in memory that are not synced.
+    /// The bytes in memory that are not synced.
     pub fn unsynced_bytes(&self) -> usize {
         self.unsynced.len()
     }
 
-    /// How many segments were given up because they could not be synced, since the journal was opened. Above 0, look at the disk.
+    /// The number of segments given up because their sync failed, since the journal was opened. Above 0, check the
+    /// disk.
     pub fn given_up_segments(&self) -> u64 {
         self.given_up
     }
@@ -319,27 +324,28 @@ impl<D: Disk> Journal<D> {
 
     fn close_full_segment(&mut self) {
         if self.segments.back().is_some_and(|last| last.bytes >= self.options.segment_bytes) {
-            // Synced first: damage in a segment that is not the last one is never taken for a torn tail. If it fails, the segment is
-            // given up, and the next one holds what it should have held.
+            // Synced first: damage in any segment but the last is never mistaken for a torn tail. If the sync fails,
+            // the segment is given up, and the next one holds its records.
             if self.flush().is_ok() {
                 self.tail = Tail::Closed;
             }
         }
     }
 
-    /// Begins the next segment, with all that memory holds, which is synced then.
+    /// Begins the next segment with all records in memory, and syncs it.
     ///
-    /// It is made under another name. Where a segment was given up, that one has until the last moment what the system holds of the
-    /// records that were not synced: they survive the end of this process, whenever it comes.
+    /// It is created under another name. A segment that was given up retains the system's version of the unsynced
+    /// records until the last moment: they survive the end of this process at any time.
     fn begin_segment(&mut self) -> Result<(), Error> {
         let first = self.synced.next();
-        // If nothing in the last one was ever synced, the new one takes its place: a disk that keeps refusing is not filled with remains.
+        // If nothing in the last segment was ever synced, the new one takes its place, so that a disk that keeps
+        // refusing is not filled with remains.
         let number = match self.segments.back() {
             Some(last) if last.first == first => last.number,
             last => last.map_or(1, |last| last.number + 1),
         };
         let name = file_name(number);
-        // A new file, never one that was written before: a crash could mix the two.
+        // Always a new file, never one that was written before: a crash could mix the two.
         self.remove(UNFINISHED)?;
         let file = self.disk.create(UNFINISHED).map_err(|error| self.failed("create", UNFINISHED, error))?;
         let header = Header { version: VERSION, number, first: first.0, salt: self.salt }.encode();
@@ -363,14 +369,15 @@ impl<D: Disk> Journal<D> {
         self.written = self.appended;
         self.written_bytes = self.unsynced.len();
         self.has_synced();
-        // It is there and safe. If the list does not get it, its loss would not be noticed: the next segment, or the next start, lists it.
+        // The segment exists and is durable. If the list does not get it, its loss would not be noticed: the next
+        // segment, or the next start, lists it.
         let first = self.segments.front().map_or(number, |first| first.number);
         let _unlisted = self.list((first, number));
         Ok(())
     }
 
-    /// Writes what memory holds beyond `written` to the end of the tail. What is half written when it fails, the next attempt overwrites
-    /// with the same bytes: no half record ever stands before a good one.
+    /// Writes the records in memory after `written` to the end of the tail. After a failure the next attempt
+    /// overwrites a half-written record with the same bytes: no half record ever precedes a good one.
     fn write_out(&mut self) -> Result<(), Error> {
         let (Tail::Open(file), Some(last)) = (&self.tail, self.segments.back_mut()) else { return Ok(()) };
         let bytes = &self.unsynced[self.written_bytes..];
@@ -384,7 +391,7 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Syncs what was written. On failure the segment is given up.
+    /// Syncs the written records. If that fails, the segment is given up.
     fn flush(&mut self) -> Result<(), Error> {
         let (Tail::Open(file), Some(last)) = (&self.tail, self.segments.back()) else { return Ok(()) };
         if self.synced == self.written {
@@ -399,14 +406,14 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// What was written is on the disk, and need not be in memory any more.
+    /// Drops the written records from memory: they are on the disk.
     fn has_synced(&mut self) {
         self.unsynced.drain(..self.written_bytes);
         self.written_bytes = 0;
         self.synced = self.written;
     }
 
-    /// Writes no more to the last segment: the next one replaces all of it that was not synced.
+    /// Stops writing to the last segment: the next one replaces everything in it that was not synced.
     fn give_up(&mut self) {
         self.tail = Tail::Closed;
         self.written_bytes = 0;
@@ -414,7 +421,7 @@ impl<D: Disk> Journal<D> {
         self.given_up += 1;
     }
 
-    /// Removes a file that may be gone already.
+    /// Removes a file, which may be gone already.
     fn remove(&self, name: &str) -> Result<(), Error> {
         match self.disk.remove(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed("remove", name, error)),
@@ -427,7 +434,7 @@ impl<D: Disk> Journal<D> {
     }
 }
 
-/// Writes all of it, however little the disk takes at once.
+/// Writes all bytes, however few the disk takes at once.
 pub(crate) fn write_all<D: Disk>(disk: &D, file: &D::File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match disk.write_at(file, bytes, offset) {

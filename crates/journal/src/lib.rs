@@ -1,9 +1,10 @@
 //! An append-only log of records on disk: segmented, checksummed, synced in groups.
 //!
-//! A record is bytes; what they mean is the caller's business. The journal promises: what was [synced](Journal::sync) comes back when it is
-//! opened again, in order and byte for byte, whatever happened in between; what was not synced comes back as a prefix of it, or not at all;
-//! nothing else ever comes back. It has no threads and no clock: when to write and sync is decided by the caller, or by a [`Committer`].
-//! Calls block while the disk works, a sync for tens of milliseconds: who must not wait keeps the journal on another thread.
+//! A record is bytes, whose meaning only the caller knows. The journal guarantees: [synced](Journal::sync) records
+//! come back when it is opened again, in order and byte for byte, whatever happened in between. Of the unsynced
+//! records a prefix comes back, or none. Nothing else ever comes back. The journal has no threads and no clock: the
+//! caller, or a [`Committer`], decides when to write and sync. Calls block while the disk works, a sync for tens of
+//! milliseconds: a caller that must not wait runs the journal on another thread.
 //!
 //! ```
 //! use journal::{Committer, Directory, Journal, Options, Policy};
@@ -43,30 +44,34 @@
 //! | 28 | u64 salt | 20 | payload |
 //! | 36 | u32 checksum of these 36 bytes | | |
 //!
-//! The salt is random and kept from segment to segment: a payload from outside cannot hold a sequence that fits.
+//! The salt is random and the same in all segments: a payload from outside cannot contain a matching sequence.
 //!
-//! A segment ends where the next one begins: from that one's first sequence on, what it holds does not count. That is how a segment is
-//! given up whose sync failed. A segment is made under another name, `unfinished.journal`, and gets its own when its header and its first
-//! records are synced; the one before it is synced before, or given up.
+//! A segment ends where the next one begins: its records from the next one's first sequence on do not count. In this
+//! way a segment whose sync failed is given up. A segment is created under another name, `unfinished.journal`, and
+//! gets its own when its header and its first records are synced; the segment before it is already synced or given
+//! up.
 //!
 //! # Opening
 //!
-//! All segments are read. Only the last one may end torn, and there the rule is: *what was never synced may be cut, what was synced
-//! never*. A crash can tear several records written together, and keep the later ones: a whole record behind a torn one alone proves
-//! nothing. But each record says how far the journal was synced when it was appended. If one that is whole says that the torn one was synced, the
-//! journal is [damaged](Error::Damaged) and is not opened; else everything from the torn one on is [cut](Cut). Zeros, which some file
-//! systems leave after a crash, are torn like anything else.
+//! All segments are read. Only the last one may end torn. The rule there: *unsynced records may be cut, synced
+//! records never*. A crash can tear several records written together and leave the later ones intact, so a whole
+//! record after a torn one alone proves nothing. But each record states how far the journal was synced when it was
+//! appended. If a whole record states that the torn one was synced, the journal is [damaged](Error::Damaged) and is
+//! not opened. Otherwise everything from the torn record on is [cut](Cut). Zeros, which some file systems leave after
+//! a crash, count as torn, too.
 //!
-//! Which segments there are is told by the name of an empty file, `FIRST-LAST.segments`, which is renamed behind each new segment and before
-//! old ones go: that takes no room and is never half written. A segment that it lists and that is not there is [missing](Error::Missing), and the
-//! journal is not opened. A journal without such a file, of an older version, gets one.
+//! The name of an empty file, `FIRST-LAST.segments`, lists the segments. It is renamed after each new segment and
+//! before old ones are removed: that needs no room and is never half written. A listed segment without a file is
+//! [missing](Error::Missing), and the journal is not opened. A journal without such a file, of an older version, gets
+//! one.
 //!
-//! The end of the last segment, which no record proves to be synced, is written over itself and synced before anything is appended: the
-//! process before may have seen its sync fail, and then the system shows records that the disk has not got and that no later sync writes.
-//! If that sync fails, too, a new segment holds them. A full disk does not keep a journal from being opened: then they wait in memory.
+//! The end of the last segment, which no record proves to be synced, is rewritten in place and synced before anything
+//! is appended: a sync of the previous process may have failed, and then the system shows records that the disk does
+//! not have and that no later sync writes. If the new sync fails, too, a new segment holds the records. A full disk
+//! does not prevent opening a journal: then the records wait in memory.
 //!
-//! One thing cannot be seen: damage to the records of the very last sync, when nothing was written after it. It is cut, and
-//! [`Opened::cut`] says so.
+//! One kind of damage cannot be detected: damage to the records of the very last sync, when nothing was written after
+//! it. These records are cut, and [`Opened::cut`] reports it.
 
 mod commit;
 mod disk;
@@ -86,7 +91,7 @@ pub use journal::{Journal, Options, Position, Segment};
 pub use open::{Cut, Opened};
 pub use probe::probe;
 
-/// The program of the README compiles.
+/// Compiles the program of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

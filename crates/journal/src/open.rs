@@ -1,4 +1,4 @@
-//! Opening a journal: reading all of it, cutting what was torn, refusing what is damaged.
+//! Opening a journal: it reads all records, cuts torn ones, and refuses damage.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,31 +12,32 @@ use crate::journal::{Journal, Options, Position, Segment, Tail};
 use crate::probe::PROBE;
 use crate::read::{Found, Reader};
 
-/// What was found when a journal was opened.
+/// The result of opening a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// How many records were read.
+    /// The number of records read.
     pub records: u64,
-    /// The first record that is there; if there is none, the next to be appended.
+    /// The first record; if there is none, the next to be appended.
     pub first: Position,
-    /// The last record that is there; if there is none, the one before `first`.
+    /// The last record; if there is none, the one before `first`.
     pub last: Position,
-    /// What was cut because it was not known to be synced: the torn end of the last segment, or the end of one that was given up.
+    /// The parts cut because they were not known to be synced: the torn end of the last segment, or the end of one
+    /// that was given up.
     pub cut: Vec<Cut>,
-    /// What was noted: see [`Journal::note`].
+    /// The notes: see [`Journal::note`].
     pub notes: Vec<u64>,
-    /// Files in the directory that are not the journal's. They were left alone.
+    /// Foreign files in the directory. They were not touched.
     pub strangers: Vec<PathBuf>,
 }
 
-/// What was cut off a segment.
+/// A part cut off a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The segment.
     pub file: PathBuf,
-    /// Where the last whole record ended.
+    /// The end of the last whole record.
     pub offset: u64,
-    /// How many bytes stood behind it.
+    /// The number of bytes after it.
     pub bytes: u64,
 }
 
@@ -53,11 +54,13 @@ impl fmt::Display for Cut {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Opens the journal in `disk`, or begins one. Each record that is there goes to `on_record`, in order, with its position.
+    /// Opens the journal in `disk`, or creates one. It passes each record to `on_record`, in order, with its
+    /// position.
     ///
-    /// A torn tail of the last segment is cut, damage anywhere else is an error; [the crate's documentation](crate#opening) says where the
-    /// border is. The end of the last segment that no record proves to be synced is written again, and all that was read is on the disk
-    /// when this returns; only a full disk may leave that end to a later [`Journal::sync`], as [`Journal::synced`] tells.
+    /// A torn tail of the last segment is cut; damage anywhere else is an error. [The crate's
+    /// documentation](crate#opening) defines the border. The end of the last segment that no record proves to be
+    /// synced is written again, so all records are on the disk when this returns. Only a full disk may leave that end
+    /// to a later [`Journal::sync`], as [`Journal::synced`] shows.
     pub fn open(
         disk: D,
         options: Options,
@@ -69,7 +72,7 @@ impl<D: Disk> Journal<D> {
         };
         let mut opened = Opened::default();
         let (headers, listed) = read_headers(&disk, &mut opened)?;
-        // A process that was killed may have made the last file without syncing the list.
+        // A killed process may have created the last file without syncing the list.
         disk.sync_directory().map_err(|error| failed(&disk, "sync the directory of", LOCK, error))?;
 
         let mut segments = VecDeque::new();
@@ -94,23 +97,23 @@ impl<D: Disk> Journal<D> {
 
 /// The records at the end of the last segment that no later record proves to be synced.
 ///
-/// The system may hold them without the disk: a sync that failed marks them as clean, and the next one says that all is well. So they are
-/// kept as they were read and checked: what is read once more may come from the disk.
+/// The system may hold them while the disk does not: a failed sync marks them as clean, and the next one succeeds. So
+/// they stay in memory as they were read and checked: a second read may come from the disk.
 #[derive(Default)]
 pub(crate) struct Unproven {
-    /// The sequence and the length of each.
+    /// The sequence and the length of each record.
     records: VecDeque<(u64, usize)>,
-    /// Their bytes, one record behind the other.
+    /// The bytes of all records, concatenated.
     bytes: Vec<u8>,
 }
 
 impl Unproven {
-    /// How many records there are, and their bytes.
+    /// The number of records, and their bytes.
     pub fn into_parts(self) -> (u64, Vec<u8>) {
         (self.records.len() as u64, self.bytes)
     }
 
-    /// A record, and what it proves.
+    /// Adds a record, and drops those that it proves.
     fn push(&mut self, frame: &Frame, parts: [&[u8]; 2]) {
         let mut proven = 0;
         while let Some((_, bytes)) = self.records.pop_front_if(|first| first.0 <= frame.synced_before()) {
@@ -122,15 +125,15 @@ impl Unproven {
     }
 }
 
-/// Reads the headers of all segments, in order, and the lists of segments. A segment that was never finished is removed, and so are those
-/// that the list has no more.
+/// Reads the headers of all segments, in order, and the lists of segments. Removes a segment that was never finished,
+/// and segments that the list no longer has.
 fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<(Vec<Header>, Vec<List>), Error> {
     let (mut numbers, mut lists) = (Vec::new(), Vec::new());
     for name in disk.list().map_err(|error| failed(disk, "list the directory of", LOCK, error))? {
         match number_of(&name) {
             Some(number) => numbers.push(number),
             None if name == LOCK || name == PROBE => {}
-            // What it holds is in memory of a process that is gone, or stands in another segment, too.
+            // Its records were in the memory of a process that is gone, or are in another segment, too.
             None if name == UNFINISHED => disk.remove(&name).map_err(|error| failed(disk, "remove", &name, error))?,
             None => match (noted(&name), listed(&name)) {
                 (Some(number), _) => opened.notes.push(number),
@@ -142,7 +145,7 @@ fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<(Vec<Header>, 
     numbers.sort_unstable();
     lists.sort_unstable();
     opened.strangers.sort_unstable();
-    // Where a crash has left two, the older one is of before a segment came, or before some went.
+    // If a crash has left two lists, the older one precedes a new segment or a removal.
     let first = lists.iter().map(|list| list.0).max().unwrap_or(0);
     let last = lists.iter().map(|list| list.1).max().unwrap_or(0);
     if let Some(list) = lists.last()
@@ -170,7 +173,7 @@ fn read_headers<D: Disk>(disk: &D, opened: &mut Opened) -> Result<(Vec<Header>, 
     Ok((headers, lists))
 }
 
-/// The header of a segment; it was on the disk before the segment had its name.
+/// The header of a segment. It was on the disk before the segment had its name.
 pub(crate) fn read_header<D: Disk>(disk: &D, number: u64) -> Result<Header, Error> {
     let name = file_name(number);
     let file = disk.open(&name).map_err(|error| failed(disk, "open", &name, error))?;
@@ -188,10 +191,10 @@ pub(crate) fn read_header<D: Disk>(disk: &D, number: u64) -> Result<Header, Erro
     }
 }
 
-/// Reads the records of a segment, from `next` on, which it moves. Returns how long it is without the unproven records, the file, and
-/// those records, if it is the last one.
+/// Reads the records of a segment from `next` on, and advances `next`. Returns its length without the unproven
+/// records, the file, and those records, if it is the last segment.
 ///
-/// `until` is where the next segment begins. What this one holds from there on was given up, and goes.
+/// `until` is the beginning of the next segment. Records of this one from there on were given up, and are cut.
 fn read_segment<D: Disk>(
     disk: &D,
     header: &Header,
@@ -204,7 +207,7 @@ fn read_segment<D: Disk>(
     let unread = |error| failed(disk, "read", &name, error);
     let file = disk.open(&name).map_err(|error| failed(disk, "open", &name, error))?;
     let mut reader = Reader::new(disk, &file);
-    // The header was checked before; this steps over it.
+    // The header was checked before; this skips it.
     let _ = reader.header().map_err(unread)?;
     let mut unproven = Unproven::default();
     while until != Some(*next) {
@@ -235,7 +238,8 @@ fn read_segment<D: Disk>(
     let offset = reader.offset();
     let end = reader.end().map_err(unread)?;
     if end > offset {
-        // Also in a segment that was given up: if the next one is lost in turn, its records must not come back in place of newer ones.
+        // Also in a segment that was given up: if the next one is lost in turn, its records must not reappear in
+        // place of newer ones.
         disk.truncate(&file, offset).map_err(|error| failed(disk, "cut", &name, error))?;
         cut.push(Cut { file: disk.path(&name), offset, bytes: end - offset });
     }

@@ -1,4 +1,4 @@
-//! A look at a journal that another process may be writing.
+//! A check of a journal that another process may be writing.
 
 use std::io;
 
@@ -8,16 +8,17 @@ use crate::format::number_of;
 use crate::journal::write_all;
 use crate::open::{failed, read_header};
 
-/// Finds out, beside the writer of a journal and without its lock, what would keep it from being opened: a disk that takes no file, a segment
-/// that cannot be read, is of another version or has no header. Records are not read. The journal stays as it is.
+/// Checks, beside the writer of a journal and without its lock, for reasons why it could not be opened: a disk that
+/// takes no file, a segment that cannot be read, has another version or has no header. It reads no records and
+/// changes nothing in the journal.
 ///
 /// # Errors
-/// What [`Journal::open`](crate::Journal::open) would say, but for the lock.
+/// The error that [`Journal::open`](crate::Journal::open) would return, except for the lock.
 pub fn probe<D: Disk>(disk: &D) -> Result<(), Error> {
     write(disk).map_err(|error| failed(disk, "write", PROBE, error))?;
     for name in disk.list().map_err(|error| failed(disk, "list the directory of", LOCK, error))? {
         match number_of(&name).map(|number| read_header(disk, number)) {
-            // Its writer has no need of it any more.
+            // The writer has just removed it.
             Some(Err(Error::Io { source, .. })) if source.kind() == io::ErrorKind::NotFound => {}
             Some(header) => _ = header?,
             None => {}
@@ -35,7 +36,7 @@ fn write<D: Disk>(disk: &D) -> io::Result<()> {
     written
 }
 
-/// The file that is written to see whether one can be.
+/// The file that tests whether the disk takes a file.
 pub(crate) const PROBE: &str = "probe";
-/// Its length, in bytes: what the first record of a new life of the journal's owner may need, and more.
+/// Its length, in bytes: more than the first record of the owner's next life may need.
 const BLOCK_BYTES: usize = 4096;

@@ -1,26 +1,26 @@
-//! Reading a segment front to back.
+//! Sequential reading of a segment.
 
 use std::io;
 
 use crate::disk::Disk;
 use crate::format::{FRAME_BYTES, Frame, HEADER_BYTES, Header, RECORD_BYTES_MAX};
 
-/// What stands at the reader's place.
+/// The item at the reader's offset.
 pub(crate) enum Found {
-    /// A whole record, of whatever sequence.
+    /// A whole record, of any sequence.
     Record(Frame),
-    /// No more bytes.
+    /// The end of the file.
     End,
-    /// Something else.
+    /// Any other bytes.
     Rubbish,
 }
 
-/// A place in a file and the bytes that follow, as far as they are read.
+/// An offset in a file, and the bytes read from there.
 pub(crate) struct Reader<'a, D: Disk> {
     disk: &'a D,
     file: &'a D::File,
     buffer: Vec<u8>,
-    /// Where in `buffer` the reader stands.
+    /// The reader's offset in `buffer`.
     start: usize,
     offset: u64,
 }
@@ -34,19 +34,19 @@ impl<'a, D: Disk> Reader<'a, D> {
         Reader { disk, file, buffer: Vec::new(), start: 0, offset }
     }
 
-    /// Where in the file it stands.
+    /// The reader's offset in the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Reads the header and goes on behind it. The inner error says what is there instead.
+    /// Reads the header and moves behind it. The inner error describes the bytes found instead.
     pub fn header(&mut self) -> io::Result<Result<Header, String>> {
         let header = Header::decode(self.peek(HEADER_BYTES)?);
         self.skip(HEADER_BYTES);
         Ok(header)
     }
 
-    /// Looks at what is here, without going on.
+    /// Looks at the item here, without moving.
     pub fn record(&mut self, salt: u64) -> io::Result<Found> {
         let bytes = self.peek(FRAME_BYTES)?;
         if bytes.len() < FRAME_BYTES {
@@ -60,14 +60,14 @@ impl<'a, D: Disk> Reader<'a, D> {
         Ok(if frame.fits(whole) { Found::Record(frame) } else { Found::Rubbish })
     }
 
-    /// The bytes of the record that was found here, its frame and its payload; goes on behind it.
+    /// The bytes of the record found here, its frame and its payload; moves behind it.
     pub fn take(&mut self, frame: &Frame) -> (&[u8], &[u8]) {
         let start = self.start;
         self.skip(FRAME_BYTES + frame.length);
         self.buffer[start..start + FRAME_BYTES + frame.length].split_at(FRAME_BYTES)
     }
 
-    /// Goes to the end of the file, and says where that is.
+    /// Moves to the end of the file, and returns its offset.
     pub fn end(&mut self) -> io::Result<u64> {
         while !self.peek(1)?.is_empty() {
             self.skip(usize::MAX);
@@ -75,14 +75,14 @@ impl<'a, D: Disk> Reader<'a, D> {
         Ok(self.offset)
     }
 
-    /// Whether the rest of the file has a record that was appended when `sequence` was known to be synced.
+    /// True if the rest of the file has a record that was appended when `sequence` was known to be synced.
     pub fn proves_synced(mut self, sequence: u64, salt: u64) -> io::Result<bool> {
         loop {
             let bytes = self.peek(FRAME_BYTES)?;
             if bytes.len() < FRAME_BYTES {
                 return Ok(false);
             }
-            // The salt hides the sequence, so a payload cannot make this search look at more than it must.
+            // The salt hides the sequence, so a payload cannot prolong this search.
             let frame = Frame::decode(bytes, salt);
             let near = frame.sequence > sequence && frame.sequence - sequence <= u64::from(u32::MAX);
             if near
@@ -128,5 +128,5 @@ impl<'a, D: Disk> Reader<'a, D> {
     }
 }
 
-/// How much is read at once, in bytes, beyond what is wanted.
+/// The bytes read at once beyond those requested.
 const READ_BYTES: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! A disk in memory that can lose, tear, refuse and flip, as a seed says. For tests and the simulator.
+//! A disk in memory that loses, tears, refuses and flips, controlled by a seed. For tests and the simulator.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,37 +7,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::disk::Disk;
 
-/// What goes wrong from now on.
+/// The faults from now on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// The most that all files may take together, in bytes. What does not fit is half written, then refused.
+    /// The greatest total size of all files, in bytes. A write beyond it is done in part, then refused.
     pub space_bytes: Option<u64>,
-    /// Nothing can be made, written, cut, removed or synced.
+    /// True if nothing can be created, written, cut, removed or synced.
     pub read_only: bool,
-    /// So many syncs of files fail. What they should have kept may never be kept, even if a later sync succeeds.
+    /// The number of file syncs that fail. Their data may never become durable, even if a later sync succeeds.
     pub failing_syncs: u32,
-    /// So many syncs of the list of files fail.
+    /// The number of directory syncs that fail.
     pub failing_directory_syncs: u32,
-    /// So many writes fail when some of their bytes are written.
+    /// The number of writes that fail after some of their bytes.
     pub failing_writes: u32,
-    /// After so many calls that change something, none does any more: the process is dead and does not know.
+    /// The number of changing calls after which no more take effect: the process is dead and does not know.
     pub calls_left: Option<u32>,
-    /// A write of the bytes that a file shows already is taken and left out, as if the caller had not made it.
+    /// True to ignore a write of bytes that the file already shows, as if the caller had not made it.
     pub skips_rewrites: bool,
-    /// Writes and reads do less than they were asked for, or are interrupted.
+    /// True if writes and reads do less than requested, or are interrupted.
     pub stutter: bool,
-    /// A write panics, as a defect of the program would.
+    /// True if a write panics, as a defect of the program would.
     pub panics: bool,
 }
 
-/// A made-up disk. Clones are the same disk.
+/// A simulated disk. Clones are the same disk.
 ///
-/// What is not synced is lost at a [`SimDisk::crash`]: each sector of 512 bytes for itself, in any order, or half of it. The list of files
-/// is another thing that must be synced.
+/// A [`SimDisk::crash`] loses unsynced data: each sector of 512 bytes by itself, in any order, or half of it. The
+/// list of files must be synced separately.
 #[derive(Clone)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
-/// An open file of a [`SimDisk`]. After a crash it is of no use.
+/// An open file of a [`SimDisk`]. It is unusable after a crash.
 #[derive(Debug)]
 pub struct SimFile {
     inode: usize,
@@ -46,7 +46,7 @@ pub struct SimFile {
 
 struct State {
     random: u64,
-    /// Counts the processes: those before are dead.
+    /// The number of the current process: earlier ones are dead.
     generation: u64,
     lock: Weak<()>,
     faults: Faults,
@@ -59,14 +59,14 @@ struct State {
 struct Inode {
     bytes: Vec<u8>,
     synced_bytes: usize,
-    /// What the disk holds where `bytes` is newer, by sector.
+    /// The disk's contents of sectors where `bytes` is newer.
     old: BTreeMap<usize, Vec<u8>>,
-    /// The same, but the system believes that these were synced.
+    /// The same, for sectors that the system believes to be synced.
     lost: BTreeMap<usize, Vec<u8>>,
 }
 
 impl SimDisk {
-    /// An empty disk; the seed decides what its faults do.
+    /// An empty disk; the seed decides the details of its faults.
     pub fn new(seed: u64) -> SimDisk {
         SimDisk(Arc::new(Mutex::new(State {
             random: seed,
@@ -79,12 +79,12 @@ impl SimDisk {
         })))
     }
 
-    /// Changes what goes wrong.
+    /// Changes the faults.
     pub fn faults(&self, change: impl FnOnce(&mut Faults)) {
         change(&mut self.state().faults);
     }
 
-    /// The machine stops and starts again: what was not synced is kept, torn or lost by chance. The faults are over.
+    /// Stops and restarts the machine: unsynced data survives, tears or gets lost at random. The faults end.
     pub fn crash(&self) {
         self.kill();
         let state = &mut *self.state();
@@ -103,7 +103,7 @@ impl SimDisk {
         }
     }
 
-    /// The process stops, the machine does not: what was written is there. The faults are over.
+    /// Stops the process, not the machine: written data remains. The faults end.
     pub fn kill(&self) {
         let mut state = self.state();
         state.generation += 1;
@@ -111,7 +111,7 @@ impl SimDisk {
         state.faults = Faults::default();
     }
 
-    /// Whether a sync failed, and took along something that the system still shows.
+    /// True if a failed sync lost data that the system still shows.
     pub fn has_lost_writes(&self) -> bool {
         let state = self.state();
         state.names.values().any(|&inode| !state.inodes[inode].lost.is_empty())
@@ -124,7 +124,7 @@ impl SimDisk {
         }
     }
 
-    /// Replaces a file, or makes it, permanently.
+    /// Replaces or creates a file, permanently.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state();
         let inode = Inode { bytes: bytes.to_vec(), synced_bytes: bytes.len(), ..Inode::default() };
@@ -134,7 +134,7 @@ impl SimDisk {
         state.synced_names.insert(name.into(), number);
     }
 
-    /// What a file holds, as a process sees it.
+    /// The contents of a file, as a process sees them.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         self.state().inode(name).map(|inode| inode.bytes.clone())
     }
@@ -273,7 +273,7 @@ impl State {
         Ok(&mut self.inodes[file.inode])
     }
 
-    /// Whether a call that changes something may do so.
+    /// Fails if changing calls are not possible.
     fn writable(&mut self) -> io::Result<()> {
         match &mut self.faults.calls_left {
             Some(0) => return Err(io::Error::other("the process is dead")),
@@ -293,7 +293,7 @@ impl State {
         Ok(1 + below(&mut self.random, wanted))
     }
 
-    /// How many bytes can be written at `offset` before the disk is full.
+    /// The number of bytes that can be written at `offset` before the disk is full.
     fn room(&mut self, file: &SimFile, offset: usize) -> io::Result<usize> {
         let Some(space) = self.faults.space_bytes else { return Ok(usize::MAX) };
         let used: usize = self.names.values().map(|&inode| self.inodes[inode].bytes.len()).sum();
@@ -332,7 +332,7 @@ impl Inode {
         self.bytes.truncate(bytes);
     }
 
-    /// Keeps what the disk holds in the sectors that are about to change.
+    /// Saves the disk's contents of the sectors that are about to change.
     fn remember(&mut self, from: usize, to: usize) {
         for sector in from / SECTOR_BYTES..to.div_ceil(SECTOR_BYTES) {
             let (bytes, lost) = (&self.bytes, &mut self.lost);
@@ -349,7 +349,7 @@ impl Inode {
         let kept = if chance(random, 2) { short + below(random, long - short + 1) } else { long };
         self.bytes.resize(long, 0);
         for (sector, old) in std::mem::take(&mut self.old) {
-            // All of it came through, or its first bytes, or nothing.
+            // The whole sector reached the disk, or its first bytes, or nothing.
             let new = [SECTOR_BYTES, below(random, SECTOR_BYTES), 0][below(random, 3)];
             self.restore(sector, &old, new);
         }
@@ -360,7 +360,8 @@ impl Inode {
         self.synced_bytes = kept;
     }
 
-    /// Puts the old bytes of a sector back, but for its first `new` ones. Where the file was shorter, zeros are the old bytes.
+    /// Restores the old bytes of a sector except for its first `new` ones. Where the file was shorter, zeros are the
+    /// old bytes.
     fn restore(&mut self, sector: usize, old: &[u8], new: usize) {
         let start = (sector * SECTOR_BYTES).min(self.bytes.len());
         let end = (start + SECTOR_BYTES).min(self.bytes.len());
@@ -370,7 +371,7 @@ impl Inode {
     }
 }
 
-/// One chance in `of`.
+/// True once in `of` cases.
 fn chance(random: &mut u64, of: usize) -> bool {
     below(random, of) == 0
 }
@@ -384,5 +385,5 @@ fn below(random: &mut u64, limit: usize) -> usize {
     ((mixed ^ (mixed >> 31)) % limit.max(1) as u64) as usize
 }
 
-/// What a disk writes as one, in bytes.
+/// The unit of a disk write, in bytes.
 const SECTOR_BYTES: usize = 512;

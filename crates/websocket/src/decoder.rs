@@ -1,70 +1,71 @@
-//! Bytes in, messages out.
+//! The decoder: from bytes to messages.
 
 use crate::header::{HEADER_BYTES_MAX, Header, Rules};
 use crate::{CONTROL_BYTES_MAX, Event, Flow, Opcode, ProtocolError, Role, mask, utf8};
 
-/// Decodes what one peer sends.
+/// Decodes the bytes of one peer.
 ///
-/// Small when idle, so that a server can keep one per connection: everything about an incomplete frame or message lives
-/// behind one pointer and is freed when the message is done.
+/// It is small when idle, so that a server can keep one per connection. All state of an incomplete frame or message
+/// lives behind one pointer and is freed when the message is complete.
 #[derive(Debug)]
 pub struct Decoder {
     message_bytes_max: usize,
     role: Role,
-    /// The peer closed or broke the protocol: whatever follows is ignored.
+    /// True if the peer has closed or violated the protocol: all further input is ignored.
     ended: bool,
     partial: Option<Box<Partial>>,
 }
 
-/// What is kept between two reads. Exists only while something is incomplete.
+/// State between two reads. It exists only while something is incomplete.
 #[derive(Debug)]
 struct Partial {
     reading: Reading,
     message: Option<Message>,
 }
 
-/// Where in a frame the input ended.
+/// The point in a frame at which the input ended.
 #[derive(Clone, Copy, Debug)]
 enum Reading {
     /// In the head, or between two fragments (then `have_bytes` is 0).
     Head { bytes: [u8; HEADER_BYTES_MAX], have_bytes: usize },
-    /// In the payload of a data frame; what came of it is in the message.
+    /// In the payload of a data frame; the bytes so far are in the message.
     Data { header: Header, have_bytes: usize },
-    /// In the payload of a close, ping or pong, which may stand between the fragments of a message.
+    /// In the payload of a close, ping or pong, which may arrive between the fragments of a message.
     Control { header: Header, bytes: [u8; CONTROL_BYTES_MAX], have_bytes: usize },
 }
 
-/// The message that is incomplete, already unmasked.
+/// The incomplete message, already unmasked.
 #[derive(Debug)]
 struct Message {
     text: bool,
     bytes: Vec<u8>,
-    /// So many bytes are known to be whole UTF-8 characters (text only).
+    /// The number of bytes known to be whole UTF-8 characters (text only).
     valid_bytes: usize,
 }
 
-/// How many bytes of the input one step took, and whether the caller wants more.
+/// The number of input bytes that one step took, and whether the caller wants more.
 type Step = Result<(usize, Flow), ProtocolError>;
 
 type On<'a> = &'a mut dyn FnMut(Event<'_>) -> Flow;
 
 impl Decoder {
-    /// A decoder for what the peer sends, when we play `role`.
+    /// A decoder for the peer of an endpoint that plays `role`.
     ///
-    /// `message_bytes_max` is the longest message it accepts, over all its fragments. It also bounds the memory: at most
-    /// that and 256 bytes are held.
+    /// `message_bytes_max` is the longest message it accepts, over all its fragments. It also bounds the memory: the
+    /// decoder holds at most that and 256 bytes.
     pub fn new(role: Role, message_bytes_max: usize) -> Decoder {
         Decoder { message_bytes_max, role, ended: false, partial: None }
     }
 
     /// Takes bytes as read from the socket, unmasks them in place, and calls `on` for each complete event in order. A
-    /// complete unfragmented frame inside `input` is handed out without a copy.
+    /// complete unfragmented frame inside `input` is passed on without a copy.
     ///
-    /// Returns how many bytes of `input` were consumed: all of them, unless `on` returned [`Flow::Stop`]. The rest is then
-    /// untouched, the caller's to feed later. After a close, and after an error, all input is consumed and ignored.
+    /// Returns the number of bytes of `input` consumed: all of them, unless `on` returned [`Flow::Stop`]. The rest is
+    /// then untouched, and the caller feeds it later. After a close, and after an error, all input is consumed and
+    /// ignored.
     ///
     /// # Errors
-    /// The peer broke the protocol. The events before it have been delivered.
+    /// The peer violated the protocol. The events before it have been delivered.
     pub fn feed(&mut self, input: &mut [u8], on: &mut dyn FnMut(Event<'_>) -> Flow) -> Result<usize, ProtocolError> {
         let mut at = 0;
         while at < input.len() {
@@ -84,19 +85,19 @@ impl Decoder {
         Ok(at)
     }
 
-    /// Whether the input so far ended inside a frame or a message. Then the decoder holds memory, and the end of the stream
-    /// would cut something off.
+    /// True if the input so far ended inside a frame or a message. Then the decoder holds memory, and the end of the
+    /// stream would cut something off.
     pub fn is_partial(&self) -> bool {
         self.partial.is_some()
     }
 
-    /// Bytes that are held for what is incomplete.
+    /// The number of bytes held for incomplete input.
     pub fn held_bytes(&self) -> usize {
         let message = |partial: &Partial| partial.message.as_ref().map_or(0, |message| message.bytes.capacity());
         self.partial.as_deref().map_or(0, |partial| size_of::<Partial>() + message(partial))
     }
 
-    /// Frees what is incomplete, and ignores whatever follows.
+    /// Frees incomplete input, and ignores all further input.
     pub fn end(&mut self) {
         self.ended = true;
         self.partial = None;
@@ -133,7 +134,7 @@ impl Decoder {
         Ok((input.len(), Flow::Continue))
     }
 
-    /// Goes on with a head of which `have_bytes` came earlier.
+    /// Continues a head of which `have_bytes` came earlier.
     fn more_head(
         &mut self,
         mut bytes: [u8; HEADER_BYTES_MAX],
@@ -172,7 +173,7 @@ impl Decoder {
         Ok((from + used, flow))
     }
 
-    /// Goes on with a data frame of which `have_bytes` came earlier.
+    /// Continues a data frame of which `have_bytes` came earlier.
     fn more_data(&mut self, header: Header, have_bytes: usize, input: &mut [u8], on: On<'_>) -> Step {
         let used = input.len().min(header.payload_bytes - have_bytes);
         let piece = &mut input[..used];
@@ -198,7 +199,7 @@ impl Decoder {
         Ok((used, self.deliver(opcode, &bytes, on)?))
     }
 
-    /// Goes on with a control frame of which `have_bytes` came earlier.
+    /// Continues a control frame of which `have_bytes` came earlier.
     fn more_control(
         &mut self,
         header: Header,
@@ -235,7 +236,8 @@ impl Decoder {
         }))
     }
 
-    /// After a frame that was not part of a message: between frames again, with nothing kept unless a message is open.
+    /// Ends a frame that was not part of a message: the decoder is between frames again, and retains nothing unless a
+    /// message is open.
     fn frame_done(&mut self) {
         match &mut self.partial {
             Some(partial) if partial.message.is_some() => partial.reading = Reading::START,
@@ -253,8 +255,8 @@ impl Reading {
 }
 
 impl Message {
-    /// Appends `piece`. Grows by doubling, so that many small fragments stay cheap, but never to more than `bytes_most`, the
-    /// longest that the message can become.
+    /// Appends `piece`. The buffer grows by doubling, so that many small fragments stay cheap, but never beyond
+    /// `bytes_most`, the longest that the message can become.
     fn push(&mut self, piece: &[u8], bytes_most: usize) {
         let need = self.bytes.len() + piece.len();
         if need > self.bytes.capacity() {
@@ -264,8 +266,8 @@ impl Message {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// Fails as soon as the text so far cannot become UTF-8 any more. Looks at each byte once, but for the at most three of
-    /// a character that is cut.
+    /// Fails as soon as the text so far cannot become UTF-8 any more. It checks each byte once, except for the at
+    /// most three of an incomplete character.
     fn check_so_far(&mut self) -> Result<(), ProtocolError> {
         if self.text {
             self.valid_bytes += utf8::valid_bytes(&self.bytes[self.valid_bytes..])?;
@@ -274,7 +276,7 @@ impl Message {
     }
 }
 
-/// The payload of a close frame: nothing, or a code and a reason (RFC 6455 §5.5.1).
+/// Parses the payload of a close frame: nothing, or a code and a reason (RFC 6455 §5.5.1).
 fn parse_close(payload: &[u8]) -> Result<Option<(u16, &str)>, ProtocolError> {
     match payload {
         [] => Ok(None),
@@ -289,13 +291,13 @@ fn parse_close(payload: &[u8]) -> Result<Option<(u16, &str)>, ProtocolError> {
     }
 }
 
-/// Whether a close frame may carry `code`: those that RFC 6455 §7.4.1 and the IANA registry define for the wire, and the
-/// ranges for libraries (3000–3999) and applications (4000–4999).
+/// True if a close frame may carry `code`: one that RFC 6455 §7.4.1 or the IANA registry defines for the wire, or one
+/// of the ranges for libraries (3000–3999) and applications (4000–4999).
 fn may_be_sent(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }
 
-/// What the buffer of a message has room for at first.
+/// The first capacity of a message's buffer.
 const MESSAGE_BYTES_FIRST: usize = 64;
 
 #[cfg(test)]

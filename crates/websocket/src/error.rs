@@ -1,20 +1,20 @@
-//! How a peer can break the protocol.
+//! Violations of the protocol by a peer.
 
-/// What the peer did wrong. The connection is to be failed: send a close frame with [`close_code`](Self::close_code), then
-/// close (RFC 6455 §7.1.7). In every variant the peer is at fault.
+/// A violation by the peer. The caller must fail the connection: send a close frame with
+/// [`close_code`](Self::close_code), then close (RFC 6455 §7.1.7). In every variant the peer is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// A reserved bit is set, and no extension was agreed (§5.2).
+    /// A reserved bit is set without a negotiated extension (§5.2).
     ReservedBits,
-    /// An opcode that means nothing (§5.2).
+    /// A reserved opcode (§5.2).
     ReservedOpcode,
     /// A close, ping or pong without the FIN bit (§5.5).
     FragmentedControl,
     /// A close, ping or pong of more than 125 bytes (§5.5).
     ControlTooLong,
-    /// A continuation, but no message is open (§5.4).
+    /// A continuation without an open message (§5.4).
     UnexpectedContinuation,
-    /// A new message, but the last one has not ended (§5.4).
+    /// A new message before the end of the last one (§5.4).
     ExpectedContinuation,
     /// A client's frame without a mask (§5.1).
     Unmasked,
@@ -35,7 +35,8 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// The code for our close frame: 1002 (protocol error), 1007 (not UTF-8) or 1009 (message too big) (RFC 6455 §7.4.1).
+    /// The code for the endpoint's close frame: 1002 (protocol error), 1007 (not UTF-8) or 1009 (message too big)
+    /// (RFC 6455 §7.4.1).
     pub fn close_code(&self) -> u16 {
         match self {
             ProtocolError::InvalidUtf8 => 1007,
@@ -44,7 +45,7 @@ impl ProtocolError {
         }
     }
 
-    /// A few words for our close frame and for logs.
+    /// A short reason for the endpoint's close frame and for logs.
     pub fn reason(&self) -> &'static str {
         match self {
             ProtocolError::ReservedBits => "reserved bit set",

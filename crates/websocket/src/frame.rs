@@ -1,14 +1,14 @@
-//! Writing frames. All of them are whole messages: FIN set, never fragmented.
+//! Frame encoding. All frames are whole messages: FIN set, never fragmented.
 
 use crate::header::{FIN, LENGTH_IN_EIGHT, LENGTH_IN_TWO, MASKED};
 use crate::{CONTROL_BYTES_MAX, Opcode, mask};
 
-/// Appends the head of an unmasked frame, the server's kind. The payload is to follow.
+/// Appends the head of an unmasked frame, as servers send it. The payload must follow.
 pub fn header(opcode: Opcode, payload_bytes: usize, out: &mut Vec<u8>) {
     write_header(opcode, payload_bytes, 0, out);
 }
 
-/// How long the head of an unmasked frame is: 2, 4 or 10 bytes.
+/// The length of the head of an unmasked frame: 2, 4 or 10 bytes.
 pub fn header_bytes(payload_bytes: usize) -> usize {
     match payload_bytes {
         0..126 => 2,
@@ -17,14 +17,14 @@ pub fn header_bytes(payload_bytes: usize) -> usize {
     }
 }
 
-/// Appends a whole unmasked frame, the server's kind.
+/// Appends a whole unmasked frame, as servers send it.
 pub fn message(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
     out.reserve(header_bytes(payload.len()) + payload.len());
     header(opcode, payload.len(), out);
     out.extend_from_slice(payload);
 }
 
-/// Appends a whole masked frame, the client's kind. The key is to be fresh and unpredictable (RFC 6455 §5.3).
+/// Appends a whole masked frame, as clients send it. The key must be fresh and unpredictable (RFC 6455 §5.3).
 pub fn masked(opcode: Opcode, payload: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
     out.reserve(header_bytes(payload.len()) + key.len() + payload.len());
     write_header(opcode, payload.len(), MASKED, out);
@@ -42,7 +42,7 @@ pub fn close(code: u16, reason: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(reason.as_bytes());
 }
 
-/// Appends a masked close frame, the client's kind. The reason is cut to 123 bytes at a character's boundary.
+/// Appends a masked close frame, as clients send it. The reason is cut to 123 bytes at a character's boundary.
 pub fn masked_close(code: u16, reason: &str, key: [u8; 4], out: &mut Vec<u8>) {
     let reason = fitting(reason);
     let mut payload = [0; CONTROL_BYTES_MAX];
@@ -51,7 +51,7 @@ pub fn masked_close(code: u16, reason: &str, key: [u8; 4], out: &mut Vec<u8>) {
     masked(Opcode::Close, &payload[..2 + reason.len()], key, out);
 }
 
-/// Splits off the first of several of our own unmasked whole frames: the lengths of its head and of its payload. `None` if
+/// Splits off the first of several whole unmasked frames: the lengths of its head and of its payload. `None` if
 /// `frames` does not begin with a whole frame.
 pub fn split(frames: &[u8]) -> Option<(usize, usize)> {
     let (head, payload_bytes) = match *frames.get(1)? {
@@ -79,7 +79,7 @@ fn write_header(opcode: Opcode, payload_bytes: usize, mask_bit: u8, out: &mut Ve
     }
 }
 
-/// As much of a close frame's reason as fits behind the code.
+/// The part of a close frame's reason that fits after the code.
 fn fitting(reason: &str) -> &str {
     &reason[..reason.floor_char_boundary(CONTROL_BYTES_MAX - 2)]
 }

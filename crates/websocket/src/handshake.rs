@@ -9,7 +9,7 @@ use http::header::{
 use http::{HeaderMap, Method, StatusCode, Version};
 use sha1::{Digest, Sha1};
 
-/// Why a client's opening handshake is refused; the client is at fault.
+/// The reason for refusing a client's opening handshake; the client is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// Not a GET.
@@ -27,7 +27,7 @@ pub enum HandshakeError {
     /// The `Connection` header does not name `Upgrade`.
     #[error("the Connection header must name Upgrade")]
     Connection,
-    /// A version of the protocol that we do not speak, or none.
+    /// An unsupported version of the protocol, or none.
     #[error("only WebSocket version 13 is spoken here")]
     Version,
     /// `Sec-WebSocket-Key` is missing, doubled, or not 16 bytes in base64.
@@ -35,7 +35,7 @@ pub enum HandshakeError {
     Key,
 }
 
-/// Why a server's answer to our opening handshake is refused; the server is at fault.
+/// The reason for refusing a server's handshake response; the server is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
     /// Any status but 101.
@@ -47,16 +47,16 @@ pub enum ResponseError {
     /// The `Connection` header does not name `Upgrade`.
     #[error("the server's Connection header does not name Upgrade")]
     Connection,
-    /// `Sec-WebSocket-Accept` is not the one that belongs to our key.
+    /// `Sec-WebSocket-Accept` does not match the key.
     #[error("the server's Sec-WebSocket-Accept header does not fit the key")]
     Accept,
-    /// The server chose an extension or a subprotocol, and we offered none.
+    /// The server chose an extension or a subprotocol that was not offered.
     #[error("the server chose an extension or a subprotocol that was not offered")]
     NotOffered,
 }
 
 impl HandshakeError {
-    /// The status to answer with: 405, 426 (RFC 6455 §4.2.2) or 400.
+    /// The status of the response: 405, 426 (RFC 6455 §4.2.2) or 400.
     pub fn status(&self) -> StatusCode {
         match self {
             HandshakeError::Method => StatusCode::METHOD_NOT_ALLOWED,
@@ -65,7 +65,7 @@ impl HandshakeError {
         }
     }
 
-    /// The headers that the status demands: `Sec-WebSocket-Version` and `Upgrade` with 426, `Allow` with 405.
+    /// The headers that the status requires: `Sec-WebSocket-Version` and `Upgrade` with 426, `Allow` with 405.
     pub fn headers(&self) -> &'static [(HeaderName, &'static str)] {
         match self {
             HandshakeError::Method => &[(http::header::ALLOW, "GET")],
@@ -75,10 +75,11 @@ impl HandshakeError {
     }
 }
 
-/// Checks a client's opening handshake (RFC 6455 §4.2.1) and returns the value of the answer's `Sec-WebSocket-Accept`.
+/// Checks a client's opening handshake (RFC 6455 §4.2.1) and returns the `Sec-WebSocket-Accept` value for the
+/// response.
 ///
 /// # Errors
-/// The first thing that is wrong with the request.
+/// The first error in the request.
 pub fn check(method: &Method, version: Version, headers: &HeaderMap) -> Result<String, HandshakeError> {
     if method != Method::GET {
         return Err(HandshakeError::Method);
@@ -112,12 +113,12 @@ pub fn offers_protocol(headers: &HeaderMap, protocol: &str) -> bool {
     lists.flat_map(|list| list.split(',')).any(|offered| offered.trim() == protocol)
 }
 
-/// Whether a request asks for a WebSocket at all, be it well or badly formed: its `Upgrade` header names `websocket`.
+/// True if a request asks for a WebSocket at all, well-formed or not: its `Upgrade` header names `websocket`.
 pub fn wants_upgrade(headers: &HeaderMap) -> bool {
     names(headers, UPGRADE, "websocket")
 }
 
-/// The `Sec-WebSocket-Accept` that belongs to a `Sec-WebSocket-Key` (RFC 6455 §4.2.2).
+/// The `Sec-WebSocket-Accept` value for a `Sec-WebSocket-Key` (RFC 6455 §4.2.2).
 pub fn accept(key: &str) -> String {
     STANDARD.encode(Sha1::new().chain_update(key).chain_update(GUID).finalize())
 }
@@ -127,10 +128,10 @@ pub fn client_key(random: [u8; 16]) -> String {
     STANDARD.encode(random)
 }
 
-/// Checks a server's answer to the handshake that we sent with `key`, without extensions or subprotocols (RFC 6455 §4.1).
+/// Checks a server's response to a handshake with `key`, without extensions or subprotocols (RFC 6455 §4.1).
 ///
 /// # Errors
-/// The first thing that is wrong with the answer.
+/// The first error in the response.
 pub fn check_response(status: StatusCode, headers: &HeaderMap, key: &str) -> Result<(), ResponseError> {
     use http::header::{SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL};
     if status != StatusCode::SWITCHING_PROTOCOLS {
@@ -151,13 +152,13 @@ pub fn check_response(status: StatusCode, headers: &HeaderMap, key: &str) -> Res
     Ok(())
 }
 
-/// Whether a header that holds a list of tokens, perhaps over several lines, holds `token` in any case.
+/// True if a header that holds a list of tokens, possibly over several lines, contains `token` in any case.
 fn names(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|item| item.trim().eq_ignore_ascii_case(token))
 }
 
-/// The value of a header that must stand exactly once.
+/// The value of a header that must occur exactly once.
 fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).into_iter();
     let value = values.next()?.to_str().ok()?.trim();
@@ -167,8 +168,8 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 /// The only version of the protocol (RFC 6455 §4.1).
 const VERSION: &str = "13";
 
-/// What a key decodes to (RFC 6455 §4.1).
+/// The length of a decoded key (RFC 6455 §4.1).
 const KEY_BYTES: usize = 16;
 
-/// What is hashed behind the key (RFC 6455 §1.3).
+/// The string hashed after the key (RFC 6455 §1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

@@ -1,8 +1,8 @@
-//! The head of a frame as the peer sends it (RFC 6455 §5.2), and what may be wrong with it.
+//! The head of a frame from the peer (RFC 6455 §5.2), and its checks.
 
 use crate::{CONTROL_BYTES_MAX, Opcode, ProtocolError, Role};
 
-/// A frame's head, checked against everything that can be checked without its payload.
+/// A frame's head, after all checks that need no payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) fin: bool,
@@ -12,19 +12,19 @@ pub(crate) struct Header {
     pub(crate) payload_bytes: usize,
 }
 
-/// What a head is checked against.
+/// The rules that a head is checked against.
 pub(crate) struct Rules {
     pub(crate) role: Role,
     pub(crate) message_bytes_max: usize,
-    /// How long the message is that waits for its next fragment, if one does.
+    /// The length of the open message that waits for its next fragment, if there is one.
     pub(crate) open_message_bytes: Option<usize>,
 }
 
 impl Header {
-    /// Reads a head from the start of `bytes`, and says how long it is; `None` if more bytes are needed.
+    /// Parses a head from the start of `bytes`, and returns it with its length; `None` if more bytes are needed.
     ///
-    /// Each check depends only on the bytes up to the one it looks at, so a bad head fails in the same way however it was
-    /// split, and as soon as the bad byte is there.
+    /// Each check depends only on the bytes up to the one it inspects, so a bad head fails in the same way however it
+    /// was split, and as soon as the bad byte has arrived.
     pub(crate) fn parse(bytes: &[u8], rules: &Rules) -> Result<Option<(Header, usize)>, ProtocolError> {
         let Some(&first) = bytes.first() else {
             return Ok(None);
@@ -107,7 +107,8 @@ fn check_minimal(length: u64, at_least: u64) -> Result<u64, ProtocolError> {
     if length < at_least { Err(ProtocolError::LengthNotMinimal) } else { Ok(length) }
 }
 
-/// The limit holds for the message, and its next frame is refused from the head alone, before a byte of it is kept.
+/// The limit applies to the message. Its next frame is refused from the head alone, before any of its bytes is
+/// stored.
 fn check_size(payload_bytes: u64, opcode: Opcode, rules: &Rules) -> Result<usize, ProtocolError> {
     let payload_bytes = usize::try_from(payload_bytes).map_err(|_| ProtocolError::MessageTooLong)?;
     if opcode.is_control() {

@@ -1,16 +1,17 @@
 //! The WebSocket protocol (RFC 6455) as a codec without I/O, for both roles.
 //!
 //! - [`Decoder`] takes bytes as they were read from a socket and calls back with whole messages. It unmasks in place and
-//!   hands a frame that lies whole in the input out without a copy, so a read full of small messages costs neither a copy
-//!   nor an allocation. It owns heap only while a frame or a message is incomplete.
+//!   passes on a whole frame without a copy, so a read full of small messages costs neither a copy nor an allocation. It
+//!   owns heap only while a frame or a message is incomplete.
 //! - [`frame`] writes frames. A server's frames carry no mask, so one encoded frame may be sent to any number of peers.
 //! - [`handshake`] checks and answers the opening handshake, given the parsed HTTP head.
 //!
-//! The decoder is strict: what RFC 6455 lets an endpoint fail the connection for, fails it, and as early as the bytes allow.
-//! It holds at most the message limit plus a small constant ([`Decoder::new`]), whatever the peer sends.
+//! The decoder is strict: every violation for which RFC 6455 lets an endpoint fail the connection fails it, as early
+//! as the bytes allow. It holds at most the message limit plus a small constant ([`Decoder::new`]), whatever the peer
+//! sends.
 //!
-//! There is nothing here about closing handshakes, pings that want answers or timeouts: those are for the caller, who owns
-//! the socket. [`ProtocolError::close_code`] says what to put into the close frame.
+//! Closing handshakes, answers to pings and time-outs are not part of this crate: they belong to the caller, which
+//! owns the socket. [`ProtocolError::close_code`] returns the code for the close frame.
 
 mod decoder;
 mod error;
@@ -23,14 +24,14 @@ mod utf8;
 pub use decoder::Decoder;
 pub use error::ProtocolError;
 
-/// Which end of the connection we are.
+/// The endpoint's role in the connection.
 ///
-/// It decides what the peer owes us: a server demands masked frames, a client refuses them (RFC 6455 §5.1).
+/// It decides the peer's obligation: a server demands masked frames, a client refuses them (RFC 6455 §5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// We accepted the connection; the peer's frames are masked, ours are not.
+    /// The endpoint accepted the connection; the peer's frames are masked, its own are not.
     Server,
-    /// We opened the connection; our frames are masked, the peer's are not.
+    /// The endpoint opened the connection; its own frames are masked, the peer's are not.
     Client,
 }
 
@@ -38,7 +39,7 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// A further fragment of the message that is open.
+    /// A further fragment of the open message.
     Continuation = 0,
     /// A message of UTF-8 text, or its first fragment.
     Text = 1,
@@ -46,13 +47,13 @@ pub enum Opcode {
     Binary = 2,
     /// The last frame a peer sends.
     Close = 8,
-    /// Asks for a pong with the same payload.
+    /// A request for a pong with the same payload.
     Ping = 9,
-    /// Answers a ping, or is sent unasked as a sign of life.
+    /// The answer to a ping, or an unsolicited sign of life.
     Pong = 10,
 }
 
-/// What the decoder found; borrowed from the input or from the decoder, for as long as the callback runs.
+/// A decoded event, borrowed from the input or from the decoder while the callback runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A whole text message.
@@ -63,22 +64,22 @@ pub enum Event<'a> {
     Ping(&'a [u8]),
     /// A pong and its payload, at most 125 bytes.
     Pong(&'a [u8]),
-    /// The peer closes, with a valid code and a reason of at most 123 bytes, or without either. Nothing comes after it:
-    /// the decoder ignores all further input (RFC 6455 §5.5.1).
+    /// The peer closes, with a valid code and a reason of at most 123 bytes, or without either. The decoder ignores
+    /// all further input (RFC 6455 §5.5.1).
     Close(Option<(u16, &'a str)>),
 }
 
-/// What the caller wants after an event.
+/// The caller's choice after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Go on with the input.
+    /// Continue with the input.
     Continue,
-    /// Stop right after the frame that completed this event, and leave the rest of the input alone.
+    /// Stop right after the frame that completed this event, and leave the rest of the input untouched.
     Stop,
 }
 
 impl Opcode {
-    /// Whether this is a close, ping or pong: never fragmented, at most 125 bytes (RFC 6455 §5.5).
+    /// True for a close, ping or pong: never fragmented, at most 125 bytes (RFC 6455 §5.5).
     pub fn is_control(self) -> bool {
         self as u8 >= Opcode::Close as u8
     }
@@ -100,7 +101,7 @@ impl Opcode {
 /// The largest payload of a close, ping or pong in bytes (RFC 6455 §5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
-/// The program of the README compiles.
+/// Compiles the program of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -7,7 +7,7 @@ pub(crate) fn apply(bytes: &mut [u8], key: [u8; 4], offset: usize) {
     }
     // Little-endian, so that the key's next byte is always the lowest one.
     let turned = u32::from_le_bytes(key).rotate_right(8 * (offset % 4) as u32);
-    // Eight bytes at a time; the compiler makes wider ones of it.
+    // Eight bytes at a time; the compiler widens this further.
     let wide = u64::from(turned) << 32 | u64::from(turned);
     let (words, tail) = bytes.as_chunks_mut::<8>();
     for word in words {
