@@ -1,4 +1,4 @@
-//! A disk that takes no more: said to publishers and in the log, and nobody else notices.
+//! A full disk: publishers and the log report it, and nobody else notices.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use encke_client::{Client, Error, Message, RawJson, ReplayFrom, Subscription};
 
-/// How long anything may take before the test gives up.
+/// The time after which the test gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server; dropped, it is killed.
+/// A running server. Dropping it kills it.
 struct Server {
     child: Child,
     url: String,
@@ -23,16 +23,16 @@ impl Drop for Server {
     }
 }
 
-/// The program on a data directory, whose files may have so many blocks of 512 bytes.
+/// Starts the program on a data directory whose files may have `blocks` blocks of 512 bytes.
 fn start(data: &std::path::Path, blocks: &str) -> Server {
     let config = data.with_extension("toml");
     std::fs::write(&config, "[[channels]]\npattern = \"/kept/*\"\nhistory_messages = 100000\n").expect("a file");
-    // A write beyond the limit fails as on a full disk, once the signal that comes with it is ignored.
+    // A write beyond the limit fails as on a full disk if the accompanying signal is ignored.
     let script = "trap '' XFSZ; ulimit -f \"$1\"; shift; exec \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", blocks, env!("CARGO_BIN_EXE_encke"), "serve", "--port", "0", "--no-demo"]);
     command.args(["--history-commit", "always", "--data"]).arg(data).arg("--config").arg(config);
-    // A variable that begins so would be a setting.
+    // A variable with this prefix would be a setting.
     let settings = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ENCKE_"));
     settings.for_each(|(name, _)| _ = command.env_remove(name));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
@@ -47,7 +47,8 @@ async fn next(subscription: &mut Subscription) -> Message {
     subscription.next().await.expect("the session is open").expect("no gap")
 }
 
-/// Publishes until the disk is full and a little longer, beside a subscriber. Returns how many were kept before.
+/// Publishes until the disk is full and a little longer, beside a subscriber. Returns the number of messages stored
+/// before.
 async fn fill(url: &str) -> Result<u64, Error> {
     let subscriber = Client::connect(url).await?;
     let mut subscription = subscriber.subscribe("/kept/a").await?;
@@ -71,7 +72,7 @@ async fn fill(url: &str) -> Result<u64, Error> {
             break;
         }
     }
-    // What is in memory is replayed all the same; the very first message is there, too.
+    // Messages in memory are still replayed; the very first message is there, too.
     let late = Client::builder().replay(ReplayFrom::Earliest).connect(url).await?;
     let mut late = late.subscribe("/kept/a").await?;
     for _ in 0..kept + refused {
@@ -114,7 +115,7 @@ fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() 
     let rest: Vec<String> = server.log.by_ref().lines().map_while(Result::ok).collect();
     assert!(!rest.iter().any(|line| line.contains("histories are not kept")), "told once: {rest:?}");
 
-    // It starts all the same, has what was kept, and says again that nothing more is.
+    // It starts anyway with the stored messages, and reports again that nothing more is stored.
     drop(server);
     let mut server = start(&data, "64");
     run(replayed(&server.url, kept));
@@ -123,7 +124,7 @@ fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() 
     let log: Vec<String> = server.log.by_ref().lines().map_while(Result::ok).collect();
     assert_eq!(log.iter().filter(|line| line.contains("histories are not kept on disk")).count(), 1, "{log:?}");
 
-    // With room it goes on: what was kept is there.
+    // With room it resumes: the stored messages are there.
     drop(server);
     let server = start(&data, "unlimited");
     run(replayed(&server.url, kept));

@@ -1,4 +1,5 @@
-//! One process takes over from another on the same listening socket: nobody is refused meanwhile, and sessions go on.
+//! One process takes over from another on the same listening socket: no connection is refused meanwhile, and sessions
+//! continue.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
-/// A server, and those that take over from it.
+/// A server and its successors.
 struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -24,7 +25,7 @@ struct Server {
 
 impl Server {
     fn start(mut command: Command) -> Server {
-        // A group of its own, so that successors end with the test, too.
+        // In a new process group, so that successors end with the test, too.
         let command = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
@@ -38,7 +39,7 @@ impl Server {
         kill_process(self.serving, signal).expect("is there");
     }
 
-    /// Lets a new process take over, and waits until it serves.
+    /// Starts a successor, and waits until it serves.
     fn hand_over(&mut self) {
         self.signal(Signal::USR2);
         let log = self.log_until("another server takes over");
@@ -77,7 +78,7 @@ impl Drop for Server {
     }
 }
 
-/// The address in the line that a server says when it is ready.
+/// The address in the line that a server prints when it is ready.
 fn address_of(out: &mut impl BufRead) -> SocketAddr {
     let mut line = String::new();
     out.read_line(&mut line).expect("a line");
@@ -85,7 +86,7 @@ fn address_of(out: &mut impl BufRead) -> SocketAddr {
     address.parse().expect("an address")
 }
 
-/// A folder of its own for each test that goes away with it.
+/// A folder for each test, removed with it.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -108,7 +109,7 @@ impl Drop for Folder {
     }
 }
 
-/// A command with an environment that says nothing about the server.
+/// A command in an environment without settings of the server.
 fn clean(program: impl AsRef<Path>, args: &[&str]) -> Command {
     let mut command = Command::new(program.as_ref());
     for (name, _) in std::env::vars_os() {
@@ -121,10 +122,10 @@ fn clean(program: impl AsRef<Path>, args: &[&str]) -> Command {
 }
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_encke");
-/// How long a test waits before it gives up.
+/// The time after which a test gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Posts messages on a connection of its own; the response with its head.
+/// Posts messages on a new connection. Returns the response with its head.
 fn post(address: SocketAddr, cookie: &str, messages: &Value) -> String {
     let body = messages.to_string();
     let head = format!(
@@ -134,7 +135,7 @@ fn post(address: SocketAddr, cookie: &str, messages: &Value) -> String {
     ask(address, &(head + &body)).expect("an answer")
 }
 
-/// One request on a new connection; all that comes back.
+/// Sends one request on a new connection. Returns everything received.
 fn ask(address: SocketAddr, request: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -231,13 +232,13 @@ fn who_connects_while_the_old_process_drains_is_served_by_the_new_one() {
         assert_ne!(stream.read(&mut [0; 1024]).expect("an answer"), 0);
         stream
     });
-    // Half a request keeps the old process draining.
+    // Half a request prolongs the drain of the old process.
     busy.write_all(b"GET /readyz HTTP/1.1\r\n").expect("writes");
     server.signal(Signal::USR2);
     assert_eq!(idle.read(&mut [0; 1024]).expect("its end"), 0, "it drains now");
     let mut late = TcpStream::connect(server.address).expect("connects");
     late.write_all(get("/readyz").as_bytes()).expect("writes");
-    // Time enough for the old one to make the mistake.
+    // Time enough for the old process to make the mistake.
     std::thread::sleep(Duration::from_millis(100));
     drop(busy);
     assert_eq!(address_of(&mut server.out), server.address);
@@ -278,7 +279,7 @@ fn a_new_process_that_could_not_use_the_data_directory_changes_nothing() {
     assert_eq!(server.end(), Some(0), "and later it can");
 }
 
-/// What systemd does with a socket unit: it holds the socket, and gives it to whoever it starts.
+/// The steps of systemd with a socket unit: it holds the socket, and passes it to each process it starts.
 #[test]
 fn a_socket_of_a_supervisor_is_served_by_one_process_after_another() {
     let folder = Folder::new();
@@ -297,7 +298,7 @@ fn a_socket_of_a_supervisor_is_served_by_one_process_after_another() {
     let session = Session::open(address, "/news");
     first.signal(Signal::TERM);
     assert_eq!(first.end(), Some(0));
-    // Nobody serves: whoever connects waits.
+    // No process serves: a client that connects waits.
     let early = std::thread::spawn(move || {
         ask(address, "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
     });
@@ -307,7 +308,7 @@ fn a_socket_of_a_supervisor_is_served_by_one_process_after_another() {
     assert_eq!(session.connect(address)[0]["successful"], true);
 }
 
-/// Connections that keep the server draining, each with half a request.
+/// Connections that prolong the drain, each with half a request.
 fn busy(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let open = |_| {
         let mut stream = TcpStream::connect(address).expect("connects");
@@ -318,7 +319,8 @@ fn busy(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     (0..count).map(open).collect()
 }
 
-/// The kernel closes the files of a process one by one: that its end of the line is closed says nothing of its lock.
+/// The kernel closes the files of a process one by one: a closed end of the socket pair does not show that its lock
+/// is free.
 #[test]
 fn a_process_that_is_killed_while_it_gives_way_is_followed_all_the_same() {
     let folder = Folder::new();
@@ -327,7 +329,7 @@ fn a_process_that_is_killed_while_it_gives_way_is_followed_all_the_same() {
     let mut server = Server::start(clean(PROGRAM, &args));
     for _ in 0..3 {
         let connections = busy(server.address, 300);
-        // All are accepted, so that there is something to close.
+        // All connections are accepted, so that there is something to close.
         assert!(ask(server.address, "GET /healthz HTTP/1.0\r\n\r\n").expect("an answer").contains("200"));
         server.signal(Signal::USR2);
         let log = server.log_until("another server takes over");
@@ -375,7 +377,7 @@ fn a_signal_while_the_server_starts_costs_no_session() {
         let log = BufReader::new(child.stderr.take().expect("piped"));
         server.serving = Pid::from_child(&child);
         (server.child, server.out, server.log) = (child, out, log);
-        // As early as the sessions can be anywhere but in the file.
+        // The earliest moment at which the sessions may be outside the file.
         let began = Instant::now();
         while file.exists() && began.elapsed() < PATIENCE {
             std::hint::spin_loop();

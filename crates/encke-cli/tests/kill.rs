@@ -1,6 +1,7 @@
-//! Kill -9 at random moments: what a publisher was told to be kept is there afterwards, once and in order.
+//! Kill -9 at random moments: messages confirmed to their publisher are there afterwards, once and in order.
 //!
-//! `ENCKE_KILL_ROUNDS` says how often (10 by default). 200 rounds: `ENCKE_KILL_ROUNDS=200 cargo test -p encke-cli --test kill`.
+//! `ENCKE_KILL_ROUNDS` is the number of rounds (10 by default). 200 rounds: `ENCKE_KILL_ROUNDS=200 cargo test -p
+//! encke-cli --test kill`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -11,35 +12,35 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use encke_client::{Client, Error, ReplayFrom, Transport};
 use serde_json::{Value, json};
 
-/// A server that was started on the data directory. Dropped, it is killed.
+/// A server on the data directory. Dropping it kills it.
 struct Server {
     child: Child,
     url: String,
 }
 
-/// The data directory and the configuration, which go away with the test.
+/// The data directory and the configuration, removed with the test.
 struct Folder(PathBuf);
 
-/// What one publisher knows.
+/// The state of one publisher.
 struct Publisher {
     number: usize,
     channel: &'static str,
     transport: Transport,
-    /// Messages that go together.
+    /// The number of messages in a batch.
     batch: u64,
-    /// How many it has sent, whatever became of them.
+    /// The number of messages it has sent, whatever their result.
     sent: u64,
     confirmed: Vec<u64>,
 }
 
-/// Numbers by chance.
+/// Random numbers.
 struct Chance(u64);
 
 const CHANNELS: [&str; 2] = ["/kept/a", "/kept/b"];
-/// More than this is not kept of a channel.
+/// The greatest number of messages stored of a channel.
 const KEPT_MESSAGES: usize = 20_000;
 const PUBLISHERS: usize = 8;
-/// How long a replay may take.
+/// The time limit of a replay.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Chance {
@@ -63,7 +64,7 @@ impl Folder {
         let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
         command.args(["serve", "--port", "0", "--shards", "2", "--history-commit", "always", "--no-demo", "--data"]);
         command.arg(self.0.join("data")).arg("--config").arg(self.0.join("encke.toml"));
-        // A variable that begins so would be a setting.
+        // A variable with this prefix would be a setting.
         let settings = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ENCKE_"));
         settings.for_each(|(name, _)| _ = command.env_remove(name));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
@@ -118,13 +119,13 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
 }
 
-/// Everything that is kept: for each channel the publisher and number of each message, in order.
+/// All stored messages: for each channel the publisher and number of each message, in order.
 async fn replay(url: &str, round: u64) -> Result<BTreeMap<String, Vec<(usize, u64)>>, Error> {
     let mut kept = BTreeMap::new();
     for channel in CHANNELS {
         let client = Client::builder().reconnect(false).replay(ReplayFrom::Earliest).connect(url).await?;
         let mut subscription = client.subscribe(channel).await?;
-        // It comes last, and says that all is there.
+        // It arrives last, and shows that everything has arrived.
         let end = client.start_publish(channel, &json!({"end": round})).await?;
         let messages: &mut Vec<_> = kept.entry(channel.to_string()).or_default();
         loop {
@@ -142,11 +143,11 @@ async fn replay(url: &str, round: u64) -> Result<BTreeMap<String, Vec<(usize, u6
     Ok(kept)
 }
 
-/// What was confirmed is there, once and in order; of what was not, nobody knows.
+/// Checks that confirmed messages are there, once and in order; unconfirmed ones may be missing.
 fn check(publisher: &Publisher, kept: &[(usize, u64)], round: u64) {
     let mine: Vec<u64> = kept.iter().filter(|(from, _)| *from == publisher.number).map(|(_, number)| *number).collect();
     assert!(mine.is_sorted_by(|one, two| one < two), "round {round}: {} out of order: {mine:?}", publisher.number);
-    // When the history is full the oldest have gone.
+    // In a full history the oldest have been dropped.
     let is_full = kept.len() + 1_000 > KEPT_MESSAGES;
     let first = if is_full { mine.first().copied().unwrap_or(u64::MAX) } else { 0 };
     let missing = |number: &&u64| **number >= first && mine.binary_search(number).is_err();

@@ -1,4 +1,4 @@
-//! The program as a user meets it: commands, exit codes, lines, signals.
+//! The program from a user's view: commands, exit codes, output lines, signals.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -46,7 +46,7 @@ impl Server {
         read
     }
 
-    /// The exit code, and what is left of stdout.
+    /// The exit code, and the rest of stdout.
     fn end(mut self) -> (Option<i32>, String) {
         let code = wait(&mut self.child);
         let mut rest = String::new();
@@ -62,7 +62,7 @@ impl Drop for Server {
     }
 }
 
-/// A folder of its own for each call that goes away with the test.
+/// A folder for each call, removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -91,7 +91,7 @@ fn encke(args: &[&str]) -> Command {
     alone(Command::new(env!("CARGO_BIN_EXE_encke")), args)
 }
 
-/// The program with an environment that says nothing about it, in a folder without a configuration.
+/// The program in an environment without its settings, in a folder without a configuration.
 fn alone(mut command: Command, args: &[&str]) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ENCKE_") {
@@ -110,7 +110,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// Whether a response has all that its length says.
+/// True if a response is complete according to its length.
 fn is_whole(response: &str) -> bool {
     let Some((head, body)) = response.split_once("\r\n\r\n") else { return false };
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
@@ -129,7 +129,7 @@ fn wait(child: &mut Child) -> Option<i32> {
     panic!("it does not end");
 }
 
-/// How long a test waits before it gives up.
+/// The time after which a test gives up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
@@ -139,7 +139,7 @@ fn what_is_published_is_printed_by_a_subscriber_byte_for_byte() {
     let mut subscriber = encke(&args).stdout(Stdio::piped()).spawn().expect("starts");
     let mut out = BufReader::new(subscriber.stdout.take().expect("piped"));
     let data = r#"{"n":12345678901234567890, "text":"ümlaut \u0041"}"#;
-    // The subscriber has no sign for being ready, so the first message is said until it is heard.
+    // The subscriber has no signal of readiness, so the first message is repeated until it is received.
     let (mut line, is_heard) = (String::new(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -188,12 +188,12 @@ fn a_subscriber_stops_after_its_count_and_on_a_signal() {
         while subscriber.try_wait().expect("waits").is_none() && began.elapsed() < PATIENCE {
             assert_eq!(run(&["publish", "/news", "1", "--url", &server.url]).status.code(), Some(0));
             if !is_counting {
-                // A signal that comes while the handler is being put in its place may be taken by nobody.
+                // A signal that arrives while the handler is being installed may get lost.
                 kill_process(Pid::from_child(&subscriber), Signal::INT).expect("is there");
             }
         }
         let code = wait(&mut subscriber);
-        // A signal that comes before the program listens to it ends it the hard way: then there is no code.
+        // A signal before the handler is installed kills the program: then there is no exit code.
         assert!(code == Some(0) || (!is_counting && code.is_none()), "{code:?}");
     }
 }
@@ -221,7 +221,7 @@ fn the_demo_runs_unless_it_is_switched_off() {
 
 #[test]
 fn what_goes_wrong_has_one_line_and_an_exit_code() {
-    // A listener that never answers with HTTP, and a port where nobody is.
+    // A listener that never answers with HTTP, and a port without a listener.
     let other = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let address = other.local_addr().expect("bound");
     std::thread::spawn(move || {
@@ -306,7 +306,7 @@ fn a_signal_drains_and_ends_cleanly() {
 #[test]
 fn a_second_signal_ends_at_once() {
     let mut server = Server::start(&["--drain-timeout-ms", "600000", "--request-timeout-ms", "600000"]);
-    // A request that never ends keeps the server draining; the one before it shows that the connection was taken.
+    // An endless request prolongs the drain; the one before it shows that the connection was accepted.
     let address = server.url.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).expect("connects");
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n");
@@ -336,7 +336,7 @@ fn a_hangup_takes_over_what_changed_and_keeps_the_rest_of_a_bad_file() {
     assert_eq!(run(&["publish", "/a", "1", "--url", &server.url]).status.code(), Some(0));
 }
 
-/// The log names the number of connections that the limit of open files leaves, and that many are served.
+/// The log names the number of connections that the limit of open files allows, and that many are served.
 #[test]
 fn as_many_connections_are_served_as_the_log_says_there_is_room_for() {
     let mut shell = Command::new("sh");

@@ -1,12 +1,12 @@
-//! What the machine itself was late, measured while witnesses wait: it does not count against the server.
+//! The delay of the machine itself, measured while witnesses wait. It does not count against the server.
 //!
-//! For each interval of 10 ms it is the most of these:
-//! - how long a thread of the server was ready to run while no processor ran it (the kernel counts that),
+//! For each interval of 10 ms it is the greatest of these:
+//! - the time a thread of the server was ready to run without a processor (the kernel counts it),
 //! - the same of the witnesses' thread,
-//! - how late a timer woke, and how long a byte took to an echo on loopback and back.
+//! - the delay of a timer, and the time of a byte to an echo on loopback and back.
 //!
-//! A message is with one of them at a time, so it is what the machine can have delayed it at most. A server that computes, waits or
-//! sleeps while it has a processor gets nothing for it.
+//! A message is with one of them at a time, so this is the most by which the machine can have delayed it. A server
+//! that computes, waits or sleeps while it has a processor gets no allowance for it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,7 +25,7 @@ pub struct Control {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How late the machine was in all, at increasing times.
+/// The accumulated delay of the machine, at increasing times.
 #[derive(Clone, Debug)]
 pub struct Curve {
     zero: Instant,
@@ -34,10 +34,10 @@ pub struct Curve {
 }
 
 impl Control {
-    /// Times are told from `zero` on. `tasks` is the server's folder of threads, `task` a thread beside them.
+    /// Starts to measure. Times count from `zero`. `tasks` is the server's folder of threads, `task` another thread.
     ///
     /// # Errors
-    /// There is no loopback, or no thread.
+    /// Loopback or a thread is not available.
     pub fn start(zero: Instant, tasks: PathBuf, task: PathBuf) -> io::Result<Control> {
         let mut echo = echo()?;
         let curve = Arc::new(Mutex::new(Curve { zero, points: Vec::new() }));
@@ -52,7 +52,7 @@ impl Control {
                 std::thread::sleep(EVERY);
                 let woke = Instant::now();
                 let mut byte = [0];
-                // If the echo is gone, only its share is missing.
+                // If the echo has ended, only its share is missing.
                 let _ = echo.write_all(&byte).and_then(|()| echo.read_exact(&mut byte));
                 let now = Instant::now();
                 let late = woke.saturating_duration_since(planned) + now.saturating_duration_since(woke);
@@ -64,7 +64,7 @@ impl Control {
         Ok(Control { curve, stop, thread: Some(thread) })
     }
 
-    /// What was measured so far.
+    /// The measurements so far.
     pub fn curve(&self) -> Curve {
         lock(&self.curve).clone()
     }
@@ -80,9 +80,9 @@ impl Drop for Control {
 }
 
 impl Curve {
-    /// How late the machine was between two times since zero.
+    /// The delay of the machine between two times since zero.
     pub fn between(&self, from: Duration, to: Duration) -> Duration {
-        // The interval in which `from` lies counts as a whole.
+        // The interval that contains `from` counts as a whole.
         self.at(to, 0).saturating_sub(self.at(from, 1)).min(to.saturating_sub(from))
     }
 
@@ -92,23 +92,23 @@ impl Curve {
         self.between(from, to).as_secs_f64() / to.saturating_sub(from).as_secs_f64().max(1e-3)
     }
 
-    /// The sum at the end of the interval in which `time` lies, or so many intervals earlier.
+    /// The sum at the end of the interval that contains `time`, or `earlier` intervals before it.
     fn at(&self, time: Duration, earlier: usize) -> Duration {
         let index = self.points.partition_point(|(at, _)| *at < time).min(self.points.len().saturating_sub(1));
         index.checked_sub(earlier).and_then(|index| self.points.get(index)).map_or(Duration::ZERO, |(_, sum)| *sum)
     }
 }
 
-/// How long threads have waited for a processor.
+/// The times that threads have waited for a processor.
 struct Waits {
     tasks: PathBuf,
     task: PathBuf,
-    /// Of each thread, by its folder.
+    /// The wait of each thread, by its folder.
     so_far: HashMap<PathBuf, Duration>,
 }
 
 impl Waits {
-    /// The longest that one of them has waited since the last look.
+    /// The longest wait of one of them since the last look.
     fn most(&mut self) -> Duration {
         let threads = fs::read_dir(&self.tasks).into_iter().flatten().flatten().map(|thread| thread.path());
         let mut most = Duration::ZERO;
@@ -121,13 +121,13 @@ impl Waits {
     }
 }
 
-/// How long a thread was ready to run and did not, in its whole life.
+/// The time a thread was ready to run and did not, over its whole life.
 fn wait_of(thread: &Path) -> Duration {
     let text = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
     Duration::from_nanos(text.split_whitespace().nth(1).and_then(|waited| waited.parse().ok()).unwrap_or(0))
 }
 
-/// A connection to a thread that sends back what it gets, and ends with it.
+/// A connection to a thread that echoes its input, and ends with it.
 fn echo() -> io::Result<TcpStream> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let stream = TcpStream::connect(listener.local_addr()?)?;
@@ -141,13 +141,13 @@ fn echo() -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Nothing is left half-done by a thread that panics with the lock.
+/// A panic under the lock leaves the data consistent.
 fn lock(curve: &Mutex<Curve>) -> std::sync::MutexGuard<'_, Curve> {
     curve.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const EVERY: Duration = Duration::from_millis(10);
-/// A timer and an echo take so long on a quiet machine.
+/// The time of a timer and an echo on a quiet machine.
 const USUAL: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

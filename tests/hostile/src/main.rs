@@ -1,13 +1,13 @@
 //! `hostile`: attackers against the program `encke`, each attack beside witnesses that must not notice it.
 //!
-//! Every scenario runs against a server with two shards and one with a single shard, at default limits. Witnesses are healthy
-//! sessions of all kinds. What must hold for each run:
+//! Every scenario runs against a server with two shards and one with a single shard, at default limits. Witnesses are
+//! healthy sessions of all kinds. Each run must satisfy:
 //!
-//! - witnesses lose nothing: no gap, no double, no session that ends;
-//! - 99 of 100 of their messages take less than a second, what the machine itself was late not counted;
-//! - the server's resident memory stays under the scenario's bound, and comes back to what it was.
+//! - witnesses lose nothing: no gap, no duplicate, no session that ends;
+//! - 99 of 100 of their messages take less than a second, not counting the delay of the machine itself;
+//! - the server's resident memory stays under the scenario's bound, and returns to its earlier size.
 //!
-//! A run whose latency is over the limit is repeated once; memory and loss are exact and are not.
+//! A run whose latency exceeds the limit is repeated once. Memory and loss are exact and are not repeated.
 
 mod attack;
 mod control;
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// Runs one after another; servers settle while the next one is attacked.
+/// Runs scenarios one after another. Servers settle while the next one is attacked.
 struct Series {
     encke: PathBuf,
     began: Instant,
@@ -109,7 +109,7 @@ impl Series {
         }
     }
 
-    /// Waits for all that settle, and repeats what failed or was late.
+    /// Waits for all servers that settle, and repeats the runs that failed or were late.
     fn finish(&mut self) {
         for (scenario, thread) in std::mem::take(&mut self.settling) {
             self.join(scenario, thread);
@@ -209,7 +209,7 @@ fn end_on_signals() -> io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
 }
 
-/// As many open files as the system lets one have; too few make an attack fail, which tells it.
+/// Raises the limit of open files to the most that the system allows. Too few make an attack fail visibly.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

@@ -1,4 +1,4 @@
-//! The program under attack: started, watched through `/proc`, and ended whatever happens.
+//! The program under attack: it is started, observed through `/proc`, and always ended.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A running `encke serve` on a free port of loopback. It is killed when this is dropped.
+/// A running `encke serve` on a free port of loopback. Dropping it kills the program.
 pub struct Program {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     log: PathBuf,
 }
 
 impl Program {
-    /// Starts it with defaults, `shards`, and `settings` as `--set` takes them.
+    /// Starts it with defaults, `shards`, and `settings` in the format of `--set`.
     pub fn start(encke: &Path, shards: usize, settings: &[&str], name: &str) -> io::Result<Program> {
         let folder = std::env::temp_dir();
         let log = folder.join(format!("encke-hostile-{}-{name}-{shards}.log", std::process::id()));
@@ -47,12 +47,12 @@ impl Program {
         self.status("VmRSS:")
     }
 
-    /// The most resident memory that it ever had, in bytes: the kernel's own count, no sample.
+    /// Its peak resident memory in bytes: the kernel's own count, not a sample.
     pub fn resident_peak_bytes(&self) -> u64 {
         self.status("VmHWM:")
     }
 
-    /// The folder in `/proc` that tells about its threads.
+    /// The folder of its threads in `/proc`.
     pub fn tasks(&self) -> PathBuf {
         format!("/proc/{}/task", self.child.id()).into()
     }
@@ -60,7 +60,7 @@ impl Program {
     /// The last lines that it logged.
     pub fn last_log(&self) -> String {
         let mut log = String::new();
-        // What cannot be read cannot be shown.
+        // An unreadable log cannot be shown.
         let _ = File::open(&self.log).and_then(|mut file| file.read_to_string(&mut log));
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
@@ -83,8 +83,8 @@ impl Drop for Program {
     }
 }
 
-/// Bytes that the kernel holds for clients that do not take them: the send queues of the server's sockets, those of
-/// closed ones among them.
+/// The bytes that the kernel holds for clients that do not read: the send queues of the server's sockets, including
+/// closed ones.
 pub fn kernel_bytes(server: SocketAddr) -> u64 {
     let port = format!(":{:04X}", server.port());
     let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
@@ -97,21 +97,21 @@ pub fn kernel_bytes(server: SocketAddr) -> u64 {
     table.lines().filter_map(queue_of).sum()
 }
 
-/// Ends all servers, for a process that is about to end.
+/// Kills all servers of a process that is about to end.
 pub fn kill_all() {
     for process in running().drain(..) {
-        // One that is gone is what was wanted.
+        // A process that is already gone is fine.
         let _ = kill_process(process, Signal::KILL);
     }
 }
 
-/// The servers that run. The list is whole after every step.
+/// The running servers. The list is consistent after every step.
 fn running() -> MutexGuard<'static, Vec<Pid>> {
     static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks until `is_so`, for at most `patience`; returns how long it took.
+/// Polls `is_so` for at most `patience`. Returns the time it took.
 pub fn wait_until(patience: Duration, mut is_so: impl FnMut() -> bool) -> Option<Duration> {
     let began = Instant::now();
     loop {

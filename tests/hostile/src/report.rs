@@ -1,4 +1,4 @@
-//! What came of a run, judged and told.
+//! The result of a run, its verdict and its report.
 
 use std::time::Duration;
 
@@ -11,67 +11,68 @@ use crate::witness::Notes;
 pub struct Report {
     /// The scenario's name.
     pub name: String,
-    /// How many shards the server had.
+    /// The number of shards of the server.
     pub shards: usize,
-    /// What the attackers did.
+    /// A description of the attack.
     pub did: String,
-    /// What witnesses heard.
+    /// The latency of the witnesses.
     pub latency: Latency,
     /// The server's memory.
     pub memory: Memory,
-    /// The machine's share in the time of the attack, 0 to 1: the time that the server, the witnesses or a bare timer lost to it.
+    /// The machine's share of the time of the attack, 0 to 1: the time that the server, the witnesses or a bare timer
+    /// lost to it.
     pub machine: f64,
-    /// Promises that were broken, latency aside.
+    /// Broken promises other than latency.
     pub broken: Vec<String>,
 }
 
-/// How long messages of witnesses took.
+/// The latency of the witnesses' messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// How many there were.
+    /// The number of messages.
     pub messages: usize,
-    /// 99 of 100 took at most so long.
+    /// The 99th percentile.
     pub p99: Duration,
-    /// The same without what the machine was late.
+    /// The same without the delay of the machine.
     pub judged: Duration,
 }
 
-/// Resident memory of the server in bytes.
+/// The resident memory of the server, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Before the attack, with all witnesses.
     pub before: u64,
-    /// The most it ever was.
+    /// The peak.
     pub peak: u64,
-    /// What it may be at most.
+    /// The limit of the peak.
     pub peak_max: u64,
-    /// When attackers had gone and it had settled, or had not in time.
+    /// After the attackers had gone and it had settled, or had not in time.
     pub after: u64,
-    /// What it had to come back to.
+    /// The limit after settling.
     pub after_max: u64,
-    /// How long that took.
+    /// The time until it had settled.
     pub settled: Option<Duration>,
-    /// The most that the kernel held for clients.
+    /// The most bytes that the kernel held for clients.
     pub kernel: u64,
-    /// What it held when it had settled.
+    /// The bytes it held after settling.
     pub kernel_after: u64,
-    /// What it may hold.
+    /// The limit of these bytes.
     pub kernel_max: Option<u64>,
 }
 
-/// Whether a run passed.
+/// The verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All promises were kept.
     Passed,
-    /// The witnesses were late, on a machine that had too little time for the server to say whose fault it was.
+    /// The witnesses were late, on a machine with too little processor time to decide whether the server caused it.
     NotMeasured,
     /// A promise was broken.
     Failed,
 }
 
 impl Latency {
-    /// Of all messages, each with the time it should have left and the time it came.
+    /// The latency of all messages, each with its planned departure and its arrival.
     pub fn of(notes: &Notes, machine: &Curve) -> Latency {
         let times = || notes.heard.iter().flat_map(|heard| &heard.times);
         let mut taken: Vec<Duration> = times().map(|(left, came)| came.saturating_sub(*left)).collect();
@@ -82,7 +83,7 @@ impl Latency {
 }
 
 impl Memory {
-    /// What was wrong with it.
+    /// The violations in it.
     fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         if self.peak > self.peak_max {
@@ -102,7 +103,7 @@ impl Memory {
 }
 
 impl Report {
-    /// All that was wrong, latency among it.
+    /// All violations, including latency.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = self.broken.clone();
         complaints.extend(self.memory.complaints());
@@ -121,7 +122,7 @@ impl Report {
         }
     }
 
-    /// Whether nothing else was wrong.
+    /// True if latency is the only violation.
     pub fn is_only_late(&self) -> bool {
         self.lateness().is_some() && self.complaints().len() == 1
     }
@@ -164,7 +165,7 @@ impl Report {
 }
 
 impl Verdict {
-    /// A word for it.
+    /// The verdict in one word.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Passed => "passed",
@@ -174,17 +175,17 @@ impl Verdict {
     }
 }
 
-/// The time that 99 of 100 do not exceed.
+/// The 99th percentile.
 fn p99(times: &mut [Duration]) -> Duration {
     times.sort_unstable();
     (times.len() * 99).div_ceil(100).checked_sub(1).map_or(Duration::ZERO, |index| times[index])
 }
 
-/// What 99 of 100 messages of a witness may take.
+/// The limit of the 99th percentile of a witness's messages.
 const P99_MAX: Duration = Duration::from_secs(1);
-/// What is on its way to healthy clients at any time.
+/// Bytes that are on their way to healthy clients at any time.
 pub const KERNEL_NOISE_BYTES: u64 = 1 << 20;
-/// A machine that takes more of the time than this is no ground to judge latency on.
+/// The machine's share above which latency is not judged.
 const MACHINE_SHARE_MAX: f64 = 0.5;
 
 #[cfg(test)]

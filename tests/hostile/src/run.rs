@@ -1,4 +1,4 @@
-//! One run: a server, its witnesses, the attack; then, while the next one runs, what the server gives back.
+//! One run: a server, its witnesses, the attack; then, during the next run, the memory that the server frees.
 
 use std::io;
 use std::net::SocketAddr;
@@ -68,7 +68,7 @@ pub fn start(encke: &Path, scenario: Scenario, shards: usize) -> io::Result<Atta
 }
 
 impl Attacked {
-    /// Waits until the server has given back what the attack took, and looks whether everybody is still there.
+    /// Waits until the server has freed the memory of the attack, and checks that all witnesses are still there.
     pub fn settle(self) -> Report {
         let Attacked { scenario, shards, program, witnesses, control, outcome, began, ended, mut memory } = self;
         let curve: Curve = control.curve();
@@ -80,7 +80,7 @@ impl Attacked {
         memory.after = program.resident_bytes();
         memory.kernel_after = kernel_bytes(program.address);
         memory.settled = (memory.after <= memory.after_max).then_some(took);
-        // Once more to all of them, after everything.
+        // One more message to all of them at the end.
         witnesses.live(1);
         memory.peak = program.resident_peak_bytes();
         let mut broken = outcome.broken;
@@ -96,19 +96,19 @@ impl Attacked {
     }
 }
 
-/// Whether the kernel has nothing more for clients that are gone.
+/// True if the kernel holds no more bytes for clients that are gone.
 fn is_given_back(program: &Program, memory: &Memory) -> bool {
     memory.kernel_max.is_none() || kernel_bytes(program.address) <= KERNEL_NOISE_BYTES
 }
 
-/// Lets attackers do their worst; their sockets are gone at the end.
+/// Runs the attack; the attackers' sockets are closed at its end.
 fn carry_out(scenario: Scenario, arena: Arena) -> io::Result<Outcome> {
     let outcome =
         attack::elsewhere(arena, move || (scenario.attack)(arena)).blocking_recv().map_err(io::Error::other)?;
     Ok(outcome.unwrap_or_else(|error| Outcome::did("an attack cut short").broke(Some(format!("an attacker: {error}")))))
 }
 
-/// Looks every now and then at what the kernel holds.
+/// Samples the bytes that the kernel holds.
 struct KernelWatch {
     most: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -138,13 +138,13 @@ impl Drop for KernelWatch {
     }
 }
 
-/// Time for a quiet server to be what it is.
+/// The time in which a quiet server reaches its normal size.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// How long witnesses go on after the attack.
+/// The time for which witnesses continue after the attack.
 const COOL_DOWN: Duration = Duration::from_millis(200);
-/// Sessions that lost their connection live for 10 s, and what they held goes some seconds later.
+/// Sessions that lost their connection live for 10 s, and their memory is freed some seconds later.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
-/// So much of the pages that an allocator keeps for each shard is noise.
+/// The noise of the pages that an allocator retains for each shard.
 const NOISE_BYTES: u64 = 12 << 20;
 const KERNEL_EVERY: Duration = Duration::from_millis(100);
 const FAULTS_SHOWN: usize = 4;

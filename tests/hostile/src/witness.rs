@@ -1,8 +1,8 @@
-//! Witnesses: healthy sessions that must not notice an attack, and the healthy publishers that they hear.
+//! Witnesses: healthy sessions that must not notice an attack, and the healthy publishers they subscribe to.
 //!
-//! On every shard there is one of each kind: WebSocket and long-polling, with and without `ack`. Each has a channel of its
-//! own, on which a publisher (one on WebSocket, one on long-polling) publishes at planned times, however late the message
-//! before it left. So latency counts from when a message should have left.
+//! Every shard has one of each kind: WebSocket and long-polling, with and without `ack`. Each has its own channel, on
+//! which a publisher (one on WebSocket, one on long-polling) publishes at planned times, however late the previous
+//! message left. So latency counts from the planned departure of a message.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,55 +17,55 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
-/// All witnesses and publishers of one server, on a thread of their own.
+/// All witnesses and publishers of one server, on their own thread.
 pub struct Witnesses {
     said: watch::Sender<Phase>,
     notes: Arc<Mutex<Notes>>,
     thread: Option<JoinHandle<()>>,
-    /// The folder in `/proc` that tells about the thread.
+    /// The folder of that thread in `/proc`.
     pub task: PathBuf,
 }
 
-/// What publishers are to do.
+/// The task of the publishers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Publish,
-    /// Stop, and wait until everything was answered.
+    /// Stop, and wait until all replies have arrived.
     Rest,
-    /// Publish once more on each channel, as often as this was said.
+    /// Publish once more on each channel, for the n-th time.
     Once(u32),
     End,
 }
 
-/// What was published and heard so far.
+/// Records of published and received messages.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
-    /// Of each witness.
+    /// One for each witness.
     pub heard: Vec<Heard>,
-    /// What must not happen: sessions that ended, publications refused, messages lost, doubled or out of order.
+    /// Faults: sessions that ended, publications refused, messages lost, doubled or out of order.
     pub faults: Vec<String>,
-    /// Publishers that have rested, in all phases.
+    /// The number of rests of publishers, over all phases.
     rested: usize,
     is_open: bool,
 }
 
-/// What one witness has heard.
+/// The messages one witness has received.
 #[derive(Clone, Debug)]
 pub struct Heard {
     /// Its kind and shard.
     pub name: String,
     /// Messages published on its channel.
     pub published: u64,
-    /// When each message should have left, and when it came; since zero.
+    /// The planned departure and the arrival of each message, since zero.
     pub times: Vec<(Duration, Duration)>,
     next: u64,
 }
 
 impl Witnesses {
-    /// Opens all sessions and begins to publish. Times are told from `zero` on.
+    /// Opens all sessions and begins to publish. Times count from `zero`.
     ///
     /// # Errors
-    /// Some session could not be opened.
+    /// A session could not be opened.
     pub fn start(address: SocketAddr, shards: usize, zero: Instant) -> io::Result<Witnesses> {
         let (said, phase) = watch::channel(Phase::Publish);
         let notes = Arc::new(Mutex::new(Notes::default()));
@@ -73,7 +73,7 @@ impl Witnesses {
         let party = Party { address, zero, notes: notes.clone(), phase };
         let thread = std::thread::Builder::new().name("witnesses".into()).spawn(move || {
             let id = rustix::thread::gettid().as_raw_nonzero();
-            // Who waits for this may have given up.
+            // The receiver may have given up.
             let _ = ready.send(PathBuf::from(format!("/proc/self/task/{id}")));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
@@ -93,22 +93,22 @@ impl Witnesses {
         }
     }
 
-    /// What was noted so far.
+    /// The records so far.
     pub fn notes(&self) -> Notes {
         lock(&self.notes).clone()
     }
 
-    /// Stops publishing, and waits a bounded time until all that was published has come.
+    /// Stops publishing, and waits a bounded time until all publications have arrived.
     pub fn rest(&self) {
         self.say(Phase::Rest, 1);
     }
 
-    /// Publishes once more on each channel; the `n`th time it is said.
+    /// Publishes once more on each channel, for the `n`th time.
     pub fn live(&self, nth: u32) {
         self.say(Phase::Once(nth), 1 + nth as usize);
     }
 
-    /// Says it, and waits for `rests` of each publisher and for all messages.
+    /// Sets the phase, and waits for `rests` of each publisher and for all messages.
     fn say(&self, phase: Phase, rests: usize) {
         self.said.send_replace(phase);
         let all_came = || {
@@ -146,7 +146,7 @@ impl Notes {
         self.faults.push(format!("{what} after {} s ({phase:?})", PATIENCE.as_secs()));
     }
 
-    /// Notes what came for a witness.
+    /// Records a message for a witness.
     fn note(&mut self, index: usize, data: &Value, now: Duration) {
         let Some(heard) = self.heard.get_mut(index) else { return };
         let (number, planned) = (data["n"].as_u64().unwrap_or(u64::MAX), data["t"].as_u64().unwrap_or_default());
@@ -158,7 +158,7 @@ impl Notes {
     }
 }
 
-/// What all tasks of the thread share.
+/// The state shared by all tasks of the thread.
 #[derive(Clone)]
 struct Party {
     address: SocketAddr,
@@ -192,18 +192,18 @@ impl Party {
             tasks.spawn_local(self.clone().publisher(client, nth, begin));
         }
         lock(&self.notes).is_open = true;
-        // Whoever is left when the end is said goes with it.
+        // Tasks still running when the end is set end with it.
         let _ = self.phase.wait_for(|phase| *phase == Phase::End).await;
         Ok(())
     }
 
     async fn client(&self, transport: Transport, acknowledge: bool) -> Result<Client, Error> {
-        // A session that the server ends, or a connection that it breaks, is what a witness is there to tell.
+        // A witness has to report a session that the server ends, or a connection that it breaks.
         let builder = Client::builder().transport(transport).ack(acknowledge).reconnect(false).reply_timeout(PATIENCE);
         builder.connect(&format!("http://{}", self.address)).await
     }
 
-    /// A session on a certain shard, which the beginning of its id names.
+    /// Opens a session on a certain shard; the beginning of its id names the shard.
     async fn client_on(&self, shard: usize, transport: Transport, acknowledge: bool) -> Result<Client, Error> {
         for tries in 0..TRIES {
             let client = self.client(transport, acknowledge).await?;
@@ -212,7 +212,8 @@ impl Party {
             }
             client.disconnect().await?;
             if tries % 2 == 1 {
-                // Shards take connections in turn: one more, so that clients with two of them do not meet the same one each time.
+                // Shards take connections in turn: one more connection, so that clients with two of them do not reach
+                // the same shard each time.
                 tokio::net::TcpStream::connect(self.address)
                     .await
                     .map_err(|error| Error::ConnectionLost(error.into()))?;
@@ -244,7 +245,7 @@ impl Party {
         }
     }
 
-    /// Publishes at planned times while it is to, then rests, then says what it is asked for.
+    /// Publishes at planned times during its phase, then rests, then publishes on request.
     async fn publish(&mut self, client: &Client, nth: usize, begin: Duration) -> Result<(), Error> {
         let mut pending = VecDeque::new();
         let mine: Vec<usize> = (0..lock(&self.notes).heard.len()).filter(|index| publisher_of(*index) == nth).collect();
@@ -310,12 +311,12 @@ fn channel(index: usize) -> String {
     format!("/witness/{index}")
 }
 
-/// Whose messages a witness gets: those of one publisher on one shard, of the other on the next.
+/// The publisher of a witness's messages: one publisher on one shard, the other on the next.
 fn publisher_of(index: usize) -> usize {
     (index + index / KINDS.len()) % PUBLISHERS.len()
 }
 
-/// The lists are whole after every step.
+/// The lists are consistent after every step.
 fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
     notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -327,11 +328,11 @@ const KINDS: [(&str, Transport, bool); 4] = [
     ("long-polling with ack", Transport::LongPolling, true),
 ];
 const PUBLISHERS: [Transport; 2] = [Transport::WebSocket, Transport::LongPolling];
-/// Each witness gets a message in this time.
+/// The interval between the messages of a witness.
 const EVERY: Duration = Duration::from_millis(40);
-/// As much text as a small message has.
+/// A text as long as that of a small message.
 const PADDING: &str = "the quick brown fox jumps over the lazy dog, and nobody minds";
-/// How long a message may be under way before it counts as lost.
+/// The time after which a message counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Sessions opened until one is on the shard that was asked for.
+/// The number of sessions opened in search of one on the requested shard.
 const TRIES: usize = 64;

@@ -1,4 +1,4 @@
-//! `encke bench avalanche`: who keeps what over a restart, and who is found out.
+//! `encke bench avalanche`: messages that survive a restart, and losses that are detected.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ fn a_killed_server_loses_nothing_confirmed_and_sessions_shake_hands_again() {
 
 #[test]
 fn a_server_that_forgets_its_sessions_is_detected_and_clients_see_gaps() {
-    // They acknowledge, but do not replay: what is published while they are away is for nobody. That has to be something.
+    // They acknowledge, but do not replay: messages published while they are away reach nobody. There must be some.
     let load = LOAD.replace("--rate 20", "--rate 500");
     let output = bench(UNREACHABLE, &format!("{load} --kill kill --ack --quiet --json")).output().expect("runs");
     let mut report: Value =
@@ -57,6 +57,6 @@ fn figure(trial: &Value, name: &str) -> f64 {
     figures.iter().find(|figure| figure["name"] == name).expect(name)["value"].as_f64().expect("a number")
 }
 
-/// The scenario brings its own server.
+/// The scenario starts its own server.
 const UNREACHABLE: &str = "http://127.0.0.1:9";
 const LOAD: &str = "avalanche --clients 30 --rate 20 --around 400ms --back-within 60s";

@@ -1,11 +1,11 @@
-//! What goes wrong has one clear line and an exit code.
+//! Each failure has one clear line and an exit code.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use crate::program::{Server, run};
 
-/// A listener that answers everything with `answer`.
+/// A listener that answers every request with `answer`.
 fn answering(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -99,7 +99,7 @@ fn an_unsupported_extension_fails_before_the_load() {
         ("open --sessions 2 --replay", "encke: the server stores no history of /bench/open/00000"),
         (
             "random-channel --clients 2 --replay --workers 2",
-            // Either worker may be the first to say so.
+            // Either worker may be the first to report it.
             "encke: the server stores no history of /bench/channel/0000",
         ),
         ("replay --messages 5 --clients 2 --warm-up 0s", "encke: the server stores no history of /bench/replay/00000"),
@@ -120,7 +120,7 @@ fn too_many_clients_for_the_file_table_are_refused_with_the_figure() {
 
 #[test]
 fn a_server_that_cannot_be_watched_has_no_idle_sessions_to_measure() {
-    // An address that leads to this machine, but does not say so: its process is not looked for.
+    // The address leads to this machine without naming it, so its process is not searched for.
     let server = Server::start();
     let url = server.url.replace("127.0.0.1", "0.0.0.0");
     check(&url, "idle --sessions 5 --quiet", 2, "encke: the server's memory is measured here");

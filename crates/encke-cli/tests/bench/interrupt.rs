@@ -14,7 +14,7 @@ fn start(url: &str, line: &str) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")
 }
 
-/// Reads what the load says until it is about what was asked for.
+/// Reads the output of the load until a line contains `wanted`.
 fn read_until(child: &mut Child, wanted: &str) {
     use std::io::{BufRead, BufReader};
     let mut lines = BufReader::new(child.stderr.take().expect("piped"));
@@ -23,7 +23,7 @@ fn read_until(child: &mut Child, wanted: &str) {
         line.clear();
         assert_ne!(lines.read_line(&mut line).expect("a line"), 0, "no {wanted}");
     }
-    // What is said later must find a reader.
+    // Later output must find a reader.
     std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
 }
 
@@ -53,7 +53,7 @@ fn ctrl_c_before_anything_was_measured_is_no_success() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("binds");
     let url = format!("http://{}", silent.local_addr().expect("bound"));
     let mut child = start(&url, "chat --clients 5 --quiet --json");
-    // The first connection shows that signals are listened to.
+    // The first connection shows that the signal handlers are installed.
     let held = silent.accept().expect("a client");
     interrupt(&child, Signal::INT);
     assert_eq!(wait(&mut child), Some(1));
@@ -65,7 +65,7 @@ fn ctrl_c_before_anything_was_measured_is_no_success() {
 #[test]
 fn a_second_ctrl_c_ends_at_once() {
     let server = Server::start();
-    // Nobody answers there, so after the first signal the run still waits a second for answers.
+    // Nobody answers there, so after the first signal the run still waits a second for replies.
     let mut child = start(&server.url, "request-reply --channel /service/none --duration 600s --warm-up 0s");
     read_until(&mut child, "sent/s");
     while child.try_wait().expect("waits").is_none() {
@@ -107,7 +107,7 @@ fn ctrl_c_in_a_terminal_ends_an_avalanche_and_its_server_and_nothing_is_judged()
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.process_group(0).spawn().expect("starts");
     read_until(&mut child, "sending");
-    // A terminal tells all of the group.
+    // A terminal signals the whole process group.
     kill_process_group(Pid::from_child(&child), Signal::INT).expect("is there");
     assert_eq!(wait(&mut child), Some(1));
     let printed = text(&child.wait_with_output().expect("ended").stdout);
@@ -122,7 +122,7 @@ fn a_second_ctrl_c_leaves_no_server_behind() {
     let line = format!("avalanche --clients 10 --around 600s --port {port}");
     let mut child = start("http://127.0.0.1:9", &line);
     read_until(&mut child, "sending");
-    // Both at the same time, or the run would be over before the second.
+    // Both at the same time, or the run would end before the second.
     [Signal::STOP, Signal::INT, Signal::TERM, Signal::CONT].into_iter().for_each(|signal| interrupt(&child, signal));
     assert!(matches!(wait(&mut child), Some(1 | 130)));
     let began = std::time::Instant::now();
@@ -138,7 +138,7 @@ fn the_load_measures_itself_and_comes_to_an_end() {
     let line = "self-test --clients 50 --wanted 20k --added-p99 10s --duration 500ms --warm-up 0s --json --quiet";
     let (code, shown, printed) = run("http://127.0.0.1:1", line);
     let report: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{printed}"));
-    // How fast this machine is at the moment is another question.
+    // The speed of this machine does not matter here.
     assert!(matches!(code, Some(0 | 1)) && began.elapsed() < TIMEOUT, "{report}");
     let trials = report["trials"].as_array().expect("trials");
     assert_eq!(trials.len(), 3);

@@ -1,4 +1,4 @@
-//! `encke bench jitter`: who loses nothing, and who is found out.
+//! `encke bench jitter`: clients that lose nothing, and clients whose losses are detected.
 
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ fn a_server_without_a_history_fails_before_the_load() {
     );
 }
 
-/// Runs it; all must arrive although connections were cut. The trial.
+/// Runs it; all messages must arrive although connections are cut. Returns the trial.
 fn holds(server: &Server, with: &str) -> Value {
     let mut report = report(&server.url, &format!("{LOAD} {with}"));
     let trial = report["trials"][0].take();
@@ -66,7 +66,7 @@ fn holds(server: &Server, with: &str) -> Value {
     trial
 }
 
-/// Runs it; something must be lost, and nothing else be wrong. The trial.
+/// Runs it; messages must be lost, and nothing else may fail. Returns the trial.
 fn loses(server: &Server, with: &str) -> Value {
     let line = format!("{LOAD} {with} --late-after 1s --quiet --json");
     let output = bench(&server.url, &line).output().expect("runs");

@@ -1,4 +1,4 @@
-//! `encke bench` as a user meets it, against `encke serve`: small, to see that each scenario does what it says.
+//! `encke bench` from a user's view, against `encke serve`: small runs, to check the effect of each scenario.
 
 mod avalanche;
 mod errors;

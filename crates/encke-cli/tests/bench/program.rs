@@ -18,7 +18,7 @@ impl Server {
         Server::with(&[])
     }
 
-    /// With these arguments more.
+    /// Starts it with these additional arguments.
     pub(crate) fn with(args: &[&str]) -> Server {
         let mut command = encke(&[&["serve", "--port", "0", "--shards", "1"], args].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
@@ -41,7 +41,7 @@ impl Drop for Server {
     }
 }
 
-/// The program with an environment that says nothing about it, in a folder without a configuration.
+/// The program in an environment without its settings, in a folder without a configuration.
 pub(crate) fn encke(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
     for (name, _) in std::env::vars_os() {
@@ -61,7 +61,7 @@ pub(crate) fn bench(url: &str, line: &str) -> Command {
     command
 }
 
-/// Runs it. Where the load or the server stayed behind, as they do while the machine is elsewhere, it runs again.
+/// Runs it. It runs again if the load or the server could not keep up, as happens on a busy machine.
 fn output(url: &str, line: &str) -> Output {
     let run = || bench(url, line).output().expect("runs");
     let mut output = run();
@@ -75,7 +75,7 @@ fn output(url: &str, line: &str) -> Output {
     output
 }
 
-/// Runs it, and reads the report that `--json` gives on stdout; it must hold.
+/// Runs it, and parses the report of `--json` on stdout; the run must hold.
 pub(crate) fn report(url: &str, line: &str) -> Value {
     let output = output(url, &format!("{line} --quiet --json"));
     let printed = text(&output.stderr);
@@ -89,7 +89,7 @@ pub(crate) fn report(url: &str, line: &str) -> Value {
     report
 }
 
-/// Runs it; the exit code, stdout and stderr.
+/// Runs it. Returns the exit code, stdout and stderr.
 pub(crate) fn run(url: &str, line: &str) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = output(url, line);
     (status.code(), text(&stdout), text(&stderr))
@@ -112,11 +112,11 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
     panic!("it does not end");
 }
 
-/// How long a test waits before it gives up.
+/// The time after which a test gives up.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often the load runs before the machine is taken for broken.
+/// The number of runs after which the machine counts as too slow.
 const RUNS_MAX: usize = 3;
 
-/// What a trial says in which the load or the server stayed behind.
+/// The texts of a trial in which the load or the server could not keep up.
 const BEHIND: [&str; 2] = ["the load itself stayed behind", "did not keep up"];

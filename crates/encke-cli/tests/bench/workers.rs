@@ -7,11 +7,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::{Server, TIMEOUT, bench, report, text};
 
-/// The numbers of a process's children.
+/// The ids of a process's children.
 fn children(id: u32) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").expect("a list").flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    // After the name in brackets: state, parent.
+    // The fields after the name in brackets: state, parent.
     let parent = |id: i32| {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
@@ -92,7 +92,7 @@ fn workers_that_lose_their_master_end() {
     }
 }
 
-/// Ended, but nobody has asked how.
+/// True if the process has ended and was not reaped.
 fn is_zombie(id: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| stat.contains(") Z "))
 }

@@ -1,4 +1,4 @@
-//! HTTP by hand, and a long-polling session on it that does no more than it is told.
+//! A hand-written HTTP client, and a long-polling session on it that acts only on request.
 
 use std::io;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 use super::websocket::{connect, handshake, subscribe};
 use super::{Arena, Peer};
 
-/// A connection that is kept alive, with the browser's cookie.
+/// A keep-alive connection with the browser's cookie.
 pub struct Http {
     stream: TcpStream,
-    /// The cookie's line of the head, or nothing.
+    /// The cookie's header line, or nothing.
     pub cookie: String,
     host: String,
     read: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct Poller {
     pub http: Http,
     /// Its id.
     pub id: String,
-    /// The number of the last batch of messages that came whole, if it acknowledges.
+    /// The number of the last complete batch of messages, if it acknowledges.
     pub batch: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Http {
         self.receive_at(usize::MAX).await
     }
 
-    /// The same, but no faster than so many bytes a second.
+    /// The same, at no more than `bytes_per_s`.
     pub async fn receive_at(&mut self, bytes_per_s: usize) -> io::Result<String> {
         let head = loop {
             if let Some(end) = self.read.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -109,7 +109,7 @@ impl Http {
 }
 
 impl Poller {
-    /// A session that has connected once and is away now. `fields` go into its handshake.
+    /// Opens a session that has connected once and is now away. `fields` go into its handshake.
     pub async fn open(arena: Arena, peer: Peer, fields: &str) -> io::Result<Poller> {
         let mut http = Http::open(arena, peer).await?;
         let replies = http.ask(&handshake("long-polling", fields)).await?;
@@ -144,7 +144,7 @@ impl Poller {
         }
     }
 
-    /// A connect that may be held for so long, with its acknowledgement.
+    /// A connect that may be held for `timeout_ms`, with its acknowledgement.
     pub fn connect(&self, timeout_ms: u32) -> String {
         let text = connect("long-polling", &self.id, timeout_ms);
         match self.batch {

@@ -1,4 +1,4 @@
-//! What attacks are made of: sockets that do as they are told, sessions on top, and the end of it all.
+//! The parts of attacks: sockets that act only on request, sessions on top, and the end of an attack.
 
 mod http;
 mod readers;
@@ -18,27 +18,27 @@ pub use http::{Http, Poller};
 pub use readers::{Progress, Readers};
 pub use websocket::{Session, Socket, batch, connect, handshake, publication, text_frame};
 
-/// Where an attack takes place.
+/// The target and the time of an attack.
 #[derive(Clone, Copy, Debug)]
 pub struct Arena {
     /// The server.
     pub address: SocketAddr,
-    /// How many shards it has.
+    /// Its number of shards.
     pub shards: usize,
-    /// When the attack is to end.
+    /// The time at which the attack ends.
     pub until: Instant,
 }
 
-/// What came of an attack.
+/// The result of an attack.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// How much it was, for the progress line.
+    /// A description of its amount, for the progress line.
     pub did: String,
-    /// Promises to others than the witnesses that were broken: healthy readers ended, newcomers refused.
+    /// Broken promises to others than the witnesses: healthy readers ended, newcomers refused.
     pub broken: Vec<String>,
 }
 
-/// An attack that goes on.
+/// A running attack.
 pub type Attack = Pin<Box<dyn Future<Output = io::Result<Outcome>>>>;
 
 impl Arena {
@@ -56,7 +56,7 @@ impl Arena {
         Ok(stream)
     }
 
-    /// Whether it is over.
+    /// True if it is over.
     pub fn is_over(&self) -> bool {
         Instant::now() >= self.until
     }
@@ -66,7 +66,8 @@ impl Arena {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Does the same over and over, `bytes` at a time, until the attack is over or it fails; tells how many bytes it was.
+    /// Repeats an action of `bytes` each until the attack is over or the action fails. Returns the total number of
+    /// bytes.
     pub async fn again(&self, bytes: usize, mut once: impl AsyncFnMut() -> io::Result<()>) -> u64 {
         let mut done = 0;
         while !self.is_over() && matches!(self.during(once()).await, Ok(Some(()))) {
@@ -75,14 +76,14 @@ impl Arena {
         done
     }
 
-    /// Lets something go on until it ends, or the attack does.
+    /// Runs a future until it ends, or the attack does.
     pub async fn during<T>(&self, what: impl Future<Output = io::Result<T>>) -> io::Result<Option<T>> {
         tokio::time::timeout(self.left(), what).await.map_or(Ok(None), |done| done.map(Some))
     }
 }
 
-/// Lets attackers work on a thread of their own, with sockets of their own, so that they do not wait for each other. It ends soon after
-/// the attack.
+/// Runs attackers on a separate thread with separate sockets, so that they do not wait for each other. The thread
+/// ends soon after the attack.
 pub fn elsewhere<T, W>(arena: Arena, work: impl FnOnce() -> W + Send + 'static) -> oneshot::Receiver<io::Result<T>>
 where
     T: Send + 'static,
@@ -90,7 +91,7 @@ where
 {
     let (done, is_done) = oneshot::channel();
     let run = move || {
-        // Who attacks from elsewhere takes no processor from the server; to give way is as near as one machine comes to it.
+        // Remote attackers would take no processor time from the server; a low priority comes closest on one machine.
         let _ = rustix::process::nice(ATTACKERS_NICE);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let outcome = runtime.and_then(|runtime| {
@@ -98,45 +99,45 @@ where
             let late = || Err(io::Error::other("attackers gave up waiting"));
             LocalSet::new().block_on(&runtime, worked).unwrap_or_else(|_| late())
         });
-        // Who started it may not want to know any more.
+        // The receiver may be gone.
         let _ = done.send(outcome);
     };
-    // A thread that does not start lets go of `done`, which tells it.
+    // A thread that does not start drops `done`, which reports it.
     let _ = std::thread::Builder::new().name("attackers".into()).spawn(run);
     is_done
 }
 
-/// What attackers elsewhere have done.
+/// The result of attackers on another thread.
 ///
 /// # Errors
-/// They failed, or panicked.
+/// The attackers failed or panicked.
 pub async fn done<T>(work: oneshot::Receiver<io::Result<T>>) -> io::Result<T> {
     work.await.map_err(|_| io::Error::other("the attackers panicked"))?
 }
 
-/// Who connects.
+/// The properties of a connecting peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Peer {
     /// The address that the server sees.
     pub address: Option<IpAddr>,
-    /// The size of the kernel's buffer for what is not read.
+    /// The size of the kernel's receive buffer.
     pub receive_bytes: Option<u32>,
 }
 
 impl Outcome {
-    /// An attack that broke nothing so far.
+    /// The outcome of an attack that has broken nothing so far.
     pub fn did(what: impl Into<String>) -> Outcome {
         Outcome { did: what.into(), broken: Vec::new() }
     }
 
-    /// Notes a promise that was broken, if it was.
+    /// Records a broken promise, if there is one.
     pub fn broke(mut self, broken: Option<String>) -> Outcome {
         self.broken.extend(broken);
         self
     }
 }
 
-/// The shard that a session's id names with its first two characters.
+/// The shard that the first two characters of a session's id name.
 pub fn shard_of(id: &str) -> Option<usize> {
     usize::from_str_radix(id.get(..2)?, 32).ok()
 }
@@ -146,6 +147,6 @@ pub fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
 }
 
-/// Attackers that have not ended so long after their time are stopped.
+/// The time after the end of an attack at which remaining attackers are stopped.
 const OVERTIME: Duration = Duration::from_secs(10);
 const ATTACKERS_NICE: i32 = 10;

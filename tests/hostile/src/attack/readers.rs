@@ -1,4 +1,4 @@
-//! Healthy readers: they take whatever comes as fast as it comes, and are not to be ended.
+//! Healthy readers: they read everything at once, and the server must not end them.
 
 use std::io;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::{Arena, Peer, Session};
 /// Readers of the same channels, on this thread.
 pub struct Readers {
     tasks: Vec<JoinHandle<()>>,
-    /// How far they are, for publishers that do not run ahead of them.
+    /// Their progress, so that publishers do not run ahead of them.
     pub progress: Progress,
 }
 
-/// Bytes that each reader has read.
+/// The bytes that each reader has read.
 #[derive(Clone)]
 pub struct Progress(Arc<[AtomicU64]>);
 
 impl Readers {
-    /// Opens so many, on a certain shard or anywhere.
+    /// Opens `count` readers, on a certain shard or on any.
     pub async fn open(arena: Arena, count: usize, shard: Option<usize>, channels: &str) -> io::Result<Readers> {
         let progress = Progress((0..count).map(|_| AtomicU64::new(0)).collect());
         let mut tasks = Vec::new();
@@ -36,14 +36,14 @@ impl Readers {
                 while let Ok(bytes) = session.socket.skim().await {
                     progress.0[nth].fetch_add(bytes as u64, Ordering::Relaxed);
                 }
-                // Nobody is to wait for one that was ended.
+                // Publishers must not wait for a reader that was ended.
                 progress.0[nth].store(u64::MAX, Ordering::Relaxed);
             }));
         }
         Ok(Readers { tasks, progress })
     }
 
-    /// How many were ended, and of how many; none if none was.
+    /// The number of readers ended, and of all; none if none was.
     pub fn ended(&self) -> Option<String> {
         let ended = self.tasks.iter().filter(|task| task.is_finished()).count();
         (ended > 0).then(|| format!("{ended} of {} healthy readers were ended", self.tasks.len()))
@@ -51,7 +51,7 @@ impl Readers {
 }
 
 impl Progress {
-    /// Waits until every reader has read so much, or the attack is over.
+    /// Waits until every reader has read `bytes`, or the attack is over.
     pub async fn reach(&self, arena: Arena, bytes: u64) {
         while !arena.is_over() && self.0.iter().any(|read| read.load(Ordering::Relaxed) < bytes) {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -59,7 +59,8 @@ impl Progress {
     }
 }
 
-/// A reader's kernel takes as much as a system lets it, so that a machine that halts the reader does not make it slow.
+/// A reader with the largest receive buffer the system allows, so that a machine that halts the reader does not make
+/// it slow.
 fn wide() -> Peer {
     Peer { receive_bytes: Some(4 << 20), ..Peer::default() }
 }

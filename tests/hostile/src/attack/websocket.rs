@@ -1,4 +1,4 @@
-//! A WebSocket by hand, and a Bayeux session on it that does no more than it is told.
+//! A hand-written WebSocket, and a Bayeux session on it that acts only on request.
 
 use std::io;
 
@@ -9,14 +9,14 @@ use websocket::{Opcode, frame};
 
 use super::{Arena, Peer};
 
-/// A WebSocket. Nothing is read or answered unless it is asked for.
+/// A WebSocket. It reads and answers only on request.
 pub struct Socket {
     stream: TcpStream,
-    /// What was read and not used yet.
+    /// Bytes that are read and not used yet.
     read: Vec<u8>,
 }
 
-/// A session on a socket of its own.
+/// A session on its own socket.
 pub struct Session {
     /// Its socket.
     pub socket: Socket,
@@ -36,7 +36,7 @@ impl Socket {
         stream.write_all(request.as_bytes()).await?;
         let mut socket = Socket { stream, read: Vec::new() };
         while !socket.read.ends_with(b"\r\n\r\n") {
-            // Nothing follows the response before something was sent.
+            // The server sends nothing after the response before the client sends.
             socket.fill().await?;
         }
         if !socket.read.starts_with(b"HTTP/1.1 101") {
@@ -46,7 +46,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub async fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await
     }
@@ -73,7 +73,7 @@ impl Socket {
         }
     }
 
-    /// Reads whatever has come and forgets it; tells how much it was.
+    /// Reads and discards all bytes that have arrived. Returns their number.
     pub async fn skim(&mut self) -> io::Result<usize> {
         self.read.clear();
         self.fill().await
@@ -89,7 +89,7 @@ impl Socket {
 }
 
 impl Session {
-    /// A session that has connected once, and whose next connect is held. `fields` go into its handshake.
+    /// Opens a session that has connected once, and whose next connect is held. `fields` go into its handshake.
     pub async fn open(arena: Arena, peer: Peer, fields: &str) -> io::Result<Session> {
         let mut socket = Socket::open(arena, peer).await?;
         let reply = ask(&mut socket, &handshake("websocket", fields)).await?;
@@ -111,7 +111,7 @@ impl Session {
         Err(io::Error::other("no session on that shard"))
     }
 
-    /// Publishes on one channel as fast as it is taken, so many bytes of data each time.
+    /// Publishes on one channel as fast as the server reads, `data_bytes` of data each time.
     pub async fn flood(arena: Arena, channel: &'static str, data_bytes: usize) -> io::Result<u64> {
         let Session { mut socket, id } = Session::open(arena, Peer::default(), "").await?;
         let data = format!("\"{}\"", "x".repeat(data_bytes));
@@ -124,13 +124,13 @@ impl Session {
         self.ask(&subscribe(&self.id, channels, fields)).await.map(drop)
     }
 
-    /// Sends a batch of one message and waits for its reply; messages that come meanwhile are forgotten.
+    /// Sends a batch of one message and waits for its reply; discards other messages.
     pub async fn ask(&mut self, text: &str) -> io::Result<Value> {
         ask(&mut self.socket, text).await
     }
 }
 
-/// Sends a text and waits for a reply that is a success.
+/// Sends a text and waits for its successful reply.
 async fn ask(socket: &mut Socket, text: &str) -> io::Result<Value> {
     socket.send(text).await?;
     loop {
@@ -142,7 +142,7 @@ async fn ask(socket: &mut Socket, text: &str) -> io::Result<Value> {
     }
 }
 
-/// A whole frame of text. The mask is all zeros, which leaves the text as it is and is as good as any to a server.
+/// A whole text frame. The mask is all zeros, which leaves the text unchanged; a server treats it like any other.
 pub fn text_frame(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame::masked(Opcode::Text, text.as_bytes(), [0; 4], &mut bytes);
@@ -154,7 +154,7 @@ pub fn handshake(connection: &str, fields: &str) -> String {
     format!(r#"[{{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["{connection}"]{fields}}}]"#)
 }
 
-/// A connect that may be held for so long.
+/// A connect that may be held for `timeout_ms`.
 pub fn connect(connection: &str, id: &str, timeout_ms: u32) -> String {
     format!(
         r#"[{{"channel":"/meta/connect","connectionType":"{connection}","clientId":"{id}","advice":{{"timeout":{timeout_ms}}}}}]"#
@@ -166,7 +166,7 @@ pub fn subscribe(id: &str, channels: &str, fields: &str) -> String {
     format!(r#"[{{"channel":"/meta/subscribe","clientId":"{id}","subscription":{channels}{fields}}}]"#)
 }
 
-/// A publication, to be put into a batch.
+/// A publication, for a batch.
 pub fn publication(channel: &str, id: &str, data: &str) -> String {
     format!(r#"{{"channel":"{channel}","clientId":"{id}","data":{data}}}"#)
 }
@@ -177,6 +177,6 @@ pub fn batch(channels: impl IntoIterator<Item = impl AsRef<str>>, id: &str, data
     format!("[{}]", messages.join(","))
 }
 
-/// As much as a read takes at once.
+/// The number of bytes of one read.
 const READ_BYTES: usize = 256 * 1024;
 const TRIES: usize = 64;

@@ -1,11 +1,11 @@
-//! Work that grows with what waits: a message costs the same however full an outbox is.
+//! Work that grows with the backlog: a message must cost the same however full an outbox is.
 
 use std::io;
 
 use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Poller, Session, batch, done, elsewhere};
 
-/// A full outbox of different channels, of which each further message replaces one.
+/// A full outbox of different channels, in which each further message replaces one.
 ///
 /// Memory: one outbox, twice `outbox_bytes_max`, and a batch of the publisher.
 pub const LATEST: Scenario = Scenario {
@@ -18,9 +18,9 @@ pub const LATEST: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Subscribes with a position, by sessions with a full outbox.
+/// Subscribes with a position, from sessions with a full outbox.
 ///
-/// Memory: what waits is shared by all sessions.
+/// Memory: all sessions share the waiting messages.
 pub const POSITIONS: Scenario = Scenario {
     name: "positions",
     title: "100 connections subscribe with a position over and over while 99,000 messages wait for each",
@@ -62,7 +62,7 @@ async fn positions(arena: Arena) -> io::Result<Outcome> {
     for _ in 0..FILL / FILL_BATCH {
         publisher.ask(&text).await?;
     }
-    // There is something to replay, and so to look for among what waits.
+    // There are messages to replay, so the outbox is searched for them.
     let text = batch(["/kept/a"; 10], &publisher.id, "1");
     publisher.ask(&text).await?;
     let mut tasks = tokio::task::JoinSet::new();

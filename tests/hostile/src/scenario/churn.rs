@@ -1,11 +1,11 @@
-//! Sessions and subscriptions that come and go: their memory comes back.
+//! Sessions and subscriptions that come and go: their memory must be freed.
 
 use std::io;
 
 use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Http, Outcome, Peer, Session, connect, done, elsewhere, handshake};
 
-/// Sessions that are opened, connect once and are left to end by silence, over a few connections.
+/// Sessions that are opened, connect once and expire, over a few connections.
 ///
 /// Memory: less than a KiB for each of some 50,000 sessions.
 pub const SESSIONS: Scenario = Scenario {
@@ -17,9 +17,9 @@ pub const SESSIONS: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Subscriptions to names of their own, and then all ended.
+/// Subscriptions to unique names, all of them ended afterwards.
 ///
-/// Memory: some 250 bytes for each of 500,000 subscriptions to names of their own.
+/// Memory: some 250 bytes for each of 500,000 subscriptions to unique names.
 pub const SUBSCRIPTIONS: Scenario = Scenario {
     name: "churn-channels",
     title: "500,000 subscriptions to channels of their own, and all of them ended",
@@ -38,7 +38,8 @@ async fn sessions(arena: Arena) -> io::Result<Outcome> {
     Ok(Outcome::did(format!("{opened} sessions")))
 }
 
-/// Opens sessions over one connection, many requests at once: a handshake for each, then a connect. They end by silence.
+/// Opens sessions over one connection, many requests at once: a handshake for each, then a connect. The sessions
+/// expire.
 async fn open_and_leave(arena: Arena) -> io::Result<usize> {
     let mut http = Http::open(arena, Peer::default()).await?;
     let mut opened = 0;

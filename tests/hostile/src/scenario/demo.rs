@@ -1,4 +1,4 @@
-//! The demo's rooms: a rename costs its sender, not the room.
+//! The demo's rooms: a rename must cost its sender, not the room.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Readers, Session, done, elsewhere};
 
-/// A large room on the demo's own channels, and one member that changes its name over and over.
+/// A large room on the demo's own channels, and one member that renames itself repeatedly.
 ///
 /// Memory: changes of one name, which outboxes share.
 pub const RENAMES: Scenario = Scenario {
@@ -18,7 +18,7 @@ pub const RENAMES: Scenario = Scenario {
     ..PLAIN
 };
 
-/// The same on the channels of CometD's demo, where each change brings the whole list.
+/// The same on the channels of CometD's demo, where each change carries the whole list.
 ///
 /// Memory: lists of 490 names of 240 bytes; outboxes share them.
 pub const RENAMES_COMETD: Scenario = Scenario {
@@ -40,7 +40,7 @@ async fn renames(arena: Arena, service: &'static str, room: &'static str, list: 
     for nth in 0..MEMBERS {
         let mut member = Session::open(arena, Peer::default(), "").await?;
         let name = format!("{nth:03}{}", "<".repeat(NAME_MORE));
-        // Whoever comes too fast for the room stays outside.
+        // Members that join too fast for the room remain outside.
         if member.ask(&format!("[{}]", join(&member.id, &name))).await.is_ok() {
             members.push(member);
         }
@@ -51,7 +51,7 @@ async fn renames(arena: Arena, service: &'static str, room: &'static str, list: 
         let text = format!("[{}]", names.join(","));
         let mut renamed = 0;
         while !arena.is_over() {
-            // A refusal is an answer, too.
+            // A refusal is a reply, too.
             if let Ok(None) = arena.during(member.ask(&text)).await {
                 break;
             }

@@ -1,13 +1,13 @@
-//! One channel that is flooded: others have their turn, on all shards.
+//! A flood on one channel: others must get their turn, on all shards.
 
 use std::io;
 
 use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Readers, Session, done, elsewhere, mib, publication, text_frame};
 
-/// Large messages as fast as they are taken, for readers on the last shard.
+/// Large messages as fast as the server reads, for readers on the last shard.
 ///
-/// Memory: mail and outboxes, as with `mail-http`.
+/// Memory: messages between shards and outboxes, as with `mail-http`.
 pub const FLOOD: Scenario = Scenario {
     name: "flood",
     title: "a publisher of 60 kB messages, as fast as they are taken, for 100 subscribers that read",
@@ -38,5 +38,6 @@ async fn flood(arena: Arena) -> io::Result<Outcome> {
 
 const READERS: usize = 100;
 const MESSAGE_BYTES: usize = 60_000;
-/// Messages that may be under way: no more than an outbox holds, so that a reader that the machine halts does not become slow.
+/// The number of messages under way: no more than an outbox holds, so that a reader that the machine halts does not
+/// become slow.
 const AHEAD: u64 = 250;

@@ -1,4 +1,4 @@
-//! Handshakes that nobody follows up: they take no room from newcomers, and none for long.
+//! Handshakes without a connect: they must take no room from newcomers, and none for long.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Session, Socket, done, elsewhere, handshake, text_frame};
 
-/// One connection opens sessions, asks that they live for ten minutes, and leaves.
+/// One connection opens sessions, requests a life of ten minutes for them, and leaves.
 ///
-/// Memory: sessions that never connect are few; mostly their replies wait.
+/// Memory: sessions that never connect are few; most of it is their waiting replies.
 pub const HANDSHAKES: Scenario = Scenario {
     name: "handshakes",
     title: "one connection opens sessions by the hundred thousand, asks for ten minutes of grace, and leaves; others come",
@@ -26,7 +26,7 @@ async fn handshakes(arena: Arena) -> io::Result<Outcome> {
         let frames = frame.repeat(AT_ONCE);
         let asked = arena.again(AT_ONCE, async || {
             socket.send_raw(&frames).await?;
-            // Replies are read, so that they do not end the attack.
+            // The attacker reads the replies, so that they do not end the attack.
             while socket.skim().await? == READ_FULL {}
             Ok(())
         });
@@ -51,7 +51,7 @@ async fn handshakes(arena: Arena) -> io::Result<Outcome> {
     Ok(outcome.broke((!first.is_empty()).then_some(refused)))
 }
 
-/// Somebody else opens a session and leaves at once.
+/// Another client opens a session and leaves at once.
 async fn come(arena: Arena) -> io::Result<()> {
     let mut session = Session::open(arena, other(7), "").await?;
     session.subscribe(r#""/news""#, "").await?;
@@ -59,7 +59,7 @@ async fn come(arena: Arena) -> io::Result<()> {
     session.ask(&format!(r#"[{{"channel":"/meta/disconnect","clientId":"{id}"}}]"#)).await.map(drop)
 }
 
-/// Another machine, as far as the server sees.
+/// Another machine, from the server's view.
 fn other(last: u8) -> Peer {
     Peer { address: Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))), ..Peer::default() }
 }

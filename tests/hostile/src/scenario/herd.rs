@@ -1,4 +1,4 @@
-//! Large messages that arrive in the same moment: who reads is not slow.
+//! Large messages that arrive at the same moment: a client that reads is not slow.
 
 use std::io;
 
@@ -25,7 +25,8 @@ async fn herd(arena: Arena) -> io::Result<Outcome> {
     Ok(outcome.broke(readers.ended()))
 }
 
-/// Sends all messages but for their last byte, then the last bytes. The next round begins when everybody has read this one.
+/// Sends all messages except for their last byte, then the last bytes. The next round begins when all readers have
+/// read this one.
 async fn publish(arena: Arena, progress: Progress) -> io::Result<usize> {
     let mut publishers = Vec::new();
     for _ in 0..PUBLISHERS {

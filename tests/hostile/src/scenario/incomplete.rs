@@ -1,4 +1,4 @@
-//! Messages that stop before their end: they are given up, and nobody else notices.
+//! Messages that stop before their end: the server gives them up, and nobody else notices.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::attack::{Arena, Http, Outcome, Peer, Socket, text_frame};
 
 /// Large messages that never end.
 ///
-/// Memory: `incomplete_bytes_max` (64 MiB) for each of two shards, and what the kernel hands over meanwhile.
+/// Memory: `incomplete_bytes_max` (64 MiB) for each of two shards, and the bytes that the kernel delivers meanwhile.
 pub const INCOMPLETE: Scenario = Scenario {
     name: "incomplete",
     title: "300 sockets and 100 requests send 0.9 MB of a message of 1 MB and stop",
@@ -23,7 +23,7 @@ async fn incomplete(arena: Arena) -> io::Result<Outcome> {
     let (mut sockets, mut requests, mut sent) = (Vec::new(), Vec::new(), 0);
     while sockets.len() < SOCKETS && !arena.is_over() {
         let mut socket = Socket::open(arena, Peer::default()).await?;
-        // One that was given up takes no more.
+        // A socket that was given up takes no more.
         sent += usize::from(arena.during(socket.send_raw(most)).await.is_ok());
         sockets.push(socket);
         if sockets.len() % 3 == 0 {

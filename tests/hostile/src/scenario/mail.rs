@@ -1,4 +1,4 @@
-//! Publishers that are faster than other shards can take: what is under way between shards is limited.
+//! Publishers that are faster than other shards can take: the bytes between shards are limited.
 
 use std::io;
 
@@ -56,7 +56,7 @@ async fn flood_history(arena: Arena) -> io::Result<Outcome> {
         let mut publishers = JoinSet::new();
         for _ in 0..PUBLISHERS {
             let Session { mut socket, id } = Session::open(arena, Peer::default(), "").await?;
-            // Channels in turn: each message goes to its owner alone.
+            // Channels in turn: each message goes only to its owner.
             let channels = (0..SMALL_BATCH).map(|nth| format!("/kept/{}", nth % CHANNELS));
             let frame = text_frame(&batch(channels, &id, r#""small""#));
             publishers

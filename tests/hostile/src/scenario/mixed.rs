@@ -1,4 +1,4 @@
-//! Attacks at the same time, and small limits that make attacks of what is none.
+//! Several attacks at the same time, and limits so small that normal load becomes an attack.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::attack::{
     Arena, Outcome, Peer, Poller, Readers, Session, Socket, batch, done, elsewhere, handshake, mib, text_frame,
 };
 
-/// Between shards one message is under way at a time, and connections that come and go: nobody waits for a wake-up that does not come.
+/// One message at a time between shards, and connections that come and go: no reader waits for a wake-up that never
+/// comes.
 ///
 /// Memory: the messages of 64 sessions.
 pub const MAILBOX_OF_ONE: Scenario = Scenario {
@@ -24,9 +25,10 @@ pub const MAILBOX_OF_ONE: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Sessions that acknowledge and replay, and then sleep, on a channel with a history that is flooded.
+/// Sessions that acknowledge and replay, and then sleep, on a flooded channel with a history.
 ///
-/// Memory: the history (2 MB), what sessions hold of it (twice `outbox_bytes_max`, shared), and mail.
+/// Memory: the history (2 MB), the part that sessions hold (twice `outbox_bytes_max`, shared), and messages between
+/// shards.
 pub const SURE_SLEEPERS: Scenario = Scenario {
     name: "sure-sleepers",
     title: "400 sessions with ack and replay, over WebSocket and long-polling, sleep on a channel with a history that is flooded",

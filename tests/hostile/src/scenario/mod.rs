@@ -1,4 +1,4 @@
-//! The attacks, one file each: data, and what the attackers do.
+//! The attacks, one file each: data, and the attackers' actions.
 
 mod backlog;
 mod churn;
@@ -15,28 +15,28 @@ mod sockets;
 
 use crate::attack::{Arena, Attack, Outcome};
 
-/// An attack, and what it may cost.
+/// An attack, and its limits.
 #[derive(Clone, Copy)]
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
-    /// One sentence: what attackers do.
+    /// One sentence: the attackers' actions.
     pub title: &'static str,
-    /// Settings beside the defaults, as `--set` takes them.
+    /// Settings beside the defaults, in the format of `--set`.
     pub settings: &'static [&'static str],
-    /// With how many shards it runs, one run for each.
+    /// The numbers of shards, one run for each.
     pub shards: &'static [usize],
-    /// How long attackers go on, if they have not done everything before, in milliseconds.
+    /// The time after which attackers stop if they have not finished before, in milliseconds.
     pub lasts_ms: u64,
-    /// Memory that the server may have at most beside what it had before, in MiB.
+    /// The most memory that the server may have in addition to its size before, in MiB.
     pub grows_mib_max: u64,
-    /// Bytes that the kernel may hold for clients that do not read, in MiB. Mostly it does not matter.
+    /// The bytes that the kernel may hold for clients that do not read, in MiB; none where it does not matter.
     pub kernel_mib_max: Option<u64>,
     /// The attackers.
     pub attack: fn(Arena) -> Attack,
 }
 
-/// What holds for a scenario that does not say otherwise: default settings, two shards and then one.
+/// The defaults of a scenario: default settings, two shards and then one.
 const PLAIN: Scenario = Scenario {
     name: "",
     title: "",
@@ -50,7 +50,7 @@ const PLAIN: Scenario = Scenario {
 /// Mixtures and variations run where shards meet.
 const TWO: &[usize] = &[2];
 
-/// All of them, in the order in which they run.
+/// All scenarios, in the order in which they run.
 pub const ALL: &[Scenario] = &[
     mail::FLOOD_HTTP,
     mail::FLOOD_HISTORY,

@@ -1,4 +1,4 @@
-//! Small messages that hold large chunks: what waits for sessions is limited by what it takes in memory.
+//! Small messages that hold large chunks: the limit of waiting messages counts the memory they occupy.
 
 use std::io;
 
@@ -19,9 +19,9 @@ pub const SLEEPER: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Sessions without a connection, whose messages are never next to each other.
+/// Sessions without a connection, whose messages are never adjacent.
 ///
-/// Memory: twice `sessions_bytes_max`, and mail.
+/// Memory: twice `sessions_bytes_max`, and messages between shards.
 pub const RANGES: Scenario = Scenario {
     name: "ranges",
     title: "2,000 sessions with closed sockets, half on each of two channels, get tiny messages in turn",

@@ -1,4 +1,4 @@
-//! Responses of long-polling: they have a size, and who takes one is not silent.
+//! Responses of long-polling: their size is limited, and a client that reads one is not silent.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub const UNREAD: Scenario = Scenario {
     ..PLAIN
 };
 
-/// The same by sessions that acknowledge: their batches are their own.
+/// The same with sessions that acknowledge: each has its own batches.
 pub const UNREAD_ACK: Scenario = Scenario {
     name: "polls-unread-ack",
     title: "the same by sessions that acknowledge",
@@ -27,7 +27,7 @@ pub const UNREAD_ACK: Scenario = Scenario {
     ..UNREAD
 };
 
-/// The same over callback-polling, where a response is a script with everything as a string.
+/// The same over callback-polling, where a response is a script with everything in a string.
 pub const UNREAD_SCRIPTS: Scenario = Scenario {
     name: "scripts-unread",
     title: "the same over callback-polling",
@@ -49,7 +49,7 @@ pub const SLOW: Scenario = Scenario {
     ..PLAIN
 };
 
-/// How the connects are sent that nobody reads the answers to.
+/// The request type of the connects whose responses nobody reads.
 #[derive(Clone, Copy)]
 enum Request {
     Post,
@@ -105,13 +105,13 @@ async fn slow(arena: Arena) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Reads all messages at a steady rate, over as many connects as it takes; tells how many came, and how long it took.
+/// Reads all messages at a steady rate, over as many connects as needed. Returns their number and the time.
 async fn take(arena: Arena, mut reader: Poller) -> io::Result<(usize, Duration)> {
     let (began, mut messages) = (Instant::now(), 0);
     let patience = arena.until + Duration::from_secs(5);
     let mut is_all = false;
     while !is_all && Instant::now() < patience {
-        // One more connect after the last message: the session is still there.
+        // One more connect after the last message: the session must still exist.
         is_all = messages == SLOW_MESSAGES;
         let connect = reader.connect(if is_all { 0 } else { 1_000 });
         reader.http.send(&connect).await?;
@@ -126,7 +126,7 @@ async fn take(arena: Arena, mut reader: Poller) -> io::Result<(usize, Duration)>
     Ok((messages, began.elapsed()))
 }
 
-/// Publishes so many messages, and waits for their replies.
+/// Publishes `messages` messages, and waits for their replies.
 async fn publish(arena: Arena, messages: usize) -> io::Result<u64> {
     let mut publisher = Session::open(arena, Peer::default(), "").await?;
     let text = format!("[{}]", publication("/backlog", &publisher.id, &format!("\"{}\"", "x".repeat(MESSAGE_BYTES))));
@@ -136,14 +136,14 @@ async fn publish(arena: Arena, messages: usize) -> io::Result<u64> {
     Ok((messages * text_frame(&text).len()) as u64)
 }
 
-/// What is not read stays with the server.
+/// A small receive buffer: unread bytes stay with the server.
 fn narrow() -> Peer {
     Peer { receive_bytes: Some(32 * 1024), ..Peer::default() }
 }
 
 const SESSIONS: usize = 200;
 const BACKLOG_MESSAGES: usize = 130;
-/// Small enough that a response of its greatest size holds some.
+/// Small enough that a response of the greatest size holds some.
 const MESSAGE_BYTES: usize = 100_000;
 const SLOW_MESSAGES: usize = 60;
 /// 6 MB in 3 s.

@@ -1,4 +1,4 @@
-//! Sockets that send and never read: neither the server nor the kernel holds much for them.
+//! Sockets that send and never read: neither the server nor the kernel may hold much for them.
 
 use std::io;
 
@@ -19,13 +19,14 @@ pub const PINGS: Scenario = Scenario {
 
 /// Subscribers that leave everything in the kernel's buffers.
 ///
-/// Memory: outboxes share what they hold, twice `outbox_bytes_max`, and mail.
+/// Memory: outboxes share their contents, twice `outbox_bytes_max`, and messages between shards.
 pub const DEAF: Scenario = Scenario {
     name: "deaf",
     title: "300 subscribers never read what is published for them, until they are given up",
     lasts_ms: 2_500,
     grows_mib_max: 80,
-    // Each socket has `socket_send_buffer_bytes` (128 KiB), of which a system may make twice as much, and not its own 4 MiB.
+    // Each socket has `socket_send_buffer_bytes` (128 KiB), which a system may double, instead of its default of 4
+    // MiB.
     kernel_mib_max: Some(80),
     attack: |arena| Box::pin(deaf(arena)),
     ..PLAIN
@@ -57,7 +58,7 @@ async fn deaf(arena: Arena) -> io::Result<Outcome> {
     Ok(Outcome::did(format!("{} published for {DEAF_SOCKETS} that do not read", mib(bytes))))
 }
 
-/// The kernel on the attackers' side takes little.
+/// A small receive buffer on the attackers' side.
 fn narrow() -> Peer {
     Peer { receive_bytes: Some(4 * 1024), ..Peer::default() }
 }

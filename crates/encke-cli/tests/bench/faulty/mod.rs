@@ -1,4 +1,4 @@
-//! What a server does wrong is reported as what it is, to the message.
+//! A fault of a server is reported as the right kind, with the exact count.
 
 mod proxy;
 
@@ -18,7 +18,7 @@ fn proxied(fault: Fault, every: u64) -> (Server, Faulty, String) {
     (server, proxy, url)
 }
 
-/// What is reported of a server behind such a proxy, the exit code, and how often the fault was made.
+/// The report on a server behind such a proxy, the exit code, and the number of faults made.
 fn seen(fault: Fault, every: u64, line: &str) -> (Value, Option<i32>, u64) {
     let (_server, proxy, url) = proxied(fault, every);
     let output = bench(&url, &format!("{line} --quiet --json")).output().expect("runs");
@@ -26,9 +26,9 @@ fn seen(fault: Fault, every: u64, line: &str) -> (Value, Option<i32>, u64) {
     (report, output.status.code(), proxy.done())
 }
 
-/// Checks that of all faults only this one is reported, so many times, and that the run does not hold because of it.
+/// Checks that only this fault is reported, with the right count, and that the run fails because of it.
 fn check(fault: Fault, name: &str, line: &str) {
-    // What is lost is waited for until it would be late.
+    // The run waits for a lost message until it would be late.
     let (report, code, done) = seen(fault, 7, &format!("{line} --late-after 3s"));
     assert!(done > 10, "{line}: the fault was made {done} times");
     let faults = report["trials"][0]["faults"].as_object().expect("faults");
@@ -87,7 +87,7 @@ fn swapped_messages_are_reported_as_out_of_order() {
 
 #[test]
 fn messages_of_two_publishers_may_overtake_each_other() {
-    // Bayeux promises the order of one publisher on one channel: each of these has its turn every 40 messages.
+    // Bayeux guarantees the order of one publisher on one channel: each of these publishes every 40 messages.
     let line = "chat --clients 40 --rate 400 --duration 1s --warm-up 0s";
     let (report, _, done) = seen(Fault::Swap, 7, line);
     let reordered = report["trials"][0]["faults"]["reordered"].as_u64().expect("a count");
@@ -100,7 +100,7 @@ fn delayed_messages_are_reported_as_late_and_in_the_latency() {
     let line = format!("{BROADCAST} --late-after 300ms");
     let (report, code, done) = seen(Fault::Delay(Duration::from_millis(400)), 60, &line);
     let trial = &report["trials"][0];
-    // What stands behind a delayed message on its connection is late as well.
+    // Messages behind a delayed one on its connection are late as well.
     assert!(trial["faults"]["late"].as_u64() >= Some(done) && done > 0, "{done}: {trial}");
     assert!(trial["latency"]["max_us"].as_u64() >= Some(400_000), "{trial}");
     assert_eq!((trial["faults"]["lost"].as_u64(), code), (Some(0), Some(1)), "{trial}");
@@ -108,7 +108,7 @@ fn delayed_messages_are_reported_as_late_and_in_the_latency() {
 
 #[test]
 fn trials_before_a_server_accepts_no_more_clients_are_reported() {
-    // Lost messages make the first trial fail. For the next one three clients and a publisher try to connect and cannot.
+    // Lost messages make the first trial fail. In the next one three clients and a publisher fail to connect.
     for line in [
         "broadcast --clients 3 --rate 100,200 --duration 500ms --warm-up 0s",
         "random-channel --clients 3 --rate 100,200 --duration 500ms --warm-up 0s",
@@ -131,7 +131,7 @@ fn trials_before_a_server_accepts_no_more_clients_are_reported() {
 const BROADCAST: &str = "broadcast --clients 3 --rate 100 --duration 1s --warm-up 0s";
 const POLLED: &str = "broadcast --clients 3 --rate 100 --duration 1s --warm-up 0s --transport long-polling";
 const CALLS: &str = "request-reply --clients 5 --pause-min 5ms --pause-max 15ms --duration 1s --warm-up 0s";
-/// Connections that would be cut some time later.
+/// Connections that would be cut only later.
 const UNBROKEN: &str = "jitter --clients 3 --rate 100 --duration 1s --cut-every 10m";
 const HISTORY: &str = r#"channels=[{pattern="/jitter/**",history_messages=1000}]"#;
 const CHAT: &str = "chat --clients 4 --messages 60 --warm-up 0s";

@@ -1,5 +1,5 @@
-//! A server that does wrong on purpose: a real Encke behind a proxy that drops, doubles, swaps or delays deliveries, over
-//! WebSocket or in responses to requests, and counts what it did. Replies and heartbeats pass untouched.
+//! A deliberately faulty server: a real Encke behind a proxy that drops, doubles, swaps or delays deliveries, over
+//! WebSocket or in responses to requests, and counts its faults. Replies and heartbeats pass unchanged.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,35 +11,36 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use websocket::{Decoder, Event, Flow, Opcode, Role, frame};
 
-/// What is done to a delivery now and then.
+/// The fault made on a delivery now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: to see that the proxy itself is honest.
+    /// No fault: to check that the proxy itself is correct.
     None,
     /// It never arrives.
     Drop,
     /// It arrives twice.
     Double,
-    /// It arrives after the one behind it.
+    /// It arrives after the next one.
     Swap,
-    /// It, and what comes behind it on its connection, arrives so much later.
+    /// It, and everything behind it on its connection, arrives later by this time.
     Delay(Duration),
 }
 
 /// A running proxy.
 pub struct Faulty {
-    /// Where clients connect to.
+    /// The address for clients.
     pub address: SocketAddr,
     done: Arc<AtomicU64>,
 }
 
 impl Faulty {
-    /// Puts itself before `server`; every `every`th delivery of a connection gets the fault, the first ones are spared.
+    /// Starts a proxy for `server`. Every `every`th delivery of a connection gets the fault; the first ones are
+    /// spared.
     pub fn before(server: SocketAddr, fault: Fault, every: u64) -> Faulty {
         Faulty::for_connections(server, fault, every, usize::MAX)
     }
 
-    /// The same, for so many connections: those that come later are refused.
+    /// The same, for `connections` connections: later ones are refused.
     pub fn for_connections(server: SocketAddr, fault: Fault, every: u64, connections: usize) -> Faulty {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -57,13 +58,13 @@ impl Faulty {
         Faulty { address, done }
     }
 
-    /// How many deliveries got the fault so far.
+    /// The number of deliveries with the fault so far.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 }
 
-/// One connection's way from the server to the client.
+/// The path of one connection from the server to the client.
 struct Tamper {
     fault: Fault,
     every: u64,
@@ -109,7 +110,7 @@ impl Tamper {
         }
     }
 
-    /// Responses to requests, one after the other; `input` is what came of the first.
+    /// Responses to requests, one after the other; `input` is the part received of the first.
     fn run_http(mut self, mut input: Vec<u8>, mut server: TcpStream, mut client: TcpStream) {
         let mut buffer = [0; 16 * 1024];
         loop {
@@ -134,7 +135,7 @@ impl Tamper {
         }
     }
 
-    /// Messages as they are passed on; none if nothing is left.
+    /// The messages to pass on; none if nothing is left.
     fn text(&mut self, text: &str) -> Option<Vec<u8>> {
         let messages: Vec<Box<RawValue>> = serde_json::from_str(text).expect("Bayeux from the server");
         let mut forwarded = Vec::new();
@@ -180,7 +181,7 @@ impl Tamper {
     }
 }
 
-/// The head and the body of the response at the start, if it is whole.
+/// The head and the body of the response at the start, if it is complete.
 fn response(input: &[u8]) -> Option<(&str, &[u8])> {
     let end = input.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&input[..end]).expect("a head");
@@ -188,13 +189,13 @@ fn response(input: &[u8]) -> Option<(&str, &[u8])> {
     Some((head, input.get(end..end + length)?))
 }
 
-/// The length in this line of a head.
+/// The length in this header line.
 fn length(line: &str) -> Option<usize> {
     let (name, value) = line.split_once(':')?;
     if name.eq_ignore_ascii_case("content-length") { value.trim().parse().ok() } else { None }
 }
 
-/// The client's way to the server, untouched.
+/// The path from the client to the server, unchanged.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     let _ = std::io::copy(&mut from, &mut to);
     let _ = to.shutdown(std::net::Shutdown::Both);
