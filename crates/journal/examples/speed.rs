@@ -1,6 +1,6 @@
-//! How many records a second one core can keep: `cargo run --release -p journal --example speed -- [DIRECTORY [SECONDS]]`.
+//! Measures the records per second that one core can store: `cargo run --release -p journal --example speed -- [DIRECTORY [SECONDS]]`.
 //!
-//! Records of 200 bytes, as fast as they are taken; a write every millisecond, a sync every 100. The directory is emptied of segments and left.
+//! Records of 200 bytes, as fast as possible; a write every millisecond, a sync every 100. The directory is emptied of segments and left.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (begin, first, cpu) = (Instant::now(), journal.appended(), cpu_ticks()?);
     let (mut written_ms, mut longest, mut record) = (0, Duration::ZERO, [b'x'; 200]);
     while begin.elapsed() < span {
-        // Some at a time, as a shard's turn brings them: the clock is not asked for each.
+        // Several at a time, as from a shard's turn: the clock is not read for each.
         for _ in 0..32 {
             record[..8].copy_from_slice(&journal.appended().0.to_le_bytes());
             journal.append(&record)?;
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What this process has used of the CPU, in ticks (proc(5): utime and stime).
+/// The CPU time of this process, in ticks (proc(5): utime and stime).
 fn cpu_ticks() -> Result<u64, Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let after_name = text.rsplit(')').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is torn is cut, what is damaged is refused, and both are said.
+//! Torn records are cut, damaged ones are refused, and both are reported.
 
 mod common;
 
@@ -9,7 +9,7 @@ use journal::{Disk, Error, Journal, Options, Position, probe};
 /// One segment for all.
 const LARGE: Options = Options { segment_bytes: 1 << 20, ..SMALL };
 
-/// Where the error says the damage is.
+/// The offset of the damage in the error.
 fn damage(disk: &SimDisk, options: Options) -> (String, u64) {
     match open(disk.clone(), options) {
         Err(Error::Damaged { file, offset, .. }) => (file.display().to_string(), offset),
@@ -18,7 +18,7 @@ fn damage(disk: &SimDisk, options: Options) -> (String, u64) {
     }
 }
 
-/// Where each record of the only segment begins, and where the last one ends.
+/// The beginning of each record of the only segment, and the end of the last one.
 fn borders(records: u64) -> Vec<u64> {
     let mut at = 40;
     let mut borders = vec![at];
@@ -72,7 +72,7 @@ fn a_middle_segment_that_is_shorter_or_gone_is_refused() {
         assert_eq!(damage(&disk, SMALL).0, name(2), "{bytes} bytes");
     }
     disk.remove(&name(2)).expect("it exists");
-    // The list of segments misses it, and without that the numbers do.
+    // The list of segments shows that it is missing; without the list the numbers do.
     assert!(matches!(open(disk.clone(), SMALL), Err(Error::Missing { file, .. }) if file == disk.path(&name(2))));
     let list = disk.list().expect("names").into_iter().find(|name| name.ends_with(".segments")).expect("a list");
     disk.remove(&list).expect("it exists");

@@ -1,4 +1,4 @@
-//! Real files: a directory, and a process that is killed again and again.
+//! Real files: a directory, and a process that is killed repeatedly.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{SMALL, append, name, open, record};
 use journal::{Directory, Error, Options, Position};
 
-/// A directory that goes when the test ends.
+/// A directory that is removed with the test.
 struct Place(PathBuf);
 
 impl Place {
@@ -74,7 +74,7 @@ fn a_path_that_cannot_be_a_directory_is_an_error() {
     std::fs::remove_file(&place.0).expect("it exists");
 }
 
-/// Kills a process that appends, at random points; each time all that it had confirmed must be there.
+/// Kills a process that appends, at random points; each time all confirmed records must be there.
 #[test]
 fn what_was_confirmed_is_there_after_each_of_200_kills() {
     let place = Place::new("kill");
@@ -90,7 +90,7 @@ fn what_was_confirmed_is_there_after_each_of_200_kills() {
     assert!(confirmed > 200, "only {confirmed} records: the processes did not come to work");
 }
 
-/// Runs this test's program as the appender and kills it soon after it begins; returns the last number that it confirmed.
+/// Runs this test's program as the appender and kills it soon after its start. Returns the last number it confirmed.
 fn killed_appender(place: &Path, random: &mut u64) -> Option<u64> {
     let mut child = Command::new(std::env::current_exe().expect("it runs"))
         .args(["the_process_that_is_killed", "--exact", "--nocapture", "--test-threads=1"])
@@ -105,18 +105,18 @@ fn killed_appender(place: &Path, random: &mut u64) -> Option<u64> {
         *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (*random >> 33) % limit
     };
-    // So many confirmations later, and somewhere in what follows: the machine's speed does not decide whether it comes to work.
+    // After a number of confirmations, and at a random point after them, so that the process makes progress on any machine.
     let (confirmations, pause) = (below(6), Duration::from_micros(below(3000)));
     let read = lines.by_ref().map_while(Result::ok).take(confirmations as usize).last();
     std::thread::sleep(pause);
     child.kill().expect("it lives");
     child.wait().expect("it is dead");
-    // A line may be torn too: only one with its full stop counts.
+    // A line may be torn, too: only a line with its full stop counts.
     let unread = lines.map_while(Result::ok).filter(|line| line.ends_with('.')).last();
     unread.or(read)?.strip_prefix("confirmed ")?.strip_suffix('.')?.parse().ok()
 }
 
-/// No test: the process that [`what_was_confirmed_is_there_after_each_of_200_kills`] kills.
+/// Not a test: the process that [`what_was_confirmed_is_there_after_each_of_200_kills`] kills.
 #[test]
 fn the_process_that_is_killed() {
     let Some(place) = std::env::var_os(PLACE) else { return };

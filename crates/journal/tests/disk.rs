@@ -1,4 +1,4 @@
-//! A disk that is full, read-only or failing; limits; segments that go.
+//! A disk that is full, read-only or failing; limits; segments that are removed.
 
 mod common;
 
@@ -143,7 +143,7 @@ fn what_a_segment_that_was_given_up_held_never_comes_back_in_place_of_newer_reco
         if found.len() == 2 {
             continue;
         }
-        // The old one is lost. The new one comes to the place where it was, in a segment that is given up, too.
+        // The old record is lost. The new one gets its position, in a segment that is given up, too.
         journal.append(b"new").expect("there is room");
         journal.write().expect("the disk works");
         disk.faults(|faults| (faults.failing_syncs, faults.space_bytes) = (1, Some(0)));
@@ -159,7 +159,7 @@ fn a_disk_that_never_syncs_is_not_filled_with_segments_that_were_given_up() {
     let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
     for position in 4..54 {
         journal.append(&record(position)).expect("there is room");
-        // The sync of the data fails, or was done, then that of the segment that should replace it, or that of its name.
+        // The sync of the data fails or has succeeded; then the sync of the replacing segment fails, or that of its name.
         disk.faults(|faults| (faults.failing_syncs, faults.failing_directory_syncs) = (u32::MAX, 0));
         assert!(message(journal.sync()).starts_with("cannot begin "));
         disk.faults(|faults| (faults.failing_syncs, faults.failing_directory_syncs) = (0, 1));
@@ -175,7 +175,7 @@ fn a_disk_that_never_syncs_is_not_filled_with_segments_that_were_given_up() {
     assert_eq!(open(disk, SMALL).expect("it opens").1.last, Position(53));
 }
 
-/// The process ends in any of the calls that replace a segment whose sync failed.
+/// The process ends in each of the calls that replace a segment whose sync failed.
 #[test]
 fn what_the_system_had_before_a_sync_failed_survives_the_end_of_the_process_at_any_moment() {
     for (synced, space_bytes) in [(20, None), (0, None), (20, Some(1500))] {
@@ -228,7 +228,7 @@ fn what_a_start_finds_in_the_cache_alone_survives_a_loss_of_power_after_it() {
     }
 }
 
-/// In any call of the start the machine stops, or the process ends and the machine stops after the next start.
+/// In each call of the start the machine stops, or the process ends and the machine stops after the next start.
 #[test]
 fn a_start_that_ends_in_the_middle_loses_nothing_that_was_synced() {
     for (seed, calls) in (0..400).map(|seed| (seed, (seed % 20) as u32)) {
@@ -277,7 +277,7 @@ fn a_segment_that_takes_the_place_of_the_only_one_has_its_number() {
     journal.remove_before(Position(u64::MAX)).expect("it works");
     drop(journal);
     let last = open(disk.clone(), SMALL).expect("it opens").0.segments().next().expect("the last one stays").number;
-    // What it held was lost without a trace: nothing in it was ever synced.
+    // Its records were lost without a trace: nothing in it was ever synced.
     let header = disk.contents(&name(last)).expect("it is there")[..40].to_vec();
     disk.put(&name(last), &header);
     let (mut journal, opened) = Journal::open(disk.clone(), SMALL, &mut |_, _| {}).expect("it opens");

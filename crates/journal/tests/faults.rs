@@ -1,4 +1,4 @@
-//! Anything may happen, in any order: what was synced is there, in order and byte for byte, and nothing else.
+//! Any faults in any order: the synced records come back, in order and byte for byte, and nothing else.
 
 use journal::sim::SimDisk;
 use journal::{Error, Journal, Options, Position};
@@ -42,18 +42,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A journal and what it must hold.
+/// A journal and its expected contents.
 struct World {
     disk: SimDisk,
     journal: Option<Journal<SimDisk>>,
-    /// All records that may be there, the first one at position 1.
+    /// All records that may be present, the first one at position 1.
     records: Vec<Vec<u8>>,
     promised: usize,
-    /// So many survive the end of the process.
+    /// The number of records that survive the end of the process.
     written: usize,
-    /// Up to here segments may be gone.
+    /// The last position that removed segments may contain.
     removed: usize,
-    /// Makes each record another one, also those that were lost.
+    /// Makes each record unique, including lost ones.
     stamp: u64,
 }
 
@@ -111,7 +111,7 @@ impl World {
     fn append(&mut self, bytes: usize) {
         self.stamp += 1;
         let mut record: Vec<u8> = self.stamp.to_le_bytes().to_vec();
-        // Zeros too: they are what a lost sector looks like.
+        // Zeros, too: a lost sector reads as zeros.
         record.extend(
             (0..bytes).map(|index| if self.stamp.is_multiple_of(3) { 0 } else { (index as u64 * self.stamp) as u8 }),
         );
@@ -157,7 +157,7 @@ proptest! {
             world.step(step);
         }
         world.step(&Step::Crash);
-        // When the faults are over, it works on.
+        // After the faults it works again.
         world.step(&Step::Append(100));
         world.step(&Step::Sync);
         assert_eq!(world.promised, world.records.len());

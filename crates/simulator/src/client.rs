@@ -71,7 +71,7 @@ pub struct Awaited {
     pub what: What,
 }
 
-/// The carrier of a message: a WebSocket or an exchange.
+/// The route of a message: a WebSocket or an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// A WebSocket.

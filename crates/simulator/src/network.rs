@@ -24,7 +24,7 @@ pub struct Network {
     pub exchanges: Vec<Exchange>,
     /// The readable items of each client.
     pub inboxes: Vec<VecDeque<Item>>,
-    /// How often a write is cut short, per thousand.
+    /// Short writes per thousand.
     pub short_writes: usize,
     /// Operations of shards on sockets that no server may do.
     pub breaches: Vec<String>,

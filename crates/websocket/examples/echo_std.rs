@@ -1,4 +1,4 @@
-//! An echo server over std's sockets, one thread per connection: the codec without anything else around it.
+//! An echo server over std's sockets, one thread per connection: only the codec.
 //!
 //! `cargo run --release -p websocket --example echo_std -- --port 0` prints `listening on ws://127.0.0.1:PORT`.
 
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One connection, from the handshake to the end of the stream.
+/// Serves one connection, from the handshake to the end of the stream.
 fn serve(mut socket: TcpStream) -> Result<()> {
     socket.set_nodelay(true)?;
     let mut input = vec![0; READ_BYTES_MAX];
@@ -65,8 +65,8 @@ fn serve(mut socket: TcpStream) -> Result<()> {
     }
 }
 
-/// Closes after our close frame. What the peer still sends is read first, else the kernel would reset the connection and the
-/// peer might lose the close frame.
+/// Closes after sending a close frame. It first reads the remaining bytes of the peer: otherwise the kernel would reset the
+/// connection, and the peer might lose the close frame.
 fn end(socket: &mut TcpStream, input: &mut [u8]) -> Result<()> {
     socket.shutdown(Shutdown::Write)?;
     socket.set_read_timeout(Some(Duration::from_secs(1)))?;
@@ -79,7 +79,7 @@ fn end(socket: &mut TcpStream, input: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Reads until the head of the request is there, and says how long it is and how much was read.
+/// Reads until the head of the request is complete. Returns its length and the number of bytes read.
 fn read_head(socket: &mut TcpStream, input: &mut [u8]) -> Result<(usize, usize)> {
     let mut have_bytes = 0;
     loop {
@@ -94,7 +94,7 @@ fn read_head(socket: &mut TcpStream, input: &mut [u8]) -> Result<(usize, usize)>
     }
 }
 
-/// The answer to the handshake.
+/// The response to the handshake.
 fn answer(head: &[u8]) -> Result<String> {
     let head = std::str::from_utf8(head).map_err(|_| bad("the head is not text"))?;
     let mut headers = HeaderMap::new();

@@ -120,7 +120,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     adopt(socket.into())
 }
 
-/// Turns a bound socket into a non-blocking listener, whoever bound it.
+/// Turns a bound socket into a non-blocking listener. Any process may have bound it.
 ///
 /// # Errors
 /// The kernel's error.

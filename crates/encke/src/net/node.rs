@@ -155,7 +155,7 @@ pub(crate) struct Stream {
     pub(crate) given_up: Cell<bool>,
 }
 
-/// How a shard closes a WebSocket.
+/// The way in which a shard closes a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
     /// Bytes already written are to arrive.

@@ -469,7 +469,7 @@ fn every_limit_has_its_test() {
     }
 }
 
-/// A closed connection frees its place.
+/// A closed connection no longer counts.
 #[test]
 fn limits_are_given_back() {
     let server =

@@ -1,4 +1,4 @@
-//! Journals on a made-up disk, small enough to break at every byte.
+//! Journals on a simulated disk, small enough to break at every byte.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use journal::sim::SimDisk;
@@ -13,12 +13,12 @@ pub fn record(position: u64) -> Vec<u8> {
     format!("record {position} {}", "x".repeat(position as usize % 40)).into_bytes()
 }
 
-/// Opens what is on the disk; checks that each record is the one of its position.
+/// Opens the journal on the disk, and checks that each record belongs to its position.
 pub fn open<D: Disk>(disk: D, options: Options) -> Result<(Journal<D>, Opened), Error> {
     Journal::open(disk, options, &mut |at, bytes| assert_eq!(bytes, record(at.0), "record {at}"))
 }
 
-/// A disk with so many records, each synced for itself.
+/// A disk with this number of records, each synced separately.
 pub fn disk_with(records: u64, options: Options) -> SimDisk {
     let disk = SimDisk::new(1);
     let (mut journal, _) = open(disk.clone(), options).expect("an empty disk opens");

@@ -1,4 +1,4 @@
-//! Owned events, and raw frames that may be wrong.
+//! Owned events, and raw frames that may be invalid.
 
 use websocket::{Decoder, Event, Flow, ProtocolError, Role};
 
@@ -24,7 +24,7 @@ impl From<Event<'_>> for Owned {
     }
 }
 
-/// What came out before the stream ended or failed, and how it failed.
+/// The events before the stream ended or failed, and the error.
 pub(crate) type Outcome = (Vec<Owned>, Option<ProtocolError>);
 
 pub(crate) fn text(text: &str) -> Owned {

@@ -1,4 +1,4 @@
-//! Writing frames and splitting our own (RFC 6455 §5.2), and reading them back.
+//! Writing and splitting frames (RFC 6455 §5.2), and reading them back.
 
 use crate::common::*;
 use websocket::{Opcode, Role, frame};

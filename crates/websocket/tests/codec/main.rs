@@ -1,4 +1,4 @@
-//! The codec's public face, tested from outside: one program, so that it links once.
+//! Tests of the codec's public interface. They are one binary, so that it links once.
 
 mod common;
 mod frames;

@@ -1,4 +1,4 @@
-//! What holds for any stream: it does not matter how the network cuts it, and what was written is read back.
+//! Properties of any stream: the way the network cuts it does not matter, and written messages are read back.
 
 use crate::common::*;
 use proptest::collection::vec;
@@ -107,7 +107,7 @@ fn message() -> impl Strategy<Value = Sent> {
     (payload, cuts, pings).prop_map(|((text, bytes), cuts, pings)| Sent { text, bytes, cuts, pings })
 }
 
-/// Decodes a stream that arrives in reads of these lengths, over and over.
+/// Decodes a stream that arrives in reads of these lengths, repeated.
 fn in_pieces(role: Role, stream: &[u8], lengths: &[usize]) -> Outcome {
     let mut stream = stream.to_vec();
     let mut rest = &mut stream[..];

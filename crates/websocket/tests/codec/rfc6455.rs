@@ -135,9 +135,9 @@ fn group_6_text_that_is_not_utf8_is_refused_whole_and_in_fragments() {
 #[test]
 fn group_6_4_invalid_text_fails_before_its_message_or_frame_is_whole() {
     let wrong = "κόσμε".as_bytes().iter().copied().chain([0xf4, 0x90]).collect::<Vec<u8>>();
-    // Another fragment is to come.
+    // Another fragment follows.
     assert_error(&raw(TEXT, &wrong), ProtocolError::InvalidUtf8);
-    // The frame claims more bytes than came.
+    // The frame announces more bytes than arrived.
     let mut cut = raw(FIN | TEXT, &[&wrong[..], b"\x80\x80more"].concat());
     cut.truncate(cut.len() - 6);
     assert_error(&cut, ProtocolError::InvalidUtf8);
@@ -225,7 +225,7 @@ fn section_10_4_the_message_limit_holds_from_the_head_alone() {
     assert_eq!(limited(&fragments), (vec![text("ten bytes!")], None));
     let fragments = [raw(TEXT, b"ten b"), raw(0, b"ytes"), raw(FIN, b"!!")[..6].to_vec()].concat();
     assert_eq!(limited(&fragments), too_long);
-    // Control frames have a limit of their own.
+    // Control frames have a separate limit.
     let ping = raw(FIN | PING, b"eleven byte");
     assert_eq!(limited(&ping), (vec![Owned::Ping(b"eleven byte".into())], None));
 }
@@ -278,7 +278,7 @@ fn the_close_code_of_an_error_says_what_kind_it_is() {
     assert_eq!(ProtocolError::Unmasked.close_code(), 1002);
 }
 
-/// The stream fails with `error`, at once and byte by byte, and nothing comes out before.
+/// The stream fails with `error`, at once and byte by byte, without an event before.
 fn assert_error(stream: &[u8], error: ProtocolError) {
     assert_eq!(from_client(stream), (vec![], Some(error)), "{stream:02x?}");
 }
