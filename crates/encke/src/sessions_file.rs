@@ -43,7 +43,7 @@ pub(crate) fn write(directory: &Path, saved: Saved) -> io::Result<()> {
     let new = directory.join(NEW);
     let written = write_whole(&new, saved).and_then(|()| fs::rename(&new, path(directory)));
     if written.is_err() {
-        // The incomplete file may be what fills the disk. If it stays, the next write replaces it.
+        // The incomplete file may have filled the disk. If it stays, the next write replaces it.
         let _gone = fs::remove_file(&new);
     }
     written.and_then(|()| sync(directory))

@@ -93,7 +93,7 @@ pub(crate) fn of<'a>(headers: &'a HeaderMap, authority: Option<&'a str>) -> Opti
     Host::parse(authority.or_else(field)?)
 }
 
-/// The response to a request without a valid host, or with one that is not ours. Health probes may use any name.
+/// The response to a request without a valid host, or with one that is not allowed. Health probes may use any name.
 pub(crate) fn refusal<B>(request: &Request<B>, settings: &Settings, metrics: &Metrics) -> Option<http::Response<Body>> {
     let mut fields = request.headers().get_all(HOST).iter();
     let field = match (fields.next(), fields.next()) {

@@ -275,7 +275,7 @@ fn a_newer_websocket_takes_the_session_over() {
         new.id = old.id.clone();
         new.start_connect();
         server.wait_for_exactly("encke_held_connects", 1);
-        // While the socket moves, two connects may be held. The publication finds the session's shard.
+        // While the socket moves, two connects may be held. The publication shows where the session is.
         crate::common::wait_until("the session has moved", || server.handle.publish("/a", &round.to_string()).is_ok());
         assert_eq!(new.next_json(), json!([{"channel": "/a", "data": round}]));
         old = new;

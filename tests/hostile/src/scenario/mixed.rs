@@ -42,7 +42,7 @@ pub const SURE_SLEEPERS: Scenario = Scenario {
 
 /// Several attacks at once.
 ///
-/// Memory: the sum of what each may have.
+/// Memory: the sum of the limits of each attack.
 pub const EVERYTHING: Scenario = Scenario {
     name: "everything",
     title: "a flood, subscribers that never read, pings, handshakes and sleepers at the same time",
