@@ -9,7 +9,7 @@
 //! in `publish`. A message that is refused because the server is busy is published again, so none is lost. Where the reading
 //! thread cannot keep up, sessions are ended as slow, and the run fails: then the rate is to be given.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -89,13 +89,25 @@ fn main() -> Result<(), Failure> {
     let mut waiting = (0..subscribers).map(open).collect::<Result<Vec<_>, _>>()?;
     let deliveries: usize = waiting.iter().map(|(_, wanted)| wanted).sum();
     let reader = std::thread::spawn(move || -> Result<(), Failure> {
+        for (subscriber, _) in &waiting {
+            // A wait for one of them would let the others fall behind.
+            subscriber.tcp.set_nonblocking(true)?;
+        }
         while !waiting.is_empty() {
+            let mut any = 0;
             waiting.retain(|(_, wanted)| *wanted > 0);
-            for (socket, wanted) in &mut waiting {
-                // More than it wants would be a message twice.
+            for (subscriber, wanted) in &mut waiting {
                 let mut got = 0;
-                socket.read(|_| got += 1)?;
+                match subscriber.read(|_| got += 1) {
+                    Err(error) if is_would_block(&*error) => continue,
+                    result => result?,
+                }
+                // More than it wants would be a message twice.
                 *wanted = wanted.checked_sub(got).ok_or("a message came twice")?;
+                any += got;
+            }
+            if any == 0 {
+                std::thread::sleep(Duration::from_micros(100));
             }
         }
         Ok(())
@@ -130,6 +142,10 @@ fn main() -> Result<(), Failure> {
     handle.drain();
     running.join();
     Ok(())
+}
+
+fn is_would_block(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
 /// Seconds that this thread has been on a processor, where the system tells (Linux).
