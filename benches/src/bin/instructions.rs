@@ -47,9 +47,9 @@ fn main() -> ExitCode {
         Case::Publish => publish(&mut Core::new(0), times, 0, 1),
         Case::Fanout => publish(&mut Core::new(0), times / SUBSCRIBERS, SUBSCRIBERS, 1),
         Case::FanoutGathered => publish(&mut Core::new(0), times / SUBSCRIBERS, SUBSCRIBERS, 32),
-        Case::FanoutHistory => publish(&mut Core::new(KEPT), times / SUBSCRIBERS, SUBSCRIBERS, 1),
+        Case::FanoutHistory => publish(&mut Core::new(RETAINED), times / SUBSCRIBERS, SUBSCRIBERS, 1),
         Case::FanoutReplay => {
-            let mut core = Core { replays: true, ..Core::new(KEPT) };
+            let mut core = Core { replays: true, ..Core::new(RETAINED) };
             publish(&mut core, times / SUBSCRIBERS, SUBSCRIBERS, 1)
         }
     };
@@ -185,6 +185,6 @@ const CHANNEL: &str = "/bench/a";
 const DATA_BYTES: usize = 50;
 const SUBSCRIBERS: u32 = 1000;
 /// The number of messages that a channel with a history retains.
-const KEPT: usize = 1000;
+const RETAINED: usize = 1000;
 /// The bytes of a reply that are stored: enough to find the client id.
 const LAST_BYTES_MAX: usize = 512;

@@ -190,7 +190,7 @@ impl Session {
     }
 
     /// Another message of the client has come: it lives.
-    pub fn heard(&mut self, now_ms: u64, terms: &Terms) {
+    pub fn received(&mut self, now_ms: u64, terms: &Terms) {
         let grace_ms = if self.is_new() { terms.max_interval_ms } else { self.grace_ms(terms) };
         if let State::Handshaken { expires_ms } | State::Waiting { expires_ms } = &mut self.state {
             *expires_ms = (*expires_ms).max(now_ms + grace_ms);
@@ -336,10 +336,10 @@ mod tests {
     #[test]
     fn any_message_pushes_the_expiry_but_never_pulls_it() {
         let mut session = connected();
-        session.heard(9_000, &TERMS);
+        session.received(9_000, &TERMS);
         assert_eq!(session.deadline_ms(), 19_000);
         session.connect(9_000, &TERMS, &asking(Some(0), Some(60_000)));
-        session.heard(9_001, &TERMS);
+        session.received(9_001, &TERMS);
         assert_eq!(session.deadline_ms(), 79_000);
     }
 
@@ -374,7 +374,7 @@ mod tests {
     fn a_client_that_knows_it_will_sleep_gets_a_longer_grace_up_to_the_cap_and_never_a_shorter_one() {
         let mut session = Session::new(0, &TERMS);
         assert_eq!(session.ask_max_interval(&TERMS, 60_000), 60_000);
-        session.heard(0, &TERMS);
+        session.received(0, &TERMS);
         assert_eq!(session.deadline_ms(), 10_000, "it has not connected yet");
         session.connect(0, &TERMS, &plain());
         assert_eq!((session.due(59_999), session.due(60_000)), (None, Some(Due::Expiry)));

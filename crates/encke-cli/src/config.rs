@@ -155,7 +155,7 @@ impl Merge {
             let found = match find(&name) {
                 Ok(found) => found,
                 Err(NotFound::Ignored(why)) => {
-                    self.notes.push(format!("{}: CometD's option has no effect: {why}", place(&name, &origin)));
+                    self.notes.push(format!("{}: CometD's option has no effect: {why}", position(&name, &origin)));
                     continue;
                 }
                 Err(why) => {
@@ -174,10 +174,10 @@ impl Merge {
             match set.get(option) {
                 Some((other, at)) if *other != value && found.is_widened => {
                     let note = format!("has no effect: {option} holds for all transports, and is {other} at {at}");
-                    self.notes.push(format!("{} = {value} {note}", place(&name, &origin)));
+                    self.notes.push(format!("{} = {value} {note}", position(&name, &origin)));
                 }
-                Some((other, place)) if *other != value => {
-                    let text = format!("{origin}: {option} is {value} here, but {other} at {place}");
+                Some((other, position)) if *other != value => {
+                    let text = format!("{origin}: {option} is {value} here, but {other} at {position}");
                     self.problems.push(Problem(text));
                 }
                 _ => {
@@ -247,8 +247,8 @@ impl Merge {
         let program = Program::deserialize(program).map_err(whole)?;
         if let Err(error) = encke::check_settings(&settings) {
             let option = error.name.split('.').next().unwrap_or(error.name);
-            let place = self.origins.get(option).map(|origin| format!("{origin}: ")).unwrap_or_default();
-            return Err(vec![Problem(format!("{place}{error}"))]);
+            let position = self.origins.get(option).map(|origin| format!("{origin}: ")).unwrap_or_default();
+            return Err(vec![Problem(format!("{position}{error}"))]);
         }
         self.notes.dedup();
         let Merge { values, origins, notes, .. } = self;
@@ -261,7 +261,7 @@ fn is_of_program(name: &str) -> bool {
 }
 
 /// Describes the place where a name was given, with the name where the place does not show it.
-fn place(name: &str, origin: &Origin) -> String {
+fn position(name: &str, origin: &Origin) -> String {
     match origin {
         Origin::File { .. } => format!("{origin}: {name}"),
         Origin::Flag(flag) if flag.starts_with("--set") => format!("{origin} {name}"),
@@ -271,16 +271,18 @@ fn place(name: &str, origin: &Origin) -> String {
 
 /// One line about a name that is none, in the spelling of the place it was given at.
 fn not_found(name: &str, origin: &Origin, why: &NotFound) -> Problem {
-    let place = place(name, origin);
+    let position = position(name, origin);
     Problem(match why {
-        NotFound::Ignored(why) | NotFound::Refused(why) => format!("{place}: CometD's option has no equivalent: {why}"),
-        NotFound::Unknown { nearest: None } => format!("{place}: there is no such setting; see encke config show"),
+        NotFound::Ignored(why) | NotFound::Refused(why) => {
+            format!("{position}: CometD's option has no equivalent: {why}")
+        }
+        NotFound::Unknown { nearest: None } => format!("{position}: there is no such setting; see encke config show"),
         NotFound::Unknown { nearest: Some(nearest) } => {
             let nearest = match origin {
                 Origin::Environment(_) => format!("ENCKE_{}", options::variable(nearest)),
                 _ => nearest.to_string(),
             };
-            format!("{place}: there is no such setting; did you mean {nearest}?")
+            format!("{position}: there is no such setting; did you mean {nearest}?")
         }
     })
 }

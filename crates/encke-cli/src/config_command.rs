@@ -183,8 +183,8 @@ mod tests {
     #[test]
     fn the_documentation_is_what_the_options_say() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
-        let kept = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(kept == reference(), "run: cargo run -p encke-cli -- config docs > docs/configuration.md");
+        let stored = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(stored == reference(), "run: cargo run -p encke-cli -- config docs > docs/configuration.md");
     }
 
     #[test]

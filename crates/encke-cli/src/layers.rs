@@ -81,9 +81,9 @@ fn of_text(path: &str, text: &str) -> Result<Vec<Given>, Vec<Problem>> {
 
 /// Walks the same table twice: `spanned` knows where things stand, `values` has them whole.
 fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut dyn FnMut(String, usize, Value)) {
-    for (key, place) in spanned {
+    for (key, position) in spanned {
         let name = format!("{prefix}{}", key.get_ref());
-        match (place.get_ref(), values.get(key.get_ref().as_ref())) {
+        match (position.get_ref(), values.get(key.get_ref().as_ref())) {
             (DeValue::Table(inner), Some(Value::Table(values))) if options::find(&name).is_err() => {
                 collect(inner, values, &format!("{name}."), put);
             }

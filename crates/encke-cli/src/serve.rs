@@ -30,7 +30,7 @@ pub(crate) fn run(sources: Sources) -> ExitCode {
     let (connections_max, was_asked_for) = (config.settings.connections_max as u64, config.is_set("connections_max"));
     match start(sources, config, level) {
         Ok(running) => {
-            tell_room(connections_max, was_asked_for);
+            report_to_room(connections_max, was_asked_for);
             announce(&running.address().to_string());
             running.join();
             tracing::info!("ended");
@@ -83,12 +83,12 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, P
         predecessor.succeed().map_err(Problem::Socket)?;
     }
     // From here on it may have what nobody else has: the sessions.
-    let (runtime, heard) = early.all().map_err(Problem::Signals)?;
+    let (runtime, received) = early.all().map_err(Problem::Signals)?;
     let running = listener.into_iter().fold(server, Server::listener).start()?;
     let listener = running.listener().map_err(Problem::Socket)?;
     let handle = running.handle();
     let signals = Signals { sources, current: config, level, handle, program, listener, belongs, successor: None };
-    signals.start(runtime, heard).map_err(Problem::Signals)?;
+    signals.start(runtime, received).map_err(Problem::Signals)?;
     Ok(running)
 }
 
@@ -130,7 +130,7 @@ fn raise_open_files() {
 
 /// Logs how many connections the system allows, where these are fewer than configured. The server runs already, so the files
 /// that are open are those that no connection can have.
-fn tell_room(connections_max: u64, was_asked_for: bool) {
+fn report_to_room(connections_max: u64, was_asked_for: bool) {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let others = std::fs::read_dir("/dev/fd").map_or(OTHER_FILES, |open| open.count() as u64);
     let room = limit.saturating_sub(others);
@@ -196,24 +196,24 @@ struct Signals {
 
 impl Signals {
     /// Listens on a thread of its own.
-    fn start(self, runtime: Runtime, heard: Heard) -> io::Result<()> {
-        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(self.listen(heard)))?;
+    fn start(self, runtime: Runtime, received: Heard) -> io::Result<()> {
+        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(self.listen(received)))?;
         Ok(())
     }
 
     /// The first SIGTERM or SIGINT drains, the second ends at once; SIGHUP reads the configuration again; SIGUSR2 drains when another
     /// server is ready to take over, which makes no later signal the second.
-    async fn listen(mut self, mut heard: Heard) {
+    async fn listen(mut self, mut received: Heard) {
         let (mut is_draining, mut was_told_to_end) = (false, false);
         loop {
             let code = tokio::select! {
-                _ = heard.terminate.recv() => 128 + 15,
-                _ = heard.interrupt.recv() => 128 + 2,
-                _ = heard.hangup.recv() => {
+                _ = received.terminate.recv() => 128 + 15,
+                _ = received.interrupt.recv() => 128 + 2,
+                _ = received.hangup.recv() => {
                     self.reload();
                     continue;
                 }
-                _ = heard.hand_over.recv() => {
+                _ = received.hand_over.recv() => {
                     is_draining = is_draining || self.hand_over().await;
                     continue;
                 }

@@ -53,14 +53,14 @@ async fn fill(url: &str) -> Result<u64, Error> {
     let subscriber = Client::connect(url).await?;
     let mut subscription = subscriber.subscribe("/kept/a").await?;
     let publisher = Client::builder().reconnect(false).connect(url).await?;
-    let (mut kept, mut refused) = (0, 0);
+    let (mut stored, mut refused) = (0, 0);
     let filler = "x".repeat(1_000);
     for number in 0.. {
         let data = format!("{{\"number\":{number},\"filler\":\"{filler}\"}}");
         match publisher.publish_raw("/kept/a", RawJson::trusted(&data)).await {
             Ok(()) => {
                 assert_eq!(refused, 0, "there is no more room than before");
-                kept += 1;
+                stored += 1;
             }
             Err(error) => {
                 assert!(error.to_string().contains("507:/kept/a:history_not_kept"), "{error}");
@@ -75,10 +75,10 @@ async fn fill(url: &str) -> Result<u64, Error> {
     // Messages in memory are still replayed; the very first message is there, too.
     let late = Client::builder().replay(ReplayFrom::Earliest).connect(url).await?;
     let mut late = late.subscribe("/kept/a").await?;
-    for _ in 0..kept + refused {
+    for _ in 0..stored + refused {
         next(&mut late).await;
     }
-    Ok(kept)
+    Ok(stored)
 }
 
 async fn replayed(url: &str, count: u64) -> Result<(), Error> {
@@ -103,8 +103,8 @@ fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() 
     let data = folder.join("data");
     std::fs::create_dir_all(&data).expect("a folder");
     let mut server = start(&data, "64");
-    let kept = run(fill(&server.url));
-    assert!(kept > 5, "there was room for some: {kept}");
+    let stored = run(fill(&server.url));
+    assert!(stored > 5, "there was room for some: {stored}");
     let mut line = String::new();
     while !line.contains("histories are not kept on disk at the moment; delivery goes on") {
         line.clear();
@@ -118,7 +118,7 @@ fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() 
     // It starts anyway with the stored messages, and reports again that nothing more is stored.
     drop(server);
     let mut server = start(&data, "64");
-    run(replayed(&server.url, kept));
+    run(replayed(&server.url, stored));
     assert_eq!(run(fill(&server.url)), 0, "there is no room");
     server.child.kill().expect("it runs");
     let log: Vec<String> = server.log.by_ref().lines().map_while(Result::ok).collect();
@@ -127,7 +127,7 @@ fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() 
     // With room it resumes: the stored messages are there.
     drop(server);
     let server = start(&data, "unlimited");
-    run(replayed(&server.url, kept));
+    run(replayed(&server.url, stored));
     drop(server);
     std::fs::remove_dir_all(&folder).expect("removed");
 }

@@ -215,8 +215,8 @@ fn a_new_process_takes_over_and_nobody_who_connects_meanwhile_is_refused() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert_eq!(server.end(), Some(0));
-    let heard = session.connect(address);
-    assert_eq!((&heard[0]["data"], &heard[1]["successful"]), (&json!(1), &json!(true)), "{heard}");
+    let received = session.connect(address);
+    assert_eq!((&received[0]["data"], &received[1]["successful"]), (&json!(1), &json!(true)), "{received}");
     publish(address, "/news", "2");
     assert_eq!(session.connect(address)[0]["data"], 2);
 }

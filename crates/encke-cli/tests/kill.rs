@@ -121,13 +121,13 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 
 /// All stored messages: for each channel the publisher and number of each message, in order.
 async fn replay(url: &str, round: u64) -> Result<BTreeMap<String, Vec<(usize, u64)>>, Error> {
-    let mut kept = BTreeMap::new();
+    let mut stored = BTreeMap::new();
     for channel in CHANNELS {
         let client = Client::builder().reconnect(false).replay(ReplayFrom::Earliest).connect(url).await?;
         let mut subscription = client.subscribe(channel).await?;
         // It arrives last, and shows that everything has arrived.
         let end = client.start_publish(channel, &json!({"end": round})).await?;
-        let messages: &mut Vec<_> = kept.entry(channel.to_string()).or_default();
+        let messages: &mut Vec<_> = stored.entry(channel.to_string()).or_default();
         loop {
             let message = subscription.next().await.expect("the session is open").expect("no gap");
             let data: Value = message.json().expect("JSON");
@@ -140,15 +140,16 @@ async fn replay(url: &str, round: u64) -> Result<BTreeMap<String, Vec<(usize, u6
             }
         }
     }
-    Ok(kept)
+    Ok(stored)
 }
 
 /// Checks that confirmed messages are there, once and in order; unconfirmed ones may be missing.
-fn check(publisher: &Publisher, kept: &[(usize, u64)], round: u64) {
-    let mine: Vec<u64> = kept.iter().filter(|(from, _)| *from == publisher.number).map(|(_, number)| *number).collect();
+fn check(publisher: &Publisher, stored: &[(usize, u64)], round: u64) {
+    let mine: Vec<u64> =
+        stored.iter().filter(|(from, _)| *from == publisher.number).map(|(_, number)| *number).collect();
     assert!(mine.is_sorted_by(|one, two| one < two), "round {round}: {} out of order: {mine:?}", publisher.number);
     // In a full history the oldest have been dropped.
-    let is_full = kept.len() + 1_000 > KEPT_MESSAGES;
+    let is_full = stored.len() + 1_000 > KEPT_MESSAGES;
     let first = if is_full { mine.first().copied().unwrap_or(u64::MAX) } else { 0 };
     let missing = |number: &&u64| **number >= first && mine.binary_search(number).is_err();
     let lost: Vec<&u64> = publisher.confirmed.iter().filter(missing).collect();
@@ -173,9 +174,9 @@ fn what_was_confirmed_is_replayed_after_a_kill() {
             drop(server);
         });
         let server = folder.start();
-        let kept = run(async { tokio::time::timeout(PATIENCE, replay(&server.url, round)).await.expect("it ends") });
-        let kept = kept.unwrap_or_else(|error| panic!("round {round}: {error}"));
-        publishers.iter().for_each(|publisher| check(publisher, &kept[publisher.channel], round));
+        let stored = run(async { tokio::time::timeout(PATIENCE, replay(&server.url, round)).await.expect("it ends") });
+        let stored = stored.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        publishers.iter().for_each(|publisher| check(publisher, &stored[publisher.channel], round));
     }
     let confirmed: usize = publishers.iter().map(|publisher| publisher.confirmed.len()).sum();
     let sent: u64 = publishers.iter().map(|publisher| publisher.sent).sum();

@@ -140,16 +140,16 @@ fn what_is_published_is_printed_by_a_subscriber_byte_for_byte() {
     let mut out = BufReader::new(subscriber.stdout.take().expect("piped"));
     let data = r#"{"n":12345678901234567890, "text":"ümlaut \u0041"}"#;
     // The subscriber has no signal of readiness, so the first message is repeated until it is received.
-    let (mut line, is_heard) = (String::new(), AtomicBool::new(false));
+    let (mut line, is_received) = (String::new(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_heard.load(Ordering::Relaxed) {
+            while !is_received.load(Ordering::Relaxed) {
                 let args = ["publish", "/chat/demo", data, "--url", &server.url, "--transport", "long-polling"];
                 assert_eq!(run(&args).status.code(), Some(0));
             }
         });
         out.read_line(&mut line).expect("a line");
-        is_heard.store(true, Ordering::Relaxed);
+        is_received.store(true, Ordering::Relaxed);
     });
     assert_eq!(line.trim_end(), format!(r#"{{"channel":"/chat/demo","data":{data}}}"#));
     let _ = subscriber.kill();

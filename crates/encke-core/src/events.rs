@@ -220,7 +220,7 @@ impl Envelope {
     pub fn new(account: &Arc<MailboxAccount>, message: ShardMessage) -> Envelope {
         let bytes = match &message {
             ShardMessage::Publication(_) | ShardMessage::Record(_) => 0,
-            ShardMessage::Persisted(kept) => size_of_val(&kept[..]),
+            ShardMessage::Persisted(stored) => size_of_val(&stored[..]),
             ShardMessage::Request(request) => request.body.len(),
             ShardMessage::Response(_, response) => response.body.len(),
             ShardMessage::Deliver(_, frame) => frame.len(),

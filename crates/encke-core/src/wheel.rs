@@ -53,7 +53,7 @@ impl<K> Wheel<K> {
     /// [`Wheel::retain`].
     pub fn forget(&mut self) -> bool {
         self.gone += 1;
-        self.gone > self.entries / 2 + GONE_KEPT
+        self.gone > self.entries / 2 + GONE_RETAINED
     }
 
     /// Removes the entries for which `keep` is false, and frees their memory.
@@ -62,7 +62,7 @@ impl<K> Wheel<K> {
         for keys in &mut self.slots {
             keys.retain(&mut keep);
             self.entries += keys.len();
-            if keys.capacity() > SLOT_KEPT && keys.len() < keys.capacity() / 4 {
+            if keys.capacity() > SLOT_RETAINED && keys.len() < keys.capacity() / 4 {
                 keys.shrink_to(keys.len() * 2);
             }
         }
@@ -78,7 +78,7 @@ impl<K> Wheel<K> {
             self.entries -= keys.len();
             due.append(keys);
             // A burst of entries must not pin its memory.
-            if keys.capacity() > SLOT_KEPT {
+            if keys.capacity() > SLOT_RETAINED {
                 *keys = Vec::new();
             }
         }
@@ -97,9 +97,9 @@ impl<K> Wheel<K> {
 }
 
 /// The number of entries of gone owners that is not worth a walk over all slots.
-const GONE_KEPT: usize = 4_096;
+const GONE_RETAINED: usize = 4_096;
 /// The number of entries for which a slot keeps room.
-const SLOT_KEPT: usize = 64;
+const SLOT_RETAINED: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -153,9 +153,9 @@ mod tests {
                 wheel.retain(|key| *key < 10);
             }
         }
-        assert!(wheel.len() <= 2 * GONE_KEPT + 20, "{} entries", wheel.len());
+        assert!(wheel.len() <= 2 * GONE_RETAINED + 20, "{} entries", wheel.len());
         let room: usize = wheel.slots.iter().map(Vec::capacity).sum();
-        assert!(room <= 4 * GONE_KEPT, "room for {room}");
+        assert!(room <= 4 * GONE_RETAINED, "room for {room}");
         let mut due = Vec::new();
         wheel.advance(30_000, &mut due);
         assert_eq!(due.iter().filter(|key| **key < 10).count(), 10);

@@ -46,13 +46,13 @@ struct Names {
     rooms: &'static str,
     /// The prefix of the channels that carry the members.
     members: &'static str,
-    told: Told,
+    reported: Told,
 }
 
 /// The rooms of the demo.
-const OWN: Names = Names { rooms: "/demo/chat/", members: "/demo/members/", told: Told::Changes };
+const OWN: Names = Names { rooms: "/demo/chat/", members: "/demo/members/", reported: Told::Changes };
 /// The rooms of CometD's demo.
-const COMETD: Names = Names { rooms: "/chat/", members: "/members/", told: Told::Lists };
+const COMETD: Names = Names { rooms: "/chat/", members: "/members/", reported: Told::Lists };
 
 impl Default for Demo {
     fn default() -> Demo {
@@ -76,7 +76,7 @@ impl Application for Demo {
     fn ended(&self, session: &str, actions: &mut Actions) {
         let mut rooms = self.rooms();
         for change in rooms.leave(session) {
-            tell(&rooms, &change, actions);
+            report(&rooms, &change, actions);
         }
     }
 }
@@ -120,16 +120,16 @@ impl Demo {
             return actions.fail(&format!(r#""a room is a channel below {}, a user has 1 to 64 bytes""#, names.rooms));
         }
         let mut rooms = self.rooms();
-        let change = match rooms.join(now_ms, session, &room, &escape_markup(&user), names.told) {
+        let change = match rooms.join(now_ms, session, &room, &escape_markup(&user), names.reported) {
             Ok(change) => change,
             Err(why) => return actions.fail(why),
         };
-        match names.told {
+        match names.reported {
             Told::Lists => actions.publish(&members_channel(&room, names), &rooms.names(&room)),
             Told::Changes => {
                 actions.reply(&format!(r#"{{"members":{},"version":{}}}"#, rooms.names(&room), rooms.version(&room)));
                 // The caller has the change already.
-                change.iter().for_each(|change| tell(&rooms, change, actions));
+                change.iter().for_each(|change| report(&rooms, change, actions));
             }
         }
     }
@@ -165,10 +165,10 @@ impl Demo {
 }
 
 /// Publishes a change to the members of a room.
-fn tell(rooms: &Rooms, change: &Change, actions: &mut Actions) {
+fn report(rooms: &Rooms, change: &Change, actions: &mut Actions) {
     let names = if change.room.starts_with(OWN.rooms) { &OWN } else { &COMETD };
     let channel = members_channel(&change.room, names);
-    if names.told == Told::Lists {
+    if names.reported == Told::Lists {
         return actions.publish(&channel, &rooms.names(&change.room));
     }
     let name = |name: &Option<String>| name.as_deref().map_or("null".into(), quoted);

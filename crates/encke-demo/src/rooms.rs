@@ -70,13 +70,13 @@ impl Rooms {
         session: &str,
         room: &str,
         user: &str,
-        told: Told,
+        reported: Told,
     ) -> Result<Option<Change>, &'static str> {
-        let is_in = |place: &Room| place.members.iter().any(|member| member.session == session);
+        let is_in = |position_of_it: &Room| position_of_it.members.iter().any(|member| member.session == session);
         let (known, is_member) = match self.rooms.get(room) {
             None if self.rooms.len() >= ROOMS_MAX => return Err(FULL),
             None => (0, false),
-            Some(place) => (place.members.len(), is_in(place)),
+            Some(position_of_it) => (position_of_it.members.len(), is_in(position_of_it)),
         };
         let joined = self.visitors.get(session).map_or(0, |visitor| visitor.rooms.len());
         if !is_member && (known >= ROOM_MEMBERS_MAX || joined >= SESSION_ROOMS_MAX) {
@@ -85,10 +85,10 @@ impl Rooms {
         if self.visitors.get_mut(session).is_some_and(|visitor| !visitor.names.take(now_ms, 1)) {
             return Err(TOO_FAST);
         }
-        if told == Told::Lists
-            && let Some(place) = self.rooms.get_mut(room)
+        if reported == Told::Lists
+            && let Some(position_of_it) = self.rooms.get_mut(room)
             // The list published now, and the one published when this member leaves.
-            && !place.lists.take(now_ms, 2 * place.list_bytes(user))
+            && !position_of_it.lists.take(now_ms, 2 * position_of_it.list_bytes(user))
         {
             return Err(TOO_FAST);
         }
@@ -100,19 +100,19 @@ impl Rooms {
         if !is_member {
             visitor.rooms.push(room.into());
         }
-        let place = self.rooms.entry(room.into()).or_insert_with(|| Room {
+        let position_of_it = self.rooms.entry(room.into()).or_insert_with(|| Room {
             members: Vec::new(),
             version: 0,
             lists: Allowance::new(now_ms, LIST_BYTES),
         });
-        let before = match place.members.iter_mut().find(|member| member.session == session) {
+        let before = match position_of_it.members.iter_mut().find(|member| member.session == session) {
             Some(member) => Some(std::mem::replace(&mut member.user, user.into())),
             None => {
-                place.members.push(Member { session: session.into(), user: user.into() });
+                position_of_it.members.push(Member { session: session.into(), user: user.into() });
                 None
             }
         };
-        Ok(place.change(room, before, Some(user)))
+        Ok(position_of_it.change(room, before, Some(user)))
     }
 
     /// Removes a session from its rooms. Returns the changes.
@@ -120,11 +120,11 @@ impl Rooms {
         let rooms = self.visitors.remove(session).map(|visitor| visitor.rooms).unwrap_or_default();
         let mut changes = Vec::new();
         for room in rooms {
-            let Some(place) = self.rooms.get_mut(&room) else { continue };
-            let gone = place.members.iter().position(|member| member.session == session);
-            let user = gone.map(|index| place.members.remove(index).user);
-            changes.extend(place.change(&room, user, None));
-            if place.members.is_empty() {
+            let Some(position_of_it) = self.rooms.get_mut(&room) else { continue };
+            let gone = position_of_it.members.iter().position(|member| member.session == session);
+            let user = gone.map(|index| position_of_it.members.remove(index).user);
+            changes.extend(position_of_it.change(&room, user, None));
+            if position_of_it.members.is_empty() {
                 self.rooms.remove(&room);
             }
         }
@@ -133,13 +133,13 @@ impl Rooms {
 
     /// The version of a room's list.
     pub(super) fn version(&self, room: &str) -> u64 {
-        self.rooms.get(room).map_or(0, |place| place.version)
+        self.rooms.get(room).map_or(0, |position_of_it| position_of_it.version)
     }
 
     /// The names in a room as a JSON array, each once.
     pub(super) fn names(&self, room: &str) -> String {
         let mut known = HashSet::new();
-        let members = self.rooms.get(room).map_or(&[][..], |place| &place.members);
+        let members = self.rooms.get(room).map_or(&[][..], |position_of_it| &position_of_it.members);
         let names = members.iter().filter(|member| known.insert(&*member.user));
         let quoted: Vec<String> = names.map(|member| quoted(&member.user)).collect();
         format!("[{}]", quoted.join(","))
@@ -147,7 +147,7 @@ impl Rooms {
 
     /// The sessions in a room that use one of these names.
     pub(super) fn named<'a>(&'a self, room: &str, names: &HashSet<&str>) -> Vec<&'a str> {
-        let members = self.rooms.get(room).map_or(&[][..], |place| &place.members);
+        let members = self.rooms.get(room).map_or(&[][..], |position_of_it| &position_of_it.members);
         let named = members.iter().filter(|member| names.contains(&*member.user));
         named.map(|member| &*member.session).collect()
     }

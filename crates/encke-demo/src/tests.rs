@@ -73,7 +73,7 @@ fn who_comes_gets_the_names_and_the_others_hear_of_the_change() {
 }
 
 #[test]
-fn joining_again_changes_the_name_or_tells_the_names_anew() {
+fn joining_again_changes_the_name_or_tells_the_names_again() {
     let demo = Demo::default();
     join(&demo, "s1", "ann");
     assert_eq!(

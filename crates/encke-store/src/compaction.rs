@@ -35,7 +35,7 @@ pub(super) enum Compaction {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
     owner: usize,
-    place: usize,
+    position: usize,
     /// The offset of the next message of that ring; 0 for the first.
     number: u64,
 }
@@ -85,10 +85,10 @@ impl<D: Disk> HistoryStore<D> {
         let mut left = self.terms.step_bytes;
         while cursor.owner < histories.owners() {
             let part_bytes_max = left.min(PART_BYTES_MAX);
-            let Cursor { owner, place, number } = *cursor;
-            let part = histories.look_from(owner, place, |found, ring| {
+            let Cursor { owner, position, number } = *cursor;
+            let part = histories.look_from(owner, position, |found, ring| {
                 // If the ring at the cursor has been removed, starts with the next one.
-                let number = if found == place { number } else { 0 };
+                let number = if found == position { number } else { 0 };
                 let (part, next) = log_record::state_from(ring, number, part_bytes_max, self.terms.record_bytes);
                 (part, found, next)
             });
@@ -99,8 +99,8 @@ impl<D: Disk> HistoryStore<D> {
             self.journal.append(&part)?;
             *bytes += part.len() as u64;
             *cursor = match next {
-                Some(number) => Cursor { owner, place: found, number },
-                None => Cursor { owner, place: found + 1, number: 0 },
+                Some(number) => Cursor { owner, position: found, number },
+                None => Cursor { owner, position: found + 1, number: 0 },
             };
             left = left.saturating_sub(part.len() + PART_BYTES);
             if left == 0 {

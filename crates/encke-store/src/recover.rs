@@ -229,10 +229,10 @@ impl Draft {
         if number < self.oldest {
             return;
         }
-        let Vacant(place) = self.entries.entry(number) else { return };
+        let Vacant(position) = self.entries.entry(number) else { return };
         let entry = Entry { number, text: text.into(), at_ms: 0, wall_ms, except: except.map(Box::new) };
         self.bytes += entry.bytes();
-        place.insert(entry);
+        position.insert(entry);
     }
 
     /// The time of day when its oldest message expires, in milliseconds; None if it has no messages.
@@ -297,12 +297,12 @@ mod tests {
     fn restored(recovery: Recovery<'_>, room: usize) -> Vec<(String, Vec<u64>)> {
         let histories = Histories::new(1);
         recovery.restore(&histories, Room { bytes_max: room, channels_max: 100 });
-        let (mut found, mut place) = (Vec::new(), 0);
-        while let Some((at, ring)) = histories.look_from(0, place, |at, ring| {
+        let (mut found, mut position) = (Vec::new(), 0);
+        while let Some((at, ring)) = histories.look_from(0, position, |at, ring| {
             (at, (ring.name().to_string(), ring.from(0).map(|entry| entry.number).collect::<Vec<_>>()))
         }) {
             found.push(ring);
-            place = at + 1;
+            position = at + 1;
         }
         found.sort();
         found
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn old_messages_behind_many_new_ones_come_to_their_places() {
+    fn old_messages_behind_many_new_ones_come_to_their_positions() {
         let settings = settings(1_000_000, usize::MAX / 2);
         let mut recovery = Recovery::new(&settings, NOW);
         read(&mut recovery, false, "/a", (501..=1_000).map(|number| message(number, "new")).collect());

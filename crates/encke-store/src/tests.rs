@@ -100,7 +100,7 @@ impl Life {
 }
 
 #[test]
-fn after_a_kill_what_was_kept_is_there_with_its_epoch_its_numbers_and_its_publisher() {
+fn after_a_kill_what_was_stored_is_there_with_its_epoch_its_numbers_and_its_publisher() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(10), 0);
     let publisher = Id::new(0, &mut entropy());
@@ -251,7 +251,7 @@ fn what_was_refused_and_not_made_up_for_leaves_its_numbers_out() {
 }
 
 #[test]
-fn a_message_that_no_record_can_hold_is_not_kept_and_does_not_keep_the_keeper_busy() {
+fn a_message_that_no_record_can_hold_is_not_stored_and_does_not_keep_the_store_busy() {
     let mut settings = Settings { message_bytes_max: 64 << 20, ..rules(10) };
     settings.channels[0].history_bytes = 64 << 20;
     let disk = SimDisk::new(1);
@@ -280,7 +280,7 @@ fn a_sync_that_works_at_the_second_try_is_counted() {
 }
 
 #[test]
-fn a_long_log_is_written_anew_and_says_the_same() {
+fn a_long_log_is_written_again_and_says_the_same() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(20), 0);
     let channels: Vec<String> = (0..10).map(|channel| format!("/a/{channel}")).collect();
@@ -355,7 +355,7 @@ fn a_disk_that_can_only_be_read_or_is_broken_is_refused_at_the_start() {
 }
 
 #[test]
-fn a_start_on_a_full_disk_brings_histories_back_and_nothing_counts_as_kept_until_there_is_room() {
+fn a_start_on_a_full_disk_brings_histories_back_and_nothing_counts_as_stored_until_there_is_room() {
     for (is_clean, has_room_again) in [(false, false), (true, false), (false, true), (true, true)] {
         let disk = SimDisk::new(1);
         let mut life = start(&disk, &rules(10), 0);
@@ -402,7 +402,7 @@ fn a_log_of_another_version_is_refused() {
 }
 
 #[test]
-fn whatever_a_disk_does_what_counts_as_kept_comes_back_once_and_in_order() {
+fn whatever_a_disk_does_what_counts_as_stored_comes_back_once_and_in_order() {
     let mut compactions = 0;
     for seed in 0..300_u64 {
         let disk = SimDisk::new(seed);

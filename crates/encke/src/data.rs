@@ -55,7 +55,7 @@ impl Data {
         let (history_store, opened) = HistoryStore::open(directory, terms, u64::from_le_bytes(salt), &mut recovery)?;
         let recovered = recovery.restore(&shared.histories, Room::of(settings, shared.shards));
         shared.is_durable = true;
-        tell(&path, &opened, &recovered, began);
+        report(&path, &opened, &recovered, began);
         Ok(Some(Data { path, history_store }))
     }
 
@@ -173,7 +173,7 @@ fn wait_until_free(directory: &Directory) {
     }
 }
 
-fn tell(path: &Path, opened: &Opened, recovered: &Recovered, began: Instant) {
+fn report(path: &Path, opened: &Opened, recovered: &Recovered, began: Instant) {
     for cut in &opened.cut {
         tracing::warn!("{cut}");
     }

@@ -163,10 +163,10 @@ impl Server {
             start,
             accepting: watch::Sender::new(true),
         });
-        let kept = data
+        let stored = data
             .map(|data| data.start(&shared, &server_shared.mailboxes, &server_shared.metrics[shards]))
             .transpose()?;
-        let (history_store, data) = kept.unzip();
+        let (history_store, data) = stored.unzip();
         let saved = data.as_ref().map(|data| data.sessions(shards, settings.sessions_max)).transpose()?;
         let context = ThreadContext {
             shared: shared.clone(),

@@ -173,7 +173,7 @@ mod tests {
     fn sample() -> Saved {
         let mut entropy = kernel_entropy();
         let tail = SavedCursor { channel: "/h".into(), epoch: "e".into(), next: 7, lost: Some((5, 6)) };
-        let loss = SavedLoss { channel: "/h".into(), epoch: "e".into(), from: 1, to: None, told: Some(3) };
+        let loss = SavedLoss { channel: "/h".into(), epoch: "e".into(), from: 1, to: None, reported: Some(3) };
         let session = SavedSession {
             id: Id::new(0, &mut entropy),
             browser: Some(Id::new(0, &mut entropy)),

@@ -95,7 +95,7 @@ fn a_read_only_directory_is_said_at_once() {
 }
 
 #[test]
-fn a_second_writer_is_kept_out() {
+fn a_second_writer_is_stored_out() {
     let disk = SimDisk::new(1);
     let first = open(disk.clone(), SMALL).expect("it opens");
     assert_eq!(message(open(disk.clone(), SMALL)), "lock is held by another process: a journal has one writer");
@@ -338,7 +338,7 @@ fn each_policy_confirms_what_it_promises() {
 }
 
 #[test]
-fn the_interval_is_kept_even_by_a_clock_that_jumps() {
+fn the_interval_is_stored_even_by_a_clock_that_jumps() {
     let (mut journal, _) = open(disk_with(1, SMALL), SMALL).expect("it opens");
     let mut committer = Committer::new(Policy::Interval { ms: 100 });
     let mut at = |position: u64, now_ms: u64| {

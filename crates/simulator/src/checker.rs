@@ -46,17 +46,17 @@ pub enum Invariant {
     /// When all clients have left, the server retains nothing of them.
     NoLeak,
     /// A client gets each message of a channel with a history once and in order, across all its sessions.
-    PlacesGrow,
+    PositionsGrow,
     /// The server reports to a client each message of a channel with a history that it does not get.
-    LossTold,
+    LossReported,
     /// All subscribers of a channel with a history receive its messages in the same order.
     OneOrder,
     /// The positions and losses that the server reports are correct.
-    PlacesHonest,
+    PositionsHonest,
     /// Histories retain no more than their limits.
     HistoryBounded,
     /// A publication confirmed to its publisher is in its history after a restart.
-    ConfirmedKept,
+    ConfirmedPersisted,
     /// The log can be opened after any end of the process.
     LogOpens,
     /// The core does not panic.
@@ -201,7 +201,7 @@ pub struct Tally {
     /// Replies to publications that came on another connection than the one on which they were awaited.
     pub late_replies: u64,
     /// Unconfirmed messages of histories that were lost with a process.
-    pub places_lost: u64,
+    pub positions_lost: u64,
     /// Times a client resubscribed at its positions in its old session.
     pub returns: u64,
     /// Responses that overtook earlier output.

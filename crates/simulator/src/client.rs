@@ -170,8 +170,8 @@ impl World {
                 }
             }
             Phase::On(session) => {
-                if self.clients[client].follower.as_ref().is_some_and(|follower| follower.names_places) {
-                    return self.name_places(client, session);
+                if self.clients[client].follower.as_ref().is_some_and(|follower| follower.names_positions) {
+                    return self.name_positions(client, session);
                 }
                 self.forget_overdue_connect(client);
                 if (self.healing || self.rng.chance(300)) && self.resume(client, session) {
@@ -224,7 +224,7 @@ impl World {
             85..88 => self.switch(client),
             88..90 => self.clients[client].reading = false,
             90..94 => self.clients[client].reading = true,
-            94 if self.rng.chance(300) => self.say_goodbye(client),
+            94 if self.rng.chance(300) => self.say_disconnect(client),
             95..97 => {
                 if let Some(conn) = self.clients[client].conn {
                     let up =
@@ -359,7 +359,7 @@ impl World {
     }
 
     /// The client disconnects.
-    pub(crate) fn say_goodbye(&mut self, client: usize) {
+    pub(crate) fn say_disconnect(&mut self, client: usize) {
         let Some(session) = self.clients[client].session() else { return };
         let goodbye = Outgoing { channel: "/meta/disconnect".into(), fields: String::new(), what: What::Disconnect };
         if self.send(client, vec![goodbye]) {
@@ -378,7 +378,7 @@ impl World {
         state.stream += 1;
         if let Some(follower) = &mut state.follower {
             follower.footing.clear();
-            follower.names_places = false;
+            follower.names_positions = false;
         }
         for awaited in state.awaited.values_mut() {
             awaited.owed &= awaited.what != What::Connect;

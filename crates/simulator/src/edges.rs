@@ -35,7 +35,7 @@ impl World {
             }
             self.overtaken(exchange);
             let exchange = &self.network.exchanges[exchange];
-            self.heard(exchange.session.filter(|_| exchange.sign_of_life));
+            self.received(exchange.session.filter(|_| exchange.sign_of_life));
         }
     }
 

@@ -31,7 +31,7 @@ impl World {
                 return;
             }
             self.connects_are_answered(begun_ms);
-            let complete = self.checker.is_complete() && self.missing_places().is_empty();
+            let complete = self.checker.is_complete() && self.missing_positions().is_empty();
             let settled = round >= 2 && complete && self.clients.iter().all(Client::is_settled);
             if settled {
                 break;
@@ -39,10 +39,12 @@ impl World {
             let step_ms = self.rng.between(10, 120);
             self.pass(step_ms);
             // A client that catches up must finish beside a channel that has a message for each of its connects.
-            let missing = self.missing_places();
+            let missing = self.missing_positions();
             if let Some(channel) = busy.filter(|_| !missing.is_empty()) {
                 if round == BUSY_ROUNDS_MAX {
-                    return self.checker.fail(Invariant::LossTold, format!("beside {channel}: {}", missing.join("; ")));
+                    return self
+                        .checker
+                        .fail(Invariant::LossReported, format!("beside {channel}: {}", missing.join("; ")));
                 }
                 self.chatter(channel);
             }
@@ -81,9 +83,9 @@ impl World {
                 format!("these messages never came (session, message): {missing:?}; dropped by policy: {dropped}");
             self.checker.fail(Invariant::NothingLost, detail);
         }
-        let missing = self.missing_places();
+        let missing = self.missing_positions();
         if !missing.is_empty() {
-            self.checker.fail(Invariant::LossTold, missing.join("; "));
+            self.checker.fail(Invariant::LossReported, missing.join("; "));
         }
         for client in 0..self.clients.len() {
             if let Some((id, what)) = self.clients[client].first_owed() {
@@ -110,7 +112,7 @@ impl World {
     pub(crate) fn leave(&mut self) {
         for client in 0..self.clients.len() {
             if self.rng.chance(500) {
-                self.say_goodbye(client);
+                self.say_disconnect(client);
             }
         }
         self.pump();
@@ -198,7 +200,7 @@ const BUSY_ROUNDS_MAX: usize = 120;
 /// The time a connect may take beyond its timeout: slots of the timer wheel, steps of time, and an advised pause.
 const HEALING_SLACK_MS: u64 = 1_000;
 /// Longer than an empty history is retained.
-const FORGETTING_MS: u64 = encke_core::history::EMPTY_KEPT_MS + 1_000_000;
+const FORGETTING_MS: u64 = encke_core::history::EMPTY_RETAINED_MS + 1_000_000;
 /// Steps of time after all clients have left, and their length: far more than any session lives.
 const LEAVING_ROUNDS: usize = 12;
 const LEAVING_STEP_MS: u64 = 3_000;

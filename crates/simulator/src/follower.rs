@@ -23,7 +23,7 @@ pub struct Follower {
     /// Its expectation for each channel in its session.
     pub footing: BTreeMap<String, Footing>,
     /// True if it continues its session, but must first resubscribe at its positions.
-    pub names_places: bool,
+    pub names_positions: bool,
 }
 
 /// A client's expectation for a channel.
@@ -39,13 +39,13 @@ pub enum Footing {
 /// The observed contents of the histories: for each channel, the publication at each offset.
 #[derive(Debug, Default)]
 pub struct Records {
-    places: BTreeMap<&'static str, BTreeMap<u64, usize>>,
+    seen_positions: BTreeMap<&'static str, BTreeMap<u64, usize>>,
     /// Offsets whose messages were lost with a process.
     lost: BTreeSet<(&'static str, u64)>,
     next: BTreeMap<&'static str, u64>,
     oldest: BTreeMap<&'static str, u64>,
     /// The last offset that each session has received, by channel.
-    heard: BTreeMap<(usize, String), u64>,
+    received: BTreeMap<(usize, String), u64>,
 }
 
 impl Records {
@@ -53,10 +53,10 @@ impl Records {
     /// message. Missing messages were lost, and are not promised to anybody.
     pub(crate) fn begin_anew(&mut self, there: &BTreeMap<&str, (u64, BTreeSet<u64>)>) -> u64 {
         let mut count = 0;
-        for (channel, places) in &self.places {
+        for (channel, seen_positions) in &self.seen_positions {
             let ring = there.get(channel);
             let oldest = ring.map_or(0, |(oldest, _)| *oldest);
-            let gone = places.range(oldest..).filter(|(id, _)| ring.is_none_or(|(_, ids)| !ids.contains(id)));
+            let gone = seen_positions.range(oldest..).filter(|(id, _)| ring.is_none_or(|(_, ids)| !ids.contains(id)));
             let gone: Vec<u64> = gone.map(|(id, _)| *id).collect();
             count += gone.into_iter().filter(|id| self.lost.insert((*channel, *id))).count() as u64;
         }
@@ -67,10 +67,11 @@ impl Records {
 
     /// The offsets in a range whose messages every client must get, or get reported as lost.
     fn owed<'a>(&'a self, channel: &'a str, range: Range<u64>) -> impl Iterator<Item = u64> + 'a {
-        let places = self.places.get_key_value(channel).filter(|_| !range.is_empty());
-        let ids =
-            places.into_iter().flat_map(move |(name, places)| places.range(range.clone()).map(|(id, _)| (*name, *id)));
-        ids.filter(|place| !self.lost.contains(place)).map(|(_, id)| id)
+        let seen_positions = self.seen_positions.get_key_value(channel).filter(|_| !range.is_empty());
+        let ids = seen_positions
+            .into_iter()
+            .flat_map(move |(name, seen_positions)| seen_positions.range(range.clone()).map(|(id, _)| (*name, *id)));
+        ids.filter(|position| !self.lost.contains(position)).map(|(_, id)| id)
     }
 }
 
@@ -109,14 +110,15 @@ impl World {
         for channel in PAST {
             let histories = &self.shared.histories;
             let Some(ring) = histories.find(channel, 0) else { continue };
-            let (places, next) = (self.records.places.entry(channel).or_default(), self.records.next.entry(channel));
+            let (seen_positions, next) =
+                (self.records.seen_positions.entry(channel).or_default(), self.records.next.entry(channel));
             let next = next.or_default();
             let oldest = self.records.oldest.entry(channel).or_default();
             let mut given_twice = None;
             histories.with(ring.ring, |ring| {
                 for entry in ring.from(*next) {
                     let Some(number) = member(&entry.text, "data").and_then(number_of) else { continue };
-                    let before = places.insert(entry.number, number).filter(|before| *before != number);
+                    let before = seen_positions.insert(entry.number, number).filter(|before| *before != number);
                     given_twice = given_twice.or(before.map(|before| (entry.number, before, number)));
                 }
                 *next = ring.next();
@@ -148,8 +150,8 @@ impl World {
         let mut members = Vec::new();
         for channel in PAST.iter().filter(|channel| names.iter().any(|name| covers(name, channel))) {
             let wishes = &self.checker.sessions[session].wishes;
-            let heard = wishes.iter().any(|(name, wish)| !matches!(wish, Wish::Gone(_)) && covers(name, channel));
-            if heard {
+            let received = wishes.iter().any(|(name, wish)| !matches!(wish, Wish::Gone(_)) && covers(name, channel));
+            if received {
                 let sure = |wish: &Wish| matches!(wish, Wish::Granted(_) | Wish::Asked);
                 let sure = wishes.iter().any(|(name, wish)| sure(wish) && covers(name, channel));
                 if let Some(follower) = self.clients[client].follower.as_mut().filter(|_| !sure) {
@@ -200,7 +202,7 @@ impl World {
     }
 
     /// Handles a refused subscribe. Of several names, those before the refused one are subscribed.
-    pub(crate) fn not_told(&mut self, client: usize, session: usize, names: &[String]) {
+    pub(crate) fn not_reported(&mut self, client: usize, session: usize, names: &[String]) {
         for name in names {
             self.give_up(client, session, name);
             let wishes = &mut self.checker.sessions[session].wishes;
@@ -241,84 +243,86 @@ impl World {
             self.in_one_order(session, channel, data);
             return Some(data.to_owned());
         }
-        let told = member(raw, "ext").and_then(|ext| member(ext, "replay")).map(Told::read);
-        let (Some((data, id)), Some(told)) = (unplaced(data), told) else {
+        let reported = member(raw, "ext").and_then(|ext| member(ext, "replay")).map(Told::read);
+        let (Some((data, id)), Some(reported)) = (unplaced(data), reported) else {
             self.checker
-                .fail(Invariant::PlacesHonest, format!("session {session} got a message without a place: {raw}"));
+                .fail(Invariant::PositionsHonest, format!("session {session} got a message without a place: {raw}"));
             return None;
         };
-        let known = self.records.places.get(channel).and_then(|places| places.get(&id)).copied();
-        if told.id != Some(id) || known != number_of(&data) {
+        let known =
+            self.records.seen_positions.get(channel).and_then(|seen_positions| seen_positions.get(&id)).copied();
+        if reported.id != Some(id) || known != number_of(&data) {
             let detail = format!("session {session} got {data} at {id}, where message {known:?} stands: {raw}");
             self.checker.fail(Invariant::OneOrder, detail);
             return None;
         }
-        self.place_reached(client, session, channel, id, &told);
+        self.position_reached(client, session, channel, id, &reported);
         Some(data)
     }
 
-    fn place_reached(&mut self, client: usize, session: usize, channel: &str, id: u64, told: &Told) {
+    fn position_reached(&mut self, client: usize, session: usize, channel: &str, id: u64, reported: &Told) {
         let current = self.clients[client].session() == Some(session);
         let Some(follower) = &mut self.clients[client].follower else { return };
         let last = follower.last.get(channel).map(|last| last.1);
         // A new session without a position makes no promise about messages of an old one.
-        let heard = self.records.heard.insert((session, channel.to_owned()), id);
-        let claimed = follower.footing.contains_key(channel) || heard.is_some_and(|heard| heard >= id);
+        let received = self.records.received.insert((session, channel.to_owned()), id);
+        let claimed = follower.footing.contains_key(channel) || received.is_some_and(|received| received >= id);
         if last.is_some_and(|last| last >= id) && !claimed {
             return;
         }
         if let Some(last) = last.filter(|last| *last >= id) {
             let detail = format!("client {client} got message {id} of {channel} after {last}");
-            return self.checker.fail(Invariant::PlacesGrow, detail);
+            return self.checker.fail(Invariant::PositionsGrow, detail);
         }
-        follower.last.insert(channel.to_owned(), (told.epoch.clone(), id));
+        follower.last.insert(channel.to_owned(), (reported.epoch.clone(), id));
         let footing = follower.footing.get_mut(channel).filter(|_| current);
         let firm = matches!(footing, Some(Footing::Firm | Footing::Asked(_, Some(_))));
         if let Some(Footing::Asked(_, first @ None)) = footing {
-            *first = Some(told.lost.map_or(id, |lost| lost.0.min(id)));
+            *first = Some(reported.lost.map_or(id, |lost| lost.0.min(id)));
         }
-        self.lost_for_good(session, channel, told);
+        self.lost_for_good(session, channel, reported);
         if firm && let Some(last) = last {
-            self.nothing_between(session, channel, last + 1, id, told, "before a message");
+            self.nothing_between(session, channel, last + 1, id, reported, "before a message");
         }
     }
 
     /// Checks that no message the session should get lies between two offsets, except reported losses.
-    fn nothing_between(&mut self, session: usize, channel: &str, from: u64, to: u64, told: &Told, when: &str) {
-        let lost = |id: u64| told.lost.is_some_and(|(first, last)| first <= id && last.is_none_or(|last| id <= last));
+    fn nothing_between(&mut self, session: usize, channel: &str, from: u64, to: u64, reported: &Told, when: &str) {
+        let lost =
+            |id: u64| reported.lost.is_some_and(|(first, last)| first <= id && last.is_none_or(|last| id <= last));
         let mut owed = self.records.owed(channel, from..to);
         if let Some(id) = owed.find(|id| !lost(*id) && !self.is_own(session, channel, *id)) {
             drop(owed);
             let detail = format!("session {session} never got {channel} {id} and was not told, {when} at {to}");
-            self.checker.fail(Invariant::LossTold, detail);
+            self.checker.fail(Invariant::LossReported, detail);
         }
     }
 
     /// True if a message is the session's own, and publishers do not get theirs.
     fn is_own(&self, session: usize, channel: &str, id: u64) -> bool {
-        let number = self.records.places.get(channel).and_then(|places| places.get(&id));
+        let number = self.records.seen_positions.get(channel).and_then(|seen_positions| seen_positions.get(&id));
         !self.checker.returns_to_publisher
             && number.is_some_and(|number| self.checker.publications[*number].from == session)
     }
 
     /// Checks that a message reported as lost is no longer retained, unless it is too large for the session.
-    fn lost_for_good(&mut self, session: usize, channel: &str, told: &Told) {
+    fn lost_for_good(&mut self, session: usize, channel: &str, reported: &Told) {
         let oldest = self.records.oldest.get(channel).copied().unwrap_or(0);
         let tight = self.scenario.settings[0].outbox_bytes_max < 1 << 20;
-        if let Some((from, Some(to))) = told.lost.filter(|(_, to)| !tight && to.is_some_and(|to| to >= oldest)) {
+        if let Some((from, Some(to))) = reported.lost.filter(|(_, to)| !tight && to.is_some_and(|to| to >= oldest)) {
             let detail =
                 format!("session {session} was told that {from} to {to} of {channel} are lost, {oldest} is kept");
-            self.checker.fail(Invariant::PlacesHonest, detail);
+            self.checker.fail(Invariant::PositionsHonest, detail);
         }
     }
 
     /// Checks that all subscribers of a channel with a history see one order, including those without positions.
     fn in_one_order(&mut self, session: usize, channel: &str, data: &str) {
         let number = number_of(data);
-        let places = self.records.places.get(channel);
-        let mut found = places.into_iter().flatten().filter(|(_, at)| Some(**at) == number).map(|(id, _)| *id);
+        let seen_positions = self.records.seen_positions.get(channel);
+        let mut found = seen_positions.into_iter().flatten().filter(|(_, at)| Some(**at) == number).map(|(id, _)| *id);
         let (Some(id), None) = (found.next(), found.next()) else { return };
-        let last = self.records.heard.insert((session, channel.to_owned()), id);
+        let last = self.records.received.insert((session, channel.to_owned()), id);
         if let Some(last) = last.filter(|last| *last > id) {
             let detail = format!("session {session} got {id} of {channel} after {last}");
             self.checker.fail(Invariant::OneOrder, detail);
@@ -326,27 +330,27 @@ impl World {
     }
 
     /// Handles the starting positions in the reply to a subscribe.
-    pub(crate) fn told_starts(&mut self, client: usize, session: usize, raw: &str) {
+    pub(crate) fn reported_starts(&mut self, client: usize, session: usize, raw: &str) {
         let Some(answers) = member(raw, "ext").and_then(|ext| member(ext, "replay")) else { return };
         for (channel, answer) in members(answers) {
             let channel = channel.decode().unwrap_or_default().into_owned();
-            self.told_start(client, session, &channel, answer);
+            self.reported_start(client, session, &channel, answer);
         }
     }
 
-    fn told_start(&mut self, client: usize, session: usize, channel: &str, answer: &str) {
+    fn reported_start(&mut self, client: usize, session: usize, channel: &str, answer: &str) {
         let (oldest, next) = (self.records.oldest.get(channel), self.records.next.get(channel));
         let (oldest, next) = (oldest.copied().unwrap_or(0), next.copied().unwrap_or(0));
         let Some(follower) = &mut self.clients[client].follower else { return };
         let Some(Footing::Asked(named, first)) = follower.footing.get(channel).copied() else { return };
         let from = member(answer, "from").and_then(integer).unwrap_or_default() as u64;
-        let told = Told::read(answer);
+        let reported = Told::read(answer);
         let recovered = member(answer, "recovered") == Some("true");
         follower.footing.insert(channel.to_owned(), Footing::Firm);
         let last = follower.last.get(channel).map(|last| last.1);
         // Messages of an earlier subscription may lie between.
         if last.is_none_or(|last| last < from) {
-            follower.last.insert(channel.to_owned(), (told.epoch.clone(), from - 1));
+            follower.last.insert(channel.to_owned(), (reported.epoch.clone(), from - 1));
         }
         let honest = match named {
             Some(id) if recovered => from == id + 1,
@@ -355,40 +359,41 @@ impl World {
         };
         if !honest || (first.is_none() && named.is_some() && last.is_some_and(|last| last >= from)) {
             let detail = format!("client {client} asked for {channel} after {named:?}, {oldest} is kept: {answer}");
-            return self.checker.fail(Invariant::PlacesHonest, detail);
+            return self.checker.fail(Invariant::PositionsHonest, detail);
         }
         if let Some(first) = first {
             // The first message arrived before this reply.
-            self.nothing_between(session, channel, from, first, &told, "before the first message");
+            self.nothing_between(session, channel, from, first, &reported, "before the first message");
         }
-        self.lost_for_good(session, channel, &told);
+        self.lost_for_good(session, channel, &reported);
     }
 
     /// Handles the positions in a connect reply.
-    pub(crate) fn told_places(&mut self, client: usize, session: usize, raw: &str) {
-        let Some(places) = member(raw, "ext").and_then(|ext| member(ext, "replay")) else { return };
+    pub(crate) fn reported_positions(&mut self, client: usize, session: usize, raw: &str) {
+        let Some(seen_positions) = member(raw, "ext").and_then(|ext| member(ext, "replay")) else { return };
         let mut names = BTreeSet::new();
-        for (channel, place) in members(places) {
+        for (channel, position) in members(seen_positions) {
             let channel = channel.decode().unwrap_or_default().into_owned();
             if !names.insert(channel.clone()) {
-                let detail = format!("a connect reply of session {session} tells two things of {channel}: {places}");
-                return self.checker.fail(Invariant::PlacesHonest, detail);
+                let detail =
+                    format!("a connect reply of session {session} tells two things of {channel}: {seen_positions}");
+                return self.checker.fail(Invariant::PositionsHonest, detail);
             }
-            let told = Told::read(place);
+            let reported = Told::read(position);
             self.checker.tally.heartbeats += 1;
-            self.lost_for_good(session, &channel, &told);
+            self.lost_for_good(session, &channel, &reported);
             let Some(follower) = &mut self.clients[client].follower else { return };
             let firm = matches!(follower.footing.get(&channel), Some(Footing::Firm | Footing::Asked(_, Some(_))));
-            let (Some(id), Some((_, last))) = (told.id, follower.last.get(&channel).cloned()) else { continue };
+            let (Some(id), Some((_, last))) = (reported.id, follower.last.get(&channel).cloned()) else { continue };
             if firm && id > last {
-                follower.last.insert(channel.clone(), (told.epoch.clone(), id));
-                self.nothing_between(session, &channel, last + 1, id + 1, &told, "with a connect reply");
+                follower.last.insert(channel.clone(), (reported.epoch.clone(), id));
+                self.nothing_between(session, &channel, last + 1, id + 1, &reported, "with a connect reply");
             }
         }
     }
 
     /// The messages that clients that replay still have to get.
-    pub(crate) fn missing_places(&self) -> Vec<String> {
+    pub(crate) fn missing_positions(&self) -> Vec<String> {
         let mut missing = Vec::new();
         for (number, client) in self.clients.iter().enumerate() {
             let (Some(follower), Phase::On(session)) = (&client.follower, client.phase) else { continue };

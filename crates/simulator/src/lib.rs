@@ -78,15 +78,15 @@ pub enum Sabotage {
     /// Time passes, and the shards do not learn of it.
     StoppedClock,
     /// A message of a channel with a history is taken and never arrives.
-    DroppedPlace,
+    DroppedPosition,
     /// A message of a channel with a history arrives twice.
-    DoubledPlace,
+    DoubledPosition,
     /// A message carries the position of another.
-    ChangedPlace,
+    ChangedPosition,
     /// A loss report is removed.
     HushedLoss,
     /// Records that never reached the log are reported as persisted.
-    FalseKept,
+    FalsePersisted,
     /// After a kill the log claims a clean end.
     FalseEnd,
     /// The data that the start after a kill writes again never reaches the disk.
@@ -101,7 +101,7 @@ impl Sabotage {
     /// The kinds of restart that this sabotage needs, in order.
     fn stops(self) -> Option<&'static [Stop]> {
         match self {
-            Sabotage::FalseKept | Sabotage::FalseEnd => Some(&[Stop::Killed]),
+            Sabotage::FalsePersisted | Sabotage::FalseEnd => Some(&[Stop::Killed]),
             Sabotage::SkippedRewrite => Some(&[Stop::Killed, Stop::PowerLoss]),
             Sabotage::LostSession | Sabotage::LostOutbox => Some(&[Stop::Clean]),
             _ => None,
@@ -168,7 +168,7 @@ impl Tally {
             (&mut self.disk_faults, other.disk_faults),
             (&mut self.pending_replies, other.pending_replies),
             (&mut self.late_replies, other.late_replies),
-            (&mut self.places_lost, other.places_lost),
+            (&mut self.positions_lost, other.positions_lost),
             (&mut self.returns, other.returns),
             (&mut self.overtaken, other.overtaken),
             (&mut self.long_lost, other.long_lost),

@@ -54,7 +54,7 @@ impl World {
 
     /// Lets the store take up to `most` records, commit and answer. False if there was nothing to do.
     pub(crate) fn keep(&mut self, most: usize) -> bool {
-        let lies = self.sabotage == Sabotage::FalseKept && self.rng.chance(500);
+        let lies = self.sabotage == Sabotage::FalsePersisted && self.rng.chance(500);
         let Some(log) = &mut self.log else { return false };
         let due = log.history_store.due_ms().is_some_and(|due_ms| due_ms <= self.now.ms);
         if log.is_idle() && !due {
@@ -81,8 +81,8 @@ impl World {
         let outside = self.shards.len();
         for (token, is_persisted) in answers {
             self.checker.tally.pending_replies += u64::from(!is_persisted);
-            let kept = vec![Persisted { number: token.number, is_persisted }];
-            self.send_to_shard(usize::from(token.shard), outside, ShardMessage::Persisted(kept));
+            let stored = vec![Persisted { number: token.number, is_persisted }];
+            self.send_to_shard(usize::from(token.shard), outside, ShardMessage::Persisted(stored));
         }
         true
     }

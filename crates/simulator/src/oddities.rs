@@ -214,13 +214,13 @@ impl World {
     /// Applies a positional fault of the wire to a text with positions.
     pub(crate) fn misplaced(&mut self, text: &str) -> Option<Vec<String>> {
         let with_positions = text.contains("\"replayId\":");
-        if with_positions && self.sabotage_once(Sabotage::DroppedPlace) {
+        if with_positions && self.sabotage_once(Sabotage::DroppedPosition) {
             return Some(without(text, "\"replayId\":"));
         }
-        if with_positions && self.sabotage_once(Sabotage::DoubledPlace) {
+        if with_positions && self.sabotage_once(Sabotage::DoubledPosition) {
             return Some(vec![text.to_owned(), text.to_owned()]);
         }
-        if with_positions && self.sabotage_once(Sabotage::ChangedPlace) {
+        if with_positions && self.sabotage_once(Sabotage::ChangedPosition) {
             let id: String = text.split_once("\"replayId\":")?.1.chars().take_while(char::is_ascii_digit).collect();
             let other = (id.parse::<u64>().ok()? + 1).to_string();
             return Some(vec![text.replacen(&id, &other, 2)]);

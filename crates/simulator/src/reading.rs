@@ -287,10 +287,10 @@ impl World {
             match what {
                 What::Connect => {
                     self.note_batch(client, raw);
-                    self.told_places(client, session, raw);
+                    self.reported_positions(client, session, raw);
                 }
-                What::Subscribe(_) if successful => self.told_starts(client, session, raw),
-                What::Subscribe(names) => self.not_told(client, session, names),
+                What::Subscribe(_) if successful => self.reported_starts(client, session, raw),
+                What::Subscribe(names) => self.not_reported(client, session, names),
                 _ => {}
             }
         }
@@ -463,11 +463,11 @@ impl World {
             if parts.len() > 1 {
                 return vec![format!("[{}]", parts.join(","))];
             }
-            if let Some(kept) = self.kept_back.take() {
-                return vec![text, kept];
+            if let Some(stored) = self.held_back.take() {
+                return vec![text, stored];
             }
             if self.sabotage_once(Sabotage::SwappedMessages) {
-                self.kept_back = Some(text);
+                self.held_back = Some(text);
                 return Vec::new();
             }
         }

@@ -55,7 +55,7 @@ impl World {
         if self.is_broken() {
             return;
         }
-        let kept = self.kept();
+        let stored = self.stored();
         self.harvest();
         self.cut_connections(stop);
         if self.sabotage == Sabotage::FalseEnd && stop != Stop::Clean {
@@ -89,7 +89,7 @@ impl World {
         for session in &mut self.checker.sessions {
             (session.held_since_ms, session.last_received_ms) = (None, now_ms);
         }
-        self.histories_are_back(&kept, stop);
+        self.histories_are_back(&stored, stop);
     }
 
     /// The shards of a new process, with the saved state of the last one.
@@ -127,7 +127,7 @@ impl World {
         for _ in 0..self.rng.below(DRAIN_STEPS_MAX) {
             self.step();
         }
-        while self.tell() {}
+        while self.report() {}
         // From here on nothing is read or written: only messages on their way arrive.
         self.frozen = true;
         for letters in self.message.iter_mut().flatten() {
@@ -195,8 +195,8 @@ impl World {
     }
 
     /// The messages in histories whose publishers know that they are persisted.
-    fn kept(&self) -> Vec<Persisted> {
-        let mut kept = Vec::new();
+    fn stored(&self) -> Vec<Persisted> {
+        let mut stored = Vec::new();
         for channel in PAST {
             let Some(ring) = self.shared.histories.find(channel, 0) else { continue };
             let age_max_ms = self.scenario.history_age_max_ms();
@@ -204,7 +204,7 @@ impl World {
                 for entry in ring.from(0) {
                     let number = member(&entry.text, "data").and_then(number_of);
                     let confirmed = number.filter(|number| self.checker.confirmed.contains(number));
-                    kept.extend(confirmed.map(|number| Persisted {
+                    stored.extend(confirmed.map(|number| Persisted {
                         channel,
                         id: entry.number,
                         number,
@@ -213,11 +213,11 @@ impl World {
                 }
             });
         }
-        kept
+        stored
     }
 
     /// Checks that confirmed messages are at their offsets, and that no offset has another message than before.
-    fn histories_are_back(&mut self, kept: &[Persisted], stop: Stop) {
+    fn histories_are_back(&mut self, stored: &[Persisted], stop: Stop) {
         let mut there: BTreeMap<&str, (u64, BTreeSet<u64>)> = BTreeMap::new();
         for channel in PAST {
             let Some(ring) = self.shared.histories.find(channel, 0) else { continue };
@@ -226,20 +226,20 @@ impl World {
                 there.insert(channel, (ring.oldest(), ids));
             });
         }
-        self.checker.tally.places_lost += self.records.begin_anew(&there);
+        self.checker.tally.positions_lost += self.records.begin_anew(&there);
         self.read_along();
         // With little room, older messages of the log may have come back in place of newer ones.
         let sure = self.outlives(stop == Stop::PowerLoss) && !self.scenario.history_is_tight();
         let wall_ms = self.now.wall_ms;
-        let is_fine = |kept: &Persisted| {
-            let is_there = there.get(kept.channel).is_some_and(|(_, ids)| ids.contains(&kept.id));
-            is_there || kept.until_ms <= wall_ms
+        let is_fine = |stored: &Persisted| {
+            let is_there = there.get(stored.channel).is_some_and(|(_, ids)| ids.contains(&stored.id));
+            is_there || stored.until_ms <= wall_ms
         };
-        for Persisted { channel, id, number, .. } in kept {
+        for Persisted { channel, id, number, .. } in stored {
             // Of a message sent and stored twice, one copy may have been confirmed and the other not.
-            if sure && !kept.iter().any(|other| other.number == *number && is_fine(other)) {
+            if sure && !stored.iter().any(|other| other.number == *number && is_fine(other)) {
                 let detail = format!("message {number} at {id} of {channel} was confirmed and is gone after {stop:?}");
-                return self.checker.fail(Invariant::ConfirmedKept, detail);
+                return self.checker.fail(Invariant::ConfirmedPersisted, detail);
             }
         }
     }

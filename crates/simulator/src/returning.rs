@@ -34,7 +34,7 @@ impl World {
             let next_ms = self.now.ms;
             let state = &mut self.clients[client];
             (state.connect, state.next_ms) = (None, next_ms);
-            state.follower.iter_mut().for_each(|follower| follower.names_places = true);
+            state.follower.iter_mut().for_each(|follower| follower.names_positions = true);
         } else {
             self.forsake(client, session);
         }
@@ -63,7 +63,7 @@ impl World {
 
     /// A client that continues its session resubscribes at its positions and connects, in one batch. Otherwise
     /// messages that an abandoned connect takes along would be missing.
-    pub(crate) fn name_places(&mut self, client: usize, session: usize) {
+    pub(crate) fn name_positions(&mut self, client: usize, session: usize) {
         let Some(follower) = &mut self.clients[client].follower else { return };
         let mut members = Vec::new();
         for (channel, footing) in &mut follower.footing {
@@ -71,7 +71,7 @@ impl World {
             *footing = Footing::Asked(Some(*id), None);
             members.push(format!("\"{channel}\":{{\"id\":{id},\"epoch\":\"{epoch}\"}}"));
         }
-        follower.names_places = false;
+        follower.names_positions = false;
         let names: Vec<String> = follower.wanted.iter().cloned().collect();
         let mut messages = Vec::new();
         if !members.is_empty() && !names.is_empty() {

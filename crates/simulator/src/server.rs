@@ -66,8 +66,8 @@ impl World {
             (Up::Text(text, session), Some(key)) if !shut => match self.shards[shard].socket_text(now, key, &text) {
                 // A socket that is about to be closed takes no messages.
                 Received::Here => {
-                    let heard = self.shards[shard].metrics().messages.get() > taken;
-                    self.heard(session.filter(|_| heard));
+                    let received = self.shards[shard].metrics().messages.get() > taken;
+                    self.received(session.filter(|_| received));
                     self.overtaken_on(conn, &text);
                 }
                 Received::Elsewhere(home) => {
@@ -110,7 +110,7 @@ impl World {
                 let session = state.session.filter(|_| state.sign_of_life);
                 self.note(|_| format!("shard {shard} gets request {exchange}: {request:?}"));
                 if self.shards[shard].request(self.now, *request) == Taken::Here {
-                    self.heard(session);
+                    self.received(session);
                     self.overtaken(exchange);
                 }
             }
@@ -149,7 +149,7 @@ impl World {
                     let detail = format!("connection {conn} moved to shard {to} and is sent on to {shard}");
                     self.checker.fail(Invariant::LivesOn, detail);
                 }
-                self.heard(session);
+                self.received(session);
                 self.overtaken_on(conn, &text);
             }
         }
@@ -158,7 +158,7 @@ impl World {
     }
 
     /// A shard learns the result of a response. False if there is no result to report.
-    pub(crate) fn tell(&mut self) -> bool {
+    pub(crate) fn report(&mut self) -> bool {
         if self.reports.is_empty() {
             return false;
         }
@@ -322,7 +322,7 @@ impl World {
     }
 
     /// The server has received a well-formed message of a session.
-    pub(crate) fn heard(&mut self, session: Option<usize>) {
+    pub(crate) fn received(&mut self, session: Option<usize>) {
         let now_ms = self.now.ms;
         if let Some(session) = session.and_then(|session| self.checker.sessions.get_mut(session)) {
             session.spoke_ms = now_ms;

@@ -59,7 +59,7 @@ pub struct World {
     /// publication.
     pub(crate) late: BTreeMap<u64, (usize, usize)>,
     /// A text that a sabotaged wire withholds.
-    pub(crate) kept_back: Option<String>,
+    pub(crate) held_back: Option<String>,
     /// Bytes of frames that an empty shard holds.
     pub(crate) empty_frame_bytes: u64,
     history: Option<VecDeque<String>>,
@@ -122,7 +122,7 @@ impl World {
             sabotaged: 0,
             message_ids: 0,
             late: BTreeMap::new(),
-            kept_back: None,
+            held_back: None,
             history: options.trace.then(VecDeque::new),
             rng,
             scenario,
@@ -252,7 +252,7 @@ impl World {
                     }
                 }
             }
-            while self.tell() {
+            while self.report() {
                 moved = true;
             }
             moved |= self.keep(usize::MAX);
@@ -319,7 +319,7 @@ impl World {
     }
 
     fn some_report(&mut self) {
-        self.tell();
+        self.report();
     }
 
     fn some_time(&mut self) {

@@ -36,7 +36,7 @@ fn hundreds_of_seeds_keep_every_promise() {
         ("faults of the disk", tally.disk_faults),
         ("publications not kept", tally.pending_replies),
         ("replies that waited longer than their connection", tally.late_replies),
-        ("unconfirmed messages lost with a process", tally.places_lost),
+        ("unconfirmed messages lost with a process", tally.positions_lost),
         ("sessions ended for memory, ten times", tally.ended_for_memory * 10),
     ] {
         assert!(count >= 50, "{what}: only {count}");
@@ -75,7 +75,7 @@ fn messages_the_wrong_way_round_are_found() {
 }
 
 #[test]
-fn data_that_was_written_anew_is_found() {
+fn data_that_was_written_again_is_found() {
     finds(Sabotage::ChangedData, &[Invariant::ExactData]);
 }
 
@@ -107,27 +107,27 @@ fn a_socket_that_is_never_closed_is_found() {
 
 #[test]
 fn a_message_of_a_history_that_never_comes_is_found() {
-    finds(Sabotage::DroppedPlace, &[Invariant::LossTold]);
+    finds(Sabotage::DroppedPosition, &[Invariant::LossReported]);
 }
 
 #[test]
 fn a_message_of_a_history_that_comes_twice_is_found() {
-    finds(Sabotage::DoubledPlace, &[Invariant::PlacesGrow]);
+    finds(Sabotage::DoubledPosition, &[Invariant::PositionsGrow]);
 }
 
 #[test]
 fn a_message_at_the_place_of_another_is_found() {
-    finds(Sabotage::ChangedPlace, &[Invariant::OneOrder]);
+    finds(Sabotage::ChangedPosition, &[Invariant::OneOrder]);
 }
 
 #[test]
 fn a_loss_that_is_not_told_is_found() {
-    finds(Sabotage::HushedLoss, &[Invariant::LossTold]);
+    finds(Sabotage::HushedLoss, &[Invariant::LossReported]);
 }
 
 #[test]
-fn a_record_that_is_said_to_be_kept_and_is_not_is_found() {
-    finds(Sabotage::FalseKept, &[Invariant::ConfirmedKept]);
+fn a_record_that_is_said_to_be_stored_and_is_not_is_found() {
+    finds(Sabotage::FalsePersisted, &[Invariant::ConfirmedPersisted]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_session_that_does_not_come_back_is_found() {
 
 #[test]
 fn messages_that_waited_and_do_not_come_back_are_found() {
-    finds(Sabotage::LostOutbox, &[Invariant::NothingLost, Invariant::LossTold]);
+    finds(Sabotage::LostOutbox, &[Invariant::NothingLost, Invariant::LossReported]);
 }
 
 #[test]

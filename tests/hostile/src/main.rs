@@ -126,7 +126,7 @@ impl Series {
             println!("{name} with {shards}: once more; what fails twice has failed");
             if let Ok(attacked) = run::start(&self.encke, *scenario, shards) {
                 self.reports[at] = attacked.settle();
-                self.tell(at);
+                self.report_it(at);
             }
             match (first, self.reports[at].verdict()) {
                 // scripts/hostile.sh counts these lines.
@@ -144,10 +144,10 @@ impl Series {
 
     fn note(&mut self, report: Report) {
         self.reports.push(report);
-        self.tell(self.reports.len() - 1);
+        self.report_it(self.reports.len() - 1);
     }
 
-    fn tell(&self, at: usize) {
+    fn report_it(&self, at: usize) {
         let report = &self.reports[at];
         let seconds = self.began.elapsed().as_secs_f64();
         println!(

@@ -74,7 +74,7 @@ pub enum Verdict {
 impl Latency {
     /// The latency of all messages, each with its planned departure and its arrival.
     pub fn of(notes: &Notes, machine: &Curve) -> Latency {
-        let times = || notes.heard.iter().flat_map(|heard| &heard.times);
+        let times = || notes.received.iter().flat_map(|received| &received.times);
         let mut taken: Vec<Duration> = times().map(|(left, came)| came.saturating_sub(*left)).collect();
         let mut judged: Vec<Duration> =
             times().map(|(left, came)| came.saturating_sub(*left) - machine.between(*left, *came)).collect();

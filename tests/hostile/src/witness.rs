@@ -41,7 +41,7 @@ enum Phase {
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
     /// One for each witness.
-    pub heard: Vec<Heard>,
+    pub received: Vec<Heard>,
     /// Faults: sessions that ended, publications refused, messages lost, doubled or out of order.
     pub faults: Vec<String>,
     /// The number of rests of publishers, over all phases.
@@ -114,7 +114,7 @@ impl Witnesses {
         let all_came = || {
             let notes = lock(&self.notes);
             notes.rested >= rests * PUBLISHERS.len()
-                && notes.heard.iter().all(|heard| heard.times.len() as u64 >= heard.published)
+                && notes.received.iter().all(|received| received.times.len() as u64 >= received.published)
         };
         let came = crate::program::wait_until(PATIENCE, || all_came() || !lock(&self.notes).faults.is_empty());
         let mut notes = lock(&self.notes);
@@ -135,12 +135,12 @@ impl Drop for Witnesses {
 
 impl Notes {
     fn note_missing(&mut self, phase: Phase) {
-        let missing = |heard: &Heard| heard.published - (heard.times.len() as u64).min(heard.published);
+        let missing = |received: &Heard| received.published - (received.times.len() as u64).min(received.published);
         let late: Vec<String> = self
-            .heard
+            .received
             .iter()
-            .filter(|heard| missing(heard) > 0)
-            .map(|heard| format!("{} of {} misses {}", heard.name, heard.published, missing(heard)))
+            .filter(|received| missing(received) > 0)
+            .map(|received| format!("{} of {} misses {}", received.name, received.published, missing(received)))
             .collect();
         let what = if late.is_empty() { "a publisher has no answer".into() } else { late.join(", ") };
         self.faults.push(format!("{what} after {} s ({phase:?})", PATIENCE.as_secs()));
@@ -148,13 +148,13 @@ impl Notes {
 
     /// Records a message for a witness.
     fn note(&mut self, index: usize, data: &Value, now: Duration) {
-        let Some(heard) = self.heard.get_mut(index) else { return };
+        let Some(received) = self.received.get_mut(index) else { return };
         let (number, planned) = (data["n"].as_u64().unwrap_or(u64::MAX), data["t"].as_u64().unwrap_or_default());
-        if number != heard.next {
-            self.faults.push(format!("{} got message {number} in place of {}", heard.name, heard.next));
+        if number != received.next {
+            self.faults.push(format!("{} got message {number} in place of {}", received.name, received.next));
         }
-        heard.next = number.wrapping_add(1);
-        heard.times.push((Duration::from_micros(planned), now));
+        received.next = number.wrapping_add(1);
+        received.times.push((Duration::from_micros(planned), now));
     }
 }
 
@@ -179,10 +179,10 @@ impl Party {
         for shard in 0..shards {
             for (name, transport, acknowledge) in KINDS {
                 let client = self.client_on(shard, transport, acknowledge).await?;
-                let index = lock(&self.notes).heard.len();
+                let index = lock(&self.notes).received.len();
                 let subscription = client.subscribe(&channel(index)).await?;
                 let name = format!("{name} on shard {shard}");
-                lock(&self.notes).heard.push(Heard { name, published: 0, times: Vec::new(), next: 0 });
+                lock(&self.notes).received.push(Heard { name, published: 0, times: Vec::new(), next: 0 });
                 tasks.spawn_local(self.clone().witness(subscription, index));
             }
         }
@@ -234,7 +234,7 @@ impl Party {
                 Some(Err(gap)) => gap.to_string(),
                 None => format!("was ended: {:?}", *subscription.client().state().borrow()),
             };
-            let fault = format!("{} {fault}", notes.heard[index].name);
+            let fault = format!("{} {fault}", notes.received[index].name);
             return notes.faults.push(fault);
         }
     }
@@ -248,7 +248,8 @@ impl Party {
     /// Publishes at planned times during its phase, then rests, then publishes on request.
     async fn publish(&mut self, client: &Client, nth: usize, begin: Duration) -> Result<(), Error> {
         let mut pending = VecDeque::new();
-        let mine: Vec<usize> = (0..lock(&self.notes).heard.len()).filter(|index| publisher_of(*index) == nth).collect();
+        let mine: Vec<usize> =
+            (0..lock(&self.notes).received.len()).filter(|index| publisher_of(*index) == nth).collect();
         let mut planned = begin;
         let mut turn = mine.iter().cycle();
         while *self.phase.borrow() == Phase::Publish {
@@ -284,9 +285,9 @@ impl Party {
     async fn say(&self, client: &Client, index: usize, planned: Duration) -> Result<PendingPublish, Error> {
         let number = {
             let mut notes = lock(&self.notes);
-            let heard = &mut notes.heard[index];
-            heard.published += 1;
-            heard.published - 1
+            let received = &mut notes.received[index];
+            received.published += 1;
+            received.published - 1
         };
         let data = json!({"n": number, "t": planned.as_micros() as u64, "text": PADDING});
         client.start_publish(&channel(index), &data).await

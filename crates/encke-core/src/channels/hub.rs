@@ -27,7 +27,7 @@ pub struct Subscription {
     /// The channel, as its index in the hub.
     pub channel: u32,
     /// The session's index in the channel's list.
-    pub place: u32,
+    pub position: u32,
 }
 
 /// A channel or a pattern with its subscribers.
@@ -38,7 +38,7 @@ pub struct Channel {
     subscribers: Vec<Subscriber>,
     /// The number of subscribers that asked for positions.
     followers: u32,
-    heard: Option<Box<LastReceived>>,
+    received: Option<Box<LastReceived>>,
     /// For each owner of histories, the number of bursts older than this channel's first subscriber.
     older: Option<Box<[u64]>>,
 }
@@ -76,7 +76,7 @@ pub struct Moved {
     /// Its subscription.
     pub slot: u32,
     /// The new index in the channel's list.
-    pub place: u32,
+    pub position: u32,
 }
 
 impl Hub {
@@ -106,21 +106,21 @@ impl Hub {
         let channel = self.find(name).unwrap_or_else(|| self.create(name));
         self.channels[channel as usize].followers += u32::from(follows);
         let subscribers = &mut self.channels[channel as usize].subscribers;
-        let place = subscribers.len() as u32;
+        let position = subscribers.len() as u32;
         subscribers.push(subscriber);
         self.subscriptions += 1;
-        (Subscription { channel, place }, place == 0)
+        (Subscription { channel, position }, position == 0)
     }
 
     /// Removes a subscriber. Returns the subscriber that took over its index, and the channel's name if it was the
     /// last.
     pub fn unsubscribe(&mut self, subscription: Subscription, follows: bool) -> (Option<Moved>, Option<Box<str>>) {
-        let Subscription { channel, place } = subscription;
+        let Subscription { channel, position } = subscription;
         self.channels[channel as usize].followers -= u32::from(follows);
         let subscribers = &mut self.channels[channel as usize].subscribers;
-        subscribers.swap_remove(place as usize);
+        subscribers.swap_remove(position as usize);
         self.subscriptions -= 1;
-        let moved = subscribers.get(place as usize).map(|s| Moved { session: s.session, slot: s.slot, place });
+        let moved = subscribers.get(position as usize).map(|s| Moved { session: s.session, slot: s.slot, position });
         if subscribers.is_empty() {
             return (None, Some(self.destroy(channel)));
         }
@@ -133,7 +133,7 @@ impl Hub {
 
     /// Notes that a session's subscription has moved to another slot.
     pub fn set_slot(&mut self, subscription: Subscription, slot: u32) {
-        self.channels[subscription.channel as usize].subscribers[subscription.place as usize].slot = slot;
+        self.channels[subscription.channel as usize].subscribers[subscription.position as usize].slot = slot;
     }
 
     /// The lists that a publication to `channel` goes to, as indexes for [`Hub::subscribers`]; its own first.
@@ -151,10 +151,10 @@ impl Hub {
     /// Releases the memory of most channels if most are gone. Slots behind an occupied one stay.
     pub fn give_room_back(&mut self) {
         let len = self.channels.len();
-        if self.channels.capacity() > ROOM_KEPT && len < self.channels.capacity() / 4 {
+        if self.channels.capacity() > ROOM_RETAINED && len < self.channels.capacity() / 4 {
             self.channels.shrink_to_fit();
         }
-        if self.names.capacity() > ROOM_KEPT && len < self.names.capacity() / 4 {
+        if self.names.capacity() > ROOM_RETAINED && len < self.names.capacity() / 4 {
             let (hasher, channels) = (&self.hasher, &self.channels);
             self.names.shrink_to(len * 2, |index| hasher.hash_one(&*channels[*index as usize].name));
         }
@@ -203,17 +203,17 @@ impl Hub {
     }
 
     /// The newest position fanned out of a channel.
-    pub fn heard(&self, channel: u32) -> Option<&LastReceived> {
-        self.channels.get(channel as usize)?.heard.as_deref()
+    pub fn received(&self, channel: u32) -> Option<&LastReceived> {
+        self.channels.get(channel as usize)?.received.as_deref()
     }
 
     /// Sets the newest position fanned out of a channel, if it is newer than before.
-    pub fn set_last_received(&mut self, channel: u32, heard: LastReceived) {
+    pub fn set_last_received(&mut self, channel: u32, received: LastReceived) {
         let Some(channel) = self.channels.get_mut(channel as usize) else { return };
-        match &mut channel.heard {
-            Some(before) if (before.serial, before.id) >= (heard.serial, heard.id) => {}
-            Some(before) => **before = heard,
-            None => channel.heard = Some(Box::new(heard)),
+        match &mut channel.received {
+            Some(before) if (before.serial, before.id) >= (received.serial, received.id) => {}
+            Some(before) => **before = received,
+            None => channel.received = Some(Box::new(received)),
         }
     }
 
@@ -222,7 +222,7 @@ impl Hub {
             name: name.into(),
             subscribers: Vec::new(),
             followers: 0,
-            heard: None,
+            received: None,
             older: None,
         }) as u32;
         self.patterns += usize::from(is_pattern(name));
@@ -247,7 +247,7 @@ fn is_pattern(name: &str) -> bool {
 }
 
 /// Tables with at most this capacity are not shrunk.
-const ROOM_KEPT: usize = 1_024;
+const ROOM_RETAINED: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
@@ -304,15 +304,15 @@ mod tests {
     }
 
     #[test]
-    fn the_last_to_leave_takes_the_channel_along_and_others_keep_their_places() {
+    fn the_last_to_leave_takes_the_channel_along_and_others_keep_their_positions() {
         let mut hub = Hub::default();
         let (first, new) = hub.subscribe("/a", Subscriber { session: 1, slot: 0 }, false);
         let (second, again) = hub.subscribe("/a", Subscriber { session: 2, slot: 7 }, true);
         assert!(hub.is_followed(first.channel));
         assert!(new && !again);
         let (moved, gone) = hub.unsubscribe(first, false);
-        assert_eq!((moved, gone), (Some(Moved { session: 2, slot: 7, place: 0 }), None));
-        let (moved, gone) = hub.unsubscribe(Subscription { place: 0, ..second }, true);
+        assert_eq!((moved, gone), (Some(Moved { session: 2, slot: 7, position: 0 }), None));
+        let (moved, gone) = hub.unsubscribe(Subscription { position: 0, ..second }, true);
         assert_eq!((moved, gone.as_deref()), (None, Some("/a")));
         assert_eq!((hub.channels(), hub.subscriptions(), hub.find("/a")), (0, 0, None));
     }

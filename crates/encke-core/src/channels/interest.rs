@@ -73,14 +73,14 @@ impl Interest {
 impl Names {
     /// Releases the memory of most names when most are gone. The removals pay for the cost of moving the others.
     fn give_room_back(&mut self) {
-        if self.shards.capacity() > ROOM_KEPT && self.shards.len() < self.shards.capacity() / 4 {
+        if self.shards.capacity() > ROOM_RETAINED && self.shards.len() < self.shards.capacity() / 4 {
             self.shards.shrink_to(self.shards.len() * 2);
         }
     }
 }
 
 /// The map is not shrunk below this capacity.
-const ROOM_KEPT: usize = 1_024;
+const ROOM_RETAINED: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
@@ -110,6 +110,6 @@ mod tests {
         names.iter().for_each(|name| interest.add(name, 0));
         names[10..].iter().for_each(|name| interest.remove(name, 0));
         let room = interest.names.read().map_or(usize::MAX, |names| names.shards.capacity());
-        assert!(room <= 2 * ROOM_KEPT && interest.len() == 10, "room for {room}");
+        assert!(room <= 2 * ROOM_RETAINED && interest.len() == 10, "room for {room}");
     }
 }

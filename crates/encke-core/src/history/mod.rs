@@ -4,7 +4,7 @@
 //! order; every shard reads. Each owner has a lock, held for as long as it takes to append a burst or to copy a few
 //! kilobytes.
 //!
-//! A ring whose last message has expired stays as an empty one for a while ([`EMPTY_KEPT_MS`]): without it the server
+//! A ring whose last message has expired stays as an empty one for a while ([`EMPTY_RETAINED_MS`]): without it the server
 //! could not tell if a client that comes back has missed something. Offsets begin at the time of day, so offsets from
 //! an earlier process are below the first one and are recognized as gone.
 
@@ -235,7 +235,7 @@ impl Histories {
                 _ => break,
             };
         }
-        while owned.empty.first().is_some_and(|(since_ms, _)| *since_ms + EMPTY_KEPT_MS <= now_ms) {
+        while owned.empty.first().is_some_and(|(since_ms, _)| *since_ms + EMPTY_RETAINED_MS <= now_ms) {
             owned.remove_emptiest();
         }
     }
@@ -328,7 +328,7 @@ impl Owned {
 
 /// The time for which a ring without messages stays, in milliseconds: a day, which is how long clients of other
 /// services with `replay` may stay away.
-pub const EMPTY_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
+pub const EMPTY_RETAINED_MS: u64 = 24 * 60 * 60 * 1000;
 /// The maximum number of rings handled in one sweep, and of messages dropped from one ring at a time. The rest waits
 /// for the next sweep.
 const SWEPT_MAX: usize = 256;

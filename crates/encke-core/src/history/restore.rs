@@ -70,10 +70,12 @@ impl Histories {
     }
 
     /// Passes the first ring of an owner at this slot or behind it to `look`, with its slot. None if there is none.
-    pub fn look_from<T>(&self, owner: usize, place: usize, look: impl FnOnce(usize, &Ring) -> T) -> Option<T> {
+    pub fn look_from<T>(&self, owner: usize, position: usize, look: impl FnOnce(usize, &Ring) -> T) -> Option<T> {
         let owned = self.lock(owner)?;
-        let mut places = place..owned.rings.capacity();
-        places.find_map(|place| Some((place, owned.rings.get(place)?))).map(|(place, ring)| look(place, ring))
+        let mut positions = position..owned.rings.capacity();
+        positions
+            .find_map(|position| Some((position, owned.rings.get(position)?)))
+            .map(|(position, ring)| look(position, ring))
     }
 
     /// The bytes that all rings retain.

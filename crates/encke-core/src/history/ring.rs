@@ -140,7 +140,7 @@ impl Ring {
             self.oldest = entry.number + 1;
         }
         // Releases the memory that a busy minute needed.
-        if self.entries.capacity() > ENTRIES_KEPT && self.entries.len() < self.entries.capacity() / 4 {
+        if self.entries.capacity() > ENTRIES_RETAINED && self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);
         }
     }
@@ -154,4 +154,4 @@ impl Ring {
 /// The memory of an entry without its text: its own fields and the allocator's overhead.
 const ENTRY_BYTES: usize = 64;
 /// Rings with at most this capacity are not shrunk.
-const ENTRIES_KEPT: usize = 64;
+const ENTRIES_RETAINED: usize = 64;

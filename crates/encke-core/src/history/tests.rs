@@ -76,7 +76,7 @@ fn what_is_too_old_goes_and_the_empty_ring_is_remembered_for_a_day() {
     let three = append(&histories, "/a", 2_000, "3");
     assert_eq!((three.ring, three.first), (one.ring, one.first + 2));
     histories.sweep(0, ROOM, 3_000);
-    histories.sweep(0, ROOM, 3_000 + EMPTY_KEPT_MS);
+    histories.sweep(0, ROOM, 3_000 + EMPTY_RETAINED_MS);
     assert_eq!(histories.holding(0), Holding::default());
 }
 
@@ -85,8 +85,8 @@ fn a_later_life_has_another_epoch_and_higher_numbers_though_the_clock_stands_sti
     let histories = Histories::new(1);
     let one = append(&histories, "/a", 0, "1");
     histories.sweep(0, ROOM, 1_000);
-    histories.sweep(0, ROOM, 1_000 + EMPTY_KEPT_MS);
-    let other = append(&histories, "/a", 1_000 + EMPTY_KEPT_MS, "2");
+    histories.sweep(0, ROOM, 1_000 + EMPTY_RETAINED_MS);
+    let other = append(&histories, "/a", 1_000 + EMPTY_RETAINED_MS, "2");
     assert!(other.first > one.first && other.ring.serial > one.ring.serial && other.epoch != one.epoch);
     assert_eq!(histories.with(one.ring, Ring::next), None);
 }

@@ -391,7 +391,7 @@ impl Outbox {
     /// Drops the messages for which `keep` (given frame length and payload) is false. Replies and partly written frames
     /// stay. Returns the number of messages dropped.
     pub fn filter(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) -> usize {
-        let mut kept = Outbox { written: self.written, lent: self.lent, ..Outbox::default() };
+        let mut stored = Outbox { written: self.written, lent: self.lent, ..Outbox::default() };
         let mut dropped = 0;
         let mut written = self.written;
         let mut runs = std::mem::take(&mut self.runs);
@@ -407,11 +407,11 @@ impl Outbox {
                     dropped += 1;
                     continue;
                 }
-                kept.push(&Frames { chunk: run.frames.chunk.clone(), start, end }, run.kind);
+                stored.push(&Frames { chunk: run.frames.chunk.clone(), start, end }, run.kind);
             }
         }
-        kept.bytes -= self.written as usize;
-        *self = kept;
+        stored.bytes -= self.written as usize;
+        *self = stored;
         dropped
     }
 }

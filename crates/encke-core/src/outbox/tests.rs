@@ -33,7 +33,7 @@ fn neighbours_share_a_run() {
 }
 
 #[test]
-fn a_lost_carrier_leaves_every_message_it_did_not_get_whole() {
+fn a_lost_connection_leaves_every_message_it_did_not_get_whole() {
     let (mut arena, mut outbox, _) = filled(4);
     let total = outbox.bytes();
     let frame = message(&mut arena, "/even", "0").bytes();

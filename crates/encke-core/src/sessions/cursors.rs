@@ -64,7 +64,7 @@ impl ReplayCursor {
 
     /// The loss of the messages from this offset on.
     pub(crate) fn loss(&self, name: &str, from: u64, to: Option<u64>) -> Loss {
-        Loss { name: name.into(), epoch: self.epoch.clone(), from, to, told: None }
+        Loss { name: name.into(), epoch: self.epoch.clone(), from, to, reported: None }
     }
 }
 

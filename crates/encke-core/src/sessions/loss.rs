@@ -23,5 +23,5 @@ pub(crate) struct Loss {
     pub(crate) to: Option<u64>,
     /// The number of the first batch that reported the loss, if the session acknowledges. Every batch reports it until
     /// one of them is confirmed.
-    pub(crate) told: Option<u64>,
+    pub(crate) reported: Option<u64>,
 }

@@ -122,14 +122,14 @@ impl Newcomers {
             }
         }
         // Releases the memory that many newcomers needed at once.
-        if self.entries.is_empty() && self.entries.capacity() > KEPT {
+        if self.entries.is_empty() && self.entries.capacity() > RETAINED {
             *self = Newcomers { hasher: self.hasher.clone(), ..Newcomers::default() };
         }
     }
 }
 
 /// A slab of at most this capacity is not released.
-const KEPT: usize = 1_024;
+const RETAINED: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
@@ -142,21 +142,21 @@ mod tests {
         let address = |last| Some(IpAddr::from([10, 0, 0, last]));
         let of = |connection, last| Peer { connection, address: address(last) };
         let (one, two) = (newcomers.origins(of(1, 1)), newcomers.origins(of(2, 1)));
-        let places: Vec<u32> = [one, two, one, two, [0, 0]]
+        let positions: Vec<u32> = [one, two, one, two, [0, 0]]
             .into_iter()
             .enumerate()
             .map(|(n, o)| newcomers.add(key(n as u32), o))
             .collect();
         assert_eq!((newcomers.of(one[0]), newcomers.of(two[0]), newcomers.of(one[1]), newcomers.len()), (2, 2, 4, 5));
         assert_eq!((newcomers.oldest(), newcomers.oldest_of(two[0])), (Some(key(0)), Some(key(1))));
-        newcomers.remove(places[0]);
-        newcomers.remove(places[2]);
+        newcomers.remove(positions[0]);
+        newcomers.remove(positions[2]);
         assert_eq!((newcomers.of(one[0]), newcomers.oldest_of(one[0]), newcomers.oldest()), (0, None, Some(key(1))));
-        newcomers.remove(places[1]);
+        newcomers.remove(positions[1]);
         assert_eq!((newcomers.oldest_of(one[1]), newcomers.oldest()), (Some(key(3)), Some(key(3))));
-        newcomers.remove(places[3]);
+        newcomers.remove(positions[3]);
         assert_eq!((newcomers.oldest_of(one[1]), newcomers.oldest()), (None, Some(key(4))));
-        newcomers.remove(places[4]);
+        newcomers.remove(positions[4]);
         assert!(newcomers.len() == 0 && newcomers.lists.is_empty());
     }
 
@@ -164,9 +164,9 @@ mod tests {
     fn a_crowd_that_is_gone_leaves_no_memory() {
         let mut newcomers = Newcomers::default();
         let key = |index| SessionKey { index, generation: 1 };
-        let places: Vec<u32> = (0..10_000).map(|index| newcomers.add(key(index), [0, 0])).collect();
-        places.into_iter().for_each(|place| newcomers.remove(place));
-        assert!(newcomers.len() == 0 && newcomers.entries.capacity() <= KEPT);
+        let positions: Vec<u32> = (0..10_000).map(|index| newcomers.add(key(index), [0, 0])).collect();
+        positions.into_iter().for_each(|position| newcomers.remove(position));
+        assert!(newcomers.len() == 0 && newcomers.entries.capacity() <= RETAINED);
     }
 
     #[test]

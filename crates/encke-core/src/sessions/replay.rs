@@ -72,9 +72,9 @@ impl Replay {
     /// acknowledges. A loss names a position, so it waits (`waits`) while earlier messages of its channel are queued,
     /// and a later reply reports it. A reply holds one loss per channel, because its JSON keys are channel names. The
     /// next loss of the channel follows when this one has been reported, or confirmed if the session acknowledges.
-    pub(crate) fn tell_losses(&mut self, batch: Option<u64>, waits: impl Fn(&str) -> bool) -> Vec<Loss> {
+    pub(crate) fn report_losses(&mut self, batch: Option<u64>, waits: impl Fn(&str) -> bool) -> Vec<Loss> {
         self.has_news = false;
-        let mut told: Vec<Loss> = Vec::new();
+        let mut reported: Vec<Loss> = Vec::new();
         let mut names: BTreeSet<Box<str>> = BTreeSet::new();
         for mut loss in std::mem::take(&mut self.losses) {
             let is_first = names.insert(loss.name.clone());
@@ -82,23 +82,23 @@ impl Replay {
                 self.has_news |= is_first || batch.is_none();
                 self.losses.push(loss);
             } else if let Some(batch) = batch {
-                loss.told.get_or_insert(batch);
-                told.push(loss.clone());
+                loss.reported.get_or_insert(batch);
+                reported.push(loss.clone());
                 self.losses.push(loss);
             } else {
-                told.push(loss);
+                reported.push(loss);
             }
         }
         let lost = self.cursors.iter().filter_map(|(name, cursor)| Some((name, cursor, cursor.lost?)));
         for (name, cursor, (from, to)) in lost {
             let is_first = !names.contains(name);
             if is_first && !waits(name) {
-                told.push(cursor.loss(name, from, Some(to)));
+                reported.push(cursor.loss(name, from, Some(to)));
             } else {
                 self.has_news |= is_first || batch.is_none();
             }
         }
-        told
+        reported
     }
 
     /// True if there are losses to report.
@@ -109,7 +109,9 @@ impl Replay {
     /// Removes the losses that the client has confirmed: it has received this batch and all before it.
     pub(crate) fn confirm(&mut self, batch: i64) {
         let before = self.losses.len();
-        self.losses.retain(|loss| loss.told.is_none_or(|told| i64::try_from(told).is_ok_and(|told| told > batch)));
+        self.losses.retain(|loss| {
+            loss.reported.is_none_or(|reported| i64::try_from(reported).is_ok_and(|reported| reported > batch))
+        });
         // The same channel may have another loss.
         self.has_news |= self.losses.len() < before && self.has_losses();
     }

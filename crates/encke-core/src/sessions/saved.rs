@@ -114,7 +114,7 @@ pub struct SavedLoss {
     /// The offset of the last one, if known.
     pub to: Option<u64>,
     /// The number of the first batch that reported the loss.
-    pub told: Option<u64>,
+    pub reported: Option<u64>,
 }
 
 impl Saved {
@@ -156,7 +156,7 @@ impl Replay {
             epoch: (*loss.epoch).into(),
             from: loss.from,
             to: loss.to,
-            told: loss.told,
+            reported: loss.reported,
         });
         let cursors = self.cursors.iter().filter(|(_, cursor)| cursor.open).map(|(name, cursor)| SavedCursor {
             channel: name.into(),
@@ -172,13 +172,13 @@ impl SavedCursor {
     /// The loss of the whole history.
     pub(crate) fn to_loss(&self) -> Loss {
         let from = self.lost.map_or(self.next, |lost| lost.0);
-        Loss { name: self.channel.clone(), epoch: (*self.epoch).into(), from, to: None, told: None }
+        Loss { name: self.channel.clone(), epoch: (*self.epoch).into(), from, to: None, reported: None }
     }
 }
 
 impl SavedLoss {
     pub(crate) fn to_loss(&self) -> Loss {
-        let SavedLoss { channel, epoch, from, to, told } = self;
-        Loss { name: channel.clone(), epoch: (**epoch).into(), from: *from, to: *to, told: *told }
+        let SavedLoss { channel, epoch, from, to, reported } = self;
+        Loss { name: channel.clone(), epoch: (**epoch).into(), from: *from, to: *to, reported: *reported }
     }
 }

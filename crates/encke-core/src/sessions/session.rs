@@ -217,10 +217,10 @@ impl Sessions {
     /// Releases the memory of most slots if most are empty. Slots behind an occupied one stay.
     pub fn give_room_back(&mut self) {
         let len = self.slab.len();
-        if self.slab.capacity() > ROOM_KEPT && len < self.slab.capacity() / 4 {
+        if self.slab.capacity() > ROOM_RETAINED && len < self.slab.capacity() / 4 {
             self.slab.shrink_to_fit();
         }
-        if self.ids.capacity() > ROOM_KEPT && len < self.ids.capacity() / 4 {
+        if self.ids.capacity() > ROOM_RETAINED && len < self.ids.capacity() / 4 {
             let (hasher, slab) = (&self.hasher, &self.slab);
             self.ids.shrink_to(len * 2, |index| hasher.hash_one(slab[*index as usize].id));
         }
@@ -243,7 +243,7 @@ impl Sessions {
 }
 
 /// Tables with at most this capacity are not shrunk.
-const ROOM_KEPT: usize = 1_024;
+const ROOM_RETAINED: usize = 1_024;
 
 impl Session {
     /// Its key, given its index.

@@ -56,7 +56,7 @@ impl Shard {
             ChannelKind::Broadcast => self.publish(batch, message, channel, key),
             _ => self.refuse(batch, message, BayeuxError::ChannelCreateDenied.as_str()),
         }
-        self.heard(key);
+        self.received(key);
     }
 
     /// The session of a message: the session of the batch, if the message names it.

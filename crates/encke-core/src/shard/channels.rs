@@ -63,22 +63,22 @@ impl Shard {
 
     pub(super) fn note_position(&mut self, channel: &str, ring: RingKey, start: &Start) {
         if let Some(known) = self.hub.find(channel) {
-            let heard = LastReceived { serial: ring.serial, epoch: start.epoch.clone(), id: start.next - 1 };
-            self.hub.set_last_received(known, heard);
+            let received = LastReceived { serial: ring.serial, epoch: start.epoch.clone(), id: start.next - 1 };
+            self.hub.set_last_received(known, received);
         }
     }
 
     /// True if a session receives a channel by a subscription other than `but`.
-    pub(super) fn hears(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
+    pub(super) fn receives(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
         let Ok(channel) = ChannelName::parse(channel, &self.limits) else { return false };
         let mut lists = std::mem::take(&mut self.lists);
         self.hub.route(channel, &mut lists);
-        let hears = self.sessions.get(key).is_some_and(|session| {
+        let receives = self.sessions.get(key).is_some_and(|session| {
             let mut lists = lists.iter().filter(|list| Some(**list) != but);
             lists.any(|list| session.subscriptions.iter().any(|subscription| subscription.channel == *list))
         });
         self.lists = lists;
-        hears
+        receives
     }
 
     /// Prepares the end of a subscription. Messages published before it ends reach the session through its other
@@ -95,7 +95,7 @@ impl Shard {
         let Some(replay) = self.sessions.get(key).and_then(|session| session.replay.as_ref()) else { return };
         let Ok(name) = ChannelName::parse(name, &self.limits) else { return };
         for channel in replay.cursors.covered(name, &self.limits) {
-            if !self.hears(key, &channel, None)
+            if !self.receives(key, &channel, None)
                 && let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
             {
                 replay.cursors.close(&channel, self.index);
@@ -154,8 +154,8 @@ impl Shard {
         }
         let follows = session.replay.is_some();
         let (moved, gone) = self.hub.unsubscribe(subscription, follows);
-        if let Some(Moved { session, slot, place }) = moved {
-            self.sessions.at(session).subscriptions[slot as usize].place = place;
+        if let Some(Moved { session, slot, position }) = moved {
+            self.sessions.at(session).subscriptions[slot as usize].position = position;
         }
         if let Some(name) = gone
             && self.shared.shards > 1

@@ -199,7 +199,7 @@ impl Shard {
     fn await_return(&mut self, key: SessionKey) {
         let (now_ms, terms, spread_ms) = (self.now.ms, self.terms, self.settings.drain_spread_ms);
         if let Some(session) = self.sessions.get_mut(key) {
-            session.protocol.heard(now_ms + spread_ms, &terms);
+            session.protocol.received(now_ms + spread_ms, &terms);
         }
     }
 
@@ -219,7 +219,7 @@ impl Shard {
         let session = self.sessions.get_mut(key)?;
         let replay = session.replay.as_mut()?;
         let batch = session.unacked.as_ref().map(|unacked| unacked.next_batch());
-        let losses = waiting.map(|waiting| replay.tell_losses(batch, |name| waiting.has(name))).unwrap_or_default();
+        let losses = waiting.map(|waiting| replay.report_losses(batch, |name| waiting.has(name))).unwrap_or_default();
         let (count, first) = (session.subscriptions.len(), replay.beat);
         let lost: BTreeSet<&str> = losses.iter().map(|loss| &*loss.name).collect();
         let mut members = Vec::new();
@@ -230,14 +230,14 @@ impl Shard {
             let name = self.hub.name(channel);
             let cursor = replay.cursors.of(name);
             let is_lost = lost.contains(name);
-            let far = match (cursor, self.hub.heard(channel)) {
+            let far = match (cursor, self.hub.received(channel)) {
                 _ if name.ends_with('*') => None,
                 (Some(cursor), _) if cursor.below > 0 => None,
-                (Some(cursor), Some(heard)) if !cursor.open && heard.serial >= cursor.ring.serial => {
-                    Some((heard.epoch.clone(), heard.id.max(cursor.next - 1)))
+                (Some(cursor), Some(received)) if !cursor.open && received.serial >= cursor.ring.serial => {
+                    Some((received.epoch.clone(), received.id.max(cursor.next - 1)))
                 }
                 (Some(cursor), _) => Some((cursor.epoch.clone(), cursor.next - 1)),
-                (None, heard) => heard.map(|heard| (heard.epoch.clone(), heard.id)),
+                (None, received) => received.map(|received| (received.epoch.clone(), received.id)),
             };
             if let Some((epoch, id)) = far.filter(|_| !is_lost) {
                 let heartbeat = Heartbeat { epoch: (*epoch).into(), offset: Some(id), lost: None };

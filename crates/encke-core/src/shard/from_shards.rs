@@ -107,7 +107,7 @@ impl Shard {
         match message {
             ShardMessage::Publication(publication) => self.publication_from_shard(&publication),
             ShardMessage::Record(publication) => self.record_from_shard(&publication),
-            ShardMessage::Persisted(kept) => kept.into_iter().for_each(|kept| self.kept(kept)),
+            ShardMessage::Persisted(stored) => stored.into_iter().for_each(|stored| self.stored(stored)),
             ShardMessage::Request(request) => {
                 self.request(now, *request);
             }

@@ -19,9 +19,9 @@ impl Shard {
                 self.remove_session(oldest, Ended::Unused);
             }
         }
-        let place = self.newcomers.add(key, origins);
+        let position = self.newcomers.add(key, origins);
         if let Some(session) = self.sessions.get_mut(key) {
-            session.newcomer = place;
+            session.newcomer = position;
         }
         self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
     }

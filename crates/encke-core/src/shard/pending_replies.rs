@@ -94,20 +94,20 @@ impl Shard {
     /// Reports the result to the shard of a token, which may be this one.
     pub(super) fn settle_token(&mut self, token: Option<PublishToken>, is_persisted: bool) {
         let Some(token) = token else { return };
-        let kept = Persisted { number: token.number, is_persisted };
+        let stored = Persisted { number: token.number, is_persisted };
         if usize::from(token.shard) == self.index {
-            self.kept(kept);
+            self.stored(stored);
         } else {
-            self.effects.push(Effect::SendToShard(usize::from(token.shard), ShardMessage::Persisted(vec![kept])));
+            self.effects.push(Effect::SendToShard(usize::from(token.shard), ShardMessage::Persisted(vec![stored])));
         }
     }
 
     /// Settles a token: the replies that wait for it leave.
-    pub(super) fn kept(&mut self, kept: Persisted) {
-        let Some(Waiting { channel, replies }) = self.pending_replies.waiting.remove(&kept.number) else { return };
+    pub(super) fn stored(&mut self, stored: Persisted) {
+        let Some(Waiting { channel, replies }) = self.pending_replies.waiting.remove(&stored.number) else { return };
         self.pending_replies.replies -= replies.len();
         self.metrics.replies_waiting.set(self.pending_replies.replies);
-        if !kept.is_persisted {
+        if !stored.is_persisted {
             self.metrics.errors.add(replies.len());
             tracing::debug!(channel, messages = replies.len(), "publications were delivered, but not kept");
         }
@@ -117,9 +117,9 @@ impl Shard {
         for (id, to) in replies {
             let reply = Reply {
                 id: id.as_ref(),
-                successful: Some(kept.is_persisted),
-                error: (!kept.is_persisted).then_some(&error),
-                timestamp: timestamp.as_deref().filter(|_| kept.is_persisted),
+                successful: Some(stored.is_persisted),
+                error: (!stored.is_persisted).then_some(&error),
+                timestamp: timestamp.as_deref().filter(|_| stored.is_persisted),
                 ..Reply::new(&*channel)
             };
             match to {

@@ -93,8 +93,8 @@ impl Shard {
             let message = |payload| str::from_utf8(payload).unwrap_or_default();
             let messages = || payloads(&bytes).map(|payload| message(&payload[1..payload.len() - 1]));
             let position = shared.histories.append(birth, except_id, messages());
-            let kept = position.as_ref().filter(|_| shared.is_durable);
-            let record = kept.map(|at| log_record::burst(delivery.channel.as_str(), at, except_id, messages()));
+            let stored = position.as_ref().filter(|_| shared.is_durable);
+            let record = stored.map(|at| log_record::burst(delivery.channel.as_str(), at, except_id, messages()));
             (position, record.map(|record| PersistRequest { record, token: delivery.token }))
         };
         let is_refused = position.is_none();

@@ -54,7 +54,7 @@ impl Shard {
         self.relief.room_ms = self.now.ms + ROOM_EVERY_MS;
         self.sessions.give_room_back();
         self.hub.give_room_back();
-        if self.sockets.capacity() > SOCKETS_KEPT && self.sockets.len() < self.sockets.capacity() / 4 {
+        if self.sockets.capacity() > SOCKETS_RETAINED && self.sockets.len() < self.sockets.capacity() / 4 {
             self.sockets.shrink_to_fit();
         }
     }
@@ -194,7 +194,7 @@ enum Holder {
 const ROOM_EVERY_MS: u64 = 10_000;
 
 /// The number of WebSockets for which the table keeps room.
-const SOCKETS_KEPT: usize = 1_024;
+const SOCKETS_RETAINED: usize = 1_024;
 
 /// The least number of runs that a sweep looks at in each turn.
 const SWEEP_RUNS: usize = 16_384;

@@ -91,7 +91,7 @@ impl Shard {
         spilled.all(|(channel, Spilled { position, first, .. })| {
             // Messages of a channel that the session no longer subscribes to do not come again: the ring also has later
             // ones.
-            !self.hears(key, &channel, None) || self.resort_to_history(key, &channel, &position, first)
+            !self.receives(key, &channel, None) || self.resort_to_history(key, &channel, &position, first)
         })
     }
 
@@ -236,7 +236,7 @@ impl Step {
         }
         let mut is_done = true;
         for entry in ring.from(cursor.next) {
-            let bytes = entry.text.len() + PLACE_BYTES_MAX;
+            let bytes = entry.text.len() + POSITION_BYTES_MAX;
             if bytes > self.message_bytes_max {
                 found.gap = true;
                 cursor.lose(entry.number);
@@ -289,7 +289,7 @@ impl Found {
 const STEP_BYTES: usize = 48 * 1024;
 
 /// The most bytes that a position adds to a message, with the frame header and a loss.
-const PLACE_BYTES_MAX: usize = 320;
+const POSITION_BYTES_MAX: usize = 320;
 
 /// The number of cursors that a session may have beside one for each subscription. A cursor takes some 500 bytes.
 const CURSORS_MAX: usize = 4_096;

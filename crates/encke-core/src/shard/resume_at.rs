@@ -110,7 +110,7 @@ impl Shard {
             replay_request.answer(channel, position, None);
             return true;
         };
-        let received_before = self.hears(key, channel, new);
+        let received_before = self.receives(key, channel, new);
         if received_before && *position == ReplayFrom::Latest {
             // The subscription continues unchanged. The latest offset must not be reported, because messages up to it
             // may still wait for the client.

@@ -23,7 +23,7 @@ impl Shard {
         let Some(socket) = self.socket_mut(key) else { return };
         (socket.last_received_ms, socket.alone_ms) = (now.ms, now.ms);
         if let Some(session) = socket.session {
-            self.heard(session);
+            self.received(session);
             self.active(session);
         }
     }
@@ -40,7 +40,7 @@ impl Shard {
     pub(super) fn alive(&mut self, now: Now, session: &Id) {
         self.now = now;
         if let Some(key) = self.sessions.find(session) {
-            self.heard(key);
+            self.received(key);
             self.active(key);
         }
     }
@@ -50,10 +50,10 @@ impl Shard {
         batch.session.and_then(|key| self.sessions.get(key)).map(|session| session.id)
     }
 
-    pub(super) fn heard(&mut self, key: SessionKey) {
+    pub(super) fn received(&mut self, key: SessionKey) {
         let (now_ms, terms) = (self.now.ms, self.terms);
         if let Some(session) = self.sessions.get_mut(key) {
-            session.protocol.heard(now_ms, &terms);
+            session.protocol.received(now_ms, &terms);
         }
     }
 
@@ -87,9 +87,9 @@ impl Shard {
     /// Removes a session from the newcomers, as it has connected or is about to end.
     pub(super) fn has_arrived(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let place = std::mem::replace(&mut session.newcomer, crate::sessions::newcomers::NONE);
-        if place != crate::sessions::newcomers::NONE {
-            self.newcomers.remove(place);
+        let position = std::mem::replace(&mut session.newcomer, crate::sessions::newcomers::NONE);
+        if position != crate::sessions::newcomers::NONE {
+            self.newcomers.remove(position);
             self.shared.newcomers[self.index].fetch_sub(1, Ordering::Relaxed);
         }
     }

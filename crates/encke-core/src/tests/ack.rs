@@ -92,7 +92,7 @@ fn a_long_response_that_was_lost_comes_again_on_a_websocket_in_pieces_once_and_i
     assert_eq!(poll(&mut rig, &client, got).0.len(), 300);
     publish(&mut rig, 1, 1);
     let mut socket = rig.shard.socket_opened(NOW, None);
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for round in 0..12 {
         let (numbers, batch) = connect(&mut rig, socket, &client, got);
         if round % 3 == 1 {
@@ -100,10 +100,10 @@ fn a_long_response_that_was_lost_comes_again_on_a_websocket_in_pieces_once_and_i
             socket = rig.shard.socket_opened(NOW, None);
             continue;
         }
-        heard.extend(numbers);
+        received.extend(numbers);
         got = batch;
     }
-    assert_eq!(heard, (0..300).chain([0]).collect::<Vec<_>>());
+    assert_eq!(received, (0..300).chain([0]).collect::<Vec<_>>());
     let id = Id::parse(&client).expect("an id");
     assert_eq!(rig.shard.waiting(&id), Some((0, 0, 0)));
 }
@@ -154,7 +154,7 @@ fn after_a_restart_a_batch_still_confirms_what_it_held_though_a_later_one_had_no
 }
 
 #[test]
-fn a_session_that_the_server_ends_on_a_websocket_gets_all_that_waits_before_the_farewell() {
+fn a_session_that_the_server_ends_on_a_websocket_gets_all_that_waits_before_the_last_reply() {
     for is_held in [false, true] {
         let (mut rig, socket, client) = acknowledging(Settings::default());
         let mut acknowledged = connect(&mut rig, socket, &client, 0).1;
@@ -164,11 +164,11 @@ fn a_session_that_the_server_ends_on_a_websocket_gets_all_that_waits_before_the_
         publish(&mut rig, 10, 20_000);
         rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id")));
         let mut said = rig.flushed(socket);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for _ in 0..10 {
             if !said.is_empty() {
                 let (numbers, batch) = read(&said);
-                heard.extend(numbers);
+                received.extend(numbers);
                 acknowledged = batch;
             }
             if rig.shard.sessions() == 0 {
@@ -181,7 +181,7 @@ fn a_session_that_the_server_ends_on_a_websocket_gets_all_that_waits_before_the_
             rig.shard.socket_text(NOW, socket, &text);
             said = rig.flushed(socket);
         }
-        assert_eq!(heard, (0..10).collect::<Vec<_>>());
+        assert_eq!(received, (0..10).collect::<Vec<_>>());
         let at = |part: &str| said.find(part).unwrap_or_else(|| panic!("{part}"));
         assert!(
             at("/meta/disconnect") < at("\"reconnect\":\"none\"") && at("\"reconnect\":\"none\"") < at("session ended")

@@ -79,10 +79,10 @@ fn positions_that_name_all_channels_of_a_pattern_leave_nothing_to_be_too_many() 
         r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/*","ext":{{"replay":{{{positions}"/h/*":-2}}}}}}"#
     );
     rig.shard.socket_text(NOW, key, &text);
-    let mut heard = rig.flushed(key);
-    assert_eq!((heard.contains("\"successful\":true"), heard.matches("\"recovered\":true").count()), (true, 900));
-    (0..100).for_each(|_| heard += &rig.flushed(key));
-    assert_eq!(heard.matches("\"replayId\"").count(), 900);
+    let mut received = rig.flushed(key);
+    assert_eq!((received.contains("\"successful\":true"), received.matches("\"recovered\":true").count()), (true, 900));
+    (0..100).for_each(|_| received += &rig.flushed(key));
+    assert_eq!(received.matches("\"replayId\"").count(), 900);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn replies_to_one_batch_are_limited_and_what_is_left_is_refused() {
 }
 
 #[test]
-fn what_comes_out_of_the_ring_anew_does_not_come_from_the_outbox_too() {
+fn what_comes_out_of_the_ring_again_does_not_come_from_the_outbox_too() {
     let (mut rig, key, client) = with_histories(0, history());
     let subscribe = |ext: &str| {
         format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/a","ext":{ext}}}"#)
@@ -114,9 +114,9 @@ fn what_comes_out_of_the_ring_anew_does_not_come_from_the_outbox_too() {
     rig.flushed(key);
     (1..=9).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
     rig.shard.socket_text(NOW, key, &batch(&subscribe(r#"{"replay":-2}"#), 3));
-    let mut heard = rig.flushed(key);
-    (0..9).for_each(|_| heard += &rig.flushed(key));
-    assert_eq!(heard.matches("\"replayId\"").count(), 9);
+    let mut received = rig.flushed(key);
+    (0..9).for_each(|_| received += &rig.flushed(key));
+    assert_eq!(received.matches("\"replayId\"").count(), 9);
 }
 
 #[test]
@@ -287,15 +287,15 @@ fn a_session_that_fell_back_on_many_channels_gets_all_of_them() {
     }
     rig.kernel.room = usize::MAX / 2;
     rig.shard.socket_writable(NOW, key);
-    let mut heard = String::new();
+    let mut received = String::new();
     while !rig.shard.is_settled() {
-        heard += &rig.flushed(key);
+        received += &rig.flushed(key);
     }
     for channel in 0..1_000 {
-        let place = |round: usize| heard.find(&format!("\"payload\":{}}}", channel + round * 1_000));
-        assert!(place(0).is_some() && place(0) < place(1) && place(1) < place(2), "{channel}");
+        let position = |round: usize| received.find(&format!("\"payload\":{}}}", channel + round * 1_000));
+        assert!(position(0).is_some() && position(0) < position(1) && position(1) < position(2), "{channel}");
     }
-    assert_eq!(heard.matches("\"replayId\"").count(), 3_000);
+    assert_eq!(received.matches("\"replayId\"").count(), 3_000);
 }
 
 /// A search for each message would cost more with each queued message.
@@ -319,15 +319,15 @@ fn an_outbox_without_messages_of_histories_is_searched_for_them_once() {
 }
 
 #[test]
-fn publishers_do_not_speak_of_places() {
+fn publishers_do_not_speak_of_positions() {
     for ext in [r#"{"replay":{"id":7,"epoch":"x"}}"#, r#"{"a":1,"\u0072eplay":{"id":7,"epoch":"x"},"b":2}"#] {
         let mut rig = rig();
         let (key, client) = rig.socket();
         let text = format!(r#"{{"channel":"/a","clientId":"{client}","data":1,"ext":{ext}}}"#);
         rig.shard.socket_text(NOW, key, &text);
-        let heard = rig.flushed(key);
+        let received = rig.flushed(key);
         let rest = if ext.contains("\"a\"") { r#","ext":{"a":1,"b":2}}"# } else { "}" };
-        assert!(heard.contains(&format!(r#"[{{"channel":"/a","data":1{rest}]"#)), "{heard}");
+        assert!(received.contains(&format!(r#"[{{"channel":"/a","data":1{rest}]"#)), "{received}");
     }
 }
 

@@ -166,7 +166,7 @@ fn a_close_frame_leaves_on_the_socket_of_an_acknowledging_session_that_goes_on_e
 }
 
 #[test]
-fn what_is_older_than_a_session_does_not_come_by_a_channel_that_it_hears_by_a_pattern_already() {
+fn what_is_older_than_a_session_does_not_come_by_a_channel_that_it_receives_by_a_pattern_already() {
     let rule = crate::ChannelRule { pattern: "/**".into(), history_messages: 10, ..Default::default() };
     let settings = Settings { channels: vec![rule], ..Settings::default() };
     let terms = settings.channels[0].history().expect("a history");
@@ -205,7 +205,7 @@ fn what_is_older_than_a_session_does_not_come_by_a_channel_that_it_hears_by_a_pa
 }
 
 #[test]
-fn newer_messages_of_an_acknowledging_session_do_not_overtake_a_response_when_it_says_goodbye() {
+fn newer_messages_of_an_acknowledging_session_do_not_overtake_a_response_when_it_says_disconnect() {
     let mut rig = rig();
     let socket = rig.shard.socket_opened(NOW, None);
     let text = r#"{"channel":"/meta/handshake","version":"1.0","ext":{"ack":true}}"#;
@@ -342,15 +342,15 @@ fn what_is_published_at_the_end_of_a_slow_consumer_arrives_after_what_it_was_too
     assert!(rig.shard.waiting(&Id::parse(&client).expect("an id")).is_none() && rig.flushed(socket).is_empty());
     let text = rig.flushed(witness);
     assert!(text.contains(r#""data":"gone""#), "{text:?}");
-    let mut told = String::new();
+    let mut reported = String::new();
     for effect in rig.shard.take_effects() {
         if let Effect::SendToShard(1, ShardMessage::Publication(publication)) = effect {
-            told += &String::from_utf8_lossy(&publication.frames);
+            reported += &String::from_utf8_lossy(&publication.frames);
         }
     }
-    let places: Vec<_> = ["1", "2", "3", "\"gone\""].map(|data| told.find(&format!("\"data\":{data}}}"))).into();
-    assert!(places.is_sorted() && places.iter().all(Option::is_some), "{told:?}");
-    assert_eq!(told.matches("gone").count(), 2);
+    let positions: Vec<_> = ["1", "2", "3", "\"gone\""].map(|data| reported.find(&format!("\"data\":{data}}}"))).into();
+    assert!(positions.is_sorted() && positions.iter().all(Option::is_some), "{reported:?}");
+    assert_eq!(reported.matches("gone").count(), 2);
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn publication(client: &str, channel: &str, id: &str) -> String {
 }
 
 #[test]
-fn messages_are_delivered_at_once_and_their_replies_come_together_when_they_are_kept() {
+fn messages_are_delivered_at_once_and_their_replies_come_together_when_they_are_stored() {
     let mut rig = rig();
     let (subscriber, _) = rig.socket();
     let (socket, client) = rig.socket();
@@ -61,7 +61,7 @@ fn messages_are_delivered_at_once_and_their_replies_come_together_when_they_are_
 }
 
 #[test]
-fn what_is_not_kept_is_said_to_its_publisher() {
+fn what_is_not_stored_is_said_to_its_publisher() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
     rig.shard.socket_text(NOW, socket, &publication(&client, "/a", "1"));
@@ -119,7 +119,7 @@ fn a_connect_beside_a_publication_is_answered_at_once_and_the_reply_comes_later(
 }
 
 #[test]
-fn a_goodbye_is_answered_after_what_was_published_before_it() {
+fn a_disconnect_is_answered_after_what_was_published_before_it() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
     rig.shard.socket_text(NOW, socket, &publication(&client, "/b", "1"));
@@ -249,7 +249,7 @@ fn a_socket_whose_session_has_ended_is_shut_rather_than_moved_away_from_replies_
 }
 
 #[test]
-fn an_empty_history_whose_place_is_told_is_kept_too() {
+fn an_empty_history_whose_position_is_told_is_stored_too() {
     let mut rig = rig();
     let key = rig.shard.socket_opened(NOW, None);
     let text = r#"{"channel":"/meta/handshake","version":"1.0","ext":{"replay":true}}"#;

@@ -117,7 +117,7 @@ fn numbers(text: &str, word: &str) -> Vec<u64> {
 }
 
 /// The offsets of the messages in a text.
-fn places(text: &str) -> Vec<u64> {
+fn positions(text: &str) -> Vec<u64> {
     numbers(text, "\"replayId\":")
 }
 
@@ -131,13 +131,13 @@ fn a_replay_goes_on_beside_a_channel_that_has_something_for_each_connect() {
             let mut client = Client::new(by, ext, Settings::default());
             client.publish("/a", 200);
             client.subscribe(busy, "-1");
-            let mut heard = places(&client.subscribe("/a", "-2"));
+            let mut received = positions(&client.subscribe("/a", "-2"));
             for _ in 0..20 {
                 client.publish(busy, 2);
-                heard.extend(places(&client.connect()));
+                received.extend(positions(&client.connect()));
             }
-            assert_eq!(heard.len(), 200, "{by:?} {ext} beside {busy}");
-            assert!(heard.is_sorted_by(|one, next| one + 1 == *next), "{by:?} {ext} beside {busy}");
+            assert_eq!(received.len(), 200, "{by:?} {ext} beside {busy}");
+            assert!(received.is_sorted_by(|one, next| one + 1 == *next), "{by:?} {ext} beside {busy}");
         }
     }
 }
@@ -149,13 +149,13 @@ fn a_replay_on_a_websocket_does_not_wait_for_lazy_messages() {
     client.subscribe("/lazy", "-1");
     client.publish("/a", 3);
     let socket = client.socket.expect("a WebSocket");
-    let first = places(&client.rig.flushed(socket))[0];
+    let first = positions(&client.rig.flushed(socket))[0];
     client.publish("/lazy", 1);
     assert_eq!(client.rig.flushed(socket), "");
     client.resort_to_history("/a", first, 0);
-    let heard = client.rig.flushed(socket);
-    assert_eq!(places(&heard).len(), 3);
-    assert!(heard.contains("\"/lazy\""), "what is lazy goes along");
+    let received = client.rig.flushed(socket);
+    assert_eq!(positions(&received).len(), 3);
+    assert!(received.contains("\"/lazy\""), "what is lazy goes along");
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_held_connect_brings_a_replay_that_begins_meanwhile_though_lazy_messages_wai
     assert_eq!(client.rig.response(held), None);
     let text = client.text("/meta/subscribe", r#","subscription":"/a","ext":{"replay":-2}"#);
     client.rig.request(text);
-    assert_eq!(places(&client.rig.response(held).expect("a response")).len(), 3);
+    assert_eq!(positions(&client.rig.response(held).expect("a response")).len(), 3);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_replay_leaves_room_for_live_messages() {
 }
 
 #[test]
-fn messages_with_places_come_with_connects_only() {
+fn messages_with_positions_come_with_connects_only() {
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
     client.subscribe("/a", "-1");
     let held = client.hold();
@@ -206,25 +206,25 @@ fn messages_with_places_come_with_connects_only() {
             assert!(exchange == other || exchange == held);
         }
     }
-    assert_eq!((places(&response).len(), places(&held_back).len()), (0, 3), "{response} {held_back}");
+    assert_eq!((positions(&response).len(), positions(&held_back).len()), (0, 3), "{response} {held_back}");
 }
 
 #[test]
-fn a_connect_tells_no_place_while_a_response_may_still_come_back() {
+fn a_connect_tells_no_position_while_a_response_may_still_come_back() {
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
     client.subscribe("/a", "-1");
     client.publish("/a", 3);
     let text = client.text("/meta/connect", r#","advice":{"timeout":0}"#);
     let lost = client.rig.request(text);
-    assert_eq!(places(&client.rig.response(lost).expect("a response")).len(), 3);
+    assert_eq!(positions(&client.rig.response(lost).expect("a response")).len(), 3);
     let reply = client.connect();
     assert!(!reply.contains("\"replay\""), "{reply}");
     client.rig.shard.delivered(NOW, lost, false);
-    assert_eq!(places(&client.connect()).len(), 3);
+    assert_eq!(positions(&client.connect()).len(), 3);
 }
 
 #[test]
-fn a_place_named_while_a_response_fails_brings_nothing_twice() {
+fn a_position_named_while_a_response_fails_brings_nothing_twice() {
     for ext in [r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#] {
         let mut client = Client::new(By::Requests, ext, Settings::default());
         let start = numbers(&client.subscribe("/a", "-1"), "\"latest\":")[0];
@@ -233,25 +233,25 @@ fn a_place_named_while_a_response_fails_brings_nothing_twice() {
         client.publish("/b", 1);
         let text = client.text("/meta/connect", &format!(r#","ext":{{"ack":{}}}"#, client.batch));
         let lost = client.rig.request(text);
-        assert_eq!(places(&client.rig.response(lost).expect("a response")).len(), 5);
+        assert_eq!(positions(&client.rig.response(lost).expect("a response")).len(), 5);
         // Its connection breaks; the client uses another one before the server notices.
         client.subscribe("/a", &(start + 2).to_string());
         client.rig.shard.delivered(NOW, lost, false);
         let reply = client.connect();
-        assert_eq!(places(&reply), [start + 3, start + 4, start + 5], "{ext}: {reply}");
+        assert_eq!(positions(&reply), [start + 3, start + 4, start + 5], "{ext}: {reply}");
         assert_eq!(reply.matches("\"/b\"").count(), 1, "other channels have no place: they come again");
     }
 }
 
 #[test]
-fn a_place_named_by_a_request_while_a_websocket_has_half_of_a_message_brings_nothing_twice() {
+fn a_position_named_by_a_request_while_a_websocket_has_half_of_a_message_brings_nothing_twice() {
     let mut client = Client::new(By::WebSocket, r#"{"replay":true}"#, Settings::default());
     let start = numbers(&client.subscribe("/a", "-1"), "\"from\":")[0];
     client.publish("/a", 1);
     client.rig.kernel.room = 100;
     client.rig.flushed(client.socket.take().expect("a WebSocket"));
     client.subscribe("/a", &(start - 1).to_string());
-    assert_eq!(places(&client.connect()), [start]);
+    assert_eq!(positions(&client.connect()), [start]);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn what_is_told_to_be_lost_does_not_come_after_all() {
     client.publish("/short", 8);
     let reply = client.subscribe("/short", &(start - 1).to_string());
     assert!(reply.contains(&format!(r#""lost":{{"from":{start},"to":{}}}"#, start + 2)), "{reply}");
-    assert_eq!(places(&client.connect()), (start + 3..start + 8).collect::<Vec<_>>());
+    assert_eq!(positions(&client.connect()), (start + 3..start + 8).collect::<Vec<_>>());
 }
 
 #[test]
@@ -289,9 +289,9 @@ fn a_full_outbox_keeps_what_its_ring_has_not_any_more() {
     client.subscribe("/drop", "-1");
     client.publish("/short", 10);
     client.publish("/drop", 1);
-    let heard: String = (0..4).map(|_| client.connect()).collect();
-    assert_eq!(places(&heard).len(), 10);
-    assert!(!heard.contains("\"lost\"") && heard.contains("\"/drop\""));
+    let received: String = (0..4).map(|_| client.connect()).collect();
+    assert_eq!(positions(&received).len(), 10);
+    assert!(!received.contains("\"lost\"") && received.contains("\"/drop\""));
 }
 
 #[test]
@@ -302,10 +302,10 @@ fn what_has_no_room_and_is_not_in_its_ring_any_more_is_told_to_be_lost() {
     client.subscribe("/b", "-1");
     client.publish("/short", 30);
     client.publish("/b", 1);
-    let heard: String = (0..4).map(|_| client.connect()).collect();
-    assert!(heard.contains("\"/b\""));
-    assert_eq!(places(&heard), (first + 25..first + 30).collect::<Vec<_>>());
-    assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)));
+    let received: String = (0..4).map(|_| client.connect()).collect();
+    assert!(received.contains("\"/b\""));
+    assert_eq!(positions(&received), (first + 25..first + 30).collect::<Vec<_>>());
+    assert!(received.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)));
 }
 
 /// Publishes more than the ring of `/short` and the outbox have room for; the next response is lost on its way. Returns
@@ -327,9 +327,9 @@ fn a_message_that_has_no_room_any_more_comes_again_with_the_loss_before_it() {
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
     let first = overrun(&mut client, 1);
     client.publish("/b", 9);
-    let heard: String = (0..9).map(|_| client.connect()).collect();
-    assert_eq!(places(&heard), (first + 25..first + 30).collect::<Vec<_>>());
-    assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{heard}");
+    let received: String = (0..9).map(|_| client.connect()).collect();
+    assert_eq!(positions(&received), (first + 25..first + 30).collect::<Vec<_>>());
+    assert!(received.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{received}");
 }
 
 #[test]
@@ -339,9 +339,9 @@ fn a_loss_begins_where_the_cursor_has_fallen_back_to() {
     // Ten of them are queued when the loss of the next ones is detected.
     let first = overrun(&mut client, 0);
     client.publish("/b", 1);
-    let heard: String = (0..9).map(|_| client.connect()).collect();
-    assert_eq!(places(&heard), (first + 25..first + 30).collect::<Vec<_>>());
-    assert!(heard.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{heard}");
+    let received: String = (0..9).map(|_| client.connect()).collect();
+    assert_eq!(positions(&received), (first + 25..first + 30).collect::<Vec<_>>());
+    assert!(received.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{received}");
 }
 
 #[test]
@@ -351,8 +351,8 @@ fn what_was_to_come_out_of_an_earlier_ring_is_told_to_be_lost() {
     client.subscribe("/a", "-1");
     client.resort_to_history("/a", 7, 1);
     client.resort_to_history("/a", 9, 2);
-    let heard: String = (0..2).map(|_| client.connect()).collect();
-    assert!(heard.contains(r#""lost":{"from":7,"to":null}"#), "{heard}");
+    let received: String = (0..2).map(|_| client.connect()).collect();
+    assert!(received.contains(r#""lost":{"from":7,"to":null}"#), "{received}");
 }
 
 #[test]
@@ -363,15 +363,15 @@ fn losses_of_one_channel_are_told_one_with_each_reply() {
         client.publish("/a", 3);
         client.subscribe("/a", "-1");
         (0..3).for_each(|life| client.resort_to_history("/a", 7 + life, 1 + life));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for _ in 0..8 {
             let reply = client.connect();
             let lost = numbers(&reply, "\"lost\":{\"from\":");
             assert!(lost.len() < 2, "{by:?} {ext}: they stand under one name: {reply}");
-            told.extend(lost);
+            reported.extend(lost);
         }
-        told.dedup();
-        assert_eq!(told, [7, 8, 9], "{by:?} {ext}");
+        reported.dedup();
+        assert_eq!(reported, [7, 8, 9], "{by:?} {ext}");
     }
 }
 
@@ -385,30 +385,30 @@ fn a_loss_is_told_when_no_more_waits_than_is_looked_at() {
         client.subscribe("/b", "-1");
         client.publish("/b", 500);
         (0..2).for_each(|life| client.resort_to_history("/a", 7 + life, 1 + life));
-        let (mut heard, mut told_at) = (0, None);
+        let (mut received, mut reported_at) = (0, None);
         for _ in 0..20 {
             let reply = client.connect();
-            heard += reply.matches("\"channel\":\"/b\"").count();
+            received += reply.matches("\"channel\":\"/b\"").count();
             if reply.contains("\"lost\":{") {
-                told_at.get_or_insert(heard);
+                reported_at.get_or_insert(received);
             }
         }
-        assert_eq!(heard, 500, "{ext}");
-        let told_at = told_at.expect("it is told");
-        assert!((200..500).contains(&told_at), "{ext}: with 256 KiB behind it, not after {told_at} messages");
+        assert_eq!(received, 500, "{ext}");
+        let reported_at = reported_at.expect("it is told");
+        assert!((200..500).contains(&reported_at), "{ext}: with 256 KiB behind it, not after {reported_at} messages");
         assert!(client.rig.shard.metrics.losses_delayed.get() > 3, "{ext}");
     }
 }
 
 #[test]
-fn asking_for_all_that_is_kept_forgets_no_loss() {
+fn asking_for_all_that_is_stored_forgets_no_loss() {
     let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
     let first = overrun(&mut client, 0);
     client.subscribe("/short", "-2");
-    let heard: String = (0..9).map(|_| client.connect()).collect();
-    assert_eq!(places(&heard).len(), 15);
-    assert!(heard.contains(&format!(r#""lost":{{"from":{},"to":{}}}"#, first + 10, first + 24)), "{heard}");
+    let received: String = (0..9).map(|_| client.connect()).collect();
+    assert_eq!(positions(&received).len(), 15);
+    assert!(received.contains(&format!(r#""lost":{{"from":{},"to":{}}}"#, first + 10, first + 24)), "{received}");
 }
 
 #[test]
@@ -422,9 +422,9 @@ fn a_full_outbox_brings_nothing_more_of_a_channel_that_was_given_up() {
         client.say("/meta/unsubscribe", r#","subscription":"/a""#);
         client.publish("/a", 3);
         client.publish("/b", 4);
-        let heard: String = (0..6).map(|_| client.connect()).collect();
-        assert_eq!(heard.matches("\"/b\"").count(), 4, "{heard}");
-        assert!(places(&heard).is_empty(), "{heard}");
+        let received: String = (0..6).map(|_| client.connect()).collect();
+        assert_eq!(received.matches("\"/b\"").count(), 4, "{received}");
+        assert!(positions(&received).is_empty(), "{received}");
     }
 }
 
@@ -443,15 +443,15 @@ fn no_connect_reply_names_a_position_beyond_the_messages_that_a_cut_batch_left_o
     // This response is lost, and its messages are sent again on a WebSocket, where a batch holds less.
     client.hold();
     client.socket = Some(client.rig.shard.socket_opened(NOW, None));
-    let (mut heard, mut named) = (Vec::new(), None);
+    let (mut received, mut named) = (Vec::new(), None);
     for _ in 0..8 {
         let reply = client.connect();
-        heard.extend(places(&reply));
-        let last = *heard.last().expect("messages");
+        received.extend(positions(&reply));
+        let last = *received.last().expect("messages");
         assert!(beats(&reply).iter().all(|id| *id <= last), "{:?} after {last}", beats(&reply));
         named = beats(&reply).last().copied().or(named);
     }
-    assert_eq!((heard.len(), named), (200, heard.last().copied()), "all come, and then the position");
+    assert_eq!((received.len(), named), (200, received.last().copied()), "all come, and then the position");
 }
 
 #[test]
@@ -466,12 +466,12 @@ fn a_loss_is_told_after_the_earlier_messages_of_its_channel() {
     let next = client.rig.shard.shared.histories.with(next.ring, Ring::next).expect("a ring");
     client.resort_to_history("/a", next, 1);
     client.socket = Some(client.rig.shard.socket_opened(NOW, None));
-    let (mut heard, mut lost) = (Vec::new(), 0);
+    let (mut received, mut lost) = (Vec::new(), 0);
     for _ in 0..6 {
         let reply = client.connect();
-        heard.extend(places(&reply));
+        received.extend(positions(&reply));
         if reply.contains("\"lost\":{") {
-            assert_eq!(heard.len(), 100, "what came before it comes before it is told");
+            assert_eq!(received.len(), 100, "what came before it comes before it is told");
             lost += 1;
         }
     }

@@ -64,16 +64,16 @@ fn a_response_has_a_size_and_the_next_connect_gets_the_rest_at_once() {
         let client = poller(&mut rig, ext);
         (0..10).for_each(|number| publish(&mut rig, number, 500));
         publish(&mut rig, 10, 5_000);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         for ack in 1..=5 {
             let exchange = connect(&mut rig, &client, ack);
             let text = rig.response(exchange).expect("it is answered at once");
             rig.shard.delivered(NOW, exchange, true);
             let found = numbers(&text);
             assert!(text.len() < 2_500 || found == [10], "{} bytes: {ext}", text.len());
-            heard.extend(found);
+            received.extend(found);
         }
-        assert_eq!(heard, (0..=10).collect::<Vec<_>>(), "{ext}");
+        assert_eq!(received, (0..=10).collect::<Vec<_>>(), "{ext}");
         connect(&mut rig, &client, 6);
         assert_eq!(rig.shard.holds(&Id::parse(&client).expect("an id")), Some(true), "nothing is left: {ext}");
     }
@@ -155,20 +155,20 @@ fn a_client_that_takes_a_response_is_not_silent_and_its_silence_counts_from_then
 }
 
 #[test]
-fn a_session_that_the_server_ends_gets_all_that_waits_before_the_farewell() {
+fn a_session_that_the_server_ends_gets_all_that_waits_before_the_last_reply() {
     let mut rig = Rig::new(1, Settings { response_bytes_max: 2_000, ..trusting() }, Box::new(NoApplication));
     let client = poller(&mut rig, "{}");
     (0..10).for_each(|number| publish(&mut rig, number, 500));
     rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id")));
-    let (mut heard, mut said) = (Vec::new(), String::new());
+    let (mut received, mut said) = (Vec::new(), String::new());
     while rig.shard.sessions() > 0 {
         assert!(!said.contains("/meta/disconnect") && !said.contains("unknown"), "{said}");
         let exchange = connect(&mut rig, &client, 0);
         said = rig.response(exchange).expect("it is answered at once");
         rig.shard.delivered(NOW, exchange, true);
-        heard.extend(numbers(&said));
+        received.extend(numbers(&said));
     }
-    assert_eq!(heard, (0..10).collect::<Vec<_>>());
+    assert_eq!(received, (0..10).collect::<Vec<_>>());
     assert!(said.contains("/meta/disconnect") && said.contains("\"reconnect\":\"none\""), "{said}");
 }
 
@@ -179,7 +179,7 @@ fn a_session_that_is_ending_subscribes_to_nothing_more() {
         let client = poller(&mut rig, ext);
         (0..10).for_each(|number| publish(&mut rig, number, 500));
         rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id")));
-        let mut heard = String::new();
+        let mut received = String::new();
         for name in ["/a", "/b"] {
             let subscribe =
                 format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}","id":"1"}}"#);
@@ -187,7 +187,7 @@ fn a_session_that_is_ending_subscribes_to_nothing_more() {
             let said = rig.response(exchange).expect("a response");
             rig.shard.delivered(NOW, exchange, true);
             assert!(said.contains("\"403:session_ending:subscribe_denied\""), "{ext}: {said}");
-            heard += &said;
+            received += &said;
         }
         assert_eq!(rig.shard.metrics().subscriptions.get(), 0, "{ext}");
         publish(&mut rig, 10, 500);
@@ -199,11 +199,11 @@ fn a_session_that_is_ending_subscribes_to_nothing_more() {
             let exchange = connect(&mut rig, &client, batch);
             let said = rig.response(exchange).expect("it is answered at once");
             rig.shard.delivered(NOW, exchange, true);
-            let told = said.rsplit_once("\"ack\":").and_then(|(_, rest)| rest.split('}').next()?.parse().ok());
-            batch = told.unwrap_or(batch);
-            heard += &said;
+            let reported = said.rsplit_once("\"ack\":").and_then(|(_, rest)| rest.split('}').next()?.parse().ok());
+            batch = reported.unwrap_or(batch);
+            received += &said;
         }
-        assert_eq!(numbers(&heard), (0..10).collect::<Vec<_>>(), "{ext}");
-        assert!(!heard.contains("\"channel\":\"/b\""), "{ext}: {heard}");
+        assert_eq!(numbers(&received), (0..10).collect::<Vec<_>>(), "{ext}");
+        assert!(!received.contains("\"channel\":\"/b\""), "{ext}: {received}");
     }
 }

@@ -72,15 +72,15 @@ fn a_search_that_waits_is_made_when_time_has_paid_for_it_and_nothing_comes_twice
     rig.shard.publish_now("/b", "11");
     let later = Now { ms: NOW.ms + WAITING / 1_000 + 10, ..NOW };
     rig.shard.advance(later);
-    let mut heard = String::new();
+    let mut received = String::new();
     while !rig.shard.is_settled() {
         rig.shard.take_effects();
-        heard += &rig.flushed(key);
+        received += &rig.flushed(key);
     }
-    assert_eq!(heard.matches("\"channel\":\"/a\"").count() as u64, WAITING);
-    let data = |channel: &str| heard.matches(&format!("\"channel\":\"{channel}\"")).count() as u64;
+    assert_eq!(received.matches("\"channel\":\"/a\"").count() as u64, WAITING);
+    let data = |channel: &str| received.matches(&format!("\"channel\":\"{channel}\"")).count() as u64;
     assert_eq!((data("/a"), data("/b"), data("/h/a")), (WAITING, 1, 10));
-    assert_eq!(heard.matches("\"subscription\":\"/h/a\"").count(), 5);
+    assert_eq!(received.matches("\"subscription\":\"/h/a\"").count(), 5);
 }
 
 /// The transport of the sessions in a test.
@@ -133,11 +133,11 @@ fn who_gets_messages_with_connects_gets_none_before_the_search_and_all_of_them_a
         assert!(!early.contains("\"data\""), "{way:?} {ext}: {early}");
         rig.shard.advance(Now { ms: NOW.ms + 10, ..NOW });
         assert_eq!(rig.shard.withdrawals.len(), 0);
-        let mut heard = String::new();
+        let mut received = String::new();
         for ack in 2..10 {
-            heard += &say(&mut rig, connect(ack));
+            received += &say(&mut rig, connect(ack));
         }
-        let data = |channel: &str| heard.matches(&format!("\"channel\":\"{channel}\"")).count();
+        let data = |channel: &str| received.matches(&format!("\"channel\":\"{channel}\"")).count();
         assert_eq!((data("/a"), data("/h/a")), (400, 9), "{way:?} {ext}");
     }
 }
@@ -191,16 +191,16 @@ fn from(rig: &mut Rig, key: SocketKey, client: &str, position: &str) {
 }
 
 /// The data of the messages of `/h/a` that arrive when the kernel takes bytes again.
-fn heard(rig: &mut Rig, key: SocketKey) -> Vec<u64> {
+fn received(rig: &mut Rig, key: SocketKey) -> Vec<u64> {
     rig.kernel.room = usize::MAX / 2;
     rig.shard.socket_writable(NOW, key);
     rig.shard.advance(Now { ms: NOW.ms + WAITING / 1_000 + 10, ..NOW });
-    let mut heard = String::new();
+    let mut received = String::new();
     while !rig.shard.is_settled() {
         rig.shard.take_effects();
-        heard += &rig.flushed(key);
+        received += &rig.flushed(key);
     }
-    let messages = heard.split("\"channel\":\"/h/a\"").skip(1);
+    let messages = received.split("\"channel\":\"/h/a\"").skip(1);
     let data = |rest: &str| {
         rest.split_once("\"payload\":")
             .or_else(|| rest.split_once("\"data\":"))?
@@ -214,14 +214,14 @@ fn heard(rig: &mut Rig, key: SocketKey) -> Vec<u64> {
 }
 
 #[test]
-fn all_that_is_kept_comes_beside_an_older_subscription_once_behind_what_has_left_the_history() {
+fn all_that_is_stored_comes_beside_an_older_subscription_once_behind_what_has_left_the_history() {
     let mut rig = Rig::new(1, history(), Box::new(NoApplication));
     let (key, client) = open(&mut rig);
     rig.kernel.room = 0;
     (1..=30).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
     rig.flushed(key);
     (0..2).for_each(|_| from(&mut rig, key, &client, "-2"));
-    assert_eq!(heard(&mut rig, key), (1..=30).collect::<Vec<_>>());
+    assert_eq!(received(&mut rig, key), (1..=30).collect::<Vec<_>>());
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn what_came_live_between_two_subscribes_that_share_a_search_and_has_left_the_hi
     (10..=25).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
     from(&mut rig, key, &client, "-2");
     assert_eq!(rig.shard.withdrawals.len(), 1);
-    assert_eq!(heard(&mut rig, key), (10..=25).collect::<Vec<_>>());
+    assert_eq!(received(&mut rig, key), (10..=25).collect::<Vec<_>>());
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_session_that_begins_to_replay_beside_an_older_subscription_loses_nothing_th
     (1..=30).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
     rig.flushed(key);
     from(&mut rig, key, &client, "-2");
-    assert_eq!(heard(&mut rig, key), (1..=30).collect::<Vec<_>>());
+    assert_eq!(received(&mut rig, key), (1..=30).collect::<Vec<_>>());
 }
 
 #[test]

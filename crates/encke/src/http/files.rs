@@ -97,9 +97,9 @@ impl Tree {
     }
 
     async fn open(self, path: PathBuf) -> io::Result<Found> {
-        let kept = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match kept {
-            Some((kept, found)) if kept == path => Ok(found),
+        let stored = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match stored {
+            Some((stored, found)) if stored == path => Ok(found),
             _ => self.find(path).await,
         }
     }

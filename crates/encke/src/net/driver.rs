@@ -86,7 +86,7 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
             }
         }
         drop(thread_messages);
-        if received.capacity() > RECEIVED_KEPT {
+        if received.capacity() > RECEIVED_RETAINED {
             received = Vec::new();
         }
         node.settle();
@@ -148,7 +148,7 @@ const FILE_THREADS_MAX: usize = 8;
 /// need not wait.
 const THREAD_MESSAGES_AT_ONCE: usize = 65_536;
 /// The capacity that the buffer of received messages retains.
-const RECEIVED_KEPT: usize = 1_024;
+const RECEIVED_RETAINED: usize = 1_024;
 /// The interval of the shard's tick, and so the precision of deadlines.
 const TICK: Duration = Duration::from_millis(32);
 /// The interval, in milliseconds, at which clients that wait to be read are marked as not silent.

@@ -253,8 +253,8 @@ impl Node {
         let Some(PersistRequest { token, .. }) = refused else { return };
         self.shard.borrow().metrics().history_store_refused.add(1);
         if let Some(token) = token {
-            let kept = Persisted { number: token.number, is_persisted: false };
-            self.send_to_shard(usize::from(token.shard), ShardMessage::Persisted(vec![kept]));
+            let stored = Persisted { number: token.number, is_persisted: false };
+            self.send_to_shard(usize::from(token.shard), ShardMessage::Persisted(vec![stored]));
         }
     }
 

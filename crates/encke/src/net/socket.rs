@@ -92,7 +92,7 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
         peer,
         counted,
         unread: has_unread.then(|| Box::new(Unread { text, rest })),
-        place: None,
+        position: None,
         admitted: None,
         usage: Usage::default(),
         for_histories: false,
@@ -118,7 +118,7 @@ struct Socket {
     /// Input that must wait. While there is any, nothing else is read.
     unread: Option<Box<Unread>>,
     /// Its place in the line where it waits.
-    place: Option<Place>,
+    position: Option<Place>,
     /// The weight that its turn admitted: messages of that weight need not queue again.
     admitted: Option<Weight>,
     /// The work it has caused lately.
@@ -129,7 +129,7 @@ struct Socket {
 
 async fn run(mut socket: Socket) {
     let (end, rest) = poll_fn(|cx| socket.poll(cx)).await;
-    socket.node.leave_line(&mut socket.place);
+    socket.node.leave_line(&mut socket.position);
     match end {
         End::Move(shard, text) => socket.leave(shard, text, rest),
         End::Closed => {
@@ -163,7 +163,7 @@ impl Socket {
                 match self.stream.tcp.poll_read_ready(cx) {
                     Poll::Pending => {
                         // It need not wait: it leaves its line.
-                        self.node.leave_line(&mut self.place);
+                        self.node.leave_line(&mut self.position);
                         return Poll::Pending;
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready((End::Lost, Vec::new())),
@@ -211,14 +211,14 @@ impl Socket {
     /// True if the next message may be processed. If not, the task is woken when it may.
     fn is_admitted(&mut self, now: Now, cx: &mut Context<'_>) -> bool {
         let reader = Reader::Socket(self.key);
-        if self.for_histories && !self.node.may_publish_to_disk(&mut self.place, reader, cx.waker()) {
+        if self.for_histories && !self.node.may_publish_to_disk(&mut self.position, reader, cx.waker()) {
             return false;
         }
         let text = self.unread.as_ref().and_then(|unread| unread.text.as_ref());
         // A large message waits before the rest of it is read, not after.
         let bytes = text.map_or_else(|| self.decoder.held_bytes(), String::len);
         let weight = self.usage.weigh(now, bytes);
-        let is_admitted = self.node.admit(now, &mut self.place, weight, bytes, reader, cx.waker());
+        let is_admitted = self.node.admit(now, &mut self.position, weight, bytes, reader, cx.waker());
         self.admitted = is_admitted.then_some(weight);
         is_admitted
     }

@@ -203,7 +203,8 @@ impl<D: Disk> StoreWorker<D> {
                 answers.push(Persisted { number: token.number, is_persisted: answer.is_persisted });
             }
         }
-        for (answers, mailbox) in self.answers.iter_mut().zip(&self.mailboxes).filter(|(kept, _)| !kept.is_empty()) {
+        for (answers, mailbox) in self.answers.iter_mut().zip(&self.mailboxes).filter(|(stored, _)| !stored.is_empty())
+        {
             let message = ShardMessage::Persisted(std::mem::take(answers));
             let _ended = mailbox.send(ThreadMessage::FromShard(Envelope::new(&self.shared.mailbox, message)));
         }
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_panic_everything_is_answered_as_not_kept() {
+    fn after_a_panic_everything_is_answered_as_not_stored() {
         let disk = SimDisk::new(1);
         let settings = Settings { history_commit: HistoryCommit::Always, ..Settings::default() };
         let now = Now { ms: 1 << 40, wall_ms: 1_700_000_000_000 };
@@ -322,12 +323,12 @@ mod tests {
         let mut answers = Vec::new();
         let mut receive = |count: usize| {
             while answers.len() < count {
-                let Some(ThreadMessage::FromShard(Envelope { message: ShardMessage::Persisted(kept), .. })) =
+                let Some(ThreadMessage::FromShard(Envelope { message: ShardMessage::Persisted(stored), .. })) =
                     message.blocking_recv()
                 else {
                     panic!("no answer")
                 };
-                answers.extend(kept.iter().map(|kept| (kept.number, kept.is_persisted)));
+                answers.extend(stored.iter().map(|stored| (stored.number, stored.is_persisted)));
             }
         };
         receive(2);

@@ -66,7 +66,7 @@ impl Node {
     pub(crate) fn admit(
         &self,
         now: Now,
-        place: &mut Option<Place>,
+        position: &mut Option<Place>,
         weight: Weight,
         bytes: usize,
         reader: Reader,
@@ -75,13 +75,15 @@ impl Node {
         let is_first = {
             let lines = self.lines.borrow();
             let first = lines.lines[Line::of(weight) as usize].first_key_value().map(|(number, _)| *number);
-            first.is_none_or(|first| place.is_some_and(|place| place.line == Line::of(weight) && place.number <= first))
+            first.is_none_or(|first| {
+                position.is_some_and(|position| position.line == Line::of(weight) && position.number <= first)
+            })
         };
         if is_first && self.admits(now, weight) {
-            self.leave_line(place);
+            self.leave_line(position);
             return true;
         }
-        self.stand_in_line(place, Line::of(weight), Waiter { reader, bytes, waker: waker.clone() });
+        self.stand_in_line(position, Line::of(weight), Waiter { reader, bytes, waker: waker.clone() });
         false
     }
 
@@ -104,12 +106,12 @@ impl Node {
 
     /// True if a socket whose last messages were for histories may be read: not while too much of them waits for the
     /// disk.
-    pub(crate) fn may_publish_to_disk(&self, place: &mut Option<Place>, reader: Reader, waker: &Waker) -> bool {
+    pub(crate) fn may_publish_to_disk(&self, position: &mut Option<Place>, reader: Reader, waker: &Waker) -> bool {
         if !self.is_disk_behind() {
             return true;
         }
         self.shard.borrow().metrics().history_store_waits.add(1);
-        self.stand_in_line(place, Line::Disk, Waiter { reader, bytes: 0, waker: waker.clone() });
+        self.stand_in_line(position, Line::Disk, Waiter { reader, bytes: 0, waker: waker.clone() });
         false
     }
 
@@ -120,33 +122,33 @@ impl Node {
             return;
         }
         let reader = Reader::Request(self.shard.borrow().client_of_request(body));
-        let mut standing = Standing { node: self, place: None };
+        let mut standing = Standing { node: self, position: None };
         poll_fn(|cx| {
             let now = self.now();
             let weight = usage.weigh(now, body.len());
-            let admitted = self.admit(now, &mut standing.place, weight, body.len(), reader, cx.waker());
+            let admitted = self.admit(now, &mut standing.position, weight, body.len(), reader, cx.waker());
             if admitted { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
-    fn stand_in_line(&self, place: &mut Option<Place>, line: Line, waiter: Waiter) {
+    fn stand_in_line(&self, position: &mut Option<Place>, line: Line, waiter: Waiter) {
         let mut lines = self.lines.borrow_mut();
-        let kept = place.filter(|place| place.line == line);
-        let number = kept.map_or(lines.numbers, |place| place.number);
-        if kept.is_none() {
+        let stored = position.filter(|position| position.line == line);
+        let number = stored.map_or(lines.numbers, |position| position.number);
+        if stored.is_none() {
             drop(lines);
-            self.leave_line(place);
+            self.leave_line(position);
             lines = self.lines.borrow_mut();
             lines.numbers += 1;
         }
         lines.lines[line as usize].insert(number, waiter);
-        *place = Some(Place { line, number });
+        *position = Some(Place { line, number });
     }
 
     /// Gives up a place, and wakes the next readers.
-    pub(crate) fn leave_line(&self, place: &mut Option<Place>) {
-        let Some(Place { line, number }) = place.take() else { return };
+    pub(crate) fn leave_line(&self, position: &mut Option<Place>) {
+        let Some(Place { line, number }) = position.take() else { return };
         let mut lines = self.lines.borrow_mut();
         lines.lines[line as usize].remove(&number);
         if !lines.lines[line as usize].is_empty() {
@@ -196,12 +198,12 @@ impl Node {
 /// The place of a request. Dropping it gives the place up.
 struct Standing<'a> {
     node: &'a Node,
-    place: Option<Place>,
+    position: Option<Place>,
 }
 
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
-        self.node.leave_line(&mut self.place);
+        self.node.leave_line(&mut self.position);
     }
 }
 

@@ -148,16 +148,16 @@ fn many_messages_on_a_websocket_come_in_batches_that_clients_can_take() {
     while server.handle.publish("/a", &large).is_err() {
         std::thread::yield_now();
     }
-    let (mut heard, mut acknowledged, mut batches) = (Vec::new(), 1, 0);
-    while heard.len() < 5_000 {
+    let (mut received, mut acknowledged, mut batches) = (Vec::new(), 1, 0);
+    while received.len() < 5_000 {
         let messages = connect(&mut ws, acknowledged);
         assert!(serde_json::to_string(&messages).expect("JSON").len() < 64 * 1024);
         acknowledged = batch(&messages);
-        heard.extend(data(&messages));
+        received.extend(data(&messages));
         batches += 1;
     }
     assert!(batches > 2);
-    assert_eq!(heard, (0..5_000).collect::<Vec<_>>());
+    assert_eq!(received, (0..5_000).collect::<Vec<_>>());
     let large = publications(&connect(&mut ws, acknowledged));
     assert_eq!(large[0]["data"].as_str().map(str::len), Some(100_000));
 }

@@ -216,10 +216,10 @@ fn subscribers_hear_nothing_in_the_servers_name() {
     });
     let reply = publisher.call(spoofed);
     assert_eq!(reply, json!({"channel": "/a", "id": "1", "successful": true}));
-    let heard = listener.next_json();
+    let received = listener.next_json();
     let expected =
         json!([{"channel": "/a", "data": 1, "ext": {"mine": true}, "foo": "bar", "__proto__": 1, "timestamp": "now"}]);
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use encke::Settings;
 use serde_json::{Value, json};
 
 use crate::common::{Poller, TestServer, Ws, publications, reply, settings};
-use crate::replay::client::{kept, publish, wait_kept, with};
+use crate::replay::client::{publish, stored, wait_kept, with};
 
 /// The messages of jsforce: no offer in the handshake, `ext.replay` only with the subscribe.
 fn subscribe_as_jsforce(channel: &str, position: i64) -> Value {
@@ -18,7 +18,7 @@ fn replay_ids(messages: &[Value]) -> Vec<u64> {
 
 #[test]
 fn a_position_in_a_subscribe_is_an_offer_to_replay_over_long_polling() {
-    let server = TestServer::start(with(kept(100)));
+    let server = TestServer::start(with(stored(100)));
     for number in 0..5 {
         publish(&server, "/h/a", number);
     }
@@ -38,7 +38,7 @@ fn a_position_in_a_subscribe_is_an_offer_to_replay_over_long_polling() {
 #[test]
 fn a_position_in_a_subscribe_is_an_offer_to_replay_over_websocket() {
     for shards in [1, 3] {
-        let server = TestServer::start(Settings { shards, ..with(kept(100)) });
+        let server = TestServer::start(Settings { shards, ..with(stored(100)) });
         publish(&server, "/h/a", 0);
         wait_kept(&server, 1);
         let mut ws = server.session();
@@ -58,7 +58,7 @@ fn a_position_in_a_subscribe_is_an_offer_to_replay_over_websocket() {
 /// Earlier subscriptions replay from the offer on, and queued messages without a position do not arrive twice.
 #[test]
 fn a_late_offer_to_replay_holds_for_earlier_subscriptions_and_doubles_nothing() {
-    let server = TestServer::start(with(kept(100)));
+    let server = TestServer::start(with(stored(100)));
     let mut poller = server.poller();
     poller.subscribe("/h/a");
     poller.subscribe("/h/b");

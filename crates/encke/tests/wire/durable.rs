@@ -8,7 +8,7 @@ use encke::{ChannelRule, HistoryCommit, Server, Settings};
 use serde_json::{Value, json};
 
 use crate::common::{Folder, Poller, TestServer, reply, settings};
-use crate::replay::client::{Client, OPEN, kept, publish, wait_kept, with};
+use crate::replay::client::{Client, OPEN, publish, stored, wait_kept, with};
 
 impl Folder {
     /// A copy of the directory, as if the process ended now.
@@ -37,7 +37,7 @@ impl Folder {
     }
 
     fn start(&self) -> TestServer {
-        TestServer::start(self.settings(kept(1_000)))
+        TestServer::start(self.settings(stored(1_000)))
     }
 }
 
@@ -63,7 +63,7 @@ fn confirm(client: &mut Client, channel: &str, data: Value) {
 fn after_a_restart_a_replay_goes_on_where_it_was_with_the_same_epoch() {
     for (open, shards) in [(OPEN[0], [1, 3]), (OPEN[1], [3, 2])] {
         let folder = Folder::new();
-        let [before, after] = shards.map(|shards| Settings { shards, ..folder.settings(kept(1_000)) });
+        let [before, after] = shards.map(|shards| Settings { shards, ..folder.settings(stored(1_000)) });
         let server = TestServer::start(before);
         let mut client = open(&server);
         let first = client.subscribe("/h/a", Value::Null);
@@ -123,7 +123,7 @@ fn what_is_confirmed_is_on_the_disk_whoever_publishes_and_numbers_leap_after_a_k
 fn every_policy_brings_everything_back_after_a_clean_end() {
     for history_commit in [HistoryCommit::Os, HistoryCommit::Interval, HistoryCommit::Always] {
         let folder = Folder::new();
-        let settings = Settings { history_commit, ..folder.settings(kept(1_000)) };
+        let settings = Settings { history_commit, ..folder.settings(stored(1_000)) };
         let server = TestServer::start(settings.clone());
         let mut client = Client::websocket(&server);
         for number in 0..10 {
@@ -146,7 +146,7 @@ fn the_rules_of_now_say_what_comes_back() {
         confirm(&mut publisher, "/h/a", json!(number));
     }
     server.stop();
-    let server = TestServer::start(folder.settings(kept(3)));
+    let server = TestServer::start(folder.settings(stored(3)));
     let mut client = Client::websocket(&server);
     let answer = client.subscribe("/h/a", json!(-2));
     assert_eq!(client.numbers(3), [7, 8, 9]);
@@ -156,7 +156,7 @@ fn the_rules_of_now_say_what_comes_back() {
         Client::websocket(&server).subscribe("/h/a", json!({ "/h/a": { "id": from - 4, "epoch": answer["epoch"] } }));
     assert_eq!((&answer["recovered"], &answer["lost"]), (&json!(false), &json!({ "from": from - 3, "to": from - 1 })));
     server.stop();
-    let without = Settings { channels: Vec::new(), ..folder.settings(kept(0)) };
+    let without = Settings { channels: Vec::new(), ..folder.settings(stored(0)) };
     let server = TestServer::start(without);
     assert_eq!(server.metric("encke_history_channels"), 0);
 }
@@ -164,7 +164,7 @@ fn the_rules_of_now_say_what_comes_back() {
 #[test]
 fn who_does_not_get_its_own_messages_does_not_get_them_after_a_restart() {
     let folder = Folder::new();
-    let settings = Settings { broadcast_to_publisher: false, ..folder.settings(kept(1_000)) };
+    let settings = Settings { broadcast_to_publisher: false, ..folder.settings(stored(1_000)) };
     let server = TestServer::start(settings.clone());
     let (mut publisher, mut other) = (Client::poller(&server), Client::websocket(&server));
     publisher.subscribe("/h/a", Value::Null);
@@ -184,7 +184,7 @@ fn who_does_not_get_its_own_messages_does_not_get_them_after_a_restart() {
 #[test]
 fn messages_of_one_request_are_confirmed_by_one_response() {
     let folder = Folder::new();
-    let server = TestServer::start(Settings { shards: 3, ..folder.settings(kept(1_000)) });
+    let server = TestServer::start(Settings { shards: 3, ..folder.settings(stored(1_000)) });
     let mut poller = server.poller();
     let channels = ["/h/a", "/h/b", "/h/c", "/other", "/h/a"];
     let messages: Vec<Value> = channels
@@ -220,7 +220,7 @@ fn a_new_data_directory_is_for_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
     let path = folder.path().join("new");
-    let _server = TestServer::start(Settings { data: path.display().to_string(), ..folder.settings(kept(10)) });
+    let _server = TestServer::start(Settings { data: path.display().to_string(), ..folder.settings(stored(10)) });
     for made in [path.clone(), path.join("history")] {
         let mode = std::fs::metadata(&made).expect("it was made").permissions().mode();
         assert_eq!(mode & 0o777, 0o700, "{}", made.display());
@@ -231,7 +231,7 @@ fn a_new_data_directory_is_for_its_owner_only() {
 fn a_data_directory_has_one_server() {
     let folder = Folder::new();
     let server = folder.start();
-    let error = refusal(folder.settings(kept(10)));
+    let error = refusal(folder.settings(stored(10)));
     let lock = folder.path().join("history/lock");
     let expected = format!("{} is held by another process: a journal has one writer", lock.display());
     assert_eq!(error, format!("cannot recover histories: {expected}"));
@@ -256,7 +256,7 @@ fn a_file_in_place_of_the_histories_is_named() {
     let folder = Folder::new();
     let history = folder.path().join("history");
     fs::write(&history, "not a directory").expect("a file");
-    let error = refusal(folder.settings(kept(10)));
+    let error = refusal(folder.settings(stored(10)));
     assert!(error.starts_with(&format!("cannot use {} as the data directory: ", history.display())), "{error}");
 }
 
@@ -280,7 +280,7 @@ fn damage_is_named_with_file_and_offset_and_nothing_is_changed() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&segment, &bytes).expect("written");
-    let error = refusal(folder.settings(kept(10)));
+    let error = refusal(folder.settings(stored(10)));
     let start = format!("cannot recover histories: {} is damaged at offset ", segment.display());
     assert!(error.starts_with(&start) && error.lines().count() == 1, "{error}");
     assert_eq!(fs::read(&segment).expect("a segment"), bytes);
@@ -313,9 +313,9 @@ fn the_epoch_of_a_channel_that_was_only_listened_to_stays() {
 }
 
 #[test]
-fn what_is_kept_on_disk_is_counted() {
+fn what_is_stored_on_disk_is_counted() {
     let folder = Folder::new();
-    let server = TestServer::start(Settings { shards: 2, ..folder.settings(kept(1_000)) });
+    let server = TestServer::start(Settings { shards: 2, ..folder.settings(stored(1_000)) });
     for number in 0..10 {
         publish(&server, "/h/a", number);
     }

@@ -382,9 +382,9 @@ fn an_idle_connection_is_closed_and_a_held_connect_is_not_idle() {
     poller.start_poll(json!({}));
     let mut parked = server.tcp();
     assert!(parked.ends(), "parked without a word");
-    let mut kept = server.http();
-    assert_eq!(kept.get("/healthz").status, 200);
-    assert!(kept.tcp.ends(), "parked after a request");
+    let mut stored = server.http();
+    assert_eq!(stored.get("/healthz").status, 200);
+    assert!(stored.tcp.ends(), "parked after a request");
     assert_eq!(poller.end_poll()[0]["successful"], true);
     assert!(poller.polls.tcp.ends(), "parked after a connect that was held longer than the patience");
     assert_eq!(server.metric("encke_timeouts"), 4, "the connection of the handshake, too");

@@ -25,7 +25,7 @@ fn subscribe(ws: &mut Ws, subscription: impl serde::Serialize) -> Option<String>
 fn connections_max_answers_one_more_with_503() {
     let server = TestServer::start(Settings { connections_max: 4, ..settings() });
     let mut neighbour = server.neighbour();
-    let mut kept = Vec::new();
+    let mut stored = Vec::new();
     let refusal = loop {
         let mut tcp = server.tcp();
         let _cut = tcp.try_send("GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -33,12 +33,12 @@ fn connections_max_answers_one_more_with_503() {
         if response.status != 200 {
             break response;
         }
-        kept.push(tcp);
-        assert!(kept.len() < 4, "with the neighbour's");
+        stored.push(tcp);
+        assert!(stored.len() < 4, "with the neighbour's");
     };
     assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("5")));
     neighbour.lives(&server);
-    kept.clear();
+    stored.clear();
     crate::common::wait_until("there is room again", || {
         let mut tcp = server.tcp();
         let _cut = tcp.try_send("GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -298,9 +298,9 @@ fn history_bytes_max_lets_the_oldest_messages_of_all_channels_go() {
     }
     server.wait_for("encke_publications", 30);
     assert!(server.metric("encke_history_bytes") <= 10_000);
-    let kept = server.metric("encke_history_messages");
-    assert!((6..=10).contains(&kept), "{kept}");
-    assert_eq!(server.metric("encke_history_messages_evicted"), 30 - kept);
+    let stored = server.metric("encke_history_messages");
+    assert!((6..=10).contains(&stored), "{stored}");
+    assert_eq!(server.metric("encke_history_messages_evicted"), 30 - stored);
 }
 
 #[test]

@@ -74,9 +74,9 @@ fn doubled_polls_deliver_nothing_twice_and_lose_nothing() {
             }
         }
     });
-    let mut heard = Vec::new();
+    let mut all_received = Vec::new();
     let mut connections: Vec<Http> = (0..2).map(|_| poller.http.again()).collect();
-    while heard.len() < 500 {
+    while all_received.len() < 500 {
         let body = poller.connect_message("same", json!({})).to_string();
         for http in &mut connections {
             http.send("POST", "/cometd", &[], body.as_bytes());
@@ -85,13 +85,13 @@ fn doubled_polls_deliver_nothing_twice_and_lose_nothing() {
             let response = http.receive();
             assert!(matches!(response.status, 200 | 409), "{}", response.status);
             if response.status == 200 {
-                heard.extend(numbers(&response.messages()));
+                all_received.extend(numbers(&response.messages()));
             }
         }
     }
     publisher.join().expect("no surprise");
-    heard.sort_unstable();
-    assert_eq!(heard, (0..500).collect::<Vec<u64>>());
+    all_received.sort_unstable();
+    assert_eq!(all_received, (0..500).collect::<Vec<u64>>());
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_poll_that_is_torn_away_takes_no_message_with_it() {
     let mut neighbour = server.neighbour();
     let mut poller = server.poller();
     poller.subscribe("/a");
-    let mut heard = Vec::new();
+    let mut all_received = Vec::new();
     for number in 0..50_u64 {
         let mut torn = poller.http.again();
         let body = poller.connect_message("torn", json!({})).to_string();
@@ -111,9 +111,9 @@ fn a_poll_that_is_torn_away_takes_no_message_with_it() {
         torn.tcp.reset();
         server.wait_for_exactly("encke_held_connects", 0);
         server.handle.publish("/a", &number.to_string()).expect("taken");
-        heard.extend(numbers(&poller.poll(json!({}))));
+        all_received.extend(numbers(&poller.poll(json!({}))));
     }
-    assert_eq!(heard, (0..50).collect::<Vec<u64>>());
+    assert_eq!(all_received, (0..50).collect::<Vec<u64>>());
     neighbour.lives(&server);
 }
 

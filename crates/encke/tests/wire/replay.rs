@@ -8,12 +8,12 @@ use encke::{ChannelRule, Settings, SlowConsumer};
 use serde_json::{Value, json};
 
 use crate::common::{TestServer, Ws, publications};
-use client::{Client, OPEN, both, kept, publish, told, wait_kept, with};
+use client::{Client, OPEN, both, publish, reported, stored, wait_kept, with};
 
 #[test]
-fn who_comes_late_gets_what_was_kept_and_then_what_comes_on_both_transports() {
+fn who_comes_late_gets_what_was_stored_and_then_what_comes_on_both_transports() {
     for (shards, open) in [(1, OPEN[0]), (1, OPEN[1]), (3, OPEN[0]), (3, OPEN[1])] {
-        let server = TestServer::start(Settings { shards, ..with(kept(1_000)) });
+        let server = TestServer::start(Settings { shards, ..with(stored(1_000)) });
         for number in 0..100 {
             publish(&server, "/h/a", number);
         }
@@ -23,10 +23,10 @@ fn who_comes_late_gets_what_was_kept_and_then_what_comes_on_both_transports() {
         assert_eq!((&answer["recovered"], &answer["lost"]), (&json!(true), &Value::Null));
         let first = answer["from"].as_u64().expect("a number");
         assert_eq!(answer["latest"], first + 99);
-        let heard = client.hear(100);
-        assert_eq!(heard.iter().map(|one| one.id).collect::<Vec<_>>(), (first..first + 100).collect::<Vec<_>>());
+        let received = client.receive(100);
+        assert_eq!(received.iter().map(|one| one.id).collect::<Vec<_>>(), (first..first + 100).collect::<Vec<_>>());
         assert_eq!(
-            heard.iter().map(|one| one.data.clone()).collect::<Vec<_>>(),
+            received.iter().map(|one| one.data.clone()).collect::<Vec<_>>(),
             (0..100).map(|n| json!(n)).collect::<Vec<_>>()
         );
         publish(&server, "/h/b", 1);
@@ -37,7 +37,7 @@ fn who_comes_late_gets_what_was_kept_and_then_what_comes_on_both_transports() {
 
 #[test]
 fn positions_may_be_numbers_strings_maps_or_have_an_epoch() {
-    let server = TestServer::start(with(kept(100)));
+    let server = TestServer::start(with(stored(100)));
     for number in 0..10 {
         publish(&server, "/h/a", number);
     }
@@ -71,7 +71,7 @@ fn positions_may_be_numbers_strings_maps_or_have_an_epoch() {
 #[test]
 fn from_now_on_means_nothing_of_the_past() {
     for shards in [1, 3] {
-        let server = TestServer::start(Settings { shards, ..with(kept(100)) });
+        let server = TestServer::start(Settings { shards, ..with(stored(100)) });
         publish(&server, "/h/a", 1);
         wait_kept(&server, 1);
         for (at, replay) in [Value::Null, json!(-1), json!({ "/h/a": "-1" }), json!({ "/h/b": -2 })].iter().enumerate()
@@ -87,8 +87,8 @@ fn from_now_on_means_nothing_of_the_past() {
 }
 
 #[test]
-fn a_position_that_is_gone_is_said_to_be_and_what_is_kept_follows() {
-    let server = TestServer::start(with(kept(10)));
+fn a_position_that_is_gone_is_said_to_be_and_what_is_stored_follows() {
+    let server = TestServer::start(with(stored(10)));
     let first = Client::poller(&server).subscribe("/h/a", Value::Null)["from"].as_u64().expect("a number");
     for number in 0..30 {
         publish(&server, "/h/a", number);
@@ -117,7 +117,7 @@ fn a_position_that_is_gone_is_said_to_be_and_what_is_kept_follows() {
 
 #[test]
 fn messages_go_when_they_are_too_old_or_too_many_bytes_and_their_channel_is_remembered() {
-    let server = TestServer::start(with(ChannelRule { history_ms: 200, ..kept(10) }));
+    let server = TestServer::start(with(ChannelRule { history_ms: 200, ..stored(10) }));
     publish(&server, "/h/a", 1);
     wait_kept(&server, 1);
     let before = Client::poller(&server).subscribe("/h/a", Value::Null);
@@ -129,7 +129,7 @@ fn messages_go_when_they_are_too_old_or_too_many_bytes_and_their_channel_is_reme
     let answer = Client::poller(&server).subscribe("/h/a", json!(latest - 1));
     assert_eq!((&answer["recovered"], &answer["lost"]), (&json!(false), &json!({ "from": latest, "to": latest })));
 
-    let server = TestServer::start(with(ChannelRule { history_bytes: 1_000, ..kept(100) }));
+    let server = TestServer::start(with(ChannelRule { history_bytes: 1_000, ..stored(100) }));
     for _ in 0..50 {
         publish(&server, "/h/a", format!("\"{}\"", "x".repeat(100)));
     }
@@ -139,13 +139,13 @@ fn messages_go_when_they_are_too_old_or_too_many_bytes_and_their_channel_is_reme
 }
 
 #[test]
-fn a_server_that_has_started_anew_knows_older_positions_to_be_gone() {
-    let server = TestServer::start(with(kept(10)));
+fn a_server_that_has_started_again_knows_older_positions_to_be_gone() {
+    let server = TestServer::start(with(stored(10)));
     publish(&server, "/h/a", 1);
     wait_kept(&server, 1);
     let before = Client::poller(&server).subscribe("/h/a", Value::Null);
     drop(server);
-    let server = TestServer::start(with(kept(10)));
+    let server = TestServer::start(with(stored(10)));
     publish(&server, "/h/a", 2);
     wait_kept(&server, 1);
     for replay in [before["latest"].clone(), json!({ "/h/a": { "id": before["latest"], "epoch": before["epoch"] } })] {
@@ -158,7 +158,7 @@ fn a_server_that_has_started_anew_knows_older_positions_to_be_gone() {
 #[test]
 fn a_pattern_begins_with_each_channel_where_the_map_says() {
     for (shards, open) in [(1, OPEN[0]), (1, OPEN[1]), (3, OPEN[0]), (3, OPEN[1])] {
-        let server = TestServer::start(Settings { shards, ..with(kept(100)) });
+        let server = TestServer::start(Settings { shards, ..with(stored(100)) });
         for number in 0..6 {
             publish(&server, &format!("/h/{}", number % 3), number);
         }
@@ -179,7 +179,7 @@ fn a_pattern_begins_with_each_channel_where_the_map_says() {
 #[test]
 fn a_replay_and_what_is_published_meanwhile_join_without_gap_or_double() {
     for shards in [1, 3] {
-        let server = TestServer::start(Settings { shards, mailbox_bytes_max: 4_096, ..with(kept(100_000)) });
+        let server = TestServer::start(Settings { shards, mailbox_bytes_max: 4_096, ..with(stored(100_000)) });
         for number in 0..2_000 {
             publish(&server, "/h/a", number);
         }
@@ -203,19 +203,19 @@ fn a_replay_and_what_is_published_meanwhile_join_without_gap_or_double() {
         }
         let mut order: BTreeMap<u64, Value> = BTreeMap::new();
         for (client, first) in &mut clients {
-            let heard = client.hear(total);
-            for (one, id) in heard.iter().zip(*first..) {
+            let received = client.receive(total);
+            for (one, id) in received.iter().zip(*first..) {
                 assert_eq!(one.id, id, "{shards} shards");
                 assert_eq!(order.entry(id).or_insert_with(|| one.data.clone()), &one.data, "all see one order");
             }
-            assert_eq!(heard.len(), total);
+            assert_eq!(received.len(), total);
         }
     }
 }
 
 #[test]
 fn with_acknowledgements_a_replay_comes_once_and_in_order_though_responses_are_lost() {
-    let server = TestServer::start(with(kept(10_000)));
+    let server = TestServer::start(with(stored(10_000)));
     for number in 0..3_000 {
         publish(&server, "/h/a", number);
     }
@@ -233,7 +233,8 @@ fn with_acknowledgements_a_replay_comes_once_and_in_order_though_responses_are_l
         }
         let reply = messages.iter().find(|message| message["channel"] == "/meta/connect").expect("a reply");
         acknowledged = reply["ext"]["ack"].as_i64().expect("a number");
-        numbers.extend(publications(&messages).iter().map(|message| told(message).data.as_u64().expect("a number")));
+        numbers
+            .extend(publications(&messages).iter().map(|message| reported(message).data.as_u64().expect("a number")));
     }
     assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
 }
@@ -241,7 +242,7 @@ fn with_acknowledgements_a_replay_comes_once_and_in_order_though_responses_are_l
 #[test]
 fn many_that_catch_up_hold_little_memory_and_make_nobody_wait() {
     let server =
-        TestServer::start(Settings { outbox_messages_max: 200, outbox_bytes_max: 64 * 1024, ..with(kept(20_000)) });
+        TestServer::start(Settings { outbox_messages_max: 200, outbox_bytes_max: 64 * 1024, ..with(stored(20_000)) });
     for number in 0..10_000 {
         publish(&server, "/h/a", format!("{{\"n\":{number},\"t\":\"{}\"}}", "x".repeat(100)));
     }
@@ -255,8 +256,8 @@ fn many_that_catch_up_hold_little_memory_and_make_nobody_wait() {
     neighbour.lives(&server);
     assert!(server.metric("encke_frame_bytes") < 20 * 128 * 1024);
     for client in &mut clients {
-        let heard = client.hear(10_000);
-        assert!(heard.iter().enumerate().all(|(number, one)| one.data["n"] == number));
+        let received = client.receive(10_000);
+        assert!(received.iter().enumerate().all(|(number, one)| one.data["n"] == number));
         neighbour.lives(&server);
     }
     assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
@@ -265,7 +266,7 @@ fn many_that_catch_up_hold_little_memory_and_make_nobody_wait() {
 
 #[test]
 fn who_is_too_slow_for_live_messages_gets_them_out_of_the_history_and_is_told_what_is_gone() {
-    let rule = ChannelRule { slow_consumer: SlowConsumer::Disconnect, ..kept(50) };
+    let rule = ChannelRule { slow_consumer: SlowConsumer::Disconnect, ..stored(50) };
     let server = TestServer::start(Settings { outbox_messages_max: 10, ..with(rule) });
     let mut client = Client::poller(&server);
     let first = client.subscribe("/h/a", Value::Null)["from"].as_u64().expect("a number");
@@ -282,7 +283,7 @@ fn who_is_too_slow_for_live_messages_gets_them_out_of_the_history_and_is_told_wh
     let mut ids = Vec::new();
     while ids.last() != Some(&(first + 199)) {
         for message in publications(&client.next()) {
-            ids.push(told(&message).id);
+            ids.push(reported(&message).id);
             let gone = &message["ext"]["replay"]["lost"];
             if let (Some(from), Some(to)) = (gone["from"].as_u64(), gone["to"].as_u64()) {
                 lost.extend(from..=to);
@@ -298,8 +299,8 @@ fn who_is_too_slow_for_live_messages_gets_them_out_of_the_history_and_is_told_wh
 }
 
 #[test]
-fn what_is_told_with_a_place_is_exact_whatever_the_data() {
-    let server = TestServer::start(with(kept(100)));
+fn what_is_told_with_a_position_is_exact_whatever_the_data() {
+    let server = TestServer::start(with(stored(100)));
     let [mut live, mut plain] = [Client::websocket(&server), Client::Ws(Box::new(server.session()))];
     live.subscribe("/h/a", json!(-1));
     let Client::Ws(ws) = &mut plain else { panic!("a WebSocket") };
@@ -359,7 +360,7 @@ fn what_is_told_with_a_place_is_exact_whatever_the_data() {
 #[test]
 fn a_publisher_that_gets_nothing_back_gets_it_from_no_history_either() {
     for shards in [1, 3] {
-        let rule = ChannelRule { broadcast_to_publisher: Some(false), ..kept(100) };
+        let rule = ChannelRule { broadcast_to_publisher: Some(false), ..stored(100) };
         let server = TestServer::start(Settings { shards, ..with(rule) });
         let mut publisher = Client::websocket(&server);
         for number in 0..5 {
@@ -382,7 +383,7 @@ fn a_publisher_that_gets_nothing_back_gets_it_from_no_history_either() {
 /// Row 26: invalid positions, and positions in channels without a history.
 #[test]
 fn strange_positions_are_refused_and_cost_their_sender_only() {
-    let server = TestServer::start(with(kept(100)));
+    let server = TestServer::start(with(stored(100)));
     let mut neighbour = server.neighbour();
     publish(&server, "/h/a", 1);
     wait_kept(&server, 1);
@@ -412,7 +413,7 @@ fn strange_positions_are_refused_and_cost_their_sender_only() {
 
 #[test]
 fn a_replay_ends_with_its_subscription_or_its_session() {
-    let server = TestServer::start(Settings { outbox_messages_max: 40, ..with(kept(10_000)) });
+    let server = TestServer::start(Settings { outbox_messages_max: 40, ..with(stored(10_000)) });
     for number in 0..5_000 {
         publish(&server, "/h/a", number);
     }
@@ -432,7 +433,7 @@ fn a_replay_ends_with_its_subscription_or_its_session() {
 
     let mut client = Client::websocket(&server);
     client.subscribe("/h/a", json!(-2));
-    client.hear(1);
+    client.receive(1);
     client.call_off();
     server.wait_for("encke_sessions_disconnected", 1);
     assert_eq!(server.metric("encke_subscriptions"), 1);
@@ -441,7 +442,7 @@ fn a_replay_ends_with_its_subscription_or_its_session() {
 #[test]
 fn a_connect_reply_tells_how_far_the_client_is() {
     for shards in [1, 3] {
-        let server = TestServer::start(Settings { shards, ..with(kept(100)) });
+        let server = TestServer::start(Settings { shards, ..with(stored(100)) });
         let mut client = Client::poller(&server);
         let answer = client.subscribe("/h/a", json!(-1));
         for number in 0..3 {

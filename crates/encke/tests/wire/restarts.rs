@@ -119,8 +119,8 @@ fn what_waited_for_a_session_goes_out_after_a_restart_and_its_subscriptions_stan
         for id in &ids {
             let mut ws = moved_ws(id, &server);
             ws.start_connect();
-            let heard: Vec<Value> = (0..21).map(|_| ws.next_json()[0]["data"].take()).collect();
-            assert_eq!(json!(heard), json!(expected));
+            let received: Vec<Value> = (0..21).map(|_| ws.next_json()[0]["data"].take()).collect();
+            assert_eq!(json!(received), json!(expected));
             ws.subscribe("/nothing/comes/twice");
         }
         server.stop();
@@ -129,7 +129,7 @@ fn what_waited_for_a_session_goes_out_after_a_restart_and_its_subscriptions_stan
 }
 
 #[test]
-fn what_is_published_while_the_server_drains_is_kept() {
+fn what_is_published_while_the_server_drains_is_stored() {
     let folder = Folder::new();
     let server = TestServer::start(Settings { drain_timeout_ms: 60_000, ..keeping(&folder) });
     let (mut poller, mut ws) = (server.poller(), server.session());
@@ -163,7 +163,7 @@ fn what_is_published_while_the_server_drains_is_kept() {
 
 /// Publications between two shards or in a mailbox when the server stops survive.
 #[test]
-fn every_publication_that_was_taken_before_the_stop_is_kept() {
+fn every_publication_that_was_taken_before_the_stop_is_stored() {
     let folder = Folder::new();
     let server = TestServer::start(Settings { shards: 3, ..keeping(&folder) });
     let mut pollers: Vec<Poller> = (0..6).map(|_| server.poller()).collect();
@@ -188,9 +188,9 @@ fn every_publication_that_was_taken_before_the_stop_is_kept() {
     });
     let server = TestServer::start(Settings { shards: 3, ..keeping(&folder) });
     for poller in &pollers {
-        let heard = ack::data(&moved(poller, &server).poll(json!({})));
-        let wrong = heard.iter().copied().enumerate().find(|(at, number)| *at as u64 != *number);
-        assert_eq!((heard.len() as u64, wrong), (taken, None));
+        let received = ack::data(&moved(poller, &server).poll(json!({})));
+        let wrong = received.iter().copied().enumerate().find(|(at, number)| *at as u64 != *number);
+        assert_eq!((received.len() as u64, wrong), (taken, None));
     }
 }
 
@@ -225,7 +225,7 @@ fn a_response_that_was_on_its_way_at_the_stop_comes_again() {
 }
 
 #[test]
-fn sessions_of_shards_that_are_gone_shake_hands_anew_and_the_others_go_on() {
+fn sessions_of_shards_that_are_gone_shake_hands_again_and_the_others_go_on() {
     let folder = Folder::new();
     let server = TestServer::start(Settings { shards: 4, ..keeping(&folder) });
     let ids: Vec<String> = (0..8).map(|_| server.session().id.clone()).collect();
@@ -301,51 +301,51 @@ fn a_damaged_file_costs_the_sessions_and_nothing_else() {
 /// A poller in the middle of a replay of 100 messages; the server stops and starts again. `before` runs between, for
 /// example to change the directory. Returns the numbers received so far and the number of the first message.
 fn in_the_middle_of_a_replay(folder: &Folder, before: impl FnOnce()) -> (TestServer, Client, Vec<u64>, u64) {
-    let kept = Settings { outbox_messages_max: 12, data: folder.name(), ..client::with(client::kept(1_000)) };
-    let server = TestServer::start(kept.clone());
+    let stored = Settings { outbox_messages_max: 12, data: folder.name(), ..client::with(client::stored(1_000)) };
+    let server = TestServer::start(stored.clone());
     (0..100).for_each(|number| publish(&server, "/h/a", number));
     client::wait_kept(&server, 100);
     let mut client = Client::poller(&server);
     let answer = client.subscribe("/h/a", json!({ "/h/a": -2 }));
     let first = answer["from"].as_u64().expect("a number");
-    let heard = client.numbers(4);
-    assert!(heard.len() < 50, "the rest is still in the history");
+    let received = client.numbers(4);
+    assert!(received.len() < 50, "the rest is still in the history");
     server.stop();
     before();
-    let server = TestServer::start(kept);
+    let server = TestServer::start(stored);
     let Client::Http(poller) = client else { unreachable!("a poller") };
     let client = Client::Http(Box::new(moved(&poller, &server)));
-    (server, client, heard, first)
+    (server, client, received, first)
 }
 
 #[test]
 fn a_replay_goes_on_after_a_restart_where_it_was() {
     let folder = Folder::new();
-    let (server, mut client, mut heard, _) = in_the_middle_of_a_replay(&folder, || ());
+    let (server, mut client, mut received, _) = in_the_middle_of_a_replay(&folder, || ());
     publish(&server, "/h/a", 100);
-    while heard.len() < 101 {
-        heard.extend(client.numbers(1));
+    while received.len() < 101 {
+        received.extend(client.numbers(1));
     }
-    assert_eq!(heard, (0..101).collect::<Vec<_>>());
+    assert_eq!(received, (0..101).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_session_is_told_what_a_history_that_is_gone_had_and_hears_places_again() {
+fn a_session_is_told_what_a_history_that_is_gone_had_and_receives_positions_again() {
     let folder = Folder::new();
     let remove = || std::fs::remove_dir_all(folder.path().join("history")).expect("removed");
-    let (server, mut client, heard, first) = in_the_middle_of_a_replay(&folder, remove);
+    let (server, mut client, received, first) = in_the_middle_of_a_replay(&folder, remove);
     let mut replies = Vec::new();
     wait_until("the loss is told", || {
         replies.extend(client.next());
         replies.iter().any(|reply| !reply["ext"]["replay"]["/h/a"]["lost"].is_null())
     });
-    let told = replies.iter().find(|reply| !reply["ext"]["replay"]["/h/a"]["lost"].is_null()).expect("told");
-    let lost = &told["ext"]["replay"]["/h/a"]["lost"];
-    let least = first + heard.len() as u64;
-    assert!(lost["from"].as_u64().is_some_and(|from| from >= least && from < first + 100), "{told}");
+    let reported = replies.iter().find(|reply| !reply["ext"]["replay"]["/h/a"]["lost"].is_null()).expect("told");
+    let lost = &reported["ext"]["replay"]["/h/a"]["lost"];
+    let least = first + received.len() as u64;
+    assert!(lost["from"].as_u64().is_some_and(|from| from >= least && from < first + 100), "{reported}");
     assert_eq!(lost["to"], Value::Null);
     publish(&server, "/h/a", 100);
-    let messages = client.hear(1);
+    let messages = client.receive(1);
     assert_eq!(messages[0].data, 100, "and live messages come with their places");
 }
 
@@ -360,7 +360,7 @@ impl Application for Ends {
 }
 
 #[test]
-fn a_session_that_is_kept_has_not_ended_for_the_application() {
+fn a_session_that_is_stored_has_not_ended_for_the_application() {
     let folder = Folder::new();
     let ends = Ends::default();
     let server = TestServer::serving(keeping(&folder), ends.clone());
@@ -389,7 +389,7 @@ fn a_session_that_was_to_end_is_told_so_by_the_next_server() {
 }
 
 #[test]
-fn without_a_directory_nothing_is_kept() {
+fn without_a_directory_nothing_is_stored() {
     let server = TestServer::start(settings());
     let poller = server.poller();
     server.stop();
@@ -421,8 +421,8 @@ fn what_needs_a_restart_is_told_as_long_as_it_is_not_in_force() {
     let always = HistoryCommit::Always;
     let later = Settings { history_commit: always, shards: 2, ..settings() };
     for _ in 0..2 {
-        let told = server.handle.reload(later.clone()).expect("good settings");
-        assert_eq!(told, ["shards", "history_commit"]);
+        let reported = server.handle.reload(later.clone()).expect("good settings");
+        assert_eq!(reported, ["shards", "history_commit"]);
     }
     assert_eq!(server.handle.reload(settings()).expect("good settings"), [""; 0]);
 }

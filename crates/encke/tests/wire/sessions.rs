@@ -97,7 +97,7 @@ fn settings_may_trust_the_client_id_alone() {
 
 /// As in CometD, a WebSocket acts only for the session it carries.
 #[test]
-fn a_websocket_that_carries_a_session_is_not_heard_as_another_whose_id_it_knows() {
+fn a_websocket_that_carries_a_session_is_not_received_as_another_whose_id_it_knows() {
     for shards in [1, 2] {
         let server = TestServer::start(Settings { shards, ..settings() });
         // With two shards, two of three live on the same one and two on different ones.

@@ -83,7 +83,7 @@ fn where_the_oldest_is_dropped_the_newest_arrives() {
 }
 
 #[test]
-fn where_the_latest_is_kept_each_channel_ends_with_its_latest() {
+fn where_the_latest_is_stored_each_channel_ends_with_its_latest() {
     let channels = rule(SlowConsumer::KeepLatest);
     let server = TestServer::start(Settings { outbox_bytes_max: 1024 * 1024, channels, ..settings() });
     let mut slow = slow(&server, "/fire/**");

@@ -71,41 +71,41 @@ fn numbers(frame: &Frame) -> Vec<u64> {
 
 /// The remaining messages on a WebSocket that no longer carries the session.
 fn rest(ws: &mut Ws) -> Vec<u64> {
-    let mut heard = Vec::new();
+    let mut all_received = Vec::new();
     if ws.tcp.try_send(frame(Opcode::Ping, b"the end")).is_err() {
-        return heard;
+        return all_received;
     }
     loop {
         match ws.next_frame() {
-            Frame::Pong(_) | Frame::End => return heard,
-            frame => heard.extend(numbers(&frame)),
+            Frame::Pong(_) | Frame::End => return all_received,
+            frame => all_received.extend(numbers(&frame)),
         }
     }
 }
 
 #[test]
-fn a_session_that_switches_in_the_middle_of_messages_hears_each_once_and_in_order() {
+fn a_session_that_switches_in_the_middle_of_messages_receives_each_once_and_in_order() {
     for shards in [1, 2] {
         let server = TestServer::start(Settings { shards, ..settings() });
         let mut poller = server.poller();
         poller.subscribe("/a");
         while_numbers_come(&server, |_| {
-            let mut heard = Vec::new();
+            let mut all_received = Vec::new();
             for _ in 0..SWITCHES {
                 let mut ws = server.websocket();
                 ws.id.clone_from(&poller.id);
                 ws.start_connect();
-                let wanted = heard.len() + 5;
-                while heard.len() < wanted {
-                    heard.extend(numbers(&ws.next_frame()));
+                let wanted = all_received.len() + 5;
+                while all_received.len() < wanted {
+                    all_received.extend(numbers(&ws.next_frame()));
                 }
                 // Back to HTTP: messages already sent on the WebSocket are read first.
                 let next = poller.poll(json!({ "advice": { "timeout": 0 } }));
-                heard.extend(rest(&mut ws));
-                heard.extend(ack::data(&next));
-                heard.extend(ack::data(&poller.poll(json!({}))));
+                all_received.extend(rest(&mut ws));
+                all_received.extend(ack::data(&next));
+                all_received.extend(ack::data(&poller.poll(json!({}))));
             }
-            heard
+            all_received
         });
     }
 }
@@ -116,9 +116,9 @@ fn a_session_that_acknowledges_switches_though_what_it_was_sent_last_is_lost() {
         let server = TestServer::start(Settings { shards, trust_client_session: true, ..settings() });
         let mut poller = ack::poller(&server);
         while_numbers_come(&server, |publisher| {
-            let (mut heard, mut acknowledged) = (Vec::new(), 0);
+            let (mut all_received, mut acknowledged) = (Vec::new(), 0);
             let mut take = |messages: Vec<Value>| {
-                heard.extend(ack::data(&messages));
+                all_received.extend(ack::data(&messages));
                 ack::batch(&messages)
             };
             for round in 0..SWITCHES {
@@ -143,7 +143,7 @@ fn a_session_that_acknowledges_switches_though_what_it_was_sent_last_is_lost() {
                     poller.end_poll();
                 }
             }
-            heard
+            all_received
         });
     }
 }

@@ -16,8 +16,8 @@ fn response_bytes_max_leaves_the_rest_to_the_next_connect() {
         server.handle.publish("/a", &json!(text).to_string()).expect("taken");
     }
     server.wait_for("encke_publications", 10);
-    let heard: Vec<usize> = (0..4).map(|_| publications(&poller.poll(json!({}))).len()).collect();
-    assert_eq!(heard, [3, 3, 3, 1]);
+    let received: Vec<usize> = (0..4).map(|_| publications(&poller.poll(json!({}))).len()).collect();
+    assert_eq!(received, [3, 3, 3, 1]);
 }
 
 /// One client takes nothing of a response that exceeds the limit of all responses together. Connects of the others
@@ -39,13 +39,13 @@ fn responses_bytes_max_lets_connects_wait_until_others_are_taken_or_given_up() {
         server.handle.publish("/big", &json!({"number": number, "text": text}).to_string()).expect("taken");
     }
     server.wait_for("encke_responses_delayed", 1);
-    let mut heard = Vec::new();
-    while heard.len() < 3 {
-        heard.extend(
+    let mut received = Vec::new();
+    while received.len() < 3 {
+        received.extend(
             publications(&witness.poll(json!({}))).iter().filter_map(|message| message["data"]["number"].as_u64()),
         );
     }
-    assert_eq!(heard, [0, 1, 2]);
+    assert_eq!(received, [0, 1, 2]);
     assert!(server.metric("encke_timeouts") > 0);
 }
 

@@ -10,7 +10,7 @@ pub fn with(rule: ChannelRule) -> Settings {
     Settings { channels: vec![ChannelRule { pattern: "/h/**".into(), ..rule }], ..settings() }
 }
 
-pub fn kept(messages: usize) -> ChannelRule {
+pub fn stored(messages: usize) -> ChannelRule {
     ChannelRule { history_messages: messages, ..ChannelRule::default() }
 }
 
@@ -117,27 +117,27 @@ impl Client {
     }
 
     /// The next `count` messages.
-    pub fn hear(&mut self, count: usize) -> Vec<LastReceived> {
-        let mut heard = Vec::new();
-        while heard.len() < count {
+    pub fn receive(&mut self, count: usize) -> Vec<LastReceived> {
+        let mut received = Vec::new();
+        while received.len() < count {
             let messages = publications(&self.next());
-            heard.extend(messages.iter().map(told));
+            received.extend(messages.iter().map(reported));
         }
-        heard
+        received
     }
 
     pub fn ids(&mut self, count: usize) -> Vec<u64> {
-        self.hear(count).into_iter().map(|heard| heard.id).collect()
+        self.receive(count).into_iter().map(|received| received.id).collect()
     }
 
     /// The next messages, as the numbers in their data.
     pub fn numbers(&mut self, count: usize) -> Vec<u64> {
-        self.hear(count).into_iter().map(|heard| heard.data.as_u64().expect("a number")).collect()
+        self.receive(count).into_iter().map(|received| received.data.as_u64().expect("a number")).collect()
     }
 }
 
 /// A message with a position, after checking that both forms of the position agree.
-pub fn told(message: &Value) -> LastReceived {
+pub fn reported(message: &Value) -> LastReceived {
     let id = message["data"]["event"]["replayId"].as_u64().unwrap_or_else(|| panic!("no place: {message}"));
     assert_eq!(message["ext"]["replay"]["id"], id, "{message}");
     assert!(message["ext"]["replay"]["epoch"].is_string(), "{message}");
