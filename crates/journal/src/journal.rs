@@ -247,9 +247,12 @@ impl<D: Disk> Journal<D> {
         while self.segments.len() > 1 && self.segments[1].first <= position {
             let name = file_name(self.segments[0].number);
             self.remove(&name)?;
-            // One by one, so that a crash cannot leave a gap.
-            self.disk.sync_directory().map_err(|error| self.failed("sync the directory of", &name, error))?;
+            // It is gone, durably or not: no later list may have it.
             self.segments.pop_front();
+            // One by one, so that a crash cannot leave a gap. If this sync fails, the next call begins with one.
+            self.is_list_safe = false;
+            self.sync_names(&name)?;
+            self.is_list_safe = true;
             removed += 1;
         }
         Ok(removed)

@@ -71,9 +71,10 @@ impl<D: Disk> Journal<D> {
             return Err(Error::Locked { path: disk.path(LOCK) });
         };
         let mut opened = Opened::default();
-        let (headers, listed) = read_headers(&disk, &mut opened)?;
-        // A killed process may have created the last file without syncing the list.
+        // A killed process may have created or renamed files without syncing the directory. What is removed below is
+        // judged by these names, so they are made durable first.
         disk.sync_directory().map_err(|error| failed(&disk, "sync the directory of", LOCK, error))?;
+        let (headers, listed) = read_headers(&disk, &mut opened)?;
 
         let mut segments = VecDeque::new();
         let (mut tail, mut unproven) = (Tail::Closed, Unproven::default());
