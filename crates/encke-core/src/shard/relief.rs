@@ -191,7 +191,7 @@ enum Holder {
 }
 
 /// The interval between two checks of the tables, in milliseconds.
-const ROOM_EVERY_MS: u64 = 10_000;
+const ROOM_EVERY_MS: u64 = 1_000;
 
 /// The number of WebSockets for which the table keeps room.
 const SOCKETS_RETAINED: usize = 1_024;
