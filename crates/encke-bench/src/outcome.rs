@@ -59,7 +59,7 @@ pub struct Breaks {
 pub enum CutShort {
     /// The user or the scenario stopped it.
     Asked,
-    /// A latency exceeded [`Order::give_up_us`]. Messages still under way do not count as lost.
+    /// A latency exceeded [`Order::give_up_us`](crate::order::Order::give_up_us). Messages still under way do not count as lost.
     Hopeless,
 }
 

@@ -269,8 +269,10 @@ impl Driver {
                 }
             }
             Event::Gap(gap) => {
-                tracing::warn!(channel = gap.channel, cause = ?gap.cause, "messages are missing");
                 let readers = self.registry.readers(&gap.channel);
+                if readers.is_empty() {
+                    tracing::warn!(channel = gap.channel, cause = ?gap.cause, "messages are missing");
+                }
                 self.undelivered.extend(readers.into_iter().map(|reader| (reader, Err(gap.clone()))));
             }
             Event::Lost { reason, reopen_in } => {

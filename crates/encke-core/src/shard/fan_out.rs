@@ -132,7 +132,7 @@ impl Shard {
                     continue;
                 }
                 session.stamp = manner.stamp;
-                let (frames, is_replaying_session) = match &mut session.replay {
+                let (frames, is_replaying) = match &mut session.replay {
                     Some(replay) => {
                         replay.in_rings = InRings::Maybe;
                         (&with_positions, !replay.is_live())
@@ -140,7 +140,7 @@ impl Shard {
                     None => (delivery.frames, false),
                 };
                 let full = || session.outbox.is_full(messages as usize, frames.bytes(), capacity);
-                if is_replaying_session || manner.lazy_due_ms.is_some() || full() {
+                if is_replaying || manner.lazy_due_ms.is_some() || full() {
                     special.push(session.key(subscriber.session));
                     continue;
                 }

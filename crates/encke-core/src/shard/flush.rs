@@ -72,9 +72,9 @@ impl Shard {
             Attachment::Socket(on) if session.is_pushed_to() => {
                 let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
                 if socket.may_write() {
-                    let is_replaying_session = session.replay.is_some().then_some(key);
+                    let replaying = session.replay.is_some().then_some(key);
                     let progress = write_both(on, socket, Some(session), wire, (scratch, own), metrics);
-                    self.written(on, progress, is_replaying_session);
+                    self.written(on, progress, replaying);
                 }
             }
             attachment => {
@@ -104,7 +104,7 @@ impl Shard {
                 return;
             }
             let replays = session.as_ref().is_some_and(|session| session.replay.is_some());
-            let is_replaying_session = socket.session.filter(|_| replays);
+            let replaying = socket.session.filter(|_| replays);
             // A session that gets messages with connects only is put on the list when a connect is held.
             let session = session.filter(|session| session.is_pushed_to());
             let progress = write_both(key, socket, session, wire, (scratch, own), metrics);
@@ -114,14 +114,14 @@ impl Shard {
             {
                 session.outbox.settle_charge(std::mem::take(&mut socket.handed));
             }
-            self.written(key, progress, is_replaying_session);
+            self.written(key, progress, replaying);
         }
     }
 
     /// Acts on the result of a write.
-    fn written(&mut self, key: SocketKey, progress: Progress, is_replaying_session: Option<SessionKey>) {
+    fn written(&mut self, key: SocketKey, progress: Progress, replaying: Option<SessionKey>) {
         match progress {
-            Progress::Empty => is_replaying_session.into_iter().for_each(|session| self.replay_later(session)),
+            Progress::Empty => replaying.into_iter().for_each(|session| self.replay_later(session)),
             Progress::Blocked => {}
             Progress::Lost => self.reset_socket(key),
             Progress::Closed => {
