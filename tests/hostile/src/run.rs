@@ -145,6 +145,6 @@ const COOL_DOWN: Duration = Duration::from_millis(200);
 /// Sessions that lost their connection live for 10 s, and their memory is freed some seconds later.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 /// The noise of the pages that an allocator retains for each shard.
-const NOISE_BYTES: u64 = 12 << 20;
+const NOISE_BYTES: u64 = 8 << 20;
 const KERNEL_EVERY: Duration = Duration::from_millis(100);
 const FAULTS_SHOWN: usize = 4;
