@@ -20,9 +20,9 @@ pub struct Advice {
     pub reconnect: Option<Reconnect>,
     /// The pause before the next connect.
     pub interval_ms: Option<u64>,
-    /// How long the server holds a connect.
+    /// The time for which the server holds a connect.
     pub timeout_ms: Option<u64>,
-    /// How long after `interval` the server waits for a client that falls silent, where the client has asked for it.
+    /// The time after `interval` for which the server waits for a client that falls silent, where the client has asked for it.
     pub max_interval_ms: Option<u64>,
     /// Several windows of one browser are open: they poll instead of being held.
     pub multiple_clients: bool,

@@ -45,7 +45,7 @@ pub fn is_meta(channel: &str) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelName<'a>(&'a str);
 
-/// What a channel is for, decided by comparing whole names, never by their beginnings alone: `/meta/subscribe/x` is no
+/// The purpose of a channel, decided by comparing whole names, never by their beginnings alone: `/meta/subscribe/x` is no
 /// subscribe (CometD's CVE-2020-11020 was that mistake).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChannelKind {
@@ -145,7 +145,7 @@ impl<'a> ChannelName<'a> {
         self.0
     }
 
-    /// What the channel is for.
+    /// The purpose of the channel.
     pub fn kind(self) -> ChannelKind {
         if is_meta(self.0) {
             return match self.0 {
@@ -160,7 +160,7 @@ impl<'a> ChannelName<'a> {
         if self.0.starts_with("/service/") { ChannelKind::Service } else { ChannelKind::Broadcast }
     }
 
-    /// Whether it ends in `/*` or `/**`.
+    /// True if it ends in `/*` or `/**`.
     pub fn is_pattern(self) -> bool {
         is_pattern(self.0)
     }
@@ -187,7 +187,7 @@ impl<'a> ChannelName<'a> {
         f(scratch);
     }
 
-    /// Whether a subscription to this name or pattern hears a publication to `name`: they are equal, or the pattern covers
+    /// True if a subscription to this name or pattern receives a publication to `name`: they are equal, or the pattern covers
     /// the name. A publication to a pattern is heard by its equal only, as in CometD.
     pub fn matches(self, name: ChannelName<'_>) -> bool {
         if self.0 == name.0 {
@@ -296,7 +296,7 @@ enum Class {
     Star,
 }
 
-/// What each byte is to a channel name. One look-up a byte is all that a name costs on the publish path.
+/// The role of each byte in a channel name. One look-up a byte is all that a name costs on the publish path.
 const CLASSES: [Class; 256] = {
     let mut classes = [Class::Forbidden; 256];
     let mut byte = 0;

@@ -54,7 +54,7 @@ impl<'a> Publication<'a> {
         self.emit(out);
     }
 
-    /// How many bytes [`write`](Self::write) appends, exactly.
+    /// The exact number of bytes that [`write`](Self::write) appends.
     pub fn encoded_bytes(&self) -> usize {
         let mut count = ByteCount::default();
         self.emit(&mut count);

@@ -99,7 +99,7 @@ impl<'a> RawString<'a> {
         self.0
     }
 
-    /// What stands between the quotes, byte for byte.
+    /// The text between the quotes, byte for byte.
     #[inline]
     pub(crate) fn inner(self) -> &'a str {
         self.0.get(1..self.0.len().saturating_sub(1)).unwrap_or("")
@@ -111,7 +111,7 @@ impl<'a> RawString<'a> {
         if self.has_escapes() { self.unescape().map(Cow::Owned) } else { Some(Cow::Borrowed(self.inner())) }
     }
 
-    /// Whether it stands for `text`.
+    /// True if it stands for `text`.
     pub fn is(self, text: &str) -> bool {
         if self.has_escapes() { Utf16Units::new(self.inner()).eq(text.encode_utf16()) } else { self.inner() == text }
     }
@@ -127,7 +127,7 @@ impl<'a> RawString<'a> {
     }
 }
 
-/// Whether two raw JSON strings stand for the same text: `"a"` and `"\u0061"` do.
+/// True if two raw JSON strings stand for the same text: `"a"` and `"\u0061"` do.
 ///
 /// Stops at the first difference, so that it never costs more than the shorter of the two; and goes byte by byte up to
 /// the first escape, as long keys that begin alike are a way to make a server work.
@@ -211,7 +211,7 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// What the inside of a valid raw JSON string stands for, in UTF-16: the one form that can tell halves of surrogate pairs, in which
+/// The value of the inside of a valid raw JSON string, in UTF-16: the one form that can tell halves of surrogate pairs, in which
 /// JavaScript compares too.
 #[derive(Debug, Clone)]
 struct Utf16Units<'a> {

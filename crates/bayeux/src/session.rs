@@ -18,7 +18,7 @@ use crate::advice::{Advice, ClientAdvice};
 /// The server's timing, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How long a connect is held.
+    /// The time for which a connect is held.
     pub timeout_ms: u64,
     /// The client's pause between connects.
     pub interval_ms: u64,
@@ -46,13 +46,13 @@ enum State {
 pub struct Session {
     state: State,
     wishes: Wishes,
-    /// Whether the request of the connect in hand carried advice: its reply does so, too.
+    /// True if the request of the connect in hand carried advice: its reply does so, too.
     asked: bool,
     /// The timeout and interval the client was told last, if anybody knows.
     told: Option<(u32, u32)>,
 }
 
-/// What a client has asked for, in milliseconds.
+/// The requests of a client, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
     /// Its pause after the connect in hand, for this one only.
@@ -61,7 +61,7 @@ pub struct Wishes {
     pub max_interval_ms: Option<u32>,
 }
 
-/// How far a session has come: what of its state outlives a restart of the server.
+/// The stage of a session: the part of its state that survives a restart of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// It has shaken hands and not connected yet.
@@ -75,15 +75,15 @@ pub enum Stage {
 /// The circumstances of a connect.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Circumstances {
-    /// What the client advises.
+    /// The advice of the client.
     pub advice: Option<ClientAdvice>,
-    /// Whether the carrier may hold this connect (over HTTP: it came alone, and its browser has no surplus).
+    /// True if the connection may hold this connect (over HTTP: it came alone, and its browser has no surplus).
     pub may_hold: bool,
-    /// Whether messages wait that a held connect would deliver at once.
+    /// True if messages wait that a held connect would deliver at once.
     pub queued: bool,
 }
 
-/// What to do with a connect.
+/// The decision on a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Answer it now.
@@ -129,7 +129,7 @@ impl Session {
         session
     }
 
-    /// How far it has come.
+    /// Its stage.
     pub fn stage(&self) -> Stage {
         match self.state {
             State::Handshaken { .. } => Stage::New,
@@ -138,7 +138,7 @@ impl Session {
         }
     }
 
-    /// What its client has asked for.
+    /// The requests of its client.
     pub fn wishes(&self) -> Wishes {
         self.wishes
     }
@@ -225,17 +225,17 @@ impl Session {
         say.then(|| Advice::retry(u64::from(next.0), u64::from(next.1)))
     }
 
-    /// Whether a connect is held.
+    /// True if a connect is held.
     pub fn is_held(&self) -> bool {
         matches!(self.state, State::Held { .. })
     }
 
-    /// Whether the first connect is still to come.
+    /// True if the first connect is still to come.
     pub fn is_new(&self) -> bool {
         matches!(self.state, State::Handshaken { .. })
     }
 
-    /// Whether the server has ended it.
+    /// True if the server has ended it.
     pub fn is_ending(&self) -> bool {
         matches!(self.state, State::Ending { .. })
     }
@@ -250,7 +250,7 @@ impl Session {
         }
     }
 
-    /// What is due now, if anything.
+    /// The action that is due now, if any.
     pub fn due(&self, now_ms: u64) -> Option<Due> {
         if now_ms < self.deadline_ms() {
             return None;
@@ -263,7 +263,7 @@ impl Session {
         now_ms + interval_ms + self.grace_ms(terms)
     }
 
-    /// How long it outlives the silence of its client, after the client's pause, in milliseconds.
+    /// The time for which it outlives the silence of its client, after the client's pause, in milliseconds.
     pub fn grace_ms(&self, terms: &Terms) -> u64 {
         let wish_ms = self.wishes.max_interval_ms.map_or(0, u64::from);
         let pause_ms = self.wishes.interval_ms.map_or(0, u64::from);

@@ -1,4 +1,4 @@
-//! What is read out of a client's batches, case by case.
+//! The reading of a client's batches, case by case.
 
 use bayeux::{
     BatchError, ChannelName, ClientAdvice, Id, Limits, Message, MessageError, Publication, RawJson, Reply, escape_into,

@@ -1,4 +1,4 @@
-//! What holds for all inputs, with serde_json as the judge of what is JSON.
+//! Properties of all inputs, with serde_json as the judge of what is JSON.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! How fast one application thread publishes 50 bytes.
+//! Measures how fast one application thread publishes 50 bytes.
 //!
 //! ```text
 //! cargo run --release -p encke --example publish -- [SUBSCRIBERS] [MESSAGES] [PER_SECOND] [CHANNELS]

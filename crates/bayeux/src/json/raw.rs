@@ -47,13 +47,13 @@ impl<'a> RawJson<'a> {
         self.0
     }
 
-    /// Whether it is `null`.
+    /// True if it is `null`.
     #[inline]
     pub fn is_null(self) -> bool {
         self.0 == "null"
     }
 
-    /// Whether it is an object.
+    /// True if it is an object.
     #[inline]
     pub fn is_object(self) -> bool {
         self.0.starts_with('{')

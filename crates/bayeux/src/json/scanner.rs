@@ -229,7 +229,7 @@ fn special_bytes(word: u64) -> u64 {
     (quotes_and_controls | backslashes) & !word & (ONES * 0x80)
 }
 
-/// How many bytes the escape at the start of `bytes` has.
+/// The length in bytes of the escape at the start of `bytes`.
 fn escape_bytes(bytes: &[u8]) -> Result<usize, JsonError> {
     match bytes.get(1) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(2),

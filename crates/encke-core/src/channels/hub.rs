@@ -61,7 +61,7 @@ pub struct Hub {
     names: HashTable<u32>,
     channels: Slab<Channel>,
     subscriptions: usize,
-    /// How many of the names are patterns.
+    /// The number of patterns among the names.
     patterns: usize,
     /// A buffer to build pattern names in.
     scratch: String,

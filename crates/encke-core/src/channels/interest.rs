@@ -18,7 +18,7 @@ pub struct Interest {
 #[derive(Debug, Default)]
 struct Names {
     shards: HashMap<Box<str>, u64, foldhash::fast::RandomState>,
-    /// How many of the names are patterns.
+    /// The number of patterns among the names.
     patterns: usize,
 }
 

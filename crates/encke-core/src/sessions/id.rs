@@ -46,7 +46,7 @@ impl Id {
         value(self.0[0]).unwrap_or(0) * 32 + value(self.0[1]).unwrap_or(0)
     }
 
-    /// Whether a text is this id.
+    /// True if a text is this id.
     pub fn is(&self, text: &str) -> bool {
         text.as_bytes() == self.0
     }

@@ -8,7 +8,6 @@ use crate::events::{Effect, Envelope, ExchangeId, ShardMessage};
 use crate::now::Now;
 use crate::protocol::batch::client_of;
 use crate::sessions::id::Id;
-use crate::sessions::session::Ended;
 use crate::shard::{Shard, capacity, terms};
 
 impl Shard {
@@ -118,17 +117,8 @@ impl Shard {
             ShardMessage::Abandoned(exchange) => self.abandoned(now, exchange),
             ShardMessage::Delivered(exchange, taken) => self.delivered(now, exchange, taken),
             ShardMessage::Alive(session) => self.alive(now, &session),
-            ShardMessage::Deliver(session, frame) => {
-                if let Some(key) = self.sessions.find(&session) {
-                    let frames = self.own.encoded(&frame);
-                    self.deliver_to(key, &frames, None);
-                }
-            }
-            ShardMessage::Disconnect(session) => {
-                if let Some(key) = self.sessions.find(&session) {
-                    self.kick(key, Ended::Kicked);
-                }
-            }
+            ShardMessage::Deliver(session, frame) => self.deliver_here(&session, &frame),
+            ShardMessage::Disconnect(session) => self.kick_here(&session),
             ShardMessage::Settings(settings) => {
                 self.shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
                 self.limits = settings.bayeux_limits();

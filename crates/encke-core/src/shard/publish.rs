@@ -125,8 +125,13 @@ impl Shard {
         }
         // Earlier publications come first.
         self.fan_out_pending();
-        if let Some(key) = self.sessions.find(&session) {
-            let frames = self.own.encoded(&frame);
+        self.deliver_here(&session, &frame);
+    }
+
+    /// Delivers a frame to a session of this shard, if it is still there.
+    pub(super) fn deliver_here(&mut self, session: &Id, frame: &[u8]) {
+        if let Some(key) = self.sessions.find(session) {
+            let frames = self.own.encoded(frame);
             self.deliver_to(key, &frames, None);
         }
     }
@@ -137,7 +142,12 @@ impl Shard {
             return self.send_to_shard(session.shard(), ShardMessage::Disconnect(session));
         }
         self.fan_out_pending();
-        if let Some(key) = self.sessions.find(&session) {
+        self.kick_here(&session);
+    }
+
+    /// Ends a session of this shard, if it is still there.
+    pub(super) fn kick_here(&mut self, session: &Id) {
+        if let Some(key) = self.sessions.find(session) {
             self.kick(key, Ended::Kicked);
         }
     }

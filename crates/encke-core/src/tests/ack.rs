@@ -2,15 +2,12 @@ use crate::application::NoApplication;
 use crate::events::{ShardMessage, SocketKey};
 use crate::sessions::id::Id;
 use crate::settings::{ChannelRule, Settings, SlowConsumer};
-use crate::tests::{NOW, Rig, member_of};
+use crate::tests::{NOW, Rig};
 
 /// A session that acknowledges, on a WebSocket, and subscribes to `/a`.
 fn acknowledging(settings: Settings) -> (Rig, SocketKey, String) {
     let mut rig = Rig::new(1, settings, Box::new(NoApplication));
-    let socket = rig.shard.socket_opened(NOW, None);
-    let text = r#"{"channel":"/meta/handshake","version":"1.0","ext":{"ack":true}}"#;
-    rig.shard.socket_text(NOW, socket, text);
-    let client = member_of(&rig.flushed(socket), "clientId");
+    let (socket, client) = rig.opened(r#"{"ack":true}"#);
     rig.subscribe(socket, &client);
     rig.flushed(socket);
     (rig, socket, client)

@@ -60,11 +60,18 @@ impl Rig {
         Rig { shard, kernel: FakeKernel { room: usize::MAX / 2, ..FakeKernel::default() }, exchanges: 0 }
     }
 
+    /// A socket with a session whose handshake had this `ext`.
+    pub(super) fn opened(&mut self, ext: &str) -> (SocketKey, String) {
+        let key = self.shard.socket_opened(NOW, None);
+        let text = format!(r#"{{"channel":"/meta/handshake","version":"1.0","ext":{ext}}}"#);
+        self.shard.socket_text(NOW, key, &text);
+        let client = member_of(&self.flushed(key), "clientId");
+        (key, client)
+    }
+
     /// A socket with a session that subscribes to `/a`.
     pub(super) fn socket(&mut self) -> (SocketKey, String) {
-        let key = self.shard.socket_opened(NOW, None);
-        self.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
-        let client = member_of(&self.flushed(key), "clientId");
+        let (key, client) = self.opened("{}");
         self.shard.socket_text(NOW, key, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
         self.subscribe(key, &client);
         self.flushed(key);
@@ -155,10 +162,7 @@ fn a_request_that_was_given_up_takes_no_newer_connect_with_it() {
 #[test]
 fn a_close_frame_leaves_on_the_socket_of_an_acknowledging_session_that_goes_on_elsewhere() {
     let mut rig = rig();
-    let socket = rig.shard.socket_opened(NOW, None);
-    let text = r#"{"channel":"/meta/handshake","version":"1.0","ext":{"ack":true}}"#;
-    rig.shard.socket_text(NOW, socket, text);
-    let client = member_of(&rig.flushed(socket), "clientId");
+    let (socket, client) = rig.opened(r#"{"ack":true}"#);
     rig.shard.socket_close(NOW, socket, Closing { code: 1001, reason: "server going away" });
     let other = rig.shard.socket_opened(NOW, None);
     rig.shard.socket_text(NOW, other, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
@@ -207,10 +211,7 @@ fn what_is_older_than_a_session_does_not_come_by_a_channel_that_it_receives_by_a
 #[test]
 fn newer_messages_of_an_acknowledging_session_do_not_overtake_a_response_when_it_says_disconnect() {
     let mut rig = rig();
-    let socket = rig.shard.socket_opened(NOW, None);
-    let text = r#"{"channel":"/meta/handshake","version":"1.0","ext":{"ack":true}}"#;
-    rig.shard.socket_text(NOW, socket, text);
-    let client = member_of(&rig.flushed(socket), "clientId");
+    let (socket, client) = rig.opened(r#"{"ack":true}"#);
     rig.subscribe(socket, &client);
     rig.connect(&client);
     rig.publish(1);

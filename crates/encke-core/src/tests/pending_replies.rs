@@ -251,11 +251,7 @@ fn a_socket_whose_session_has_ended_is_shut_rather_than_moved_away_from_replies_
 #[test]
 fn an_empty_history_whose_position_is_told_is_stored_too() {
     let mut rig = rig();
-    let key = rig.shard.socket_opened(NOW, None);
-    let text = r#"{"channel":"/meta/handshake","version":"1.0","ext":{"replay":true}}"#;
-    rig.shard.socket_text(NOW, key, text);
-    let said = rig.flushed(key);
-    let client = said.split("\"clientId\":\"").nth(1).expect("an id").split('"').next().expect("an id").to_string();
+    let (key, client) = rig.opened(r#"{"replay":true}"#);
     rig.subscribe(key, &client);
     let (keeps, _) = effects(&mut rig);
     assert_eq!((keeps.len(), keeps[0].token), (1, None));
