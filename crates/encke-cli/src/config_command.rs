@@ -130,25 +130,25 @@ const INTRODUCTION: &str = "# Configuration
 
 <!-- Made by `encke config docs` from crates/encke-cli/src/options.rs; a test compares. -->
 
-`encke serve` runs without any configuration: on loopback, port 8080. Every setting below has one name, used in three places:
+`encke serve` runs without any configuration: on loopback, port 8080. Every setting below has one name with three spellings:
 
-| place | spelling | example |
+| source | spelling | example |
 | --- | --- | --- |
 | flag | with dashes | `encke serve --timeout-ms 5000` |
 | environment | `ENCKE_` and capitals | `ENCKE_TIMEOUT_MS=5000` |
 | file | as it is | `timeout_ms = 5000` |
 
 A flag comes before the environment, the environment before the file, the file before the default. The file is TOML:
-`--config FILE`, or `ENCKE_CONFIG`, or else `encke.toml` in the working folder if it is there. `--set NAME=VALUE` takes any
+`--config FILE`, or `ENCKE_CONFIG`, or else `encke.toml` in the working folder if it exists. `--set NAME=VALUE` accepts any
 name, CometD's too. Lists are written with commas in flags and in the environment: `--transports websocket,long-polling`.
 A setting that is on or off is a switch as a flag: `--timestamps`, `--no-demo`.
 
 - `encke config init` writes a file with every setting and its default.
-- `encke config check` names what is wrong with a file: line, name, value, and what would be right.
-- `encke config show` shows all settings as they hold, and where each comes from.
+- `encke config check` reports the errors in a file: line, name, value, and the allowed values.
+- `encke config show` shows all effective settings and the source of each.
 
-On SIGHUP the server reads file and environment again and takes over what can change while it runs; for the rest it says that
-a restart is needed. A file with a fault changes nothing.
+On SIGHUP the server reads file and environment again and applies the settings that can change while it runs; for the others it logs
+that a restart is needed. A file with an error changes nothing.
 ";
 
 const CHANNELS: &str = "
@@ -157,20 +157,20 @@ const CHANNELS: &str = "
 ```toml
 [[channels]]
 pattern = \"/stock/**\"
-slow_consumer = \"keep-latest\"   # or \"disconnect\" (the default), \"drop-oldest\"; for who acknowledges it is always \"disconnect\"
-lazy = true                      # messages wait for the next other message, or for their time
+slow_consumer = \"keep-latest\"   # or \"disconnect\" (the default), \"drop-oldest\"; with the ack extension always \"disconnect\"
+lazy = true                      # messages wait for the next message that is not lazy, or for their time
 lazy_timeout_ms = 1000           # 0: lazy_timeout_max_ms
-broadcast_to_publisher = false   # instead of the setting of this name
-history_messages = 1000          # kept for clients that come later (the replay extension); 0: none
-history_ms = 600000              # how long; 0: 10 minutes
-history_bytes = 67108864         # how many bytes of each channel; 0: 64 MiB
+broadcast_to_publisher = false   # overrides the setting of this name
+history_messages = 1000          # retained for clients that come later (the replay extension); 0: none
+history_ms = 600000              # the time they are retained; 0: 10 minutes
+history_bytes = 67108864         # bytes of each channel; 0: 64 MiB
 ```
 ";
 
 const COMETD: &str = "
 ## CometD's names
 
-Encke takes the names of CometD's server options in all three places, with or without the prefix of a transport. It has one value for all
+Encke accepts the names of CometD's server options in all three sources, with or without the prefix of a transport. It has one value for all
 transports: `ws.timeout` sets `timeout_ms`, and a warning in the log says so. An option without a prefix takes precedence over the same one with
 a prefix, and the first of several prefixes over the others. A warning names each value that has no effect. `maxQueue` and `maxMessageSize` of 0
 or less mean the default.

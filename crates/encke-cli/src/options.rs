@@ -113,8 +113,8 @@ pub(crate) const GROUPS: &[Group] = &[
     Group {
         title: "Where",
         options: &[
-            option("listen", &[], "Address and port to listen on. Port 0 takes a free one."),
-            option("port", &[], "The port of `listen` alone. 0 takes a free one."),
+            option("listen", &[], "Address and port to listen on. Port 0: any free port."),
+            option("port", &[], "The port of `listen` alone. 0: any free port."),
             option("shards", &[], "Number of shards (threads with their own sessions). 0: one per core."),
             option(
                 "files",
@@ -124,17 +124,17 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "data",
                 &[],
-                "A directory that keeps histories and sessions over a restart; made if it is not there. Empty: they are kept in memory only.",
+                "A directory that stores histories and sessions across a restart; created if it does not exist. Empty: they are in memory only.",
             ),
             option(
                 "history_commit",
                 &[],
-                "The moment of the reply to a publication on a channel with a history, where there is a `data` directory: `os` (the system has the message), `interval` (the same, and it is soon on the disk) or `always` (it is on the disk).",
+                "The point at which a publication on a channel with a history is acknowledged, if `data` is set: `os` (the operating system has the message), `interval` (the same, and it is on disk soon) or `always` (it is on disk).",
             ),
             option(
                 "history_commit_interval_ms",
                 &[],
-                "Longest time that a message waits to be on the disk with `history_commit = \"interval\"`, in milliseconds.",
+                "Longest time until a message is on disk with `history_commit = \"interval\"`, in milliseconds.",
             ),
         ],
     },
@@ -151,7 +151,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "client_interval_max_ms",
                 &[],
-                "The most a client may ask for as hold time, or as its pause and grace together, in milliseconds.",
+                "The longest hold time that a client may request, and the longest sum of its pause and grace, in milliseconds.",
             ),
             option(
                 "lazy_timeout_max_ms",
@@ -161,12 +161,12 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "handshake_timeout_ms",
                 &[],
-                "Longest time of a socket without a Bayeux handshake, in milliseconds.",
+                "Longest time that a WebSocket may stay without a Bayeux handshake, in milliseconds.",
             ),
             option(
                 "websocket_idle_timeout_ms",
                 &["idleTimeout"],
-                "Longest time of a WebSocket without any frame from its client, in milliseconds. 0: no limit.",
+                "Longest time that a WebSocket may stay without any frame from its client, in milliseconds. 0: no limit.",
             ),
             option(
                 "request_timeout_ms",
@@ -176,7 +176,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "response_timeout_ms",
                 &[],
-                "Time after which the server resets a client that takes nothing of its response, in milliseconds.",
+                "Time after which the server resets a connection whose client reads nothing of its response, in milliseconds.",
             ),
             option(
                 "keep_alive_timeout_ms",
@@ -203,11 +203,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 &["allowedTransports"],
                 "The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.",
             ),
-            option(
-                "mounts",
-                &["cometdURLMapping"],
-                "The paths the Bayeux endpoint answers on, each with all its sub-paths.",
-            ),
+            option("mounts", &["cometdURLMapping"], "The paths of the Bayeux endpoint, each with all its sub-paths."),
             option(
                 "broadcast_to_publisher",
                 &["broadcastToPublisher"],
@@ -216,22 +212,22 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "connect_deliver_only",
                 &["metaConnectDeliverOnly"],
-                "Messages reach clients with connect replies only, on a WebSocket, too.",
+                "Messages are sent with connect replies only, also on a WebSocket.",
             ),
             option(
                 "handshake_reconnect",
                 &["handshakeReconnect"],
-                "Advice tells clients `maxInterval`, so that they handshake again by themselves after a longer break.",
+                "Advice includes `maxInterval`, so that clients handshake again by themselves after a longer break.",
             ),
             option(
                 "websocket_protocol",
                 &["protocol"],
-                "The sub-protocol that a WebSocket must offer, and gets. Empty: the server ignores offers.",
+                "The sub-protocol that a WebSocket must offer and the server selects. Empty: the server ignores offers.",
             ),
             option(
                 "forward_ext",
                 &[],
-                "The `ext` of a published message reaches the subscribers (the binary extension needs it).",
+                "The `ext` of a published message is sent to the subscribers (the binary extension needs it).",
             ),
             option("timestamps", &[], "Replies and publications carry a `timestamp` (the timestamp extension)."),
             option(
@@ -239,8 +235,8 @@ pub(crate) const GROUPS: &[Group] = &[
                 &[],
                 "Time without messages from its client after which a session is disconnected, in milliseconds (the activity extension). 0: off.",
             ),
-            option("activity_counts_deliveries", &[], "Messages to a session count as its activity, too."),
-            option("channels", &[], "Rules for channels. The first one that matches holds."),
+            option("activity_counts_deliveries", &[], "Messages to a session also count as its activity."),
+            option("channels", &[], "Rules for channels. The first rule that matches applies."),
         ],
     },
     Group {
@@ -249,17 +245,17 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "allowed_origins",
                 &[],
-                "Origins (`https://example.com`) allowed beside the server's own. `*` allows all, without credentials.",
+                "Origins (`https://example.com`) allowed in addition to the server's. `*` allows all, without credentials.",
             ),
             option(
                 "allowed_hosts",
                 &[],
-                "Host names that requests may call this server by, beside addresses and `localhost`. Empty: any; on loopback none.",
+                "Host names that requests may use for this server, in addition to addresses and `localhost`. Empty: any; on loopback none.",
             ),
             option(
                 "browser_sessions_max",
                 &["maxSessionsPerBrowser"],
-                "Connects held at the same time for one browser; more are told to poll. -1: no limit, 0: none.",
+                "Connects held at the same time for one browser; the others are advised to poll. -1: no limit, 0: none.",
             ),
             option(
                 "browser_surplus_interval_ms",
@@ -267,13 +263,13 @@ pub(crate) const GROUPS: &[Group] = &[
                 "Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.",
             ),
             option("trust_client_session", &["trustClientSession"], "A request needs no cookie, only a `clientId`."),
-            option("cookie_name", &["browserCookieName"], "The name of the cookie that tells browsers apart."),
+            option("cookie_name", &["browserCookieName"], "The name of the cookie that identifies a browser."),
             option("cookie_domain", &["browserCookieDomain"], "The domain of the cookie. Empty: none."),
             option("cookie_path", &["browserCookiePath"], "The path of the cookie."),
             option(
                 "cookie_max_age_s",
                 &["browserCookieMaxAge"],
-                "The life of the cookie in seconds. -1: until the browser closes.",
+                "The lifetime of the cookie in seconds. -1: until the browser closes.",
             ),
             option("cookie_http_only", &["browserCookieHttpOnly"], "Scripts cannot see the cookie."),
             option("cookie_secure", &["browserCookieSecure"], "Browsers send the cookie over TLS only."),
@@ -297,7 +293,7 @@ pub(crate) const GROUPS: &[Group] = &[
                 &["callbackParameter"],
                 "The query parameter that names the callback of callback-polling.",
             ),
-            option("metrics_public", &[], "`/metrics` answers to other machines, and to clients of a proxy, too."),
+            option("metrics_public", &[], "`/metrics` is also served to other machines and to clients of a proxy."),
         ],
     },
     Group {
@@ -307,12 +303,12 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "socket_send_buffer_bytes",
                 &[],
-                "Bytes the system may hold for one connection (SO_SNDBUF). 0: its own.",
+                "Bytes that the system may buffer for one connection (SO_SNDBUF). 0: the system's default.",
             ),
             option(
                 "connections_per_second_max",
                 &[],
-                "New connections that each shard takes on in a second; more wait in the system's backlog. 0: no limit.",
+                "New connections that each shard accepts in a second; more wait in the system's backlog. 0: no limit.",
             ),
             option("sessions_max", &[], "Sessions of the whole server."),
             option("unconnected_per_connection_max", &[], "Sessions of one connection that have not connected yet."),
@@ -321,7 +317,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "incomplete_bytes_max",
                 &[],
-                "Bytes of messages and request bodies that are not whole yet, of one shard; at least two messages.",
+                "Bytes of incomplete messages and request bodies of one shard; at least two messages.",
             ),
             option("header_bytes_max", &[], "Size of all headers of a request, in bytes."),
             option("batch_messages_max", &[], "Messages in one batch."),
@@ -331,27 +327,31 @@ pub(crate) const GROUPS: &[Group] = &[
             option("channels_max", &[], "Channels and patterns with a subscriber, of one shard."),
             option("subscriptions_max", &[], "Subscriptions of one session."),
             option("outbox_messages_max", &["maxQueue"], "Messages that wait in the outbox of one session."),
-            option("outbox_bytes_max", &[], "Bytes of one outbox, its queue and what is not acknowledged included."),
+            option("outbox_bytes_max", &[], "Bytes of one outbox, including its queue and unacknowledged messages."),
             option(
                 "sessions_bytes_max",
                 &[],
-                "Bytes that all sessions hold in memory; over it those that hold most end.",
+                "Bytes that all sessions hold in memory; above it the largest sessions are ended.",
             ),
             option(
                 "response_bytes_max",
                 &[],
                 "Bytes of messages in one response; the rest comes with the next connect.",
             ),
-            option("responses_bytes_max", &[], "Bytes of all responses that clients are taking; then connects wait."),
-            option("history_bytes_max", &[], "Bytes of all histories together; the oldest messages go first."),
-            option("history_channels_max", &[], "Channels with a history; others have none while there are so many."),
+            option(
+                "responses_bytes_max",
+                &[],
+                "Bytes of all responses that clients are reading; above it connects wait.",
+            ),
+            option("history_bytes_max", &[], "Bytes of all histories together; the oldest messages are removed first."),
+            option("history_channels_max", &[], "Channels with a history; above it other channels get none."),
             option(
                 "callback_bytes_max",
                 &["callbackParameterMaxLength"],
                 "Length of the name of a JSONP callback, in bytes.",
             ),
-            option("mailbox_bytes_max", &[], "Bytes under way between shards, and as many again of light messages."),
-            option("fairness_budget_us", &[], "Time after which a fan-out lets others go first, in microseconds."),
+            option("mailbox_bytes_max", &[], "Bytes in transit between shards, and as many again of light messages."),
+            option("fairness_budget_us", &[], "Time after which a fan-out yields to other work, in microseconds."),
         ],
     },
     Group {

@@ -9,23 +9,23 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// The settings of a server. `Settings::default()` is a good server on loopback.
+/// The settings of a server. `Settings::default()` describes a server on loopback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     // ---- where
-    /// Address and port to listen on. Port 0 takes a free one.
+    /// Address and port to listen on. Port 0: any free port.
     pub listen: SocketAddr,
     /// Number of shards (threads with their own sessions). 0: one per core.
     pub shards: usize,
     /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.
     pub files: String,
-    /// A directory that keeps histories and sessions over a restart; made if it is not there. Empty: they are kept in memory only.
+    /// A directory that stores histories and sessions across a restart; created if it does not exist. Empty: they are in memory only.
     pub data: String,
-    /// The moment of the reply to a publication on a channel with a history, where there is a `data` directory: `os` (the system has the
-    /// message), `interval` (the same, and it is soon on the disk) or `always` (it is on the disk).
+    /// The point at which a publication on a channel with a history is acknowledged, if `data` is set: `os` (the operating system has the
+    /// message), `interval` (the same, and it is on disk soon) or `always` (it is on disk).
     pub history_commit: HistoryCommit,
-    /// Longest time that a message waits to be on the disk with `history_commit = "interval"`, in milliseconds.
+    /// Longest time until a message is on disk with `history_commit = "interval"`, in milliseconds.
     pub history_commit_interval_ms: u64,
 
     // ---- Bayeux timing
@@ -35,17 +35,17 @@ pub struct Settings {
     pub interval_ms: u64,
     /// Time that a silent session lives after `interval_ms`, in milliseconds.
     pub max_interval_ms: u64,
-    /// The most a client may ask for as hold time, or as its pause and grace together, in milliseconds.
+    /// The longest hold time that a client may request, and the longest sum of its pause and grace, in milliseconds.
     pub client_interval_max_ms: u64,
     /// Longest time that a lazy message waits, in milliseconds.
     pub lazy_timeout_max_ms: u64,
-    /// Longest time of a socket without a Bayeux handshake, in milliseconds.
+    /// Longest time that a WebSocket may stay without a Bayeux handshake, in milliseconds.
     pub handshake_timeout_ms: u64,
-    /// Longest time of a WebSocket without any frame from its client, in milliseconds. 0: no limit.
+    /// Longest time that a WebSocket may stay without any frame from its client, in milliseconds. 0: no limit.
     pub websocket_idle_timeout_ms: u64,
     /// Longest time that the headers or the body of a request take to arrive, in milliseconds.
     pub request_timeout_ms: u64,
-    /// Time after which the server resets a client that takes nothing of its response, in milliseconds.
+    /// Time after which the server resets a connection whose client reads nothing of its response, in milliseconds.
     pub response_timeout_ms: u64,
     /// Time that an idle keep-alive connection stays open, in milliseconds.
     pub keep_alive_timeout_ms: u64,
@@ -57,45 +57,45 @@ pub struct Settings {
     // ---- Bayeux behaviour
     /// The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.
     pub transports: Vec<TransportName>,
-    /// The paths the Bayeux endpoint answers on, each with all its sub-paths.
+    /// The paths of the Bayeux endpoint, each with all its sub-paths.
     pub mounts: Vec<String>,
     /// A publisher that subscribes to its own channel gets its own messages.
     pub broadcast_to_publisher: bool,
-    /// Messages reach clients with connect replies only, on a WebSocket, too.
+    /// Messages are sent with connect replies only, also on a WebSocket.
     pub connect_deliver_only: bool,
-    /// Advice tells clients `maxInterval`, so that they handshake again by themselves after a longer break.
+    /// Advice includes `maxInterval`, so that clients handshake again by themselves after a longer break.
     pub handshake_reconnect: bool,
-    /// The sub-protocol that a WebSocket must offer, and gets. Empty: the server ignores offers.
+    /// The sub-protocol that a WebSocket must offer and the server selects. Empty: the server ignores offers.
     pub websocket_protocol: String,
-    /// The `ext` of a published message reaches the subscribers (the binary extension needs it).
+    /// The `ext` of a published message is sent to the subscribers (the binary extension needs it).
     pub forward_ext: bool,
     /// Replies and publications carry a `timestamp` (the timestamp extension).
     pub timestamps: bool,
     /// Time without messages from its client after which a session is disconnected, in milliseconds (the activity extension). 0: off.
     pub activity_timeout_ms: u64,
-    /// Messages to a session count as its activity, too.
+    /// Messages to a session also count as its activity.
     pub activity_counts_deliveries: bool,
-    /// Rules for channels. The first one that matches holds.
+    /// Rules for channels. The first rule that matches applies.
     pub channels: Vec<ChannelRule>,
 
     // ---- browsers
-    /// Origins (`https://example.com`) allowed beside the server's own. `*` allows all, without credentials.
+    /// Origins (`https://example.com`) allowed in addition to the server's. `*` allows all, without credentials.
     pub allowed_origins: Vec<String>,
-    /// Host names that requests may call this server by, beside addresses and `localhost`. Empty: any; on loopback none.
+    /// Host names that requests may use for this server, in addition to addresses and `localhost`. Empty: any; on loopback none.
     pub allowed_hosts: Vec<String>,
-    /// Connects held at the same time for one browser; more are told to poll. -1: no limit, 0: none.
+    /// Connects held at the same time for one browser; the others are advised to poll. -1: no limit, 0: none.
     pub browser_sessions_max: i32,
     /// Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.
     pub browser_surplus_interval_ms: u64,
     /// A request needs no cookie, only a `clientId`.
     pub trust_client_session: bool,
-    /// The name of the cookie that tells browsers apart.
+    /// The name of the cookie that identifies a browser.
     pub cookie_name: String,
     /// The domain of the cookie. Empty: none.
     pub cookie_domain: String,
     /// The path of the cookie.
     pub cookie_path: String,
-    /// The life of the cookie in seconds. -1: until the browser closes.
+    /// The lifetime of the cookie in seconds. -1: until the browser closes.
     pub cookie_max_age_s: i64,
     /// Scripts cannot see the cookie.
     pub cookie_http_only: bool,
@@ -110,15 +110,15 @@ pub struct Settings {
     /// The query parameter that names the callback of callback-polling.
     pub callback_parameter: String,
 
-    /// `/metrics` answers to other machines, and to clients of a proxy, too.
+    /// `/metrics` is also served to other machines and to clients of a proxy.
     pub metrics_public: bool,
 
     // ---- limits
     /// Open connections of the whole server.
     pub connections_max: usize,
-    /// Bytes the system may hold for one connection (SO_SNDBUF). 0: its own.
+    /// Bytes that the system may buffer for one connection (SO_SNDBUF). 0: the system's default.
     pub socket_send_buffer_bytes: usize,
-    /// New connections that each shard takes on in a second; more wait in the system's backlog. 0: no limit.
+    /// New connections that each shard accepts in a second; more wait in the system's backlog. 0: no limit.
     pub connections_per_second_max: usize,
     /// Sessions of the whole server.
     pub sessions_max: usize,
@@ -128,7 +128,7 @@ pub struct Settings {
     pub unconnected_per_address_max: usize,
     /// Bytes of one WebSocket message or request body.
     pub message_bytes_max: usize,
-    /// Bytes of messages and request bodies that are not whole yet, of one shard; at least two messages.
+    /// Bytes of incomplete messages and request bodies of one shard; at least two messages.
     pub incomplete_bytes_max: usize,
     /// Size of all headers of a request, in bytes.
     pub header_bytes_max: usize,
@@ -146,23 +146,23 @@ pub struct Settings {
     pub subscriptions_max: usize,
     /// Messages that wait in the outbox of one session.
     pub outbox_messages_max: usize,
-    /// Bytes of one outbox, its queue and what is not acknowledged included.
+    /// Bytes of one outbox, including its queue and unacknowledged messages.
     pub outbox_bytes_max: usize,
-    /// Bytes that all sessions hold in memory; over it those that hold most end.
+    /// Bytes that all sessions hold in memory; above it the largest sessions are ended.
     pub sessions_bytes_max: usize,
     /// Bytes of messages in one response; the rest comes with the next connect.
     pub response_bytes_max: usize,
-    /// Bytes of all responses that clients are taking; then connects wait.
+    /// Bytes of all responses that clients are reading; above it connects wait.
     pub responses_bytes_max: usize,
-    /// Bytes of all histories together; the oldest messages go first.
+    /// Bytes of all histories together; the oldest messages are removed first.
     pub history_bytes_max: usize,
-    /// Channels with a history; others have none while there are so many.
+    /// Channels with a history; above it other channels get none.
     pub history_channels_max: usize,
     /// Length of the name of a JSONP callback, in bytes.
     pub callback_bytes_max: usize,
-    /// Bytes under way between shards, and as many again of light messages.
+    /// Bytes in transit between shards, and as many again of light messages.
     pub mailbox_bytes_max: usize,
-    /// Time after which a fan-out lets others go first, in microseconds.
+    /// Time after which a fan-out yields to other work, in microseconds.
     pub fairness_budget_us: u64,
 }
 
@@ -190,7 +190,7 @@ pub struct ChannelRule {
     /// Time that the history retains them, in milliseconds. 0: 10 minutes.
     #[serde(default)]
     pub history_ms: u64,
-    /// Bytes of each of these channels that the history retains; the latest message always stays. 0: 64 MiB.
+    /// Bytes of each of these channels that the history retains; the latest message is always retained. 0: 64 MiB.
     #[serde(default)]
     pub history_bytes: usize,
 }
