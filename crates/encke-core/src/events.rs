@@ -215,7 +215,7 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Charges the account with the message and its envelope. The frames of a publication have a charge of their own,
+    /// Charges the account with the message and its envelope. The frames of a publication have a separate charge,
     /// because several envelopes share them.
     pub fn new(account: &Arc<MailboxAccount>, message: ShardMessage) -> Envelope {
         let bytes = match &message {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_that_moves_to_and_fro_leaves_no_heap_of_entries() {
+    fn a_deadline_that_moves_back_and_forth_leaves_few_entries() {
         let mut wheel = Wheel::new(0);
         let (mut armed_ms, mut due) = (u64::MAX, Vec::new());
         for now_ms in (0..600_000).step_by(10) {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_that_have_gone_leave_few_entries_and_little_memory() {
+    fn removed_owners_leave_few_entries_and_little_memory() {
         let mut wheel = Wheel::new(0);
         for at in 0..200_000_u64 {
             wheel.set(at, 20_000 + at % 7, u64::MAX);
@@ -162,19 +162,19 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_of_owners_that_has_gone_leaves_little_memory() {
-        const CROWD: u64 = 200_000;
+    fn many_removed_owners_leave_little_memory() {
+        const OWNERS: u64 = 200_000;
         let mut wheel = Wheel::new(0);
-        for key in 0..CROWD {
+        for key in 0..OWNERS {
             wheel.set(key, 20_000 + key % 7, u64::MAX);
         }
-        for gone in 0..CROWD {
+        for gone in 0..OWNERS {
             if wheel.forget() {
                 wheel.retain(|key| *key > gone);
             }
         }
         let room: usize = wheel.slots.iter().map(Vec::capacity).sum();
-        assert!(room < CROWD as usize / 3, "room for {room}");
+        assert!(room < OWNERS as usize / 3, "room for {room}");
     }
 
     #[test]

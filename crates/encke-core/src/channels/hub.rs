@@ -68,7 +68,7 @@ pub struct Hub {
 }
 
 /// A correction for the caller to make after a removal: the subscription at `slot` of the session `session` now has
-/// this `place`.
+/// this `position`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// The session, as its index in the shard.
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_that_are_gone_leave_little_memory() {
+    fn removed_channels_leave_little_memory() {
         let mut hub = Hub::default();
         let subscribe = |hub: &mut Hub, number: u32| {
             hub.subscribe(&format!("/a/{number}"), Subscriber { session: number, slot: 0 }, false).0
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_to_leave_takes_the_channel_along_and_others_keep_their_positions() {
+    fn the_last_unsubscribe_removes_the_channel_and_other_positions_stay_valid() {
         let mut hub = Hub::default();
         let (first, new) = hub.subscribe("/a", Subscriber { session: 1, slot: 0 }, false);
         let (second, again) = hub.subscribe("/a", Subscriber { session: 2, slot: 7 }, true);

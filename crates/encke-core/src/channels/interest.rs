@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_gone_leave_little_memory() {
+    fn removed_names_leave_little_memory() {
         let interest = Interest::default();
         let names: Vec<String> = (0..100_000).map(|number| format!("/a/{number}")).collect();
         names.iter().for_each(|name| interest.add(name, 0));

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_the_rules_that_match_is_taken() {
+    fn the_first_matching_rule_applies() {
         let list = rules(&["/a/b", "/a/*", "/a/b", "/**", "/a/**", "/c"].map(String::from));
         for (channel, index) in
             [("/a/b", 0), ("/a/c", 1), ("/a/b/c", 3), ("/c", 3), ("/a/*", 1), ("/a/**", 4), ("/**", 3)]
@@ -106,7 +106,7 @@ mod tests {
     proptest! {
         /// Compares the table with a linear search.
         #[test]
-        fn the_table_finds_what_a_walk_finds(
+        fn the_table_finds_the_same_rules_as_a_linear_search(
             patterns in prop::collection::vec("(/[ab]){0,3}(/[ab]|/\\*|/\\*\\*)", 0..12),
             channel in "(/[ab]){0,3}(/[ab]|/\\*|/\\*\\*)",
         ) {

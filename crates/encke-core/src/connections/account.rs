@@ -1,6 +1,6 @@
 //! The account of bytes under way between shards.
 //!
-//! Mailboxes have no bound of their own: a send inside the server never fails and never waits, so two shards cannot
+//! Mailboxes themselves have no bound: a send inside the server never fails and never waits, so two shards cannot
 //! wait for each other. This account is the bound. Every [`Envelope`](crate::Envelope) is charged when it is sent, and
 //! its [`Charge`] is released when the receiving shard has processed it. While the account is full, the edges admit
 //! nothing (see [`super::admission`]).
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_undercuts_a_limit_says_so_once() {
+    fn falling_below_a_limit_notifies_once() {
         let account = Arc::<MailboxAccount>::default();
         let calls = Arc::<AtomicUsize>::default();
         account.set_bytes_max(100);

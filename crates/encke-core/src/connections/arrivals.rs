@@ -2,7 +2,7 @@
 //!
 //! Publications wait in one queue for each channel. The next one comes from the channel that has caused the least work
 //! so far (start-time fair queueing), so a flood on one channel delays only that channel. A light publication passes
-//! the queues of other channels. Large requests for sessions of this shard wait in a queue of their own. Small requests
+//! the queues of other channels. Large requests for sessions of this shard wait in a separate queue. Small requests
 //! wait only if very many arrive at once, and use the budget of light messages. All other messages never wait.
 //!
 //! Waiting envelopes stay on the [account](super::account) of bytes between shards, which bounds them.

@@ -27,7 +27,7 @@ pub struct Socket {
     /// True if the kernel takes no bytes at the moment.
     pub(crate) blocked: bool,
     pub(crate) dirty: bool,
-    /// The payload of the latest unanswered ping, kept back while the kernel takes no bytes.
+    /// The payload of the latest unanswered ping, held back while the kernel takes no bytes.
     pub(crate) pong: Option<Box<[u8]>>,
     /// Bytes of pongs queued since the last write.
     pub(crate) pong_bytes: usize,

@@ -41,4 +41,4 @@ pub(crate) fn mark(now: Now) -> u32 {
 }
 
 /// The time that a reader may be behind before it no longer holds messages back, in milliseconds.
-pub(crate) const PATIENCE_MS: u32 = 1_000;
+pub(crate) const READER_WAIT_MAX_MS: u32 = 1_000;

@@ -64,7 +64,7 @@ pub(crate) fn make_urgent(session: &mut Session) -> bool {
     wanted
 }
 
-/// Appends a message with its position, as a frame of its own. Overwrites `scratch`.
+/// Appends a message with its position, as a separate frame. Overwrites `scratch`.
 pub(crate) fn write_with_position(
     stamp: &ext::PositionStamp<'_>,
     message: &[u8],

@@ -310,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn other_bytes_are_no_record_and_no_panic(mut bytes in vec(any::<u8>(), 0..200), kind in 0..7_u8) {
+        fn other_bytes_are_refused_as_a_record_without_a_panic(mut bytes in vec(any::<u8>(), 0..200), kind in 0..7_u8) {
             decode(&bytes);
             bytes.insert(0, kind);
             if let Some(record) = decode(&bytes) {
@@ -320,7 +320,7 @@ mod tests {
         }
 
         #[test]
-        fn a_record_that_was_cut_or_changed_is_none_or_another(made in parts(), cut: prop::sample::Index, flip: u8) {
+        fn a_cut_or_changed_record_is_refused_or_reads_differently(made in parts(), cut: prop::sample::Index, flip: u8) {
             let bytes = Record::State(part(&made, Id::new(3, &mut kernel_entropy()))).encode();
             decode(&bytes[..cut.index(bytes.len())]);
             let mut changed = bytes.clone();

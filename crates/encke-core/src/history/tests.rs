@@ -38,7 +38,7 @@ fn texts(histories: &Histories, key: RingKey, from: u64) -> Vec<String> {
 }
 
 #[test]
-fn numbers_follow_each_other_and_the_newest_messages_stay() {
+fn offsets_are_consecutive_and_the_newest_messages_stay() {
     let histories = Histories::new(1);
     let first = append(&histories, "/a", 0, "1");
     assert_eq!(first.first, 1_700_000_000_000 * 1024);
@@ -55,7 +55,7 @@ fn numbers_follow_each_other_and_the_newest_messages_stay() {
 }
 
 #[test]
-fn a_ring_of_few_bytes_keeps_its_latest_message_however_long() {
+fn a_ring_of_few_bytes_retains_its_latest_message_whatever_its_length() {
     let histories = Histories::new(1);
     let terms = HistoryTerms { bytes_max: 200, ..TERMS };
     let long = "x".repeat(1_000);
@@ -65,7 +65,7 @@ fn a_ring_of_few_bytes_keeps_its_latest_message_however_long() {
 }
 
 #[test]
-fn what_is_too_old_goes_and_the_empty_ring_is_remembered_for_a_day() {
+fn old_messages_are_removed_and_the_empty_ring_stays_for_a_day() {
     let histories = Histories::new(1);
     let one = append(&histories, "/a", 0, "1");
     append(&histories, "/a", 500, "2");
@@ -81,7 +81,7 @@ fn what_is_too_old_goes_and_the_empty_ring_is_remembered_for_a_day() {
 }
 
 #[test]
-fn a_later_life_has_another_epoch_and_higher_numbers_though_the_clock_stands_still() {
+fn a_restart_has_another_epoch_and_higher_offsets_even_if_the_clock_stands_still() {
     let histories = Histories::new(1);
     let one = append(&histories, "/a", 0, "1");
     histories.sweep(0, ROOM, 1_000);
@@ -92,7 +92,7 @@ fn a_later_life_has_another_epoch_and_higher_numbers_though_the_clock_stands_sti
 }
 
 #[test]
-fn of_all_channels_the_oldest_messages_go_first_when_there_is_no_room() {
+fn without_room_the_oldest_messages_of_all_channels_are_removed_first() {
     let histories = Histories::new(1);
     let room = Room { bytes_max: 3 * (64 + 1), ..ROOM };
     let a = append_as(&histories, "/a", TERMS, room, 0, "1").expect("room").ring;
@@ -104,12 +104,12 @@ fn of_all_channels_the_oldest_messages_go_first_when_there_is_no_room() {
 }
 
 #[test]
-fn a_new_channel_takes_the_place_of_an_empty_ring_and_of_no_other() {
+fn a_new_channel_replaces_an_empty_ring_and_no_other() {
     let histories = Histories::new(1);
     let room = Room { channels_max: 2, ..ROOM };
     let empty = open(&histories, "/empty", room).expect("room");
     append_as(&histories, "/a", TERMS, room, 0, "1");
-    let b = append_as(&histories, "/b", TERMS, room, 0, "2").expect("the empty one's place");
+    let b = append_as(&histories, "/b", TERMS, room, 0, "2").expect("the empty ring is removed");
     assert_eq!(histories.with(empty, Ring::next), None);
     assert!(open(&histories, "/c", room).is_none());
     assert!(b.first > 0);
@@ -146,7 +146,7 @@ fn channels_that_differ_in_the_last_character_only_belong_to_different_shards() 
 }
 
 #[test]
-fn the_record_of_a_new_ring_names_its_first_message_though_its_owner_appends_at_once() {
+fn the_record_of_a_new_ring_names_its_first_message_even_if_its_owner_appends_at_once() {
     let histories = Histories::new(1);
     let room = Room { channels_max: usize::MAX, ..ROOM };
     let (opener, appender) = (AtomicU64::new(0), AtomicU64::new(0));

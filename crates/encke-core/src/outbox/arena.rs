@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_one_tick_lie_side_by_side() {
+    fn frames_of_one_tick_are_contiguous() {
         let mut arena = Arena::new(&Rc::default());
         let first = arena.frame(Opcode::Text, 2, |bytes| bytes.extend_from_slice(b"[]"));
         let second = arena.encoded(b"\x81\x02[]");

@@ -31,7 +31,7 @@ pub(crate) struct Relief {
 }
 
 impl Relief {
-    /// True if packing has not kept up with what was added.
+    /// True if packing is behind the messages that were added.
     pub(crate) fn is_behind(&self) -> bool {
         self.sweep.is_some() && self.owed_runs > OWED_RUNS_MAX
     }

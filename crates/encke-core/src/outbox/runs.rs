@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_queue_and_its_account_knows_what_it_takes(steps in prop::collection::vec((0..6_u8, 1..40_u32), 1..100)) {
+        fn runs_are_a_queue_that_counts_its_bytes(steps in prop::collection::vec((0..6_u8, 1..40_u32), 1..100)) {
             let account = Rc::<Account>::default();
             let frames = Arena::new(&account).encoded(b"\x81\x02[]");
             let (mut runs, mut model, mut number) = (Runs::default(), VecDeque::new(), 0);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_one_takes_no_memory_of_its_own() {
+    fn a_queue_of_one_allocates_nothing() {
         let frames = Arena::new(&Rc::default()).encoded(b"\x81\x02[]");
         let mut runs = Runs::default();
         for number in 0..10 {

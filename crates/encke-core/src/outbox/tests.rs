@@ -27,13 +27,13 @@ fn filled(count: usize) -> (Arena, Outbox, usize) {
 }
 
 #[test]
-fn neighbours_share_a_run() {
+fn contiguous_ranges_share_a_run() {
     let (_arena, outbox, _) = filled(8);
     assert_eq!((outbox.runs(), outbox.messages()), (1, 8));
 }
 
 #[test]
-fn a_lost_connection_leaves_every_message_it_did_not_get_whole() {
+fn a_lost_connection_returns_every_message_that_was_not_written_whole() {
     let (mut arena, mut outbox, _) = filled(4);
     let total = outbox.bytes();
     let frame = message(&mut arena, "/even", "0").bytes();
@@ -48,7 +48,7 @@ fn a_lost_connection_leaves_every_message_it_did_not_get_whole() {
 }
 
 #[test]
-fn what_a_failed_response_carried_waits_again_in_order() {
+fn messages_of_a_failed_response_wait_again_in_order() {
     let (mut arena, mut outbox, _) = filled(3);
     let in_flight = outbox.take_messages();
     let mut body = vec![b'['];
@@ -64,7 +64,7 @@ fn what_a_failed_response_carried_waits_again_in_order() {
 }
 
 #[test]
-fn ranges_that_never_join_fill_an_outbox_with_their_queue_also_while_a_response_has_them() {
+fn the_queue_of_ranges_that_never_join_counts_for_the_outbox_even_in_a_response() {
     let mut arena = Arena::new(&std::rc::Rc::default());
     let mut outbox = Outbox::default();
     let capacity = Capacity { messages_max: usize::MAX, bytes_max: 64 * 1024 };
@@ -83,7 +83,7 @@ fn ranges_that_never_join_fill_an_outbox_with_their_queue_also_while_a_response_
 }
 
 #[test]
-fn a_drop_that_passes_over_many_replies_makes_room_for_more_than_one_message() {
+fn a_drop_that_skips_many_replies_makes_room_for_more_than_one_message() {
     let mut arena = Arena::new(&std::rc::Rc::default());
     let mut outbox = Outbox::default();
     for number in 0..2_600 {
@@ -110,7 +110,7 @@ fn the_oldest_are_taken_up_to_a_limit_and_at_least_one() {
 }
 
 #[test]
-fn drop_oldest_makes_room_and_spares_a_frame_that_is_half_out() {
+fn drop_oldest_makes_room_and_spares_a_partly_written_frame() {
     let (_arena, mut outbox, _) = filled(4);
     outbox.wrote(2);
     let capacity = Capacity { messages_max: 3, bytes_max: usize::MAX };
@@ -131,7 +131,7 @@ fn keep_latest_leaves_one_message_a_channel() {
 
 /// Tests many ways to fill an outbox: the runs in front may be replies, or partly written.
 #[test]
-fn drop_oldest_takes_no_more_than_it_must_and_leaves_replies_and_order() {
+fn drop_oldest_removes_only_as_much_as_needed_and_preserves_replies_and_order() {
     let lengths = |outbox: &Outbox| outbox.unwritten().map(|frames| frames.bytes()).sum::<usize>();
     for (written, at_reply) in [(0, 0), (0, 3), (5, 0), (5, 9), (60, 2), (200, 1)] {
         let (mut arena, mut outbox) = (Arena::new(&std::rc::Rc::default()), Outbox::default());
@@ -162,7 +162,7 @@ fn drop_oldest_takes_no_more_than_it_must_and_leaves_replies_and_order() {
 }
 
 #[test]
-fn bytes_of_replies_are_counted_until_they_are_gone() {
+fn bytes_of_replies_are_counted_until_they_are_written() {
     let (mut arena, mut outbox, _) = filled(2);
     let bytes = outbox.bytes();
     let reply = message(&mut arena, "/meta/connect", "1");
@@ -183,7 +183,7 @@ fn bytes_of_replies_are_counted_until_they_are_gone() {
 }
 
 #[test]
-fn what_is_on_its_way_in_a_response_is_not_inherited() {
+fn messages_in_a_response_are_not_inherited() {
     let (_arena, mut outbox, even) = filled(3);
     let all = outbox.bytes();
     let _taken = outbox.take_oldest(even, true);
@@ -193,7 +193,7 @@ fn what_is_on_its_way_in_a_response_is_not_inherited() {
 }
 
 #[test]
-fn what_the_kernel_has_whole_is_not_inherited_behind_what_waits_already() {
+fn written_messages_are_not_inherited_behind_waiting_ones() {
     let (mut arena, mut outbox, odd) = filled(4);
     let even = odd + 1;
     outbox.wrote(even);

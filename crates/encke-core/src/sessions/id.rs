@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_of_ours_is_none() {
+    fn foreign_ids_are_refused() {
         for text in ["", "0", "x".repeat(32).as_str(), "0".repeat(33).as_str(), "é".repeat(16).as_str()] {
             assert_eq!(Id::parse(text), None);
         }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_shows_only_the_beginning() {
+    fn a_log_shows_only_the_beginning_of_an_id() {
         let id = Id::new(3, &mut kernel_entropy());
         assert!(!format!("{id:?}").contains(id.as_str()));
     }

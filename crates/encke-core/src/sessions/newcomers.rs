@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_of_each_origin_is_found_whoever_goes_between() {
+    fn the_oldest_of_each_origin_is_found_after_any_removal() {
         let mut newcomers = Newcomers::default();
         let key = |index| SessionKey { index, generation: 1 };
         let address = |last| Some(IpAddr::from([10, 0, 0, last]));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_that_is_gone_leaves_no_memory() {
+    fn sessions_that_are_gone_leave_no_memory() {
         let mut newcomers = Newcomers::default();
         let key = |index| SessionKey { index, generation: 1 };
         let positions: Vec<u32> = (0..10_000).map(|index| newcomers.add(key(index), [0, 0])).collect();

@@ -282,8 +282,8 @@ impl Session {
     /// True if its held connect has something to deliver, and may.
     pub fn is_due(&self) -> bool {
         let over_http = || self.held.as_deref().is_some_and(|held| matches!(held.via, HeldVia::Exchange(..)));
-        let owes = || over_http() && self.unacked.as_ref().is_some_and(|unacked| unacked.is_owing(None));
-        self.is_reachable() && (!self.outbox.is_empty() || owes())
+        let must_resend = || over_http() && self.unacked.as_ref().is_some_and(|unacked| unacked.must_resend(None));
+        self.is_reachable() && (!self.outbox.is_empty() || must_resend())
     }
 
     /// True if its client is receiving a response: then it is not silent.
@@ -310,7 +310,7 @@ impl Session {
         let has_news = self.replay.as_ref().is_some_and(|replay| replay.has_news());
         match &self.unacked {
             Some(unacked) => {
-                (socket.is_some() || self.may_respond()) && (self.urgent || unacked.is_owing(socket) || has_news)
+                (socket.is_some() || self.may_respond()) && (self.urgent || unacked.must_resend(socket) || has_news)
             }
             // While a response is on its way nothing more can be delivered: the connect waits for its outcome.
             None => {

@@ -88,19 +88,19 @@ impl Unacked {
     }
 
     /// True if something has to be sent again to a client that connects on this WebSocket, or by a request.
-    pub fn is_owing(&self, socket: Option<SocketKey>) -> bool {
-        self.owed(socket).next().is_some()
+    pub fn must_resend(&self, socket: Option<SocketKey>) -> bool {
+        self.to_resend(socket).next().is_some()
     }
 
     /// The messages to send again to such a client, oldest first.
-    pub fn owed(&self, socket: Option<SocketKey>) -> impl Iterator<Item = &InFlight> + Clone {
+    pub fn to_resend(&self, socket: Option<SocketKey>) -> impl Iterator<Item = &InFlight> + Clone {
         self.entry.iter().filter(move |entry| !entry.arrives_on(socket)).map(|entry| &entry.messages)
     }
 
     /// True if all messages to send again on a WebSocket, and all queued ones, fit into one batch there.
     pub fn fits(&self, outbox: &Outbox, socket: Option<SocketKey>) -> bool {
-        let owed_bytes: usize = self.owed(socket).map(InFlight::bytes).sum();
-        owed_bytes + outbox.waiting_bytes() + REPLY_BYTES <= SOCKET_BATCH_BYTES_MAX
+        let resend_bytes: usize = self.to_resend(socket).map(InFlight::bytes).sum();
+        resend_bytes + outbox.waiting_bytes() + REPLY_BYTES <= SOCKET_BATCH_BYTES_MAX
     }
 
     /// The number of the batch that the next reply closes.

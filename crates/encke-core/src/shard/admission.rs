@@ -4,7 +4,7 @@
 
 use crate::connections::admission::{LIGHT_BYTES_MAX, LIGHT_WORK_MAX, Weight, held_back_ms, part_of};
 use crate::events::SessionKey;
-use crate::fanout::backpressure::{PATIENCE_MS, mark};
+use crate::fanout::backpressure::{READER_WAIT_MAX_MS, mark};
 use crate::now::Now;
 use crate::shard::Shard;
 
@@ -89,7 +89,7 @@ impl Shard {
             outbox.behind_since = 0;
             return false;
         }
-        mark(self.now).wrapping_sub(since) < PATIENCE_MS
+        mark(self.now).wrapping_sub(since) < READER_WAIT_MAX_MS
     }
 }
 

@@ -214,8 +214,8 @@ impl Shard {
         let session = self.sessions.get(key).filter(|session| session.is_given())?;
         let waiting = session.replay.as_ref().filter(|replay| replay.has_losses()).map(|_| Waiting::of(session, on));
         self.metrics.losses_delayed.add(usize::from(matches!(waiting, Some(Waiting::Any))));
-        let is_owing = session.unacked.as_ref().is_some_and(|unacked| unacked.is_owing(on));
-        let quiet = session.outbox.is_empty() && !is_owing;
+        let must_resend = session.unacked.as_ref().is_some_and(|unacked| unacked.must_resend(on));
+        let quiet = session.outbox.is_empty() && !must_resend;
         let session = self.sessions.get_mut(key)?;
         let replay = session.replay.as_mut()?;
         let batch = session.unacked.as_ref().map(|unacked| unacked.next_batch());
@@ -266,12 +266,12 @@ impl Waiting {
             // The queue goes out before the reply.
             return Waiting::Of(BTreeSet::new());
         }
-        let owed = unacked.into_iter().flat_map(|unacked| unacked.owed(on));
-        if session.outbox.waiting_bytes() + owed.clone().map(InFlight::bytes).sum::<usize>() > WAITING_BYTES_MAX {
+        let to_resend = unacked.into_iter().flat_map(|unacked| unacked.to_resend(on));
+        if session.outbox.waiting_bytes() + to_resend.clone().map(InFlight::bytes).sum::<usize>() > WAITING_BYTES_MAX {
             return Waiting::Any;
         }
         let mut channels = BTreeSet::new();
-        for frames in owed.flat_map(InFlight::ranges).chain(session.outbox.message_ranges()) {
+        for frames in to_resend.flat_map(InFlight::ranges).chain(session.outbox.message_ranges()) {
             let bytes = frames.chunk.slice(frames.start, frames.end);
             let names = payloads(&bytes).filter_map(ext::position_of).map(|(channel, ..)| channel.into_owned());
             channels.extend(names);

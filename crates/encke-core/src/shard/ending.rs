@@ -46,8 +46,8 @@ impl Shard {
         }
         tracing::debug!(session = ?session.id, why = ?why, "session ended");
         if let Attachment::Socket(socket) = session.attachment {
-            let is_owing = session.unacked.as_ref().is_some_and(|unacked| unacked.is_owing(Some(socket)));
-            if is_owing {
+            let must_resend = session.unacked.as_ref().is_some_and(|unacked| unacked.must_resend(Some(socket)));
+            if must_resend {
                 // Messages sent on an earlier connection may still arrive. Newer ones must not come before them, and
                 // the client must not come back with the positions of newer ones. Only the disconnect message stays.
                 session.outbox.filter(|_, payload| payload.starts_with(b"[{\"channel\":\"/meta/"));

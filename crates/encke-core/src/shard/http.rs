@@ -26,7 +26,7 @@ impl Shard {
             }
         };
         let client = client_of(&messages);
-        // A browser's sessions live on the shard that its cookie names, so that its windows are counted in one place.
+        // A browser's sessions live on the shard that its cookie names, so that one shard counts its windows.
         let home = client.or(request.browser).map_or(self.index, |id| id.shard());
         if home != self.index && home < self.shared.shards {
             drop(messages);
@@ -85,7 +85,7 @@ impl Shard {
                 session.outbox.settle(&in_flight.1);
             }
             Some(in_flight) => {
-                tracing::debug!(session = ?session.id, "a response did not arrive: its messages wait again");
+                tracing::debug!(session = ?session.id, "a response was not delivered: its messages are queued again");
                 session.outbox.restore(in_flight.1);
                 session.urgent = true;
                 if let Some(replay) = &mut session.replay {

@@ -195,13 +195,13 @@ impl Shard {
             ("browsers", self.browsers.len()),
             ("exchanges", self.exchanges.len()),
             ("forwarded requests", self.forwarded.len()),
-            ("replies to what is not kept yet", self.pending_replies.len()),
-            ("messages of other shards", self.arrivals.len()),
+            ("pending publish replies", self.pending_replies.len()),
+            ("messages from other shards", self.arrivals.len()),
             ("timers", self.wheel.len()),
             ("waiting writes and effects", self.dirty.len() + self.effects.len() + self.replaying.len()),
-            ("connects that wait for room", self.unanswered.len()),
+            ("connects that wait for response memory", self.unanswered.len()),
             ("sessions that wait for a search", self.withdrawals.len()),
-            ("sessions that have not connected yet", self.newcomers.len()),
+            ("sessions without a connect", self.newcomers.len()),
         ]
     }
 
@@ -297,7 +297,7 @@ pub struct Shard {
     arena: Arena,
     /// The same frames, with the position of each message, for sessions that use replay.
     with_positions: Arena,
-    /// Frames for a single receiver. They have an arena of their own so that they do not separate consecutive
+    /// Frames for a single receiver. A second arena, so that they do not separate consecutive
     /// publications.
     own: Arena,
     /// The beginnings and ends of frames whose middle parts are shared.

@@ -109,7 +109,7 @@ impl Shard {
         self.metrics.replies_waiting.set(self.pending_replies.replies);
         if !stored.is_persisted {
             self.metrics.errors.add(replies.len());
-            tracing::debug!(channel, messages = replies.len(), "publications were delivered, but not kept");
+            tracing::debug!(channel, messages = replies.len(), "publications were delivered but not stored");
         }
         let timestamp = self.timestamp();
         let error = BayeuxError::not_kept(&channel);

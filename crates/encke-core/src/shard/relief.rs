@@ -135,7 +135,7 @@ impl Shard {
             ended,
             freed,
             max,
-            "sessions hold more than sessions_bytes_max: those that hold most were ended"
+            "sessions hold more than sessions_bytes_max: the largest sessions were ended"
         );
         self.begin_sweep();
         self.publish_memory();

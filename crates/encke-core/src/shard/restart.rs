@@ -95,7 +95,7 @@ impl Shard {
             self.metrics.unrestored.add(lost);
             tracing::warn!(
                 lost,
-                "sessions have subscriptions that the settings do not allow now: these clients shake hands anew"
+                "sessions not restored: the settings no longer allow one of their subscriptions; their clients must handshake again"
             );
         }
         self.update_gauges();

@@ -123,12 +123,12 @@ impl Shard {
         let owned_here = ring.owner() == self.index;
         // A client that names a position has everything before it, or gets it reported as lost. Nothing below that
         // position may come any more.
-        let anew = matches!(position, ReplayFrom::After { .. });
-        let goes_on = received_before && !anew;
-        let lower = if anew { 0 } else { start.from };
+        let at_position = matches!(position, ReplayFrom::After { .. });
+        let goes_on = received_before && !at_position;
+        let lower = if at_position { 0 } else { start.from };
         let unnumbered =
             match replay_request.begun.is_first && !replay_request.begun.withdrawn.knows_unnumbered(channel) {
-                true if anew => Unnumbered::All,
+                true if at_position => Unnumbered::All,
                 true => Unnumbered::Given(self.given(key, ring, &start)),
                 false => Unnumbered::None,
             };

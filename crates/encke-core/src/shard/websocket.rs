@@ -62,7 +62,7 @@ impl Shard {
         if !batch.replies.is_empty() {
             self.reply_on_socket(key, batch.session.filter(|_| batch.connected), &batch.replies);
         }
-        if batch.replies.capacity() <= REPLIES_KEPT_BYTES {
+        if batch.replies.capacity() <= REPLIES_BUFFER_BYTES_MAX {
             self.replies = std::mem::take(&mut batch.replies);
             self.replies.clear();
         }
@@ -114,5 +114,5 @@ impl Shard {
     }
 }
 
-/// The replies to a batch are written where those to the batch before were, if these were not more bytes.
-const REPLIES_KEPT_BYTES: usize = 4096;
+/// The size up to which the buffer of a batch's replies is reused for the next batch.
+const REPLIES_BUFFER_BYTES_MAX: usize = 4096;

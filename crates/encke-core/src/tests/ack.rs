@@ -66,7 +66,7 @@ fn read(text: &str) -> (Vec<u64>, u64) {
 }
 
 #[test]
-fn what_comes_again_on_a_websocket_comes_in_frames_that_clients_can_take() {
+fn messages_sent_again_on_a_websocket_are_in_frames_that_clients_accept() {
     let (mut rig, first, client) = acknowledging(Settings::default());
     let (_, got) = connect(&mut rig, first, &client, 0);
     publish(&mut rig, 50, 1_100);
@@ -81,7 +81,7 @@ fn what_comes_again_on_a_websocket_comes_in_frames_that_clients_can_take() {
 }
 
 #[test]
-fn a_long_response_that_was_lost_comes_again_on_a_websocket_in_pieces_once_and_in_order() {
+fn a_long_lost_response_is_sent_again_on_a_websocket_in_parts_once_and_in_order() {
     let (mut rig, socket, client) = acknowledging(roomy());
     rig.shard.socket_closed(NOW, socket);
     let (_, mut got) = poll(&mut rig, &client, 0);
@@ -106,7 +106,7 @@ fn a_long_response_that_was_lost_comes_again_on_a_websocket_in_pieces_once_and_i
 }
 
 #[test]
-fn a_batch_confirms_what_it_held_though_a_later_one_had_no_room_for_it() {
+fn a_batch_confirms_its_messages_even_if_a_later_one_had_no_room_for_them() {
     let (mut rig, socket, client) = acknowledging(roomy());
     rig.shard.socket_closed(NOW, socket);
     let (_, got) = poll(&mut rig, &client, 0);
@@ -120,7 +120,7 @@ fn a_batch_confirms_what_it_held_though_a_later_one_had_no_room_for_it() {
 }
 
 #[test]
-fn what_a_batch_had_no_room_for_outlives_a_restart_unconfirmed() {
+fn messages_left_out_of_a_batch_are_unconfirmed_after_a_restart() {
     let (mut rig, socket, client) = acknowledging(Settings::default());
     rig.shard.socket_closed(NOW, socket);
     let (_, got) = poll(&mut rig, &client, 0);
@@ -136,7 +136,7 @@ fn what_a_batch_had_no_room_for_outlives_a_restart_unconfirmed() {
 }
 
 #[test]
-fn after_a_restart_a_batch_still_confirms_what_it_held_though_a_later_one_had_no_room_for_it() {
+fn after_a_restart_a_batch_still_confirms_its_messages_even_if_a_later_one_had_no_room_for_them() {
     let (mut rig, socket, client) = acknowledging(roomy());
     rig.shard.socket_closed(NOW, socket);
     let (_, got) = poll(&mut rig, &client, 0);
@@ -151,7 +151,7 @@ fn after_a_restart_a_batch_still_confirms_what_it_held_though_a_later_one_had_no
 }
 
 #[test]
-fn a_session_that_the_server_ends_on_a_websocket_gets_all_that_waits_before_the_last_reply() {
+fn a_session_ended_by_the_server_on_a_websocket_gets_all_queued_messages_before_the_last_reply() {
     for is_held in [false, true] {
         let (mut rig, socket, client) = acknowledging(Settings::default());
         let mut acknowledged = connect(&mut rig, socket, &client, 0).1;

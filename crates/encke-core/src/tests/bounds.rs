@@ -40,7 +40,7 @@ fn batch(message: &str, times: usize) -> String {
 }
 
 #[test]
-fn a_channel_that_a_subscribe_names_over_and_over_is_answered_once() {
+fn a_channel_repeated_in_a_subscribe_is_answered_once() {
     let (mut rig, key, client) = with_histories(256, history());
     let names = vec![r#""/h/*","/h/**""#; 500].join(",");
     let text = format!(
@@ -71,7 +71,7 @@ fn the_subscribes_of_one_batch_begin_with_a_limited_number_of_channels() {
 }
 
 #[test]
-fn positions_that_name_all_channels_of_a_pattern_leave_nothing_to_be_too_many() {
+fn positions_for_all_channels_of_a_pattern_do_not_count_for_the_pattern_limit() {
     let (mut rig, key, client) = with_histories(900, Settings { subscriptions_max: 1, ..history() });
     let mut positions = String::new();
     (0..900).for_each(|number| _ = write!(positions, "\"/h/{number}\":-2,"));
@@ -86,7 +86,7 @@ fn positions_that_name_all_channels_of_a_pattern_leave_nothing_to_be_too_many() 
 }
 
 #[test]
-fn replies_to_one_batch_are_limited_and_what_is_left_is_refused() {
+fn replies_to_one_batch_are_limited_and_the_rest_is_refused() {
     let settings = Settings { outbox_bytes_max: 256 * 1024, ..Settings::default() };
     let mut rig = Rig::new(1, settings, Box::new(NoApplication));
     let (key, client) = open(&mut rig, "{}");
@@ -105,7 +105,7 @@ fn replies_to_one_batch_are_limited_and_what_is_left_is_refused() {
 }
 
 #[test]
-fn what_comes_out_of_the_ring_again_does_not_come_from_the_outbox_too() {
+fn messages_replayed_from_the_ring_do_not_also_come_from_the_outbox() {
     let (mut rig, key, client) = with_histories(0, history());
     let subscribe = |ext: &str| {
         format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/h/a","ext":{ext}}}"#)
@@ -120,7 +120,7 @@ fn what_comes_out_of_the_ring_again_does_not_come_from_the_outbox_too() {
 }
 
 #[test]
-fn who_acknowledges_and_never_reads_the_replies_to_connects_is_cut_off() {
+fn an_acknowledging_client_that_never_reads_its_connect_replies_is_ended() {
     let settings = Settings { outbox_bytes_max: 256 * 1024, ..history() };
     let (mut rig, _, _) = with_histories(64, settings);
     let (key, client) = open(&mut rig, r#"{"ack":true,"replay":true}"#);
@@ -166,7 +166,7 @@ fn an_acknowledging_client_may_be_slow_to_read_as_much_as_its_outbox_may_hold() 
 }
 
 #[test]
-fn a_reply_finds_room_where_messages_have_filled_the_outbox() {
+fn a_reply_has_room_in_an_outbox_full_of_messages() {
     for slow_consumer in [SlowConsumer::DropOldest, SlowConsumer::KeepLatest] {
         let rule = ChannelRule { pattern: "/**".into(), slow_consumer, ..ChannelRule::default() };
         let settings = Settings { outbox_bytes_max: 2_000, channels: vec![rule], ..Settings::default() };
@@ -191,7 +191,7 @@ fn a_reply_finds_room_where_messages_have_filled_the_outbox() {
 }
 
 #[test]
-fn of_pings_that_come_while_nothing_is_read_the_latest_is_answered_and_not_within_a_frame() {
+fn the_latest_ping_is_answered_when_nothing_was_read_and_not_within_a_frame() {
     let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
     let (key, _) = rig.socket();
     (1..=3).for_each(|data| rig.publish(data));
@@ -212,7 +212,7 @@ fn of_pings_that_come_while_nothing_is_read_the_latest_is_answered_and_not_withi
 }
 
 #[test]
-fn pings_that_come_faster_than_anything_is_written_leave_few_pongs() {
+fn pings_that_arrive_faster_than_writes_leave_few_pongs() {
     let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
     let key = rig.shard.socket_opened(NOW, None);
     for number in 0..100_000 {
@@ -236,7 +236,7 @@ fn replies_that_a_socket_without_a_session_does_not_read_are_few() {
 }
 
 #[test]
-fn replies_that_sessions_left_on_a_socket_count_for_the_next_one() {
+fn replies_left_on_a_socket_count_for_its_next_session() {
     let mut rig = Rig::new(1, Settings::default(), Box::new(NoApplication));
     let key = rig.shard.socket_opened(NOW, None);
     rig.kernel.room = 0;
@@ -300,7 +300,7 @@ fn a_session_that_fell_back_on_many_channels_gets_all_of_them() {
 
 /// A search for each message would cost more with each queued message.
 #[test]
-fn an_outbox_without_messages_of_histories_is_searched_for_them_once() {
+fn an_outbox_without_history_messages_is_searched_once() {
     let rule = ChannelRule { pattern: "/a".into(), slow_consumer: SlowConsumer::DropOldest, ..ChannelRule::default() };
     let settings = Settings { outbox_messages_max: 4, channels: vec![rule], ..Settings::default() };
     let mut rig = Rig::new(1, settings, Box::new(NoApplication));
@@ -319,7 +319,7 @@ fn an_outbox_without_messages_of_histories_is_searched_for_them_once() {
 }
 
 #[test]
-fn publishers_do_not_speak_of_positions() {
+fn publishers_cannot_forge_positions() {
     for ext in [r#"{"replay":{"id":7,"epoch":"x"}}"#, r#"{"a":1,"\u0072eplay":{"id":7,"epoch":"x"},"b":2}"#] {
         let mut rig = rig();
         let (key, client) = rig.socket();
@@ -353,7 +353,7 @@ fn keep_latest_ends_a_session_that_waits_for_nearly_as_many_channels_as_messages
 }
 
 #[test]
-fn what_a_connect_reply_has_put_on_a_socket_counts_until_the_kernel_has_it() {
+fn bytes_of_a_connect_reply_count_until_the_kernel_has_them() {
     let settings = Settings { outbox_messages_max: 10, connect_deliver_only: true, ..Settings::default() };
     for goes_through in [false, true] {
         let mut rig = Rig::new(1, settings.clone(), Box::new(NoApplication));

@@ -36,7 +36,7 @@ fn waiting_bytes(rig: &Rig, client: &str) -> Option<usize> {
 }
 
 #[test]
-fn however_many_publish_at_once_an_outbox_is_given_a_part_of_its_room_between_two_flushes() {
+fn an_outbox_gets_a_part_of_its_capacity_between_two_flushes_whatever_the_number_of_publishers() {
     for asks in [false, true] {
         let mut rig = rig();
         let (_, client) = readers(&mut rig, "/a", 1).remove(0);
@@ -96,7 +96,7 @@ fn flood_for_a_reader(settings: Settings, bytes_per_ms: usize, messages: usize) 
 }
 
 #[test]
-fn publishers_wait_for_a_reader_that_is_behind_and_reads_on() {
+fn publishers_wait_for_a_reader_that_is_behind_and_still_reads() {
     let (taken, lives) = flood_for_a_reader(Settings::default(), 100_000, 200);
     assert!(taken.len() == 200 && lives, "{} messages, lives: {lives}", taken.len());
     // As fast as it reads and no faster: 9 ms each, except for what its outbox holds.
@@ -105,7 +105,7 @@ fn publishers_wait_for_a_reader_that_is_behind_and_reads_on() {
 }
 
 #[test]
-fn a_reader_that_takes_nothing_is_ended_by_its_limit_and_nobody_waits_for_it_long() {
+fn a_reader_that_reads_nothing_is_ended_by_its_limit_and_delays_publishers_only_briefly() {
     let (taken, lives) = flood_for_a_reader(Settings::default(), 0, 200);
     assert!(taken.len() == 200 && !lives, "{} messages, lives: {lives}", taken.len());
     let pauses = taken.windows(2).map(|pair| pair[1] - pair[0]);
@@ -114,14 +114,14 @@ fn a_reader_that_takes_nothing_is_ended_by_its_limit_and_nobody_waits_for_it_lon
 }
 
 #[test]
-fn where_outboxes_are_small_nobody_waits_for_a_reader() {
+fn publishers_do_not_wait_for_readers_with_small_outboxes() {
     let settings = Settings { outbox_messages_max: 100, ..Settings::default() };
     let (taken, _) = flood_for_a_reader(settings, 0, 200);
     assert!(taken.last() <= Some(&50), "{taken:?}");
 }
 
 #[test]
-fn who_has_been_behind_for_long_holds_nobody_back_until_it_has_caught_up() {
+fn a_reader_that_is_behind_for_long_delays_no_publisher_until_its_outbox_was_empty() {
     let rule = crate::ChannelRule {
         pattern: "/flood".into(),
         slow_consumer: crate::SlowConsumer::DropOldest,
@@ -159,7 +159,7 @@ fn who_has_been_behind_for_long_holds_nobody_back_until_it_has_caught_up() {
 }
 
 #[test]
-fn small_messages_wait_for_a_flush_too_when_they_are_as_many_as_an_outbox_may_hold() {
+fn small_messages_wait_for_a_flush_when_they_reach_the_message_limit_of_an_outbox() {
     let mut rig = Rig::new(1, Settings { outbox_messages_max: 100, ..Settings::default() }, Box::new(NoApplication));
     readers(&mut rig, "/a", TEN_READERS);
     let (socket, publisher) = rig.socket();
@@ -177,7 +177,7 @@ fn small_messages_wait_for_a_flush_too_when_they_are_as_many_as_an_outbox_may_ho
 }
 
 #[test]
-fn who_causes_much_is_heavy_for_a_while_and_who_causes_little_never() {
+fn a_client_that_causes_much_work_is_heavy_for_a_while_and_others_never() {
     let at = |ms| Now { ms, ..NOW };
     let mut usage = Usage::default();
     assert_eq!((usage.weigh(NOW, 100), usage.weigh(NOW, 100_000)), (Weight::Light, Weight::Heavy));
@@ -220,7 +220,7 @@ fn a_message_on_another_channel_does_not_wait_behind_a_flood_from_another_shard(
 }
 
 #[test]
-fn of_two_floods_from_another_shard_each_causes_the_same_work() {
+fn two_floods_from_another_shard_share_the_work_equally() {
     let mut rig = Rig::new(2, Settings::default(), Box::new(NoApplication));
     let [big, small] = ["/big", "/small"].map(|channel| readers(&mut rig, channel, 6).remove(0).0);
     let data = |bytes| format!("\"{}\"", "x".repeat(bytes));
@@ -241,7 +241,7 @@ fn of_two_floods_from_another_shard_each_causes_the_same_work() {
 }
 
 #[test]
-fn what_comes_from_another_shard_on_one_channel_stays_in_order() {
+fn messages_of_one_channel_from_another_shard_stay_in_order() {
     let mut rig = Rig::new(2, Settings { outbox_messages_max: 40, ..Settings::default() }, Box::new(NoApplication));
     let (socket, _) = readers(&mut rig, "/b", 1).remove(0);
     let mut text = String::new();
@@ -262,7 +262,7 @@ fn what_comes_from_another_shard_on_one_channel_stays_in_order() {
 }
 
 #[test]
-fn nobody_expires_while_the_server_does_not_read_them() {
+fn no_session_expires_while_the_server_does_not_read_its_connection() {
     let settings = Settings { max_interval_ms: 10_000, websocket_idle_timeout_ms: 20_000, ..Settings::default() };
     let mut rig = Rig::new(1, settings, Box::new(NoApplication));
     let (socket, client) = rig.socket();
@@ -322,7 +322,7 @@ fn a_session_does_not_expire_while_its_request_waits_behind_a_flood_from_another
 }
 
 #[test]
-fn a_publication_arrives_whatever_the_limits_of_names_are_by_then() {
+fn a_publication_arrives_even_if_the_limits_of_names_have_changed() {
     let mut rig = Rig::new(2, Settings::default(), Box::new(NoApplication));
     let (socket, _) = readers(&mut rig, "/long/name", 1).remove(0);
     let strict = Settings { channel_bytes_max: 4, channel_segments_max: 1, ..Settings::default() };

@@ -92,7 +92,7 @@ fn a_sleeping_session_does_not_keep_the_traffic_of_others_alive() {
 }
 
 #[test]
-fn sessions_whose_messages_never_lie_side_by_side_share_what_they_wait_for() {
+fn sessions_with_scattered_messages_share_them() {
     for ack in [false, true] {
         let mut rig = rig(64 << 20);
         let clients: Vec<_> = (0..200)
@@ -121,7 +121,7 @@ fn sessions_whose_messages_never_lie_side_by_side_share_what_they_wait_for() {
 }
 
 #[test]
-fn a_message_that_is_half_out_survives_packing_and_is_not_torn() {
+fn a_partly_written_message_survives_packing() {
     let mut rig = rig(16 << 20);
     let (key, client) = subscriber(&mut rig, false, "/a");
     rig.kernel.room = 0;
@@ -157,7 +157,7 @@ fn a_message_that_is_half_out_survives_packing_and_is_not_torn() {
 }
 
 #[test]
-fn when_all_sessions_hold_too_much_those_that_hold_most_end_and_are_counted() {
+fn when_all_sessions_hold_too_much_the_largest_are_ended_and_counted() {
     let mut rig = rig(8 << 20);
     let clients: Vec<_> = (0..20)
         .map(|number| {
@@ -201,7 +201,7 @@ fn while_all_sessions_hold_too_much_heavy_messages_wait_and_light_ones_do_not() 
 }
 
 #[test]
-fn when_all_sessions_hold_too_much_who_replays_falls_back_on_its_history_and_loses_nothing() {
+fn when_all_sessions_hold_too_much_replaying_sessions_use_their_histories_and_lose_nothing() {
     let rule = ChannelRule { pattern: "/h".into(), history_messages: 10_000, ..ChannelRule::default() };
     let settings = Settings { sessions_bytes_max: 4 << 20, channels: vec![rule], ..Settings::default() };
     let mut rig = Rig::new(1, settings, Box::new(NoApplication));
@@ -236,7 +236,7 @@ fn when_all_sessions_hold_too_much_who_replays_falls_back_on_its_history_and_los
 }
 
 #[test]
-fn sessions_and_sockets_that_are_gone_leave_little_memory() {
+fn closed_sessions_and_sockets_leave_little_memory() {
     let mut rig = rig(64 << 20);
     let sockets: Vec<SocketKey> = (0..10_000)
         .map(|_| {

@@ -150,7 +150,7 @@ fn with_a_response_on_its_way() -> (Rig, String, ExchangeId) {
 }
 
 #[test]
-fn a_request_that_was_given_up_takes_no_newer_connect_with_it() {
+fn an_aborted_request_does_not_end_a_newer_connect() {
     let (mut rig, client, answered) = with_a_response_on_its_way();
     rig.connect(&client);
     let id = Id::parse(&client).expect("an id");
@@ -160,7 +160,7 @@ fn a_request_that_was_given_up_takes_no_newer_connect_with_it() {
 }
 
 #[test]
-fn a_close_frame_leaves_on_the_socket_of_an_acknowledging_session_that_goes_on_elsewhere() {
+fn a_close_frame_is_sent_on_the_old_socket_of_an_acknowledging_session() {
     let mut rig = rig();
     let (socket, client) = rig.opened(r#"{"ack":true}"#);
     rig.shard.socket_close(NOW, socket, Closing { code: 1001, reason: "server going away" });
@@ -170,7 +170,7 @@ fn a_close_frame_leaves_on_the_socket_of_an_acknowledging_session_that_goes_on_e
 }
 
 #[test]
-fn what_is_older_than_a_session_does_not_come_by_a_channel_that_it_receives_by_a_pattern_already() {
+fn messages_older_than_a_session_do_not_arrive_by_a_channel_that_a_pattern_already_covers() {
     let rule = crate::ChannelRule { pattern: "/**".into(), history_messages: 10, ..Default::default() };
     let settings = Settings { channels: vec![rule], ..Settings::default() };
     let terms = settings.channels[0].history().expect("a history");
@@ -244,7 +244,7 @@ fn a_response_on_its_way_counts_for_the_limit_of_the_outbox() {
 }
 
 #[test]
-fn a_response_takes_no_messages_that_a_websocket_carries() {
+fn a_response_does_not_contain_messages_already_on_a_websocket() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
     rig.publish(1);
@@ -260,7 +260,7 @@ fn a_response_takes_no_messages_that_a_websocket_carries() {
 }
 
 #[test]
-fn nothing_follows_a_close_frame_and_what_waits_goes_out_on_the_next_socket() {
+fn nothing_follows_a_close_frame_and_queued_messages_go_out_on_the_next_socket() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
     rig.publish(1);
@@ -277,7 +277,7 @@ fn nothing_follows_a_close_frame_and_what_waits_goes_out_on_the_next_socket() {
 }
 
 #[test]
-fn what_waited_for_a_socket_that_is_gone_does_not_touch_its_successor() {
+fn writes_queued_for_a_closed_socket_do_not_affect_its_successor() {
     let mut rig = rig();
     let first = rig.shard.socket_opened(NOW, None);
     rig.shard.socket_text(NOW, first, "garbage");
@@ -316,7 +316,7 @@ impl Application for Mourner {
 }
 
 #[test]
-fn sessions_that_are_too_slow_for_each_others_obituaries_do_not_pile_up_on_the_stack() {
+fn sessions_whose_ends_end_each_other_do_not_overflow_the_stack() {
     let settings = Settings { outbox_messages_max: 1, ..Settings::default() };
     let mut rig = Rig::new(1, settings, Box::new(Mourner(&["/a"])));
     for _ in 0..20_000 {
@@ -328,7 +328,7 @@ fn sessions_that_are_too_slow_for_each_others_obituaries_do_not_pile_up_on_the_s
 }
 
 #[test]
-fn what_is_published_at_the_end_of_a_slow_consumer_arrives_after_what_it_was_too_slow_for() {
+fn publications_of_a_session_end_arrive_after_the_message_that_ended_the_session() {
     let settings = Settings { outbox_messages_max: 2, ..Settings::default() };
     let mut rig = Rig::new(2, settings, Box::new(Mourner(&["/a", "/b", "/a"])));
     let (socket, client) = rig.socket();
@@ -355,7 +355,7 @@ fn what_is_published_at_the_end_of_a_slow_consumer_arrives_after_what_it_was_too
 }
 
 #[test]
-fn replies_stay_with_the_socket_they_were_asked_on() {
+fn replies_go_to_the_socket_of_their_request() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
     let subscribe = format!(r#"{{"channel":"/meta/subscribe","id":"7","clientId":"{client}","subscription":"/b"}}"#);

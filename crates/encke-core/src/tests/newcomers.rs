@@ -37,7 +37,7 @@ fn connected(rig: &mut Rig, client: &str) -> String {
 }
 
 #[test]
-fn what_a_client_asks_for_counts_from_its_first_connect_on() {
+fn requested_intervals_apply_from_the_first_connect() {
     let mut rig = Rig::new(1, settings(), Box::new(NoApplication));
     let asking = r#","advice":{"maxInterval":600000}"#;
     let clients: Vec<String> =
@@ -53,7 +53,7 @@ fn what_a_client_asks_for_counts_from_its_first_connect_on() {
 }
 
 #[test]
-fn sessions_that_never_connected_are_few_of_each_connection_and_address() {
+fn sessions_that_never_connected_are_limited_for_each_connection_and_address() {
     let limits = Settings { unconnected_per_connection_max: 20, unconnected_per_address_max: 50, ..settings() };
     let mut rig = Rig::new(1, limits, Box::new(NoApplication));
     let (witness, used) = (open(&mut rig, peer(9, 9)), open(&mut rig, peer(1, 1)));
@@ -80,28 +80,28 @@ fn sessions_that_never_connected_are_few_of_each_connection_and_address() {
 }
 
 #[test]
-fn when_there_is_no_room_for_sessions_those_that_never_connected_go_first_on_whatever_shard() {
+fn at_sessions_max_sessions_that_never_connected_end_first_on_any_shard() {
     let limits = Settings { sessions_max: 10, ..settings() };
     let mut rig = Rig::new(2, limits, Box::new(NoApplication));
     let used = open(&mut rig, peer(1, 1));
     connected(&mut rig, &used);
     (0..100).for_each(|_| drop(open(&mut rig, peer(1, 1))));
     assert_eq!((rig.shard.sessions(), rig.shard.metrics().unused_ended.get()), (10, 91));
-    // The other shard has none of its own to end: it asks this one.
+    // The other shard has no such session to end, so it asks this one.
     let (shared, settings) = (rig.shard.shared.clone(), rig.shard.settings.clone());
     let other = Shard::new(1, shared, settings, kernel_entropy(), NOW);
     let mut other = Rig { shard: other, kernel: FakeKernel::default(), exchanges: 0 };
-    let mut letters = 0;
+    let mut requests = 0;
     for number in 0..20 {
         let exchange = ExchangeId { shard: 1, number };
         let body = r#"{"channel":"/meta/handshake","version":"1.0"}"#.into();
         let transport = HttpTransport::LongPolling;
         other.shard.request(NOW, Request { exchange, transport, browser: None, peer: peer(2, 2), body });
         let effects = other.shard.take_effects();
-        letters +=
+        requests +=
             effects.iter().filter(|effect| matches!(effect, Effect::SendToShard(0, ShardMessage::MakeRoom))).count();
     }
-    assert_eq!((letters, other.shard.sessions()), (1, 1), "the next of its own went first");
+    assert_eq!((requests, other.shard.sessions()), (1, 1), "then it ends its own session first");
     rig.shard.message(NOW, ShardMessage::MakeRoom);
     assert_eq!(rig.shard.sessions() + other.shard.sessions(), 10);
     assert!(!connected(&mut rig, &used).contains("402"));
@@ -117,7 +117,7 @@ impl Application for Doorkeeper {
 }
 
 #[test]
-fn a_handshake_that_is_denied_costs_nobody_a_session() {
+fn a_denied_handshake_ends_no_session() {
     let mut rig = Rig::new(1, Settings { sessions_max: 1, ..settings() }, Box::new(Doorkeeper));
     let first = open(&mut rig, peer(1, 1));
     assert!(handshake(&mut rig, peer(2, 2), r#","ext":{}"#).contains("403"));

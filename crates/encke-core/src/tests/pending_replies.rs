@@ -39,7 +39,7 @@ fn publication(client: &str, channel: &str, id: &str) -> String {
 }
 
 #[test]
-fn messages_are_delivered_at_once_and_their_replies_come_together_when_they_are_stored() {
+fn messages_are_delivered_at_once_and_their_replies_follow_when_they_are_stored() {
     let mut rig = rig();
     let (subscriber, _) = rig.socket();
     let (socket, client) = rig.socket();
@@ -57,11 +57,11 @@ fn messages_are_delivered_at_once_and_their_replies_come_together_when_they_are_
         replies
             .contains(r#"[{"channel":"/a","id":"1","successful":true},{"channel":"/a","id":"2","successful":true}]"#)
     );
-    assert_eq!(rig.shard.holdings()[7], ("replies to what is not kept yet", 0));
+    assert_eq!(rig.shard.holdings()[7], ("pending publish replies", 0));
 }
 
 #[test]
-fn what_is_not_stored_is_said_to_its_publisher() {
+fn a_publisher_gets_an_error_for_a_message_that_was_not_stored() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
     rig.shard.socket_text(NOW, socket, &publication(&client, "/a", "1"));
@@ -71,7 +71,7 @@ fn what_is_not_stored_is_said_to_its_publisher() {
 }
 
 #[test]
-fn a_channel_that_has_no_room_for_a_history_says_so_at_once() {
+fn a_publisher_gets_an_error_at_once_if_there_is_no_room_for_a_history() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
     let settings = rig.shard.settings().as_ref().clone();
@@ -84,7 +84,7 @@ fn a_channel_that_has_no_room_for_a_history_says_so_at_once() {
 }
 
 #[test]
-fn a_request_waits_for_all_that_it_published_and_has_its_replies_in_order() {
+fn a_request_waits_for_all_its_publications_and_has_its_replies_in_order() {
     let mut rig = rig();
     let (_, client) = rig.socket();
     let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","id":"2","subscription":"/c"}}"#);
@@ -119,7 +119,7 @@ fn a_connect_beside_a_publication_is_answered_at_once_and_the_reply_comes_later(
 }
 
 #[test]
-fn a_disconnect_is_answered_after_what_was_published_before_it() {
+fn a_disconnect_is_answered_after_earlier_publications() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
     rig.shard.socket_text(NOW, socket, &publication(&client, "/b", "1"));
@@ -133,16 +133,16 @@ fn a_disconnect_is_answered_after_what_was_published_before_it() {
 }
 
 #[test]
-fn the_goodbyes_of_two_sessions_that_wait_on_one_socket_are_whole_messages() {
+fn the_disconnect_replies_of_two_sessions_on_one_socket_are_whole_messages() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
     rig.shard.socket_text(NOW, socket, &publication(&client, "/b", "1"));
-    let goodbye = |client: &str| format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}","id":"2"}}"#);
-    rig.shard.socket_text(NOW, socket, &goodbye(&client));
+    let disconnect = |client: &str| format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}","id":"2"}}"#);
+    rig.shard.socket_text(NOW, socket, &disconnect(&client));
     rig.shard.socket_text(NOW, socket, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
     let said = rig.flushed(socket);
     let second = said.split("\"clientId\":\"").nth(1).expect("an id").split('"').next().expect("an id");
-    rig.shard.socket_text(NOW, socket, &goodbye(second));
+    rig.shard.socket_text(NOW, socket, &disconnect(second));
     let (keeps, _) = effects(&mut rig);
     settle(&mut rig, &keeps[0], true);
     let said = rig.flushed(socket);
@@ -151,7 +151,7 @@ fn the_goodbyes_of_two_sessions_that_wait_on_one_socket_are_whole_messages() {
 }
 
 #[test]
-fn who_has_gone_before_the_reply_costs_nothing() {
+fn a_reply_to_a_closed_connection_leaves_nothing_behind() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
     rig.shard.socket_text(NOW, socket, &publication(&client, "/a", "1"));
@@ -165,7 +165,7 @@ fn who_has_gone_before_the_reply_costs_nothing() {
 }
 
 #[test]
-fn replies_that_wait_follow_a_session_to_its_next_socket() {
+fn pending_replies_follow_a_session_to_its_next_socket() {
     for is_late in [false, true] {
         let mut rig = rig();
         let (first, client) = rig.socket();
@@ -191,7 +191,7 @@ fn replies_that_wait_follow_a_session_to_its_next_socket() {
 }
 
 #[test]
-fn replies_that_wait_do_not_go_behind_a_close_frame() {
+fn pending_replies_do_not_follow_a_close_frame() {
     let mut rig = rig();
     let (first, client) = rig.socket();
     rig.shard.socket_text(NOW, first, &publication(&client, "/b", "1"));
@@ -216,7 +216,7 @@ fn rig_of_two() -> (Rig, String) {
 }
 
 #[test]
-fn a_socket_that_has_lost_its_session_does_not_move_away_from_replies_that_wait() {
+fn a_socket_that_has_lost_its_session_does_not_move_away_from_pending_replies() {
     let (mut rig, of_other_shard) = rig_of_two();
     let (first, client) = rig.socket();
     rig.shard.socket_text(NOW, first, &publication(&client, "/b", "1"));
@@ -235,7 +235,7 @@ fn a_socket_that_has_lost_its_session_does_not_move_away_from_replies_that_wait(
 }
 
 #[test]
-fn a_socket_whose_session_has_ended_is_shut_rather_than_moved_away_from_replies_that_wait() {
+fn a_socket_with_an_ended_session_and_pending_replies_is_closed_and_not_moved() {
     let (mut rig, of_other_shard) = rig_of_two();
     let (socket, client) = rig.socket();
     rig.shard.socket_text(NOW, socket, &publication(&client, "/b", "1"));
@@ -249,7 +249,7 @@ fn a_socket_whose_session_has_ended_is_shut_rather_than_moved_away_from_replies_
 }
 
 #[test]
-fn an_empty_history_whose_position_is_told_is_stored_too() {
+fn an_empty_history_is_stored_when_its_position_is_reported() {
     let mut rig = rig();
     let (key, client) = rig.opened(r#"{"replay":true}"#);
     rig.subscribe(key, &client);
@@ -260,7 +260,7 @@ fn an_empty_history_whose_position_is_told_is_stored_too() {
 }
 
 #[test]
-fn late_replies_stand_where_they_would_have_stood() {
+fn late_replies_are_merged_in_request_order() {
     let late = |at: usize, text: &str| LateReply { at, text: text.into() };
     let text = |others: &str, late: &[LateReply]| String::from_utf8(merge(others.as_bytes(), late)).expect("text");
     assert_eq!(text("", &[late(0, "{1}"), late(0, "{2}")]), "{1},{2}");

@@ -124,7 +124,7 @@ fn positions(text: &str) -> Vec<u64> {
 const NOBODY: SocketKey = SocketKey { index: 9, generation: 9 };
 
 #[test]
-fn a_replay_goes_on_beside_a_channel_that_has_something_for_each_connect() {
+fn a_replay_continues_beside_a_channel_with_messages_for_each_connect() {
     let (replay, both) = (r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#);
     for (by, ext) in [(By::Requests, replay), (By::Requests, both), (By::WebSocket, both)] {
         for busy in ["/b", "/lazy"] {
@@ -155,11 +155,11 @@ fn a_replay_on_a_websocket_does_not_wait_for_lazy_messages() {
     client.resort_to_history("/a", first, 0);
     let received = client.rig.flushed(socket);
     assert_eq!(positions(&received).len(), 3);
-    assert!(received.contains("\"/lazy\""), "what is lazy goes along");
+    assert!(received.contains("\"/lazy\""), "lazy messages are included");
 }
 
 #[test]
-fn a_held_connect_brings_a_replay_that_begins_meanwhile_though_lazy_messages_wait() {
+fn a_held_connect_delivers_a_replay_that_begins_meanwhile_even_if_lazy_messages_wait() {
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
     client.publish("/a", 3);
     client.subscribe("/lazy", "-1");
@@ -210,7 +210,7 @@ fn messages_with_positions_come_with_connects_only() {
 }
 
 #[test]
-fn a_connect_tells_no_position_while_a_response_may_still_come_back() {
+fn a_connect_reports_no_position_while_a_response_may_still_fail() {
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
     client.subscribe("/a", "-1");
     client.publish("/a", 3);
@@ -224,7 +224,7 @@ fn a_connect_tells_no_position_while_a_response_may_still_come_back() {
 }
 
 #[test]
-fn a_position_named_while_a_response_fails_brings_nothing_twice() {
+fn resubscribing_while_a_response_fails_delivers_nothing_twice() {
     for ext in [r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#] {
         let mut client = Client::new(By::Requests, ext, Settings::default());
         let start = numbers(&client.subscribe("/a", "-1"), "\"latest\":")[0];
@@ -239,12 +239,12 @@ fn a_position_named_while_a_response_fails_brings_nothing_twice() {
         client.rig.shard.delivered(NOW, lost, false);
         let reply = client.connect();
         assert_eq!(positions(&reply), [start + 3, start + 4, start + 5], "{ext}: {reply}");
-        assert_eq!(reply.matches("\"/b\"").count(), 1, "other channels have no place: they come again");
+        assert_eq!(reply.matches("\"/b\"").count(), 1, "a message of another channel is sent again");
     }
 }
 
 #[test]
-fn a_position_named_by_a_request_while_a_websocket_has_half_of_a_message_brings_nothing_twice() {
+fn resubscribing_by_a_request_while_a_websocket_has_half_of_a_message_delivers_nothing_twice() {
     let mut client = Client::new(By::WebSocket, r#"{"replay":true}"#, Settings::default());
     let start = numbers(&client.subscribe("/a", "-1"), "\"from\":")[0];
     client.publish("/a", 1);
@@ -255,7 +255,7 @@ fn a_position_named_by_a_request_while_a_websocket_has_half_of_a_message_brings_
 }
 
 #[test]
-fn what_is_told_to_be_lost_does_not_come_after_all() {
+fn messages_reported_lost_are_not_delivered_later() {
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
     let start = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
     client.publish("/short", 8);
@@ -265,7 +265,7 @@ fn what_is_told_to_be_lost_does_not_come_after_all() {
 }
 
 #[test]
-fn a_connect_is_not_held_while_a_loss_is_to_be_told() {
+fn a_connect_is_not_held_while_a_loss_is_to_be_reported() {
     for by in [By::Requests, By::WebSocket] {
         let settings = Settings { outbox_messages_max: 4, history_channels_max: 1, ..Settings::default() };
         let mut client = Client::new(by, r#"{"replay":true}"#, settings);
@@ -282,7 +282,7 @@ fn a_connect_is_not_held_while_a_loss_is_to_be_told() {
 }
 
 #[test]
-fn a_full_outbox_keeps_what_its_ring_has_not_any_more() {
+fn a_full_outbox_retains_messages_that_its_ring_no_longer_has() {
     let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
     client.subscribe("/short", "-1");
@@ -295,7 +295,7 @@ fn a_full_outbox_keeps_what_its_ring_has_not_any_more() {
 }
 
 #[test]
-fn what_has_no_room_and_is_not_in_its_ring_any_more_is_told_to_be_lost() {
+fn messages_without_room_that_their_ring_no_longer_has_are_reported_lost() {
     let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
     let first = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
@@ -322,7 +322,7 @@ fn overrun(client: &mut Client, before: usize) -> u64 {
 }
 
 #[test]
-fn a_message_that_has_no_room_any_more_comes_again_with_the_loss_before_it() {
+fn a_returned_message_without_room_is_sent_again_after_the_loss_before_it() {
     let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
     let first = overrun(&mut client, 1);
@@ -333,7 +333,7 @@ fn a_message_that_has_no_room_any_more_comes_again_with_the_loss_before_it() {
 }
 
 #[test]
-fn a_loss_begins_where_the_cursor_has_fallen_back_to() {
+fn a_loss_begins_at_the_offset_that_the_cursor_returned_to() {
     let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
     // Ten of them are queued when the loss of the next ones is detected.
@@ -345,7 +345,7 @@ fn a_loss_begins_where_the_cursor_has_fallen_back_to() {
 }
 
 #[test]
-fn what_was_to_come_out_of_an_earlier_ring_is_told_to_be_lost() {
+fn messages_of_an_earlier_ring_are_reported_lost() {
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
     client.publish("/a", 3);
     client.subscribe("/a", "-1");
@@ -356,7 +356,7 @@ fn what_was_to_come_out_of_an_earlier_ring_is_told_to_be_lost() {
 }
 
 #[test]
-fn losses_of_one_channel_are_told_one_with_each_reply() {
+fn each_reply_reports_one_loss_of_a_channel() {
     let (replay, both) = (r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#);
     for (by, ext) in [By::Requests, By::WebSocket].into_iter().flat_map(|by| [(by, replay), (by, both)]) {
         let mut client = Client::new(by, ext, Settings::default());
@@ -367,7 +367,7 @@ fn losses_of_one_channel_are_told_one_with_each_reply() {
         for _ in 0..8 {
             let reply = client.connect();
             let lost = numbers(&reply, "\"lost\":{\"from\":");
-            assert!(lost.len() < 2, "{by:?} {ext}: they stand under one name: {reply}");
+            assert!(lost.len() < 2, "{by:?} {ext}: one loss for each channel: {reply}");
             reported.extend(lost);
         }
         reported.dedup();
@@ -376,7 +376,7 @@ fn losses_of_one_channel_are_told_one_with_each_reply() {
 }
 
 #[test]
-fn a_loss_is_told_when_no_more_waits_than_is_looked_at() {
+fn a_loss_is_reported_when_few_enough_messages_wait_to_be_examined() {
     for ext in [r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#] {
         let settings = Settings { response_bytes_max: 40_000, ..Settings::default() };
         let mut client = Client::new(By::Requests, ext, settings);
@@ -394,14 +394,14 @@ fn a_loss_is_told_when_no_more_waits_than_is_looked_at() {
             }
         }
         assert_eq!(received, 500, "{ext}");
-        let reported_at = reported_at.expect("it is told");
+        let reported_at = reported_at.expect("it is reported");
         assert!((200..500).contains(&reported_at), "{ext}: with 256 KiB behind it, not after {reported_at} messages");
         assert!(client.rig.shard.metrics.losses_delayed.get() > 3, "{ext}");
     }
 }
 
 #[test]
-fn asking_for_all_that_is_stored_forgets_no_loss() {
+fn requesting_all_stored_messages_forgets_no_loss() {
     let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
     let first = overrun(&mut client, 0);
@@ -412,7 +412,7 @@ fn asking_for_all_that_is_stored_forgets_no_loss() {
 }
 
 #[test]
-fn a_full_outbox_brings_nothing_more_of_a_channel_that_was_given_up() {
+fn a_full_outbox_delivers_nothing_more_of_an_unsubscribed_channel() {
     for ext in [r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#] {
         let settings = Settings { outbox_messages_max: 4, ..Settings::default() };
         let mut client = Client::new(By::Requests, ext, settings);
@@ -451,11 +451,11 @@ fn no_connect_reply_names_a_position_beyond_the_messages_that_a_cut_batch_left_o
         assert!(beats(&reply).iter().all(|id| *id <= last), "{:?} after {last}", beats(&reply));
         named = beats(&reply).last().copied().or(named);
     }
-    assert_eq!((received.len(), named), (200, received.last().copied()), "all come, and then the position");
+    assert_eq!((received.len(), named), (200, received.last().copied()), "all arrive, and then the position");
 }
 
 #[test]
-fn a_loss_is_told_after_the_earlier_messages_of_its_channel() {
+fn a_loss_is_reported_after_the_earlier_messages_of_its_channel() {
     let mut client = Client::new(By::Requests, r#"{"ack":true,"replay":true}"#, Settings::default());
     client.subscribe("/a", "-1");
     client.connect();
@@ -471,9 +471,9 @@ fn a_loss_is_told_after_the_earlier_messages_of_its_channel() {
         let reply = client.connect();
         received.extend(positions(&reply));
         if reply.contains("\"lost\":{") {
-            assert_eq!(received.len(), 100, "what came before it comes before it is told");
+            assert_eq!(received.len(), 100, "earlier messages come before the report");
             lost += 1;
         }
     }
-    assert!(lost > 0, "it is told");
+    assert!(lost > 0, "it is reported");
 }

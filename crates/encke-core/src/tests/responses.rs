@@ -8,9 +8,9 @@ use crate::settings::Settings;
 use crate::tests::{NOW, Rig, member_of};
 
 /// Many sessions that connect and never read.
-struct Crowd {
+struct Clients {
     rig: Rig,
-    clients: Vec<String>,
+    ids: Vec<String>,
     /// The responses on their way.
     responses: Vec<(ExchangeId, Response)>,
 }
@@ -67,7 +67,7 @@ fn a_response_has_a_size_and_the_next_connect_gets_the_rest_at_once() {
         let mut received = Vec::new();
         for ack in 1..=5 {
             let exchange = connect(&mut rig, &client, ack);
-            let text = rig.response(exchange).expect("it is answered at once");
+            let text = rig.response(exchange).expect("an immediate answer");
             rig.shard.delivered(NOW, exchange, true);
             let found = numbers(&text);
             assert!(text.len() < 2_500 || found == [10], "{} bytes: {ext}", text.len());
@@ -79,21 +79,21 @@ fn a_response_has_a_size_and_the_next_connect_gets_the_rest_at_once() {
     }
 }
 
-impl Crowd {
+impl Clients {
     /// This many sessions, each with the same 2 MB queued, connect twice; nobody reads.
-    fn new(sessions: usize, ext: &str) -> Crowd {
+    fn new(sessions: usize, ext: &str) -> Clients {
         let settings = Settings { responses_bytes_max: BODIES_MAX, ..trusting() };
         let mut rig = Rig::new(1, settings, Box::new(NoApplication));
-        let clients: Vec<String> = (0..sessions).map(|_| poller(&mut rig, ext)).collect();
+        let ids: Vec<String> = (0..sessions).map(|_| poller(&mut rig, ext)).collect();
         (0..40).for_each(|number| publish(&mut rig, number, 50_000));
-        let mut crowd = Crowd { rig, clients, responses: Vec::new() };
+        let mut clients = Clients { rig, ids, responses: Vec::new() };
         for _ in 0..2 {
-            for client in &crowd.clients {
-                connect(&mut crowd.rig, client, 0);
-                crowd.responses.extend(responses(&mut crowd.rig));
+            for client in &clients.ids {
+                connect(&mut clients.rig, client, 0);
+                clients.responses.extend(responses(&mut clients.rig));
             }
         }
-        crowd
+        clients
     }
 
     fn body_bytes(&self) -> usize {
@@ -105,36 +105,36 @@ impl Crowd {
 const BODIES_MAX: usize = 4 << 20;
 
 #[test]
-fn the_responses_of_many_that_never_read_are_bounded_together_and_those_who_wait_come_when_there_is_room() {
+fn responses_that_are_never_read_are_bounded_in_total_and_waiting_connects_are_answered_when_there_is_room() {
     for ext in ["{}", r#"{"ack":true}"#] {
-        let mut crowd = Crowd::new(200, ext);
+        let mut clients = Clients::new(200, ext);
         // A single message may exceed the limit, because each response holds at least one.
-        assert!(crowd.body_bytes() < BODIES_MAX + 60_000, "{} bytes: {ext}", crowd.body_bytes());
-        assert!(crowd.rig.shard.shared.memory.body_bytes() <= BODIES_MAX + 60_000);
-        assert!(crowd.rig.shard.metrics().responses_delayed.get() > 0);
-        let waiting = crowd.rig.shard.unanswered.len();
-        assert!(waiting > 50 && crowd.rig.shard.metrics().held.get() >= waiting as u64, "{waiting} wait: {ext}");
+        assert!(clients.body_bytes() < BODIES_MAX + 60_000, "{} bytes: {ext}", clients.body_bytes());
+        assert!(clients.rig.shard.shared.memory.body_bytes() <= BODIES_MAX + 60_000);
+        assert!(clients.rig.shard.metrics().responses_delayed.get() > 0);
+        let waiting = clients.rig.shard.unanswered.len();
+        assert!(waiting > 50 && clients.rig.shard.metrics().held.get() >= waiting as u64, "{waiting} wait: {ext}");
         // All sessions resume when other responses have been taken.
         let mut answered = std::collections::HashSet::new();
         let mut rounds = 0;
-        while !crowd.responses.is_empty() {
-            for (exchange, response) in std::mem::take(&mut crowd.responses) {
+        while !clients.responses.is_empty() {
+            for (exchange, response) in std::mem::take(&mut clients.responses) {
                 answered.extend(response.confirm.map(|_| exchange));
                 drop(response);
-                crowd.rig.shard.delivered(NOW, exchange, true);
+                clients.rig.shard.delivered(NOW, exchange, true);
             }
-            crowd.rig.shard.advance(Now { ms: NOW.ms + 1, ..NOW });
-            crowd.responses.extend(responses(&mut crowd.rig));
+            clients.rig.shard.advance(Now { ms: NOW.ms + 1, ..NOW });
+            clients.responses.extend(responses(&mut clients.rig));
             rounds += 1;
             assert!(rounds < 100);
         }
-        assert_eq!(crowd.rig.shard.shared.memory.body_bytes(), 0);
-        assert!(answered.len() >= 200 && crowd.rig.shard.unanswered.is_empty(), "{} of 200: {ext}", answered.len());
+        assert_eq!(clients.rig.shard.shared.memory.body_bytes(), 0);
+        assert!(answered.len() >= 200 && clients.rig.shard.unanswered.is_empty(), "{} of 200: {ext}", answered.len());
     }
 }
 
 #[test]
-fn a_client_that_takes_a_response_is_not_silent_and_its_silence_counts_from_then() {
+fn a_client_that_receives_a_response_is_not_silent_until_it_has_it() {
     for ext in ["{}", r#"{"ack":true}"#] {
         for taken in [true, false] {
             let mut rig = Rig::new(1, trusting(), Box::new(NoApplication));
@@ -155,7 +155,7 @@ fn a_client_that_takes_a_response_is_not_silent_and_its_silence_counts_from_then
 }
 
 #[test]
-fn a_session_that_the_server_ends_gets_all_that_waits_before_the_last_reply() {
+fn a_session_ended_by_the_server_gets_all_queued_messages_before_the_last_reply() {
     let mut rig = Rig::new(1, Settings { response_bytes_max: 2_000, ..trusting() }, Box::new(NoApplication));
     let client = poller(&mut rig, "{}");
     (0..10).for_each(|number| publish(&mut rig, number, 500));
@@ -164,7 +164,7 @@ fn a_session_that_the_server_ends_gets_all_that_waits_before_the_last_reply() {
     while rig.shard.sessions() > 0 {
         assert!(!said.contains("/meta/disconnect") && !said.contains("unknown"), "{said}");
         let exchange = connect(&mut rig, &client, 0);
-        said = rig.response(exchange).expect("it is answered at once");
+        said = rig.response(exchange).expect("an immediate answer");
         rig.shard.delivered(NOW, exchange, true);
         received.extend(numbers(&said));
     }
@@ -173,7 +173,7 @@ fn a_session_that_the_server_ends_gets_all_that_waits_before_the_last_reply() {
 }
 
 #[test]
-fn a_session_that_is_ending_subscribes_to_nothing_more() {
+fn an_ending_session_cannot_subscribe() {
     for ext in ["{}", r#"{"ack":true}"#, r#"{"replay":true}"#] {
         let mut rig = Rig::new(1, Settings { response_bytes_max: 2_000, ..trusting() }, Box::new(NoApplication));
         let client = poller(&mut rig, ext);
@@ -197,7 +197,7 @@ fn a_session_that_is_ending_subscribes_to_nothing_more() {
             connects += 1;
             assert!(connects < 20, "{ext}: it ends");
             let exchange = connect(&mut rig, &client, batch);
-            let said = rig.response(exchange).expect("it is answered at once");
+            let said = rig.response(exchange).expect("an immediate answer");
             rig.shard.delivered(NOW, exchange, true);
             let reported = said.rsplit_once("\"ack\":").and_then(|(_, rest)| rest.split('}').next()?.parse().ok());
             batch = reported.unwrap_or(batch);

@@ -47,7 +47,7 @@ fn with_backlog() -> (Rig, SocketKey, String) {
 }
 
 #[test]
-fn what_waits_is_searched_once_for_many_subscribes_with_positions() {
+fn queued_messages_are_searched_once_for_many_subscribes_with_positions() {
     let (mut rig, key, client) = with_backlog();
     for _ in 0..100 {
         rig.shard.socket_text(NOW, key, &from_two(&client));
@@ -58,7 +58,7 @@ fn what_waits_is_searched_once_for_many_subscribes_with_positions() {
 }
 
 #[test]
-fn a_search_that_waits_is_made_when_time_has_paid_for_it_and_nothing_comes_twice() {
+fn a_waiting_search_runs_when_its_budget_is_renewed_and_nothing_comes_twice() {
     let (mut rig, key, client) = with_backlog();
     for _ in 0..5 {
         rig.shard.socket_text(NOW, key, &from_two(&client));
@@ -93,7 +93,7 @@ enum Way {
 }
 
 #[test]
-fn who_gets_messages_with_connects_gets_none_before_the_search_and_all_of_them_after_it() {
+fn connects_deliver_no_messages_before_the_search_and_all_after_it() {
     for (way, ext) in [Way::Socket, Way::Requests]
         .into_iter()
         .zip(["", "\"ack\":true,"])
@@ -165,7 +165,7 @@ fn searches_of_many_sessions_take_turns() {
 }
 
 #[test]
-fn a_session_for_which_little_waits_does_not_wait_for_searches_of_others() {
+fn a_session_with_few_queued_messages_does_not_wait_for_other_searches() {
     let (mut rig, key, client) = with_backlog();
     for _ in 0..5 {
         rig.shard.socket_text(NOW, key, &from_two(&client));
@@ -214,7 +214,7 @@ fn received(rig: &mut Rig, key: SocketKey) -> Vec<u64> {
 }
 
 #[test]
-fn all_that_is_stored_comes_beside_an_older_subscription_once_behind_what_has_left_the_history() {
+fn stored_messages_come_once_beside_an_older_subscription_after_evicted_ones() {
     let mut rig = Rig::new(1, history(), Box::new(NoApplication));
     let (key, client) = open(&mut rig);
     rig.kernel.room = 0;
@@ -225,7 +225,7 @@ fn all_that_is_stored_comes_beside_an_older_subscription_once_behind_what_has_le
 }
 
 #[test]
-fn what_came_live_between_two_subscribes_that_share_a_search_and_has_left_the_history_comes() {
+fn live_messages_between_two_subscribes_that_share_a_search_arrive_after_their_eviction() {
     let (mut rig, key, client) = with_backlog();
     let ring = rig.shard.shared.histories.find("/h/a", 0).expect("a ring");
     let latest = rig.shard.shared.histories.with(ring.ring, |ring| ring.next() - 1).expect("a ring").to_string();
@@ -239,7 +239,7 @@ fn what_came_live_between_two_subscribes_that_share_a_search_and_has_left_the_hi
 }
 
 #[test]
-fn a_session_that_begins_to_replay_beside_an_older_subscription_loses_nothing_that_waits() {
+fn a_session_that_begins_to_replay_beside_an_older_subscription_loses_no_queued_message() {
     let mut rig = Rig::new(1, history(), Box::new(NoApplication));
     let key = rig.shard.socket_opened(NOW, None);
     rig.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0"}"#);

@@ -321,7 +321,7 @@ fn what_is_stored_on_disk_is_counted() {
     }
     wait_kept(&server, 10);
     confirm(&mut Client::of(server.poller()), "/h/a", json!(10));
-    server.wait_for("encke_history_store_records_kept", 2);
+    server.wait_for("encke_history_store_records_persisted", 2);
     assert!(server.metric("encke_journal_bytes") > 500 && server.metric("encke_journal_segments") == 1);
     assert!(server.metric("encke_history_store_commits") > 0);
     assert_eq!(server.metric("encke_history_store_records_refused"), 0);
