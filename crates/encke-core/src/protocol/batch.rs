@@ -15,6 +15,21 @@ pub(crate) enum Via {
     Http { exchange: ExchangeId, transport: HttpTransport, browser: Option<Id>, peer: Peer },
 }
 
+/// The consequence of a batch for its response and its session. A message of the batch can only move it down this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outcome {
+    /// Replies only.
+    Replies,
+    /// Its only message is a connect, which is held: the request gets no response yet.
+    Held,
+    /// It answers a connect: the response may carry messages on every transport.
+    Connected,
+    /// It answers the last connect of the session, which ends with it.
+    EndsSession,
+    /// Its client has disconnected. The session is gone.
+    Disconnected,
+}
+
 /// A batch while it is processed.
 pub(crate) struct Batch {
     pub(crate) via: Via,
@@ -28,14 +43,7 @@ pub(crate) struct Batch {
     pub(crate) replies: Vec<u8>,
     /// A browser id to set as a cookie.
     pub(crate) set_browser: Option<Id>,
-    /// True if the batch answered a connect. Its response may then carry messages on every transport.
-    pub(crate) connected: bool,
-    /// True if a connect is held. Its request gets no response yet.
-    pub(crate) held: bool,
-    /// True if the session ends with this batch.
-    pub(crate) ends_session: bool,
-    /// True if the batch had a disconnect.
-    pub(crate) disconnected: bool,
+    outcome: Outcome,
     /// The key of the replies over HTTP that wait until publications are persisted.
     pub(crate) late: Option<LateKey>,
     /// The positions in histories at which its subscribes begin.
@@ -52,13 +60,24 @@ impl Batch {
             session,
             replies: room,
             set_browser: None,
-            connected: false,
-            held: false,
-            ends_session: false,
-            disconnected: false,
+            outcome: Outcome::Replies,
             late: None,
             begun: None,
         }
+    }
+
+    /// Notes the consequence of one of its messages.
+    pub(crate) fn comes_to(&mut self, outcome: Outcome) {
+        self.outcome = self.outcome.max(outcome);
+    }
+
+    pub(crate) fn is(&self, outcome: Outcome) -> bool {
+        self.outcome == outcome
+    }
+
+    /// True if it answers a connect.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.outcome, Outcome::Connected | Outcome::EndsSession)
     }
 
     pub(crate) fn reply(&mut self, reply: &Reply<'_>) {

@@ -6,7 +6,7 @@ use bayeux::session::{Circumstances, Verdict};
 use bayeux::{ChannelKind, Message, RawJson, Reply};
 
 use crate::events::SessionKey;
-use crate::protocol::batch::{Batch, Via};
+use crate::protocol::batch::{Batch, Outcome, Via};
 use crate::sessions::session::{Held, HeldVia};
 use crate::shard::Shard;
 
@@ -57,7 +57,7 @@ impl Shard {
         match (verdict, surplus) {
             (Verdict::Farewell, _) if is_last => {
                 advice = Some(Advice::none());
-                batch.ends_session = true;
+                batch.comes_to(Outcome::EndsSession);
             }
             (_, Some(surplus)) => {
                 self.metrics.surplus_connects.add(1);
@@ -69,7 +69,7 @@ impl Shard {
             (Verdict::Farewell | Verdict::Answer, None) => {}
         }
         self.arm(key);
-        batch.connected = true;
+        batch.comes_to(Outcome::Connected);
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
         let (ext, timestamp) = (self.connect_ext(key, on, self.timesync(message)), self.timestamp());
         batch.reply(&Reply {
@@ -103,11 +103,11 @@ impl Shard {
             if let Some(browser) = session.browser {
                 *self.browsers.entry(browser).or_default() += 1;
             }
-            batch.held = true;
+            batch.comes_to(Outcome::Held);
         }
         session.held = Some(Box::new(Held { via, id: message.id.clone().map(bayeux::Id::into_owned), timesync }));
         self.metrics.held.set(self.metrics.held.get() as usize + 1);
-        let waits_for_room = batch.held && session.is_due() && !session.dirty;
+        let waits_for_room = batch.is(Outcome::Held) && session.is_due() && !session.dirty;
         if waits_for_room && self.response_room().is_none() {
             self.answer_when_there_is_room(key);
         }

@@ -9,7 +9,7 @@ use bayeux::{BayeuxError, Message, RawJson, Reply};
 
 use crate::application::Decision;
 use crate::events::SessionKey;
-use crate::protocol::batch::{Batch, Via, error_reply, ext_of};
+use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of};
 use crate::sessions::id::Id;
 use crate::sessions::newcomers::Origins;
 use crate::sessions::session::Ended;
@@ -126,7 +126,7 @@ impl Shard {
         });
         self.remove_session(key, Ended::Disconnected);
         batch.session = None;
-        batch.disconnected = true;
+        batch.comes_to(Outcome::Disconnected);
     }
 }
 

@@ -6,7 +6,7 @@ use bayeux::{BayeuxError, RawJson};
 
 use crate::events::{Effect, ExchangeId, Request, Response, SessionKey, ShardMessage};
 use crate::now::Now;
-use crate::protocol::batch::{Batch, Via, batch_error_body, client_of};
+use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
 use crate::sessions::replay::InRings;
 use crate::sessions::session::Attachment;
 use crate::shard::{Dirty, Shard};
@@ -48,7 +48,7 @@ impl Shard {
         let mut batch = Batch::new(via, &messages, session, Vec::with_capacity(256));
         self.process(&mut batch, &messages);
         self.fan_out_pending();
-        if !batch.held {
+        if !batch.is(Outcome::Held) {
             self.finish_when_persisted(batch, exchange, transport);
         }
         Taken::Here

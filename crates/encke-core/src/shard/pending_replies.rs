@@ -8,7 +8,7 @@ use websocket::Opcode;
 use crate::connections::pending_replies::{Fate, Late, LateReply, OnSocket, To, Waiting, merge};
 use crate::connections::socket::Phase;
 use crate::events::{Effect, ExchangeId, HttpTransport, Persisted, PublishToken, SessionKey, ShardMessage};
-use crate::protocol::batch::{Batch, LateKey, Via};
+use crate::protocol::batch::{Batch, LateKey, Outcome, Via};
 use crate::sessions::session::Ended;
 use crate::shard::Shard;
 
@@ -21,9 +21,9 @@ impl Shard {
         let anytime = *transport == HttpTransport::LongPolling && !self.settings.connect_deliver_only;
         let session = batch.session.and_then(|key| self.sessions.get(key));
         let numbered = session.is_some_and(|session| session.unacked.is_some() || session.replay.is_some());
-        let deliver = batch.connected || (anytime && !batch.handshake && !numbered);
+        let deliver = batch.is_connected() || (anytime && !batch.handshake && !numbered);
         self.respond_with(exchange, transport, batch.session, deliver, &batch.replies, batch.set_browser);
-        if batch.ends_session
+        if batch.is(Outcome::EndsSession)
             && let Some(key) = batch.session
         {
             self.remove_session(key, Ended::Kicked);
@@ -80,7 +80,7 @@ impl Shard {
     pub(super) fn finish_when_persisted(&mut self, mut batch: Batch, exchange: ExchangeId, transport: HttpTransport) {
         let Some(key) = batch.late else { return self.finish(batch, exchange, &transport) };
         let Some(late) = self.pending_replies.late.get_mut(key.0) else { return };
-        if batch.connected && late.missing > 0 {
+        if batch.is_connected() && late.missing > 0 {
             // A client that waits for its connect must not wait for a disk.
             late.fate = Fate::Answered(batch.session);
             batch.replies = merge(&batch.replies, &late.replies);

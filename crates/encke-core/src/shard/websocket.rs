@@ -7,7 +7,7 @@ use websocket::Opcode;
 use crate::connections::socket::{GOING_AWAY, Phase, Received};
 use crate::events::{Closing, SocketKey};
 use crate::now::Now;
-use crate::protocol::batch::{Batch, Via, batch_error_body, client_of};
+use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
 use crate::sessions::session::Ended;
 use crate::shard::Shard;
 
@@ -50,7 +50,7 @@ impl Shard {
         if !batch.replies.is_empty() && session.is_none_or(|session| !session.subscriptions.is_empty()) {
             self.fan_out_pending();
         }
-        if batch.disconnected
+        if batch.is(Outcome::Disconnected)
             && let Some(socket) = self.socket_mut(key).filter(|socket| socket.pending_replies > 0)
         {
             // A client may send disconnect twice.
@@ -60,13 +60,13 @@ impl Shard {
             socket.final_replies.append(&mut batch.replies);
         }
         if !batch.replies.is_empty() {
-            self.reply_on_socket(key, batch.session.filter(|_| batch.connected), &batch.replies);
+            self.reply_on_socket(key, batch.session.filter(|_| batch.is_connected()), &batch.replies);
         }
         if batch.replies.capacity() <= REPLIES_BUFFER_BYTES_MAX {
             self.replies = std::mem::take(&mut batch.replies);
             self.replies.clear();
         }
-        if batch.ends_session
+        if batch.is(Outcome::EndsSession)
             && let Some(session) = batch.session
         {
             self.remove_session(session, Ended::Kicked);

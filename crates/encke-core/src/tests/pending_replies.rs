@@ -119,6 +119,22 @@ fn a_connect_beside_a_publication_is_answered_at_once_and_the_reply_comes_later(
 }
 
 #[test]
+fn a_disconnect_beside_a_connect_is_answered_after_earlier_publications() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    rig.shard.socket_closed(NOW, socket);
+    let of_session =
+        |name: &str, id: &str| format!(r#"{{"channel":"/meta/{name}","clientId":"{client}","id":"{id}"}}"#);
+    let last = [publication(&client, "/b", "1"), of_session("connect", "2"), of_session("disconnect", "3")];
+    rig.request(format!("[{}]", last.join(",")));
+    let (keeps, responses) = effects(&mut rig);
+    assert_eq!(responses, [""; 0], "the reply to the publication would have nowhere to go");
+    settle(&mut rig, &keeps[0], true);
+    let response = effects(&mut rig).1.remove(0);
+    assert_eq!(response.matches("\"successful\":true").count(), 3, "{response}");
+}
+
+#[test]
 fn a_disconnect_is_answered_after_earlier_publications() {
     let mut rig = rig();
     let (socket, client) = rig.socket();
