@@ -58,7 +58,7 @@ impl From<BatchError> for BayeuxError {
 
 /// Reads the messages of a batch. All or nothing: the whole text has to be JSON.
 ///
-/// `read` reads one message into its place: a message is too large to be moved about.
+/// `read` fills in a message that is already in the vector, because a message is too large to be moved cheaply.
 #[inline]
 pub(crate) fn read_batch<'a, M: Default>(
     text: &'a str,
@@ -104,7 +104,7 @@ pub(crate) fn read_fields<'a>(
     mut set: impl FnMut(RawString<'a>, RawJson<'a>),
 ) -> Result<(), BatchError> {
     if !scanner.take(b'{') {
-        // Garbage is told from JSON of the wrong kind.
+        // Distinguishes garbage from JSON of the wrong kind.
         scanner.value(depth_max)?;
         return Err(BatchError::MessageNotObject);
     }

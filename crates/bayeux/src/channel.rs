@@ -61,7 +61,7 @@ pub enum ChannelKind {
     Unsubscribe,
     /// Any other channel or pattern under `/meta/`.
     OtherMeta,
-    /// Any channel or pattern under `/service/`: heard by the server alone.
+    /// Any channel or pattern under `/service/`: only the server receives its messages.
     Service,
     /// All else. `/meta` and `/service` themselves are among them, as in CometD, which asks for the second slash.
     Broadcast,
@@ -188,7 +188,7 @@ impl<'a> ChannelName<'a> {
     }
 
     /// True if a subscription to this name or pattern receives a publication to `name`: they are equal, or the pattern covers
-    /// the name. A publication to a pattern is heard by its equal only, as in CometD.
+    /// the name. Only a subscription to the same pattern receives a publication to a pattern, as in CometD.
     pub fn matches(self, name: ChannelName<'_>) -> bool {
         if self.0 == name.0 {
             return true;
@@ -397,7 +397,7 @@ mod tests {
 
     /// CVE-2020-11020: a channel below a meta channel is not that meta channel.
     #[test]
-    fn kinds_are_told_by_the_whole_name() {
+    fn the_whole_name_decides_the_kind() {
         for (text, kind) in [
             ("/meta/handshake", ChannelKind::Handshake),
             ("/meta/connect", ChannelKind::Connect),

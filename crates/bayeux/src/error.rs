@@ -1,4 +1,4 @@
-//! The `error` field of replies: every text that the server writes, made in this one place, and what a client reads there.
+//! The `error` field of replies: all texts that the server writes, and the reader that a client uses.
 
 use std::fmt;
 
@@ -107,9 +107,9 @@ impl BayeuxError {
         }
     }
 
-    /// A message was delivered, but could not be kept in the history of its channel: it may be lost if the server ends.
-    pub fn not_kept(channel: &str) -> String {
-        format!("507:{channel}:history_not_kept")
+    /// A message was delivered, but could not be stored in the history of its channel: it may be lost if the server ends.
+    pub fn not_stored(channel: &str) -> String {
+        format!("507:{channel}:history_not_stored")
     }
 
     /// The whole text with a reason as its argument, such as `403:closed:handshake_denied`. Letters, digits, space, `_`, `-` and `.` stay;

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_client_is_told_its_error() {
+    fn a_new_client_receives_its_clock_error() {
         let ext = r#"{"ack":1,"timesync":{"tc":1000,"l":0,"o":0}}"#;
         assert_eq!(reply(ext, 990, 993).as_deref(), Some(r#"{"tc":1000,"ts":990,"p":3,"a":10}"#));
     }

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rfc_8259_allows_is_taken_and_kept_exact() {
+    fn texts_that_rfc_8259_allows_are_accepted_unchanged() {
         for text in [
             "0",
             "-0",

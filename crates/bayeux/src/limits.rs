@@ -6,9 +6,9 @@ pub const REPLAY_POSITIONS_MAX: usize = 1_000;
 
 /// Bounds on what one client message may hold.
 ///
-/// Everything a client sends is held against one of these, so that reading a text, however made, costs no more than its own
-/// size. The size of the whole text in bytes is the transport's limit, not one of these; what a message may cause, once read, is
-/// limited where it is carried out.
+/// The parser checks everything that a client sends against one of these bounds, so the cost of reading any text grows at most
+/// linearly with its size. The transport limits the size of the whole text in bytes. The code that processes a message limits the
+/// effects of the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Messages in one batch (one HTTP body or one WebSocket message).

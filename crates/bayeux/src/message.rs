@@ -43,7 +43,7 @@ pub struct Message<'a> {
     pub channel: Option<Cow<'a, str>>,
     /// The session that the client claims. One that is not a string is as good as none.
     pub client_id: Option<Cow<'a, str>>,
-    /// The message id, which replies echo. Kept even where it is faulty, if it is short enough to be echoed.
+    /// The message id, which replies echo. A faulty one is present, too, if it is short enough to be echoed.
     pub id: Option<Id<'a>>,
     /// The value that a publication carries.
     pub data: Option<RawJson<'a>>,
@@ -136,7 +136,7 @@ impl<'a> Id<'a> {
     }
 }
 
-/// A fault of one message of a batch that is JSON: the client's, answered with a reply of its own.
+/// A fault of one message of a batch that is valid JSON. The client caused it and gets a reply to this message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// It has no channel.
@@ -178,7 +178,7 @@ impl From<MessageError> for BayeuxError {
 /// Reads one batch of a client: an array of messages, or a lone message.
 ///
 /// All or nothing: either the whole text is JSON and its messages come out in order, each perhaps with a
-/// [`fault`](Message::fault) of its own, or none does.
+/// separate [`fault`](Message::fault), or none does.
 ///
 /// # Errors
 /// The text is not JSON, or no batch, or over one of the limits.
@@ -252,7 +252,7 @@ impl<'a> Pending<'a> {
         true
     }
 
-    /// At most `custom_fields_max` keys are kept and compared with, so a message of many keys takes linear time.
+    /// At most `custom_fields_max` keys are stored and compared, so a message of many keys takes linear time.
     fn set_custom(&mut self, message: &mut Message<'a>, key: &'a str, value: RawJson<'a>, limits: &Limits) {
         if self.too_many_custom {
             // The message is faulty already: what else it holds is of no interest.

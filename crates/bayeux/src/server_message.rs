@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn data_is_kept_byte_for_byte() {
+    fn data_is_unchanged_byte_for_byte() {
         let message = parsed(r#"[{"channel":"/a","data":{"n":12345678901234567890, "x":1.0e400}}]"#).remove(0);
         assert_eq!(message.data.map(RawJson::as_str), Some(r#"{"n":12345678901234567890, "x":1.0e400}"#));
         assert_eq!(parsed(r#"{"channel":"/a","data":null}"#)[0].data, Some(RawJson::NULL));
     }
 
     #[test]
-    fn a_reply_is_told_from_a_delivery() {
+    fn a_reply_is_distinguished_from_a_delivery() {
         let text = r#"[{"channel":"/a","successful":true,"id":7},{"channel":"/a","data":1,"id":"7"},
             {"channel":"/service/echo","id":"7","data":1,"successful":true},{"channel":"/meta/connect","successful":true}]"#;
         let replies: Vec<bool> = parsed(text).iter().map(ServerMessage::is_reply).collect();

@@ -45,16 +45,16 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Session {
     state: State,
-    wishes: Wishes,
+    requested: RequestedTiming,
     /// True if the request of the connect in hand carried advice: its reply does so, too.
     asked: bool,
-    /// The timeout and interval the client was told last, if anybody knows.
-    told: Option<(u32, u32)>,
+    /// The timeout and interval last advised to the client; `None` if unknown.
+    last_advised: Option<(u32, u32)>,
 }
 
-/// The requests of a client, in milliseconds.
+/// The times that a client has asked for, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct RequestedTiming {
     /// Its pause after the connect in hand, for this one only.
     pub interval_ms: Option<u32>,
     /// Its grace, if it is to be longer than the server's own: until it asks for another.
@@ -94,7 +94,7 @@ pub enum Verdict {
         until_ms: u64,
     },
     /// The server has ended this session: deliver what waits and advise `none`.
-    Farewell,
+    Disconnect,
 }
 
 /// A deadline of the session that has come.
@@ -111,15 +111,15 @@ impl Session {
     pub fn new(now_ms: u64, terms: &Terms) -> Session {
         Session {
             state: State::Handshaken { expires_ms: now_ms + terms.interval_ms + terms.max_interval_ms },
-            wishes: Wishes::default(),
+            requested: RequestedTiming::default(),
             asked: false,
-            told: Some((clamp(terms.timeout_ms), clamp(terms.interval_ms))),
+            last_advised: Some((clamp(terms.timeout_ms), clamp(terms.interval_ms))),
         }
     }
 
-    /// A session of an earlier life of the server: its grace begins anew, and its next connect reply says what holds now.
-    pub fn restored(now_ms: u64, terms: &Terms, stage: Stage, wishes: Wishes) -> Session {
-        let mut session = Session { wishes, told: None, ..Session::new(now_ms, terms) };
+    /// A session stored by an earlier run of the server. Its grace starts again, and its next connect reply carries the advice that is valid now.
+    pub fn restored(now_ms: u64, terms: &Terms, stage: Stage, requested: RequestedTiming) -> Session {
+        let mut session = Session { requested, last_advised: None, ..Session::new(now_ms, terms) };
         let expires_ms = session.expiry(now_ms, terms);
         match stage {
             Stage::New => {}
@@ -138,16 +138,16 @@ impl Session {
         }
     }
 
-    /// The requests of its client.
-    pub fn wishes(&self) -> Wishes {
-        self.wishes
+    /// The times that its client has asked for.
+    pub fn requested(&self) -> RequestedTiming {
+        self.requested
     }
 
     /// The client asks, with its handshake, how long the server is to wait for it when it falls silent (CometD's `maxInterval`).
     /// Returns what it gets from its first connect on, in milliseconds: not less than the server's own grace, not more than clients may
     /// ask for. Until then the server's own counts: a session that was never used is not worth waiting for.
     pub fn ask_max_interval(&mut self, terms: &Terms, asked_ms: i64) -> u64 {
-        self.wishes.max_interval_ms = Some(clamp(u64::try_from(asked_ms).unwrap_or(0)));
+        self.requested.max_interval_ms = Some(clamp(u64::try_from(asked_ms).unwrap_or(0)));
         self.grace_ms(terms)
     }
 
@@ -157,14 +157,14 @@ impl Session {
         let advice = circumstances.advice.unwrap_or_default();
         self.asked = circumstances.advice.is_some();
         // A negative interval means "do not retry" (§1.4): nothing to wait for.
-        self.wishes.interval_ms = advice.interval_ms.map(|ms| clamp(cap(ms)));
+        self.requested.interval_ms = advice.interval_ms.map(|ms| clamp(cap(ms)));
         if let Some(ms) = advice.max_interval_ms {
-            self.wishes.max_interval_ms = Some(clamp(u64::try_from(ms).unwrap_or(0)));
+            self.requested.max_interval_ms = Some(clamp(u64::try_from(ms).unwrap_or(0)));
         }
         let timeout_ms = advice.timeout_ms.map_or(terms.timeout_ms, cap);
         let expires_ms = self.expiry(now_ms, terms);
         match self.state {
-            State::Ending { .. } => Verdict::Farewell,
+            State::Ending { .. } => Verdict::Disconnect,
             State::Handshaken { .. } => {
                 self.state = State::Waiting { expires_ms };
                 Verdict::Answer
@@ -182,7 +182,7 @@ impl Session {
         }
     }
 
-    /// The held connect is being answered, or its carrier is gone: the wait for the next one starts.
+    /// The held connect is being answered, or its connection is gone: the wait for the next one starts.
     pub fn release(&mut self, now_ms: u64, terms: &Terms) {
         if let State::Held { .. } = self.state {
             self.state = State::Waiting { expires_ms: self.expiry(now_ms, terms) };
@@ -215,14 +215,14 @@ impl Session {
     }
 
     /// The advice of the next connect reply: always when the request carried advice, otherwise when
-    /// it differs from what was said last (CometD 9, `takeAdvice`).
+    /// it differs from the last one (CometD 9, `takeAdvice`).
     pub fn take_advice(&mut self, terms: &Terms) -> Option<Advice> {
-        let interval_ms = self.wishes.interval_ms.unwrap_or(clamp(terms.interval_ms));
+        let interval_ms = self.requested.interval_ms.unwrap_or(clamp(terms.interval_ms));
         let next = (clamp(terms.timeout_ms), interval_ms);
-        let say = self.asked || self.told != Some(next);
-        self.told = Some(next);
+        let is_due = self.asked || self.last_advised != Some(next);
+        self.last_advised = Some(next);
         self.asked = false;
-        say.then(|| Advice::retry(u64::from(next.0), u64::from(next.1)))
+        is_due.then(|| Advice::retry(u64::from(next.0), u64::from(next.1)))
     }
 
     /// True if a connect is held.
@@ -259,15 +259,15 @@ impl Session {
     }
 
     fn expiry(&self, now_ms: u64, terms: &Terms) -> u64 {
-        let interval_ms = self.wishes.interval_ms.map_or(terms.interval_ms, u64::from);
+        let interval_ms = self.requested.interval_ms.map_or(terms.interval_ms, u64::from);
         now_ms + interval_ms + self.grace_ms(terms)
     }
 
     /// The time for which it outlives the silence of its client, after the client's pause, in milliseconds.
     pub fn grace_ms(&self, terms: &Terms) -> u64 {
-        let wish_ms = self.wishes.max_interval_ms.map_or(0, u64::from);
-        let pause_ms = self.wishes.interval_ms.map_or(0, u64::from);
-        wish_ms.min(terms.client_max_ms.saturating_sub(pause_ms)).max(terms.max_interval_ms)
+        let requested_ms = self.requested.max_interval_ms.map_or(0, u64::from);
+        let pause_ms = self.requested.interval_ms.map_or(0, u64::from);
+        requested_ms.min(terms.client_max_ms.saturating_sub(pause_ms)).max(terms.max_interval_ms)
     }
 }
 
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connect_is_not_held_when_messages_wait_or_the_carrier_cannot_or_the_client_says_zero() {
+    fn a_connect_is_not_held_if_messages_wait_or_the_connection_cannot_or_the_client_asks_for_zero() {
         let mut session = connected();
         let queued = Circumstances { queued: true, ..plain() };
         let refused = Circumstances { may_hold: false, ..plain() };
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_is_said_when_asked_for_or_changed_only() {
+    fn advice_is_sent_only_if_the_client_sends_some_or_it_has_changed() {
         let mut session = connected();
         assert_eq!(session.take_advice(&TERMS), None);
         session.connect(0, &TERMS, &asking(Some(500), Some(7_000)));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_wishes_are_capped() {
+    fn absurd_requested_times_are_capped() {
         let mut session = connected();
         assert_eq!(
             session.connect(0, &TERMS, &asking(Some(i64::MAX), Some(i64::MAX))),
@@ -384,26 +384,29 @@ mod tests {
         let advice = Some(ClientAdvice { max_interval_ms: Some(30_000), ..ClientAdvice::default() });
         session.connect(0, &TERMS, &Circumstances { advice, may_hold: false, queued: false });
         session.connect(0, &TERMS, &Circumstances { may_hold: false, ..plain() });
-        assert_eq!(session.deadline_ms(), 30_000, "a connect may ask, too, and it stays");
+        assert_eq!(session.deadline_ms(), 30_000, "a connect may ask, too, and the request lasts");
     }
 
     #[test]
-    fn a_restored_session_goes_on_where_it_was_and_is_told_what_holds_now() {
-        let wishes = Wishes { interval_ms: Some(500), max_interval_ms: Some(60_000) };
-        let mut session = Session::restored(7, &TERMS, Stage::Connected, wishes);
-        assert_eq!((session.stage(), session.wishes(), session.deadline_ms()), (Stage::Connected, wishes, 60_507));
+    fn a_restored_session_keeps_its_stage_and_gets_the_advice_that_is_valid_now() {
+        let requested = RequestedTiming { interval_ms: Some(500), max_interval_ms: Some(60_000) };
+        let mut session = Session::restored(7, &TERMS, Stage::Connected, requested);
+        assert_eq!(
+            (session.stage(), session.requested(), session.deadline_ms()),
+            (Stage::Connected, requested, 60_507)
+        );
         assert_eq!(session.connect(8, &TERMS, &plain()), Verdict::Hold { until_ms: 20_008 });
         assert_eq!(session.take_advice(&TERMS), Some(Advice::retry(20_000, 0)));
-        let mut ended = Session::restored(0, &TERMS, Stage::Ending, wishes);
-        assert_eq!(ended.connect(1, &TERMS, &plain()), Verdict::Farewell);
-        assert!(Session::restored(0, &TERMS, Stage::New, wishes).is_new());
+        let mut ended = Session::restored(0, &TERMS, Stage::Ending, requested);
+        assert_eq!(ended.connect(1, &TERMS, &plain()), Verdict::Disconnect);
+        assert!(Session::restored(0, &TERMS, Stage::New, requested).is_new());
     }
 
     #[test]
-    fn an_ended_session_says_farewell_to_its_next_connect() {
+    fn the_next_connect_of_an_ended_session_is_answered_with_a_disconnect() {
         let mut session = connected();
         session.end(100, &TERMS);
-        assert_eq!(session.connect(200, &TERMS, &plain()), Verdict::Farewell);
+        assert_eq!(session.connect(200, &TERMS, &plain()), Verdict::Disconnect);
         assert_eq!(session.due(10_100), Some(Due::Expiry));
     }
 }

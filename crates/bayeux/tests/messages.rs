@@ -23,7 +23,7 @@ fn id_of<'a>(message: &'a Message<'_>) -> Option<&'a str> {
     message.id.as_ref().map(Id::as_str)
 }
 
-/// Bayeux 1.0, "Message field definitions": each field finds its place.
+/// Bayeux 1.0, "Message field definitions": each field is read.
 #[test]
 fn all_fields_of_a_message_are_read() {
     let message = one(
@@ -180,7 +180,7 @@ fn fields_that_are_null_or_of_another_kind_are_as_good_as_absent() {
 }
 
 #[test]
-fn absurd_advice_is_kept_for_the_session_to_judge() {
+fn absurd_advice_is_passed_to_the_session_unchanged() {
     let advice = |raw: &str| {
         one(&format!(r#"{{"channel":"/a","advice":{raw}}}"#))
             .advice

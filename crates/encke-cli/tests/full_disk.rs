@@ -63,7 +63,7 @@ async fn fill(url: &str) -> Result<u64, Error> {
                 stored += 1;
             }
             Err(error) => {
-                assert!(error.to_string().contains("507:/kept/a:history_not_kept"), "{error}");
+                assert!(error.to_string().contains("507:/kept/a:history_not_stored"), "{error}");
                 refused += 1;
             }
         }

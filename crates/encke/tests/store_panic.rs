@@ -57,7 +57,7 @@ fn after_a_panic_of_the_store_readyz_says_no_and_delivery_goes_on() {
     fs::remove_dir_all(folder.path().join("history")).expect("it is there");
     let bytes_max = 128 << 20;
     let refused = (0..bytes_max / filler.len()).map(|_| publish(&mut poller, &filler)).find(|error| !error.is_null());
-    assert_eq!(refused, Some(json!("507:/h/a:history_not_kept")), "a file of the log is full before that");
+    assert_eq!(refused, Some(json!("507:/h/a:history_not_stored")), "a file of the log is full before that");
     wait_until("/readyz says no", || status() == (503, "histories are not kept\n".into()));
     assert_eq!(Http::connect(running.address()).get("/healthz").status, 200);
     assert!(Http::connect(running.address()).get("/metrics").text().contains("\nencke_history_store_panicked 1\n"));
@@ -65,7 +65,7 @@ fn after_a_panic_of_the_store_readyz_says_no_and_delivery_goes_on() {
     let mut subscriber = Ws::connect(running.address(), &[]);
     subscriber.handshake();
     subscriber.subscribe("/h/a");
-    assert_eq!(publish(&mut poller, "last"), json!("507:/h/a:history_not_kept"));
+    assert_eq!(publish(&mut poller, "last"), json!("507:/h/a:history_not_stored"));
     assert_eq!(subscriber.next_json()[0]["data"], "last");
     running.handle().drain();
     running.join();

@@ -1,4 +1,4 @@
-//! The position of a message in its channel's history, told in the message itself: in `ext.replay` with the epoch, and in
+//! The position of a message in its channel's history, as the message carries it: in `ext.replay` with the epoch, and in
 //! `data.event.replayId`, where Salesforce's clients look for it.
 
 use std::borrow::Cow;

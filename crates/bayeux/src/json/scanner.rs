@@ -2,7 +2,7 @@
 
 use super::{JsonError, RawString};
 
-/// A place in a text that is read once, front to back.
+/// A position in a text that is read once, front to back.
 #[derive(Debug, Clone)]
 pub(crate) struct Scanner<'a> {
     text: &'a str,
@@ -78,7 +78,7 @@ impl<'a> Scanner<'a> {
                     let object = bracket == b'{';
                     self.at += 1;
                     self.space();
-                    // `}` and `]` stand two places after their opening brackets in ASCII.
+                    // The ASCII codes of `}` and `]` are their opening brackets' codes plus two.
                     if !self.take(bracket + 2) {
                         open = open << 1 | u128::from(object);
                         depth += 1;
@@ -223,7 +223,7 @@ pub(crate) fn skip_plain(bytes: &[u8], mut at: usize) -> usize {
 #[inline]
 fn special_bytes(word: u64) -> u64 {
     const ONES: u64 = u64::MAX / 255;
-    // Toggling 2 makes a quote (0x22) a space (0x20), just above the control characters, which only change places.
+    // Toggling 2 makes a quote (0x22) a space (0x20), just above the control characters. These only swap codes among themselves.
     let quotes_and_controls = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
     let backslashes = (word ^ (ONES * b'\\' as u64)).wrapping_sub(ONES);
     (quotes_and_controls | backslashes) & !word & (ONES * 0x80)

@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn publications_that_the_server_refused_are_a_reason_though_they_arrived() {
-        let error = Some("/a refused: 507:/a:history_not_kept".to_string());
+        let error = Some("/a refused: 507:/a:history_not_stored".to_string());
         let denied = Outcome { denied: 3, first_error: error, ..outcome(1000, 100_000) };
         let reasons = reasons_of(denied, 5, Limits::default());
-        assert_eq!(reasons, ["3 publications were refused (/a refused: 507:/a:history_not_kept)."]);
+        assert_eq!(reasons, ["3 publications were refused (/a refused: 507:/a:history_not_stored)."]);
     }
 
     #[test]

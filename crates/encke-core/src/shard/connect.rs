@@ -45,7 +45,7 @@ impl Shard {
         // advice.
         let is_last = session.fits(on, response_bytes_max);
         let verdict = session.protocol.connect(now_ms, &terms, &circumstances);
-        if verdict == Verdict::Farewell && socket {
+        if verdict == Verdict::Disconnect && socket {
             // Each connect takes some of the queue, so the client is not silent.
             session.protocol.end(now_ms, &terms);
         }
@@ -55,7 +55,7 @@ impl Shard {
         let mut advice = None;
         let mut successful = true;
         match (verdict, surplus) {
-            (Verdict::Farewell, _) if is_last => {
+            (Verdict::Disconnect, _) if is_last => {
                 advice = Some(Advice::none());
                 batch.comes_to(Outcome::EndsSession);
             }
@@ -66,7 +66,7 @@ impl Shard {
                 self.release(key);
             }
             (Verdict::Hold { .. }, None) => return self.hold(batch, message, key),
-            (Verdict::Farewell | Verdict::Answer, None) => {}
+            (Verdict::Disconnect | Verdict::Answer, None) => {}
         }
         self.arm(key);
         batch.comes_to(Outcome::Connected);

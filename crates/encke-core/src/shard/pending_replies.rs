@@ -112,7 +112,7 @@ impl Shard {
             tracing::debug!(channel, messages = replies.len(), "publications were delivered but not stored");
         }
         let timestamp = self.timestamp();
-        let error = BayeuxError::not_kept(&channel);
+        let error = BayeuxError::not_stored(&channel);
         let mut on_socket: Option<OnSocket> = None;
         for (id, to) in replies {
             let reply = Reply {

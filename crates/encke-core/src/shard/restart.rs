@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use bayeux::ChannelName;
-use bayeux::session::{Stage as ProtocolStage, Wishes};
+use bayeux::session::{RequestedTiming, Stage as ProtocolStage};
 use websocket::Opcode;
 
 use crate::history::Position;
@@ -46,7 +46,7 @@ impl Shard {
     }
 
     fn save_session(&self, session: &Session, pile: &mut Pile) -> SavedSession {
-        let Wishes { interval_ms, max_interval_ms } = session.protocol.wishes();
+        let RequestedTiming { interval_ms, max_interval_ms } = session.protocol.requested();
         let numbers = |batches: &[Range<u64>]| {
             let number = |batches: &Range<u64>| (batches.start, Some(batches.end).filter(|end| *end < u64::MAX));
             batches.iter().map(number).collect()
@@ -113,10 +113,10 @@ impl Shard {
             Stage::Connected => ProtocolStage::Connected,
             Stage::Ending => ProtocolStage::Ending,
         };
-        let wishes = Wishes { interval_ms: saved.interval_ms, max_interval_ms: saved.max_interval_ms };
+        let requested = RequestedTiming { interval_ms: saved.interval_ms, max_interval_ms: saved.max_interval_ms };
         // A draining server may have advised the client to come back as late as that.
         let since_ms = self.now.ms + self.settings.drain_spread_ms;
-        let protocol = bayeux::Session::restored(since_ms, &self.terms, stage, wishes);
+        let protocol = bayeux::Session::restored(since_ms, &self.terms, stage, requested);
         let key = self.sessions.insert(saved.id, saved.browser, protocol, self.now.ms);
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.restored.add(1);

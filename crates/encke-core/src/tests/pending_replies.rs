@@ -67,7 +67,7 @@ fn a_publisher_gets_an_error_for_a_message_that_was_not_stored() {
     rig.shard.socket_text(NOW, socket, &publication(&client, "/a", "1"));
     let (keeps, _) = effects(&mut rig);
     settle(&mut rig, &keeps[keeps.len() - 1], false);
-    assert!(rig.flushed(socket).contains(r#""successful":false,"error":"507:/a:history_not_kept""#));
+    assert!(rig.flushed(socket).contains(r#""successful":false,"error":"507:/a:history_not_stored""#));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_publisher_gets_an_error_at_once_if_there_is_no_room_for_a_history() {
     rig.shard.socket_text(NOW, socket, &publication(&client, "/b", "2"));
     effects(&mut rig);
     let replies = rig.flushed(socket);
-    assert!(replies.contains("507:/b:history_not_kept") && !replies.contains("\"id\":\"1\",\"succ"), "{replies}");
+    assert!(replies.contains("507:/b:history_not_stored") && !replies.contains("\"id\":\"1\",\"succ"), "{replies}");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn pending_replies_do_not_follow_a_close_frame() {
     rig.shard.socket_closed(NOW, first);
     let next = rig.shard.socket_opened(NOW, None);
     rig.shard.socket_text(NOW, next, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}","id":"9"}}"#));
-    assert!(rig.flushed(next).contains("507:/b:history_not_kept"));
+    assert!(rig.flushed(next).contains("507:/b:history_not_stored"));
 }
 
 /// A shard of two, and the message of a client whose session lives on the other one.
