@@ -7,7 +7,7 @@
 #   BENCH_PREFIX=…     put before the server and the load, such as "chrt -f 5" on a machine that has other work
 #   BENCH_ONLY=…       only these parts, of: most fanout log others
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-source scripts/lanes.sh
+source scripts/servers.sh
 
 rounds=${ROUNDS:-2}
 seconds=${BENCH_SECONDS:-3}
@@ -22,16 +22,16 @@ pattern = "/bench/**"
 history_messages = 10000
 TOML
 
-# load LANE CASE SCENARIO OPTION…: one measurement from core 1; a failed one is said and passed over.
+# load LABEL CASE SCENARIO OPTION…: one measurement from core 1; a failed one is reported and skipped.
 load() {
-    local lane=$1 case=$2
+    local label=$1 case=$2
     shift 2
-    echo "── $lane: $*"
-    bench "$@" --warm-up 500ms --label "$lane" --json "$runs/$case.$lane.$round.json" >/dev/null ||
-        echo "   $lane: $case does not hold" >&2
+    echo "── $label: $*"
+    bench "$@" --warm-up 500ms --label "$label" --json "$runs/$case.$label.$round.json" >/dev/null ||
+        echo "   $label: $case does not hold" >&2
 }
 
-# measure LANE CASE SCENARIO OPTION…: the same against a server of its own; LANE also says with which settings.
+# measure LABEL CASE SCENARIO OPTION…: the same against a server started for it; LABEL also selects the server's settings.
 measure() {
     local options=()
     case $1 in
@@ -76,9 +76,9 @@ part_others() {
     local rate=(--rate 100 --duration "$((2 * seconds))s") replaying
     measure quiet others broadcast "${rate[@]}"
     start_server encke --config "$work/history.toml"
-    place 1 nice -n 10 "$encke" bench replay --target "http://$address" --quiet --warm-up 200ms \
+    pin 1 nice -n 10 "$encke" bench replay --target "http://$address" --quiet --warm-up 200ms \
         --duration "$((2 * seconds + 3))s" --json "$runs/replay.busy.$round.json"
-    "${placed[@]}" >/dev/null &
+    "${pinned[@]}" >/dev/null &
     replaying=$!
     # The history is filled, the first round has begun.
     sleep 1
@@ -88,7 +88,7 @@ part_others() {
 }
 
 need_two_cores
-need_lane encke
+need_server encke
 cargo build --quiet --release --locked -p benches --bin measured_report
 
 for round in $(seq "$rounds"); do

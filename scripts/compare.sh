@@ -11,11 +11,11 @@
 #   COMPARE_RUNS=…         the folder of the reports, for `encke bench report`; emptied first
 #   COMPARE_INTO=docs      the folder that benchmarks.md is written to
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-source scripts/lanes.sh
+source scripts/servers.sh
 
 rounds=${ROUNDS:-2}
 quick=${COMPARE_QUICK:-no}
-read -ra lanes <<<"${COMPARE_ONLY:-encke cometd faye bun}"
+read -ra servers <<<"${COMPARE_ONLY:-encke cometd faye bun}"
 read -ra cases <<<"${COMPARE_CASES:-chat-max rooms-max rooms-rate random-channel polling-max burst idle}"
 runs=${COMPARE_RUNS:-$target_dir/compare}
 into=${COMPARE_INTO:-docs}
@@ -25,7 +25,7 @@ integers='{"n":12345678901234567890,"m":9007199254740993}'
 
 say() { echo "$(date +%T)  $*"; }
 
-# scenario LANE CASE: sets `scenario` to the words after `encke bench`. Rates: chat counts messages, a thousand deliveries
+# scenario SERVER CASE: sets `scenario` to the words after `encke bench`. Rates: chat counts messages, a thousand deliveries
 # each; rooms count deliveries.
 scenario() {
     local duration=6s search=90s sessions=$idle_sessions messages=2000
@@ -43,36 +43,36 @@ scenario() {
     esac
 }
 
-# start_rate LANE ENCKE COMETD FAYE BUN: where a search begins: somewhat below what was found before, so that it is short.
+# start_rate SERVER ENCKE COMETD FAYE BUN: where a search begins: somewhat below what was found before, so that it is short.
 start_rate() {
     case $1 in encke) echo "$2" ;; cometd) echo "$3" ;; faye) echo "$4" ;; bun) echo "$5" ;; esac
 }
 
-# measure LANE CASE ROUND: one run against a server of its own, warmed up before; one that fails is said and passed over.
+# measure SERVER CASE ROUND: one run against a server started for it and warmed up; a failed one is reported and skipped.
 measure() {
-    local lane=$1 case=$2 report=$runs/$2.$1.$3.json transport=()
-    [ "$lane" = bun ] && transport=(--transport raw)
-    [ "$lane.$case" = cometd.idle ] && export COMETD_JVM=$cometd_idle_jvm
-    start_server "$lane"
+    local server=$1 case=$2 report=$runs/$2.$1.$3.json transport=()
+    [ "$server" = bun ] && transport=(--transport raw)
+    [ "$server.$case" = cometd.idle ] && export COMETD_JVM=$cometd_idle_jvm
+    start_server "$server"
     unset COMETD_JVM
-    note_settings "$lane"
-    scenario "$lane" "$case"
+    note_settings "$server"
+    scenario "$server" "$case"
     if [ "$case" = idle ]; then
         warm_up_sessions "${transport[@]}"
     else
-        warm_up "$lane" "${transport[@]}"
+        warm_up "$server" "${transport[@]}"
     fi
     local began=$SECONDS
-    bench "${scenario[@]}" "${transport[@]}" --label "$lane" --json "$report" >"$work/out" 2>&1 || true
+    bench "${scenario[@]}" "${transport[@]}" --label "$server" --json "$report" >"$work/out" 2>&1 || true
     if [ -s "$report" ]; then
-        say "$lane: $case, $((SECONDS - began)) s"
+        say "$server: $case, $((SECONDS - began)) s"
     else
-        say "$lane: $case gave nothing: $(tail -n 1 "$work/out")"
+        say "$server: $case gave nothing: $(tail -n 1 "$work/out")"
     fi
     stop_server
 }
 
-# warm_up LANE OPTION…: the same kind of load as will be measured; a JVM compiles meanwhile.
+# warm_up SERVER OPTION…: the same kind of load as will be measured; a JVM compiles meanwhile.
 warm_up() {
     local seconds=3 rate=30
     [ "$1" = cometd ] && seconds=20 rate=100
@@ -90,7 +90,7 @@ warm_up_sessions() {
     done
 }
 
-# note_settings LANE: versions as the programs tell them, and the command line of the running server.
+# note_settings SERVER: the versions that the programs report, and the command line of the running server.
 note_settings() {
     [ -e "$runs/$1.settings" ] && return
     {
@@ -115,7 +115,7 @@ note_settings() {
     } >"$runs/$1.settings"
 }
 
-# check_integers LANE: what a subscriber gets of data with large integers.
+# check_integers SERVER: what a subscriber gets of data with large integers.
 check_integers() {
     start_server "$1"
     if [ "$1" = bun ]; then
@@ -135,7 +135,7 @@ check_integers() {
 cometd_idle_jvm='-Xms32m -Xmx2g -XX:+UseG1GC -XX:G1PeriodicGCInterval=1000 -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=15'
 
 need_two_cores
-need_lane encke "${lanes[@]}"
+need_server encke "${servers[@]}"
 cargo build --quiet --release --locked -p benches --bin compare_report
 mkdir -p "$runs"
 rm -f "$runs"/*.json "$runs"/*.settings "$runs"/*.integers
@@ -144,15 +144,15 @@ if [ "$quick" = yes ]; then
 fi
 
 echo "$integers" >"$runs/sent.integers"
-for lane in "${lanes[@]}"; do
-    check_integers "$lane"
+for server in "${servers[@]}"; do
+    check_integers "$server"
 done
 for round in $(seq "$rounds"); do
     say "round $round of $rounds"
     for case in "${cases[@]}"; do
         case $case in burst | idle) [ "$round" = 1 ] || continue ;; esac
-        for lane in "${lanes[@]}"; do
-            [ "$lane.$case" = bun.polling-max ] || measure "$lane" "$case" "$round"
+        for server in "${servers[@]}"; do
+            [ "$server.$case" = bun.polling-max ] || measure "$server" "$case" "$round"
         done
     done
 done

@@ -5,7 +5,7 @@
 #   scripts/scenarios.sh                all
 #   scripts/scenarios.sh encke faye     only these servers, of: encke cometd faye
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-source scripts/lanes.sh
+source scripts/servers.sh
 
 # run SERVER WORDS…: one scenario; its last lines where it does not hold.
 run() {
@@ -72,9 +72,9 @@ flood_target() {
     stop_server
 }
 
-lanes=("$@")
-[ ${#lanes[@]} -gt 0 ] || lanes=(encke cometd faye)
-need_lane encke "${lanes[@]}"
+servers=("$@")
+[ ${#servers[@]} -gt 0 ] || servers=(encke cometd faye)
+need_server encke "${servers[@]}"
 files=$work/files
 mkdir "$files"
 cat >"$work/history.toml" <<'TOML'
@@ -87,16 +87,16 @@ pattern = "/jitter/**"
 history_messages = 1000
 TOML
 passed=0 failed=0
-for lane in "${lanes[@]}"; do
+for server in "${servers[@]}"; do
     options=()
-    [ "$lane" = encke ] && options=(--config "$work/history.toml" --files "$files")
-    start_server "$lane" "${options[@]}"
-    echo "── $lane at $address"
-    common "$lane"
-    if [ "$lane" = encke ]; then encke_only; fi
+    [ "$server" = encke ] && options=(--config "$work/history.toml" --files "$files")
+    start_server "$server" "${options[@]}"
+    echo "── $server at $address"
+    common "$server"
+    if [ "$server" = encke ]; then encke_only; fi
     stop_server
 done
-if [[ " ${lanes[*]} " == *" encke "* ]]; then
+if [[ " ${servers[*]} " == *" encke "* ]]; then
     flood_target async
     flood_target threads
 fi

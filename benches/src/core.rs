@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    fn run(case: &str, lane: &str, deliveries_per_s: u64, bytes: f64) -> Run {
+    fn run(case: &str, label: &str, deliveries_per_s: u64, bytes: f64) -> Run {
         let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
         let figures = vec![Figure { name: "resident memory per session".into(), value: bytes, unit: "bytes".into() }];
         let report = Report {
@@ -170,15 +170,15 @@ mod tests {
             holds: true,
             ..Report::default()
         };
-        Run { case: case.into(), lane: lane.into(), round: 1, report }
+        Run { case: case.into(), label: label.into(), round: 1, report }
     }
 
     fn runs() -> Runs {
         let mut runs = Runs::default();
-        for (lane, deliveries) in
+        for (label, deliveries) in
             [("floor", 10_000_000), ("floor", 12_000_000), ("floor", 2_000_000), ("encke", 5_000_000)]
         {
-            runs.runs.push(run("broadcast-max", lane, deliveries, 0.0));
+            runs.runs.push(run("broadcast-max", label, deliveries, 0.0));
         }
         runs.runs.push(run("idle", "encke", 0, 3000.0));
         runs

@@ -143,7 +143,7 @@ fn chart(runs: &Runs) -> Option<Chart> {
 
 /// The median number of cores that other processes used during the runs where nothing else was to run.
 fn others_cores(runs: &Runs) -> Option<f64> {
-    let alone = runs.runs.iter().filter(|run| run.lane != "busy");
+    let alone = runs.runs.iter().filter(|run| run.label != "busy");
     median(alone.filter_map(|run| run.trial()?.others_cores).collect())
 }
 
@@ -176,11 +176,11 @@ mod tests {
 
     use super::*;
 
-    fn run(lane: &str, deliveries_per_s: u64, holds: bool) -> Run {
+    fn run(label: &str, deliveries_per_s: u64, holds: bool) -> Run {
         let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
         let trials = vec![Trial { incoming, holds, ..Trial::default() }];
         let report = Report { trials, result: Some(0), holds, ..Report::default() };
-        Run { case: "most".into(), lane: lane.into(), round: 1, report }
+        Run { case: "most".into(), label: label.into(), round: 1, report }
     }
 
     fn first_row(runs: Vec<Run>) -> String {

@@ -28,9 +28,9 @@ pub fn all(runs: &Runs) -> Vec<Image> {
 
 /// The most deliveries per second of each search.
 fn deliveries(runs: &Runs) -> Option<Chart> {
-    let lanes = runs.lanes();
+    let servers = runs.servers();
     let group = |case: &Case| {
-        let figures = lanes.iter().map(|(label, _)| runs.median(case.name, label, case.rows[0].figure));
+        let figures = servers.iter().map(|(label, _)| runs.median(case.name, label, case.rows[0].figure));
         let bars: Vec<Bar> = figures.map(|value| Bar { value, ..Bar::default() }).collect();
         let name = case.title.split(':').next().unwrap_or(case.title).to_owned();
         bars.iter().any(|bar| bar.value.is_some()).then_some(Group { name, bars })
@@ -42,7 +42,7 @@ fn deliveries(runs: &Runs) -> Option<Chart> {
             title: "Most deliveries per second from one core".into(),
             note: "Nothing lost, nothing late; longer is better.".into(),
             axis: Axis::new("deliveries/s", Unit::Count, Scale::Linear),
-            series: lanes.iter().map(|(_, name)| (*name).to_owned()).collect(),
+            series: servers.iter().map(|(_, name)| (*name).to_owned()).collect(),
             groups,
         })
     })
@@ -51,9 +51,9 @@ fn deliveries(runs: &Runs) -> Option<Chart> {
 /// A bar for each server with the figure that a case is about, times `factor`.
 fn bars(runs: &Runs, case: &str, title: &str, unit: Unit, factor: f64) -> Option<Chart> {
     let case = CASES.iter().find(|known| known.name == case)?;
-    let lanes = runs.lanes();
+    let servers = runs.servers();
     let figures =
-        lanes.iter().filter_map(|(label, name)| Some((name, runs.median(case.name, label, case.rows[0].figure)?)));
+        servers.iter().filter_map(|(label, name)| Some((name, runs.median(case.name, label, case.rows[0].figure)?)));
     let group = |(name, value): (&&str, f64)| Group { name: (*name).to_owned(), bars: vec![Bar::of(value * factor)] };
     let groups: Vec<Group> = figures.map(group).collect();
     (!groups.is_empty()).then(|| {
@@ -82,7 +82,7 @@ fn percentiles(runs: &Runs) -> Option<Chart> {
         note: format!("{}; lower is better.", case.title),
         x: Axis::new("share of deliveries", Unit::Count, Scale::Tail),
         y: Axis::new("latency", Unit::Micros, Scale::Auto),
-        series: runs.lanes().iter().filter_map(series).collect(),
+        series: runs.servers().iter().filter_map(series).collect(),
     })
 }
 
@@ -101,7 +101,7 @@ fn memory(runs: &Runs) -> Option<Chart> {
         note: "Messages that cannot be delivered at once are queued; a line ends when all has arrived.".into(),
         x: Axis::new("time", Unit::Seconds, Scale::Linear),
         y: Axis::new("resident memory", Unit::Bytes, Scale::Linear),
-        series: runs.lanes().iter().filter_map(series).collect(),
+        series: runs.servers().iter().filter_map(series).collect(),
     })
 }
 

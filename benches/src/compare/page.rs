@@ -7,7 +7,7 @@ use encke_bench::report::units::{bytes, figure};
 
 use super::cases::{CASES, Case, Row};
 use super::charts::Image;
-use super::runs::{LANES, Run, Runs, median};
+use super::runs::{Run, Runs, SERVERS, median};
 
 /// A demand and its result.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub fn demands(runs: &Runs) -> Vec<Demand> {
     let mut demands = Vec::new();
     for case in CASES {
         for (label, wanted) in case.demanded {
-            let rival = LANES.iter().find(|lane| lane.0 == *label).map_or(*label, |lane| lane.1);
+            let rival = SERVERS.iter().find(|(known, _)| known == label).map_or(*label, |(_, name)| name);
             let ratio = ratio(runs, case, case.rows[0], label);
             let shown = shown_ratio(runs, case, label).unwrap_or_else(|| "–".to_owned());
             demands.push(Demand { case, rival, wanted: *wanted, ratio, shown });
@@ -96,14 +96,14 @@ fn demands_table(runs: &Runs) -> String {
 }
 
 fn table(runs: &Runs, case: &Case) -> String {
-    let lanes = runs.lanes();
-    let rivals = lanes.iter().skip(1);
+    let servers = runs.servers();
+    let rivals = servers.iter().skip(1);
     let names: Vec<String> =
-        lanes.iter().map(|lane| lane.1.to_owned()).chain(rivals.map(|lane| format!("÷ {}", lane.1))).collect();
+        servers.iter().map(|(_, name)| (*name).to_owned()).chain(rivals.map(|(_, name)| format!("÷ {name}"))).collect();
     let mut text = format!("| | {} |\n| --- |{}\n", names.join(" | "), " ---: |".repeat(names.len()));
     for (index, row) in case.rows.iter().enumerate() {
         let words = |value| figure(value, row.unit);
-        let figures = lanes.iter().map(|(label, _)| {
+        let figures = servers.iter().map(|(label, _)| {
             // Notes about a case stand at its main figure.
             let shown = match index {
                 0 => runs.shown(case.name, label, row.figure, words),
@@ -111,7 +111,7 @@ fn table(runs: &Runs, case: &Case) -> String {
             };
             shown.unwrap_or_else(|| "–".to_owned())
         });
-        let ratios = lanes.iter().skip(1).map(|(label, _)| match ratio(runs, case, *row, label) {
+        let ratios = servers.iter().skip(1).map(|(label, _)| match ratio(runs, case, *row, label) {
             Some(ratio) if row.compared => {
                 format!("{}{}", if index == 0 { bound(runs, case, label) } else { "" }, times(ratio))
             }
@@ -125,14 +125,14 @@ fn table(runs: &Runs, case: &Case) -> String {
 
 /// Encke's figure over a rival's.
 fn ratio(runs: &Runs, case: &Case, row: Row, rival: &str) -> Option<f64> {
-    let figure = |lane| runs.median(case.name, lane, row.figure);
-    Some(figure(LANES[0].0)? / figure(rival)?).filter(|ratio| ratio.is_finite())
+    let figure = |label| runs.median(case.name, label, row.figure);
+    Some(figure(SERVERS[0].0)? / figure(rival)?).filter(|ratio| ratio.is_finite())
 }
 
 /// The ratio of a case's main figures, with the notes about it.
 fn shown_ratio(runs: &Runs, case: &Case, rival: &str) -> Option<String> {
     let mut shown = format!("{}{}", bound(runs, case, rival), times(ratio(runs, case, case.rows[0], rival)?));
-    for (label, name) in LANES.iter().filter(|(label, _)| [LANES[0].0, rival].contains(label)) {
+    for (label, name) in SERVERS.iter().filter(|(label, _)| [SERVERS[0].0, rival].contains(label)) {
         if let Some(gap) = runs.gap(case.name, label, case.rows[0].figure) {
             let _ = write!(shown, ", {name} {gap}");
         }
@@ -142,7 +142,7 @@ fn shown_ratio(runs: &Runs, case: &Case, rival: &str) -> Option<String> {
 
 /// The sign before a ratio if one of its figures is a lower bound.
 fn bound(runs: &Runs, case: &Case, rival: &str) -> &'static str {
-    match [LANES[0].0, rival].map(|lane| runs.is_lower_bound(case.name, lane)) {
+    match [SERVERS[0].0, rival].map(|label| runs.is_lower_bound(case.name, label)) {
         [true, false] => "≥ ",
         [false, true] => "≤ ",
         [true, true] => "≈ ",
@@ -164,9 +164,9 @@ fn times(ratio: f64) -> String {
 /// result is only a lower bound; and the runs without a report.
 fn doubts(runs: &Runs, case: &Case) -> String {
     let mut text = String::new();
-    for (label, name) in runs.lanes() {
-        let of_lane: Vec<&Run> = runs.of(case.name, label).collect();
-        for Run { round, report, .. } in &of_lane {
+    for (label, name) in runs.servers() {
+        let of_server: Vec<&Run> = runs.of(case.name, label).collect();
+        for Run { round, report, .. } in &of_server {
             if !report.holds {
                 let reason = report.reasons.first().map_or("", String::as_str);
                 let _ = writeln!(text, "- {name}, round {round}, does not hold: {reason}");
@@ -176,7 +176,7 @@ fn doubts(runs: &Runs, case: &Case) -> String {
             }
         }
         // Some servers lack some cases.
-        let is_missing = |round: &u32| !of_lane.is_empty() && !of_lane.iter().any(|run| run.round == *round);
+        let is_missing = |round: &u32| !of_server.is_empty() && !of_server.iter().any(|run| run.round == *round);
         for round in runs.rounds_of(case.name).iter().filter(|round| is_missing(round)) {
             let _ = writeln!(text, "- {name}, round {round}, gave no report.");
         }
@@ -189,7 +189,7 @@ fn integers(runs: &Runs) -> String {
     let mut text = format!(
         "\n## Large integers\n\nPublished as data: `{sent}`.\n\n| | a subscriber got | |\n| --- | --- | --- |\n"
     );
-    for (label, name) in LANES {
+    for (label, name) in SERVERS {
         if let Some(came) = runs.note(&format!("{label}.integers")) {
             let verdict = if came == sent { "unchanged" } else { "**changed**" };
             let _ = writeln!(text, "| {name} | `{came}` | {verdict} |");
@@ -200,7 +200,7 @@ fn integers(runs: &Runs) -> String {
 
 fn settings(runs: &Runs) -> String {
     let mut text = String::from("\n## Settings\n");
-    for (label, name) in runs.lanes() {
+    for (label, name) in runs.servers() {
         let note = runs.note(&format!("{label}.settings")).unwrap_or("not noted");
         let _ = write!(text, "\n**{name}**\n\n{note}\n");
     }
@@ -268,11 +268,11 @@ mod tests {
     use super::*;
     use encke_bench::report::{Flow, Report, Server, Trial};
 
-    fn run(case: &str, lane: &str, round: u32, deliveries_per_s: u64) -> Run {
+    fn run(case: &str, label: &str, round: u32, deliveries_per_s: u64) -> Run {
         let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
         let trial = Trial { incoming, server: Some(Server::default()), holds: true, ..Trial::default() };
         let report = Report { trials: vec![trial], result: Some(0), holds: true, ..Report::default() };
-        Run { case: case.into(), lane: lane.into(), round, report }
+        Run { case: case.into(), label: label.into(), round, report }
     }
 
     fn runs(encke: [u64; 3], cometd: u64) -> Runs {

@@ -1,7 +1,7 @@
 //! The reports and notes of a comparison, as files in one folder.
 //!
-//! `CASE.LANE.ROUND.json` is a report. `LANE.settings` describes in lines of Markdown how a server was run.
-//! `LANE.integers` is the data that a subscriber received for the data in `integers`.
+//! `CASE.LABEL.ROUND.json` is a report. `LABEL.settings` describes in lines of Markdown how a server was run.
+//! `LABEL.integers` is the data that a subscriber received for the data in `integers`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use encke_bench::problem::Problem;
 use encke_bench::report::{Report, Trial, json};
 
 /// A server of the comparison, by the label of its files; the first is the one that the others are compared with.
-pub const LANES: &[(&str, &str)] = &[("encke", "Encke"), ("cometd", "CometD"), ("faye", "Faye"), ("bun", "Bun")];
+pub const SERVERS: &[(&str, &str)] = &[("encke", "Encke"), ("cometd", "CometD"), ("faye", "Faye"), ("bun", "Bun")];
 
 /// One run of one case against one server.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Run {
     /// Name of the case.
     pub case: String,
     /// Label of the server.
-    pub lane: String,
+    pub label: String,
     /// The number of the server's turn, from 1.
     pub round: u32,
     /// The report.
@@ -61,9 +61,9 @@ impl Runs {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             match name.split('.').collect::<Vec<_>>()[..] {
-                [case, lane, round, "json"] => {
-                    let (case, lane, round) = (case.into(), lane.into(), round.parse().unwrap_or(0));
-                    found.runs.push(Run { case, lane, round, report: json::read(&path)? });
+                [case, label, round, "json"] => {
+                    let (case, label, round) = (case.into(), label.into(), round.parse().unwrap_or(0));
+                    found.runs.push(Run { case, label, round, report: json::read(&path)? });
                 }
                 [.., "settings" | "integers"] => {
                     found.notes.insert(name, fs::read_to_string(&path)?.trim().to_owned());
@@ -71,18 +71,18 @@ impl Runs {
                 _ => {}
             }
         }
-        found.runs.sort_by(|a, b| (&a.case, &a.lane, a.round).cmp(&(&b.case, &b.lane, b.round)));
+        found.runs.sort_by(|a, b| (&a.case, &a.label, a.round).cmp(&(&b.case, &b.label, b.round)));
         Ok(found)
     }
 
     /// The runs of a case against a server, in the order of their rounds.
-    pub fn of<'a>(&'a self, case: &'a str, lane: &'a str) -> impl Iterator<Item = &'a Run> {
-        self.runs.iter().filter(move |run| run.case == case && run.lane == lane)
+    pub fn of<'a>(&'a self, case: &'a str, label: &'a str) -> impl Iterator<Item = &'a Run> {
+        self.runs.iter().filter(move |run| run.case == case && run.label == label)
     }
 
     /// The median of a figure of a case over the rounds of a server.
-    pub fn median(&self, case: &str, lane: &str, figure: fn(&Run) -> Option<f64>) -> Option<f64> {
-        median(self.of(case, lane).filter_map(figure).collect())
+    pub fn median(&self, case: &str, label: &str, figure: fn(&Run) -> Option<f64>) -> Option<f64> {
+        median(self.of(case, label).filter_map(figure).collect())
     }
 
     /// The median as tables show it, formatted by `words`: with `≥` if a run's result is only a lower bound, and with
@@ -90,24 +90,24 @@ impl Runs {
     pub fn shown(
         &self,
         case: &str,
-        lane: &str,
+        label: &str,
         figure: fn(&Run) -> Option<f64>,
         words: impl Fn(f64) -> String,
     ) -> Option<String> {
-        let value = words(self.median(case, lane, figure)?);
-        let mark = if self.is_lower_bound(case, lane) { "≥ " } else { "" };
-        let gap = self.gap(case, lane, figure).map(|gap| format!(" ({gap})")).unwrap_or_default();
+        let value = words(self.median(case, label, figure)?);
+        let mark = if self.is_lower_bound(case, label) { "≥ " } else { "" };
+        let gap = self.gap(case, label, figure).map(|gap| format!(" ({gap})")).unwrap_or_default();
         Some(format!("{mark}{value}{gap}"))
     }
 
     /// Returns true if a counted result is only a lower bound.
-    pub fn is_lower_bound(&self, case: &str, lane: &str) -> bool {
-        self.of(case, lane).any(|run| run.trial().is_some() && !run.report.at_least.is_empty())
+    pub fn is_lower_bound(&self, case: &str, label: &str) -> bool {
+        self.of(case, label).any(|run| run.trial().is_some() && !run.report.at_least.is_empty())
     }
 
     /// `1 of 2 rounds`, where not all rounds of a case have the figure.
-    pub fn gap(&self, case: &str, lane: &str, figure: fn(&Run) -> Option<f64>) -> Option<String> {
-        let (have, all) = (self.of(case, lane).filter_map(figure).count(), self.rounds_of(case).len());
+    pub fn gap(&self, case: &str, label: &str, figure: fn(&Run) -> Option<f64>) -> Option<String> {
+        let (have, all) = (self.of(case, label).filter_map(figure).count(), self.rounds_of(case).len());
         (have < all).then(|| format!("{have} of {all} rounds"))
     }
 
@@ -117,16 +117,16 @@ impl Runs {
     }
 
     /// The run whose figure is the median, or the lower of the two in the middle. Charts draw this run.
-    pub fn middle<'a>(&'a self, case: &'a str, lane: &'a str, figure: fn(&Run) -> Option<f64>) -> Option<&'a Run> {
-        let mut runs: Vec<(f64, &Run)> = self.of(case, lane).filter_map(|run| Some((figure(run)?, run))).collect();
+    pub fn middle<'a>(&'a self, case: &'a str, label: &'a str, figure: fn(&Run) -> Option<f64>) -> Option<&'a Run> {
+        let mut runs: Vec<(f64, &Run)> = self.of(case, label).filter_map(|run| Some((figure(run)?, run))).collect();
         runs.sort_by(|a, b| a.0.total_cmp(&b.0));
         runs.get(runs.len().checked_sub(1)? / 2).map(|(_, run)| *run)
     }
 
-    /// The servers that were measured at all, in the order of [`LANES`]: label and name.
-    pub fn lanes(&self) -> Vec<(&'static str, &'static str)> {
-        let measured = |(label, _): &&(&str, &str)| self.runs.iter().any(|run| run.lane == *label);
-        LANES.iter().filter(measured).copied().collect()
+    /// The servers that were measured at all, in the order of [`SERVERS`]: label and name.
+    pub fn servers(&self) -> Vec<(&'static str, &'static str)> {
+        let measured = |(label, _): &&(&str, &str)| self.runs.iter().any(|run| run.label == *label);
+        SERVERS.iter().filter(measured).copied().collect()
     }
 
     /// The number of turns of each server.
@@ -160,7 +160,7 @@ mod tests {
     fn run(round: u32, deliveries_per_s: u64, report: Report) -> Run {
         let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
         let trials = vec![Trial { incoming, holds: true, ..Trial::default() }];
-        Run { case: "most".into(), lane: "encke".into(), round, report: Report { trials, ..report } }
+        Run { case: "most".into(), label: "encke".into(), round, report: Report { trials, ..report } }
     }
 
     fn held() -> Report {
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_round_that_another_server_had_is_missing_too() {
-        let other = Run { lane: "faye".into(), ..run(2, 1, held()) };
+        let other = Run { label: "faye".into(), ..run(2, 1, held()) };
         assert_eq!(shown(vec![run(1, 10, held()), other]).as_deref(), Some("10 (1 of 2 rounds)"));
     }
 

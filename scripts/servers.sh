@@ -1,6 +1,6 @@
 # The servers that Encke is measured beside; sourced after lib.sh by the scripts that start them.
 #
-# A script sets `cores` to `yes` to keep the server on core 0 and the load on core 1, and calls `need_lane` for each server
+# A script sets `cores` to `yes` to keep the server on core 0 and the load on core 1, and calls `need_server` for each server
 # it starts. `BENCH_PREFIX` is put before server and load, such as "chrt -f 5" on a machine that has other work.
 
 cores=no
@@ -22,17 +22,17 @@ trap 'stop_server; rm -rf "$work"' EXIT
 mkfifo "$work/held_open"
 exec 9<>"$work/held_open"
 
-# place N COMMAND…: sets `placed` to what runs the command on that core, if cores are kept apart.
-place() {
-    placed=("${prefix[@]}" "${@:2}")
-    [ "$cores" = no ] || placed=(taskset -c "$1" "${placed[@]}")
+# pin N COMMAND…: sets `pinned` to the command, restricted to that core if `cores` is `yes`.
+pin() {
+    pinned=("${prefix[@]}" "${@:2}")
+    [ "$cores" = no ] || pinned=(taskset -c "$1" "${pinned[@]}")
 }
 
-# need_lane LANE…: what these servers are made of.
-need_lane() {
-    local lane
-    for lane in "$@"; do
-        case $lane in
+# need_server SERVER…: builds or installs these servers.
+need_server() {
+    local server
+    for server in "$@"; do
+        case $server in
             encke) need_encke ;;
             floor) cargo build --quiet --release --locked -p benches --bin floor ;;
             cometd)
@@ -42,7 +42,7 @@ need_lane() {
                 ;;
             faye | bun)
                 command -v npm >/dev/null || need_debian nodejs npm
-                npm --prefix "benches/rivals/$lane" ci --no-audit --no-fund --loglevel=error
+                npm --prefix "benches/rivals/$server" ci --no-audit --no-fund --loglevel=error
                 ;;
         esac
     done
@@ -59,11 +59,11 @@ need_two_cores() {
     ulimit -n "$(ulimit -Hn)"
 }
 
-# start_server LANE [OPTION…]: sets server_pid and address; options are for encke.
+# start_server SERVER [OPTION…]: sets server_pid and address; options are for encke.
 start_server() {
-    local lane=$1 command
+    local server=$1 command
     shift
-    case $lane in
+    case $server in
         encke) command=("$encke" serve --port 0 --shards 1 "$@") ;;
         floor) command=("$target_dir/release/floor") ;;
         cometd) command=(benches/rivals/cometd/run.sh) ;;
@@ -72,8 +72,8 @@ start_server() {
     esac
     # The line of the server before must not be taken for this one's.
     : >"$work/ready"
-    place 0 "${command[@]}"
-    "${placed[@]}" <&9 >"$work/ready" 2>"$work/log" &
+    pin 0 "${command[@]}"
+    "${pinned[@]}" <&9 >"$work/ready" 2>"$work/log" &
     server_pid=$!
     for _ in $(seq 200); do
         address=$(sed -n 's/.*listening on \(http:\/\/\)\?\(127\.0\.0\.1:[0-9]*\).*/\2/p' "$work/ready")
@@ -81,13 +81,13 @@ start_server() {
         kill -0 "$server_pid" 2>/dev/null || break
         sleep 0.1
     done
-    echo "$lane did not get ready:" >&2
+    echo "$server did not get ready:" >&2
     cat "$work/log" >&2
     return 1
 }
 
 # bench SCENARIO OPTION…: against the server that runs.
 bench() {
-    place 1 "$encke" bench "$@" --target "http://$address" --pid "$server_pid" --quiet
-    "${placed[@]}"
+    pin 1 "$encke" bench "$@" --target "http://$address" --pid "$server_pid" --quiet
+    "${pinned[@]}"
 }
