@@ -1,28 +1,28 @@
-// The replay extension for CometD's JavaScript client. It needs nothing else: copy it.
+// The replay extension for CometD's JavaScript client. It has no dependencies: copy it.
 
 /**
- * Lets subscriptions go on where the last message stood, also after the session was forgotten and in another life of the page.
+ * Resumes subscriptions after the last received message, also if the server has forgotten the session or the page was reloaded.
  *
- *     const places = JSON.parse(localStorage.getItem("places") ?? '{"/stock/GOOG": -2}');
- *     cometd.registerExtension("replay", new ReplayExtension(places, (channel, lost) => reload(channel)));
+ *     const positions = JSON.parse(localStorage.getItem("positions") ?? '{"/stock/GOOG": -2}');
+ *     cometd.registerExtension("replay", new ReplayExtension(positions, (channel, lost) => reload(channel)));
  */
 export class ReplayExtension {
     /**
-     * Where each channel stands; a channel or pattern that is not here begins with what is new. To be kept wherever the page keeps
-     * things, and given to the next extension.
+     * The position of each channel. A channel or pattern that is not here begins with new messages. The page may store this object
+     * and pass it to its next extension.
      */
-    places;
-    /** What the last subscribe has said of them. */
-    #asked = {};
+    positions;
+    /** The positions that the last subscribe requested. */
+    #requested = {};
     #lost;
 
     /**
-     * `places` says where channels and patterns begin: -1 with what is new, -2 with all that is kept, n after message n, or a place
-     * that an extension has noted, {id, epoch}. `lost(channel, range)` hears of messages that are gone: {from, to}, or null where
-     * nobody knows which.
+     * `positions` are the positions at which channels and patterns begin: -1 with new messages, -2 with all that the server retains,
+     * n after message n, or a position of an earlier extension, {id, epoch}. The extension calls `lost(channel, range)` when
+     * messages are gone: {from, to}, or null if the server cannot know which.
      */
-    constructor(places = {}, lost = () => undefined) {
-        this.places = places;
+    constructor(positions = {}, lost = () => undefined) {
+        this.positions = positions;
         this.#lost = lost;
     }
 
@@ -30,51 +30,54 @@ export class ReplayExtension {
         if (message.channel === "/meta/handshake") {
             message.ext = {...message.ext, replay: true};
         } else if (message.channel === "/meta/subscribe") {
-            this.#asked = {...this.places};
-            message.ext = {...message.ext, replay: this.#asked};
+            this.#requested = {...this.positions};
+            message.ext = {...message.ext, replay: this.#requested};
         }
         return message;
     }
 
     incoming(message) {
-        const told = message.ext?.replay;
+        const replay = message.ext?.replay;
         if (message.channel === "/meta/subscribe") {
-            Object.entries(told ?? {}).forEach(([channel, answer]) => this.#answered(channel, answer));
+            Object.entries(replay ?? {}).forEach(([channel, answer]) => this.#answered(channel, answer));
         } else if (message.channel === "/meta/connect") {
-            // How far the session is while nothing happens.
-            Object.entries(told ?? {}).forEach(([channel, place]) => this.#heard(channel, place));
-        } else if (told?.id !== undefined) {
-            this.#heard(message.channel, told);
+            // The position of the session while no message waits for it.
+            Object.entries(replay ?? {}).forEach(([channel, position]) => this.#received(channel, position));
+        } else if (replay?.id !== undefined) {
+            this.#received(message.channel, replay);
         }
         return message;
     }
 
-    /** A subscription was granted; `recovered` says whether it begins where it was to. */
+    /** A subscription was granted; `recovered` is true if it begins at the requested position. */
     #answered(channel, {recovered, epoch, from, lost}) {
         if (epoch === null) {
-            // It has no history any more. Should it have one again, all of it is new.
-            this.places[channel] = -2;
+            // The channel has no history any more. If it gets one again, all of its messages are new.
+            this.positions[channel] = -2;
         } else if (!this.#isAhead(channel, from, epoch, recovered)) {
-            this.places[channel] = {id: from - 1, epoch};
+            this.positions[channel] = {id: from - 1, epoch};
         }
         if (!recovered) {
             this.#lost(channel, lost);
         }
     }
 
-    /** Over long-polling messages may come before the answer. The place stays as it was asked for only if it is still there. */
+    /**
+     * Returns true if the known position is at or behind the start in the answer: over long-polling, messages may arrive before the
+     * answer. A position that no message has changed since the request counts only if the server has recovered it.
+     */
     #isAhead(channel, from, epoch, recovered) {
-        const known = this.places[channel];
-        const isHeard = known !== this.#asked[channel];
-        return known?.epoch === epoch && known.id >= from - 1 && (isHeard || recovered);
+        const known = this.positions[channel];
+        const hasChanged = known !== this.#requested[channel];
+        return known?.epoch === epoch && known.id >= from - 1 && (hasChanged || recovered);
     }
 
-    #heard(channel, {id, epoch, lost}) {
-        const known = this.places[channel];
+    #received(channel, {id, epoch, lost}) {
+        const known = this.positions[channel];
         const isNews = known?.epoch !== epoch || known.id < (lost?.to ?? Infinity);
         if (lost && isNews) {
             this.#lost(channel, lost.to === null ? null : lost);
         }
-        this.places[channel] = id === null ? -2 : {id, epoch};
+        this.positions[channel] = id === null ? -2 : {id, epoch};
     }
 }

@@ -52,12 +52,12 @@ export class Chatter {
     }
 
     /** Waits for these words as one message of the log. */
-    async hears(words) {
+    async receives(words) {
         await this.page.getByRole("log").getByText(words, { exact: true }).waitFor();
     }
 
     /** All messages so far (not who came and went), oldest first. */
-    heard() {
+    messages() {
         return this.page.locator("#log .words").allInnerTexts();
     }
 

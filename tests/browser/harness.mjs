@@ -14,7 +14,7 @@ import { fileURLToPath } from "node:url";
 export const DESKTOP = { width: 1280, height: 800 };
 export const PHONE = { width: 390, height: 844 };
 
-// Upper bounds: what works is far faster, what hangs fails here and not in the runner's silence.
+// Upper bounds. A working test is far faster; a hanging one fails here with a message, not silently in the runner.
 const START_LIMIT_MS = 10_000;
 const WAIT_LIMIT_MS = 15_000;
 export const TEST_LIMIT_MS = 90_000;
@@ -27,7 +27,7 @@ const BROWSER_OPTIONS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ];
 
-// Variables called ENCKE_… are settings of the program: those of whoever runs the tests must not reach it.
+// Variables called ENCKE_… are settings of the program. The caller's own must not reach the program under test.
 export const CLEAN_ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("ENCKE_")));
 
 /** A running `encke serve`. */
@@ -73,7 +73,7 @@ export class Server {
     }
 }
 
-/** Windows of one browser. What their consoles say is kept: a refused script or style is an error there. */
+/** Windows of one browser. `complaints` collects the errors and warnings of their consoles, such as a refused script or style. */
 export class Browser {
     #browser;
     complaints = [];
@@ -85,7 +85,7 @@ export class Browser {
         return browser;
     }
 
-    /** A window of its own: no cookies shared with the others. */
+    /** A separate window, which shares no cookies with the others. */
     async open(url, { viewport = DESKTOP, before, ...options } = {}) {
         const context = await this.#browser.newContext({ viewport, ...options });
         context.setDefaultTimeout(WAIT_LIMIT_MS);
@@ -104,7 +104,7 @@ export class Browser {
     }
 }
 
-/** Waits until `read` gives `wanted`; fails showing what it gave last. */
+/** Waits until `read` returns `wanted`; a failure shows the last value. */
 export async function eventually(read, wanted) {
     const end = performance.now() + WAIT_LIMIT_MS;
     for (;;) {

@@ -17,12 +17,12 @@ test("a page whose name is rebound to the server reads and publishes nothing", {
 
     const { clientId, ...allowed } = await own.evaluate(attack);
     assert.deepEqual(allowed, {
-        handshake: true, connect: true, subscribe: true, publish: true, heard: ["by script"],
+        handshake: true, connect: true, subscribe: true, publish: true, received: ["by script"],
         metrics: 200, page: 200, post: 200, websocket: "open",
     });
     const { clientId: _, ...refused } = await foreign.evaluate(attack, clientId);
     assert.deepEqual(refused, {
-        handshake: "refused", connect: "refused", subscribe: "refused", publish: "refused", heard: [],
+        handshake: "refused", connect: "refused", subscribe: "refused", publish: "refused", received: [],
         metrics: 421, page: 421, post: 421, websocket: "refused",
     });
     const requests = 9;
@@ -67,13 +67,13 @@ async function attack(stolenId) {
         window.answer = resolve;
         document.head.append(element);
     });
-    const heard = [];
+    const received = [];
     const ask = async (message) => {
         const replies = await script(message);
         if (!Array.isArray(replies)) {
             return { successful: replies };
         }
-        heard.push(...replies.filter(({ data }) => data !== undefined).map(({ data }) => data));
+        received.push(...replies.filter(({ data }) => data !== undefined).map(({ data }) => data));
         return replies.find(({ successful }) => successful !== undefined);
     };
     const outcome = async (request) => (await request).successful;
@@ -88,7 +88,7 @@ async function attack(stolenId) {
         connect: await outcome(connect()),
         subscribe: await outcome(ask({ channel: "/meta/subscribe", clientId, subscription: "/rebinding" })),
         publish: await outcome(ask({ channel: "/rebinding", clientId, data: "by script" })),
-        heard: await connect().then(() => heard),
+        received: await connect().then(() => received),
         metrics: await status("/metrics"),
         page: await status("/"),
         post: await status("/cometd", { method: "POST", headers: { "content-type": "application/json" }, body: '[{"channel":"/meta/handshake"}]' }),

@@ -13,7 +13,7 @@ for (const query of ["", "transport=long-polling"]) {
         const caroline = await Chatter.join(browser, server, "Caroline", { query });
         await johanna.sees(["Caroline", "Johanna"]);
         await johanna.say("before");
-        await caroline.hears("before");
+        await caroline.receives("before");
 
         await server.kill();
         for (const chatter of [johanna, caroline]) {
@@ -30,12 +30,12 @@ for (const query of ["", "transport=long-polling"]) {
             await chatter.sees(["Caroline", "Johanna"]);
         }
         await johanna.say("after");
-        await caroline.hears("after");
+        await caroline.receives("after");
         await caroline.say("Johanna::still private");
         // Once each: a second subscription or handler left over from the first session would double them.
         for (const chatter of [johanna, caroline]) {
-            await chatter.hears("still private");
-            assert.deepEqual(await chatter.heard(), ["before", "after", "still private"], chatter.name);
+            await chatter.receives("still private");
+            assert.deepEqual(await chatter.messages(), ["before", "after", "still private"], chatter.name);
         }
     });
 }

@@ -53,9 +53,9 @@ test("the snippet for the shell does what it says", { timeout: TEST_LIMIT_MS }, 
     const snippet = await page.locator("#shell").innerText();
     assert.match(snippet, /^encke subscribe \/demo\/hello$/m);
     const once = snippet.replace("encke subscribe", "encke subscribe --count 1");
-    // The subscriber waits for the message of a second publisher, started beside it and repeated until it is heard.
-    const heard = run(`${once} & wanted=$!; while kill -0 $wanted 2>/dev/null; do encke publish /demo/hello '"again"' >/dev/null; done; wait $wanted`);
-    assert.match(await heard, /again/);
+    // The subscriber waits for the message of a second publisher, started beside it and repeated until the message arrives.
+    const received = run(`${once} & wanted=$!; while kill -0 $wanted 2>/dev/null; do encke publish /demo/hello '"again"' >/dev/null; done; wait $wanted`);
+    assert.match(await received, /again/);
     await eventually(async () => (await arrivals(page)).includes("again from a program"), true);
 });
 

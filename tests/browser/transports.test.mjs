@@ -39,13 +39,13 @@ async function chatOver(browser, server, words, options) {
     await johanna.sees(["Caroline", "Johanna"]);
     for (let i = 0; i < 5; i++) {
         await johanna.say(`ping ${i}`);
-        await caroline.hears(`ping ${i}`);
+        await caroline.receives(`ping ${i}`);
         await caroline.say(`pong ${i}`);
-        await johanna.hears(`pong ${i}`);
+        await johanna.receives(`pong ${i}`);
     }
     await caroline.say("Johanna::ünïcode ☄ 彗星 & \"quotes\"");
-    await johanna.hears("ünïcode ☄ 彗星 & \"quotes\"");
-    assert.equal((await johanna.heard()).length, 11);
+    await johanna.receives("ünïcode ☄ 彗星 & \"quotes\"");
+    assert.equal((await johanna.messages()).length, 11);
     await caroline.leave();
     await johanna.sees(["Johanna"]);
 }

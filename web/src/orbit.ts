@@ -23,15 +23,15 @@ function step(start: number, now: number): void {
     const done = Math.max(0, now - start) / REVOLUTION_MS;
     if (done >= revolutions) {
         revolutions = 0;
-        place(REST);
+        draw(REST);
         return;
     }
-    place(REST + 2 * Math.PI * done);
+    draw(REST + 2 * Math.PI * done);
     requestAnimationFrame((next) => step(start, next));
 }
 
 /** Draws the comet at a mean anomaly (the share of the period passed since the sun was nearest, in radians). */
-function place(meanAnomaly: number): void {
+function draw(meanAnomaly: number): void {
     const anomaly = eccentricAnomaly(meanAnomaly);
     const x = CENTRE.x + SEMI_MAJOR * Math.cos(anomaly);
     const y = CENTRE.y + SEMI_MINOR * Math.sin(anomaly);
@@ -57,7 +57,7 @@ const SEMI_MAJOR = 258;
 const SEMI_MINOR = 138;
 const ECCENTRICITY = (SUN.x - CENTRE.x) / SEMI_MAJOR;
 
-/** Where the comet rests: on its way in, its tail behind it. */
+/** The mean anomaly at which the comet rests: on its way in, its tail behind it. */
 const REST = 2 * Math.PI * 0.805;
 const REVOLUTION_MS = 2_600;
 const MAX_REVOLUTIONS = 3;

@@ -15,16 +15,16 @@ export interface Line {
     user: string;
     text: string;
     kind: "said" | "private" | "join" | "leave";
-    /** Whom an own private line went to, where it is known. */
+    /** The recipient of an own private line, if known. */
     to?: string | undefined;
 }
 
-/** What the page is told. */
+/** The events that the page handles. */
 export interface RoomEvents {
     line(line: Line): void;
     members(names: string[]): void;
     changed(state: LinkState, transport: string): void;
-    /** The server did not take what was written. */
+    /** The server refused a message of this page. */
     refused(text: string): void;
 }
 

@@ -1,16 +1,16 @@
-/** A Bayeux session of a page: opens, recovers, says plainly how it stands. Nothing here knows what the page is about. */
+/** A Bayeux session of a page: opens, recovers, reports its state. It knows nothing of the page's topic. */
 
 import { CometD, type Message } from "cometd";
 import type { TimerRequest } from "./timer";
 
-/** How the session stands. `ended`: the server refused or closed it permanently, and it is not tried again by itself. */
+/** The state of the session. `ended`: the server refused or closed it permanently, and the page does not reopen it by itself. */
 export type LinkState = "closed" | "connecting" | "connected" | "reconnecting" | "ended";
 
-/** What the page is told. */
+/** The events that the page handles. */
 export interface SessionEvents {
     /**
      * The server opened a session, for the first time or again after it had forgotten the last one. It knows nothing of the
-     * page: subscribe and announce everything here. What is sent inside goes out as one batch.
+     * page: subscribe and announce everything here. Messages sent inside go out as one batch.
      */
     opened(again: boolean): void;
     /** The state changed. */

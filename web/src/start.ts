@@ -80,8 +80,8 @@ function isHello(data: unknown): data is Hello {
 }
 
 function start(): void {
-    for (const place of document.querySelectorAll(".origin")) {
-        place.textContent = location.origin;
+    for (const element of document.querySelectorAll(".origin")) {
+        element.textContent = location.origin;
     }
     byId("publish").addEventListener("submit", publish);
     byId("again").addEventListener("click", () => session.open());

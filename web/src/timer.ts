@@ -2,11 +2,10 @@
  * A timer in a worker. Browsers slow the timers of a hidden window to one a minute, which is longer than a server keeps a
  * session that does not connect; a worker's timers are not slowed.
  *
- * The cometd client brings a worker of its own, made from a blob, which a strict Content-Security-Policy refuses; this one
- * is a file.
+ * The cometd client makes its own worker from a blob, which a strict Content-Security-Policy refuses. This one is a file.
  */
 
-/** What the page asks: run timer `id` in `delay` milliseconds, or forget it (no `delay`). */
+/** A request of the page: run timer `id` in `delay` milliseconds, or forget it (no `delay`). */
 export interface TimerRequest {
     id: number;
     delay?: number;

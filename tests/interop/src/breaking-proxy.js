@@ -3,10 +3,10 @@
 import {connect, createServer} from "node:net";
 
 /**
- * Passes everything on until its time is up: then all connections of its client break, and for a while it takes no new
- * ones. Times vary between a half and one and a half of what is told.
+ * Forwards everything until its time is up. Then all connections of its client break, and for a while it accepts no new
+ * ones. Each time is chosen at random between 0.5 and 1.5 times the configured one.
  *
- * A third of the breaks is a reset out of the blue. A third comes in the middle of what the server says. A third leaves the
+ * A third of the breaks is a reset at any time. A third happens in the middle of a message of the server. A third leaves the
  * server with connections that take everything and have nobody at their end, until shortly before or after the client is back.
  */
 export class BreakingProxy {

@@ -1,4 +1,4 @@
-// The official client, in promises: what the scenarios share in Node and in the browser.
+// The official client with promises, for the scenarios in Node and in the browser.
 
 import {CometD} from "cometd";
 

@@ -1,4 +1,4 @@
-// Many official clients whose connections break again and again, and what they hear in spite of it.
+// Many official clients whose connections break again and again, and the messages that they receive nevertheless.
 
 import {AckExtension} from "cometd/AckExtension.js";
 import {WebSocketTransport} from "cometd";
@@ -10,8 +10,8 @@ import {OwnBrowserLongPolling} from "./node.js";
 /** Messages per second. */
 const RATE = 2;
 
-/** How long clients have at the end to come back and to catch up. */
-const CATCH_UP_MS = 20000;
+/** The time that clients have at the end to reconnect and to receive the rest. */
+const RECOVERY_LIMIT_MS = 20000;
 
 /**
  * Publishes twice a second to `clients` sessions that acknowledge, while each one's connections break every `cutEveryMs`
@@ -30,11 +30,11 @@ export async function jitter(server, transport, {clients, seconds, cutEveryMs, o
             await sleep(1000 / RATE);
         }
         sessions.forEach(({proxy}) => proxy.end());
-        const end = Date.now() + CATCH_UP_MS;
-        while (Date.now() < end && sessions.some(({heard}) => new Set(heard).size < count)) {
+        const end = Date.now() + RECOVERY_LIMIT_MS;
+        while (Date.now() < end && sessions.some(({received}) => new Set(received).size < count)) {
             await sleep(50);
         }
-        // What comes twice comes soon after.
+        // Duplicates arrive soon after.
         await sleep(300);
         return tally(sessions, count);
     } finally {
@@ -46,24 +46,24 @@ export async function jitter(server, transport, {clients, seconds, cutEveryMs, o
 async function open(server, transport, times) {
     const proxy = new BreakingProxy(Number(new URL(server.origin).port), times);
     const url = `http://127.0.0.1:${await proxy.start()}/cometd`;
-    const carrier = transport === "websocket" ? new WebSocketTransport() : new OwnBrowserLongPolling();
-    const client = newClient(url, transport, carrier, {maxBackoff: 1000, logLevel: "off"});
+    const instance = transport === "websocket" ? new WebSocketTransport() : new OwnBrowserLongPolling();
+    const client = newClient(url, transport, instance, {maxBackoff: 1000, logLevel: "off"});
     client.registerExtension("ack", new AckExtension());
-    const heard = [];
+    const received = [];
     await connect(client);
-    await subscribe(client, "/jitter", {push: message => heard.push(message.data)});
-    // Not kept: there are many clients.
+    await subscribe(client, "/jitter", {push: message => received.push(message.data)});
+    // The wire log is dropped, because there are many clients.
     client.wire.push = () => 0;
-    return {client, proxy, heard, id: client.getClientId()};
+    return {client, proxy, received, id: client.getClientId()};
 }
 
 function tally(sessions, count) {
     const sum = each => sessions.reduce((sum, session) => sum + each(session), 0);
     return {
         expected: sessions.length * count,
-        lost: sum(({heard}) => count - new Set(heard).size),
-        doubled: sum(({heard}) => heard.length - new Set(heard).size),
-        reordered: sum(({heard}) => heard.filter((number, index) => index > 0 && number < heard[index - 1]).length),
+        lost: sum(({received}) => count - new Set(received).size),
+        doubled: sum(({received}) => received.length - new Set(received).size),
+        reordered: sum(({received}) => received.filter((number, index) => index > 0 && number < received[index - 1]).length),
         renewed: sum(({client, id}) => client.getClientId() === id ? 0 : 1),
         cuts: sum(({proxy}) => proxy.cuts)
     };

@@ -20,10 +20,10 @@ export function nodeSuite(type) {
 }
 
 /**
- * Long-polling of a client that is a browser of its own. The adapter has one cookie jar per
+ * Long-polling of a client that acts as a separate browser. The adapter has one cookie jar per
  * process, made by adapt(), so that all clients would share BAYEUX_BROWSER and the second would
- * be advised to poll. Here each transport has the XMLHttpRequest class, thus the jar, of an
- * adapt() of its own; the client looks the class up when it sends, which is synchronous.
+ * be advised to poll. Here each transport has the XMLHttpRequest class, thus the jar, of a
+ * separate adapt(); the client looks the class up when it sends, which is synchronous.
  */
 export class OwnBrowserLongPolling extends LongPollingTransport {
     #xmlHttpRequest;

@@ -1,4 +1,4 @@
-// A proxy that loses what the server says before it cuts the line, as broken networks do.
+// A proxy that drops the server's bytes before it cuts the connection, as broken networks do.
 
 import {connect, createServer} from "node:net";
 

@@ -3,7 +3,7 @@
 import {disconnect, newClient} from "./client.js";
 import {scenarios} from "./scenarios.js";
 
-/** Wire texts told with a failure: the last ones, cut to this many characters each. */
+/** The number of wire texts that a failure report shows, the last ones, and the characters of each. */
 const WIRE_LINES = 14;
 const WIRE_CHARACTERS = 300;
 

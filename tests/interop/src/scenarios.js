@@ -1,8 +1,8 @@
 // The scenarios of scenarios.json, by name. Each gets a world:
 //   transport            the connection type under test
 //   client(options)      a new, unconnected client on that transport
-//   peer(options)        a new, unconnected client of another browser (or on a carrier that
-//                        does not count against this one's held connects)
+//   peer(options)        a new, unconnected client of another browser (or on a connection that
+//                        does not count towards this one's held connects)
 //   control(command, …)  kick, publish, sessions, kill, stop, start of the server under test
 //   rawTexts()           texts received by callback-polling before the browser parsed them
 //   set                  the server options the scenario asked for
@@ -161,7 +161,7 @@ export const scenarios = {
         const listener = client.addListener("/meta/handshake", () => ++handshakes);
         await sleep(3 * QUIET_MS);
         client.removeListener(listener);
-        equal(handshakes, 0, "handshakes of its own");
+        equal(handshakes, 0, "handshakes that the client started by itself");
         await connect(client);
         check(client.getClientId() !== clientId, "the clientId came back");
     },

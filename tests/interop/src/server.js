@@ -9,13 +9,13 @@ import {fileURLToPath} from "node:url";
 const PROGRAM = process.env.INTEROP_SERVER
     ?? fileURLToPath(new URL("../../../target/release/examples/interop_server", import.meta.url));
 
-/** Whether the program is CometD itself, which fails the scenarios that say so. */
+/** True if the program is CometD itself. It fails the scenarios that are marked for it. */
 export const IS_COMETD = process.env.INTEROP_COMETD === "1";
 
 const DEFAULTS = {timeout_ms: "10000", max_interval_ms: "10000"};
 
-/** How long the program may take to start or to stop; seconds for a JVM on a busy machine. */
-const PATIENCE_MS = 20000;
+/** The limit of the time to start, to stop or to answer. A JVM on a busy machine takes seconds. */
+const ANSWER_LIMIT_MS = 20000;
 
 /** One server on one port, through its starts and stops. */
 export class Server {
@@ -50,7 +50,7 @@ export class Server {
         this.#port = Number(match[1]);
     }
 
-    /** Carries out a scenario's command and resolves to its answer. */
+    /** Runs a scenario's command and resolves to its answer. */
     async control(command, ...args) {
         switch (command) {
             case "start":
@@ -77,7 +77,7 @@ export class Server {
         const child = this.#process;
         const exit = once(child, "exit");
         how();
-        const timer = setTimeout(() => child.kill("SIGKILL"), PATIENCE_MS);
+        const timer = setTimeout(() => child.kill("SIGKILL"), ANSWER_LIMIT_MS);
         const [code] = await exit;
         clearTimeout(timer);
         return code;
@@ -85,7 +85,7 @@ export class Server {
 
     #answer(what) {
         return new Promise((resolve, reject) => {
-            const timer = setTimeout(() => reject(new Error(`server under test: no answer to ${what}`)), PATIENCE_MS);
+            const timer = setTimeout(() => reject(new Error(`server under test: no answer to ${what}`)), ANSWER_LIMIT_MS);
             const failed = error => reject(new Error(`server under test: ${error.message}`));
             this.#process.once("error", failed);
             this.#answers.push(line => {

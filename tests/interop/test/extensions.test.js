@@ -1,4 +1,4 @@
-// The official client's extensions: what the server answers, and what it has to leave alone.
+// The official client's extensions: those that the server answers, and those that it has to ignore.
 
 import assert from "node:assert/strict";
 import {test} from "node:test";
@@ -55,7 +55,7 @@ testWithServer("binary: bytes arrive as they were sent", async newClient => {
     await disconnect(client);
 });
 
-testWithServer("reload: a new page goes on with the session, and hears what came meanwhile", async (newClient, server) => {
+testWithServer("reload: a new page resumes the session and receives the messages published meanwhile", async (newClient, server) => {
     const stored = new Map();
     globalThis.window.sessionStorage = {
         getItem: key => stored.get(key) ?? null,
@@ -67,7 +67,7 @@ testWithServer("reload: a new page goes on with the session, and hears what came
     await subscribe(before, "/news", new Inbox());
     const id = before.getClientId();
     before.reload();
-    // Without acknowledgement, what the old page's socket took would be lost.
+    // Without acknowledgement, the messages that went to the old page's socket would be lost.
     await socketsAreClosed(server.origin);
     await server.control("publish", "/news", "1");
 
@@ -91,7 +91,7 @@ testWithServer("timesync and timestamp: the clocks agree, as both run on this ma
 });
 
 for (const transport of ["websocket", "long-polling"]) {
-    testWithServer(`ack over ${transport}: what a broken connection took along comes again, once and in order`, async (newClient, server) => {
+    testWithServer(`ack over ${transport}: messages lost with a connection come again, once and in order`, async (newClient, server) => {
         const proxy = new Proxy(Number(new URL(server.origin).port));
         await proxy.start();
         try {
@@ -108,11 +108,11 @@ for (const transport of ["websocket", "long-polling"]) {
                     proxy.cut();
                 }
             }
-            const heard = [];
-            while (heard.length < 40) {
-                heard.push((await inbox.next()).data);
+            const received = [];
+            while (received.length < 40) {
+                received.push((await inbox.next()).data);
             }
-            assert.deepEqual(heard, Array.from({length: 40}, (_, number) => number));
+            assert.deepEqual(received, Array.from({length: 40}, (_, number) => number));
             await disconnect(client);
         } finally {
             proxy.stop();

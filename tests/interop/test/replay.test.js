@@ -17,12 +17,12 @@ import {IS_COMETD, Server} from "../src/server.js";
 adapt();
 
 const TRANSPORTS = {websocket: WebSocketTransport, "long-polling": LongPollingTransport};
-const channels = rule => JSON.stringify([{pattern: "/kept/**", ...rule}]);
+const channels = rule => JSON.stringify([{pattern: "/stored/**", ...rule}]);
 
 for (const transport of Object.keys(TRANSPORTS)) {
-    testWith(`over ${transport} a page goes on where it was after the server was killed`, {history_messages: 100}, true,
+    testWith(`over ${transport} a page resumes at its position after the server was killed`, {history_messages: 100}, true,
         async server => {
-            const page = await open(server, transport, {"/kept/news": -2});
+            const page = await open(server, transport, {"/stored/news": -2});
             await publish(server, 1, 2);
             assert.deepEqual(await page.numbers(2), [1, 2]);
             await server.control("kill");
@@ -32,58 +32,58 @@ for (const transport of Object.keys(TRANSPORTS)) {
             await page.inbox.staysEmpty();
             await disconnect(page.client);
             await publish(server, 5);
-            const places = JSON.parse(JSON.stringify(page.places));
-            const next = await open(server, transport, places);
+            const positions = JSON.parse(JSON.stringify(page.positions));
+            const next = await open(server, transport, positions);
             assert.deepEqual(await next.numbers(1), [5]);
             await next.inbox.staysEmpty();
             assert.deepEqual([...page.lost, ...next.lost], []);
             await disconnect(next.client);
         });
 
-    testWith(`over ${transport} a page is told what is gone`, {history_messages: 3}, false, async server => {
-        const page = await open(server, transport, {"/kept/news": -1});
+    testWith(`over ${transport} a page learns which messages are gone`, {history_messages: 3}, false, async server => {
+        const page = await open(server, transport, {"/stored/news": -1});
         await publish(server, 1);
         assert.deepEqual(await page.numbers(1), [1]);
         await disconnect(page.client);
-        const {id} = page.places["/kept/news"];
+        const {id} = page.positions["/stored/news"];
         await publish(server, 2, 3, 4, 5, 6);
-        const next = await open(server, transport, page.places);
+        const next = await open(server, transport, page.positions);
         assert.deepEqual(await next.numbers(3), [4, 5, 6]);
-        assert.deepEqual(next.lost, [["/kept/news", {from: id + 1, to: id + 2}]]);
-        // The history itself.
+        assert.deepEqual(next.lost, [["/stored/news", {from: id + 1, to: id + 2}]]);
+        // The history itself is gone.
         await server.control("kill");
         await server.start();
         await publish(server, 7);
         assert.deepEqual(await next.numbers(1), [7]);
-        // Over long-polling the message may overtake the answer that tells of it.
-        await eventually("told what is gone", () => next.lost.length > 1);
-        assert.deepEqual(next.lost.slice(1), [["/kept/news", null]]);
+        // Over long-polling the message may arrive before the answer that reports the loss.
+        await eventually("a report of the lost history", () => next.lost.length > 1);
+        assert.deepEqual(next.lost.slice(1), [["/stored/news", null]]);
         await disconnect(next.client);
     });
 }
 
-for (const [what, asked, answer] of [
-    ["what is kept", -2, {recovered: true, epoch: "e", from: 5, latest: 6, lost: null}],
-    ["a place behind which some are gone", {id: 1, epoch: "e"}, {recovered: false, epoch: "e", from: 5, latest: 6, lost: {from: 2, to: 4}}],
-    ["a place in a history that is gone", {id: 9, epoch: "d"}, {recovered: false, epoch: "e", from: 5, latest: 6, lost: null}],
+for (const [request, requested, answer] of [
+    ["a request for all retained messages", -2, {recovered: true, epoch: "e", from: 5, latest: 6, lost: null}],
+    ["a position after which messages are gone", {id: 1, epoch: "e"}, {recovered: false, epoch: "e", from: 5, latest: 6, lost: {from: 2, to: 4}}],
+    ["a position in a history that is gone", {id: 9, epoch: "d"}, {recovered: false, epoch: "e", from: 5, latest: 6, lost: null}],
 ]) {
-    test(`an answer to ${what} does not set the place back behind messages that came before it`, () => {
-        const extension = new ReplayExtension({"/kept/news": asked});
-        extension.outgoing({channel: "/meta/subscribe", subscription: "/kept/news"});
+    test(`the answer to ${request} does not move the position back before messages that arrived earlier`, () => {
+        const extension = new ReplayExtension({"/stored/news": requested});
+        extension.outgoing({channel: "/meta/subscribe", subscription: "/stored/news"});
         for (const id of [5, 6, 7]) {
-            extension.incoming({channel: "/kept/news", ext: {replay: {id, epoch: "e"}}});
+            extension.incoming({channel: "/stored/news", ext: {replay: {id, epoch: "e"}}});
         }
-        extension.incoming({channel: "/meta/subscribe", ext: {replay: {"/kept/news": answer}}});
-        assert.deepEqual(extension.places, {"/kept/news": {id: 7, epoch: "e"}});
+        extension.incoming({channel: "/meta/subscribe", ext: {replay: {"/stored/news": answer}}});
+        assert.deepEqual(extension.positions, {"/stored/news": {id: 7, epoch: "e"}});
     });
 }
 
-test("an answer sets the place back where the server has less than the page", () => {
-    const extension = new ReplayExtension({"/kept/news": {id: 9, epoch: "e"}});
-    extension.outgoing({channel: "/meta/subscribe", subscription: "/kept/news"});
+test("an answer moves the position back if the server has fewer messages than the page", () => {
+    const extension = new ReplayExtension({"/stored/news": {id: 9, epoch: "e"}});
+    extension.outgoing({channel: "/meta/subscribe", subscription: "/stored/news"});
     const answer = {recovered: false, epoch: "e", from: 5, latest: 4, lost: null};
-    extension.incoming({channel: "/meta/subscribe", ext: {replay: {"/kept/news": answer}}});
-    assert.deepEqual(extension.places, {"/kept/news": {id: 4, epoch: "e"}});
+    extension.incoming({channel: "/meta/subscribe", ext: {replay: {"/stored/news": answer}}});
+    assert.deepEqual(extension.positions, {"/stored/news": {id: 4, epoch: "e"}});
 });
 
 function testWith(name, rule, isDurable, run) {
@@ -100,31 +100,31 @@ function testWith(name, rule, isDurable, run) {
 }
 
 /** A page that subscribes in each of its sessions. */
-async function open(server, transport, places) {
+async function open(server, transport, positions) {
     const client = newClient(server.origin + "/cometd", transport, new TRANSPORTS[transport]());
     const [inbox, lost] = [new Inbox(), []];
     client.registerExtension("ack", new AckExtension());
-    client.registerExtension("replay", new ReplayExtension(places, (channel, range) => lost.push([channel, range])));
+    client.registerExtension("replay", new ReplayExtension(positions, (channel, range) => lost.push([channel, range])));
     const subscribed = new Promise(resolve => client.addListener("/meta/subscribe", resolve));
     client.addListener("/meta/handshake", ({successful}) => {
         if (successful) {
-            client.subscribe("/kept/news", message => inbox.push(message));
+            client.subscribe("/stored/news", message => inbox.push(message));
         }
     });
     await connect(client);
     await subscribed;
     const numbers = async count => {
-        const heard = [];
-        while (heard.length < count) {
-            heard.push((await inbox.next()).data.payload);
+        const received = [];
+        while (received.length < count) {
+            received.push((await inbox.next()).data.payload);
         }
-        return heard;
+        return received;
     };
-    return {client, inbox, lost, places, numbers};
+    return {client, inbox, lost, positions, numbers};
 }
 
 async function publish(server, ...numbers) {
     for (const number of numbers) {
-        assert.equal(await server.control("publish", "/kept/news", String(number)), "ok");
+        assert.equal(await server.control("publish", "/stored/news", String(number)), "ok");
     }
 }

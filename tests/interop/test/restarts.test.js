@@ -56,11 +56,11 @@ async function survivesRestarts(server, transport, acknowledges) {
         for (let number = 0; number < 20; ++number) {
             assert.equal(await server.control("publish", "/news", String(published++)), "ok");
         }
-        const heard = [];
-        while (heard.length < 40) {
-            heard.push((await inbox.next()).data);
+        const received = [];
+        while (received.length < 40) {
+            received.push((await inbox.next()).data);
         }
-        assert.deepEqual(heard, Array.from({length: 40}, (_, number) => published - 40 + number));
+        assert.deepEqual(received, Array.from({length: 40}, (_, number) => published - 40 + number));
     }
     await inbox.staysEmpty();
     assert.deepEqual([client.getClientId(), handshakes, client.getStatus()], [clientId, 1, "connected"]);

@@ -19,13 +19,13 @@ final class InteropServer implements AutoCloseable {
     private static final String PROGRAM =
             System.getenv().getOrDefault("INTEROP_SERVER", "../../target/release/examples/interop_server");
 
-    /** Whether the program is CometD itself, which fails the scenarios that say so. */
+    /** True if the program is CometD itself. It fails the scenarios that are marked for it. */
     static final boolean IS_COMETD = "1".equals(System.getenv("INTEROP_COMETD"));
 
     private static final Map<String, String> DEFAULTS = Map.of("timeout_ms", "10000", "max_interval_ms", "10000");
 
-    /** How long the program may take to stop. */
-    private static final long PATIENCE_SECONDS = 20;
+    /** The limit of the time that the program may take to stop. */
+    private static final long ANSWER_LIMIT_SECONDS = 20;
 
     private final Map<String, String> options = new TreeMap<>(DEFAULTS);
     private int port;
@@ -60,7 +60,7 @@ final class InteropServer implements AutoCloseable {
         port = Integer.parseInt(first.substring(expected.length()));
     }
 
-    /** Carries out one command line and returns the answer. */
+    /** Runs one command line and returns the answer. */
     String control(String line) throws IOException {
         process.getOutputStream().write((line + "\n").getBytes(StandardCharsets.UTF_8));
         process.getOutputStream().flush();
@@ -71,15 +71,15 @@ final class InteropServer implements AutoCloseable {
     int stop() throws IOException, InterruptedException {
         process.getOutputStream().write("quit\n".getBytes(StandardCharsets.UTF_8));
         process.getOutputStream().close();
-        if (!process.waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS)) {
+        if (!process.waitFor(ANSWER_LIMIT_SECONDS, TimeUnit.SECONDS)) {
             throw new IOException("the server does not stop");
         }
         return process.exitValue();
     }
 
-    /** Ends it without a chance to say goodbye (SIGKILL). */
+    /** Kills it (SIGKILL), so it closes no session. */
     void kill() throws InterruptedException {
-        process.destroyForcibly().waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS);
+        process.destroyForcibly().waitFor(ANSWER_LIMIT_SECONDS, TimeUnit.SECONDS);
     }
 
     @Override

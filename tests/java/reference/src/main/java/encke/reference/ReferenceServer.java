@@ -30,12 +30,12 @@ import org.eclipse.jetty.util.ajax.JSON;
 import org.eclipse.jetty.websocket.server.WebSocketUpgradeHandler;
 
 /**
- * CometD 9.0.0 on Jetty, obeying the control contract of the interop server, so that the
+ * CometD 9.0.0 on Jetty, with the control contract of the interop server, so that the
  * scenario list can be run against CometD itself: what passes here is CometD's own behaviour.
  *
  * <p>Arguments: {@code --port N} (0 picks one), {@code --set name=value} (repeatable).
  * The first line on stdout is {@code listening on http://127.0.0.1:PORT}; then each line on
- * stdin is a command answered by one line on stdout (see {@link #obey}). {@code quit} or end
+ * stdin is a command answered by one line on stdout (see {@link #run}). {@code quit} or end
  * of input stops the server.
  */
 public final class ReferenceServer {
@@ -55,7 +55,7 @@ public final class ReferenceServer {
 
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null && !line.equals("quit"); line = commands.readLine()) {
-            out.println(reference.obey(line));
+            out.println(reference.run(line));
         }
         reference.server.stop();
         System.exit(0);
@@ -64,7 +64,7 @@ public final class ReferenceServer {
     private ReferenceServer(Arguments arguments) {
         connector.setHost("127.0.0.1");
         connector.setPort(arguments.port);
-        // A crowd comes all at once, and its connections may be quiet between two polls of 20 s.
+        // Many clients connect at once, and a connection may be silent between two polls of 20 s.
         connector.setAcceptQueueSize(ACCEPT_QUEUE_CONNECTIONS);
         connector.setIdleTimeout(CONNECTION_IDLE_MS);
         server.addConnector(connector);
@@ -93,11 +93,11 @@ public final class ReferenceServer {
     }
 
     /**
-     * Carries out one command line and returns the answer:
+     * Runs one command line and returns the answer:
      * {@code kick <clientId>} ({@code ok} or {@code unknown}),
      * {@code publish <channel> <json>} ({@code ok}), {@code sessions} ({@code sessions N}).
      */
-    private String obey(String line) {
+    private String run(String line) {
         String[] words = line.split(" ", 3);
         return switch (words[0]) {
             case "kick" -> {
