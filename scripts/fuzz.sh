@@ -21,7 +21,7 @@ coverage=(
     --cfg fuzzing
 )
 
-# Sets `binaries`, the folder with the built targets. Naming the host as the target keeps build scripts uninstrumented.
+# Sets `binaries`, the folder with the built targets. With the host as an explicit target, build scripts are not instrumented.
 build_targets() {
     local host
     host=$(rustc -vV | sed -n 's/^host: //p')

@@ -60,6 +60,6 @@ fi
 
 need_encke
 ulimit -n "$(ulimit -Hn)"
-# One after the other: each reads the memory of its own server, but both want a quiet moment.
+# One after the other, because both need a quiet machine. Each starts a server and reads its memory.
 ENCKE_BIN=$(realpath "$encke") cargo test --quiet --locked --workspace --test heap_per_session -- --nocapture --test-threads=1 || failed=1
 exit "$failed"

@@ -16,7 +16,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 logs=$(realpath --canonicalize-missing "$target_dir/test")
 progress_seconds=30
-tail_lines=60
+shown_lines=60
 
 steps=()
 declare -A set_of limit_of title_of command_of
@@ -78,7 +78,7 @@ run_step() {
     echo "$result $((SECONDS - start))" >"$logs/$name.result"
     say "$name: $result after $((SECONDS - start)) s"
     if [ "$result" = failed ]; then
-        tail -n "$tail_lines" "$logs/$name.log" | sed 's/^/    │ /'
+        tail -n "$shown_lines" "$logs/$name.log" | sed 's/^/    │ /'
         echo "    └ all of it: $logs/$name.log; again: scripts/test.sh $name"
     fi
 }

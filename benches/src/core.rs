@@ -57,7 +57,7 @@ pub const ROWS: &[Row] = &[
         wanted: Wanted::AtMost(2048.0),
     },
     Row {
-        what: "Idle WebSocket session, a channel of its own, bytes of RSS",
+        what: "Idle WebSocket session, a separate channel, bytes of RSS",
         case: "idle-own",
         figure: memory_per_session,
         wanted: Wanted::Nothing,

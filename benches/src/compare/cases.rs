@@ -77,7 +77,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "random-channel",
         title: "Random channels",
-        what: "`encke bench random-channel`: each client has a channel of its own; messages go to any of them, one \
+        what: "`encke bench random-channel`: each client has a separate channel; messages go to any of them, one \
                receiver each. It is the framework comparison's test.",
         rows: &[DELIVERIES, P50, P99, CPU, CORES, MEMORY, LOST],
         demanded: &[],

@@ -80,7 +80,7 @@ fn percentiles(runs: &Runs) -> Option<Chart> {
     plot(Plot {
         title: "Latency under the same load".into(),
         note: format!("{}; lower is better.", case.title),
-        x: Axis::new("share of deliveries", Unit::Count, Scale::Tail),
+        x: Axis::new("share of deliveries", Unit::Count, Scale::Nines),
         y: Axis::new("latency", Unit::Micros, Scale::Auto),
         series: runs.servers().iter().filter_map(series).collect(),
     })

@@ -12,7 +12,7 @@ use super::shapes::Shape;
 /// `machine` is a sentence about the machine.
 pub fn page(iterations: &[Iteration], shapes: &[Shape], probed: &[Probed], machine: &str) -> String {
     let figures = Figures { iterations, shapes, probed };
-    let mut text = String::from("# Does another JSON engine earn its place?\n\n");
+    let mut text = String::from("# Is another JSON engine worthwhile?\n\n");
     text += &figures.verdict();
     text += WHAT_IS_MEASURED;
     for shape in shapes {
@@ -73,7 +73,7 @@ impl<'a> Figures<'a> {
         for build in self.builds() {
             for engine in self.probed.iter().skip(1) {
                 let Some(mean) = self.mean_ratio(build, engine.engine) else { continue };
-                if mean <= EARNS_ITS_PLACE_AT && engine.is_safe() {
+                if mean <= WORTHWHILE_AT && engine.is_safe() {
                     winners.push(format!("{} (built {build})", engine.engine));
                 }
                 let _ = writeln!(lines, "- {}", self.in_words(build, engine, mean));
@@ -84,8 +84,8 @@ impl<'a> Figures<'a> {
             winners => format!("**Yes:** {}.", winners.join(", ")),
         };
         format!(
-            "An engine would earn its place behind the seam between text and messages if data came through it unchanged, \
-             if nothing came through that is not JSON, and if it took at most {EARNS_ITS_PLACE_AT} of the time of Encke's \
+            "An engine would be worthwhile between the text and the messages if data came through it unchanged, \
+             if nothing came through that is not JSON, and if it took at most {WORTHWHILE_AT} of the time of Encke's \
              envelope parser for parsing and generating together (geometric mean over all shapes).\n\n{answer}\n\n{lines}\n"
         )
     }
@@ -156,7 +156,7 @@ fn visible(data: &[u8]) -> String {
 }
 
 /// The share of the envelope's time at which a second engine is worth its upkeep.
-const EARNS_ITS_PLACE_AT: f64 = 0.8;
+const WORTHWHILE_AT: f64 = 0.8;
 
 const WHAT_IS_MEASURED: &str = "\
 ## What is measured
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_engine_that_loses_digits_earns_nothing() {
+    fn a_fast_engine_that_loses_digits_is_not_worthwhile() {
         let (iterations, shapes) = figures(90.0);
         let page = page(&iterations, &shapes, &probed(), "");
         assert!(page.contains("**No.**"), "{page}");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_engine_that_is_safe_earns_its_place() {
+    fn a_fast_engine_that_is_safe_is_worthwhile() {
         let (iterations, shapes) = figures(79.0);
         let mut probed = probed();
         probed[1].passages.fill(Passage::Unchanged);

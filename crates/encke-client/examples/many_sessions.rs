@@ -106,4 +106,4 @@ const REST: Duration = Duration::from_secs(6);
 /// The time that everything may take.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
-const CHANNEL: &str = "/crowd";
+const CHANNEL: &str = "/many";

@@ -1,4 +1,4 @@
-//! The options of a client, in one place.
+//! The options of a client.
 
 use std::sync::Arc;
 use std::time::Duration;

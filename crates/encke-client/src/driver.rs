@@ -162,9 +162,9 @@ impl Driver {
         Ok(())
     }
 
-    /// Works on the program's orders, as long as the session takes them.
+    /// Processes the program's commands while the session accepts them.
     fn take_commands(&mut self) {
-        // Without handles nobody may ever know that it was carried out: no reason to reconnect.
+        // Without handles nobody can see its result, so it is no reason to reconnect.
         let has_handles = !self.commands.is_closed();
         self.waiting = self.waiting.take().filter(|command| has_handles || !command.is_abandoned());
         while self.session.is_open()
@@ -375,7 +375,7 @@ impl Driver {
         self.commands.close();
         self.replies.fail(&error);
         for (buffer, item) in std::mem::take(&mut self.undelivered) {
-            // Without patience: what has no room is reported as a gap.
+            // Without waiting: messages that do not fit are reported as a gap.
             let _taken = buffer.push(item, Instant::now().into_std(), std::time::Duration::ZERO);
         }
         self.registry.close(&error);

@@ -53,7 +53,7 @@
 //!
 //! # Subscribing
 //!
-//! [`Client::subscribe`] returns a [`Subscription`] with a buffer of its own. It is a [`Stream`](futures_core::Stream), and
+//! [`Client::subscribe`] returns a [`Subscription`], which has its own buffer. It is a [`Stream`](futures_core::Stream), and
 //! has [`Subscription::next`] for programs without a crate for streams. Each item is a [`Message`] or, where messages are missing, a
 //! [`Gap`]. [`Client::subscribe_all`] puts several channels into one stream, in the order in which their messages come. Dropping a
 //! subscription ends it.
@@ -122,8 +122,8 @@
 //!
 //! # Without I/O
 //!
-//! The protocol is in [`session::ClientSession`], which knows neither sockets nor clocks. Programs with sockets of their own may use
-//! it directly.
+//! The protocol is in [`session::ClientSession`], which knows neither sockets nor clocks. A program that owns its sockets
+//! may use it directly.
 
 mod builder;
 mod client;

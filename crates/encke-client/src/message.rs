@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_read_as_a_type_and_kept_byte_for_byte() {
+    fn data_is_read_as_a_type_and_is_unchanged_byte_for_byte() {
         let message = message(r#"{"n":12345678901234567890, "x":1.0e400}"#, None);
         assert_eq!(message.data().as_str(), r#"{"n":12345678901234567890, "x":1.0e400}"#);
         #[derive(serde::Deserialize)]

@@ -119,9 +119,9 @@ fn a_pattern_with_more_channels_than_a_subscribe_takes_outlives_a_break() {
         run(async {
             let proxy = Proxy::open(running.address(), Upgrades::Pass).await;
             let client = connected(proxy.address, quick(transport).replay(from)).await;
-            let mut all = client.subscribe("/kept/**").await.expect("subscribes");
+            let mut all = client.subscribe("/stored/**").await.expect("subscribes");
             let publish = |number: u64| {
-                for channel in (0..CHANNELS).map(|channel| format!("/kept/{channel}")) {
+                for channel in (0..CHANNELS).map(|channel| format!("/stored/{channel}")) {
                     while running.handle().publish(&channel, &number.to_string()).is_err() {
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -141,7 +141,7 @@ fn a_pattern_with_more_channels_than_a_subscribe_takes_outlives_a_break() {
                     Err(gap) => gaps.push((gap.channel, gap.cause)),
                 }
             }
-            assert_eq!(gaps, [("/kept/**".into(), GapCause::Unknown)]);
+            assert_eq!(gaps, [("/stored/**".into(), GapCause::Unknown)]);
             assert_eq!(client.connected().expect("a session").client_id, old);
             while tokio::time::timeout(Duration::from_millis(60), all.next()).await.is_ok() {}
             publish(3);
@@ -219,11 +219,11 @@ fn range(numbers: std::ops::Range<u64>) -> Vec<u64> {
 
 /// A server that retains so many messages of each channel.
 fn keeping(messages: usize) -> Settings {
-    let rule = ChannelRule { pattern: "/kept/**".into(), history_messages: messages, ..ChannelRule::default() };
+    let rule = ChannelRule { pattern: "/stored/**".into(), history_messages: messages, ..ChannelRule::default() };
     Settings { channels: vec![rule], ..any_port() }
 }
 
 /// Acknowledgement and replay, at least one of them.
 const RECOVERIES: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
-const CHANNEL: &str = "/kept/news";
+const CHANNEL: &str = "/stored/news";
 const CHANNELS: u64 = 1_050;

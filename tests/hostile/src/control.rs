@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_machine_was_late_is_told_for_any_interval() {
+    fn the_delay_of_the_machine_is_known_for_any_interval() {
         let ms = Duration::from_millis;
         let points = [(10, 0), (20, 0), (120, 90), (130, 90)].map(|(at, sum)| (ms(at), ms(sum)));
         let curve = Curve { zero: Instant::now(), points: points.to_vec() };

@@ -111,14 +111,14 @@ fn running() -> MutexGuard<'static, Vec<Pid>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Polls `is_so` for at most `patience`. Returns the time it took.
-pub fn wait_until(patience: Duration, mut is_so: impl FnMut() -> bool) -> Option<Duration> {
+/// Polls `is_so` for at most `limit`. Returns the time it took.
+pub fn wait_until(limit: Duration, mut is_so: impl FnMut() -> bool) -> Option<Duration> {
     let began = Instant::now();
     loop {
         if is_so() {
             return Some(began.elapsed());
         }
-        if began.elapsed() > patience {
+        if began.elapsed() > limit {
             return None;
         }
         std::thread::sleep(LOOK_EVERY);

@@ -63,7 +63,7 @@ pub struct Memory {
 /// The verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All promises were kept.
+    /// The server held all promises.
     Passed,
     /// The witnesses were late, on a machine with too little processor time to decide whether the server caused it.
     NotMeasured,

@@ -41,7 +41,7 @@ enum Phase {
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
     /// One for each witness.
-    pub received: Vec<Heard>,
+    pub received: Vec<Received>,
     /// Faults: sessions that ended, publications refused, messages lost, doubled or out of order.
     pub faults: Vec<String>,
     /// The number of rests of publishers, over all phases.
@@ -51,7 +51,7 @@ pub struct Notes {
 
 /// The messages one witness has received.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct Received {
     /// Its kind and shard.
     pub name: String,
     /// Messages published on its channel.
@@ -83,7 +83,7 @@ impl Witnesses {
         })?;
         let task = is_ready.recv().map_err(io::Error::other)?;
         let witnesses = Witnesses { said, notes, thread: Some(thread), task };
-        let opened = crate::program::wait_until(PATIENCE, || {
+        let opened = crate::program::wait_until(ARRIVAL_LIMIT, || {
             let notes = lock(&witnesses.notes);
             notes.is_open || !notes.faults.is_empty()
         });
@@ -116,7 +116,7 @@ impl Witnesses {
             notes.rested >= rests * PUBLISHERS.len()
                 && notes.received.iter().all(|received| received.times.len() as u64 >= received.published)
         };
-        let came = crate::program::wait_until(PATIENCE, || all_came() || !lock(&self.notes).faults.is_empty());
+        let came = crate::program::wait_until(ARRIVAL_LIMIT, || all_came() || !lock(&self.notes).faults.is_empty());
         let mut notes = lock(&self.notes);
         if came.is_none() {
             notes.note_missing(phase);
@@ -135,7 +135,7 @@ impl Drop for Witnesses {
 
 impl Notes {
     fn note_missing(&mut self, phase: Phase) {
-        let missing = |received: &Heard| received.published - (received.times.len() as u64).min(received.published);
+        let missing = |received: &Received| received.published - (received.times.len() as u64).min(received.published);
         let late: Vec<String> = self
             .received
             .iter()
@@ -143,7 +143,7 @@ impl Notes {
             .map(|received| format!("{} of {} misses {}", received.name, received.published, missing(received)))
             .collect();
         let what = if late.is_empty() { "a publisher has no answer".into() } else { late.join(", ") };
-        self.faults.push(format!("{what} after {} s ({phase:?})", PATIENCE.as_secs()));
+        self.faults.push(format!("{what} after {} s ({phase:?})", ARRIVAL_LIMIT.as_secs()));
     }
 
     /// Records a message for a witness.
@@ -182,7 +182,7 @@ impl Party {
                 let index = lock(&self.notes).received.len();
                 let subscription = client.subscribe(&channel(index)).await?;
                 let name = format!("{name} on shard {shard}");
-                lock(&self.notes).received.push(Heard { name, published: 0, times: Vec::new(), next: 0 });
+                lock(&self.notes).received.push(Received { name, published: 0, times: Vec::new(), next: 0 });
                 tasks.spawn_local(self.clone().witness(subscription, index));
             }
         }
@@ -199,7 +199,8 @@ impl Party {
 
     async fn client(&self, transport: Transport, acknowledge: bool) -> Result<Client, Error> {
         // A witness has to report a session that the server ends, or a connection that it breaks.
-        let builder = Client::builder().transport(transport).ack(acknowledge).reconnect(false).reply_timeout(PATIENCE);
+        let builder =
+            Client::builder().transport(transport).ack(acknowledge).reconnect(false).reply_timeout(ARRIVAL_LIMIT);
         builder.connect(&format!("http://{}", self.address)).await
     }
 
@@ -334,6 +335,6 @@ const EVERY: Duration = Duration::from_millis(40);
 /// A text as long as that of a small message.
 const PADDING: &str = "the quick brown fox jumps over the lazy dog, and nobody minds";
 /// The time after which a message counts as lost.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(20);
 /// The number of sessions opened in search of one on the requested shard.
 const TRIES: usize = 64;

@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(flow.take(6, || 1), Sequence::Reordered);
         assert_eq!(flow.take(6, || 1), Sequence::Doubled);
         assert_eq!(flow.lost(200_000), 2);
-        assert_eq!(flow.next, 200_000, "no window is kept open for what does not come");
+        assert_eq!(flow.next, 200_000, "no window stays open for messages that never come");
     }
 
     #[test]

@@ -325,7 +325,7 @@ fn next_element(payload: &[u8], at: usize) -> Result<Option<usize>, String> {
         Some((b']', end)) if array && end.trim_ascii().is_empty() => Ok(None),
         None if !array => Ok(None),
         None => Err(not_bayeux(payload, "it ends early")),
-        Some(_) => Err(not_bayeux(payload, "messages are not parted by commas")),
+        Some(_) => Err(not_bayeux(payload, "no comma between messages")),
     }
 }
 
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_with_their_places_are_read_in_place_too() {
+    fn deliveries_with_positions_are_read_without_parsing_too() {
         let mut reader = reader();
         for sequence in 0..3 {
             let delivery = delivery(7, sequence);

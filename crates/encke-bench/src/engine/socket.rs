@@ -99,7 +99,7 @@ impl Socket {
         self.sent = 0;
         self.unsent.clear();
         // Thousands wait here for long: they should not hold buffers. Small ones are taken again and again by a publisher.
-        if self.unsent.capacity() > UNSENT_BYTES_KEPT {
+        if self.unsent.capacity() > RETAINED_BYTES_MAX {
             self.unsent = Vec::new();
         }
         Ok(())
@@ -193,8 +193,8 @@ impl Scratch {
 pub const READ_BYTES: usize = 128 * 1024;
 /// The longest message or HTTP response that is accepted, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// A buffer up to this size is kept after all of it is sent.
-const UNSENT_BYTES_KEPT: usize = 512;
+/// A buffer up to this size is retained after all of it is sent.
+const RETAINED_BYTES_MAX: usize = 512;
 
 #[cfg(test)]
 mod tests {

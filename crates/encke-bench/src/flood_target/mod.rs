@@ -106,7 +106,7 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
 }
 
 impl FloodTarget {
-    /// Listens, and serves on threads of its own.
+    /// Listens, and serves on separate threads.
     ///
     /// # Errors
     /// The port is taken, or no thread can be started.

@@ -14,7 +14,7 @@ use crate::report::Flow;
 pub enum Generator {
     /// In this process.
     Local(Box<Local>),
-    /// In processes of their own.
+    /// In separate processes.
     Workers(Workers),
 }
 

@@ -119,7 +119,7 @@ fn load_behind(spec: &ClientsSpec, order: &Order, outcome: &Outcome) -> Option<S
     let (sent, planned) = (outcome.outgoing.messages as f64, planned_per_s * window_s);
     // Random pauses make a random rate.
     let random_spread = if order.traffic.batches_per_s.is_none() { planned.sqrt() * 3.0 } else { 0.0 };
-    if sent + edges(order) + random_spread < planned * KEPT_UP {
+    if sent + edges(order) + random_spread < planned * ON_TIME {
         let (sent_per_s, planned_per_s) = (number(sent / window_s.max(1e-9)), number(planned_per_s));
         return Some(format!("the load itself stayed behind: it sent {sent_per_s}/s of {planned_per_s}/s"));
     }
@@ -140,7 +140,7 @@ fn server_behind(spec: &ClientsSpec, order: &Order, outcome: &Outcome) -> Option
     let chosen_at_random = order.traffic.to == To::AnyRoom && spec.membership.rooms > 1;
     let spread = if chosen_at_random { sent.sqrt() * ROOM_SPREAD } else { 0.0 };
     let received = outcome.incoming.messages as f64;
-    if received + (edges(order) + spread) * fan_out < sent * fan_out * KEPT_UP {
+    if received + (edges(order) + spread) * fan_out < sent * fan_out * ON_TIME {
         let (received, due) = (received / window_s.max(1e-9), sent * fan_out / window_s.max(1e-9));
         return Some(format!("did not keep up: {}/s arrived of {}/s", number(received), number(due)));
     }
@@ -155,7 +155,7 @@ fn edges(order: &Order) -> f64 {
 /// The share of its cores from which on the load counts as full.
 const FULL: f64 = 0.95;
 /// Below 1, since the messages under way at the window's edges vary.
-const KEPT_UP: f64 = 0.98;
+const ON_TIME: f64 = 0.98;
 /// Three times the spread of a room's size in a share of it, for rooms of a hundred and more.
 const ROOM_SPREAD: f64 = 0.3;
 

@@ -148,7 +148,7 @@ impl Coordinator for RemoteCoordinator<'_> {
     }
 }
 
-/// Reads orders on a thread of its own, so that clients never wait for them.
+/// Reads orders on a separate thread, so that clients never wait for them.
 fn listen() -> Receiver<Result<Option<ToWorker>, Problem>> {
     let (sender, receive) = channel();
     thread::spawn(move || {

@@ -17,7 +17,7 @@ pub struct Idle {
     /// Sessions to open, one subscription each
     #[arg(long, alias = "clients", value_name = "N", default_value = "9000", value_parser = parse::count)]
     pub sessions: u32,
-    /// Each subscribes to a channel of its own instead of a common one
+    /// Subscribe each session to a separate channel instead of a common one
     #[arg(long)]
     pub own_channels: bool,
     /// Transport and recovery.

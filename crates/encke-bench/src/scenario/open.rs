@@ -18,7 +18,7 @@ pub struct Open {
     /// Sessions to open, all held until the end
     #[arg(long, alias = "clients", value_name = "N", default_value = "8000", value_parser = parse::count)]
     pub sessions: u32,
-    /// Each subscribes to a channel of its own instead of a common one
+    /// Subscribe each session to a separate channel instead of a common one
     #[arg(long)]
     pub own_channels: bool,
     /// Transport and recovery.

@@ -1,4 +1,4 @@
-//! Subscribers on channels of their own, and messages to random ones of them.
+//! One channel for each subscriber, and messages to random channels.
 
 use clap::Args;
 use clap::builder::ArgPredicate;
@@ -39,7 +39,7 @@ pub struct RandomChannel {
 
 impl Scenario for RandomChannel {
     const NAME: &'static str = "random-channel";
-    const TITLE: &'static str = "Subscribers on channels 1…N of their own, and messages to random ones";
+    const TITLE: &'static str = "One channel for each of N subscribers, and messages to random channels";
     const STANDS_FOR: &'static str = "Stands for the comparison of Netty, Atmosphere, Vert.x and Node.js with WebSockets (2012), where the server sent \
          about 940 messages per second to random channels, with 500 clients more each time; here one publisher does. The \
          CSV has the comparison's columns. --rate counts messages per second [default: 1000].";

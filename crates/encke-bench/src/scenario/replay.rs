@@ -1,4 +1,4 @@
-//! Many clients that catch up with a long history at the same time.
+//! Many clients that replay a long history at the same time.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::run::{Bench, Carriage, parse};
 /// `encke bench replay`.
 #[derive(Clone, Debug, Args)]
 pub struct Replay {
-    /// Clients that catch up, all at once
+    /// Clients that replay at the same time
     #[arg(long, alias = "sessions", value_name = "N", default_value = "100", value_parser = parse::count)]
     pub clients: u32,
     /// Messages that each of them is to get
@@ -34,10 +34,10 @@ pub struct Replay {
 
 impl Scenario for Replay {
     const NAME: &'static str = "replay";
-    const TITLE: &'static str = "Clients that catch up with a long history at the same time";
-    const STANDS_FOR: &'static str = "No post's benchmark: what comes after an outage, when all want what they have missed. The channel's history \
-         is filled first; then clients open a session, subscribe from the oldest message on, and leave when they have all, again \
-         and again for --duration. What it does to others is seen with a broadcast beside it.";
+    const TITLE: &'static str = "Clients that replay a long history at the same time";
+    const STANDS_FOR: &'static str = "Not from a published benchmark: the load after an outage, when all clients want the messages they have missed. \
+         The load fills the channel's history first. Then clients open a session, subscribe from the oldest message on, \
+         leave when they have all messages, and begin again, for --duration. Run a broadcast beside it to see its effect on others.";
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         let mut report = bench.report::<Self>();

@@ -42,10 +42,10 @@ pub struct SelfTest {
 impl Scenario for SelfTest {
     const NAME: &'static str = "self-test";
     const TITLE: &'static str = "How much the load itself can receive on one core, and how much latency it adds";
-    const STANDS_FOR: &'static str = "No post's benchmark: it shows that the load is not the limit of the others. It needs \
-        no server: a thread sends ready-made frames to all sockets, first as fast as it can, then a tenth of --wanted, each \
-        stamped at the moment it is sent. There the load takes turns with a bare reader, and only what it adds to that one's \
-        p99 counts.";
+    const STANDS_FOR: &'static str = "Not from a published benchmark: it shows that the load is not the limit of the other scenarios. It needs \
+        no server: a thread sends ready-made frames to all sockets, first as fast as it can, then at a tenth of --wanted. \
+        Each frame has the time at which it was sent. At that rate the load takes turns with a bare reader, and only the \
+        difference to the reader's p99 counts.";
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         if bench.common.core.is_empty() {

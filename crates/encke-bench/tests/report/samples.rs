@@ -183,7 +183,7 @@ pub fn soak(samples: u64) -> Report {
     }
 }
 
-/// Subscribers on channels of their own, with the columns of the framework comparison.
+/// One channel for each subscriber, with the columns of the framework comparison.
 pub fn random_channel() -> Report {
     let columns = ["clients", "connected", "sent", "received", "latency_ms_mean", "cpu_time", "load_avg", "heap_mib"];
     let row = |step: u64| {
@@ -251,18 +251,18 @@ pub fn not_numbers() -> Report {
 
 fn rooms_trial(clients: u64, rate: f64, most: f64) -> Trial {
     let load = rate / most;
-    let kept_up = rate.min(most * (1.0 - 0.1 * (load - 1.0).clamp(0.0, 1.0)));
+    let achieved = rate.min(most * (1.0 - 0.1 * (load - 1.0).clamp(0.0, 1.0)));
     let middle =
         if load < 1.0 { 350.0 + clients as f64 / 20.0 + 900.0 * load / (1.02 - load) } else { 900_000.0 * load };
     let holds = load < 0.97;
-    let received = (kept_up * 30.0) as u64;
-    let lost = if holds { 0 } else { ((rate - kept_up) * 3.0) as u64 };
+    let received = (achieved * 30.0) as u64;
+    let lost = if holds { 0 } else { ((rate - achieved) * 3.0) as u64 };
     let mut random = Random(clients + rate as u64);
     let sample = |second: u64| Sample {
         at_ms: second * 1000 + (random.next() * 9.0) as u64,
         connected: clients,
-        sent: (kept_up / 100.0) as u64 * second,
-        received: (kept_up as u64) * second,
+        sent: (achieved / 100.0) as u64 * second,
+        received: (achieved as u64) * second,
         p99_us: (middle * (2.5 + random.next())) as u64,
         server_cores: Some((load * 0.95).min(1.0) * (0.97 + 0.03 * random.next())),
         server_rss_bytes: Some(20_000_000 + clients * 9_000 + (random.next() * 2e6) as u64),
@@ -273,12 +273,12 @@ fn rooms_trial(clients: u64, rate: f64, most: f64) -> Trial {
         planned_per_s: Some(rate / 100.0),
         expected: received + lost,
         faults: Faults { lost, late: lost / 3, ..Faults::default() },
-        outgoing: flow((kept_up * 0.3) as u64),
+        outgoing: flow((achieved * 0.3) as u64),
         incoming: flow(received),
         latency: Some(latency(middle, if holds { 1.9 } else { 1.3 }, received.max(1))),
         server: Some(Server {
             cores: (load * 0.95).min(1.0),
-            ns_per_delivery: 1e9 * (load * 0.95).min(1.0) / kept_up,
+            ns_per_delivery: 1e9 * (load * 0.95).min(1.0) / achieved,
             rss_before_bytes: 18 << 20,
             rss_peak_bytes: 20_000_000 + clients * 9_600,
             rss_after_bytes: 20_000_000 + clients * 9_100,
@@ -292,9 +292,9 @@ fn rooms_trial(clients: u64, rate: f64, most: f64) -> Trial {
     }
 }
 
-/// A latency whose tail rises by this factor each tenth.
-fn latency(middle: f64, tail: f64, count: u64) -> Latency {
-    let at = |share: f64| (middle * tail.powf(-(1.0 - share).log10() - 0.3)) as u64;
+/// A latency that rises by the factor `growth` at each further nine of the percentile.
+fn latency(middle: f64, growth: f64, count: u64) -> Latency {
+    let at = |share: f64| (middle * growth.powf(-(1.0 - share).log10() - 0.3)) as u64;
     let last = 1.0 - 1.0 / (count.max(10) as f64);
     let shares = (0..=60).map(|step| 1.0 - 10f64.powf(-f64::from(step) / 60.0 * -(1.0 - last).log10()));
     let curve: Curve = shares.map(|share| ((share * 1e9).round() / 1e9, at(share))).collect();

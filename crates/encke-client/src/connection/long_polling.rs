@@ -37,7 +37,7 @@ struct RequestQueue {
 enum QueueState {
     #[default]
     Closed,
-    /// Kept for the next request, until the pause is over: a connection costs some 16 KiB here, and more at the server.
+    /// Waits for the next request, until the pause is over: a connection costs some 16 KiB here, and more at the server.
     Idle(Box<HttpConnection>, Pin<Box<Sleep>>),
     Busy(Pin<Box<dyn Future<Output = Outcome> + Send>>),
 }
@@ -192,7 +192,7 @@ fn is_handshake(text: &str) -> bool {
     text.starts_with(r#"[{"channel":"/meta/handshake""#)
 }
 
-/// The time for which a connection is kept without a request.
+/// The time for which a connection stays open without a request.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// Up to here texts share a request, in bytes: well below what servers take in messages (1,000) and bytes (1 MiB) at once.

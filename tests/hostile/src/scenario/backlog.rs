@@ -24,7 +24,7 @@ pub const LATEST: Scenario = Scenario {
 pub const POSITIONS: Scenario = Scenario {
     name: "positions",
     title: "100 connections subscribe with a position over and over while 99,000 messages wait for each",
-    settings: &[r#"channels=[{pattern="/kept/**",history_messages=10}]"#],
+    settings: &[r#"channels=[{pattern="/stored/**",history_messages=10}]"#],
     lasts_ms: 2_500,
     grows_mib_max: 64,
     attack: |arena| Box::pin(positions(arena)),
@@ -54,7 +54,7 @@ async fn positions(arena: Arena) -> io::Result<Outcome> {
     let mut sleepers = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut sleeper = Poller::open(arena, Peer::default(), r#","ext":{"replay":true}"#).await?;
-        sleeper.subscribe(r#"["/full","/kept/a"]"#, "").await?;
+        sleeper.subscribe(r#"["/full","/stored/a"]"#, "").await?;
         sleepers.push(sleeper);
     }
     let mut publisher = Session::open(arena, Peer::default(), "").await?;
@@ -63,13 +63,13 @@ async fn positions(arena: Arena) -> io::Result<Outcome> {
         publisher.ask(&text).await?;
     }
     // There are messages to replay, so the outbox is searched for them.
-    let text = batch(["/kept/a"; 10], &publisher.id, "1");
+    let text = batch(["/stored/a"; 10], &publisher.id, "1");
     publisher.ask(&text).await?;
     let mut tasks = tokio::task::JoinSet::new();
     for mut sleeper in sleepers {
         tasks.spawn_local(async move {
             arena
-                .again(1, async || sleeper.subscribe(r#""/kept/a""#, r#","ext":{"replay":{"/kept/a":-2}}"#).await)
+                .again(1, async || sleeper.subscribe(r#""/stored/a""#, r#","ext":{"replay":{"/stored/a":-2}}"#).await)
                 .await
         });
     }

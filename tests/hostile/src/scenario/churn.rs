@@ -22,7 +22,7 @@ pub const SESSIONS: Scenario = Scenario {
 /// Memory: some 250 bytes for each of 500,000 subscriptions to unique names.
 pub const SUBSCRIPTIONS: Scenario = Scenario {
     name: "churn-channels",
-    title: "500,000 subscriptions to channels of their own, and all of them ended",
+    title: "500,000 subscriptions, each to a different channel, and all of them ended",
     lasts_ms: 2_500,
     grows_mib_max: 160,
     attack: |arena| Box::pin(subscriptions(arena)),

@@ -7,7 +7,7 @@ use crate::attack::{Arena, Outcome, Peer, Readers, Session, done, elsewhere, mib
 
 /// Large messages as fast as the server reads, for readers on the last shard.
 ///
-/// Memory: messages between shards and outboxes, as with `mail-http`.
+/// Memory: messages between shards and outboxes, as with `shard-messages-http`.
 pub const FLOOD: Scenario = Scenario {
     name: "flood",
     title: "a publisher of 60 kB messages, as fast as they are taken, for 100 subscribers that read",

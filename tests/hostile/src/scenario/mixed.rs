@@ -32,7 +32,7 @@ pub const MAILBOX_OF_ONE: Scenario = Scenario {
 pub const SURE_SLEEPERS: Scenario = Scenario {
     name: "sure-sleepers",
     title: "400 sessions with ack and replay, over WebSocket and long-polling, sleep on a channel with a history that is flooded",
-    settings: &[r#"channels=[{pattern="/kept/**",history_messages=1000}]"#],
+    settings: &[r#"channels=[{pattern="/stored/**",history_messages=1000}]"#],
     shards: TWO,
     lasts_ms: 2_500,
     grows_mib_max: 96,
@@ -55,18 +55,18 @@ pub const EVERYTHING: Scenario = Scenario {
 
 async fn mailbox_of_one(arena: Arena) -> io::Result<Outcome> {
     let mut sessions = Vec::new();
-    for nth in 0..CROWD {
+    for nth in 0..PEERS {
         let mut session = Session::open(arena, Peer::default(), "").await?;
-        session.subscribe(&format!("\"/crowd/{nth}\""), "").await?;
+        session.subscribe(&format!("\"/peers/{nth}\""), "").await?;
         sessions.push(session);
     }
     let mut tasks = JoinSet::new();
     for (nth, mut session) in sessions.into_iter().enumerate() {
         tasks.spawn_local(async move {
-            let text = batch([format!("/crowd/{}", (nth + 1) % CROWD)], &session.id, "1");
+            let text = batch([format!("/peers/{}", (nth + 1) % PEERS)], &session.id, "1");
             let once = async || {
                 session.ask(&text).await?;
-                tokio::time::sleep(CROWD_PAUSE).await;
+                tokio::time::sleep(PUBLISH_PAUSE).await;
                 Ok(())
             };
             arena.again(1, once).await
@@ -75,7 +75,7 @@ async fn mailbox_of_one(arena: Arena) -> io::Result<Outcome> {
     tasks.spawn_local(async move {
         let once = async || {
             let mut newcomers = JoinSet::new();
-            for _ in 0..CROWD {
+            for _ in 0..PEERS {
                 newcomers.spawn_local(Session::open(arena, Peer::default(), ""));
             }
             newcomers.join_all().await.into_iter().try_for_each(|session| session.map(drop))
@@ -83,7 +83,7 @@ async fn mailbox_of_one(arena: Arena) -> io::Result<Outcome> {
         arena.again(0, once).await
     });
     let published: u64 = tasks.join_all().await.into_iter().sum();
-    Ok(Outcome::did(format!("{published} publications of {CROWD} sessions")))
+    Ok(Outcome::did(format!("{published} publications of {PEERS} sessions")))
 }
 
 async fn sure_sleepers(arena: Arena) -> io::Result<Outcome> {
@@ -92,15 +92,15 @@ async fn sure_sleepers(arena: Arena) -> io::Result<Outcome> {
     for nth in 0..SLEEPERS {
         if nth % 2 == 0 {
             let mut session = Session::open(arena, Peer::default(), fields).await?;
-            session.subscribe(r#""/kept/a""#, r#","ext":{"replay":{"/kept/a":-1}}"#).await?;
+            session.subscribe(r#""/stored/a""#, r#","ext":{"replay":{"/stored/a":-1}}"#).await?;
             sockets.push(session);
         } else {
             let mut session = Poller::open(arena, Peer::default(), fields).await?;
-            session.subscribe(r#""/kept/a""#, r#","ext":{"replay":{"/kept/a":-1}}"#).await?;
+            session.subscribe(r#""/stored/a""#, r#","ext":{"replay":{"/stored/a":-1}}"#).await?;
             polls.push(session);
         }
     }
-    let bytes = elsewhere(arena, move || Session::flood(arena, "/kept/a", 2_000));
+    let bytes = elsewhere(arena, move || Session::flood(arena, "/stored/a", 2_000));
     Ok(Outcome::did(format!("{} published for {SLEEPERS} sleepers", mib(done(bytes).await?))))
 }
 
@@ -137,8 +137,8 @@ async fn everything(arena: Arena) -> io::Result<Outcome> {
     Ok(Outcome::did(format!("{} published beside {DEAF} deaf and {PINGING} pinging sockets", mib(done(flood).await?))))
 }
 
-const CROWD: usize = 64;
-const CROWD_PAUSE: Duration = Duration::from_millis(2);
+const PEERS: usize = 64;
+const PUBLISH_PAUSE: Duration = Duration::from_millis(2);
 const SLEEPERS: usize = 400;
 const READERS: usize = 30;
 const DEAF: usize = 50;

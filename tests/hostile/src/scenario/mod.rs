@@ -7,10 +7,10 @@ mod flood;
 mod handshakes;
 mod herd;
 mod incomplete;
-mod mail;
 mod mixed;
 mod outbox;
 mod polls;
+mod shard_messages;
 mod sockets;
 
 use crate::attack::{Arena, Attack, Outcome};
@@ -52,8 +52,8 @@ const TWO: &[usize] = &[2];
 
 /// All scenarios, in the order in which they run.
 pub const ALL: &[Scenario] = &[
-    mail::FLOOD_HTTP,
-    mail::FLOOD_HISTORY,
+    shard_messages::FLOOD_HTTP,
+    shard_messages::FLOOD_HISTORY,
     outbox::SLEEPER,
     outbox::RANGES,
     polls::UNREAD,

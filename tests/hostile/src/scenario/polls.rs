@@ -108,9 +108,9 @@ async fn slow(arena: Arena) -> io::Result<Outcome> {
 /// Reads all messages at a steady rate, over as many connects as needed. Returns their number and the time.
 async fn take(arena: Arena, mut reader: Poller) -> io::Result<(usize, Duration)> {
     let (began, mut messages) = (Instant::now(), 0);
-    let patience = arena.until + Duration::from_secs(5);
+    let deadline = arena.until + Duration::from_secs(5);
     let mut is_all = false;
-    while !is_all && Instant::now() < patience {
+    while !is_all && Instant::now() < deadline {
         // One more connect after the last message: the session must still exist.
         is_all = messages == SLOW_MESSAGES;
         let connect = reader.connect(if is_all { 0 } else { 1_000 });

@@ -107,7 +107,7 @@ pub enum Scale {
     /// [`Scale::Log`] if figures differ more than thirtyfold, [`Scale::Linear`] otherwise.
     Auto,
     /// Shares q below 1, at log 1/(1-q): as much room for 99 to 99.9 % as for 90 to 99 %.
-    Tail,
+    Nines,
 }
 
 /// The kind of figures.
@@ -152,7 +152,7 @@ impl Plot {
         !self.series.iter().flat_map(|series| &series.points).any(|point| point.x.is_finite() && point.y.is_finite())
     }
 
-    /// The chart for the page's script. Gaps are null; positions on a tail axis are numbers of nines.
+    /// The chart for the page's script. Gaps are null; positions on an axis of nines are numbers of nines.
     pub(super) fn json(&self) -> Value {
         let (x, y) = self.scales();
         let axis = |axis: &Axis, scale: Scale| {
@@ -249,7 +249,7 @@ impl Scale {
         match self {
             Scale::Linear | Scale::Auto => Some(value).filter(|value| value.abs() < VALUE_MAX),
             Scale::Log => Some(value).filter(|value| (1.0 / VALUE_MAX..VALUE_MAX).contains(value)),
-            Scale::Tail => Some(value).filter(|share| (0.0..1.0).contains(share)).map(|share| -(1.0 - share).log10()),
+            Scale::Nines => Some(value).filter(|share| (0.0..1.0).contains(share)).map(|share| -(1.0 - share).log10()),
         }
     }
 }
@@ -310,9 +310,9 @@ mod tests {
 
     #[test]
     fn percentiles_spread_towards_one() {
-        let nines = [0.0, 0.9, 0.99, 0.999].map(|share| Scale::Tail.position(share).map(f64::round));
+        let nines = [0.0, 0.9, 0.99, 0.999].map(|share| Scale::Nines.position(share).map(f64::round));
         assert_eq!(nines, [Some(0.0), Some(1.0), Some(2.0), Some(3.0)]);
-        assert_eq!(Scale::Tail.position(1.0), None, "1 is infinitely far");
+        assert_eq!(Scale::Nines.position(1.0), None, "1 is infinitely far");
     }
 
     #[test]

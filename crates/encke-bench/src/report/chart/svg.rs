@@ -131,12 +131,12 @@ fn label(axis: &Axis, scale: Scale) -> String {
     format!("{}{}", axis.label, if scale == Scale::Log { " (log scale)" } else { "" })
 }
 
-/// The label of a tick. On a tail axis only whole numbers of nines have one.
+/// The label of a tick. On an axis of nines only whole numbers have one.
 fn tick(unit: Unit, scale: Scale, at: f64) -> String {
     match scale {
-        Scale::Tail if at.fract().abs() > 1e-6 => String::new(),
-        Scale::Tail if at < 0.5 => "0 %".into(),
-        Scale::Tail => format!("{:.*} %", (at - 2.0).max(0.0) as usize, 100.0 - 10f64.powf(2.0 - at)),
+        Scale::Nines if at.fract().abs() > 1e-6 => String::new(),
+        Scale::Nines if at < 0.5 => "0 %".into(),
+        Scale::Nines => format!("{:.*} %", (at - 2.0).max(0.0) as usize, 100.0 - 10f64.powf(2.0 - at)),
         _ if at == 0.0 => "0".into(),
         _ => unit.text(at),
     }
@@ -196,17 +196,17 @@ fn draw_bars(bars: &Bars, area: &Area<'_>) -> Drawn {
 
 /// The positions of a legend's names, in rows of this width; empty for a single name.
 fn legend(names: &[&str], width: i32) -> Vec<(i32, i32)> {
-    let (mut x, mut y, mut places) = (0, 0, Vec::new());
+    let (mut x, mut y, mut points) = (0, 0, Vec::new());
     for name in names.iter().filter(|_| names.len() > 1) {
         let next = x + (name.chars().count() * LETTER_PIXELS) as i32 + 34;
         if next > width && x > 0 {
             y += 20;
             x = 0;
         }
-        places.push((x, y));
+        points.push((x, y));
         x += (name.chars().count() * LETTER_PIXELS) as i32 + 34;
     }
-    places
+    points
 }
 
 fn legend_height(names: &[&str], width: i32) -> i32 {
@@ -214,8 +214,8 @@ fn legend_height(names: &[&str], width: i32) -> i32 {
 }
 
 fn draw_legend(names: &[&str], area: &Area<'_>) -> Drawn {
-    let places = legend(names, area.dim_in_pixel().0 as i32);
-    for (slot, ((x, y), name)) in places.into_iter().zip(names).enumerate() {
+    let points = legend(names, area.dim_in_pixel().0 as i32);
+    for (slot, ((x, y), name)) in points.into_iter().zip(names).enumerate() {
         area.draw(&Rectangle::new([(x, y + 2), (x + 12, y + 14)], color(slot).filled()))?;
         area.draw(&Text::new((*name).to_owned(), (x + 18, y + 1), font(13.0, &INK)))?;
     }
@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn ticks_of_a_tail_axis_are_percentiles() {
-        let ticks = [0.0, 1.0, 1.5, 2.0, 4.0].map(|at| tick(Unit::Count, Scale::Tail, at));
+    fn ticks_of_an_axis_of_nines_are_percentiles() {
+        let ticks = [0.0, 1.0, 1.5, 2.0, 4.0].map(|at| tick(Unit::Count, Scale::Nines, at));
         assert_eq!(ticks, ["0 %", "90 %", "", "99 %", "99.99 %"]);
     }
 
     #[test]
     fn every_scale_takes_every_figure() {
-        for scale in [Scale::Linear, Scale::Log, Scale::Auto, Scale::Tail] {
+        for scale in [Scale::Linear, Scale::Log, Scale::Auto, Scale::Nines] {
             for values in
                 [&[][..], &[0.0], &[-5.0, 3.0], &[f64::NAN, f64::INFINITY, f64::MAX, f64::MIN_POSITIVE], &[0.5]]
             {

@@ -112,13 +112,13 @@ pub(super) fn percentiles(lines: &[Line]) -> Option<Chart> {
         let latency = line.trial.latency.as_ref().filter(|latency| latency.count > 0)?;
         // The highest of n lies at 1 - 1/n at most: beyond, nothing is known.
         let last = 1.0 - 1.0 / (latency.count.max(2) as f64);
-        let places = latency.curve.iter().map(|(share, us)| (share.min(last), *us as f64));
-        Some(Series::line(&line.name, places)).filter(|series| !series.points.is_empty())
+        let points = latency.curve.iter().map(|(share, us)| (share.min(last), *us as f64));
+        Some(Series::line(&line.name, points)).filter(|series| !series.points.is_empty())
     };
     chart(Plot {
         title: "Latency by percentile".into(),
         note: "How many of 100 deliveries were faster; each step to the right is a tenth of what is left.".into(),
-        x: Axis::new("share of deliveries", Unit::Count, Scale::Tail),
+        x: Axis::new("share of deliveries", Unit::Count, Scale::Nines),
         y: Axis::new("latency", Unit::Micros, Scale::Auto),
         series: lines.iter().filter_map(series).collect(),
     })
@@ -222,7 +222,7 @@ type Part = fn(&Latency) -> u64;
 const LATENCIES: [(&str, Part); 3] =
     [("p50", |latency| latency.p50_us), ("p99", |latency| latency.p99_us), ("max", |latency| latency.max_us)];
 
-/// The most numbers of clients that get charts of their own.
+/// The limit of client counts that get separate charts.
 const CLIENT_COUNTS_MAX: usize = 4;
 
 /// More lines than this hide each other.

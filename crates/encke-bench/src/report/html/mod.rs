@@ -1,4 +1,4 @@
-//! The report as one self-contained page, light and dark, for desks and phones. uPlot, which is embedded, draws the charts;
+//! The report as one self-contained page, light and dark, for large screens and phones. uPlot, which is embedded, draws the charts;
 //! everything else is there without scripts.
 
 mod charts;

@@ -15,9 +15,9 @@ const STEPS = {
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** The figure `value` of an axis with its unit. On a tail axis, `value` is the number of nines. */
+/** The figure `value` of an axis with its unit. On an axis of nines, `value` is the number of nines. */
 function text(axis, value) {
-    if (axis.scale === "tail") return `${+(100 * (1 - 10 ** -value)).toPrecision(Math.max(3, Math.ceil(value) + 2))} %`;
+    if (axis.scale === "nines") return `${+(100 * (1 - 10 ** -value)).toPrecision(Math.max(3, Math.ceil(value) + 2))} %`;
     const sizes = UNITS[axis.unit];
     const [size, unit] = sizes.find(([size]) => Math.abs(value) >= size) ?? sizes.at(-1);
     return `${(+(value / size).toPrecision(3)).toLocaleString("en")} ${unit}`.trim();
@@ -48,7 +48,7 @@ function axis(axis, side) {
     const line = { stroke: css("--line"), width: 1 };
     const options = { side, label, labelSize: 22, stroke: css("--soft"), font: "12px sans-serif", labelFont: "12px sans-serif" };
     const values = (_, splits) => splits.map((value) => (value == null ? "" : text(axis, value)));
-    if (axis.scale === "tail") options.incrs = [1, 2, 5];
+    if (axis.scale === "nines") options.incrs = [1, 2, 5];
     else if (axis.scale === "log") Object.assign(options, { splits: decades, filter: (_, splits) => splits });
     else if (STEPS[axis.unit]) options.incrs = STEPS[axis.unit];
     return { ...options, grid: line, ticks: line, values, space: side === 2 ? 64 : 32, size: side === 2 ? 34 : 68 };
@@ -61,7 +61,7 @@ function paths(spec, colors) {
             const { points } = spec.series[index - 1];
             const ctx = u.ctx;
             const pixel = devicePixelRatio;
-            const place = (point) => [toX(point[0], scaleX, width, left), toY(point[1], scaleY, height, top)];
+            const toPixel = (point) => [toX(point[0], scaleX, width, left), toY(point[1], scaleY, height, top)];
             ctx.save();
             ctx.beginPath();
             ctx.rect(left, top, width, height);
@@ -71,12 +71,12 @@ function paths(spec, colors) {
             ctx.lineJoin = ctx.lineCap = "round";
             ctx.setLineDash(DASHES[(index - 1) % DASHES.length].map((length) => length * pixel));
             ctx.beginPath();
-            points.forEach((point, n) => point && (points[n - 1] ? ctx.lineTo(...place(point)) : ctx.moveTo(...place(point))));
+            points.forEach((point, n) => point && (points[n - 1] ? ctx.lineTo(...toPixel(point)) : ctx.moveTo(...toPixel(point))));
             ctx.stroke();
             ctx.setLineDash([]);
             for (const point of points.length > 24 ? [] : points.filter(Boolean)) {
                 ctx.beginPath();
-                ctx.arc(...place(point), 4 * pixel, 0, 2 * Math.PI);
+                ctx.arc(...toPixel(point), 4 * pixel, 0, 2 * Math.PI);
                 ctx.fillStyle = point[3] ? css("--panel") : ctx.strokeStyle;
                 ctx.fill();
                 ctx.stroke();

@@ -45,7 +45,7 @@ fn over_time_of(quantity: &OverTime, lines: &[Line], step_ms: f64) -> Option<Cha
     };
     let series: Vec<Series> = lines.iter().filter_map(series).collect();
     let moves = series.iter().flat_map(|series| &series.points).any(|point| point.y > 0.0);
-    // A last sample directly after the one before has no meaning of its own.
+    // A last sample directly after the one before adds nothing.
     let thinned = |line: &Line| line.trial.samples.len() > 2 * groups(&line.trial.samples, step_ms).count();
     let thinned = lines.iter().any(thinned);
     let every = span(step_ms as u64);

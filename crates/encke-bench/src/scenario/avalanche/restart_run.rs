@@ -109,7 +109,7 @@ impl<'a> RestartRun<'a> {
             if self.bench.interrupt.is_set() {
                 return Ok(());
             }
-            self.serve("catching up")?;
+            self.serve("replaying")?;
             let received = self.clients.counts().received;
             if received > arrival.0 {
                 arrival = (received, Instant::now());
@@ -118,7 +118,7 @@ impl<'a> RestartRun<'a> {
         // Doubled deliveries follow soon.
         let lingering = Instant::now();
         while lingering.elapsed() < LINGER && !self.bench.interrupt.is_set() {
-            self.serve("catching up")?;
+            self.serve("replaying")?;
         }
         Ok(())
     }

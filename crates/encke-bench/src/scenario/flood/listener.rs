@@ -158,12 +158,12 @@ impl Listener {
         shared.listening -= u64::from(self.is_welcomed());
         self.stage = Stage::Ended;
         let text = format!("{when}: {why}");
-        let known = shared.errors.len() < ERRORS_TOLD_APART_MAX || shared.errors.contains_key(&text);
+        let known = shared.errors.len() < DISTINCT_ERRORS_MAX || shared.errors.contains_key(&text);
         *shared.errors.entry(if known { text } else { "other errors".into() }).or_default() += 1;
     }
 }
 
-const ERRORS_TOLD_APART_MAX: usize = 16;
+const DISTINCT_ERRORS_MAX: usize = 16;
 /// The most skipped chunks remembered, so that they do not count as doubled when they arrive after all.
 const SKIPPED_REMEMBERED_MAX: u64 = 64;
 

@@ -28,7 +28,7 @@ pub(super) fn trial(plan: &Plan, done: Done) -> Trial {
     if let Pace::PerSecond(rate) = plan.pace
         && outcome.cut_short.is_none()
         && plan.requests_max.is_none()
-        && (outcome.outgoing.messages as f64) < rate * window_s * KEPT_UP - 2.0
+        && (outcome.outgoing.messages as f64) < rate * window_s * ON_TIME - 2.0
     {
         let sent = number(outcome.outgoing.messages as f64 / window_s);
         reasons.push(format!("all connections were busy: {sent} of {} requests/s were sent", number(rate)));
@@ -92,4 +92,4 @@ fn percent(part: u64, all: u64) -> f64 {
 }
 
 /// Below 1, since the requests under way at the window's edges vary.
-const KEPT_UP: f64 = 0.98;
+const ON_TIME: f64 = 0.98;

@@ -165,7 +165,7 @@ impl Shared {
         }
         if let Some(wrong) = wrong {
             // Servers may put anything into a status line.
-            let known = self.counts.errors.len() < ERRORS_TOLD_APART_MAX || self.counts.errors.contains_key(&wrong);
+            let known = self.counts.errors.len() < DISTINCT_ERRORS_MAX || self.counts.errors.contains_key(&wrong);
             *self.counts.errors.entry(if known { wrong } else { "other errors".into() }).or_default() += 1;
             return;
         }
@@ -183,4 +183,4 @@ impl Counts {
     }
 }
 
-const ERRORS_TOLD_APART_MAX: usize = 16;
+const DISTINCT_ERRORS_MAX: usize = 16;

@@ -88,7 +88,7 @@ impl Reads for Bare {
 /// A socket that is upgraded and confirmed.
 fn join(address: SocketAddr) -> Result<TcpStream, Problem> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(JOIN_PATIENCE))?;
+    stream.set_read_timeout(Some(JOIN_TIMEOUT))?;
     let target = Target { authority: address.to_string(), path: "/".into(), address };
     stream.write_all(target.upgrade_request(&handshake::client_key([0; 16])).as_bytes())?;
     let mut head = Vec::new();
@@ -112,5 +112,5 @@ fn left(what: &str) -> Problem {
 
 /// Room 0, as sessions of a load join it.
 const JOIN: &str = "+00000";
-const JOIN_PATIENCE: Duration = Duration::from_secs(10);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 64 * 1024;

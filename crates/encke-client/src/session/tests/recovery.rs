@@ -13,7 +13,7 @@ fn messages_are_delivered_when_their_batch_is_closed_and_not_if_it_breaks_off() 
     rig.answer_connect(&connect["id"], json!({"successful": true, "ext": {"ack": 1}}));
     assert_eq!(rig.received(), ["1"]);
     assert_eq!(rig.sent_one("/meta/connect")["ext"], json!({"ack": 1}));
-    // Messages that come in a frame of their own, as CometD sends them, and then the connection breaks.
+    // Messages that come in a separate frame, as CometD sends them, and then the connection breaks.
     rig.receive(json!([{"channel": "/a", "data": 2}]));
     rig.connection_lost();
     rig.lost();

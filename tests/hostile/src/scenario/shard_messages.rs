@@ -12,7 +12,7 @@ use crate::attack::{Arena, Outcome, Peer, Poller, Readers, Session, batch, done,
 /// Memory: twice `mailbox_bytes_max` (2 × 8 MiB), the requests being read (4 × 2 MiB), and outboxes, which share what they hold (16 MiB,
 /// in memory at most twice that).
 pub const FLOOD_HTTP: Scenario = Scenario {
-    name: "mail-http",
+    name: "shard-messages-http",
     title: "publishers over HTTP on one shard, as fast as requests are taken, for 200 readers on the other",
     lasts_ms: 2_000,
     grows_mib_max: 80,
@@ -24,9 +24,9 @@ pub const FLOOD_HTTP: Scenario = Scenario {
 ///
 /// Memory: as above; the histories hold 320 small messages.
 pub const FLOOD_HISTORY: Scenario = Scenario {
-    name: "mail-history",
+    name: "shard-messages-history",
     title: "WebSockets publish on channels with a history, half of them another shard's, as fast as they are read",
-    settings: &[r#"channels=[{pattern="/kept/**",history_messages=20}]"#],
+    settings: &[r#"channels=[{pattern="/stored/**",history_messages=20}]"#],
     lasts_ms: 2_000,
     grows_mib_max: 80,
     attack: |arena| Box::pin(flood_history(arena)),
@@ -51,13 +51,13 @@ async fn flood_http(arena: Arena) -> io::Result<Outcome> {
 }
 
 async fn flood_history(arena: Arena) -> io::Result<Outcome> {
-    let _readers = Readers::open(arena, HISTORY_READERS, None, r#""/kept/**""#).await?;
+    let _readers = Readers::open(arena, HISTORY_READERS, None, r#""/stored/**""#).await?;
     let publishers = elsewhere(arena, move || async move {
         let mut publishers = JoinSet::new();
         for _ in 0..PUBLISHERS {
             let Session { mut socket, id } = Session::open(arena, Peer::default(), "").await?;
             // Channels in turn: each message goes only to its owner.
-            let channels = (0..SMALL_BATCH).map(|nth| format!("/kept/{}", nth % CHANNELS));
+            let channels = (0..SMALL_BATCH).map(|nth| format!("/stored/{}", nth % CHANNELS));
             let frame = text_frame(&batch(channels, &id, r#""small""#));
             publishers
                 .spawn_local(async move { arena.again(frame.len(), async || socket.send_raw(&frame).await).await });
