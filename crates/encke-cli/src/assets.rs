@@ -11,12 +11,7 @@ struct File {
 
 /// Everything the server hands out beside Bayeux. The tags are computed once, so call it once.
 pub(crate) fn all() -> &'static [Asset] {
-    let asset = |file: &File| Asset {
-        path: file.path,
-        content_type: content_type(file.name),
-        body: file.body,
-        etag: Box::leak(etag(file.body).into_boxed_str()),
-    };
+    let asset = |file: &File| Asset::new(file.path, content_type(file.name), file.body, etag(file.body).leak());
     FILES.iter().map(asset).collect::<Vec<Asset>>().leak()
 }
 

@@ -15,12 +15,12 @@ use encke::{Asset, Handle, Server, Settings};
 use encke_demo::Demo;
 
 /// A page for browsers to stand on.
-const PAGE: &[Asset] = &[Asset {
-    path: "/",
-    content_type: "text/html; charset=utf-8",
-    body: b"<!doctype html><title>Encke interoperability</title><p>Encke",
-    etag: "\"1\"",
-}];
+const PAGE: &[Asset] = &[Asset::new(
+    "/",
+    "text/html; charset=utf-8",
+    b"<!doctype html><title>Encke interoperability</title><p>Encke",
+    "\"1\"",
+)];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let running = Server::new(settings(std::env::args().skip(1))?).assets(PAGE).application(Demo::default()).start()?;

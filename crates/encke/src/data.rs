@@ -14,9 +14,9 @@ use journal::{Directory, Disk, Opened};
 use tokio::sync::mpsc;
 
 use crate::entropy::kernel_entropy;
+use crate::error::StartError;
 use crate::net::node::ThreadMessage;
 use crate::net::store_thread::{self, Inbox};
-use crate::server::StartError;
 use crate::sessions_file::{self, Found};
 use encke_core::Settings;
 use encke_core::history::Room;
@@ -136,8 +136,8 @@ impl DataInUse {
         sessions_file::remove(&self.path).map_err(|error| self.unreadable(error))
     }
 
-    fn unreadable(&self, error: io::Error) -> StartError {
-        StartError::Sessions { path: sessions_file::path(&self.path), error }
+    fn unreadable(&self, source: io::Error) -> StartError {
+        StartError::Sessions { path: sessions_file::path(&self.path), source }
     }
 
     /// Waits until everything is written; the shards have ended before. Dropping the returned value releases the
@@ -156,10 +156,10 @@ impl DataInUse {
 /// The directory of the log, created if it is missing.
 fn history_in(data: &Path) -> Result<Directory, StartError> {
     let path = data.join(HISTORY);
-    Directory::open(&path).map_err(|error| {
+    Directory::open(&path).map_err(|source| {
         // If the data directory itself is not usable, the error names it.
         let path = if data.is_dir() { path } else { data.into() };
-        StartError::Data { path, error }
+        StartError::Data { path, source }
     })
 }
 
@@ -183,12 +183,6 @@ fn report(path: &Path, opened: &Opened, recovered: &Recovered, began: Instant) {
     let Recovered { channels, messages, is_clean } = recovered;
     let took_ms = began.elapsed().as_millis() as u64;
     tracing::info!(data = %path.display(), channels, messages, is_clean, took_ms, "histories recovered");
-}
-
-impl From<StoreError> for StartError {
-    fn from(error: StoreError) -> StartError {
-        StartError::History(error)
-    }
 }
 
 /// The log of the histories in the data directory.

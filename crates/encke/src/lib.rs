@@ -19,20 +19,24 @@
 //! A server consists of shards. Each shard has its own thread, sockets, sessions and subscriptions. An application
 //! decides, serves or filters messages through an [`Application`].
 
+mod asset;
 mod data;
 mod entropy;
+mod error;
 mod http;
 mod net;
 mod server;
 mod sessions_file;
 mod settings;
+mod threads;
 
+pub use asset::Asset;
 pub use encke_core::{
     Action, Actions, Application, ChannelRule, Decision, HistoryCommit, HistoryTerms, NoApplication, Publishing,
     Service, Settings, SlowConsumer, TransportName, Verdict,
 };
-pub use http::{Asset, is_callback};
-pub use server::{Handle, PublishError, Running, Server, StartError};
+pub use error::{PublishError, StartError};
+pub use server::{Handle, Running, Server};
 pub use settings::{SettingsError, check_settings};
 
 /// Compiles the program of the README as a test.

@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use bayeux::{Publication, RawJson, ext};
 use tokio::sync::{mpsc, watch};
 
+use crate::asset::Asset;
 use crate::data::{Data, DataInUse};
 use crate::entropy::kernel_entropy;
-use crate::http::Asset;
+use crate::error::{PublishError, StartError};
 use crate::net::confirm::Confirmations;
 use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::{Added, Published};
 use crate::net::store_thread::Inbox;
-use crate::net::{accept, driver, ending};
 use crate::settings::{SettingsError, check_settings};
+use crate::threads::{accept, driver, ending};
 use encke_core::Settings;
 use encke_core::{Application, NoApplication};
 use encke_core::{Envelope, Id, Metrics, Saved, Shard, ShardMessage, Shared, Weight};
-use encke_store::StoreError;
 
 /// A server that does not run yet.
 pub struct Server {
@@ -31,58 +31,6 @@ pub struct Server {
     application: Box<dyn Application>,
     listener: Option<TcpListener>,
     echo: bool,
-}
-
-/// The reason why a server did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A setting cannot work.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// The address could not be bound.
-    #[error("cannot listen on {address}: {error}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The error of the kernel.
-        error: std::io::Error,
-    },
-    /// The data directory is not a directory, or cannot be created.
-    #[error("cannot use {} as the data directory: {error}", path.display())]
-    Data {
-        /// The directory, or that of the histories in it.
-        path: std::path::PathBuf,
-        /// The error of the system.
-        error: std::io::Error,
-    },
-    /// The sessions in the data directory cannot be read or removed.
-    #[error("cannot take up the sessions in {}: {error}", path.display())]
-    Sessions {
-        /// The file.
-        path: std::path::PathBuf,
-        /// The error of the system.
-        error: std::io::Error,
-    },
-    /// The histories in the data directory are damaged, another process has them, or the disk fails.
-    #[error("cannot recover histories: {0}")]
-    History(StoreError),
-    /// A thread or its runtime could not be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
-}
-
-/// The reason why a message was not published.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PublishError {
-    /// Not a publishable channel.
-    #[error("{0} is no channel to publish to")]
-    Channel(String),
-    /// The data is not JSON.
-    #[error("the data is not JSON")]
-    Data,
-    /// The server is too busy, or it is stopping.
-    #[error("the server takes no messages at the moment")]
-    Busy,
 }
 
 impl Server {
@@ -135,7 +83,7 @@ impl Server {
     pub fn start(self) -> Result<Running, StartError> {
         check_settings(&self.settings)?;
         let listen = self.settings.listen;
-        let failed = |error| StartError::Listen { address: listen, error };
+        let failed = |source| StartError::Listen { address: listen, source };
         let listener = self.listener.map_or_else(|| accept::listen(listen), accept::adopt).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let again = listener.try_clone().map_err(failed)?;
@@ -236,8 +184,7 @@ impl ThreadContext {
         }
         drop(ready);
         for _ in &threads {
-            let said = readiness.recv().unwrap_or_else(|_| Err(std::io::Error::other("a shard ended with a panic")));
-            said.map_err(StartError::Thread)?;
+            readiness.recv().map_err(|_| StartError::ShardPanicked)?.map_err(StartError::Thread)?;
         }
         Ok((threads, starts))
     }

@@ -4,19 +4,7 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, H
 use http::{Request, Response, StatusCode};
 
 use super::{Body, whole};
-
-/// A file that is served as it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Asset {
-    /// The whole path it answers to, for example `/assets/chat.js`.
-    pub path: &'static str,
-    /// Its media type.
-    pub content_type: &'static str,
-    /// Its bytes.
-    pub body: &'static [u8],
-    /// Its entity tag, with the quotes.
-    pub etag: &'static str,
-}
+use crate::asset::Asset;
 
 /// Answers with the asset of the request's path, if there is one.
 pub(crate) fn answer<B>(assets: &'static [Asset], request: &Request<B>) -> Option<Response<Body>> {

@@ -15,9 +15,10 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use websocket::handshake;
 
+use super::callback::is_callback;
 use super::connection::Connection;
 use super::origin::{self, Origin};
-use super::{Body, closing, cookie, form, is_callback, text, unread, whole};
+use super::{Body, closing, cookie, form, text, unread, whole};
 use crate::net::incomplete::{GivenUp, Watched};
 use encke_core::{ExchangeId, HttpTransport, Request as Exchange};
 use encke_core::{Settings, TransportName};

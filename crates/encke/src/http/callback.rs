@@ -2,12 +2,7 @@
 
 /// True for a name that a callback-polling script may call: letters, digits, `_`, `$`, `-` and single dots between
 /// such parts (CometD: letters, digits, `. _ -`), at most `bytes_max` bytes, not beginning with a digit or `-`.
-///
-/// ```
-/// assert!(encke::is_callback("_cometd_jsonp_1", 64));
-/// assert!(!encke::is_callback("alert(1)//", 64));
-/// ```
-pub fn is_callback(name: &str, bytes_max: usize) -> bool {
+pub(crate) fn is_callback(name: &str, bytes_max: usize) -> bool {
     name.len() <= bytes_max && name.split('.').all(is_part)
 }
 

@@ -12,9 +12,6 @@ pub(crate) mod metrics;
 pub(crate) mod origin;
 pub(crate) mod routes;
 
-pub use assets::Asset;
-pub use callback::is_callback;
-
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};

@@ -1,9 +1,6 @@
-//! Shards on threads: sockets, mailboxes, the clock.
+//! The I/O of one shard: its sockets, its mailbox, its clock, and the thread that stores histories.
 
-pub(crate) mod accept;
 pub(crate) mod confirm;
-pub(crate) mod driver;
-pub(crate) mod ending;
 mod huge_length;
 pub(crate) mod incomplete;
 pub(crate) mod io;

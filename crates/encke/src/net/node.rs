@@ -24,7 +24,7 @@ use super::io::reset;
 use super::published::Published;
 use super::store_thread::Inbox;
 use super::waiting::SharedLines;
-use crate::http::Asset;
+use crate::asset::Asset;
 use encke_core::{
     Charge, Effect, Envelope, ExchangeId, Id, MailboxAccount, Metrics, Now, Peer, PersistRequest, Persisted, Response,
     Shard, ShardMessage, SocketKey, Wire,

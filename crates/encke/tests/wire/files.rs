@@ -172,8 +172,8 @@ fn a_part_of_a_file_can_be_asked_for() {
 #[test]
 fn what_is_built_in_comes_before_files_except_for_the_start_page() {
     const ASSETS: &[Asset] = &[
-        Asset { path: "/", content_type: "text/html", body: b"the program's start", etag: "\"1\"" },
-        Asset { path: "/own.css", content_type: "text/css", body: b"the program's style", etag: "\"2\"" },
+        Asset::new("/", "text/html", b"the program's start", "\"1\""),
+        Asset::new("/own.css", "text/css", b"the program's style", "\"2\""),
     ];
     let folder = Folder::new();
     for name in ["healthz", "own.css", "cometd", "metrics"] {

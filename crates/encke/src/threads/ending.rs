@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{self, error::TryRecvError};
 
-use super::node::{Node, ThreadMessage};
+use crate::net::node::{Node, ThreadMessage};
 use encke_core::Saved;
 
 /// Freezes all shards and waits until no message is on its way between them.

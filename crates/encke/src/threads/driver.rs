@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::LocalRuntime;
 use tokio::sync::mpsc;
 
-use super::node::{Node, ServerShared, Streams, ThreadMessage};
-use super::store_thread::Inbox;
-use super::{accept, ending, socket};
+use super::{accept, ending};
 use crate::http;
+use crate::net::node::{Node, ServerShared, Streams, ThreadMessage};
+use crate::net::socket;
+use crate::net::store_thread::Inbox;
 use encke_core::{Saved, Shard, ShardMessage};
 
 /// Builds the runtime of a shard's thread.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 
-use super::node::{Node, ThreadMessage};
 use crate::http;
+use crate::net::node::{Node, ThreadMessage};
 
 /// Accepts until the server stops accepting connections.
 pub(crate) async fn run(node: Rc<Node>, listener: std::net::TcpListener) {

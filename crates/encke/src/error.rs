@@ -1,0 +1,70 @@
+//! The errors of a server, by what failed.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use encke_store::StoreError;
+
+use crate::settings::SettingsError;
+
+/// The reason why [`Server::start`](crate::Server::start) or [`Server::check`](crate::Server::check) failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A setting cannot work.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The server cannot listen on the address: another program has it, or it is not an address of this machine.
+    #[error("cannot listen on {address}: {source}")]
+    #[non_exhaustive]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The data directory is not a directory, or cannot be created.
+    #[error("cannot use {} as the data directory: {source}", path.display())]
+    #[non_exhaustive]
+    Data {
+        /// The directory, or that of the histories in it.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The saved sessions in the data directory cannot be read or removed.
+    #[error("cannot take up the sessions in {}: {source}", path.display())]
+    #[non_exhaustive]
+    Sessions {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The histories in the data directory are damaged, another process has them, or the disk fails.
+    #[error("cannot recover histories: {0}")]
+    History(#[from] StoreError),
+    /// The system cannot start a thread or its runtime: mostly for want of memory or open files.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+    /// A shard's thread panicked while it restored its sessions.
+    #[error("a shard ended with a panic")]
+    ShardPanicked,
+}
+
+/// The reason why [`Handle::publish`](crate::Handle::publish) did not take a message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// Not a channel that messages are broadcast on: no valid name (Bayeux 1.0 §2.1), a pattern, or a name below `/meta/`
+    /// or `/service/`.
+    #[error("{0} is no channel to publish to")]
+    Channel(String),
+    /// The data is not JSON (RFC 8259), or deeper than `json_depth_max`.
+    #[error("the data is not JSON")]
+    Data,
+    /// The server is too busy, or it is stopping. The caller may try again.
+    #[error("the server takes no messages at the moment")]
+    Busy,
+}

@@ -1,0 +1,6 @@
+//! Threads that run shards: accepting connections, the loop of a shard, the end of a server. They use `http` and `net`,
+//! which do not know them.
+
+pub(crate) mod accept;
+pub(crate) mod driver;
+pub(crate) mod ending;
