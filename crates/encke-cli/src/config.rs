@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::layers::{self, Given, Origin, Problem, Raw};
-use crate::logs;
+use crate::logs::{self, LogFormat};
 use crate::options::{self, Found, NotFound, Opt};
 
 /// The sources of the configuration; they can be read again when the file has changed.
@@ -49,16 +49,6 @@ pub(crate) struct Program {
     pub(crate) log: String,
     /// The form of the logs.
     pub(crate) log_format: LogFormat,
-}
-
-/// The form of the logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogFormat {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
 }
 
 impl Default for Program {

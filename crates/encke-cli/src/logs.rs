@@ -1,5 +1,6 @@
 //! Logs on stderr, with a level that can be changed while the program runs.
 
+use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
@@ -7,28 +8,36 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt};
 
-use crate::config::{LogFormat, Program};
+/// The form of the logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
 
 /// Changes what is logged.
 pub(crate) struct LogLevel(reload::Handle<Targets, Registry>);
 
 impl LogLevel {
     /// Starts the logs.
-    pub(crate) fn start(program: &Program) -> LogLevel {
-        let (filter, handle) = reload::Layer::new(targets(&program.log));
+    pub(crate) fn start(filter: &str, format: LogFormat) -> LogLevel {
+        let (level, handle) = reload::Layer::new(targets(filter));
         let lines = fmt::layer().with_writer(std::io::stderr);
-        let lines = match program.log_format {
+        let lines = match format {
             LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
             LogFormat::Json => lines.json().flatten_event(true).boxed(),
         };
         // Fails only where logs were started before.
-        let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
+        let _ = tracing_subscriber::registry().with(level).with(lines).try_init();
         LogLevel(handle)
     }
 
     /// Takes over another filter.
-    pub(crate) fn change(&self, program: &Program) {
-        let _ = self.0.reload(targets(&program.log));
+    pub(crate) fn change(&self, filter: &str) {
+        let _ = self.0.reload(targets(filter));
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn run(sources: Sources) -> ExitCode {
         Ok(config) => config,
         Err(problems) => return config_command::complain_all(&problems),
     };
-    let level = LogLevel::start(&config.program);
+    let level = LogLevel::start(&config.program.log, config.program.log_format);
     for note in &config.notes {
         tracing::warn!("{note}");
     }
@@ -271,7 +271,7 @@ impl Signals {
                 .filter(|name| changes.iter().any(|(changed, ..)| changed == name)),
         );
         if new.program.log != self.current.program.log {
-            self.level.change(&new.program);
+            self.level.change(&new.program.log);
         }
         for note in &new.notes {
             tracing::warn!("{note}");

@@ -8,8 +8,7 @@ use clap::ArgMatches;
 use encke_client::{Client, Error, Gap, GapCause, Message, RawJson, ReplayFrom, Transport};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::Program;
-use crate::logs::LogLevel;
+use crate::logs::{LogFormat, LogLevel};
 use crate::{FAILED, UNREACHABLE, USAGE, complain};
 
 /// Publishes one message and waits until the server has taken it.
@@ -36,7 +35,7 @@ pub(crate) fn subscribe(matches: &ArgMatches) -> ExitCode {
     let url = text(matches, "url");
     let channels: Vec<&String> = matches.get_many("channel").into_iter().flatten().collect();
     let count: u64 = matches.get_one("count").copied().unwrap_or(u64::MAX);
-    LogLevel::start(&Program { log: "warn".into(), ..Program::default() });
+    LogLevel::start("warn", LogFormat::Text);
     run(async {
         let mut builder = Client::builder().transport(transport(matches)).ack(matches.get_flag("ack"));
         if let Some(position) = matches.get_one("replay").copied() {

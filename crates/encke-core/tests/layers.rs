@@ -1,44 +1,68 @@
-//! Checks the dependency rules of ARCHITECTURE.md in the source: no module of the core depends on one that depends on
-//! it.
+//! Checks the dependency rules of ARCHITECTURE.md in the source of the crates: no module of the core, and no folder of
+//! another crate, depends on one that depends on it.
 //!
-//! Parts (all folders but `shard`) depend on each other by the paths they use. Chapters (`shard/*`) are methods of one
-//! type, so they depend on each other by the methods they call. Neither may have a cycle, and no part may depend on the
-//! shard.
+//! Parts of the core (all folders but `shard`) depend on each other by the paths they use. Chapters (`shard/*`) are
+//! methods of one type, so they depend on each other by the methods they call. Neither may have a cycle, and no part may
+//! depend on the shard. In other crates, files and folders directly below `src` depend on each other by paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// A module's path below `src`, such as `shard/flush`, and its source without comments, strings and tests.
+/// A module's path below `src`, such as `shard/flush`, and its source without comments and tests. Paths in it begin with
+/// `crate`.
 type Modules = BTreeMap<String, String>;
 /// The dependencies of each module, each with the path or the method that shows it.
 type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
+/// Crates of several layers, each with its modules that are one: the handles of a client make each other.
+const LAYERED: &[(&str, &[&str])] = &[
+    ("bayeux", &[]),
+    ("encke", &[]),
+    ("encke-bench", &[]),
+    ("encke-cli", &[]),
+    ("encke-client", &["client", "builder", "driver", "registry", "subscription"]),
+    ("websocket", &[]),
+];
+
 #[test]
-fn no_module_depends_on_one_that_depends_on_it() {
-    let modules = modules();
+fn no_module_of_the_core_depends_on_one_that_depends_on_it() {
+    let modules = modules("encke-core");
     let mut edges = Edges::new();
     let methods = methods_of_shard(&modules);
     assert!(methods.len() > 150, "only {} methods of Shard were found", methods.len());
-    for (name, source) in &modules {
-        let is_chapter = is_of_shard(name);
-        for path in paths(source) {
-            let Some(used) = module_of(&path, &modules) else { continue };
-            assert!(is_chapter || !is_of_shard(&used), "the part {name} knows the shard: crate::{path}");
-            if used != *name && !is_of_shard(&used) {
-                edges.entry(name.clone()).or_default().entry(used).or_insert(format!("crate::{path}"));
-            }
+    for (name, used, path) in uses(&modules) {
+        assert!(is_of_shard(&name) || !is_of_shard(&used), "the part {name} knows the shard: {path}");
+        if !is_of_shard(&used) {
+            edges.entry(name).or_default().entry(used).or_insert(path);
         }
-        if is_chapter {
-            for method in called_methods(source) {
-                if let Some(used) = methods.get(method).filter(|used| *used != name) {
-                    edges.entry(name.clone()).or_default().entry(used.clone()).or_insert(format!("{method}()"));
-                }
+    }
+    for (name, source) in modules.iter().filter(|(name, _)| is_of_shard(name)) {
+        for method in called_methods(source) {
+            if let Some(used) = methods.get(method).filter(|used| *used != name) {
+                edges.entry(name.clone()).or_default().entry(used.clone()).or_insert(format!("{method}()"));
             }
         }
     }
-    if let Some(cycle) = cycle(&modules, &edges) {
-        panic!("a cycle: {cycle}");
+    refuse_cycle("encke-core", &edges);
+}
+
+#[test]
+fn no_folder_of_a_crate_depends_on_one_that_depends_on_it() {
+    for (name, one) in LAYERED {
+        let mut edges = Edges::new();
+        let folder = |module: &str| {
+            let first = module.split('/').next().unwrap_or_default();
+            if one.contains(&first) { one[0].to_string() } else { first.to_string() }
+        };
+        for (module, used, path) in uses(&modules(name)) {
+            let (from, to) = (folder(&module), folder(&used));
+            if from != to {
+                edges.entry(from).or_default().entry(to).or_insert(format!("{path} in {module}"));
+            }
+        }
+        assert!(!edges.is_empty(), "no dependencies were found in {name}");
+        refuse_cycle(name, &edges);
     }
 }
 
@@ -46,8 +70,9 @@ fn is_of_shard(module: &str) -> bool {
     module == "shard" || module.starts_with("shard/")
 }
 
-fn modules() -> Modules {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+/// The sources of a crate but its `lib`, `main` and tests, and the name `""` for the paths that `lib` re-exports.
+fn modules(name: &str) -> Modules {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
     let mut modules = Modules::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
@@ -56,19 +81,34 @@ fn modules() -> Modules {
             let name = name.to_str().expect("a name").replace("/mod", "");
             if entry.is_dir() {
                 folders.push(entry);
-            } else if name != "lib" && !name.split('/').any(|part| part == "tests") {
-                modules.insert(name, stripped(&fs::read_to_string(&entry).expect("a source")));
+            } else if name != "main" && !name.split('/').any(|part| part.ends_with("tests")) {
+                let source = stripped(&fs::read_to_string(&entry).expect("a source"));
+                modules.insert(if name == "lib" { String::new() } else { name.clone() }, absolute(&name, &source));
             }
         }
     }
     modules
 }
 
-/// The source without comments, string contents, and the module of tests at the end.
+/// The source without comments and the module of tests at the end.
 fn stripped(source: &str) -> String {
-    let source = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    let code = source.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
-    code.split('"').step_by(2).collect()
+    let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code = source.lines().filter(|line| !line.starts_with("//")).map(|line| line.split(" //").next());
+    code.flatten().collect::<Vec<_>>().join("\n")
+}
+
+/// The source of a module with `super::` and `self::` as paths from `crate`; in `lib`, re-exports, too.
+fn absolute(module: &str, source: &str) -> String {
+    if module == "lib" {
+        return source.replace("pub use ", "pub use crate::").replace("crate::crate::", "crate::");
+    }
+    let segments: Vec<&str> = module.split('/').collect();
+    let ancestor = |up: usize| format!("crate::{}::", segments[..segments.len() - up].join("::")).replace("::::", "::");
+    let mut source = source.replace("self::", &ancestor(0));
+    for up in (1..=segments.len()).rev() {
+        source = source.replace(&"super::".repeat(up), &ancestor(up));
+    }
+    source
 }
 
 /// The methods of the shard, each with its chapter.
@@ -102,6 +142,25 @@ fn called_methods(source: &str) -> Vec<&str> {
     called
 }
 
+/// Each module with one that it uses, and the path that shows it.
+fn uses(modules: &Modules) -> Vec<(String, String, String)> {
+    let exported = modules.get("").map(|lib| paths(lib)).unwrap_or_default();
+    let exports = exported.iter().filter_map(|path| Some((path.rsplit_once("::")?.1, path)));
+    let exports: BTreeMap<&str, &String> = exports.collect();
+    let mut uses = Vec::new();
+    for (name, source) in modules.iter().filter(|(name, _)| !name.is_empty()) {
+        for path in paths(source) {
+            let first = path.split("::").next().unwrap_or_default();
+            let segments: Vec<&str> = exports.get(first).copied().unwrap_or(&path).split("::").collect();
+            let known = (1..=segments.len()).rev().map(|count| segments[..count].join("/"));
+            if let Some(used) = known.into_iter().find(|used| modules.contains_key(used)).filter(|used| used != name) {
+                uses.push((name.clone(), used, format!("crate::{path}")));
+            }
+        }
+    }
+    uses
+}
+
 /// The paths within the crate that a source uses, without `crate::`.
 fn paths(source: &str) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
@@ -117,20 +176,12 @@ fn paths(source: &str) -> BTreeSet<String> {
     paths
 }
 
-/// The module that a path leads to; None for items of the parts that the crate's root re-exports.
-fn module_of(path: &str, modules: &Modules) -> Option<String> {
-    let segments: Vec<&str> = path.split("::").collect();
-    let known = (1..=segments.len()).rev().map(|count| segments[..count].join("/"));
-    let is_shards = ["Shard", "Shared", "Wire", "Taken"].contains(&segments[0]);
-    if is_shards { Some("shard".into()) } else { known.into_iter().find(|name| modules.contains_key(name)) }
-}
-
 fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// A cycle as `a -> b -> a`, each arrow with the path or method that causes it.
-fn cycle(modules: &Modules, edges: &Edges) -> Option<String> {
+/// Panics with a cycle as `a -> b -> a`, each arrow with the path or method that causes it.
+fn refuse_cycle(name: &str, edges: &Edges) {
     fn search(at: &str, edges: &Edges, way: &mut Vec<String>, done: &mut BTreeSet<String>) -> Option<String> {
         if let Some(begin) = way.iter().position(|passed| passed == at) {
             let mut nodes = way[begin..].to_vec();
@@ -151,5 +202,7 @@ fn cycle(modules: &Modules, edges: &Edges) -> Option<String> {
         None
     }
     let mut done = BTreeSet::new();
-    modules.keys().find_map(|module| search(module, edges, &mut Vec::new(), &mut done))
+    if let Some(cycle) = edges.keys().find_map(|module| search(module, edges, &mut Vec::new(), &mut done)) {
+        panic!("a cycle in {name}: {cycle}");
+    }
 }

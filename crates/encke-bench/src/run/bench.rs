@@ -1,6 +1,8 @@
-//! One run of a scenario: its options, its target, and the beginning of its report.
+//! A scenario, and one run of it: its options, its target, and the beginning of its report.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
 
 use super::interrupt::Interrupt;
 use super::options::Common;
@@ -9,7 +11,23 @@ use crate::engine::Target;
 use crate::machine::{self, Process};
 use crate::problem::Problem;
 use crate::report::{FORMAT_VERSION, Report, Setting};
-use crate::scenario::Scenario;
+
+/// Something that can be measured. Its fields are its options on the command line.
+pub trait Scenario: Args {
+    /// Its name on the command line.
+    const NAME: &'static str;
+    /// The measured subject, in one sentence.
+    const TITLE: &'static str;
+    /// The benchmark that it represents, by title and year, in a sentence or two.
+    const STANDS_FOR: &'static str;
+
+    /// Measures.
+    ///
+    /// # Errors
+    /// The options contradict each other, there is no server, or something failed before anything was measured. A
+    /// measurement that does not hold is not an error but a report that says so.
+    fn run(&self, bench: &mut Bench) -> Result<Report, Problem>;
+}
 
 /// The environment of a scenario.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ mod wire;
 mod worker;
 mod workers;
 
-pub use bench::Bench;
+pub use bench::{Bench, Scenario};
 pub use generator::{Generator, Local};
 pub use interrupt::Interrupt;
 pub use measure::Measure;

@@ -21,31 +21,15 @@ mod self_test;
 mod soak;
 mod throughput;
 
-use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgAction, ArgMatches, Args as _, Command, FromArgMatches as _};
 
 use crate::engine::Clients;
 use crate::order::ClientsSpec;
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Report, Setting};
+pub use crate::run::Scenario;
 use crate::run::{Bench, Common, Generator, Interrupt};
-
-/// Something that can be measured. Its fields are its options on the command line.
-pub trait Scenario: Args {
-    /// Its name on the command line.
-    const NAME: &'static str;
-    /// The measured subject, in one sentence.
-    const TITLE: &'static str;
-    /// The benchmark that it represents, by title and year, in a sentence or two.
-    const STANDS_FOR: &'static str;
-
-    /// Measures.
-    ///
-    /// # Errors
-    /// The options contradict each other, there is no server, or something failed before anything was measured. A
-    /// measurement that does not hold is not an error but a report that says so.
-    fn run(&self, bench: &mut Bench) -> Result<Report, Problem>;
-}
 
 /// A scenario as the command line sees it.
 #[derive(Clone, Copy, Debug)]
