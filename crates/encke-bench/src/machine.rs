@@ -107,7 +107,16 @@ impl Process {
 
 /// Processor time this process has used.
 pub fn own_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    cpu(ClockId::ProcessCPUTime)
+}
+
+/// Processor time the calling thread has used.
+pub fn thread_cpu() -> Duration {
+    cpu(ClockId::ThreadCPUTime)
+}
+
+fn cpu(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
 }
 

@@ -3,12 +3,16 @@
 #[path = "http_common/mod.rs"]
 mod common;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Encke, figure, run, send, server, unused_address};
 use encke::Settings;
 use encke_bench::problem::Problem;
+use encke_bench::report::Report;
 
 /// A directory with the three files, which goes away with the test.
 struct Folder(PathBuf);
@@ -146,34 +150,58 @@ fn in_an_open_loop_latency_counts_from_the_planned_time() {
     assert!(latency.p50_us >= 100_000, "{latency:?}");
 }
 
+/// The other threads of the process, which other tests keep busy, too, do not count as the load.
 #[test]
 fn users_are_counted_up_to_the_bound_and_the_bound_is_named() {
     let address = server(|_, _, tcp| {
         send(tcp, OK);
         true
     });
-    let arguments = [
-        "--path",
-        "/",
-        "--users",
-        "--think",
-        "50ms",
-        "--p90",
-        "5s",
-        "--duration",
-        "200ms",
-        "--users-start",
-        "8",
-        "--users-max",
-        "16",
-    ];
-    let report = run("http", address, &arguments).expect("measured");
+    let report = beside_busy_threads(|| users(address, "50ms", &["--users-start", "8", "--users-max", "16"]));
     let best = &report.trials[report.result.expect("a result")];
     assert_eq!(best.clients, 16);
+    assert!(best.load_cores < 0.3, "{best:?}");
     assert!(report.holds, "{:?}", report.reasons);
     assert!(report.transcript[0].starts_with("16 users that think 50 ms"), "{:?}", report.transcript);
     assert!(report.transcript[1].contains("16 is --users-max; the server may hold more"), "{:?}", report.transcript);
     assert_eq!(report.table.expect("a table").rows.len(), report.trials.len());
+}
+
+/// A window without a single answer would show nothing about the server.
+#[test]
+fn a_window_of_users_lasts_until_a_request_is_answered() {
+    let address = server(|before, _, tcp| {
+        // The first request is the probe before the measurement. An answer takes longer than a window.
+        std::thread::sleep(Duration::from_millis(if before > 0 { 400 } else { 0 }));
+        send(tcp, OK);
+        true
+    });
+    let report = users(address, "10ms", &["--users-start", "1", "--users-max", "1"]);
+    assert!(report.holds, "{:?}", report.reasons);
+    let trial = &report.trials[report.result.expect("a result")];
+    assert!(trial.incoming.messages > 0 && trial.latency.as_ref().expect("timed").p50_us >= 400_000, "{trial:?}");
+}
+
+/// Searches in windows of 200 ms, with a bound on the latency that no machine exceeds by accident.
+fn users(address: SocketAddr, think: &str, bounds: &[&str]) -> Report {
+    let arguments = ["--path", "/", "--users", "--think", think, "--p90", "9s", "--duration", "200ms"];
+    run("http", address, &[&arguments, bounds].concat()).expect("measured")
+}
+
+/// Returns the result of `measure`, while two other threads of this process use all the time they get.
+fn beside_busy_threads<T>(measure: impl FnOnce() -> T) -> T {
+    let is_over = Arc::new(AtomicBool::new(false));
+    for _ in 0..2 {
+        let is_over = is_over.clone();
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+    }
+    let measured = measure();
+    is_over.store(true, Ordering::Relaxed);
+    measured
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::visitor::{Asked, Counts, News, Page, Shared, Visitor};
 use crate::engine::Target;
 use crate::engine::clock::now_us;
 use crate::engine::connections::Connections;
-use crate::machine::own_cpu;
+use crate::machine::thread_cpu;
 use crate::outcome::{CutShort, Outcome, Usage};
 use crate::problem::Problem;
 use crate::random::Rng;
@@ -126,14 +126,15 @@ impl Driver<'_> {
         loop {
             let now = now_us();
             if now >= self.from_us && first.is_none() {
-                first = Some((now, own_cpu()));
+                first = Some((now, thread_cpu()));
                 watcher.take(Some(Event::WindowBegins));
             }
-            let is_over = now >= self.end_us || self.has_all_planned() || cut_short.is_some();
+            let has_ended = now >= self.end_us && !self.lacks_an_answer(now);
+            let is_over = has_ended || self.has_all_planned() || cut_short.is_some();
             if !is_over {
                 self.ask_due(now)?;
-            } else if last.is_none() && (self.awaited == 0 || now >= self.end_us || cut_short.is_some()) {
-                last = Some((now, own_cpu(), self.connections.shared.counts.clone()));
+            } else if last.is_none() && (self.awaited == 0 || has_ended || cut_short.is_some()) {
+                last = Some((now, thread_cpu(), self.connections.shared.counts.clone()));
                 watcher.take(Some(Event::WindowEnds));
                 give_up_us = now + if cut_short.is_some() { 0 } else { TIMEOUT_US };
             }
@@ -179,6 +180,14 @@ impl Driver<'_> {
         };
         let seen = watcher.conclude(&outcome);
         Done { counts, outcome, seen }
+    }
+
+    /// True if a window of users has no answer yet. It then lasts longer than planned, up to the time-out of an answer: if the
+    /// pauses or a halt of the load take the whole window, it shows nothing about the server.
+    fn lacks_an_answer(&self, now: u64) -> bool {
+        let counts = &self.connections.shared.counts;
+        let is_empty = counts.answered == 0 && counts.errors.is_empty();
+        matches!(self.plan.pace, Pace::AfterThinking(_)) && is_empty && now < self.end_us + TIMEOUT_US
     }
 
     fn has_all_planned(&self) -> bool {
