@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   socket_text ─┐                                      ┌─▶ flush ─▶ Wire (one gathered write per session and turn)
-//!   request ─────┼─▶ batch ─▶ publish ─▶ fan-out ─▶ outbox ─▶ dirty
+//!   request ─────┼─▶ batch ─▶ publish ─▶ fan-out ─▶ outbox ─▶ schedule
 //!   receive ─────┘                                      └─▶ effects (responses, closings, messages to other shards)
 //!   advance (time)
 //! ```
@@ -24,6 +24,7 @@ mod metrics;
 mod now;
 mod outbox;
 mod protocol;
+mod schedule;
 mod sessions;
 mod settings;
 mod shard;

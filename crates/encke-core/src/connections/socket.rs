@@ -3,6 +3,7 @@
 
 use crate::events::{SessionKey, SocketKey};
 use crate::outbox::{Lent, Outbox};
+use crate::schedule::Marks;
 use crate::sessions::id::Id;
 use crate::sessions::newcomers::Origins;
 
@@ -24,9 +25,8 @@ pub struct Socket {
     /// Its connection and its address.
     pub(crate) origins: Origins,
     pub(crate) phase: Phase,
-    /// True if the kernel takes no bytes at the moment.
-    pub(crate) blocked: bool,
-    pub(crate) dirty: bool,
+    /// Its place in the shard's schedule.
+    pub(crate) marks: Marks,
     /// The payload of the latest unanswered ping, held back while the kernel takes no bytes.
     pub(crate) pong: Option<Box<[u8]>>,
     /// Bytes of pongs queued since the last write.
@@ -51,7 +51,7 @@ impl Socket {
 
     /// True if the socket can be written to now.
     pub(crate) fn may_write(&self) -> bool {
-        !self.blocked && self.phase != Phase::Closed
+        !self.marks.is_blocked() && self.phase != Phase::Closed
     }
 }
 

@@ -10,7 +10,6 @@ use crate::events::{Publication, PublishToken};
 use crate::history::Position;
 use crate::outbox::arena::Frames;
 use crate::sessions::id::Id;
-use crate::sessions::session::Session;
 
 /// Publications of one channel that are fanned out together.
 #[derive(Clone, Copy)]
@@ -53,15 +52,6 @@ impl Delivery<'_> {
             token: self.token,
         }
     }
-}
-
-/// Notes that the outbox has something to send at once. Returns true if the caller must put the session on the dirty
-/// list.
-pub(crate) fn make_urgent(session: &mut Session) -> bool {
-    session.urgent = true;
-    let wanted = !session.dirty && session.is_reachable();
-    session.dirty |= wanted;
-    wanted
 }
 
 /// Appends a message with its position, as a separate frame. Overwrites `scratch`.

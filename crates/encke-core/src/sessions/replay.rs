@@ -27,14 +27,10 @@ pub struct Replay {
     /// True if there may be a loss that was not reported yet.
     pub(crate) has_news: bool,
     pub(crate) in_rings: InRings,
-    /// True if the session is on the shard's list of sessions that replay.
-    pub(crate) listed: bool,
     /// Queued messages to withdraw, until the outbox has been searched for them.
     pub(crate) withdrawn: Option<Box<Withdrawn>>,
     /// The number of messages that remained after the last search.
     pub(crate) searched: usize,
-    /// True if the session is on one of the shard's lists of sessions that wait for a search.
-    pub(crate) awaits_search: bool,
     /// The index of the subscription that the next heartbeat begins with.
     pub(crate) beat: usize,
 }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::channels::hub::Subscription;
 use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use crate::outbox::{InFlight, Outbox, Packed, Sweep};
+use crate::schedule::{Marks, Schedule};
 use crate::sessions::id::Id;
 use crate::sessions::replay::Replay;
 use crate::sessions::unacked::Unacked;
@@ -39,12 +40,10 @@ pub struct Session {
     pub stamp: u64,
     /// The messages queued for it.
     pub outbox: Outbox,
-    /// True if it is on the list of sessions to flush, or its socket is blocked and will add it later.
-    pub dirty: bool,
+    /// The queues of the shard's schedule that it is in.
+    pub marks: Marks,
     /// True if the outbox holds anything but lazy messages.
     pub urgent: bool,
-    /// True if it is on the list of sessions whose connects wait until other responses have been taken.
-    pub awaits_room: bool,
     /// Its connection.
     pub attachment: Attachment,
     /// The connect that is held.
@@ -147,9 +146,8 @@ impl Sessions {
         let index = self.slab.insert(Session {
             stamp: 0,
             outbox: Outbox::default(),
-            dirty: false,
+            marks: Marks::default(),
             urgent: false,
-            awaits_room: false,
             attachment: Attachment::Requests,
             held: None,
             in_flight: None,
@@ -246,6 +244,25 @@ impl Sessions {
 const ROOM_RETAINED: usize = 1_024;
 
 impl Session {
+    /// Notes that its outbox has something to send at once. Schedules it if something could take that now.
+    #[inline(always)]
+    pub(crate) fn make_urgent(&mut self, index: u32, schedule: &mut Schedule) {
+        self.urgent = true;
+        if self.marks.may_be_written() && self.is_reachable() {
+            schedule.write_session(self.key(index), &mut self.marks);
+        }
+    }
+
+    /// Notes that messages have left its outbox. With an empty outbox it has nothing urgent, nothing lazy, and is not
+    /// behind.
+    pub(crate) fn was_sent(&mut self) {
+        if self.outbox.is_empty() {
+            self.urgent = false;
+            self.lazy_due_ms = u64::MAX;
+            self.outbox.behind_since = 0;
+        }
+    }
+
     /// Its key, given its index.
     pub fn key(&self, index: u32) -> SessionKey {
         SessionKey { index, generation: self.generation }

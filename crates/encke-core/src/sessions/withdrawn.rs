@@ -12,15 +12,13 @@
 //!   subscribe ────────┘
 //! ```
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bayeux::ext;
 use foldhash::fast::RandomState;
-
-use crate::events::SessionKey;
 
 /// Queued messages that must not be delivered to a session.
 #[derive(Debug, Default)]
@@ -57,19 +55,6 @@ pub(crate) enum Unnumbered {
 pub(crate) struct Given {
     texts: HashMap<u64, u32, RandomState>,
     hasher: RandomState,
-}
-
-/// The pending searches of a shard.
-#[derive(Debug, Default)]
-pub(crate) struct Withdrawals {
-    /// Sessions that wait for a search that messages have paid for.
-    pub(crate) paid: VecDeque<SessionKey>,
-    /// Sessions that wait for a search that time pays for.
-    pub(crate) unpaid: VecDeque<SessionKey>,
-    /// No unpaid search starts before this time, in microseconds.
-    rests_until_us: u64,
-    /// The number of messages searched in this turn.
-    pub(crate) searched: usize,
 }
 
 impl Withdrawn {
@@ -163,33 +148,6 @@ impl OfChannel {
         self.numbers.get(at).is_some_and(|range| range.contains(&id))
     }
 }
-
-impl Withdrawals {
-    /// The number of sessions that wait.
-    pub(crate) fn len(&self) -> usize {
-        self.paid.len() + self.unpaid.len()
-    }
-
-    /// True if a flush has something to search.
-    pub(crate) fn is_due(&self, now_ms: u64) -> bool {
-        !self.paid.is_empty() || (!self.unpaid.is_empty() && self.has_rested(now_ms))
-    }
-
-    pub(crate) fn has_rested(&self, now_ms: u64) -> bool {
-        now_ms * 1_000 >= self.rests_until_us
-    }
-
-    /// Notes that this many messages were searched.
-    pub(crate) fn spend(&mut self, messages: usize, is_paid: bool, now_ms: u64) {
-        self.searched += messages;
-        if !is_paid {
-            self.rests_until_us = self.rests_until_us.max(now_ms * 1_000) + messages as u64 * MESSAGE_US;
-        }
-    }
-}
-
-/// The pause of unpaid searches for each message searched, in microseconds. The search itself takes an eighth of that.
-const MESSAGE_US: u64 = 1;
 
 /// The maximum number of offset ranges in one search; mostly one per channel, unless the subscribes of one batch have
 /// more. Replaying that many channels costs as much as a search.

@@ -3,7 +3,7 @@
 
 use crate::events::{SessionKey, SocketKey};
 use crate::sessions::session::Attachment;
-use crate::shard::{Dirty, Shard};
+use crate::shard::Shard;
 
 impl Shard {
     /// Attaches a session to a socket if its messages allow it: a connect always does, other messages only while the
@@ -30,9 +30,8 @@ impl Shard {
         self.detach(session);
         let Some(state) = self.sessions.get_mut(session) else { return };
         state.attachment = Attachment::Socket(socket);
-        if !state.outbox.is_empty() && !state.dirty {
-            state.dirty = true;
-            self.dirty.push_back(Dirty::Session(session));
+        if !state.outbox.is_empty() {
+            self.schedule.write_session(session, &mut state.marks);
         }
         if let Some(socket) = self.socket_mut(socket) {
             socket.session = Some(session);

@@ -107,7 +107,7 @@ impl Shard {
         }
         session.held = Some(Box::new(Held { via, id: message.id.clone().map(bayeux::Id::into_owned), timesync }));
         self.metrics.held.set(self.metrics.held.get() as usize + 1);
-        let waits_for_room = batch.is(Outcome::Held) && session.is_due() && !session.dirty;
+        let waits_for_room = batch.is(Outcome::Held) && session.is_due();
         if waits_for_room && self.response_room().is_none() {
             self.answer_when_there_is_room(key);
         }

@@ -8,13 +8,13 @@ use bayeux::{ChannelName, ext};
 
 use crate::connections::admission::part_of;
 use crate::events::{Effect, Publication, SessionKey, ShardMessage};
-use crate::fanout::delivery::{Delivery, Manner, make_urgent, write_with_position};
+use crate::fanout::delivery::{Delivery, Manner, write_with_position};
 use crate::history::Position;
 use crate::outbox::arena::Frames;
 use crate::outbox::{Kind, payloads};
 use crate::sessions::id::Id;
 use crate::sessions::replay::InRings;
-use crate::shard::{Dirty, Shard};
+use crate::shard::Shard;
 
 impl Shard {
     /// Fans out a publication of another shard. Its bytes are copied as they are.
@@ -75,7 +75,7 @@ impl Shard {
         self.budget.spend(messages as usize, frames.bytes(), write_bytes);
         self.work += write_bytes;
         let part = part_of(&self.capacity);
-        let Shard { hub, sessions, dirty, capacity, backpressure, now, .. } = self;
+        let Shard { hub, sessions, schedule, capacity, backpressure, now, .. } = self;
         for list in &lists {
             if position.is_some() && hub.is_followed(*list) {
                 followed = position;
@@ -98,8 +98,8 @@ impl Shard {
                 session.active_ms = manner.active_ms.unwrap_or(session.active_ms);
                 if manner.lazy_due_ms.is_some() {
                     lazy.push(session.key(subscriber.session));
-                } else if make_urgent(session) {
-                    dirty.push_back(Dirty::Session(session.key(subscriber.session)));
+                } else {
+                    session.make_urgent(subscriber.session, schedule);
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Shard {
         let with_positions = self.with_positions(delivery.frames, position);
         let messages = delivery.messages;
         let mut special = Vec::new();
-        let Shard { hub, sessions, dirty, capacity, .. } = self;
+        let Shard { hub, sessions, schedule, capacity, .. } = self;
         let (owner, burst) = (position.ring.owner(), position.burst);
         for list in lists.iter().filter(|list| hub.is_followed(**list) && !hub.is_younger(**list, owner, burst)) {
             for subscriber in hub.subscribers(*list) {
@@ -146,9 +146,7 @@ impl Shard {
                 }
                 session.outbox.push_many(frames, Kind::Messages, messages);
                 session.active_ms = manner.active_ms.unwrap_or(session.active_ms);
-                if make_urgent(session) {
-                    dirty.push_back(Dirty::Session(session.key(subscriber.session)));
-                }
+                session.make_urgent(subscriber.session, schedule);
             }
         }
         for key in special {

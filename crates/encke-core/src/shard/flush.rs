@@ -13,8 +13,9 @@ use crate::metrics::Metrics;
 use crate::now::Now;
 use crate::outbox::arena::Arena;
 use crate::outbox::{Kind, Outbox};
+use crate::schedule::{Queue, Writer};
 use crate::sessions::session::{Attachment, HeldVia, Session};
-use crate::shard::{Dirty, Shard};
+use crate::shard::Shard;
 
 impl Shard {
     /// Writes all that waits. Stops early when `out_of_time` returns true, so that reading and quiet channels continue.
@@ -24,24 +25,24 @@ impl Shard {
         self.now = now;
         self.fan_out_pending();
         let mut flushed = 0;
-        while let Some(next) = self.dirty.pop_front() {
+        while let Some(next) = self.schedule.next_write() {
             match next {
-                Dirty::Session(key) => self.flush_session(key, wire),
-                Dirty::Socket(key) => self.flush_socket(key, wire),
+                Writer::Session(key) => self.flush_session(key, wire),
+                Writer::Socket(key) => {
+                    self.socket_mut(key).into_iter().for_each(|socket| socket.marks.leave_writes());
+                    self.flush_socket(key, wire);
+                }
             }
             flushed += 1;
             if flushed % BUDGET_CHECK_EVERY == 0 && out_of_time() {
                 break;
             }
         }
-        let is_written = self.dirty.is_empty();
+        let is_written = self.schedule.is_written();
         if is_written {
             self.renew_budget();
         }
-        // Replays come after live messages.
-        while self.dirty.is_empty()
-            && let Some(key) = self.replaying.pop_front()
-        {
+        while let Some(key) = self.schedule.next_replay() {
             self.replay_more(key, wire);
             if out_of_time() {
                 break;
@@ -67,18 +68,19 @@ impl Shard {
     fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
         let Shard { sockets, sessions, scratch, own, metrics, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
+        session.marks.leave_writes();
         match session.attachment {
             // The path of nearly all messages: each look-up is made once.
             Attachment::Socket(on) if session.is_pushed_to() => {
                 let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
-                if socket.may_write() {
-                    let replaying = session.replay.is_some().then_some(key);
-                    let progress = write_both(on, socket, Some(session), wire, (scratch, own), metrics);
-                    self.written(on, progress, replaying);
+                if !socket.may_write() {
+                    return session.marks.block();
                 }
+                let replaying = session.replay.is_some().then_some(key);
+                let progress = write_both(on, socket, Some(session), wire, (scratch, own), metrics);
+                self.written(on, progress, replaying);
             }
             attachment => {
-                session.dirty = false;
                 if session.is_due() {
                     let over_http = matches!(session.held.as_deref(), Some(held) if held.via != HeldVia::Socket);
                     if over_http && self.response_room().is_none() {
@@ -100,7 +102,6 @@ impl Shard {
         if socket.may_write() {
             let session = socket.session.and_then(|session| sessions.get_mut(session));
             if session.as_ref().is_some_and(|s| s.awaits_withdrawal() && s.socket_with_messages() == Some(key)) {
-                socket.dirty = false;
                 return;
             }
             let replays = session.as_ref().is_some_and(|session| session.replay.is_some());
@@ -119,10 +120,16 @@ impl Shard {
     }
 
     /// Acts on the result of a write.
+    #[inline(always)]
     fn written(&mut self, key: SocketKey, progress: Progress, replaying: Option<SessionKey>) {
         match progress {
             Progress::Empty => replaying.into_iter().for_each(|session| self.replay_later(session)),
-            Progress::Blocked => {}
+            Progress::Blocked => {
+                let Some(socket) = self.sockets.get_mut(key.index as usize) else { return };
+                socket.marks.block();
+                let session = socket.session.and_then(|session| self.sessions.get_mut(session));
+                session.filter(|s| s.is_pushed_to()).into_iter().for_each(|session| session.marks.block());
+            }
             Progress::Lost => self.reset_socket(key),
             Progress::Closed => {
                 if let Some(socket) = self.socket_mut(key) {
@@ -140,9 +147,8 @@ impl Shard {
         // Urgent messages are already being sent. Lazy ones may wait for more.
         let idle = session.outbox.is_empty() || !session.urgent;
         let (ready, holds) = (session.is_reachable() && idle, session.held.is_some());
-        let Some(replay) = &mut session.replay else { return };
-        replay.listed = false;
-        if !ready {
+        session.marks.leave(Queue::Replays);
+        if !ready || session.replay.is_none() {
             return;
         }
         self.refill(key);
@@ -217,20 +223,12 @@ fn write_both(
             socket.pong = Some(payload);
         }
     }
-    // A blocked socket stays marked as dirty, so that nothing lists it until it is writable again.
     if let Some(session) = session {
         if progress == Progress::Empty && session.is_given() {
             progress = write_outbox(&mut session.outbox, key, wire, scratch, &mut written);
         }
-        session.dirty = progress == Progress::Blocked;
-        if session.outbox.is_empty() {
-            session.urgent = false;
-            session.lazy_due_ms = u64::MAX;
-            session.outbox.behind_since = 0;
-        }
+        session.was_sent();
     }
-    socket.blocked = progress == Progress::Blocked;
-    socket.dirty = socket.blocked;
     metrics.deliveries.add(written);
     progress
 }

@@ -9,7 +9,7 @@ use crate::now::Now;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
 use crate::sessions::replay::InRings;
 use crate::sessions::session::Attachment;
-use crate::shard::{Dirty, Shard};
+use crate::shard::Shard;
 
 impl Shard {
     /// Processes a request. Its response follows as an [`Effect::Respond`], now or later.
@@ -97,9 +97,8 @@ impl Shard {
             session.protocol.resume(now.ms, &terms);
         }
         let wanted = session.urgent || session.unacked.is_some() || matches!(session.attachment, Attachment::Socket(_));
-        if wanted && session.is_due() && !session.dirty {
-            session.dirty = true;
-            self.dirty.push_back(Dirty::Session(key));
+        if wanted && session.is_due() {
+            self.schedule.write_session(key, &mut session.marks);
         }
         self.arm(key);
         self.replay_later(key);

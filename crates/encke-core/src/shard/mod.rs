@@ -64,10 +64,10 @@ use crate::outbox::arena::Arena;
 use crate::outbox::memory::{Account, SessionsMemory};
 use crate::outbox::relief::Relief;
 use crate::outbox::{Capacity, Packed};
+use crate::schedule::Schedule;
 use crate::sessions::id::{Entropy, Id};
 use crate::sessions::newcomers::Newcomers;
 use crate::sessions::session::Sessions;
-use crate::sessions::withdrawn::Withdrawals;
 use crate::settings::Settings;
 use crate::wheel::Wheel;
 
@@ -116,10 +116,7 @@ impl Shard {
             forwarded: HashMap::default(),
             pending_replies: PendingReplies::default(),
             wheel: Wheel::new(now.ms),
-            dirty: VecDeque::new(),
-            replaying: VecDeque::new(),
-            withdrawals: Withdrawals::default(),
-            unanswered: VecDeque::new(),
+            schedule: Schedule::default(),
             newcomers: Newcomers::default(),
             effects: Vec::new(),
             deferred_actions: VecDeque::new(),
@@ -187,6 +184,7 @@ impl Shard {
 
     /// The sizes of all tables and queues, by name. All are zero some time after the last client has left.
     pub fn holdings(&self) -> [(&'static str, usize); 14] {
+        let [writes, connects, searches] = self.schedule.lens();
         [
             ("sessions", self.sessions.len()),
             ("sockets", self.sockets.len()),
@@ -198,9 +196,9 @@ impl Shard {
             ("pending publish replies", self.pending_replies.len()),
             ("messages from other shards", self.arrivals.len()),
             ("timers", self.wheel.len()),
-            ("waiting writes and effects", self.dirty.len() + self.effects.len() + self.replaying.len()),
-            ("connects that wait for response memory", self.unanswered.len()),
-            ("sessions that wait for a search", self.withdrawals.len()),
+            ("waiting writes and effects", writes + self.effects.len()),
+            ("connects that wait for response memory", connects),
+            ("sessions that wait for a search", searches),
             ("sessions without a connect", self.newcomers.len()),
         ]
     }
@@ -217,17 +215,15 @@ impl Shard {
         let at_hand = !self.burst.is_empty() || !self.deferred_actions.is_empty() || has_arrivals;
         !at_hand
             && self.budget.is_fresh()
-            && self.dirty.is_empty()
+            && self.schedule.is_settled(self.now.ms)
             && self.effects.is_empty()
-            && self.replaying.is_empty()
-            && !self.withdrawals.is_due(self.now.ms)
             && !self.is_relieving()
     }
 
     /// True if sessions wait for messages out of histories. [`Shard::flush`] gives them more when it has nothing else
     /// to write.
     pub fn is_replaying(&self) -> bool {
-        !self.replaying.is_empty()
+        self.schedule.has_replays()
     }
 }
 
@@ -320,14 +316,8 @@ pub struct Shard {
     /// Replies to publications that are not persisted yet.
     pub(crate) pending_replies: PendingReplies,
     wheel: Wheel<Timer>,
-    /// Sessions and sockets that have something to write, each once, in the order in which they got it.
-    dirty: VecDeque<Dirty>,
-    /// Sessions that may replay more, each once. They are served when nothing else is to be written.
-    replaying: VecDeque<SessionKey>,
-    /// Sessions whose queues must be searched for withdrawn messages.
-    pub(crate) withdrawals: Withdrawals,
-    /// Sessions whose held connects have messages but wait until earlier responses are delivered, each once.
-    pub(crate) unanswered: VecDeque<SessionKey>,
+    /// Sessions and sockets that have something to do.
+    pub(crate) schedule: Schedule,
     /// Sessions that have not connected yet.
     newcomers: Newcomers,
     effects: Vec<Effect>,
@@ -359,13 +349,6 @@ pub struct Shard {
 /// The owner of an entry in the timer wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Timer {
-    Session(SessionKey),
-    Socket(SocketKey),
-}
-
-/// An entry of the list of things to flush.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Dirty {
     Session(SessionKey),
     Socket(SocketKey),
 }

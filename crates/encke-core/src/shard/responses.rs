@@ -8,9 +8,10 @@ use bytes::Bytes;
 
 use crate::events::{Effect, ExchangeId, HttpTransport, Response, SessionKey, ShardMessage, SocketKey};
 use crate::outbox::InFlight;
+use crate::schedule::Queue;
 use crate::sessions::id::Id;
 use crate::sessions::session::Attachment;
-use crate::shard::{Dirty, Shard, Shared};
+use crate::shard::{Shard, Shared};
 
 impl Shard {
     /// Writes the messages of the last closed batch into a response: up to `bytes_max`, but at least one, or none if
@@ -34,10 +35,7 @@ impl Shard {
             tracing::debug!(session = ?session.id, messages = again, "sent again: not acknowledged");
             self.metrics.resent.add(again);
         }
-        if session.outbox.is_empty() {
-            session.urgent = false;
-            session.lazy_due_ms = u64::MAX;
-        }
+        session.was_sent();
     }
 
     /// Makes a response of the session's waiting messages (if `deliver`), as far as there is room, and of replies.
@@ -96,10 +94,7 @@ impl Shard {
         let in_flight = session.outbox.take_oldest(bytes_max, true);
         body.reserve_exact(in_flight.bytes() + behind);
         in_flight.write(body);
-        if session.outbox.is_empty() {
-            session.urgent = false;
-            session.lazy_due_ms = u64::MAX;
-        }
+        session.was_sent();
         session.in_flight = Some(Box::new((exchange, in_flight)));
         true
     }
@@ -132,21 +127,19 @@ impl Shard {
     /// Lets a held connect with messages wait until earlier responses are delivered.
     pub(super) fn answer_when_there_is_room(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if !std::mem::replace(&mut session.awaits_room, true) {
-            self.unanswered.push_back(key);
+        if self.schedule.await_room(key, &mut session.marks) {
             self.metrics.responses_delayed.add(1);
         }
     }
 
-    /// Puts sessions whose connects waited for room on the dirty list, as long as there is room.
+    /// Schedules the sessions whose connects waited for room, as long as there is room.
     pub(super) fn look_for_room(&mut self) {
-        while !self.unanswered.is_empty() && self.response_room().is_some() {
-            let Some(key) = self.unanswered.pop_front() else { break };
+        while self.response_room().is_some()
+            && let Some(key) = self.schedule.next_connect()
+        {
             let Some(session) = self.sessions.get_mut(key) else { continue };
-            session.awaits_room = false;
-            if !std::mem::replace(&mut session.dirty, true) {
-                self.dirty.push_back(Dirty::Session(key));
-            }
+            session.marks.leave(Queue::Connects);
+            self.schedule.write_session(key, &mut session.marks);
         }
     }
 

@@ -94,13 +94,12 @@ impl Shard {
         }
     }
 
-    /// Puts a session on the list of those that may replay more, if it has something to replay.
+    /// Schedules a session to replay more, if it has something to replay.
     pub(super) fn replay_later(&mut self, key: SessionKey) {
-        if let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
-            && (replay.cursors.is_behind() || replay.has_news)
-            && !std::mem::replace(&mut replay.listed, true)
+        if let Some(session) = self.sessions.get_mut(key)
+            && session.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind() || replay.has_news)
         {
-            self.replaying.push_back(key);
+            self.schedule.replay(key, &mut session.marks);
         }
     }
 

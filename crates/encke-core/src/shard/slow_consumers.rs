@@ -4,13 +4,13 @@
 //! session.
 
 use crate::events::SessionKey;
-use crate::fanout::delivery::{Delivery, Manner, make_urgent};
+use crate::fanout::delivery::{Delivery, Manner};
 use crate::history::Position;
 use crate::outbox::arena::Frames;
 use crate::outbox::{Kind, singly};
 use crate::sessions::replay::InRings;
 use crate::settings::SlowConsumer;
-use crate::shard::{Dirty, Shard};
+use crate::shard::Shard;
 
 impl Shard {
     /// Delivers a message to a single session.
@@ -22,9 +22,7 @@ impl Shard {
         session.outbox.push(frames, Kind::Messages);
         self.budget.spend(1, frames.bytes(), frames.bytes() as u64);
         self.work += frames.bytes() as u64;
-        if make_urgent(session) {
-            self.dirty.push_back(Dirty::Session(key));
-        }
+        session.make_urgent(key.index, &mut self.schedule);
     }
 
     /// Delivers to sessions whose outboxes have no room for all of the messages, one message at a time.
@@ -76,10 +74,7 @@ impl Shard {
                 tracing::debug!(session = ?session.id, channel, dropped, "slow consumer: messages dropped");
             }
             session.outbox.push(frames, Kind::Messages);
-            if make_urgent(session) {
-                self.dirty.push_back(Dirty::Session(key));
-            }
-            return;
+            return session.make_urgent(key.index, &mut self.schedule);
         }
         self.end_slow(key, channel);
     }
@@ -136,8 +131,8 @@ impl Shard {
         session.active_ms = manner.active_ms.unwrap_or(session.active_ms);
         if manner.lazy_due_ms.is_some() {
             self.wait_lazily(key, manner.lazy_due_ms);
-        } else if make_urgent(session) {
-            self.dirty.push_back(Dirty::Session(key));
+        } else {
+            session.make_urgent(key.index, &mut self.schedule);
         }
     }
 }

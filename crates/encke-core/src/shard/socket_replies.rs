@@ -51,7 +51,7 @@ impl Shard {
         self.now = now;
         let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
         socket.last_received_ms = now.ms;
-        if socket.blocked || socket.pong_bytes > PONG_BYTES_MAX {
+        if socket.marks.is_blocked() || socket.pong_bytes > PONG_BYTES_MAX {
             socket.pong = Some(payload.into());
         } else {
             socket.pong_bytes += payload.len() + 2;

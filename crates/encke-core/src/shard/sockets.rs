@@ -7,9 +7,10 @@ use crate::events::{Effect, Peer, SessionKey, SocketKey};
 use crate::now::Now;
 use crate::outbox::arena::Frames;
 use crate::outbox::{Kind, Outbox};
+use crate::schedule::Marks;
 use crate::sessions::id::Id;
 use crate::sessions::session::Attachment;
-use crate::shard::{Dirty, Shard};
+use crate::shard::Shard;
 
 impl Shard {
     /// True if the shard still has this WebSocket.
@@ -37,8 +38,7 @@ impl Shard {
             browser,
             origins: [0; 2],
             phase: Phase::Open,
-            blocked: false,
-            dirty: false,
+            marks: Marks::default(),
             pong: None,
             pong_bytes: 0,
             handed: (0, 0),
@@ -65,19 +65,18 @@ impl Shard {
     /// Notes that the kernel takes bytes again.
     pub fn socket_writable(&mut self, now: Now, key: SocketKey) {
         self.now = now;
-        if let Some(socket) = self.socket_mut(key)
-            && socket.blocked
-        {
-            socket.blocked = false;
-            socket.dirty = true;
-            self.dirty.push_back(Dirty::Socket(key));
+        if let Some(socket) = self.socket_mut(key).filter(|socket| socket.marks.is_blocked()) {
+            socket.marks.unblock();
+            let session = socket.session.and_then(|session| self.sessions.get_mut(session));
+            session.into_iter().for_each(|session| session.marks.unblock());
+            self.write_socket(key);
         }
     }
 
     /// True if the kernel took nothing at the last write. The task of the socket must then wait until it is writable,
     /// and call [`Shard::socket_writable`].
     pub fn is_blocked(&self, key: SocketKey) -> bool {
-        self.socket(key).is_some_and(|socket| socket.blocked)
+        self.socket(key).is_some_and(|socket| socket.marks.is_blocked())
     }
 
     pub(crate) fn socket(&self, key: SocketKey) -> Option<&Socket> {
@@ -107,7 +106,7 @@ impl Shard {
         let left = state.outbox.leave_attachment();
         self.metrics.deliveries.add(left.messages);
         state.urgent = !state.outbox.is_empty();
-        state.dirty = false;
+        state.marks.unblock();
         if let Some(state) = self.socket_mut(socket) {
             state.session = None;
             state.alone_ms = now_ms;
@@ -120,7 +119,7 @@ impl Shard {
             // writing.
             state.out.append(left.replies);
             if !state.out.is_empty() {
-                self.make_socket_dirty(socket);
+                self.write_socket(socket);
             }
         }
     }
@@ -137,7 +136,7 @@ impl Shard {
         let gone = socket.out.append(outbox);
         self.metrics.deliveries.add(gone);
         self.arm_socket(key, now_ms + self.settings.handshake_timeout_ms);
-        self.make_socket_dirty(key);
+        self.write_socket(key);
     }
 
     /// Moves the queue of a session that gets messages with connects only to its socket, because a connect reply is
@@ -157,8 +156,7 @@ impl Shard {
         let (messages, charge) = session.outbox.hand_over();
         socket.out.append(messages);
         socket.handed = (socket.handed.0 + charge.0, socket.handed.1 + charge.1);
-        session.urgent = false;
-        session.lazy_due_ms = u64::MAX;
+        session.was_sent();
         true
     }
 
@@ -193,32 +191,28 @@ impl Shard {
     /// Queues frames on a socket. A socket that was shut gets none: nobody would write them, and they would hold
     /// memory. The frames go to the outbox of its session if that gets messages as they come, else to the socket's own.
     pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
-        let Shard { sockets, sessions, dirty, .. } = self;
+        let Shard { sockets, sessions, schedule, .. } = self;
         let is_open = |socket: &&mut Socket| socket.is(key) && socket.phase != Phase::Closed;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(is_open) else { return };
         let Some((session, state)) = socket.session.and_then(|key| Some((key, sessions.get_mut(key)?))) else {
             socket.out.push(frames, kind);
-            return self.make_socket_dirty(key);
+            return self.write_socket(key);
         };
         let outbox = if state.is_pushed_to() { &mut state.outbox } else { &mut socket.out };
         outbox.push(frames, kind);
-        if !std::mem::replace(&mut state.dirty, true) {
-            dirty.push_back(Dirty::Session(session));
-        }
+        schedule.write_session(session, &mut state.marks);
     }
 
-    fn make_socket_dirty(&mut self, key: SocketKey) {
-        let Some(socket) = self.socket_mut(key) else { return };
-        if let Some(session) = socket.session {
-            if let Some(state) = self.sessions.get_mut(session)
-                && !state.dirty
-            {
-                state.dirty = true;
-                self.dirty.push_back(Dirty::Session(session));
+    /// Schedules a socket that has something of its own to write. A socket with a session is written with that.
+    fn write_socket(&mut self, key: SocketKey) {
+        let Shard { sockets, sessions, schedule, .. } = self;
+        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
+        match socket.session {
+            Some(session) => {
+                let state = sessions.get_mut(session);
+                state.into_iter().for_each(|state| schedule.write_session(session, &mut state.marks));
             }
-        } else if !socket.dirty && !socket.blocked {
-            socket.dirty = true;
-            self.dirty.push_back(Dirty::Socket(key));
+            None => schedule.write_socket(key, &mut socket.marks),
         }
     }
 

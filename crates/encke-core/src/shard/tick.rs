@@ -7,7 +7,7 @@ use crate::connections::socket::Phase;
 use crate::events::{SessionKey, SocketKey};
 use crate::now::Now;
 use crate::sessions::session::{Attachment, Ended};
-use crate::shard::{Dirty, Shard, Timer};
+use crate::shard::{Shard, Timer};
 
 impl Shard {
     /// Does everything that is due.
@@ -23,7 +23,7 @@ impl Shard {
                 Timer::Socket(key) => self.socket_due(key),
             }
         }
-        if self.budget.is_held_back() && self.dirty.is_empty() {
+        if self.budget.is_held_back() && self.schedule.is_written() {
             self.renew_budget();
         }
         self.look_for_room();
@@ -40,11 +40,7 @@ impl Shard {
         session.armed_ms = u64::MAX;
         if session.lazy_due_ms <= now_ms {
             session.lazy_due_ms = u64::MAX;
-            session.urgent = true;
-            if session.is_reachable() && !session.dirty {
-                session.dirty = true;
-                self.dirty.push_back(Dirty::Session(key));
-            }
+            session.make_urgent(key.index, &mut self.schedule);
         }
         match session.protocol.due(now_ms) {
             Some(Due::Connect) => self.answer_held(key, None),

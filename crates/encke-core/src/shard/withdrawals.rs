@@ -4,9 +4,10 @@
 
 use crate::events::SessionKey;
 use crate::outbox::Capacity;
+use crate::schedule::Queue;
 use crate::sessions::session::Session;
-use crate::sessions::withdrawn::{Withdrawals, Withdrawn};
-use crate::shard::{Dirty, Shard};
+use crate::sessions::withdrawn::Withdrawn;
+use crate::shard::Shard;
 
 impl Shard {
     /// Withdraws these messages from everything that waits for a session: now, or when there is time for a search.
@@ -17,36 +18,29 @@ impl Shard {
             self.withdraw_now(key);
         }
         let messages = self.messages_of(key);
-        let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(replay) = &mut session.replay else { return };
         replay.withdrawn.get_or_insert_default().merge(more);
         let is_paid = messages >= 2 * replay.searched;
-        let Withdrawals { unpaid, searched, .. } = &self.withdrawals;
-        let fits_turn = *searched == 0 || searched + messages <= turn_max(&self.capacity);
-        let has_time = is_paid || (unpaid.is_empty() && self.withdrawals.has_rested(self.now.ms));
         if messages <= free_max(&self.capacity) {
             self.withdraw_now(key);
-        } else if fits_turn && has_time {
-            self.withdrawals.spend(messages, is_paid, self.now.ms);
+        } else if self.schedule.has_time_for(messages, is_paid, self.now.ms, &self.capacity) {
+            self.schedule.spend(messages, is_paid, self.now.ms);
             self.withdraw_now(key);
-        } else if !std::mem::replace(&mut replay.awaits_search, true) {
-            let list = if is_paid { &mut self.withdrawals.paid } else { &mut self.withdrawals.unpaid };
-            list.push_back(key);
+        } else if self.schedule.search(key, &mut session.marks, is_paid) {
             self.metrics.withdrawals_delayed.add(1);
         }
     }
 
     /// Searches the queues of waiting sessions, as far as one turn may.
     pub(super) fn go_on_with_withdrawals(&mut self) {
-        self.withdrawals.searched = 0;
-        while self.withdrawals.is_due(self.now.ms) && self.withdrawals.searched < turn_max(&self.capacity).max(1) {
-            let paid = self.withdrawals.paid.pop_front();
-            let is_paid = paid.is_some();
-            let Some(key) = paid.or_else(|| self.withdrawals.unpaid.pop_front()) else { break };
+        self.schedule.begin_searches();
+        while let Some((key, is_paid)) = self.schedule.next_search(self.now.ms, &self.capacity) {
             let messages = self.messages_of(key);
-            let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { continue };
-            replay.awaits_search = false;
-            if replay.withdrawn.is_some() {
-                self.withdrawals.spend(messages, is_paid, self.now.ms);
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            session.marks.leave(Queue::Searches);
+            if session.awaits_withdrawal() {
+                self.schedule.spend(messages, is_paid, self.now.ms);
                 self.withdraw_now(key);
                 self.resume(key);
             }
@@ -79,36 +73,30 @@ impl Shard {
         }
         self.metrics.withdrawals_searched.add(before);
         let left = self.messages_of(key);
-        let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return };
-        replay.searched = left;
-        if replay.awaits_search {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.replay.iter_mut().for_each(|replay| replay.searched = left);
+        if session.marks.is_in(Queue::Searches) {
             self.resume(key);
         }
     }
 
     /// Lets a session continue that got nothing while it waited for a search.
     pub(super) fn resume(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        session.dirty = true;
-        let socket = session.socket_with_messages();
-        self.dirty.push_back(Dirty::Session(key));
-        if let Some(socket) = socket {
-            self.dirty.push_back(Dirty::Socket(socket));
+        let Shard { sessions, sockets, schedule, .. } = self;
+        let Some(session) = sessions.get_mut(key) else { return };
+        schedule.write_session(key, &mut session.marks);
+        if let Some(on) = session.socket_with_messages()
+            && let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on))
+        {
+            schedule.write_socket(on, &mut socket.marks);
         }
         self.replay_later(key);
     }
-}
-
-/// The most messages that one turn searches, unless a single session has more.
-fn turn_max(capacity: &Capacity) -> usize {
-    TURN_MAX.min(capacity.messages_max / 16)
 }
 
 /// The number of messages that may be searched at any time: it costs no more than the subscribe.
 fn free_max(capacity: &Capacity) -> usize {
     FREE_MAX.min(capacity.messages_max / 1_024)
 }
-
-const TURN_MAX: usize = 4_096;
 
 const FREE_MAX: usize = 64;

@@ -8,6 +8,7 @@ mod newcomers;
 mod pending_replies;
 mod replay;
 mod responses;
+mod schedule;
 mod withdrawals;
 
 use std::collections::HashMap;

@@ -128,11 +128,11 @@ fn connects_deliver_no_messages_before_the_search_and_all_after_it() {
         for _ in 0..3 {
             say(&mut rig, from_two(&client));
         }
-        assert_eq!(rig.shard.withdrawals.len(), 1, "{way:?} {ext}");
+        assert_eq!(rig.shard.schedule.lens()[2], 1, "{way:?} {ext}");
         let early = say(&mut rig, connect(1));
         assert!(!early.contains("\"data\""), "{way:?} {ext}: {early}");
         rig.shard.advance(Now { ms: NOW.ms + 10, ..NOW });
-        assert_eq!(rig.shard.withdrawals.len(), 0);
+        assert_eq!(rig.shard.schedule.lens()[2], 0);
         let mut received = String::new();
         for ack in 2..10 {
             received += &say(&mut rig, connect(ack));
@@ -171,7 +171,7 @@ fn a_session_with_few_queued_messages_does_not_wait_for_other_searches() {
         rig.shard.socket_text(NOW, key, &from_two(&client));
         rig.flushed(key);
     }
-    assert_eq!(rig.shard.withdrawals.len(), 1);
+    assert_eq!(rig.shard.schedule.lens()[2], 1);
     rig.kernel.room = usize::MAX / 2;
     let (other, client) = open(&mut rig);
     rig.kernel.room = 0;
@@ -179,7 +179,7 @@ fn a_session_with_few_queued_messages_does_not_wait_for_other_searches() {
     for _ in 0..3 {
         rig.shard.socket_text(NOW, other, &from_two(&client));
     }
-    assert_eq!(rig.shard.withdrawals.len(), 1);
+    assert_eq!(rig.shard.schedule.lens()[2], 1);
 }
 
 /// Subscribes to `/h/a` at a position.
@@ -231,10 +231,10 @@ fn live_messages_between_two_subscribes_that_share_a_search_arrive_after_their_e
     let latest = rig.shard.shared.histories.with(ring.ring, |ring| ring.next() - 1).expect("a ring").to_string();
     // The first searches run at once, the third waits.
     (0..3).for_each(|_| from(&mut rig, key, &client, &latest));
-    assert_eq!(rig.shard.withdrawals.len(), 1);
+    assert_eq!(rig.shard.schedule.lens()[2], 1);
     (10..=25).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
     from(&mut rig, key, &client, "-2");
-    assert_eq!(rig.shard.withdrawals.len(), 1);
+    assert_eq!(rig.shard.schedule.lens()[2], 1);
     assert_eq!(received(&mut rig, key), (10..=25).collect::<Vec<_>>());
 }
 
@@ -266,7 +266,7 @@ fn one_search_looks_for_a_limited_number_of_channels() {
     let mut many = Withdrawn::default();
     (0..RANGES_MAX - 1).for_each(|number| many.note(&format!("/h/{number}"), &"e".into(), 1..2, Unnumbered::None));
     rig.shard.withdraw(session, many);
-    assert_eq!((searched(&rig), rig.shard.withdrawals.len()), (before, 1));
+    assert_eq!((searched(&rig), rig.shard.schedule.lens()[2]), (before, 1));
     // An earlier ring of a channel, and one channel more: each needs another search.
     for (channel, epoch) in [("/h/7", "f"), ("/h/more", "e")] {
         let before = searched(&rig);
@@ -277,6 +277,6 @@ fn one_search_looks_for_a_limited_number_of_channels() {
         }
         rig.shard.withdraw(session, more);
         assert!(searched(&rig) - before >= WAITING, "{channel}");
-        assert_eq!(rig.shard.withdrawals.len(), 1);
+        assert_eq!(rig.shard.schedule.lens()[2], 1);
     }
 }

@@ -1,0 +1,25 @@
+//! The schedule: each session and each socket is queued for writing once.
+
+use super::{NOW, rig};
+
+fn queued(rig: &super::Rig) -> usize {
+    rig.shard.holdings().iter().find(|(name, _)| name.starts_with("waiting writes")).map_or(0, |(_, len)| *len)
+}
+
+#[test]
+fn a_session_that_changes_its_socket_again_and_again_is_queued_for_writing_once() {
+    let mut rig = rig();
+    let (first, client) = rig.socket();
+    let second = rig.shard.socket_opened(NOW, None);
+    rig.subscribe(first, &client);
+    rig.flushed(first);
+    rig.publish(1);
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
+    for _ in 0..10 {
+        rig.shard.socket_text(NOW, second, &connect);
+        rig.shard.socket_text(NOW, first, &connect);
+    }
+    assert!(queued(&rig) <= 3, "{} entries for a session and two sockets", queued(&rig));
+    assert_eq!(rig.flushed(first).matches(r#""channel":"/a""#).count(), 1);
+    assert_eq!(queued(&rig), 0);
+}
