@@ -3,3 +3,4 @@
 pub(crate) mod backpressure;
 pub(crate) mod burst;
 pub(crate) mod delivery;
+pub(crate) mod push;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use bayeux::{ChannelName, ext};
 
-use crate::connections::admission::part_of;
 use crate::events::{Effect, Publication, SessionKey, ShardMessage};
 use crate::fanout::delivery::{Delivery, Manner, write_with_position};
+use crate::fanout::push::Push;
 use crate::history::Position;
 use crate::outbox::arena::Frames;
-use crate::outbox::{Kind, payloads};
+use crate::outbox::payloads;
 use crate::sessions::id::Id;
 use crate::sessions::replay::InRings;
 use crate::shard::Shard;
@@ -55,9 +55,9 @@ impl Shard {
         }
     }
 
-    /// The hot loop: one push for each subscriber.
+    /// Pushes to the outbox of each subscriber of this shard. Sessions that use replay get the frames with positions.
     fn fan_out(&mut self, delivery: &Delivery<'_>, except: Option<u32>) {
-        let Delivery { channel, frames, messages, rule, position, .. } = *delivery;
+        let Delivery { channel, frames, messages, rule, .. } = *delivery;
         self.publications += 1;
         let manner = Manner {
             stamp: self.publications,
@@ -67,92 +67,43 @@ impl Shard {
         };
         let mut lists = std::mem::take(&mut self.lists);
         self.hub.route(channel, &mut lists);
-        let mut full = Vec::new();
-        let mut lazy = Vec::new();
-        let mut followed = None;
         let subscribers: usize = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
         let write_bytes = (frames.bytes() * subscribers) as u64;
         self.budget.spend(messages as usize, frames.bytes(), write_bytes);
         self.work += write_bytes;
-        let part = part_of(&self.capacity);
+        let followed = delivery.position.filter(|_| lists.iter().any(|list| self.hub.is_followed(*list)));
+        let followed = followed.map(|position| (position, self.with_positions(frames, position)));
+        let (mut full, mut special) = (Vec::new(), Vec::new());
         let Shard { hub, sessions, schedule, capacity, backpressure, now, .. } = self;
+        let (manner, lazy) = (&manner, Vec::new());
+        let mut push = Push { delivery, manner, capacity, now: *now, sessions, schedule, backpressure, lazy };
         for list in &lists {
-            if position.is_some() && hub.is_followed(*list) {
-                followed = position;
-                continue;
-            }
-            for subscriber in hub.subscribers(*list) {
-                let session = sessions.at(subscriber.session);
-                if session.stamp == manner.stamp || manner.except == Some(subscriber.session) {
-                    continue;
-                }
-                session.stamp = manner.stamp;
-                if session.outbox.is_full(messages as usize, frames.bytes(), &part) {
-                    if session.outbox.is_full(messages as usize, frames.bytes(), capacity) {
-                        full.push(session.key(subscriber.session));
-                        continue;
-                    }
-                    backpressure.is_behind(session, subscriber.session, *now);
-                }
-                session.outbox.push_many(frames, Kind::Messages, messages);
-                session.active_ms = manner.active_ms.unwrap_or(session.active_ms);
-                if manner.lazy_due_ms.is_some() {
-                    lazy.push(session.key(subscriber.session));
-                } else {
-                    session.make_urgent(subscriber.session, schedule);
-                }
+            match followed.as_ref().filter(|_| hub.is_followed(*list)) {
+                None => push.each(hub.subscribers(*list), &mut full, |_| Some(frames)),
+                Some((position, _)) if hub.is_younger(*list, position.ring.owner(), position.burst) => {}
+                Some((_, with_positions)) => push.each(hub.subscribers(*list), &mut special, |session| {
+                    let Some(replay) = &mut session.replay else { return Some(frames) };
+                    replay.in_rings = InRings::Maybe;
+                    replay.is_live().then_some(with_positions)
+                }),
             }
         }
-        for key in lazy {
+        for key in push.lazy {
             self.wait_lazily(key, manner.lazy_due_ms);
         }
-        if let Some(position) = followed {
-            self.fan_out_with_positions(&lists, delivery, position, &manner);
+        if let Some((position, with_positions)) = &followed {
+            for key in special {
+                self.deliver_specially(key, delivery, position, with_positions, manner);
+            }
+            self.note_last_received(&lists, delivery, position);
         }
         self.lists = lists;
         if !full.is_empty() {
-            self.overflow(&full, delivery, frames, &manner);
+            self.overflow(&full, delivery, frames, manner);
         }
         if self.account.bytes() > self.relief.look_from {
             self.check_memory();
         }
-    }
-
-    /// Delivers to the lists with a subscriber that uses replay.
-    fn fan_out_with_positions(&mut self, lists: &[u32], delivery: &Delivery<'_>, position: &Position, manner: &Manner) {
-        let with_positions = self.with_positions(delivery.frames, position);
-        let messages = delivery.messages;
-        let mut special = Vec::new();
-        let Shard { hub, sessions, schedule, capacity, .. } = self;
-        let (owner, burst) = (position.ring.owner(), position.burst);
-        for list in lists.iter().filter(|list| hub.is_followed(**list) && !hub.is_younger(**list, owner, burst)) {
-            for subscriber in hub.subscribers(*list) {
-                let session = sessions.at(subscriber.session);
-                if session.stamp == manner.stamp || manner.except == Some(subscriber.session) {
-                    continue;
-                }
-                session.stamp = manner.stamp;
-                let (frames, is_replaying) = match &mut session.replay {
-                    Some(replay) => {
-                        replay.in_rings = InRings::Maybe;
-                        (&with_positions, !replay.is_live())
-                    }
-                    None => (delivery.frames, false),
-                };
-                let full = || session.outbox.is_full(messages as usize, frames.bytes(), capacity);
-                if is_replaying || manner.lazy_due_ms.is_some() || full() {
-                    special.push(session.key(subscriber.session));
-                    continue;
-                }
-                session.outbox.push_many(frames, Kind::Messages, messages);
-                session.active_ms = manner.active_ms.unwrap_or(session.active_ms);
-                session.make_urgent(subscriber.session, schedule);
-            }
-        }
-        for key in special {
-            self.deliver_specially(key, delivery, position, &with_positions, manner);
-        }
-        self.note_last_received(lists, delivery, position);
     }
 
     /// Encodes the same messages, each with its position.

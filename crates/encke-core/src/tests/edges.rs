@@ -69,8 +69,11 @@ fn an_outbox_gets_a_part_of_its_capacity_between_two_flushes_whatever_the_number
 /// admitted. Returns the times when its messages were admitted, in milliseconds from the start, and true if the
 /// reader's session is still alive at the end.
 fn flood_for_a_reader(settings: Settings, bytes_per_ms: usize, messages: usize) -> (Vec<u64>, bool) {
-    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
-    let (reader, _) = readers(&mut rig, "/flood", 1).remove(0);
+    flood(&mut Rig::new(1, settings, Box::new(NoApplication)), bytes_per_ms, messages)
+}
+
+fn flood(rig: &mut Rig, bytes_per_ms: usize, messages: usize) -> (Vec<u64>, bool) {
+    let (reader, _) = readers(rig, "/flood", 1).remove(0);
     let (socket, publisher) = rig.socket();
     let text = format!(r#"{{"channel":"/flood","clientId":"{publisher}","data":"{}"}}"#, "x".repeat(900_000));
     let mut taken = Vec::new();
@@ -102,6 +105,19 @@ fn publishers_wait_for_a_reader_that_is_behind_and_still_reads() {
     // As fast as it reads and no faster: 9 ms each, except for what its outbox holds.
     let last = taken.last().copied().unwrap_or_default();
     assert!((9 * 180..9 * 201).contains(&last), "{last} ms");
+}
+
+#[test]
+fn publishers_wait_for_a_reader_beside_one_that_replays() {
+    let rule = crate::ChannelRule { pattern: "/flood".into(), history_messages: 4, ..Default::default() };
+    let settings = Settings { channels: vec![rule], ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (away, client) = rig.opened(r#"{"replay":true}"#);
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/flood"}}"#);
+    rig.shard.socket_text(NOW, away, &text);
+    rig.shard.socket_closed(NOW, away);
+    let (taken, lives) = flood(&mut rig, 100_000, 200);
+    assert!(taken.len() == 200 && lives, "{} messages, lives: {lives}", taken.len());
 }
 
 #[test]
