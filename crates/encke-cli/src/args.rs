@@ -38,12 +38,10 @@ pub(crate) fn command() -> Command {
         )
         .subcommand(
             Command::new("check")
-                .about("Say what is wrong with a file and the environment")
-                .arg(file.help("The file to check [default: encke.toml if it is there]")),
+                .about("Report the errors in a file and the environment")
+                .arg(file.help("The file to check [default: encke.toml if it exists]")),
         )
-        .subcommand(with_settings(
-            Command::new("show").about("Show all settings as they hold, and where they come from"),
-        ))
+        .subcommand(with_settings(Command::new("show").about("Show all effective settings and their sources")))
         .subcommand(Command::new("docs").about("Print docs/configuration.md").hide(true));
     Command::new("encke")
         .version(env!("CARGO_PKG_VERSION"))
@@ -73,7 +71,7 @@ pub(crate) fn command() -> Command {
                         .value_name("POSITION")
                         .allow_hyphen_values(true)
                         .value_parser(value_parser!(i64).range(-2..))
-                        .help("Begin there in the history of each channel: -1 now, -2 with all that is kept, N after message N; and go on there after a break"),
+                        .help("The position in the history of each channel: -1 now, -2 all stored messages, N after message N; continues there after a break"),
                 )
                 .arg(
                     Arg::new("ack")
@@ -97,7 +95,7 @@ fn with_settings(mut command: Command) -> Command {
                 .long("config")
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
-                .help("The file with settings [default: encke.toml if it is there] [env: ENCKE_CONFIG]"),
+                .help("The file with settings [default: encke.toml if it exists] [env: ENCKE_CONFIG]"),
         )
         .arg(
             Arg::new("set")
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn set_takes_any_name() {
+    fn set_accepts_any_name() {
         let expected = ("ws.maxMessageSize".to_string(), Raw::Text("65536".into()), "--set".to_string());
         assert_eq!(flags("encke serve --set ws.maxMessageSize=65536"), [expected]);
     }

@@ -9,7 +9,7 @@ struct File {
     body: &'static [u8],
 }
 
-/// Everything the server hands out beside Bayeux. The tags are computed once, so call it once.
+/// All files that the server serves beside Bayeux. The tags are computed once, so call it once.
 pub(crate) fn all() -> &'static [Asset] {
     let asset = |file: &File| Asset::new(file.path, content_type(file.name), file.body, etag(file.body).leak());
     FILES.iter().map(asset).collect::<Vec<Asset>>().leak()
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_has_a_type_and_a_tag_of_its_own() {
+    fn each_file_has_its_type_and_its_tag() {
         for asset in all() {
             assert_ne!(asset.content_type, "application/octet-stream", "{}", asset.path);
             assert_eq!(asset.etag.len(), 18);

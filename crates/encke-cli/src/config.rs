@@ -145,7 +145,7 @@ impl Merge {
             let found = match find(&name) {
                 Ok(found) => found,
                 Err(NotFound::Ignored(why)) => {
-                    self.notes.push(format!("{}: CometD's option has no effect: {why}", position(&name, &origin)));
+                    self.notes.push(format!("{}: CometD's option has no effect: {why}", location(&name, &origin)));
                     continue;
                 }
                 Err(why) => {
@@ -164,7 +164,7 @@ impl Merge {
             match set.get(option) {
                 Some((other, at)) if *other != value && found.is_widened => {
                     let note = format!("has no effect: {option} holds for all transports, and is {other} at {at}");
-                    self.notes.push(format!("{} = {value} {note}", position(&name, &origin)));
+                    self.notes.push(format!("{} = {value} {note}", location(&name, &origin)));
                 }
                 Some((other, position)) if *other != value => {
                     let text = format!("{origin}: {option} is {value} here, but {other} at {position}");
@@ -250,8 +250,8 @@ fn is_of_program(name: &str) -> bool {
     ["demo", "demo_cometd_channels", "log", "log_format"].contains(&name)
 }
 
-/// Describes the place where a name was given, with the name where the place does not show it.
-fn position(name: &str, origin: &Origin) -> String {
+/// Describes the source of a name, with the name if the source does not contain it.
+fn location(name: &str, origin: &Origin) -> String {
     match origin {
         Origin::File { .. } => format!("{origin}: {name}"),
         Origin::Flag(flag) if flag.starts_with("--set") => format!("{origin} {name}"),
@@ -259,20 +259,20 @@ fn position(name: &str, origin: &Origin) -> String {
     }
 }
 
-/// One line about a name that is none, in the spelling of the place it was given at.
+/// One line about an unknown name, in the spelling of its source.
 fn not_found(name: &str, origin: &Origin, why: &NotFound) -> Problem {
-    let position = position(name, origin);
+    let location = location(name, origin);
     Problem(match why {
         NotFound::Ignored(why) | NotFound::Refused(why) => {
-            format!("{position}: CometD's option has no equivalent: {why}")
+            format!("{location}: CometD's option has no equivalent: {why}")
         }
-        NotFound::Unknown { nearest: None } => format!("{position}: there is no such setting; see encke config show"),
+        NotFound::Unknown { nearest: None } => format!("{location}: there is no such setting; see encke config show"),
         NotFound::Unknown { nearest: Some(nearest) } => {
             let nearest = match origin {
                 Origin::Environment(_) => format!("ENCKE_{}", options::variable(nearest)),
                 _ => nearest.to_string(),
             };
-            format!("{position}: there is no such setting; did you mean {nearest}?")
+            format!("{location}: there is no such setting; did you mean {nearest}?")
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A file under a name of its own that goes away with the test.
+/// A file with a unique name that is removed with the test.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -70,7 +70,7 @@ fn port_changes_the_port_of_listen_only() {
 }
 
 #[test]
-fn cometds_names_and_texts_are_taken_everywhere() {
+fn cometds_names_and_values_are_accepted_everywhere() {
     let file = "maxInterval = \"15000\"\nws.maxMessageSize = 70000\nallowedTransports = \"long-polling, websocket\"\n\
                 cometdURLMapping = \"/cometd/*\"\nmultiSessionInterval = -1\n";
     let environment = [("ENCKE_LONG_POLLING_JSON_TIMEOUT", "7000"), ("ENCKE_TRUSTCLIENTSESSION", "true")];
@@ -91,7 +91,7 @@ fn an_alias_and_a_name_that_disagree_are_refused() {
 }
 
 #[test]
-fn values_that_differ_by_transport_are_named_in_a_warning_and_stop_nothing() {
+fn values_that_differ_by_transport_cause_a_warning_only() {
     for (file, timeout_ms, says) in [
         (
             "ws.timeout = 2\ntimeout = 1\n",
@@ -109,7 +109,7 @@ fn values_that_differ_by_transport_are_named_in_a_warning_and_stop_nothing() {
 }
 
 #[test]
-fn options_of_cometd_that_are_of_no_use_here_are_named_in_a_warning_and_stop_nothing() {
+fn cometd_options_without_effect_cause_a_warning_only() {
     let file = "sweepPeriod = 997\nws.enableExtension.permessage-deflate = false\nmaxQueue = 500\nhandshakeReconnect = true\n\
                 ws.protocol = \"bayeux\"\nmaxMessageSize = 512\n";
     let config = read(file, &[("ENCKE_JSONCONTEXT", "x")], &[]).expect("valid");
@@ -133,7 +133,7 @@ fn any_mapping_of_a_servlet_is_a_mount() {
 }
 
 #[test]
-fn a_wrong_name_is_told_with_its_line_and_the_right_one() {
+fn a_wrong_name_is_reported_with_its_line_and_the_nearest_name() {
     assert_eq!(
         problem("\ntimout_ms = 5\noort.url = 7\n"),
         "FILE:3: oort.url: CometD's option has no equivalent: there is no cluster\nFILE:2: timout_ms: there is no such setting; did you mean timeout_ms?"
@@ -143,7 +143,7 @@ fn a_wrong_name_is_told_with_its_line_and_the_right_one() {
 }
 
 #[test]
-fn a_wrong_value_is_told_with_what_would_be_right() {
+fn a_wrong_value_is_reported_with_the_allowed_values() {
     let cases = [
         ("timeout_ms = \"5\"", "FILE:1: timeout_ms = \"5\": a whole number"),
         ("timeout_ms = -5", "FILE:1: timeout_ms = -5: a whole number, 0 or more"),
@@ -175,12 +175,12 @@ fn a_wrong_value_is_told_with_what_would_be_right() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_errors_are_reported_together() {
     assert_eq!(problem("timeout_ms = \"5\"\nshards = true\nx = 1\n").lines().count(), 3);
 }
 
 #[test]
-fn a_file_that_was_named_must_be_there() {
+fn a_config_file_given_by_name_must_exist() {
     let sources = Sources { file: Some("/nowhere/encke.toml".into()), ..Sources::default() };
     let problems = sources.read().expect_err("no such file");
     assert!(problems[0].0.starts_with("/nowhere/encke.toml: "), "{problems:?}");
@@ -194,7 +194,7 @@ fn channel_rules_may_come_from_a_flag() {
 }
 
 #[test]
-fn changes_are_named_with_both_values() {
+fn changes_are_reported_with_both_values() {
     let old = read("timeout_ms = 1", &[], &[]).expect("valid");
     let new = read("timeout_ms = 2", &[], &[]).expect("valid");
     assert_eq!(new.changes_from(&old), [("timeout_ms", "1".to_string(), "2".to_string())]);

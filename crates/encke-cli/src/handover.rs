@@ -64,7 +64,7 @@ pub(crate) enum HandoverError {
 }
 
 impl Program {
-    /// This program. To be asked early: a newer file may take this one's place, and has the same path then.
+    /// This program. Call it early: a newer file may later replace this one at the same path.
     pub(crate) fn this() -> io::Result<Program> {
         Ok(Program { path: std::env::current_exe()?, arguments: std::env::args_os().skip(1).collect() })
     }

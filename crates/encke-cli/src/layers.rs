@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_toml_is_told_with_its_line() {
+    fn a_file_that_is_not_toml_is_reported_with_its_line() {
         let problems = of_text("f.toml", "timeout_ms = 5\nshards = = 2\n").expect_err("not TOML");
         assert!(problems[0].0.starts_with("f.toml:2: "), "{problems:?}");
         assert!(!problems[0].0.contains('\n'), "{problems:?}");
     }
 
     #[test]
-    fn the_environment_gives_only_what_is_ours() {
+    fn only_variables_of_encke_are_read_from_the_environment() {
         let variables = [
             ("PATH", "/bin"),
             ("ENCKE_TIMEOUT_MS", "5"),

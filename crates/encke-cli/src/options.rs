@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_finger_is_recognised() {
+    fn a_typing_error_is_recognised() {
         let near = |name| find(name).expect_err("no such name");
         assert_eq!(near("timout_ms"), NotFound::Unknown { nearest: Some("timeout_ms") });
         assert_eq!(near("maxinterval"), NotFound::Unknown { nearest: Some("maxInterval") });

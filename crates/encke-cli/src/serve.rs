@@ -50,7 +50,7 @@ enum Problem {
     Server(#[from] encke::StartError),
     #[error("cannot listen to signals: {0}")]
     Signals(io::Error),
-    #[error("cannot take the listening socket that was handed over: {0}")]
+    #[error("cannot use the inherited listening socket: {0}")]
     Socket(io::Error),
 }
 
@@ -75,14 +75,14 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, P
         && config.is_set("listen")
         && config.settings.listen != address
     {
-        tracing::warn!(%address, "the listening socket was handed over; the setting listen has no effect");
+        tracing::warn!(%address, "the listening socket was inherited; the setting listen has no effect");
     }
     if let Some(predecessor) = predecessor {
         server.check()?;
-        tracing::info!("ready; waiting for the server before this one to end");
+        tracing::info!("ready; waiting for the previous server to end");
         predecessor.succeed().map_err(Problem::Socket)?;
     }
-    // From here on it may have what nobody else has: the sessions.
+    // From here on this process may hold the only copy of the sessions.
     let (runtime, received) = early.all().map_err(Problem::Signals)?;
     let running = listener.into_iter().fold(server, Server::listener).start()?;
     let listener = running.listener().map_err(Problem::Socket)?;
@@ -92,28 +92,28 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, P
     Ok(running)
 }
 
-/// Whose the listening socket is.
+/// The owner of the listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Belongs {
-    /// It ends with this process, or with the one that this hands it to.
+    /// This process, or the one that this passes it to: it is closed with the process.
     Here,
-    /// It outlives this process.
+    /// A supervisor: it outlives this process.
     Supervisor,
 }
 
-/// The listening socket that systemd has opened, if it has.
+/// The listening socket from systemd, if any.
 fn of_supervisor() -> io::Result<Option<TcpListener>> {
     let mut given = ListenFd::from_env();
     if given.len() > 1 {
-        tracing::warn!(sockets = given.len(), "of several sockets that were handed over the first is used");
+        tracing::warn!(sockets = given.len(), "several sockets were inherited; the first one is used");
     }
     given.take_tcp_listener(0)
 }
 
-/// Tells that the server is ready: one line for programs, a word more for people.
+/// Announces that the server is ready: one line for programs, a second one for people.
 fn announce(address: &str) {
     let mut out = std::io::stdout().lock();
-    // Nobody may be reading; the server runs all the same.
+    // If nobody reads it, the server still runs.
     let _ = writeln!(out, "encke listening on http://{address}").and_then(|()| out.flush());
     if std::io::stdout().is_terminal() && std::io::stderr().is_terminal() {
         eprintln!("open http://{address} in a browser; Ctrl-C ends");
@@ -128,7 +128,7 @@ fn raise_open_files() {
     }
 }
 
-/// Logs how many connections the system allows, where these are fewer than configured. The server runs already, so the files
+/// Logs the number of connections that the system allows, if it is lower than configured. The server already runs, so the files
 /// that are open are those that no connection can have.
 fn report_to_room(connections_max: u64, was_asked_for: bool) {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
@@ -140,19 +140,19 @@ fn report_to_room(connections_max: u64, was_asked_for: bool) {
     if was_asked_for {
         tracing::warn!(connections_max, room, "the system's limit of open files allows fewer connections (ulimit -Hn)");
     } else {
-        tracing::info!(room, "the system's limit of open files bounds the connections (ulimit -Hn)");
+        tracing::info!(room, "the system's limit of open files limits the connections (ulimit -Hn)");
     }
 }
 
-/// The signals that are listened to.
-struct Heard {
+/// The streams of the signals that the server handles.
+struct SignalStreams {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
     hand_over: Signal,
 }
 
-/// The signals that must not end a process that is about to serve. They wait until it does.
+/// The signals that must not end a process that is about to serve. They are queued until it does.
 struct Early {
     runtime: Runtime,
     hangup: Signal,
@@ -169,42 +169,42 @@ impl Early {
         Ok(Early { runtime, hangup, hand_over })
     }
 
-    /// Those that ask for an end wait, too, from now on.
-    fn all(self) -> io::Result<(Runtime, Heard)> {
+    /// From now on the signals that request an end are queued, too.
+    fn all(self) -> io::Result<(Runtime, SignalStreams)> {
         let Early { runtime, hangup, hand_over } = self;
         let (terminate, interrupt) = {
             let _inside = runtime.enter();
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
         };
-        Ok((runtime, Heard { terminate, interrupt, hangup, hand_over }))
+        Ok((runtime, SignalStreams { terminate, interrupt, hangup, hand_over }))
     }
 }
 
 /// The context of the signal handlers.
 struct Signals {
     sources: Sources,
-    /// The configuration that holds.
+    /// The effective configuration.
     current: Config,
     level: LogLevel,
     handle: Handle,
     program: Program,
     listener: TcpListener,
     belongs: Belongs,
-    /// The server that comes after this one.
+    /// The server that replaces this one.
     successor: Option<Successor>,
 }
 
 impl Signals {
-    /// Listens on a thread of its own.
-    fn start(self, runtime: Runtime, received: Heard) -> io::Result<()> {
+    /// Listens on a separate thread.
+    fn start(self, runtime: Runtime, received: SignalStreams) -> io::Result<()> {
         std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(self.listen(received)))?;
         Ok(())
     }
 
     /// The first SIGTERM or SIGINT drains, the second ends at once; SIGHUP reads the configuration again; SIGUSR2 drains when another
     /// server is ready to take over, which makes no later signal the second.
-    async fn listen(mut self, mut received: Heard) {
-        let (mut is_draining, mut was_told_to_end) = (false, false);
+    async fn listen(mut self, mut received: SignalStreams) {
+        let (mut is_draining, mut is_second) = (false, false);
         loop {
             let code = tokio::select! {
                 _ = received.terminate.recv() => 128 + 15,
@@ -218,11 +218,11 @@ impl Signals {
                     continue;
                 }
             };
-            if std::mem::replace(&mut was_told_to_end, true) {
+            if std::mem::replace(&mut is_second, true) {
                 std::process::exit(code);
             }
             is_draining = true;
-            tracing::info!("draining: clients are told to come back later; a second signal ends at once");
+            tracing::info!("draining: clients are advised to reconnect later; a second signal ends at once");
             if self.belongs == Belongs::Supervisor {
                 // The next process that holds the socket serves the connections that come now.
                 self.handle.stop_accepting();
@@ -243,13 +243,13 @@ impl Signals {
                 true
             }
             Err(error) => {
-                tracing::error!("nobody takes over, this server goes on: {error}");
+                tracing::error!("the handover failed, this server continues: {error}");
                 false
             }
         }
     }
 
-    /// Takes over what changed. What is wrong changes nothing.
+    /// Applies the changes of the configuration. A configuration with an error changes nothing.
     fn reload(&mut self) {
         let new = match self.sources.read() {
             Ok(new) => new,
@@ -257,12 +257,12 @@ impl Signals {
                 for problem in problems {
                     tracing::error!("{problem}");
                 }
-                return tracing::error!("the old settings stay");
+                return tracing::error!("the old settings stay in force");
             }
         };
         let mut restart = match self.handle.reload(new.settings.clone()) {
             Ok(names) => names,
-            Err(error) => return tracing::error!("{error}; the old settings stay"),
+            Err(error) => return tracing::error!("{error}; the old settings stay in force"),
         };
         let changes = new.changes_from(&self.current);
         restart.extend(
@@ -283,7 +283,7 @@ impl Signals {
                 tracing::info!("{name}: {old} is now {value}");
             }
         }
-        tracing::info!(changes = changes.len(), "settings read again");
+        tracing::info!(changes = changes.len(), "settings reloaded");
         self.current = new;
     }
 }

@@ -29,7 +29,7 @@ use bayeux::{ChannelKind, ChannelName, Limits, escape_into, json};
 
 use encke::{Actions, Application, Publishing, Service, Verdict};
 use filter::{escape_markup, filter};
-use rooms::{Change, Rooms, Told};
+use rooms::{Change, Reporting, Rooms};
 
 /// The demo's services. One instance holds all rooms of a server.
 #[derive(Debug)]
@@ -46,13 +46,14 @@ struct Names {
     rooms: &'static str,
     /// The prefix of the channels that carry the members.
     members: &'static str,
-    reported: Told,
+    /// The way its members are published.
+    reporting: Reporting,
 }
 
 /// The rooms of the demo.
-const OWN: Names = Names { rooms: "/demo/chat/", members: "/demo/members/", reported: Told::Changes };
+const OWN: Names = Names { rooms: "/demo/chat/", members: "/demo/members/", reporting: Reporting::Changes };
 /// The rooms of CometD's demo.
-const COMETD: Names = Names { rooms: "/chat/", members: "/members/", reported: Told::Lists };
+const COMETD: Names = Names { rooms: "/chat/", members: "/members/", reporting: Reporting::Lists };
 
 impl Default for Demo {
     fn default() -> Demo {
@@ -120,13 +121,13 @@ impl Demo {
             return actions.fail(&format!(r#""a room is a channel below {}, a user has 1 to 64 bytes""#, names.rooms));
         }
         let mut rooms = self.rooms();
-        let change = match rooms.join(now_ms, session, &room, &escape_markup(&user), names.reported) {
+        let change = match rooms.join(now_ms, session, &room, &escape_markup(&user), names.reporting) {
             Ok(change) => change,
             Err(why) => return actions.fail(why),
         };
-        match names.reported {
-            Told::Lists => actions.publish(&members_channel(&room, names), &rooms.names(&room)),
-            Told::Changes => {
+        match names.reporting {
+            Reporting::Lists => actions.publish(&members_channel(&room, names), &rooms.names(&room)),
+            Reporting::Changes => {
                 actions.reply(&format!(r#"{{"members":{},"version":{}}}"#, rooms.names(&room), rooms.version(&room)));
                 // The caller has the change already.
                 change.iter().for_each(|change| report(&rooms, change, actions));
@@ -168,7 +169,7 @@ impl Demo {
 fn report(rooms: &Rooms, change: &Change, actions: &mut Actions) {
     let names = if change.room.starts_with(OWN.rooms) { &OWN } else { &COMETD };
     let channel = members_channel(&change.room, names);
-    if names.reported == Told::Lists {
+    if names.reporting == Reporting::Lists {
         return actions.publish(&channel, &rooms.names(&change.room));
     }
     let name = |name: &Option<String>| name.as_deref().map_or("null".into(), quoted);

@@ -51,7 +51,7 @@ pub(super) struct Change {
 
 /// The way in which a room publishes its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Reporting {
     /// Each change separately.
     Changes,
     /// The whole list, each time. A change costs the size of the list times the number of subscribers, so changes are
@@ -70,13 +70,13 @@ impl Rooms {
         session: &str,
         room: &str,
         user: &str,
-        reported: Told,
+        reporting: Reporting,
     ) -> Result<Option<Change>, &'static str> {
-        let is_in = |position_of_it: &Room| position_of_it.members.iter().any(|member| member.session == session);
+        let is_in = |entry: &Room| entry.members.iter().any(|member| member.session == session);
         let (known, is_member) = match self.rooms.get(room) {
             None if self.rooms.len() >= ROOMS_MAX => return Err(FULL),
             None => (0, false),
-            Some(position_of_it) => (position_of_it.members.len(), is_in(position_of_it)),
+            Some(entry) => (entry.members.len(), is_in(entry)),
         };
         let joined = self.visitors.get(session).map_or(0, |visitor| visitor.rooms.len());
         if !is_member && (known >= ROOM_MEMBERS_MAX || joined >= SESSION_ROOMS_MAX) {
@@ -85,10 +85,10 @@ impl Rooms {
         if self.visitors.get_mut(session).is_some_and(|visitor| !visitor.names.take(now_ms, 1)) {
             return Err(TOO_FAST);
         }
-        if reported == Told::Lists
-            && let Some(position_of_it) = self.rooms.get_mut(room)
+        if reporting == Reporting::Lists
+            && let Some(entry) = self.rooms.get_mut(room)
             // The list published now, and the one published when this member leaves.
-            && !position_of_it.lists.take(now_ms, 2 * position_of_it.list_bytes(user))
+            && !entry.lists.take(now_ms, 2 * entry.list_bytes(user))
         {
             return Err(TOO_FAST);
         }
@@ -100,19 +100,19 @@ impl Rooms {
         if !is_member {
             visitor.rooms.push(room.into());
         }
-        let position_of_it = self.rooms.entry(room.into()).or_insert_with(|| Room {
+        let entry = self.rooms.entry(room.into()).or_insert_with(|| Room {
             members: Vec::new(),
             version: 0,
             lists: Allowance::new(now_ms, LIST_BYTES),
         });
-        let before = match position_of_it.members.iter_mut().find(|member| member.session == session) {
+        let before = match entry.members.iter_mut().find(|member| member.session == session) {
             Some(member) => Some(std::mem::replace(&mut member.user, user.into())),
             None => {
-                position_of_it.members.push(Member { session: session.into(), user: user.into() });
+                entry.members.push(Member { session: session.into(), user: user.into() });
                 None
             }
         };
-        Ok(position_of_it.change(room, before, Some(user)))
+        Ok(entry.change(room, before, Some(user)))
     }
 
     /// Removes a session from its rooms. Returns the changes.
@@ -120,11 +120,11 @@ impl Rooms {
         let rooms = self.visitors.remove(session).map(|visitor| visitor.rooms).unwrap_or_default();
         let mut changes = Vec::new();
         for room in rooms {
-            let Some(position_of_it) = self.rooms.get_mut(&room) else { continue };
-            let gone = position_of_it.members.iter().position(|member| member.session == session);
-            let user = gone.map(|index| position_of_it.members.remove(index).user);
-            changes.extend(position_of_it.change(&room, user, None));
-            if position_of_it.members.is_empty() {
+            let Some(entry) = self.rooms.get_mut(&room) else { continue };
+            let gone = entry.members.iter().position(|member| member.session == session);
+            let user = gone.map(|index| entry.members.remove(index).user);
+            changes.extend(entry.change(&room, user, None));
+            if entry.members.is_empty() {
                 self.rooms.remove(&room);
             }
         }
@@ -133,13 +133,13 @@ impl Rooms {
 
     /// The version of a room's list.
     pub(super) fn version(&self, room: &str) -> u64 {
-        self.rooms.get(room).map_or(0, |position_of_it| position_of_it.version)
+        self.rooms.get(room).map_or(0, |entry| entry.version)
     }
 
     /// The names in a room as a JSON array, each once.
     pub(super) fn names(&self, room: &str) -> String {
         let mut known = HashSet::new();
-        let members = self.rooms.get(room).map_or(&[][..], |position_of_it| &position_of_it.members);
+        let members = self.rooms.get(room).map_or(&[][..], |entry| &entry.members);
         let names = members.iter().filter(|member| known.insert(&*member.user));
         let quoted: Vec<String> = names.map(|member| quoted(&member.user)).collect();
         format!("[{}]", quoted.join(","))
@@ -147,7 +147,7 @@ impl Rooms {
 
     /// The sessions in a room that use one of these names.
     pub(super) fn named<'a>(&'a self, room: &str, names: &HashSet<&str>) -> Vec<&'a str> {
-        let members = self.rooms.get(room).map_or(&[][..], |position_of_it| &position_of_it.members);
+        let members = self.rooms.get(room).map_or(&[][..], |entry| &entry.members);
         let named = members.iter().filter(|member| names.contains(&*member.user));
         named.map(|member| &*member.session).collect()
     }

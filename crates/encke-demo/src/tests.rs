@@ -58,7 +58,7 @@ fn is_refused(actions: &[Action]) -> bool {
 }
 
 #[test]
-fn who_comes_gets_the_names_and_the_others_hear_of_the_change() {
+fn a_new_member_gets_the_names_and_the_others_get_the_change() {
     let demo = Demo::default();
     assert_eq!(
         join(&demo, "s1", "ann"),
@@ -73,7 +73,7 @@ fn who_comes_gets_the_names_and_the_others_hear_of_the_change() {
 }
 
 #[test]
-fn joining_again_changes_the_name_or_tells_the_names_again() {
+fn joining_again_changes_the_name_or_sends_the_names_again() {
     let demo = Demo::default();
     join(&demo, "s1", "ann");
     assert_eq!(
@@ -84,7 +84,7 @@ fn joining_again_changes_the_name_or_tells_the_names_again() {
 }
 
 #[test]
-fn a_name_of_two_is_there_until_both_are_gone() {
+fn a_name_used_twice_stays_until_both_members_have_left() {
     let demo = Demo::default();
     join(&demo, "s1", "ann");
     assert_eq!(join(&demo, "s2", "ann"), [list(r#"["ann"]"#, 1)]);
@@ -111,7 +111,7 @@ fn a_thousand_renames_in_a_full_room_cost_its_members_little() {
 }
 
 #[test]
-fn lists_in_cometds_way_are_bounded_by_the_bytes_that_a_subscriber_gets() {
+fn cometds_lists_are_bounded_by_the_bytes_that_a_subscriber_gets() {
     let demo = Demo::with_cometd_channels();
     let mut bytes = 0;
     let mut refused = 0;
@@ -138,7 +138,7 @@ fn with_cometds_channels_all_names_are_published_each_time() {
 }
 
 #[test]
-fn the_channels_of_an_application_are_left_alone() {
+fn other_channels_are_not_affected() {
     let publishing = |channel| Publishing { session: "s", channel, data: Some(r#"{"chat":"dang"}"#), ext: None };
     let (own, both) = (Demo::default(), Demo::with_cometd_channels());
     for (channel, with_own, with_both) in [
@@ -170,7 +170,7 @@ fn a_private_message_reaches_its_peers_and_its_sender_only() {
 }
 
 #[test]
-fn a_private_message_to_nobody_here_goes_nowhere() {
+fn a_private_message_to_an_unknown_name_is_not_delivered() {
     let demo = Demo::default();
     join(&demo, "s1", "ann");
     let data = r#"{"room":"/demo/chat/lobby","user":"ann","peer":"nobody","chat":"x"}"#;
@@ -178,7 +178,7 @@ fn a_private_message_to_nobody_here_goes_nowhere() {
 }
 
 #[test]
-fn a_private_message_reaches_a_few_at_most() {
+fn a_private_message_has_a_limited_number_of_receivers() {
     let demo = Demo::default();
     for number in 0..=PEERS_MAX {
         join(&demo, &format!("s{number}"), &format!("ann{number}"));
@@ -201,7 +201,7 @@ fn an_echo_is_byte_exact() {
 }
 
 #[test]
-fn a_call_that_makes_no_sense_is_told_so() {
+fn an_invalid_call_gets_an_error() {
     let demo = Demo::default();
     let wrong = [
         r#"{"user":"ann","room":"/demo/members/lobby"}"#,
@@ -221,7 +221,7 @@ fn a_call_that_makes_no_sense_is_told_so() {
 }
 
 #[test]
-fn a_full_room_takes_no_more() {
+fn a_full_room_refuses_new_members() {
     let demo = Demo::default();
     for number in 0..ROOM_MEMBERS_MAX {
         join(&demo, &format!("s{number}"), "ann");
@@ -240,7 +240,7 @@ fn markup_in_chat_messages_is_escaped() {
 }
 
 #[test]
-fn a_clean_message_stays_as_it_is() {
+fn a_clean_message_is_unchanged() {
     for data in [r#"{ "chat" : "hi", "n":1.0 }"#, "7", "null", r#"["<b>"]"#, r#""x""#] {
         assert_eq!(filter(data), Verdict::Forward, "{data}");
     }

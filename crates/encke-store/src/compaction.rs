@@ -116,7 +116,7 @@ impl<D: Disk> HistoryStore<D> {
         let ended = self.journal.sync().and_then(|_| self.journal.remove_before(start));
         match ended {
             Ok(removed) => {
-                tracing::debug!(bytes, removed, "all histories were written anew");
+                tracing::debug!(bytes, removed, "all histories were rewritten");
                 self.figures.compactions += 1;
                 self.compaction_bytes = bytes;
                 self.refused_at = self.refused_at.filter(|refused| *refused >= start);

@@ -179,7 +179,7 @@ impl<D: Disk> HistoryStore<D> {
         history_store.journal.append(&recovery.first_record().encode())?;
         match history_store.journal.sync() {
             Err(error) if error.is_full() => {
-                // The record is written when there is room. Until then a note takes its place.
+                // The record is written when there is room. Until then a note replaces it.
                 let (record, number) = recovery.first_unwritten();
                 history_store.journal.append(&record.encode())?;
                 history_store.journal.note(number)?;
@@ -299,21 +299,18 @@ impl<D: Disk> HistoryStore<D> {
     /// disk accepts something again.
     fn refused(&mut self, error: &Error) {
         if matches!(error, Error::TooLong { .. }) {
-            return tracing::warn!(%error, "messages are delivered and not kept");
+            return tracing::warn!(%error, "messages are delivered but not stored");
         }
         self.figures.failures += 1;
         if !std::mem::replace(&mut self.is_failing, true) {
-            tracing::error!(%error, "histories are not kept on disk at the moment; delivery goes on");
+            tracing::error!(%error, "histories are not stored on disk at the moment; delivery continues");
         }
     }
 
     fn measure(&mut self) {
         let given_up = self.journal.given_up_segments();
         if given_up > self.figures.given_up {
-            tracing::warn!(
-                given_up,
-                "the disk could not sync histories; they were written once more: look at the disk"
-            );
+            tracing::warn!(given_up, "the disk could not sync histories; they were written again: check the disk");
         }
         self.figures.given_up = given_up;
         let segments = self.journal.segments();

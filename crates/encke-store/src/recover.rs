@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_little_above_the_limit_of_all_histories_is_held_and_the_newest_stays() {
+    fn recovery_holds_little_more_than_the_limit_of_all_histories_and_retains_the_newest() {
         let (limit, text) = (100_000, "x".repeat(900));
         let settings = settings(1_000_000, limit);
         let mut recovery = Recovery::new(&settings, NOW);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_goes_with_all_before_it() {
+    fn messages_that_are_too_old_are_removed_with_all_before_them() {
         let mut settings = settings(1_000, usize::MAX / 2);
         settings.channels[0].history_ms = 500;
         let mut recovery = Recovery::new(&settings, NOW);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_takes_nothing_that_comes_later_with_lower_numbers() {
+    fn a_clock_that_was_set_back_removes_no_later_records_with_lower_offsets() {
         let mut settings = settings(1_000, usize::MAX / 2);
         settings.channels[0].history_ms = 500;
         let mut recovery = Recovery::new(&settings, NOW);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_one_ring_that_overtake_each_other_take_no_message_along() {
+    fn records_of_one_ring_in_any_order_lose_no_message() {
         let settings = settings(1_000, usize::MAX / 2);
         let burst = |numbers: std::ops::Range<u64>| Part {
             channel: "/a",
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn old_messages_behind_many_new_ones_come_to_their_positions() {
+    fn old_messages_read_after_many_new_ones_get_their_positions() {
         let settings = settings(1_000_000, usize::MAX / 2);
         let mut recovery = Recovery::new(&settings, NOW);
         read(&mut recovery, false, "/a", (501..=1_000).map(|number| message(number, "new")).collect());

@@ -100,7 +100,7 @@ impl Life {
 }
 
 #[test]
-fn after_a_kill_what_was_stored_is_there_with_its_epoch_its_numbers_and_its_publisher() {
+fn after_a_kill_stored_messages_return_with_epoch_offset_and_publisher() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(10), 0);
     let publisher = Id::new(0, &mut entropy());
@@ -125,7 +125,7 @@ fn after_a_kill_what_was_stored_is_there_with_its_epoch_its_numbers_and_its_publ
 }
 
 #[test]
-fn after_a_clean_end_numbers_follow_on() {
+fn after_a_clean_end_offsets_continue() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(10), 0);
     life.publish("/a", "1");
@@ -145,7 +145,7 @@ fn after_a_clean_end_numbers_follow_on() {
 }
 
 #[test]
-fn two_lives_without_a_message_do_not_give_the_same_numbers() {
+fn two_runs_without_a_message_do_not_assign_the_same_offsets() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(10), 0);
     life.publish("/a", "1");
@@ -174,7 +174,7 @@ fn a_clean_end_after_a_leap_does_not_undo_it() {
 }
 
 #[test]
-fn the_terms_of_now_hold_at_recovery() {
+fn the_current_rules_apply_at_recovery() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(10), 0);
     for text in ["1", "2", "3"] {
@@ -192,7 +192,7 @@ fn the_terms_of_now_hold_at_recovery() {
 }
 
 #[test]
-fn ages_go_on_by_the_time_of_day_and_what_is_from_the_future_is_new() {
+fn ages_continue_by_the_wall_clock_and_future_messages_are_new() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(10), 0);
     life.publish("/a", "1");
@@ -213,7 +213,7 @@ fn ages_go_on_by_the_time_of_day_and_what_is_from_the_future_is_new() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_what_it_refused_is_made_up_for_when_there_is_room() {
+fn a_full_disk_is_reported_and_refused_messages_are_stored_when_there_is_room() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(1_000), 0);
     life.publish("/a", "1");
@@ -237,7 +237,7 @@ fn a_full_disk_is_said_and_what_it_refused_is_made_up_for_when_there_is_room() {
 }
 
 #[test]
-fn what_was_refused_and_not_made_up_for_leaves_its_numbers_out() {
+fn offsets_of_refused_messages_are_not_assigned_again() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(10), 0);
     life.publish("/a", "1");
@@ -251,7 +251,7 @@ fn what_was_refused_and_not_made_up_for_leaves_its_numbers_out() {
 }
 
 #[test]
-fn a_message_that_no_record_can_hold_is_not_stored_and_does_not_keep_the_store_busy() {
+fn a_message_too_long_for_a_record_is_not_stored_and_causes_no_endless_retries() {
     let mut settings = Settings { message_bytes_max: 64 << 20, ..rules(10) };
     settings.channels[0].history_bytes = 64 << 20;
     let disk = SimDisk::new(1);
@@ -280,7 +280,7 @@ fn a_sync_that_works_at_the_second_try_is_counted() {
 }
 
 #[test]
-fn a_long_log_is_written_again_and_says_the_same() {
+fn a_long_log_is_compacted_without_a_change_of_its_contents() {
     let disk = SimDisk::new(1);
     let mut life = start(&disk, &rules(20), 0);
     let channels: Vec<String> = (0..10).map(|channel| format!("/a/{channel}")).collect();
@@ -306,7 +306,7 @@ fn a_long_log_is_written_again_and_says_the_same() {
 }
 
 #[test]
-fn records_that_come_twice_or_late_change_nothing() {
+fn records_that_arrive_twice_or_late_change_nothing() {
     let settings = rules(3);
     let message = |number: u64, text| Message { number, wall_ms: WALL_MS, except: None, text };
     let part = |epoch, from, messages: Vec<Message<'static>>| {
@@ -343,7 +343,7 @@ fn records_that_come_twice_or_late_change_nothing() {
 }
 
 #[test]
-fn a_disk_that_can_only_be_read_or_is_broken_is_refused_at_the_start() {
+fn a_read_only_or_broken_disk_is_refused_at_the_start() {
     let disk = SimDisk::new(1);
     start(&disk, &rules(10), 0);
     disk.faults(|faults| faults.read_only = true);
@@ -355,7 +355,7 @@ fn a_disk_that_can_only_be_read_or_is_broken_is_refused_at_the_start() {
 }
 
 #[test]
-fn a_start_on_a_full_disk_brings_histories_back_and_nothing_counts_as_stored_until_there_is_room() {
+fn a_start_on_a_full_disk_restores_histories_and_nothing_counts_as_stored_until_there_is_room() {
     for (is_clean, has_room_again) in [(false, false), (true, false), (false, true), (true, true)] {
         let disk = SimDisk::new(1);
         let mut life = start(&disk, &rules(10), 0);
@@ -402,7 +402,7 @@ fn a_log_of_another_version_is_refused() {
 }
 
 #[test]
-fn whatever_a_disk_does_what_counts_as_stored_comes_back_once_and_in_order() {
+fn after_any_disk_fault_stored_messages_return_once_and_in_order() {
     let mut compactions = 0;
     for seed in 0..300_u64 {
         let disk = SimDisk::new(seed);

@@ -73,13 +73,13 @@ impl Data {
     }
 
     /// Saves sessions for the next start.
-    pub(crate) fn keep_sessions(&self, saved: Saved) {
+    pub(crate) fn save_sessions(&self, saved: Saved) {
         let sessions = saved.sessions.len();
         match sessions_file::write(&self.path, saved) {
-            Ok(()) => tracing::info!(sessions, "sessions are kept for the next start"),
+            Ok(()) => tracing::info!(sessions, "sessions are saved for the next start"),
             Err(error) => {
                 let data = self.path.display();
-                tracing::error!(%data, %error, sessions, "sessions cannot be kept: their clients shake hands anew");
+                tracing::error!(%data, %error, sessions, "sessions cannot be saved: their clients must handshake again");
             }
         }
     }
@@ -111,7 +111,7 @@ impl DataInUse {
             Found::Nothing => return Ok(Saved::default()),
             Found::Damaged(why) => {
                 let file = sessions_file::path(&self.path);
-                tracing::warn!(file = %file.display(), why, "damaged, and called sessions.damaged now: clients shake hands anew");
+                tracing::warn!(file = %file.display(), why, "the file is damaged and was renamed to sessions.damaged: clients must handshake again");
                 return Ok(Saved::default());
             }
             Found::Sessions(saved) => saved,
@@ -120,10 +120,13 @@ impl DataInUse {
         saved.sessions.retain(|session| session.id.shard() < shards);
         saved.sessions.truncate(sessions_max);
         let sessions = saved.sessions.len();
-        tracing::info!(sessions, "sessions are back");
+        tracing::info!(sessions, "sessions restored");
         if sessions < all {
             let lost = all - sessions;
-            tracing::warn!(lost, "fewer shards than before, or a lower sessions_max: these clients shake hands anew");
+            tracing::warn!(
+                lost,
+                "fewer shards than before, or a lower sessions_max: these clients must handshake again"
+            );
         }
         Ok(saved)
     }
@@ -146,7 +149,7 @@ impl DataInUse {
         match self.history_store.join() {
             Ok(history_store) => Some(Data { path: self.path, history_store }),
             Err(_) => {
-                tracing::error!("the keeper of the histories ended with a panic");
+                tracing::error!("the store thread ended with a panic");
                 None
             }
         }

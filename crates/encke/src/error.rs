@@ -34,7 +34,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The saved sessions in the data directory cannot be read or removed.
-    #[error("cannot take up the sessions in {}: {source}", path.display())]
+    #[error("cannot restore the sessions in {}: {source}", path.display())]
     #[non_exhaustive]
     Sessions {
         /// The file.

@@ -174,7 +174,7 @@ impl ThreadContext {
                 let runtime = driver::runtime();
                 let runtime = runtime.map_err(|error| ready.send(Err(error))).ok()?;
                 let (shard, server_shared) = context.restored(index);
-                let _told = ready.send(Ok(()));
+                let _gone = ready.send(Ok(()));
                 drop(ready);
                 opened.recv().ok()?;
                 driver::run(runtime, shard, server_shared, mailbox, listener, history_store)
@@ -238,7 +238,7 @@ impl Running {
         }
         // Everything is written. Dropping this value releases the directory.
         let Some(data) = self.data.and_then(DataInUse::close) else { return };
-        data.keep_sessions(saved);
+        data.save_sessions(saved);
     }
 }
 

@@ -122,7 +122,7 @@ fn parse(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
             Ok(Line::Message(text)) if number > 1 => saved.messages.push(text.into()),
             Ok(Line::Session(session)) if number > 1 => saved.sessions.push(*session),
             Ok(Line::End { messages, sessions, crc32c }) if number > 1 => break (messages, sessions, crc32c),
-            Ok(_) => return Ok(Err(format!("line {number} is of another version, or out of place"))),
+            Ok(_) => return Ok(Err(format!("line {number} is of another version, or out of order"))),
             Err(error) => return Ok(Err(format!("line {number}: {error}"))),
         }
         sum = crc32c::crc32c_append(sum, &line);
@@ -172,7 +172,7 @@ mod tests {
 
     fn sample() -> Saved {
         let mut entropy = kernel_entropy();
-        let tail = SavedCursor { channel: "/h".into(), epoch: "e".into(), next: 7, lost: Some((5, 6)) };
+        let cursor = SavedCursor { channel: "/h".into(), epoch: "e".into(), next: 7, lost: Some((5, 6)) };
         let loss = SavedLoss { channel: "/h".into(), epoch: "e".into(), from: 1, to: None, reported: Some(3) };
         let session = SavedSession {
             id: Id::new(0, &mut entropy),
@@ -186,14 +186,14 @@ mod tests {
                 closed: 4,
                 batches: vec![SavedBatch { numbers: vec![(3, None)], messages: vec![Span(0, 1)] }],
             }),
-            replay: Some(SavedReplay { cursors: vec![tail], losses: vec![loss] }),
+            replay: Some(SavedReplay { cursors: vec![cursor], losses: vec![loss] }),
         };
         let text = r#"{"channel":"/a","data":{"n":12345678901234567890.10,"t":"\u2028é\n"}}"#;
         Saved { messages: vec![text.into(), "{}".into()], sessions: vec![session] }
     }
 
     #[test]
-    fn what_was_written_is_read_until_it_is_removed() {
+    fn saved_sessions_are_read_until_they_are_removed() {
         let directory = directory("once");
         assert!(matches!(read(&directory), Ok(Found::Nothing)));
         remove(&directory).expect("there is nothing to remove");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_nothing_behind() {
+    fn a_failed_write_leaves_no_file() {
         let directory = directory("refused");
         // A directory has the name, so the file is refused as by a full disk.
         fs::create_dir_all(path(&directory).join("x")).expect("a directory");

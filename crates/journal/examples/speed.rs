@@ -9,10 +9,10 @@ use journal::{Committer, Directory, Journal, Options, Policy, Position};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let place = arguments.next().map_or_else(|| std::env::temp_dir().join("journal-speed"), PathBuf::from);
+    let directory = arguments.next().map_or_else(|| std::env::temp_dir().join("journal-speed"), PathBuf::from);
     let span = Duration::from_secs(arguments.next().map_or(Ok(3), |text| text.parse())?);
 
-    let (mut journal, _) = Journal::open(Directory::open(&place)?, Options::new(1), &mut |_, _| {})?;
+    let (mut journal, _) = Journal::open(Directory::open(&directory)?, Options::new(1), &mut |_, _| {})?;
     let mut committer = Committer::new(Policy::Interval { ms: 100 });
     let (begin, first, cpu) = (Instant::now(), journal.appended(), cpu_ticks()?);
     let (mut written_ms, mut longest, mut record) = (0, Duration::ZERO, [b'x'; 200]);
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let appending = begin.elapsed();
     journal.sync()?;
     let (seconds, records) = (begin.elapsed().as_secs_f64(), journal.synced().0 - first.0);
-    println!("{:.0} records/s of 200 B kept, {records} in {seconds:.2} s", records as f64 / seconds);
+    println!("{:.0} records/s of 200 B stored, {records} in {seconds:.2} s", records as f64 / seconds);
     println!(
         "{:.2} s of CPU (ticks of 10 ms), the longest commit took {longest:?}",
         (cpu_ticks()? - cpu) as f64 / 100.0
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = Instant::now();
     let mut bytes = 0;
     let (mut journal, opened) =
-        Journal::open(Directory::open(&place)?, Options::new(1), &mut |_, record| bytes += record.len())?;
+        Journal::open(Directory::open(&directory)?, Options::new(1), &mut |_, record| bytes += record.len())?;
     println!("opened again: {} records, {bytes} bytes in {:.2} s", opened.records, before.elapsed().as_secs_f64());
     journal.remove_before(Position(u64::MAX))?;
     Ok(())

@@ -29,13 +29,14 @@ pub struct Committer {
     waits_since_ms: Option<u64>,
     /// The time at which the disk last failed.
     failed_at_ms: Option<u64>,
-    kept: Position,
+    /// The last record that counts as persisted.
+    persisted: Position,
 }
 
 impl Committer {
     /// Creates a committer with nothing written.
     pub fn new(policy: Policy) -> Committer {
-        Committer { policy, waits_since_ms: None, failed_at_ms: None, kept: Position::default() }
+        Committer { policy, waits_since_ms: None, failed_at_ms: None, persisted: Position::default() }
     }
 
     /// Writes the appended records, syncs if it is due, and returns the last record that counts as persisted.
@@ -46,12 +47,12 @@ impl Committer {
         if let Some(failed) = self.failed_at_ms
             && (failed..failed.saturating_add(RETRY_MS)).contains(&now_ms)
         {
-            return Ok(self.kept);
+            return Ok(self.persisted);
         }
         let done = self.try_commit(journal, now_ms);
         self.failed_at_ms = done.is_err().then_some(now_ms);
         done?;
-        Ok(self.kept)
+        Ok(self.persisted)
     }
 
     /// The time at which [`Committer::commit`] should be called even if nothing is appended; `None`: never.
@@ -81,7 +82,7 @@ impl Committer {
         if journal.synced() == journal.appended() {
             self.waits_since_ms = None;
         }
-        self.kept = if self.policy == Policy::Always { journal.synced() } else { journal.written() };
+        self.persisted = if self.policy == Policy::Always { journal.synced() } else { journal.written() };
         Ok(())
     }
 }

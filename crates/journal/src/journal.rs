@@ -81,11 +81,11 @@ pub struct Journal<D: Disk> {
     _lock: D::Lock,
     options: Options,
     segments: VecDeque<Segment>,
-    tail: Tail<D::File>,
+    active: ActiveSegment<D::File>,
     salt: u64,
     /// All records after `synced`, framed.
     unsynced: Vec<u8>,
-    /// The number of bytes of `unsynced` that the tail already has, at its end.
+    /// The number of bytes at the end of the active segment that are also in `unsynced`.
     written_bytes: usize,
     synced: Position,
     written: Position,
@@ -98,7 +98,7 @@ pub struct Journal<D: Disk> {
 }
 
 /// The destination of the next write.
-pub(crate) enum Tail<F> {
+pub(crate) enum ActiveSegment<F> {
     /// To the end of the last segment.
     Open(F),
     /// To a new segment: there is none yet, the last one is long enough, or its sync failed.
@@ -111,7 +111,7 @@ impl<D: Disk> Journal<D> {
         lock: D::Lock,
         options: Options,
         segments: VecDeque<Segment>,
-        tail: Tail<D::File>,
+        active: ActiveSegment<D::File>,
         (salt, last): (u64, Position),
         unproven: Unproven,
     ) -> Journal<D> {
@@ -122,7 +122,7 @@ impl<D: Disk> Journal<D> {
             _lock: lock,
             options,
             segments,
-            tail,
+            active,
             salt,
             unsynced,
             written_bytes: 0,
@@ -319,18 +319,18 @@ impl<D: Disk> Journal<D> {
             return Ok(());
         }
         self.close_full_segment();
-        match self.tail {
-            Tail::Closed => self.begin_segment(),
-            Tail::Open(_) => self.write_out(),
+        match self.active {
+            ActiveSegment::Closed => self.begin_segment(),
+            ActiveSegment::Open(_) => self.write_out(),
         }
     }
 
     fn close_full_segment(&mut self) {
         if self.segments.back().is_some_and(|last| last.bytes >= self.options.segment_bytes) {
-            // Synced first: damage in any segment but the last is never mistaken for a torn tail. If the sync fails,
+            // Synced first: damage in any segment but the last is never mistaken for a torn end. If the sync fails,
             // the segment is given up, and the next one holds its records.
             if self.flush().is_ok() {
-                self.tail = Tail::Closed;
+                self.active = ActiveSegment::Closed;
             }
         }
     }
@@ -341,7 +341,7 @@ impl<D: Disk> Journal<D> {
     /// records until the last moment: they survive the end of this process at any time.
     fn begin_segment(&mut self) -> Result<(), Error> {
         let first = self.synced.next();
-        // If nothing in the last segment was ever synced, the new one takes its place, so that a disk that keeps
+        // If nothing in the last segment was ever synced, the new one replaces it, so that a disk that keeps
         // refusing is not filled with remains.
         let number = match self.segments.back() {
             Some(last) if last.first == first => last.number,
@@ -364,7 +364,7 @@ impl<D: Disk> Journal<D> {
         let _ = self.segments.pop_back_if(|last| last.number == number);
         let bytes = (HEADER_BYTES + self.unsynced.len()) as u64;
         self.segments.push_back(Segment { number, first, bytes });
-        self.tail = Tail::Open(file);
+        self.active = ActiveSegment::Open(file);
         if let Err(error) = self.disk.sync_directory() {
             self.give_up();
             return Err(self.failed("sync the directory of", &name, error));
@@ -379,10 +379,10 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Writes the records in memory after `written` to the end of the tail. After a failure the next attempt
+    /// Writes the records in memory after `written` to the end of the active segment. After a failure the next attempt
     /// overwrites a half-written record with the same bytes: no half record ever precedes a good one.
     fn write_out(&mut self) -> Result<(), Error> {
-        let (Tail::Open(file), Some(last)) = (&self.tail, self.segments.back_mut()) else { return Ok(()) };
+        let (ActiveSegment::Open(file), Some(last)) = (&self.active, self.segments.back_mut()) else { return Ok(()) };
         let bytes = &self.unsynced[self.written_bytes..];
         if let Err(error) = write_all(&self.disk, file, bytes, last.bytes) {
             let name = file_name(last.number);
@@ -396,7 +396,7 @@ impl<D: Disk> Journal<D> {
 
     /// Syncs the written records. If that fails, the segment is given up.
     fn flush(&mut self) -> Result<(), Error> {
-        let (Tail::Open(file), Some(last)) = (&self.tail, self.segments.back()) else { return Ok(()) };
+        let (ActiveSegment::Open(file), Some(last)) = (&self.active, self.segments.back()) else { return Ok(()) };
         if self.synced == self.written {
             return Ok(());
         }
@@ -418,7 +418,7 @@ impl<D: Disk> Journal<D> {
 
     /// Stops writing to the last segment: the next one replaces everything in it that was not synced.
     fn give_up(&mut self) {
-        self.tail = Tail::Closed;
+        self.active = ActiveSegment::Closed;
         self.written_bytes = 0;
         self.written = self.synced;
         self.given_up += 1;

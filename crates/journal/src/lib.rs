@@ -10,9 +10,9 @@
 //! use journal::{Committer, Directory, Journal, Options, Policy};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let place = std::env::temp_dir().join(format!("journal-example-{}", std::process::id()));
+//! # let path = std::env::temp_dir().join(format!("journal-example-{}", std::process::id()));
 //! let random = 0x5eed; // from the kernel, in earnest
-//! let (mut journal, opened) = Journal::open(Directory::open(&place)?, Options::new(random), &mut |_, _| {})?;
+//! let (mut journal, opened) = Journal::open(Directory::open(&path)?, Options::new(random), &mut |_, _| {})?;
 //! assert_eq!(opened.records, 0);
 //!
 //! let mut committer = Committer::new(Policy::Always);
@@ -23,9 +23,9 @@
 //! drop(journal);
 //!
 //! let mut records = Vec::new();
-//! Journal::open(Directory::open(&place)?, Options::new(random), &mut |at, record| records.push((at.0, record.to_vec())))?;
+//! Journal::open(Directory::open(&path)?, Options::new(random), &mut |at, record| records.push((at.0, record.to_vec())))?;
 //! assert_eq!(records, [(1, b"one".to_vec()), (2, b"two".to_vec())]);
-//! # std::fs::remove_dir_all(&place)?;
+//! # std::fs::remove_dir_all(&path)?;
 //! # Ok(())
 //! # }
 //! ```

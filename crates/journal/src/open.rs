@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::disk::{Disk, LOCK};
 use crate::error::Error;
 use crate::format::{Frame, Header, List, UNFINISHED, VERSION, file_name, list_name, listed, noted, number_of};
-use crate::journal::{Journal, Options, Position, Segment, Tail};
+use crate::journal::{ActiveSegment, Journal, Options, Position, Segment};
 use crate::probe::PROBE;
 use crate::read::{Found, Reader};
 
@@ -57,7 +57,7 @@ impl<D: Disk> Journal<D> {
     /// Opens the journal in `disk`, or creates one. It passes each record to `on_record`, in order, with its
     /// position.
     ///
-    /// A torn tail of the last segment is cut; damage anywhere else is an error. [The crate's
+    /// A torn end of the last segment is cut; damage anywhere else is an error. [The crate's
     /// documentation](crate#opening) defines the border. The end of the last segment that no record proves to be
     /// synced is written again, so all records are on the disk when this returns. Only a full disk may leave that end
     /// to a later [`Journal::sync`], as [`Journal::synced`] shows.
@@ -77,19 +77,19 @@ impl<D: Disk> Journal<D> {
         let (headers, listed) = read_headers(&disk, &mut opened)?;
 
         let mut segments = VecDeque::new();
-        let (mut tail, mut unproven) = (Tail::Closed, Unproven::default());
+        let (mut active, mut unproven) = (ActiveSegment::Closed, Unproven::default());
         let mut next = headers.first().map_or(1, |header| header.first);
         opened.first = Position(next);
         for (index, header) in headers.iter().enumerate() {
             let until = headers.get(index + 1).map(|following| following.first);
             let (bytes, file, end) = read_segment(&disk, header, until, &mut next, &mut opened.cut, on_record)?;
             segments.push_back(Segment { number: header.number, first: Position(header.first), bytes });
-            (tail, unproven) = (Tail::Open(file), end);
+            (active, unproven) = (ActiveSegment::Open(file), end);
         }
         opened.last = Position(next - 1);
         opened.records = next - opened.first.0;
         let salt = headers.last().map_or(options.salt, |header| header.salt);
-        let mut journal = Journal::start(disk, lock, options, segments, tail, (salt, opened.last), unproven);
+        let mut journal = Journal::start(disk, lock, options, segments, active, (salt, opened.last), unproven);
         journal.adopt_list(listed)?;
         journal.write_again()?;
         Ok((journal, opened))
@@ -240,7 +240,7 @@ fn read_segment<D: Disk>(
     let end = reader.end().map_err(unread)?;
     if end > offset {
         // Also in a segment that was given up: if the next one is lost in turn, its records must not reappear in
-        // place of newer ones.
+        // instead of newer ones.
         disk.truncate(&file, offset).map_err(|error| failed(disk, "cut", &name, error))?;
         cut.push(Cut { file: disk.path(&name), offset, bytes: end - offset });
     }

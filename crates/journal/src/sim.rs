@@ -346,7 +346,7 @@ impl Inode {
 
     fn crash(&mut self, random: &mut u64) {
         let (short, long) = (self.synced_bytes.min(self.bytes.len()), self.synced_bytes.max(self.bytes.len()));
-        let kept = if chance(random, 2) { short + below(random, long - short + 1) } else { long };
+        let length = if chance(random, 2) { short + below(random, long - short + 1) } else { long };
         self.bytes.resize(long, 0);
         for (sector, old) in std::mem::take(&mut self.old) {
             // The whole sector reached the disk, or its first bytes, or nothing.
@@ -356,8 +356,8 @@ impl Inode {
         for (sector, old) in std::mem::take(&mut self.lost) {
             self.restore(sector, &old, 0);
         }
-        self.bytes.truncate(kept);
-        self.synced_bytes = kept;
+        self.bytes.truncate(length);
+        self.synced_bytes = length;
     }
 
     /// Restores the old bytes of a sector except for its first `new` ones. Where the file was shorter, zeros are the

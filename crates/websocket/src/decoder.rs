@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decoder_that_was_ended_holds_nothing_and_receives_nothing() {
+    fn an_ended_decoder_holds_nothing_and_accepts_nothing() {
         let mut decoder = Decoder::new(Role::Client, 100_000);
         let mut input = [&[0x82, 126, 0x10, 0x00][..], &[0; 4_000]].concat();
         assert_eq!(decoder.feed(&mut input, &mut |_| Flow::Continue), Ok(input.len()));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_frame_is_stored_in_no_more_than_its_head_promised() {
+    fn a_partial_frame_uses_no_more_memory_than_its_head_announced() {
         let mut decoder = Decoder::new(Role::Client, 100_000);
         let mut input = [&[0x82, 126, 0x10, 0x00][..], &[0; 4_000]].concat();
         assert_eq!(decoder.feed(&mut input, &mut |_| Flow::Continue), Ok(input.len()));

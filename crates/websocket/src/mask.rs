@@ -9,11 +9,11 @@ pub(crate) fn apply(bytes: &mut [u8], key: [u8; 4], offset: usize) {
     let turned = u32::from_le_bytes(key).rotate_right(8 * (offset % 4) as u32);
     // Eight bytes at a time; the compiler widens this further.
     let wide = u64::from(turned) << 32 | u64::from(turned);
-    let (words, tail) = bytes.as_chunks_mut::<8>();
+    let (words, rest) = bytes.as_chunks_mut::<8>();
     for word in words {
         *word = (u64::from_le_bytes(*word) ^ wide).to_le_bytes();
     }
-    for (byte, mask) in tail.iter_mut().zip(wide.to_le_bytes()) {
+    for (byte, mask) in rest.iter_mut().zip(wide.to_le_bytes()) {
         *byte ^= mask;
     }
 }

@@ -24,7 +24,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_could_be_more_than_a_name_does_not() {
+    fn anything_but_a_name_is_refused() {
         let long = "a".repeat(65);
         for name in
             ["", "1a", "a()", "a[0]", "a.", ".a", "a..b", "<script>", "a\n", "a\u{2028}", "é", "a b", "-->", &long]

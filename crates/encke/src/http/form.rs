@@ -13,12 +13,12 @@ pub(crate) fn fields(form: &[u8]) -> impl Iterator<Item = Option<(String, String
 fn decode(encoded: &[u8]) -> Option<String> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded;
-    while let Some((byte, tail)) = rest.split_first() {
-        let escaped = match (byte, tail) {
+    while let Some((byte, after)) = rest.split_first() {
+        let escaped = match (byte, after) {
             (b'%', [high, low, ..]) => digit(*high).zip(digit(*low)),
             _ => None,
         };
-        rest = if escaped.is_some() { &tail[2..] } else { tail };
+        rest = if escaped.is_some() { &after[2..] } else { after };
         bytes.push(match escaped {
             Some((high, low)) => high * 16 + low,
             None if *byte == b'+' => b' ',
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf_8_is_nothing() {
+    fn a_value_that_is_not_utf_8_is_ignored() {
         for form in ["a=%ff", "%c3=1", "a=%ed%a0%80", "a=1&b=%f0%9f%98"] {
             assert_eq!(all(form), None, "{form}");
         }

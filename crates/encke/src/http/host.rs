@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_only_its_own_names_and_listed_ones_are_ours() {
+    fn a_loopback_server_has_only_the_names_of_loopback_and_listed_ones() {
         let settings =
             Settings { allowed_hosts: vec!["push.example".into(), "[fe80::1]".into()], ..Settings::default() };
         let is_ours = |authority| Host::parse(authority).expect(authority).is_ours(&settings);

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_names_no_origin_and_our_own_pages_name_us() {
+    fn a_program_has_no_origin_and_own_pages_have_the_servers() {
         assert_eq!(judged("example.com", &[], &public()), Origin::None);
         for (host, origin) in [
             ("example.com", "http://example.com"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn look_alikes_null_ports_and_doubles_are_foreign() {
+    fn similar_names_null_other_ports_and_two_origins_are_foreign() {
         for origin in [
             "null",
             "",

@@ -30,7 +30,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
             "/readyz" if connection.node.server_shared.history_store_has_panicked() => {
-                text(StatusCode::SERVICE_UNAVAILABLE, "histories are not kept\n")
+                text(StatusCode::SERVICE_UNAVAILABLE, "histories are not stored\n")
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
             "/metrics" => metrics::answer(connection, &settings, &request),
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mount_answers_for_itself_and_below_and_nothing_else() {
+    fn a_mount_serves_its_path_and_those_below_it_only() {
         let settings = Settings::default();
         for path in ["/cometd", "/cometd/", "/cometd/handshake", "/cometd/cometd", "/bayeux", "/faye/x/y"] {
             assert!(is_mount(&settings, path), "{path}");

@@ -22,7 +22,7 @@ impl HugeLength {
 
     /// The bytes to write instead of `bytes`, if these are hyper's refusal. The length is the same, so partial writes
     /// need no bookkeeping.
-    pub(super) fn mended(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn corrected(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let rest = bytes.strip_prefix(REFUSAL).filter(|_| self.is_there)?;
         Some([MENDED, rest].concat())
     }
@@ -37,17 +37,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_refusal_of_a_huge_length_is_mended() {
+    fn only_the_refusal_of_a_huge_length_is_corrected() {
         let mut length = HugeLength::default();
         let refusal = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\n\r\n";
         length.look(b"POST / HTTP/1.1\r\ncontent-length: 1844674407370955\r\n\r\n");
-        assert_eq!(length.mended(refusal), None);
+        assert_eq!(length.corrected(refusal), None);
         length.look(b"POST / HTTP/1.1\r\ncontent-length: 18446744073709551615\r\n\r\n");
-        let mended = length.mended(refusal).expect("another answer");
-        assert!(mended.starts_with(b"HTTP/1.1 413 ") && mended.ends_with(b"\r\ncontent-length: 0\r\n\r\n"));
-        assert_eq!(mended.len(), refusal.len());
-        assert_eq!(length.mended(b"HTTP/1.1 200 OK\r\n\r\n"), None);
+        let corrected = length.corrected(refusal).expect("another answer");
+        assert!(corrected.starts_with(b"HTTP/1.1 413 ") && corrected.ends_with(b"\r\ncontent-length: 0\r\n\r\n"));
+        assert_eq!(corrected.len(), refusal.len());
+        assert_eq!(length.corrected(b"HTTP/1.1 200 OK\r\n\r\n"), None);
         length.forget();
-        assert_eq!(length.mended(refusal), None);
+        assert_eq!(length.corrected(refusal), None);
     }
 }

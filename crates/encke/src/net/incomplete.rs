@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_not_grown_for_longest_is_given_up_and_nobody_that_is_not_read() {
+    fn the_longest_stalled_sender_is_given_up_unless_it_is_not_being_read() {
         let mut incomplete = Incomplete::default();
         let given_up = |incomplete: &mut Incomplete| incomplete.give_up(100).map(|entry| entry.sender);
         for number in 0..4 {

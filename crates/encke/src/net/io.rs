@@ -227,8 +227,8 @@ impl Read for Io {
 
 impl Write for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let mended = self.huge_length.mended(buf);
-        let result = Pin::new(&mut self.tcp).poll_write(cx, mended.as_deref().unwrap_or(buf));
+        let corrected = self.huge_length.corrected(buf);
+        let result = Pin::new(&mut self.tcp).poll_write(cx, corrected.as_deref().unwrap_or(buf));
         self.wrote(cx, result)
     }
 
@@ -251,9 +251,9 @@ impl Write for Io {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if let [first, ..] = bufs
-            && let Some(mended) = self.huge_length.mended(first)
+            && let Some(corrected) = self.huge_length.corrected(first)
         {
-            let result = Pin::new(&mut self.tcp).poll_write(cx, &mended);
+            let result = Pin::new(&mut self.tcp).poll_write(cx, &corrected);
             return self.wrote(cx, result);
         }
         let result = Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs);

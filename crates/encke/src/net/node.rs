@@ -1,7 +1,7 @@
 //! State shared by the tasks of one shard: the shard itself, its sockets, and the requests that wait.
 //!
-//! Tasks run on one thread. Each borrows the shard for one event only. [`Node::settle`] carries out what an event
-//! caused: effects at once, and writing through the driver's flusher, which runs after all tasks that are ready, so
+//! Tasks run on one thread. Each borrows the shard for one event only. [`Node::settle`] runs the effects of an event
+//! at once, and leaves writing to the flusher of the driver, which runs after all tasks that are ready, so
 //! that they all add to the same write.
 
 use std::cell::{Cell, RefCell};
@@ -23,7 +23,7 @@ use super::incomplete::SharedIncomplete;
 use super::io::reset;
 use super::published::Published;
 use super::store_thread::Inbox;
-use super::waiting::SharedLines;
+use super::waiting::SharedQueues;
 use crate::asset::Asset;
 use encke_core::{
     Charge, Effect, Envelope, ExchangeId, Id, MailboxAccount, Metrics, Now, Peer, PersistRequest, Persisted, Response,
@@ -133,7 +133,7 @@ pub(crate) struct Node {
     /// True if writing takes longer than its budget.
     behind: Cell<bool>,
     /// The readers that wait to be read.
-    pub(crate) lines: SharedLines,
+    pub(crate) queues: SharedQueues,
     /// Incomplete messages.
     pub(crate) incomplete: SharedIncomplete,
     /// Wakes the tasks of HTTP connections when the server drains.
@@ -185,7 +185,7 @@ impl Node {
             exchanges: RefCell::default(),
             exchanges_made: Cell::new(0),
             behind: Cell::new(false),
-            lines: RefCell::default(),
+            queues: RefCell::default(),
             incomplete: RefCell::default(),
             leaving: Notify::new(),
         }
@@ -201,7 +201,7 @@ impl Node {
         self.leaving.notify_waiters();
     }
 
-    /// Carries out the effects of the last events. Call it after every event.
+    /// Runs the effects of the last events. Call it after every event.
     pub(crate) fn settle(&self) {
         if self.shard.borrow().is_settled() {
             return;

@@ -75,7 +75,7 @@ impl Published {
             let mut queue = self.lock();
             queue.is_watched = !queue.bursts.is_empty();
             queue.latest.clear();
-            if queue.latest.capacity() > CHANNELS_KEPT {
+            if queue.latest.capacity() > CHANNELS_RETAINED {
                 queue.latest = HashTable::new();
             }
             std::mem::take(&mut queue.bursts)
@@ -132,7 +132,7 @@ impl Queue {
 /// The size at which a burst is not extended any more.
 const BURST_BYTES: usize = 32 * 1024;
 /// An index of at most this many channels keeps its memory.
-const CHANNELS_KEPT: usize = 1_024;
+const CHANNELS_RETAINED: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_published_to_in_turn_have_one_burst_each_in_their_order() {
+    fn channels_published_to_in_turn_have_one_burst_each_in_order() {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         for number in 0..300 {
             published.add(&account, &message(["/a", "/b", "/c"][number % 3], &number.to_string()));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_is_woken_once_until_it_has_looked_in_vain() {
+    fn a_shard_is_woken_once_until_it_finds_the_queue_empty() {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         let add = || published.add(&account, &message("/a", "1"));
         assert_eq!([add(), add()], [Added::First, Added::Noted]);

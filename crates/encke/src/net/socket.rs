@@ -15,7 +15,7 @@ use websocket::{Decoder, Event, Flow, Opcode, Role};
 use super::incomplete::Sender;
 use super::io::linger;
 use super::node::{Closed, Counted, Moving, Node, Stream, ThreadMessage};
-use super::waiting::{Place, Reader};
+use super::waiting::{QueuePosition, Reader};
 use encke_core::{Closing, ENVELOPE_BYTES, Id, Now, Peer, Received, SocketKey, Usage, Weight};
 
 /// The reason for which a socket's task ends.
@@ -117,8 +117,8 @@ struct Socket {
     counted: Counted,
     /// Input that must wait. While there is any, nothing else is read.
     unread: Option<Box<Unread>>,
-    /// Its place in the line where it waits.
-    position: Option<Place>,
+    /// Its position in the queue in which it waits.
+    position: Option<QueuePosition>,
     /// The weight that its turn admitted: messages of that weight need not queue again.
     admitted: Option<Weight>,
     /// The work it has caused lately.
@@ -129,7 +129,7 @@ struct Socket {
 
 async fn run(mut socket: Socket) {
     let (end, rest) = poll_fn(|cx| socket.poll(cx)).await;
-    socket.node.leave_line(&mut socket.position);
+    socket.node.leave_queue(&mut socket.position);
     match end {
         End::Move(shard, text) => socket.leave(shard, text, rest),
         End::Closed => {
@@ -163,7 +163,7 @@ impl Socket {
                 match self.stream.tcp.poll_read_ready(cx) {
                     Poll::Pending => {
                         // It need not wait: it leaves its line.
-                        self.node.leave_line(&mut self.position);
+                        self.node.leave_queue(&mut self.position);
                         return Poll::Pending;
                     }
                     Poll::Ready(Err(_)) => return Poll::Ready((End::Lost, Vec::new())),

@@ -78,23 +78,23 @@ pub(crate) fn start(
     let inbox = Inbox { posts: sender, backlog: backlog.clone() };
     let start = Instant::now();
     let worker = StoreWorker { history_store, shared, mailboxes, metrics, posts, backlog, answers, left: 0, start };
-    let thread = std::thread::Builder::new().name("keeper".into()).spawn(move || worker.run())?;
+    let thread = std::thread::Builder::new().name("store".into()).spawn(move || worker.run())?;
     Ok((inbox, thread))
 }
 
 impl Inbox {
     /// Queues a request. Returns it if the backlog is too large or the thread has ended.
-    pub(crate) fn put(&self, keep: PersistRequest) -> Result<(), PersistRequest> {
-        let bytes = cost(keep.record.len());
+    pub(crate) fn put(&self, request: PersistRequest) -> Result<(), PersistRequest> {
+        let bytes = cost(request.record.len());
         if self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > 2 * BACKLOG_BYTES_MAX {
             self.backlog.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.backlog.has_refused.store(true, Ordering::Relaxed);
-            return Err(keep);
+            return Err(request);
         }
-        self.posts.send(Post::PersistRequest(keep)).map_err(|mpsc::SendError(post)| {
+        self.posts.send(Post::PersistRequest(request)).map_err(|mpsc::SendError(post)| {
             self.backlog.bytes.fetch_sub(bytes, Ordering::Relaxed);
             match post {
-                Post::PersistRequest(keep) => keep,
+                Post::PersistRequest(request) => request,
                 Post::Leaving => PersistRequest { record: Vec::new(), token: None },
             }
         })
@@ -116,7 +116,7 @@ impl<D: Disk> StoreWorker<D> {
         // The panic may have interrupted the store halfway: its log is left as it is.
         if catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
             tracing::error!(
-                "the thread that keeps histories has panicked: nothing is kept on disk until the next start; delivery goes on"
+                "the thread that stores histories has panicked: nothing is stored on disk until the next start; delivery continues"
             );
             self.metrics.history_store_panicked.set(1);
             self.refuse_all();
@@ -144,8 +144,8 @@ impl<D: Disk> StoreWorker<D> {
         self.history_store.give_up();
         self.deliver_everywhere();
         while let Ok(post) = self.posts.recv() {
-            if let Post::PersistRequest(keep) = post {
-                self.history_store.refuse(&keep);
+            if let Post::PersistRequest(request) = post {
+                self.history_store.refuse(&request);
                 self.deliver_everywhere();
             }
         }
@@ -166,10 +166,10 @@ impl<D: Disk> StoreWorker<D> {
         let (mut bytes, mut records, mut has_paused) = (0, 0, false);
         loop {
             match post {
-                Post::PersistRequest(keep) => {
-                    bytes += keep.record.len();
+                Post::PersistRequest(request) => {
+                    bytes += request.record.len();
                     records += 1;
-                    self.history_store.take(keep);
+                    self.history_store.take(request);
                 }
                 Post::Leaving => self.left += 1,
             }
@@ -253,41 +253,41 @@ mod tests {
         (Inbox { posts, backlog: Arc::default() }, receiver)
     }
 
-    fn keep(bytes: usize) -> PersistRequest {
+    fn request(bytes: usize) -> PersistRequest {
         PersistRequest { record: vec![0; bytes], token: None }
     }
 
     #[test]
-    fn a_full_inbox_makes_publishers_wait_and_refuses_what_comes_all_the_same() {
+    fn a_full_inbox_makes_publishers_wait_and_refuses_further_records() {
         let (inbox, posts) = inbox();
         let mut taken = 0;
         while !inbox.is_full() {
-            inbox.put(keep(100_000)).expect("room");
+            inbox.put(request(100_000)).expect("room");
             taken += 1;
         }
         assert!(taken >= BACKLOG_BYTES_MAX / cost(100_000));
-        while inbox.put(keep(100_000)).is_ok() {
+        while inbox.put(request(100_000)).is_ok() {
             taken += 1;
         }
         assert!(taken <= 2 * BACKLOG_BYTES_MAX / 100_000, "{taken}");
-        assert!(inbox.backlog.has_refused.load(Ordering::Relaxed), "the keeper has to know of it");
+        assert!(inbox.backlog.has_refused.load(Ordering::Relaxed), "the store thread has to know of it");
         assert_eq!(posts.try_iter().count(), taken);
     }
 
     #[test]
     fn small_records_fill_it_too() {
         let (inbox, _posts) = inbox();
-        let count = (0..).take_while(|_| inbox.put(keep(0)).is_ok()).count();
+        let count = (0..).take_while(|_| inbox.put(request(0)).is_ok()).count();
         assert!(count <= 2 * BACKLOG_BYTES_MAX / cost(0));
     }
 
     #[test]
-    fn what_nobody_takes_any_more_is_given_back_and_makes_nobody_wait() {
+    fn an_inbox_without_a_receiver_returns_records_and_is_never_full() {
         let (inbox, posts) = inbox();
         drop(posts);
-        assert_eq!(inbox.put(keep(7)).err().map(|keep| keep.record.len()), Some(7));
+        assert_eq!(inbox.put(request(7)).err().map(|request| request.record.len()), Some(7));
         for _ in 0..200 {
-            inbox.put(keep(100_000)).expect_err("nobody takes it");
+            inbox.put(request(100_000)).expect_err("nobody takes it");
         }
         assert!(!inbox.is_full());
     }

@@ -1,7 +1,7 @@
 //! Readers that wait at the edge of a shard: WebSockets with a message, requests with a batch.
 //!
 //! The shard decides who may go on ([`Shard::admits`](encke_core::Shard::admits)). The readers wait here in three
-//! lines: light messages, heavy messages, and publications that wait for the disk. A reader that leaves its line, and
+//! queues: light messages, heavy messages, and publications that wait for the disk. A reader that leaves its queue, and
 //! every flush that wrote everything, wakes the next ones to try again. While readers wait, neither they nor their
 //! sessions count as silent.
 
@@ -22,18 +22,18 @@ pub(crate) enum Reader {
     Request(Option<Id>),
 }
 
-/// The line in which a reader waits.
+/// The queue in which a reader waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+enum Queue {
     Light,
     Heavy,
     Disk,
 }
 
-/// A place in a line. The reader holds it until it is admitted.
+/// A position in a queue. The reader holds it until it is admitted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    line: Line,
+pub(crate) struct QueuePosition {
+    queue: Queue,
     number: u64,
 }
 
@@ -44,53 +44,54 @@ struct Waiter {
     waker: Waker,
 }
 
-/// The lines of one shard.
+/// The queues of one shard.
 #[derive(Default)]
-pub(crate) struct Lines {
-    lines: [BTreeMap<u64, Waiter>; 3],
+pub(crate) struct Queues {
+    waiters: [BTreeMap<u64, Waiter>; 3],
     numbers: u64,
 }
 
-impl Line {
-    fn of(weight: Weight) -> Line {
+impl Queue {
+    fn of(weight: Weight) -> Queue {
         match weight {
-            Weight::Light => Line::Light,
-            Weight::Heavy => Line::Heavy,
+            Weight::Light => Queue::Light,
+            Weight::Heavy => Queue::Heavy,
         }
     }
 }
 
 impl Node {
-    /// True if a reader whose next message has this weight and size may go on. If not, it has a place in line and is
+    /// True if a reader whose next message has this weight and size may go on. If not, it has a position in a queue and is
     /// woken at its turn.
     pub(crate) fn admit(
         &self,
         now: Now,
-        position: &mut Option<Place>,
+        position: &mut Option<QueuePosition>,
         weight: Weight,
         bytes: usize,
         reader: Reader,
         waker: &Waker,
     ) -> bool {
         let is_first = {
-            let lines = self.lines.borrow();
-            let first = lines.lines[Line::of(weight) as usize].first_key_value().map(|(number, _)| *number);
+            let queues = self.queues.borrow();
+            let first = queues.waiters[Queue::of(weight) as usize].first_key_value().map(|(number, _)| *number);
             first.is_none_or(|first| {
-                position.is_some_and(|position| position.line == Line::of(weight) && position.number <= first)
+                position.is_some_and(|position| position.queue == Queue::of(weight) && position.number <= first)
             })
         };
         if is_first && self.admits(now, weight) {
-            self.leave_line(position);
+            self.leave_queue(position);
             return true;
         }
-        self.stand_in_line(position, Line::of(weight), Waiter { reader, bytes, waker: waker.clone() });
+        self.wait_in_queue(position, Queue::of(weight), Waiter { reader, bytes, waker: waker.clone() });
         false
     }
 
-    /// True if a message behind others that were processed may go on. It has no place in line, so it may not pass
+    /// True if a message behind others that were processed may go on. It is in no queue, so it may not pass
     /// readers that wait.
     pub(crate) fn admits_next(&self, now: Now, weight: Weight, admitted: Option<Weight>) -> bool {
-        let is_its_turn = admitted == Some(weight) || self.lines.borrow().lines[Line::of(weight) as usize].is_empty();
+        let is_its_turn =
+            admitted == Some(weight) || self.queues.borrow().waiters[Queue::of(weight) as usize].is_empty();
         is_its_turn && self.admits(now, weight)
     }
 
@@ -106,12 +107,17 @@ impl Node {
 
     /// True if a socket whose last messages were for histories may be read: not while too much of them waits for the
     /// disk.
-    pub(crate) fn may_publish_to_disk(&self, position: &mut Option<Place>, reader: Reader, waker: &Waker) -> bool {
+    pub(crate) fn may_publish_to_disk(
+        &self,
+        position: &mut Option<QueuePosition>,
+        reader: Reader,
+        waker: &Waker,
+    ) -> bool {
         if !self.is_disk_behind() {
             return true;
         }
         self.shard.borrow().metrics().history_store_waits.add(1);
-        self.stand_in_line(position, Line::Disk, Waiter { reader, bytes: 0, waker: waker.clone() });
+        self.wait_in_queue(position, Queue::Disk, Waiter { reader, bytes: 0, waker: waker.clone() });
         false
     }
 
@@ -122,48 +128,48 @@ impl Node {
             return;
         }
         let reader = Reader::Request(self.shard.borrow().client_of_request(body));
-        let mut standing = Standing { node: self, position: None };
+        let mut queued = QueuedRequest { node: self, position: None };
         poll_fn(|cx| {
             let now = self.now();
             let weight = usage.weigh(now, body.len());
-            let admitted = self.admit(now, &mut standing.position, weight, body.len(), reader, cx.waker());
+            let admitted = self.admit(now, &mut queued.position, weight, body.len(), reader, cx.waker());
             if admitted { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
-    fn stand_in_line(&self, position: &mut Option<Place>, line: Line, waiter: Waiter) {
-        let mut lines = self.lines.borrow_mut();
-        let stored = position.filter(|position| position.line == line);
-        let number = stored.map_or(lines.numbers, |position| position.number);
-        if stored.is_none() {
-            drop(lines);
-            self.leave_line(position);
-            lines = self.lines.borrow_mut();
-            lines.numbers += 1;
+    fn wait_in_queue(&self, position: &mut Option<QueuePosition>, queue: Queue, waiter: Waiter) {
+        let mut queues = self.queues.borrow_mut();
+        let known = position.filter(|position| position.queue == queue);
+        let number = known.map_or(queues.numbers, |position| position.number);
+        if known.is_none() {
+            drop(queues);
+            self.leave_queue(position);
+            queues = self.queues.borrow_mut();
+            queues.numbers += 1;
         }
-        lines.lines[line as usize].insert(number, waiter);
-        *position = Some(Place { line, number });
+        queues.waiters[queue as usize].insert(number, waiter);
+        *position = Some(QueuePosition { queue, number });
     }
 
-    /// Gives up a place, and wakes the next readers.
-    pub(crate) fn leave_line(&self, position: &mut Option<Place>) {
-        let Some(Place { line, number }) = position.take() else { return };
-        let mut lines = self.lines.borrow_mut();
-        lines.lines[line as usize].remove(&number);
-        if !lines.lines[line as usize].is_empty() {
+    /// Removes a reader from its queue, and wakes the next readers.
+    pub(crate) fn leave_queue(&self, position: &mut Option<QueuePosition>) {
+        let Some(QueuePosition { queue, number }) = position.take() else { return };
+        let mut queues = self.queues.borrow_mut();
+        queues.waiters[queue as usize].remove(&number);
+        if !queues.waiters[queue as usize].is_empty() {
             self.confirmations.wake.notify_one();
         }
     }
 
     /// Wakes the readers in front whose turn it is: as many as may go on together, not all at once.
     pub(crate) fn wake_readers(&self) {
-        let lines = self.lines.borrow();
+        let queues = self.queues.borrow();
         for weight in [Weight::Light, Weight::Heavy] {
-            let line = &lines.lines[Line::of(weight) as usize];
-            if !line.is_empty() && self.shard.borrow_mut().admits(self.now(), weight) {
+            let queue = &queues.waiters[Queue::of(weight) as usize];
+            if !queue.is_empty() && self.shard.borrow_mut().admits(self.now(), weight) {
                 let mut bytes = 0;
-                for waiter in line.values().take(WOKEN_AT_ONCE) {
+                for waiter in queue.values().take(WOKEN_AT_ONCE) {
                     waiter.waker.wake_by_ref();
                     bytes += waiter.bytes;
                     if bytes > WOKEN_BYTES {
@@ -173,16 +179,19 @@ impl Node {
             }
         }
         if !self.is_disk_behind() {
-            lines.lines[Line::Disk as usize].values().take(WOKEN_AT_ONCE).for_each(|waiter| waiter.waker.wake_by_ref());
+            queues.waiters[Queue::Disk as usize]
+                .values()
+                .take(WOKEN_AT_ONCE)
+                .for_each(|waiter| waiter.waker.wake_by_ref());
         }
     }
 
     /// Marks the waiting readers as not silent.
     pub(crate) fn keep_waiting_alive(&self) {
         let now = self.now();
-        let lines = self.lines.borrow();
+        let queues = self.queues.borrow();
         let mut shard = self.shard.borrow_mut();
-        for waiter in lines.lines.iter().flat_map(BTreeMap::values) {
+        for waiter in queues.waiters.iter().flat_map(BTreeMap::values) {
             match waiter.reader {
                 Reader::Socket(key) => {
                     shard.socket_waits(now, key);
@@ -195,20 +204,20 @@ impl Node {
     }
 }
 
-/// The place of a request. Dropping it gives the place up.
-struct Standing<'a> {
+/// A request in a queue. Dropping it removes it from the queue.
+struct QueuedRequest<'a> {
     node: &'a Node,
-    position: Option<Place>,
+    position: Option<QueuePosition>,
 }
 
-impl Drop for Standing<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
-        self.node.leave_line(&mut self.position);
+        self.node.leave_queue(&mut self.position);
     }
 }
 
-/// The lines, as a node has them.
-pub(crate) type SharedLines = RefCell<Lines>;
+/// The queues, as a node has them.
+pub(crate) type SharedQueues = RefCell<Queues>;
 
 /// The number of readers woken together, and the bytes of their messages after which no more are woken.
 const WOKEN_AT_ONCE: usize = 16;

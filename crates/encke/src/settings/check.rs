@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_a_path_that_can_be_asked_for_and_that_is_free() {
+    fn a_mount_is_a_valid_path_that_is_free() {
         for mount in ["/metrics", "/healthz", "/readyz", "cometd", "/cometd/", "/a//b", "/a/../b", "/a?b", "/a b", "/#"]
         {
             assert_eq!(wrong(|settings| settings.mounts = vec!["/ok".into(), mount.into()]), Some("mounts"), "{mount}");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_never_nested_deeper_than_the_parser_counts() {
+    fn json_depth_max_is_at_most_the_limit_of_the_parser() {
         assert_eq!(wrong(|settings| settings.json_depth_max = 128), None);
         for depth in [0, 129, 100_000_000] {
             assert_eq!(wrong(|settings| settings.json_depth_max = depth), Some("json_depth_max"));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn times_end_somewhere() {
+    fn durations_have_an_upper_limit() {
         assert_eq!(wrong(|settings| settings.timeout_ms = u64::MAX), Some("timeout_ms"));
         assert_eq!(wrong(|settings| settings.drain_spread_ms = i64::MAX as u64), Some("drain_spread_ms"));
     }

@@ -84,7 +84,7 @@ fn welcome(node: &Rc<Node>, tcp: tokio::net::TcpStream, peer: SocketAddr, next: 
     }
     match tcp.into_std() {
         Ok(tcp) => node.send(shard, ThreadMessage::Connection(tcp)),
-        Err(error) => tracing::warn!(%error, "a connection could not be handed out"),
+        Err(error) => tracing::warn!(%error, "a connection could not be passed to its shard"),
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_that_come_together_are_spread_to_the_rate() {
+    fn simultaneous_connections_are_accepted_at_the_rate() {
         let now = Instant::now();
         let mut pace = Pace::new(now);
         // 1,000 a second: ten fit into the slack.

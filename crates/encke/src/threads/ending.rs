@@ -30,7 +30,7 @@ pub(crate) fn freeze(mailboxes: &[mpsc::UnboundedSender<ThreadMessage>]) {
             return;
         }
     }
-    tracing::warn!("mail between shards does not end; what is still on its way is lost");
+    tracing::warn!("shards still send each other messages; messages in transit are lost");
 }
 
 /// Processes the messages of a frozen shard until it receives `Stop`. The messages in `first` arrived before those in
@@ -42,7 +42,7 @@ pub(crate) fn finish(
 ) -> Saved {
     let mut first = first.into_iter();
     let mut had_messages = true;
-    // Arrivals that wait for writing to catch up need not wait any more: nothing is written.
+    // Arrivals that wait for pending writes need not wait any more: nothing is written.
     node.shard.borrow_mut().take_all_arrivals(node.now());
     node.confirm();
     // Effects of the last events before the freeze.
