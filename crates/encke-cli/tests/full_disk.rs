@@ -7,7 +7,7 @@ use std::time::Duration;
 use encke_client::{Client, Error, Message, RawJson, ReplayFrom, Subscription};
 
 /// The time after which the test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running server. Dropping it kills it.
 struct Server {
@@ -26,7 +26,7 @@ impl Drop for Server {
 /// Starts the program on a data directory whose files may have `blocks` blocks of 512 bytes.
 fn start(data: &std::path::Path, blocks: &str) -> Server {
     let config = data.with_extension("toml");
-    std::fs::write(&config, "[[channels]]\npattern = \"/kept/*\"\nhistory_messages = 100000\n").expect("a file");
+    std::fs::write(&config, "[[channels]]\npattern = \"/stored/*\"\nhistory_messages = 100000\n").expect("a file");
     // A write beyond the limit fails as on a full disk if the accompanying signal is ignored.
     let script = "trap '' XFSZ; ulimit -f \"$1\"; shift; exec \"$@\"";
     let mut command = Command::new("sh");
@@ -51,19 +51,19 @@ async fn next(subscription: &mut Subscription) -> Message {
 /// before.
 async fn fill(url: &str) -> Result<u64, Error> {
     let subscriber = Client::connect(url).await?;
-    let mut subscription = subscriber.subscribe("/kept/a").await?;
+    let mut subscription = subscriber.subscribe("/stored/a").await?;
     let publisher = Client::builder().reconnect(false).connect(url).await?;
     let (mut stored, mut refused) = (0, 0);
     let filler = "x".repeat(1_000);
     for number in 0.. {
         let data = format!("{{\"number\":{number},\"filler\":\"{filler}\"}}");
-        match publisher.publish_raw("/kept/a", RawJson::trusted(&data)).await {
+        match publisher.publish_raw("/stored/a", RawJson::trusted(&data)).await {
             Ok(()) => {
                 assert_eq!(refused, 0, "there is no more room than before");
                 stored += 1;
             }
             Err(error) => {
-                assert!(error.to_string().contains("507:/kept/a:history_not_stored"), "{error}");
+                assert!(error.to_string().contains("507:/stored/a:history_not_stored"), "{error}");
                 refused += 1;
             }
         }
@@ -74,7 +74,7 @@ async fn fill(url: &str) -> Result<u64, Error> {
     }
     // Messages in memory are still replayed; the very first message is there, too.
     let late = Client::builder().replay(ReplayFrom::Earliest).connect(url).await?;
-    let mut late = late.subscribe("/kept/a").await?;
+    let mut late = late.subscribe("/stored/a").await?;
     for _ in 0..stored + refused {
         next(&mut late).await;
     }
@@ -83,7 +83,7 @@ async fn fill(url: &str) -> Result<u64, Error> {
 
 async fn replayed(url: &str, count: u64) -> Result<(), Error> {
     let client = Client::builder().replay(ReplayFrom::Earliest).connect(url).await?;
-    let mut subscription = client.subscribe("/kept/a").await?;
+    let mut subscription = client.subscribe("/stored/a").await?;
     for number in 0..count {
         let message = next(&mut subscription).await;
         assert!(message.data().as_str().contains(&format!("\"number\":{number},")), "{number}: {}", message.data());
@@ -93,12 +93,12 @@ async fn replayed(url: &str, count: u64) -> Result<(), Error> {
 
 fn run<T>(work: impl Future<Output = Result<T, Error>>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let done = runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
+    let done = runtime.block_on(async { tokio::time::timeout(TIMEOUT, work).await });
     done.expect("it takes too long").unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
-fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() {
+fn a_full_disk_is_an_error_for_publishers_is_logged_once_and_delivery_continues() {
     let folder = std::env::temp_dir().join(format!("encke-full-{}", std::process::id()));
     let data = folder.join("data");
     std::fs::create_dir_all(&data).expect("a folder");
@@ -106,14 +106,14 @@ fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() 
     let stored = run(fill(&server.url));
     assert!(stored > 5, "there was room for some: {stored}");
     let mut line = String::new();
-    while !line.contains("histories are not kept on disk at the moment; delivery goes on") {
+    while !line.contains("histories are not stored on disk at the moment; delivery continues") {
         line.clear();
         assert_ne!(server.log.read_line(&mut line).expect("a line"), 0, "it is in the log");
     }
     assert!(line.contains("cannot write") && line.contains(".journal"), "{line}");
     server.child.kill().expect("it runs");
     let rest: Vec<String> = server.log.by_ref().lines().map_while(Result::ok).collect();
-    assert!(!rest.iter().any(|line| line.contains("histories are not kept")), "told once: {rest:?}");
+    assert!(!rest.iter().any(|line| line.contains("histories are not stored")), "logged once: {rest:?}");
 
     // It starts anyway with the stored messages, and reports again that nothing more is stored.
     drop(server);
@@ -122,7 +122,7 @@ fn a_full_disk_is_told_to_publishers_and_once_in_the_log_and_delivery_goes_on() 
     assert_eq!(run(fill(&server.url)), 0, "there is no room");
     server.child.kill().expect("it runs");
     let log: Vec<String> = server.log.by_ref().lines().map_while(Result::ok).collect();
-    assert_eq!(log.iter().filter(|line| line.contains("histories are not kept on disk")).count(), 1, "{log:?}");
+    assert_eq!(log.iter().filter(|line| line.contains("histories are not stored on disk")).count(), 1, "{log:?}");
 
     // With room it resumes: the stored messages are there.
     drop(server);

@@ -61,7 +61,7 @@ impl Server {
     /// Waits for the end of the first process.
     fn end(&mut self) -> Option<i32> {
         let began = Instant::now();
-        while began.elapsed() < PATIENCE {
+        while began.elapsed() < TIMEOUT {
             if let Some(status) = self.child.try_wait().expect("waits") {
                 return status.code();
             }
@@ -123,7 +123,7 @@ fn clean(program: impl AsRef<Path>, args: &[&str]) -> Command {
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_encke");
 /// The time after which a test gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Posts messages on a new connection. Returns the response with its head.
 fn post(address: SocketAddr, cookie: &str, messages: &Value) -> String {
@@ -138,7 +138,7 @@ fn post(address: SocketAddr, cookie: &str, messages: &Value) -> String {
 /// Sends one request on a new connection. Returns everything received.
 fn ask(address: SocketAddr, request: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(request.as_bytes())?;
     let mut response = String::new();
     stream.read_to_string(&mut response)?;
@@ -184,7 +184,7 @@ fn publish(address: SocketAddr, channel: &str, data: &str) {
 }
 
 #[test]
-fn a_new_process_takes_over_and_nobody_who_connects_meanwhile_is_refused() {
+fn a_new_process_takes_over_and_refuses_no_connection_meanwhile() {
     let folder = Folder::new();
     let data = folder.path("data");
     let mut server = Server::start(clean(PROGRAM, &["serve", "--port", "0", "--data", &data]));
@@ -195,7 +195,7 @@ fn a_new_process_takes_over_and_nobody_who_connects_meanwhile_is_refused() {
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) && began.elapsed() < PATIENCE {
+                while !is_over.load(Ordering::Relaxed) && began.elapsed() < TIMEOUT {
                     let get = "GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
                     let response = ask(address, get).expect("neither refused nor reset");
                     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
@@ -208,7 +208,7 @@ fn a_new_process_takes_over_and_nobody_who_connects_meanwhile_is_refused() {
             let before = answered.load(Ordering::Relaxed);
             server.hand_over();
             while answered.load(Ordering::Relaxed) < before + 20 {
-                assert!(began.elapsed() < PATIENCE, "nobody answers");
+                assert!(began.elapsed() < TIMEOUT, "nobody answers");
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -222,7 +222,7 @@ fn a_new_process_takes_over_and_nobody_who_connects_meanwhile_is_refused() {
 }
 
 #[test]
-fn who_connects_while_the_old_process_drains_is_served_by_the_new_one() {
+fn connections_during_the_drain_are_served_by_the_new_process() {
     let mut server =
         Server::start(clean(PROGRAM, &["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "30000"]));
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n");
@@ -312,7 +312,7 @@ fn a_socket_of_a_supervisor_is_served_by_one_process_after_another() {
 fn busy(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let open = |_| {
         let mut stream = TcpStream::connect(address).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("it can be set");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("it can be set");
         stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n").expect("writes");
         stream
     };
@@ -322,7 +322,7 @@ fn busy(address: SocketAddr, count: usize) -> Vec<TcpStream> {
 /// The kernel closes the files of a process one by one: a closed end of the socket pair does not show that its lock
 /// is free.
 #[test]
-fn a_process_that_is_killed_while_it_gives_way_is_followed_all_the_same() {
+fn a_process_killed_during_its_handover_is_still_replaced() {
     let folder = Folder::new();
     let data = folder.path("data");
     let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "30000", "--data", &data];
@@ -343,7 +343,7 @@ fn a_process_that_is_killed_while_it_gives_way_is_followed_all_the_same() {
 }
 
 #[test]
-fn a_signal_to_a_process_that_gives_way_is_the_first_one() {
+fn a_signal_during_a_handover_counts_as_the_first() {
     let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "30000"];
     let mut server = Server::start(clean(PROGRAM, &args));
     let mut connections = busy(server.address, 1);
@@ -360,7 +360,7 @@ fn a_signal_to_a_process_that_gives_way_is_the_first_one() {
 }
 
 #[test]
-fn a_signal_while_the_server_starts_costs_no_session() {
+fn a_signal_during_the_start_loses_no_session() {
     let folder = Folder::new();
     let data = folder.path("data");
     let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "0", "--data", &data];
@@ -379,7 +379,7 @@ fn a_signal_while_the_server_starts_costs_no_session() {
         (server.child, server.out, server.log) = (child, out, log);
         // The earliest moment at which the sessions may be outside the file.
         let began = Instant::now();
-        while file.exists() && began.elapsed() < PATIENCE {
+        while file.exists() && began.elapsed() < TIMEOUT {
             std::hint::spin_loop();
         }
     }

@@ -36,12 +36,12 @@ struct Publisher {
 /// Random numbers.
 struct Chance(u64);
 
-const CHANNELS: [&str; 2] = ["/kept/a", "/kept/b"];
+const CHANNELS: [&str; 2] = ["/stored/a", "/stored/b"];
 /// The greatest number of messages stored of a channel.
-const KEPT_MESSAGES: usize = 20_000;
+const HISTORY_MESSAGES: usize = 20_000;
 const PUBLISHERS: usize = 8;
 /// The time limit of a replay.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Chance {
     fn below(&mut self, limit: u64) -> u64 {
@@ -54,8 +54,9 @@ impl Folder {
     fn new() -> Folder {
         let path = std::env::temp_dir().join(format!("encke-kill-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");
-        let rule =
-            format!("[[channels]]\npattern = \"/kept/*\"\nhistory_messages = {KEPT_MESSAGES}\nhistory_ms = 36000000\n");
+        let rule = format!(
+            "[[channels]]\npattern = \"/stored/*\"\nhistory_messages = {HISTORY_MESSAGES}\nhistory_ms = 36000000\n"
+        );
         std::fs::write(path.join("encke.toml"), rule).expect("a file");
         Folder(path)
     }
@@ -149,15 +150,19 @@ fn check(publisher: &Publisher, stored: &[(usize, u64)], round: u64) {
         stored.iter().filter(|(from, _)| *from == publisher.number).map(|(_, number)| *number).collect();
     assert!(mine.is_sorted_by(|one, two| one < two), "round {round}: {} out of order: {mine:?}", publisher.number);
     // In a full history the oldest have been dropped.
-    let is_full = stored.len() + 1_000 > KEPT_MESSAGES;
+    let is_full = stored.len() + 1_000 > HISTORY_MESSAGES;
     let first = if is_full { mine.first().copied().unwrap_or(u64::MAX) } else { 0 };
     let missing = |number: &&u64| **number >= first && mine.binary_search(number).is_err();
     let lost: Vec<&u64> = publisher.confirmed.iter().filter(missing).collect();
-    assert!(lost.is_empty(), "round {round}: publisher {} was told that {lost:?} are kept", publisher.number);
+    assert!(
+        lost.is_empty(),
+        "round {round}: publisher {} got a confirmation for {lost:?}, which are lost",
+        publisher.number
+    );
 }
 
 #[test]
-fn what_was_confirmed_is_replayed_after_a_kill() {
+fn confirmed_messages_are_replayed_after_a_kill() {
     let rounds = std::env::var("ENCKE_KILL_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(10);
     let folder = Folder::new();
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -174,7 +179,7 @@ fn what_was_confirmed_is_replayed_after_a_kill() {
             drop(server);
         });
         let server = folder.start();
-        let stored = run(async { tokio::time::timeout(PATIENCE, replay(&server.url, round)).await.expect("it ends") });
+        let stored = run(async { tokio::time::timeout(TIMEOUT, replay(&server.url, round)).await.expect("it ends") });
         let stored = stored.unwrap_or_else(|error| panic!("round {round}: {error}"));
         publishers.iter().for_each(|publisher| check(publisher, &stored[publisher.channel], round));
     }

@@ -120,7 +120,7 @@ fn is_whole(response: &str) -> bool {
 /// Waits for the end, for a bounded time.
 fn wait(child: &mut Child) -> Option<i32> {
     let began = Instant::now();
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < TIMEOUT {
         if let Some(status) = child.try_wait().expect("waits") {
             return status.code();
         }
@@ -130,10 +130,10 @@ fn wait(child: &mut Child) -> Option<i32> {
 }
 
 /// The time after which a test gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
-fn what_is_published_is_printed_by_a_subscriber_byte_for_byte() {
+fn a_subscriber_prints_published_data_byte_for_byte() {
     let server = Server::start(&[]);
     let args = ["subscribe", "/chat/**", "/news", "--count", "2", "--url", &server.url];
     let mut subscriber = encke(&args).stdout(Stdio::piped()).spawn().expect("starts");
@@ -157,14 +157,14 @@ fn what_is_published_is_printed_by_a_subscriber_byte_for_byte() {
 }
 
 #[test]
-fn a_subscriber_begins_in_the_past_where_it_wants_to() {
-    let server = Server::start(&["--set", r#"channels=[{pattern="/kept/**",history_messages=10}]"#]);
+fn a_subscriber_begins_at_the_requested_position() {
+    let server = Server::start(&["--set", r#"channels=[{pattern="/stored/**",history_messages=10}]"#]);
     for number in 0..3 {
-        let args = ["publish", "/kept/a", &format!(r#"{{"n":{number}}}"#), "--url", &server.url];
+        let args = ["publish", "/stored/a", &format!(r#"{{"n":{number}}}"#), "--url", &server.url];
         assert_eq!(run(&args).status.code(), Some(0));
     }
     let printed = |more: &[&str]| {
-        let output = run(&[&["subscribe", "/kept/a", "--url", &server.url], more].concat());
+        let output = run(&[&["subscribe", "/stored/a", "--url", &server.url], more].concat());
         let lines = text(&output.stdout);
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<serde_json::Value>>()
     };
@@ -173,8 +173,8 @@ fn a_subscriber_begins_in_the_past_where_it_wants_to() {
     assert_eq!(numbers, [Some(0), Some(1), Some(2)]);
     let second = all[1]["data"]["event"]["replayId"].to_string();
     assert_eq!(printed(&["--replay", &second, "--ack", "--count", "1"]), all[2..]);
-    let args = ["subscribe", "/kept/a", "--replay", "1", "--count", "1", "--url", &server.url];
-    assert!(text(&run(&args).stderr).starts_with("encke: /kept/a: messages 2 to "), "what is gone is told");
+    let args = ["subscribe", "/stored/a", "--replay", "1", "--count", "1", "--url", &server.url];
+    assert!(text(&run(&args).stderr).starts_with("encke: /stored/a: messages 2 to "), "lost messages are reported");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_subscriber_stops_after_its_count_and_on_a_signal() {
         let args = ["subscribe", "/news", "--count", count, "--url", &server.url];
         let mut subscriber = encke(&args).stdout(Stdio::piped()).spawn().expect("starts");
         let began = Instant::now();
-        while subscriber.try_wait().expect("waits").is_none() && began.elapsed() < PATIENCE {
+        while subscriber.try_wait().expect("waits").is_none() && began.elapsed() < TIMEOUT {
             assert_eq!(run(&["publish", "/news", "1", "--url", &server.url]).status.code(), Some(0));
             if !is_counting {
                 // A signal that arrives while the handler is being installed may get lost.
@@ -199,7 +199,7 @@ fn a_subscriber_stops_after_its_count_and_on_a_signal() {
 }
 
 #[test]
-fn a_refused_message_is_told_with_the_bayeux_error() {
+fn a_refused_message_is_reported_with_the_bayeux_error() {
     let server = Server::start(&[]);
     let output = run(&["publish", "/chat//x", "1", "--url", &server.url]);
     assert_eq!(output.status.code(), Some(1));
@@ -220,7 +220,7 @@ fn the_demo_runs_unless_it_is_switched_off() {
 }
 
 #[test]
-fn what_goes_wrong_has_one_line_and_an_exit_code() {
+fn an_error_is_one_line_and_an_exit_code() {
     // A listener that never answers with HTTP, and a port without a listener.
     let other = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let address = other.local_addr().expect("bound");
@@ -275,7 +275,7 @@ fn a_file_is_written_once_and_passes_its_check() {
 }
 
 #[test]
-fn show_tells_where_each_setting_comes_from() {
+fn show_prints_the_source_of_each_setting() {
     let folder = Folder::new();
     folder.write("timeout_ms = 5000\n");
     let mut command = encke(&["config", "show", "--set", "maxInterval=7000"]);
@@ -320,25 +320,25 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
-fn a_hangup_takes_over_what_changed_and_keeps_the_rest_of_a_bad_file() {
+fn a_hangup_applies_changes_and_a_bad_file_changes_nothing() {
     let folder = Folder::new();
     let path = folder.write("log = \"info\"\nmax_interval_ms = 9000\nshards = 1\n");
     let mut server = Server::start(&["--config", &path]);
     folder.write("log = \"info\"\nmax_interval_ms = 8000\nshards = 2\n");
     server.signal(Signal::HUP);
-    let log = server.log_until("settings read again");
+    let log = server.log_until("settings reloaded");
     assert!(log.contains("max_interval_ms: 9000 is now 8000"), "{log}");
     assert!(log.contains("shards: 1 stays until a restart, then 2"), "{log}");
     folder.write("max_interval_ms = \"soon\"\n");
     server.signal(Signal::HUP);
-    let log = server.log_until("the old settings stay");
+    let log = server.log_until("the old settings stay in force");
     assert!(log.contains(":1: max_interval_ms = \"soon\": a whole number"), "{log}");
     assert_eq!(run(&["publish", "/a", "1", "--url", &server.url]).status.code(), Some(0));
 }
 
 /// The log names the number of connections that the limit of open files allows, and that many are served.
 #[test]
-fn as_many_connections_are_served_as_the_log_says_there_is_room_for() {
+fn as_many_connections_are_served_as_the_log_reports() {
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"ulimit -n 256; exec "$0" "$@""#, env!("CARGO_BIN_EXE_encke")]);
     let mut server = Server::spawn(alone(shell, &["serve", "--port", "0", "--shards", "2"]));
@@ -365,7 +365,7 @@ fn as_many_connections_are_served_as_the_log_says_there_is_room_for() {
     let _waiting: Vec<TcpStream> = (0..8).map(|_| connect()).collect();
     let began = Instant::now();
     while get(&served[0], "/metrics").contains("encke_accept_failures_total 0\n") {
-        assert!(began.elapsed() < PATIENCE, "there was more room than the log says");
+        assert!(began.elapsed() < TIMEOUT, "there was more room than the log says");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

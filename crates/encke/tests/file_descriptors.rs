@@ -23,7 +23,7 @@ fn metric(scraper: &mut Http, name: &str) -> u64 {
 static LIMIT: Mutex<()> = Mutex::new(());
 
 #[test]
-fn a_start_that_fails_for_want_of_files_is_an_error_and_costs_no_session() {
+fn a_start_without_enough_file_descriptors_is_an_error_and_loses_no_session() {
     let _alone = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new();
     let settings = Settings { data: folder.name(), shards: 4, ..settings() };
@@ -48,7 +48,7 @@ fn a_start_that_fails_for_want_of_files_is_an_error_and_costs_no_session() {
 /// The accept loop waits instead of spinning. Connected clients are served, and waiting ones are accepted when there
 /// is room.
 #[test]
-fn without_a_free_file_nobody_is_accepted_and_nothing_else_suffers() {
+fn without_a_free_file_descriptor_only_accepting_stops() {
     let _alone = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();

@@ -29,7 +29,7 @@ impl Write for Log {
 /// A reader of the logs can neither take over a session nor read published data; a sender of names cannot write lines
 /// into them.
 #[test]
-fn the_logs_hold_no_secrets_and_nobody_else_writes_lines_into_them() {
+fn the_logs_contain_no_secrets_and_no_forged_lines() {
     let log = Log::default();
     let writer = log.clone();
     tracing_subscriber::fmt()
@@ -62,7 +62,7 @@ fn the_logs_hold_no_secrets_and_nobody_else_writes_lines_into_them() {
     let text = String::from_utf8(log.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).expect("text");
     assert!(text.contains("session opened"), "the log is on:\n{text}");
     let settings_named = text.lines().filter(|line| line.contains("origin refused; allowed_origins")).count();
-    assert_eq!(settings_named, 1, "the first refused origin is told with the setting that would allow it:\n{text}");
+    assert_eq!(settings_named, 1, "the first refused origin is logged with the setting that would allow it:\n{text}");
     for secret in [poller_id.as_str(), &ws_id, &cookie, "SECRET"] {
         assert!(!text.contains(secret), "{secret} in:\n{text}");
     }

@@ -38,7 +38,7 @@ fn publish(poller: &mut Poller, filler: &str) -> Value {
 /// The directory of the log is removed, so the store cannot create its next file. Its thread panics while logging
 /// that.
 #[test]
-fn after_a_panic_of_the_store_readyz_says_no_and_delivery_goes_on() {
+fn after_a_panic_of_the_store_readyz_fails_and_delivery_continues() {
     tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).with_writer(|| Log).init();
     let folder = Folder::new();
     let rule = ChannelRule { pattern: "/h/**".into(), history_messages: 1, ..ChannelRule::default() };
@@ -58,7 +58,7 @@ fn after_a_panic_of_the_store_readyz_says_no_and_delivery_goes_on() {
     let bytes_max = 128 << 20;
     let refused = (0..bytes_max / filler.len()).map(|_| publish(&mut poller, &filler)).find(|error| !error.is_null());
     assert_eq!(refused, Some(json!("507:/h/a:history_not_stored")), "a file of the log is full before that");
-    wait_until("/readyz says no", || status() == (503, "histories are not kept\n".into()));
+    wait_until("/readyz says no", || status() == (503, "histories are not stored\n".into()));
     assert_eq!(Http::connect(running.address()).get("/healthz").status, 200);
     assert!(Http::connect(running.address()).get("/metrics").text().contains("\nencke_history_store_panicked 1\n"));
 

@@ -64,7 +64,7 @@ fn the_error_is_one_clear_line() {
 }
 
 #[test]
-fn a_middle_segment_that_is_shorter_or_gone_is_refused() {
+fn a_shortened_or_missing_middle_segment_is_refused() {
     let disk = disk_with(40, SMALL);
     let whole = disk.contents(&name(2)).expect("it exists");
     for bytes in 0..whole.len() {
@@ -90,7 +90,7 @@ fn a_file_cut_at_any_byte_opens_with_exactly_the_whole_records() {
             assert_eq!(damage(&disk, LARGE), (name(1), 0), "a segment has its name when its header is on the disk");
             continue;
         }
-        let (mut journal, opened) = open(disk.clone(), LARGE).expect("a torn tail is no damage");
+        let (mut journal, opened) = open(disk.clone(), LARGE).expect("a torn end is no damage");
         let records = borders.iter().filter(|border| **border <= bytes as u64).count().saturating_sub(1);
         assert_eq!(opened.records, records as u64, "{bytes} bytes");
         let end = borders[records];
@@ -161,12 +161,12 @@ fn a_payload_that_holds_records_of_another_journal_proves_nothing() {
     journal.sync().expect("the disk works");
     disk.flip(&name(1), 45, 0);
     drop(journal);
-    let (_, opened) = Journal::open(disk, LARGE, &mut |_, _| {}).expect("the last sync cannot be told from a torn one");
+    let (_, opened) = Journal::open(disk, LARGE, &mut |_, _| {}).expect("a missing last sync looks like a torn one");
     assert_eq!((opened.records, opened.cut.len()), (0, 1));
 }
 
 #[test]
-fn a_segment_that_was_just_being_made_is_removed() {
+fn an_incomplete_new_segment_is_removed() {
     let disk = disk_with(20, SMALL);
     let whole = disk.contents(&name(2)).expect("it exists");
     for bytes in [0, 1, 39, 40, whole.len()] {
@@ -179,7 +179,7 @@ fn a_segment_that_was_just_being_made_is_removed() {
 }
 
 #[test]
-fn a_probe_beside_the_writer_says_what_would_keep_a_journal_from_being_opened() {
+fn a_probe_beside_the_writer_reports_why_a_journal_cannot_be_opened() {
     let disk = disk_with(40, SMALL);
     let _writer = open(disk.clone(), SMALL).expect("whole");
     let before = disk.list().expect("it works");
@@ -211,7 +211,7 @@ fn another_version_of_the_format_is_refused_and_not_touched() {
 }
 
 #[test]
-fn a_segment_under_another_ones_name_is_refused() {
+fn a_segment_with_the_name_of_another_is_refused() {
     let disk = disk_with(40, SMALL);
     let other = disk.contents(&name(3)).expect("it exists");
     disk.put(&name(2), &other);
@@ -219,7 +219,7 @@ fn a_segment_under_another_ones_name_is_refused() {
 }
 
 #[test]
-fn a_first_or_last_segment_that_is_gone_is_refused_and_named() {
+fn a_missing_first_or_last_segment_is_refused_and_named() {
     for which in ["first", "middle", "last"] {
         let disk = disk_with(40, SMALL);
         let (journal, _) = open(disk.clone(), SMALL).expect("it opens");

@@ -12,13 +12,13 @@ use common::{SMALL, append, name, open, record};
 use journal::{Directory, Error, Options, Position};
 
 /// A directory that is removed with the test.
-struct Place(PathBuf);
+struct TestDirectory(PathBuf);
 
-impl Place {
-    fn new(test: &str) -> Place {
+impl TestDirectory {
+    fn new(test: &str) -> TestDirectory {
         let path = std::env::temp_dir().join(format!("journal-{test}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
-        Place(path)
+        TestDirectory(path)
     }
 
     fn disk(&self) -> Directory {
@@ -26,63 +26,64 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 #[test]
-fn a_real_directory_keeps_records_segments_and_the_lock() {
-    let place = Place::new("real");
-    let (mut journal, opened) = open(place.disk(), SMALL).expect("it opens");
+fn a_real_directory_stores_records_and_segments_and_holds_the_lock() {
+    let directory = TestDirectory::new("real");
+    let (mut journal, opened) = open(directory.disk(), SMALL).expect("it opens");
     assert_eq!((opened.first, opened.last), (Position(1), Position(0)));
     append(&mut journal, 40);
-    assert!(matches!(open(place.disk(), SMALL), Err(Error::Locked { .. })));
+    assert!(matches!(open(directory.disk(), SMALL), Err(Error::Locked { .. })));
     assert!(journal.segments().len() > 4);
     journal.remove_before(Position(20)).expect("it works");
     let segments: Vec<_> = journal.segments().collect();
     drop(journal);
 
-    let last = place.0.join(name(segments.last().expect("there are some").number));
+    let last = directory.0.join(name(segments.last().expect("there are some").number));
     let mut file = std::fs::OpenOptions::new().append(true).open(&last).expect("it exists");
     file.write_all(b"half a rec").expect("it can be written");
-    std::fs::write(place.0.join("notes.txt"), "mine").expect("it can be written");
-    let (journal, opened) = open(place.disk(), SMALL).expect("it opens");
+    std::fs::write(directory.0.join("notes.txt"), "mine").expect("it can be written");
+    let (journal, opened) = open(directory.disk(), SMALL).expect("it opens");
     assert_eq!((opened.first, opened.last), (segments[0].first, Position(40)));
     assert_eq!((&opened.cut[0].file, opened.cut[0].bytes), (&last, 10));
-    assert_eq!(opened.strangers, [place.0.join("notes.txt")]);
+    assert_eq!(opened.strangers, [directory.0.join("notes.txt")]);
     assert_eq!(journal.segments().collect::<Vec<_>>(), segments);
 }
 
 #[test]
 fn only_the_owner_may_read_what_is_written() {
-    let place = Place::new("modes");
-    let disk = Directory::open(place.0.join("a/b")).expect("the directories can be made");
+    let directory = TestDirectory::new("modes");
+    let disk = Directory::open(directory.0.join("a/b")).expect("the directories can be made");
     let (mut journal, _) = open(disk, SMALL).expect("it opens");
     append(&mut journal, 1);
-    let mode = |path: &str| std::fs::metadata(place.0.join(path)).expect("it is there").permissions().mode() & 0o777;
+    let mode =
+        |path: &str| std::fs::metadata(directory.0.join(path)).expect("it is there").permissions().mode() & 0o777;
     assert_eq!([mode("a"), mode("a/b")], [0o700; 2]);
     assert_eq!([mode("a/b/lock"), mode(&format!("a/b/{}", name(1)))], [0o600; 2]);
 }
 
 #[test]
 fn a_path_that_cannot_be_a_directory_is_an_error() {
-    let place = Place::new("file");
-    std::fs::write(&place.0, "a file").expect("it can be written");
-    assert!(Directory::open(place.0.join("data")).is_err());
-    std::fs::remove_file(&place.0).expect("it exists");
+    let directory = TestDirectory::new("file");
+    std::fs::write(&directory.0, "a file").expect("it can be written");
+    assert!(Directory::open(directory.0.join("data")).is_err());
+    std::fs::remove_file(&directory.0).expect("it exists");
 }
 
 /// Kills a process that appends, at random points; each time all confirmed records must be there.
 #[test]
-fn what_was_confirmed_is_there_after_each_of_200_kills() {
-    let place = Place::new("kill");
+fn confirmed_records_are_present_after_each_of_200_kills() {
+    let directory = TestDirectory::new("kill");
     let mut random = u64::from(std::process::id());
     let mut confirmed = 0;
     for round in 0..200 {
-        confirmed = killed_appender(&place.0, &mut random).unwrap_or(confirmed);
-        let (mut journal, opened) = open(place.disk(), small_segments()).expect("it opens after a kill");
+        confirmed = killed_appender(&directory.0, &mut random).unwrap_or(confirmed);
+        let (mut journal, opened) = open(directory.disk(), small_segments()).expect("it opens after a kill");
         assert!(opened.last.0 >= confirmed, "round {round}: {confirmed} was confirmed, {} is there", opened.last);
         journal.remove_before(Position(opened.last.0.saturating_sub(1000))).expect("it works");
         confirmed = opened.last.0;
@@ -91,10 +92,10 @@ fn what_was_confirmed_is_there_after_each_of_200_kills() {
 }
 
 /// Runs this test's program as the appender and kills it soon after its start. Returns the last number it confirmed.
-fn killed_appender(place: &Path, random: &mut u64) -> Option<u64> {
+fn killed_appender(directory: &Path, random: &mut u64) -> Option<u64> {
     let mut child = Command::new(std::env::current_exe().expect("it runs"))
         .args(["the_process_that_is_killed", "--exact", "--nocapture", "--test-threads=1"])
-        .env(PLACE, place)
+        .env(DIRECTORY, directory)
         .stdout(Stdio::piped())
         .spawn()
         .expect("it can run once more");
@@ -116,11 +117,11 @@ fn killed_appender(place: &Path, random: &mut u64) -> Option<u64> {
     unread.or(read)?.strip_prefix("confirmed ")?.strip_suffix('.')?.parse().ok()
 }
 
-/// Not a test: the process that [`what_was_confirmed_is_there_after_each_of_200_kills`] kills.
+/// Not a test: the process that [`confirmed_records_are_present_after_each_of_200_kills`] kills.
 #[test]
 fn the_process_that_is_killed() {
-    let Some(place) = std::env::var_os(PLACE) else { return };
-    let disk = Directory::open(place).expect("the directory is there");
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let disk = Directory::open(directory).expect("the directory is there");
     let (mut journal, _) = open(disk, small_segments()).expect("it opens");
     println!("begins");
     for group in 1.. {
@@ -137,4 +138,4 @@ fn small_segments() -> Options {
     Options { segment_bytes: 2000, ..SMALL }
 }
 
-const PLACE: &str = "JOURNAL_TEST_PLACE";
+const DIRECTORY: &str = "JOURNAL_TEST_DIRECTORY";

@@ -14,7 +14,7 @@ fn message<T>(result: Result<T, Error>) -> String {
 }
 
 #[test]
-fn a_full_disk_is_said_and_nothing_is_lost_when_space_comes_back() {
+fn a_full_disk_is_reported_and_nothing_is_lost_when_there_is_space_again() {
     for space_bytes in 0..900 {
         let disk = SimDisk::new(space_bytes);
         let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
@@ -36,7 +36,7 @@ fn a_full_disk_is_said_and_nothing_is_lost_when_space_comes_back() {
 }
 
 #[test]
-fn a_full_disk_can_be_made_room_on() {
+fn room_can_be_made_on_a_full_disk() {
     let disk = disk_with(40, SMALL);
     let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
     disk.faults(|faults| faults.space_bytes = Some(0));
@@ -88,14 +88,14 @@ fn short_and_interrupted_calls_are_no_errors() {
 }
 
 #[test]
-fn a_read_only_directory_is_said_at_once() {
+fn a_read_only_directory_is_reported_at_once() {
     let disk = disk_with(3, SMALL);
     disk.faults(|faults| faults.read_only = true);
     assert_eq!(message(open(disk, SMALL)), "cannot lock lock: read-only filesystem or storage medium");
 }
 
 #[test]
-fn a_second_writer_is_stored_out() {
+fn a_second_writer_is_refused() {
     let disk = SimDisk::new(1);
     let first = open(disk.clone(), SMALL).expect("it opens");
     assert_eq!(message(open(disk.clone(), SMALL)), "lock is held by another process: a journal has one writer");
@@ -104,7 +104,7 @@ fn a_second_writer_is_stored_out() {
 }
 
 #[test]
-fn a_failed_sync_is_made_good_in_a_new_segment() {
+fn a_failed_sync_is_repeated_in_a_new_segment() {
     for seed in 0..200 {
         let disk = SimDisk::new(seed);
         let (mut journal, _) = open(disk.clone(), LARGE).expect("it opens");
@@ -123,7 +123,7 @@ fn a_failed_sync_is_made_good_in_a_new_segment() {
 }
 
 #[test]
-fn what_a_segment_that_was_given_up_held_never_comes_back_in_place_of_newer_records() {
+fn records_of_an_abandoned_segment_never_replace_newer_ones() {
     for seed in 0..500 {
         let disk = SimDisk::new(seed);
         let mut found = Vec::new();
@@ -154,7 +154,7 @@ fn what_a_segment_that_was_given_up_held_never_comes_back_in_place_of_newer_reco
 }
 
 #[test]
-fn a_disk_that_never_syncs_is_not_filled_with_segments_that_were_given_up() {
+fn a_disk_that_never_syncs_is_not_filled_with_abandoned_segments() {
     let disk = disk_with(3, SMALL);
     let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
     for position in 4..54 {
@@ -177,7 +177,7 @@ fn a_disk_that_never_syncs_is_not_filled_with_segments_that_were_given_up() {
 
 /// The process ends in each of the calls that replace a segment whose sync failed.
 #[test]
-fn what_the_system_had_before_a_sync_failed_survives_the_end_of_the_process_at_any_moment() {
+fn written_records_survive_the_end_of_the_process_after_a_failed_sync() {
     for (synced, space_bytes) in [(20, None), (0, None), (20, Some(1500))] {
         for calls in 0..20 {
             let disk = SimDisk::new(u64::from(calls));
@@ -215,7 +215,7 @@ fn disk_with_lost_writes(seed: u64) -> SimDisk {
 }
 
 #[test]
-fn what_a_start_finds_in_the_cache_alone_survives_a_loss_of_power_after_it() {
+fn records_found_only_in_the_cache_at_a_start_survive_a_later_power_loss() {
     for seed in 0..200 {
         let disk = disk_with_lost_writes(seed);
         let (mut journal, opened) = open(disk.clone(), LARGE).expect("it opens");
@@ -252,7 +252,7 @@ fn a_start_that_ends_in_the_middle_loses_nothing_that_was_synced() {
 }
 
 #[test]
-fn a_full_disk_that_cannot_prove_what_it_has_lets_a_journal_open_and_proves_it_later() {
+fn a_journal_opens_on_a_full_disk_and_syncs_unproven_records_later() {
     for seed in 0..200 {
         let disk = disk_with_lost_writes(seed);
         disk.faults(|faults| (faults.failing_syncs, faults.space_bytes) = (1, Some(0)));
@@ -271,7 +271,7 @@ fn a_full_disk_that_cannot_prove_what_it_has_lets_a_journal_open_and_proves_it_l
 }
 
 #[test]
-fn a_segment_that_takes_the_place_of_the_only_one_has_its_number() {
+fn a_segment_that_replaces_the_only_one_has_its_number() {
     let disk = disk_with(40, SMALL);
     let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
     journal.remove_before(Position(u64::MAX)).expect("it works");
@@ -312,7 +312,7 @@ fn old_segments_are_removed_whole_and_the_last_one_stays() {
 }
 
 #[test]
-fn files_that_are_not_ours_are_named_and_left_alone() {
+fn foreign_files_are_reported_and_not_changed() {
     let disk = disk_with(3, SMALL);
     let names = ["notes.txt", "1.journal", "00000000000000000001.journal~", "+0000000000000000001.journal"];
     for name in names {
@@ -338,26 +338,30 @@ fn each_policy_confirms_what_it_promises() {
 }
 
 #[test]
-fn the_interval_is_stored_even_by_a_clock_that_jumps() {
+fn the_interval_holds_even_if_the_clock_jumps() {
     let (mut journal, _) = open(disk_with(1, SMALL), SMALL).expect("it opens");
     let mut committer = Committer::new(Policy::Interval { ms: 100 });
     let mut at = |position: u64, now_ms: u64| {
         if journal.appended() < Position(position) {
             journal.append(&record(position)).expect("there is room");
         }
-        assert_eq!(committer.commit(&mut journal, now_ms).expect("it works"), Position(position), "written is kept");
+        assert_eq!(
+            committer.commit(&mut journal, now_ms).expect("it works"),
+            Position(position),
+            "a written record counts"
+        );
         (journal.synced().0, committer.due_ms())
     };
     assert_eq!(at(2, 1000), (1, Some(1100)));
     assert_eq!(at(3, 1099), (1, Some(1100)));
     assert_eq!(at(3, 1100), (3, None), "nothing waits");
     assert_eq!(at(4, 5000), (3, Some(5100)));
-    assert_eq!(at(5, 10), (3, Some(110)), "back: the time begins anew");
+    assert_eq!(at(5, 10), (3, Some(110)), "back: the interval starts again");
     assert_eq!(at(5, 9_000_000), (5, None), "forward: it is due");
 }
 
 #[test]
-fn a_disk_that_refused_is_left_alone_for_a_while() {
+fn after_an_error_the_disk_is_not_used_for_a_while() {
     let disk = SimDisk::new(1);
     let (mut journal, _) = open(disk.clone(), SMALL).expect("it opens");
     let mut committer = Committer::new(Policy::Always);

@@ -151,7 +151,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 5000, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_synced_comes_back_whatever_happens(seed: u64, steps in prop::collection::vec(step(), 1..150)) {
+    fn synced_records_survive_any_fault(seed: u64, steps in prop::collection::vec(step(), 1..150)) {
         let mut world = World::new(seed);
         for step in &steps {
             world.step(step);

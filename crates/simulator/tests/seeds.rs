@@ -4,7 +4,7 @@ use simulator::checker::{Invariant, Tally};
 use simulator::{Options, Sabotage, run};
 
 #[test]
-fn hundreds_of_seeds_keep_every_promise() {
+fn hundreds_of_seeds_violate_no_invariant() {
     let mut tally = Tally::default();
     for seed in 1..=700 {
         match run(seed, &Options::default()) {
@@ -60,22 +60,22 @@ fn finds(sabotage: Sabotage, invariants: &[Invariant]) {
 }
 
 #[test]
-fn a_message_that_comes_twice_is_found() {
+fn a_duplicated_message_is_found() {
     finds(Sabotage::DoubledFrame, &[Invariant::NotTwice]);
 }
 
 #[test]
-fn a_message_that_never_comes_is_found() {
+fn a_lost_message_is_found() {
     finds(Sabotage::DroppedFrame, &[Invariant::NothingLost]);
 }
 
 #[test]
-fn messages_the_wrong_way_round_are_found() {
+fn messages_out_of_order_are_found() {
     finds(Sabotage::SwappedMessages, &[Invariant::InOrder]);
 }
 
 #[test]
-fn data_that_was_written_again_is_found() {
+fn changed_data_is_found() {
     finds(Sabotage::ChangedData, &[Invariant::ExactData]);
 }
 
@@ -95,7 +95,7 @@ fn a_request_without_a_response_is_found() {
 }
 
 #[test]
-fn a_response_reported_as_taken_that_was_not_is_found() {
+fn a_false_report_of_a_delivered_response_is_found() {
     finds(Sabotage::FalseReceipt, &[Invariant::NothingLost]);
 }
 
@@ -106,32 +106,32 @@ fn a_socket_that_is_never_closed_is_found() {
 }
 
 #[test]
-fn a_message_of_a_history_that_never_comes_is_found() {
+fn a_lost_history_message_is_found() {
     finds(Sabotage::DroppedPosition, &[Invariant::LossReported]);
 }
 
 #[test]
-fn a_message_of_a_history_that_comes_twice_is_found() {
+fn a_duplicated_history_message_is_found() {
     finds(Sabotage::DoubledPosition, &[Invariant::PositionsGrow]);
 }
 
 #[test]
-fn a_message_at_the_place_of_another_is_found() {
+fn a_message_with_the_position_of_another_is_found() {
     finds(Sabotage::ChangedPosition, &[Invariant::OneOrder]);
 }
 
 #[test]
-fn a_loss_that_is_not_told_is_found() {
+fn an_unreported_loss_is_found() {
     finds(Sabotage::HushedLoss, &[Invariant::LossReported]);
 }
 
 #[test]
-fn a_record_that_is_said_to_be_stored_and_is_not_is_found() {
+fn a_record_reported_as_stored_that_is_not_is_found() {
     finds(Sabotage::FalsePersisted, &[Invariant::ConfirmedPersisted]);
 }
 
 #[test]
-fn numbers_that_are_given_again_after_a_kill_are_found() {
+fn offsets_assigned_again_after_a_kill_are_found() {
     finds(Sabotage::FalseEnd, &[Invariant::OneOrder]);
 }
 
@@ -141,16 +141,16 @@ fn a_start_that_trusts_the_cache_after_a_failed_sync_is_found() {
 }
 
 #[test]
-fn a_session_that_does_not_come_back_is_found() {
+fn a_session_that_is_not_restored_is_found() {
     finds(Sabotage::LostSession, &[Invariant::LivesOn]);
 }
 
 #[test]
-fn messages_that_waited_and_do_not_come_back_are_found() {
+fn queued_messages_that_are_not_restored_are_found() {
     finds(Sabotage::LostOutbox, &[Invariant::NothingLost, Invariant::LossReported]);
 }
 
 #[test]
-fn shards_that_do_not_see_the_time_are_found() {
+fn shards_that_ignore_the_time_are_found() {
     finds(Sabotage::StoppedClock, &[Invariant::HeldInTime]);
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::program::{bench, report, text};
 
 #[test]
-fn a_clean_stop_loses_nothing_and_sessions_go_on_with_a_connect() {
+fn a_clean_stop_loses_nothing_and_sessions_continue_with_a_connect() {
     for with in ["--ack", "--replay --transport long-polling"] {
         let trial = report(UNREACHABLE, &format!("{LOAD} --kill term {with}"))["trials"][0].take();
         assert_eq!((figure(&trial, "back with a handshake"), figure(&trial, "gaps reported")), (0.0, 0.0), "{trial}");
@@ -16,7 +16,7 @@ fn a_clean_stop_loses_nothing_and_sessions_go_on_with_a_connect() {
 }
 
 #[test]
-fn a_killed_server_loses_nothing_confirmed_and_sessions_shake_hands_again() {
+fn a_killed_server_loses_nothing_confirmed_and_clients_handshake_again() {
     for with in ["--replay", "--replay --ack --transport long-polling"] {
         let trial = report(UNREACHABLE, &format!("{LOAD} --kill kill {with}"))["trials"][0].take();
         assert_eq!((figure(&trial, "back with a connect"), figure(&trial, "gaps reported")), (0.0, 0.0), "{trial}");
@@ -26,7 +26,7 @@ fn a_killed_server_loses_nothing_confirmed_and_sessions_shake_hands_again() {
 }
 
 #[test]
-fn a_server_that_forgets_its_sessions_is_detected_and_clients_see_gaps() {
+fn a_server_that_forgets_its_sessions_is_detected_and_clients_detect_gaps() {
     // They acknowledge, but do not replay: messages published while they are away reach nobody. There must be some.
     let load = LOAD.replace("--rate 20", "--rate 500");
     let output = bench(UNREACHABLE, &format!("{load} --kill kill --ack --quiet --json")).output().expect("runs");

@@ -120,7 +120,7 @@ fn too_many_clients_for_the_file_table_are_refused_with_the_figure() {
 
 #[test]
 fn a_server_that_cannot_be_watched_has_no_idle_sessions_to_measure() {
-    // The address leads to this machine without naming it, so its process is not searched for.
+    // The address leads to this machine, but is not loopback, so its process is not searched for.
     let server = Server::start();
     let url = server.url.replace("127.0.0.1", "0.0.0.0");
     check(&url, "idle --sessions 5 --quiet", 2, "encke: the server's memory is measured here");

@@ -49,7 +49,7 @@ fn ctrl_c_gives_the_report_so_far() {
 }
 
 #[test]
-fn ctrl_c_before_anything_was_measured_is_no_success() {
+fn ctrl_c_before_the_first_measurement_is_not_a_success() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("binds");
     let url = format!("http://{}", silent.local_addr().expect("bound"));
     let mut child = start(&url, "chat --clients 5 --quiet --json");
@@ -100,7 +100,7 @@ fn a_server_that_ends_while_a_history_is_filled_is_an_error() {
 }
 
 #[test]
-fn ctrl_c_in_a_terminal_ends_an_avalanche_and_its_server_and_nothing_is_judged() {
+fn ctrl_c_in_a_terminal_ends_an_avalanche_and_its_server_without_a_verdict() {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
     let line = format!("avalanche --clients 10 --rate 20 --around 600s --port {port} --json");
     let mut command = bench("http://127.0.0.1:9", &line);
@@ -133,7 +133,7 @@ fn a_second_ctrl_c_leaves_no_server_behind() {
 }
 
 #[test]
-fn the_load_measures_itself_and_comes_to_an_end() {
+fn the_load_measures_itself_and_ends() {
     let began = std::time::Instant::now();
     let line = "self-test --clients 50 --wanted 20k --added-p99 10s --duration 500ms --warm-up 0s --json --quiet";
     let (code, shown, printed) = run("http://127.0.0.1:1", line);

@@ -36,7 +36,7 @@ fn a_server_that_forgets_sessions_is_detected_and_each_gap_is_reported() {
 }
 
 #[test]
-fn clients_that_do_nothing_about_breaks_lose_messages() {
+fn clients_without_recovery_lose_messages_at_breaks() {
     let trial = loses(&Server::start(), "");
     assert!(figure(&trial, "delivered") < 100.0, "{trial}");
 }

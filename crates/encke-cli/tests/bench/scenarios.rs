@@ -17,7 +17,7 @@ fn figure(trial: &Value, name: &str) -> f64 {
 }
 
 #[test]
-fn chat_counts_each_message_for_each_client_in_the_words_of_the_post() {
+fn chat_counts_each_message_for_each_client_and_prints_the_lines_of_the_post() {
     let server = Server::start();
     let report = report(&server.url, "chat --clients 50 --messages 200 --warm-up 100ms");
     let printed = transcript(&report);
@@ -29,7 +29,7 @@ fn chat_counts_each_message_for_each_client_in_the_words_of_the_post() {
 }
 
 #[test]
-fn rooms_takes_the_names_of_cometds_load_client_and_prints_its_words() {
+fn rooms_accepts_the_names_of_cometds_load_client_and_prints_its_lines() {
     let server = Server::start();
     let line = "rooms --clients 40 --rooms 8 --roomsPerClient 3 --batches 20 --batchSize 5 --batchPause 2000 \
                 --messageSize 60 --transport JAKARTA_WEBSOCKET --iterations 2 --warm-up 100ms";
@@ -89,7 +89,7 @@ fn a_list_of_rates_is_a_trial_each() {
 }
 
 #[test]
-fn a_search_ends_with_a_rate_that_held_or_says_that_it_had_no_time() {
+fn a_search_ends_with_a_sustained_rate_or_reports_that_its_time_was_over() {
     let server = Server::start();
     let line = "chat --clients 5 --find-max --rate 2000 --duration 200ms --warm-up 0s --search-time 2s --p99 2s --quiet --json";
     let output = bench(&server.url, line).output().expect("runs");
@@ -114,7 +114,7 @@ fn a_trial_in_which_nothing_was_measured_does_not_hold() {
 }
 
 #[test]
-fn throughput_passes_over_more_clients_than_there_are_files() {
+fn throughput_skips_steps_with_more_clients_than_open_files_allow() {
     let server = Server::start();
     let line = "throughput --clients 20,4000000 --rooms 5 --rate 200,400 --duration 500ms --warm-up 100ms";
     let report = report(&server.url, line);
@@ -172,7 +172,7 @@ fn request_reply_reports_a_missing_service() {
 }
 
 #[test]
-fn reconnect_tells_when_half_of_all_and_all_are_back() {
+fn reconnect_reports_when_half_and_all_of_the_clients_are_back() {
     let server = Server::start();
     let report = report(&server.url, "reconnect --clients 40 --rounds 2");
     let trials = report["trials"].as_array().expect("trials");
@@ -186,7 +186,7 @@ fn reconnect_tells_when_half_of_all_and_all_are_back() {
 }
 
 #[test]
-fn soak_tells_the_growth_of_memory_and_a_row_a_minute() {
+fn soak_reports_the_growth_of_memory_and_a_row_a_minute() {
     let server = Server::start();
     let line = "soak --clients 20 --rooms 5 --rooms-per-client 2 --rate 500 --duration 2500ms --warm-up 100ms";
     let report = report(&server.url, line);
@@ -196,7 +196,7 @@ fn soak_tells_the_growth_of_memory_and_a_row_a_minute() {
 }
 
 #[test]
-fn idle_tells_the_memory_of_a_session() {
+fn idle_reports_the_memory_of_a_session() {
     let server = Server::start();
     let report = report(&server.url, &format!("idle --sessions 300 --own-channels --pid {}", server.id()));
     let trial = &report["trials"][0];
@@ -216,7 +216,7 @@ fn open_counts_sessions_per_second() {
 }
 
 #[test]
-fn reports_are_written_and_laid_side_by_side() {
+fn reports_are_written_and_compared() {
     let server = Server::start();
     let folder = std::env::temp_dir().join(format!("encke-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");

@@ -42,7 +42,7 @@ fn workers_without_a_publisher_expect_the_publications_of_others() {
 }
 
 #[test]
-fn a_worker_that_dies_is_one_clear_error_and_takes_the_others_with_it() {
+fn a_worker_that_dies_is_one_clear_error_and_ends_the_others() {
     let server = Server::start();
     let mut command = bench(&server.url, "broadcast --clients 10 --duration 60s --workers 2 --quiet");
     let master = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");

@@ -58,7 +58,7 @@ pub fn start_connect(ws: &mut Ws, acknowledged: i64, advice: Value) {
 }
 
 #[test]
-fn what_was_not_acknowledged_comes_again_before_anything_newer() {
+fn unacknowledged_messages_are_sent_again_before_newer_ones() {
     let server = TestServer::start(settings());
     let mut poller = poller(&server);
     assert_eq!(batch(&poll(&mut poller, 0)), 1);
@@ -77,7 +77,7 @@ fn what_was_not_acknowledged_comes_again_before_anything_newer() {
 }
 
 #[test]
-fn a_batch_confirms_what_it_held_though_it_was_sent_again_meanwhile() {
+fn a_batch_confirms_its_messages_even_if_they_were_sent_again_meanwhile() {
     let server = TestServer::start(settings());
     let mut poller = poller(&server);
     poll(&mut poller, 0);
@@ -107,7 +107,7 @@ fn messages_wait_for_a_connect_on_every_transport() {
 }
 
 #[test]
-fn a_held_connect_on_a_websocket_brings_messages_and_number_in_one_frame() {
+fn a_held_connect_on_a_websocket_delivers_messages_and_batch_number_in_one_frame() {
     let server = TestServer::start(settings());
     let mut ws = websocket(&server);
     connect(&mut ws, 0);
@@ -119,7 +119,7 @@ fn a_held_connect_on_a_websocket_brings_messages_and_number_in_one_frame() {
 }
 
 #[test]
-fn a_session_that_moves_gets_again_what_its_broken_websocket_took_along() {
+fn a_session_that_moves_gets_the_messages_of_its_broken_websocket_again() {
     let server = TestServer::start(Settings { trust_client_session: true, ..settings() });
     let mut ws = websocket(&server);
     connect(&mut ws, 0);
@@ -135,7 +135,7 @@ fn a_session_that_moves_gets_again_what_its_broken_websocket_took_along() {
 }
 
 #[test]
-fn many_messages_on_a_websocket_come_in_batches_that_clients_can_take() {
+fn many_messages_on_a_websocket_come_in_batches_that_clients_accept() {
     let server = TestServer::start(settings());
     let mut ws = websocket(&server);
     connect(&mut ws, 0);
@@ -164,7 +164,7 @@ fn many_messages_on_a_websocket_come_in_batches_that_clients_can_take() {
 
 /// Row 26: numbers that were never issued, missing numbers, and values that are not numbers.
 #[test]
-fn acknowledgements_that_lie_cost_only_the_liar() {
+fn false_acknowledgements_affect_only_their_sender() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let mut liar = poller(&server);

@@ -11,7 +11,7 @@ fn refused(error: &str) -> Value {
 }
 
 #[test]
-fn what_is_no_batch_gets_400_or_413_and_the_same_words_on_every_transport() {
+fn an_invalid_batch_gets_400_or_413_and_the_same_error_on_every_transport() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let deep = |levels: usize| format!("[{{\"data\":{}{}}}]", "[".repeat(levels), "]".repeat(levels));
@@ -82,7 +82,7 @@ fn endless_bodies_get_413_before_they_are_read() {
 }
 
 #[test]
-fn a_faulty_message_is_answered_alone_and_the_others_are_worked_through() {
+fn a_faulty_message_is_refused_alone_and_the_others_are_processed() {
     let server = TestServer::start(settings());
     let mut ws = server.session();
     ws.subscribe("/a");
@@ -149,7 +149,7 @@ fn strange_data_arrives_as_it_was_sent() {
 }
 
 #[test]
-fn of_a_key_that_stands_twice_the_last_counts() {
+fn the_last_of_duplicate_keys_counts() {
     let server = TestServer::start(settings());
     let mut ws = server.session();
     ws.subscribe("/second");
@@ -163,7 +163,7 @@ fn of_a_key_that_stands_twice_the_last_counts() {
 
 /// Row 18.
 #[test]
-fn a_batch_speaks_for_one_session_only() {
+fn a_batch_belongs_to_one_session() {
     let server = TestServer::start(settings());
     let mut one = server.session();
     let mut other = server.session();
@@ -178,11 +178,11 @@ fn a_batch_speaks_for_one_session_only() {
     let replies = one.next_json();
     let errors: Vec<_> = replies.as_array().expect("replies").iter().map(|reply| reply["error"].as_str()).collect();
     assert_eq!(errors, [None, Some("402::session_unknown"), Some("402::session_unknown"), None]);
-    assert_eq!(other.next_json(), json!([{"channel": "/b", "data": 2}]), "the other session lives, and heard one");
+    assert_eq!(other.next_json(), json!([{"channel": "/b", "data": 2}]), "the other session lives, and received one");
 }
 
 #[test]
-fn what_stands_beside_a_handshake_is_refused_and_two_handshakes_open_one_session() {
+fn messages_beside_a_handshake_are_refused_and_two_handshakes_open_one_session() {
     let server = TestServer::start(settings());
     let batch = json!([
         {"id": "1", "channel": "/meta/handshake", "version": "1.0"},
@@ -203,7 +203,7 @@ fn what_stands_beside_a_handshake_is_refused_and_two_handshakes_open_one_session
 
 /// Row 25: fields reserved for the server are not forwarded to other clients (CometD forwards all of them).
 #[test]
-fn subscribers_hear_nothing_in_the_servers_name() {
+fn clients_cannot_publish_in_the_servers_name() {
     let server = TestServer::start(settings());
     let mut listener = server.session();
     listener.subscribe("/a");
@@ -223,7 +223,7 @@ fn subscribers_hear_nothing_in_the_servers_name() {
 }
 
 #[test]
-fn a_reply_reflects_nothing_but_what_it_must() {
+fn a_reply_reflects_only_required_fields() {
     let server = TestServer::start(settings());
     let mut ws = server.session();
     let reply = ws

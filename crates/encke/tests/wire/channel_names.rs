@@ -19,7 +19,7 @@ fn subscribe(ws: &mut Ws, channel: &str) -> Option<String> {
 
 /// Row 20: the same names are refused everywhere. Among them are names with a meaning for other brokers.
 #[test]
-fn what_is_no_name_gets_405() {
+fn an_invalid_channel_name_gets_405() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let mut ws = server.session();
@@ -73,7 +73,7 @@ fn what_is_no_name_gets_405() {
 }
 
 #[test]
-fn names_that_only_look_odd_are_names_and_nothing_more() {
+fn unusual_names_are_ordinary_channel_names() {
     let server = TestServer::start(settings());
     let mut ws = server.session();
     for name in [
@@ -99,7 +99,7 @@ fn names_that_only_look_odd_are_names_and_nothing_more() {
 
 /// Row 19: channel names are compared as a whole (CVE-2020-11020: a prefix was enough).
 #[test]
-fn what_only_begins_like_a_meta_channel_is_none() {
+fn a_name_that_only_begins_like_a_meta_channel_is_no_meta_channel() {
     let server = TestServer::start(settings());
     let mut ws = server.session();
     for name in [
@@ -124,7 +124,7 @@ fn what_only_begins_like_a_meta_channel_is_none() {
 }
 
 #[test]
-fn nobody_listens_to_meta_or_service_channels() {
+fn subscriptions_to_meta_and_service_channels_are_refused() {
     let server = TestServer::start(settings());
     let mut ws = server.session();
     for name in ["/meta/connect", "/meta/handshake", "/meta/x"] {
@@ -147,7 +147,7 @@ fn nobody_listens_to_meta_or_service_channels() {
 }
 
 #[test]
-fn a_publication_to_a_pattern_reaches_its_equal_only() {
+fn a_publication_to_a_pattern_reaches_subscribers_of_the_same_pattern_only() {
     let server = TestServer::start(settings());
     let mut exact = server.session();
     let mut wide = server.session();
@@ -224,7 +224,7 @@ fn subscriptions_of_the_wrong_kind_have_their_errors() {
 
 /// Row 22.
 #[test]
-fn subscribing_again_and_unsubscribing_what_is_not_subscribed_change_nothing() {
+fn repeated_subscribes_and_unknown_unsubscribes_change_nothing() {
     let server = TestServer::start(settings());
     let mut ws = server.session();
     let mut other = server.session();
@@ -250,7 +250,7 @@ fn subscribing_again_and_unsubscribing_what_is_not_subscribed_change_nothing() {
 }
 
 #[test]
-fn two_sessions_that_come_and_go_on_one_channel_leave_nothing_behind() {
+fn two_sessions_that_subscribe_and_leave_one_channel_leave_nothing_behind() {
     let server = TestServer::start(Settings { shards: 2, ..settings() });
     let mut neighbour = server.neighbour();
     let threads: Vec<_> = (0..4)
@@ -303,7 +303,7 @@ impl Application for Rights {
 
 /// Row 27: a right to a channel does not grant a pattern that covers it, nor publishing.
 #[test]
-fn rights_are_asked_for_every_name_as_it_stands() {
+fn rights_are_checked_for_every_exact_name() {
     let server = TestServer::serving(settings(), Rights);
     let mut ws = server.session();
     let mut other = server.session();
@@ -323,7 +323,7 @@ fn rights_are_asked_for_every_name_as_it_stands() {
 
 /// Its limits come from the settings, not from the defaults.
 #[test]
-fn a_rule_for_a_channel_deeper_than_the_default_limit_holds() {
+fn a_rule_for_a_channel_deeper_than_the_default_limit_applies() {
     let deep = "/deep".repeat(20);
     let rule = ChannelRule { pattern: deep.clone(), broadcast_to_publisher: Some(false), ..ChannelRule::default() };
     let server = TestServer::start(Settings { channel_segments_max: 20, channels: vec![rule], ..settings() });

@@ -4,7 +4,7 @@ use encke::Settings;
 use serde_json::{Value, json};
 
 use crate::common::{Poller, TestServer, Ws, publications, reply, settings};
-use crate::replay::client::{publish, stored, wait_kept, with};
+use crate::replay::client::{publish, stored, wait_stored, with};
 
 /// The messages of jsforce: no offer in the handshake, `ext.replay` only with the subscribe.
 fn subscribe_as_jsforce(channel: &str, position: i64) -> Value {
@@ -22,7 +22,7 @@ fn a_position_in_a_subscribe_is_an_offer_to_replay_over_long_polling() {
     for number in 0..5 {
         publish(&server, "/h/a", number);
     }
-    wait_kept(&server, 5);
+    wait_stored(&server, 5);
     let mut poller = server.poller();
     let answer = poller.call(subscribe_as_jsforce("/h/a", -2))["ext"]["replay"]["/h/a"].clone();
     let first = answer["from"].as_u64().unwrap_or_else(|| panic!("not replayed: {answer}"));
@@ -40,7 +40,7 @@ fn a_position_in_a_subscribe_is_an_offer_to_replay_over_websocket() {
     for shards in [1, 3] {
         let server = TestServer::start(Settings { shards, ..with(stored(100)) });
         publish(&server, "/h/a", 0);
-        wait_kept(&server, 1);
+        wait_stored(&server, 1);
         let mut ws = server.session();
         let message = ws.mine(subscribe_as_jsforce("/h/a", -2));
         ws.send_json(&json!([message]));
@@ -57,14 +57,14 @@ fn a_position_in_a_subscribe_is_an_offer_to_replay_over_websocket() {
 
 /// Earlier subscriptions replay from the offer on, and queued messages without a position do not arrive twice.
 #[test]
-fn a_late_offer_to_replay_holds_for_earlier_subscriptions_and_doubles_nothing() {
+fn a_late_offer_to_replay_applies_to_earlier_subscriptions_without_duplicates() {
     let server = TestServer::start(with(stored(100)));
     let mut poller = server.poller();
     poller.subscribe("/h/a");
     poller.subscribe("/h/b");
     publish(&server, "/h/a", 1);
     publish(&server, "/h/b", 2);
-    wait_kept(&server, 2);
+    wait_stored(&server, 2);
     poller.call(subscribe_as_jsforce("/h/a", -2));
     let messages = publications(&poller.poll(json!({})));
     let of = |channel: &str| messages.iter().filter(|message| message["channel"] == channel).collect::<Vec<_>>();
@@ -134,7 +134,7 @@ fn unsubscribing_twice_succeeds_twice() {
 
 /// CometD's `metaConnectDeliverOnly` holds for WebSockets, too.
 #[test]
-fn with_connect_deliver_only_a_websocket_brings_messages_with_connect_replies_only() {
+fn with_connect_deliver_only_a_websocket_gets_messages_with_connect_replies_only() {
     let server = TestServer::start(Settings { connect_deliver_only: true, ..settings() });
     let mut ws = server.session();
     ws.subscribe("/a");
@@ -160,7 +160,7 @@ fn with_connect_deliver_only_a_websocket_brings_messages_with_connect_replies_on
 }
 
 #[test]
-fn handshake_reconnect_tells_clients_when_to_handshake_by_themselves() {
+fn handshake_reconnect_advises_clients_when_to_handshake_by_themselves() {
     let server = TestServer::start(Settings { handshake_reconnect: true, max_interval_ms: 70_000, ..settings() });
     let handshake = json!([{"id": "h", "channel": "/meta/handshake", "version": "1.0"}]);
     let mut http = server.http();
@@ -186,7 +186,7 @@ fn websocket_protocol_is_what_a_websocket_must_offer() {
 }
 
 #[test]
-fn messages_may_be_limited_to_a_few_bytes() {
+fn message_bytes_max_may_be_a_few_bytes() {
     let server = TestServer::start(Settings { message_bytes_max: 300, ..settings() });
     let mut ws = server.session();
     ws.subscribe("/a");
@@ -197,7 +197,7 @@ fn messages_may_be_limited_to_a_few_bytes() {
 }
 
 #[test]
-fn a_mount_may_be_the_root_or_deep() {
+fn a_mount_may_be_the_root_or_a_deep_path() {
     let mounts = ["/", "/a/b.c/cometd"].map(String::from).to_vec();
     let server = TestServer::start(Settings { mounts, ..settings() });
     for path in ["/", "/handshake", "/a/b.c/cometd", "/a/b.c/cometd/handshake", "/anything"] {

@@ -8,7 +8,7 @@ use encke::{ChannelRule, HistoryCommit, Server, Settings};
 use serde_json::{Value, json};
 
 use crate::common::{Folder, Poller, TestServer, reply, settings};
-use crate::replay::client::{Client, OPEN, publish, stored, wait_kept, with};
+use crate::replay::client::{Client, OPEN, publish, stored, wait_stored, with};
 
 impl Folder {
     /// A copy of the directory, as if the process ended now.
@@ -60,7 +60,7 @@ fn confirm(client: &mut Client, channel: &str, data: Value) {
 }
 
 #[test]
-fn after_a_restart_a_replay_goes_on_where_it_was_with_the_same_epoch() {
+fn after_a_restart_a_replay_continues_at_its_position_with_the_same_epoch() {
     for (open, shards) in [(OPEN[0], [1, 3]), (OPEN[1], [3, 2])] {
         let folder = Folder::new();
         let [before, after] = shards.map(|shards| Settings { shards, ..folder.settings(stored(1_000)) });
@@ -87,7 +87,7 @@ fn after_a_restart_a_replay_goes_on_where_it_was_with_the_same_epoch() {
 }
 
 #[test]
-fn what_is_confirmed_is_on_the_disk_whoever_publishes_and_numbers_leap_after_a_kill() {
+fn confirmed_messages_are_on_disk_for_every_kind_of_publisher_and_offsets_leap_after_a_kill() {
     let folder = Folder::new();
     let server = folder.start();
     let mut live = Client::websocket(&server);
@@ -120,7 +120,7 @@ fn what_is_confirmed_is_on_the_disk_whoever_publishes_and_numbers_leap_after_a_k
 }
 
 #[test]
-fn every_policy_brings_everything_back_after_a_clean_end() {
+fn every_policy_restores_everything_after_a_clean_end() {
     for history_commit in [HistoryCommit::Os, HistoryCommit::Interval, HistoryCommit::Always] {
         let folder = Folder::new();
         let settings = Settings { history_commit, ..folder.settings(stored(1_000)) };
@@ -138,7 +138,7 @@ fn every_policy_brings_everything_back_after_a_clean_end() {
 }
 
 #[test]
-fn the_rules_of_now_say_what_comes_back() {
+fn the_current_rules_decide_what_is_restored() {
     let folder = Folder::new();
     let server = folder.start();
     let mut publisher = Client::websocket(&server);
@@ -162,7 +162,7 @@ fn the_rules_of_now_say_what_comes_back() {
 }
 
 #[test]
-fn who_does_not_get_its_own_messages_does_not_get_them_after_a_restart() {
+fn a_publisher_without_its_own_messages_does_not_get_them_after_a_restart() {
     let folder = Folder::new();
     let settings = Settings { broadcast_to_publisher: false, ..folder.settings(stored(1_000)) };
     let server = TestServer::start(settings.clone());
@@ -182,7 +182,7 @@ fn who_does_not_get_its_own_messages_does_not_get_them_after_a_restart() {
 }
 
 #[test]
-fn messages_of_one_request_are_confirmed_by_one_response() {
+fn publications_of_one_request_are_confirmed_by_one_response() {
     let folder = Folder::new();
     let server = TestServer::start(Settings { shards: 3, ..folder.settings(stored(1_000)) });
     let mut poller = server.poller();
@@ -197,7 +197,7 @@ fn messages_of_one_request_are_confirmed_by_one_response() {
     assert_eq!(ids, ["0", "1", "2", "3", "4"]);
     assert!(replies.iter().all(|reply| reply["successful"] == true), "{replies:?}");
     let image = folder.image();
-    wait_kept(&image.start(), 4);
+    wait_stored(&image.start(), 4);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_new_data_directory_is_for_its_owner_only() {
 }
 
 #[test]
-fn a_data_directory_has_one_server() {
+fn a_data_directory_is_used_by_one_server_only() {
     let folder = Folder::new();
     let server = folder.start();
     let error = refusal(folder.settings(stored(10)));
@@ -240,7 +240,7 @@ fn a_data_directory_has_one_server() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_one_is_refused_with_one_line() {
+fn an_unusable_data_directory_is_refused_with_one_line() {
     let folder = Folder::new();
     let file = folder.path().join("file");
     fs::write(&file, "not a directory").expect("a file");
@@ -252,7 +252,7 @@ fn a_directory_that_cannot_be_one_is_refused_with_one_line() {
 }
 
 #[test]
-fn a_file_in_place_of_the_histories_is_named() {
+fn a_file_instead_of_the_histories_is_named() {
     let folder = Folder::new();
     let history = folder.path().join("history");
     fs::write(&history, "not a directory").expect("a file");
@@ -287,7 +287,7 @@ fn damage_is_named_with_file_and_offset_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_torn_end_is_cut_and_what_stands_before_it_comes_back() {
+fn a_torn_end_is_cut_and_earlier_records_are_restored() {
     let (folder, segment) = log_of_a_few();
     let bytes = fs::read(&segment).expect("a segment");
     fs::write(&segment, &bytes[..bytes.len() - 7]).expect("written");
@@ -299,7 +299,7 @@ fn a_torn_end_is_cut_and_what_stands_before_it_comes_back() {
 }
 
 #[test]
-fn the_epoch_of_a_channel_that_was_only_listened_to_stays() {
+fn the_epoch_of_a_channel_without_publications_is_stored() {
     let folder = Folder::new();
     let server = folder.start();
     let first = Client::websocket(&server).subscribe("/h/quiet", Value::Null);
@@ -313,13 +313,13 @@ fn the_epoch_of_a_channel_that_was_only_listened_to_stays() {
 }
 
 #[test]
-fn what_is_stored_on_disk_is_counted() {
+fn stored_bytes_and_files_are_counted() {
     let folder = Folder::new();
     let server = TestServer::start(Settings { shards: 2, ..folder.settings(stored(1_000)) });
     for number in 0..10 {
         publish(&server, "/h/a", number);
     }
-    wait_kept(&server, 10);
+    wait_stored(&server, 10);
     confirm(&mut Client::of(server.poller()), "/h/a", json!(10));
     server.wait_for("encke_history_store_records_persisted", 2);
     assert!(server.metric("encke_journal_bytes") > 500 && server.metric("encke_journal_segments") == 1);

@@ -131,7 +131,7 @@ fn a_head_request_has_the_same_headers_and_no_body() {
 
 /// RFC 9110 §13.1.2 and §13.1.3.
 #[test]
-fn what_the_client_has_already_is_not_sent_again() {
+fn an_unchanged_file_is_not_sent_again() {
     let folder = Folder::new();
     folder.write("a.txt", "one");
     let server = folder.serve();
@@ -150,7 +150,7 @@ fn what_the_client_has_already_is_not_sent_again() {
 
 /// RFC 9110 §14; `If-Range` always gets the whole file (§13.1.5).
 #[test]
-fn a_part_of_a_file_can_be_asked_for() {
+fn a_range_of_a_file_can_be_requested() {
     let folder = Folder::new();
     for (name, size) in [("/small.bin", 1_000), ("/large.bin", 300_000)] {
         folder.write(&name[1..], bytes(size));
@@ -170,7 +170,7 @@ fn a_part_of_a_file_can_be_asked_for() {
 }
 
 #[test]
-fn what_is_built_in_comes_before_files_except_for_the_start_page() {
+fn built_in_pages_take_precedence_except_for_the_start_page() {
     const ASSETS: &[Asset] = &[
         Asset::new("/", "text/html", b"the program's start", "\"1\""),
         Asset::new("/own.css", "text/css", b"the program's style", "\"2\""),
@@ -282,7 +282,7 @@ fn a_page_of_a_foreign_name_reads_no_files() {
 }
 
 #[test]
-fn a_directory_must_be_there_at_the_start_and_may_go_later() {
+fn a_directory_must_exist_at_the_start_and_may_be_removed_later() {
     let folder = Folder::new();
     folder.write("a.txt", "a");
     let missing = Server::new(serving(&folder.0.join("missing"))).start().err().expect("no such directory");
@@ -298,7 +298,7 @@ fn a_directory_must_be_there_at_the_start_and_may_go_later() {
 
 /// A client that disconnects in the middle of a file leaks nothing.
 #[test]
-fn a_file_that_nobody_reads_to_its_end_is_let_go() {
+fn the_file_of_a_reset_response_is_closed() {
     let folder = Folder::new();
     folder.write("large.bin", bytes(20_000_000));
     let server = folder.serve();

@@ -71,7 +71,7 @@ fn a_publisher_by_requests_waits_for_other_shards_and_loses_nothing() {
 }
 
 #[test]
-fn many_connections_get_on_with_an_account_of_one_byte() {
+fn many_connections_make_progress_with_a_mailbox_of_one_byte() {
     let server = TestServer::start(Settings { mailbox_bytes_max: 1, ..two_shards() });
     let mut sockets: Vec<Ws> = (0..64).map(|_| server.session()).collect();
     for (at, ws) in sockets.iter_mut().enumerate() {
@@ -90,7 +90,7 @@ fn many_connections_get_on_with_an_account_of_one_byte() {
 }
 
 #[test]
-fn a_handle_is_told_when_the_server_is_busy_and_what_it_was_promised_arrives_in_order() {
+fn a_handle_learns_that_the_server_is_busy_and_accepted_messages_arrive_in_order() {
     let server = TestServer::start(Settings { mailbox_bytes_max: 20_000, timestamps: true, ..two_shards() });
     let mut readers: Vec<Ws> = (0..2).map(|_| server.session()).collect();
     for ws in &mut readers {
@@ -122,7 +122,7 @@ fn a_handle_is_told_when_the_server_is_busy_and_what_it_was_promised_arrives_in_
 }
 
 #[test]
-fn new_settings_and_disconnects_arrive_however_much_is_under_way() {
+fn new_settings_and_disconnects_arrive_under_any_load() {
     let server = TestServer::start(Settings { mailbox_bytes_max: 1, ..two_shards() });
     let sessions: Vec<Ws> = (0..4).map(|_| server.session()).collect();
     // Each message fills the account.
@@ -186,7 +186,7 @@ fn sessions_of_each(server: &TestServer, count: usize) -> [Vec<Ws>; 2] {
 }
 
 #[test]
-fn who_waits_for_a_shard_that_stands_still_does_not_expire_and_others_are_ended_all_the_same() {
+fn sessions_that_wait_for_a_stalled_shard_do_not_expire_and_others_do() {
     let gate = StartSignal::default();
     let settings = Settings { mailbox_bytes_max: 1, max_interval_ms: 2_000, ..two_shards() };
     let server = TestServer::serving(settings, gate.clone());
@@ -212,7 +212,7 @@ fn who_waits_for_a_shard_that_stands_still_does_not_expire_and_others_are_ended_
 }
 
 #[test]
-fn what_a_handle_publishes_goes_past_a_shard_that_stands_still() {
+fn publications_of_a_handle_pass_a_stalled_shard() {
     let gate = StartSignal::default();
     let server = TestServer::serving(two_shards(), gate.clone());
     let [mut far, mut near] = sessions_of_each(&server, 1);

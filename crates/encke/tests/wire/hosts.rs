@@ -28,7 +28,7 @@ fn status_of(server: &TestServer, request: impl AsRef<[u8]>) -> Option<u16> {
 /// its requests. With `referrerPolicy: 'no-referrer'`, and because browsers do not trust its address, its scripts
 /// reveal no page at all.
 #[test]
-fn a_foreign_name_that_points_to_loopback_reads_and_writes_nothing_however_little_it_tells() {
+fn a_foreign_name_that_resolves_to_loopback_reads_and_writes_nothing() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let host = format!("evil.example:{}", server.address().port());
@@ -47,7 +47,7 @@ fn a_foreign_name_that_points_to_loopback_reads_and_writes_nothing_however_littl
 }
 
 #[test]
-fn programs_on_this_machine_call_a_loopback_server_by_any_of_its_names() {
+fn programs_may_address_a_loopback_server_by_any_of_its_names() {
     let server = TestServer::start(settings());
     let port = server.address().port();
     for host in ["localhost", "LOCALHOST", "app.localhost", "127.0.0.1", "127.0.0.2", "[::1]"] {
@@ -82,7 +82,7 @@ fn allowed_hosts_are_the_names_of_a_server_beside_addresses_and_localhost() {
 
 /// Probing programs use any host name, and learn only that the server is up.
 #[test]
-fn probes_may_call_the_server_by_any_name() {
+fn probes_may_address_the_server_by_any_name() {
     let server = TestServer::start(settings());
     for target in ["/healthz", "/readyz"] {
         assert_eq!(get(&server, target, &[("host", "some.pod.example")]), 200, "{target}");
@@ -91,7 +91,7 @@ fn probes_may_call_the_server_by_any_name() {
 
 /// RFC 9112 §3.2.
 #[test]
-fn a_request_without_a_host_with_two_or_with_none_that_can_be_one_gets_400() {
+fn a_missing_repeated_or_invalid_host_gets_400() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let request = |version: &str, lines: &str| format!("GET /healthz HTTP/{version}\r\n{lines}\r\n");
@@ -142,7 +142,7 @@ fn a_target_in_absolute_form_names_the_host() {
 
 /// Browsers mark requests that another site caused, and no page can change that mark.
 #[test]
-fn what_another_site_caused_is_refused_whatever_else_it_says() {
+fn cross_site_requests_are_refused_whatever_their_other_headers() {
     let server = TestServer::start(settings());
     let own = format!("http://{}", server.address());
     let cross = ("sec-fetch-site", "cross-site");
@@ -177,7 +177,7 @@ fn a_script_of_a_browser_that_hides_its_page_gets_nothing() {
 /// Requests that a proxy on this machine forwards come from this machine, and must not expose metrics to the proxy's
 /// clients.
 #[test]
-fn metrics_are_not_for_those_whom_a_proxy_serves() {
+fn metrics_are_not_served_through_a_proxy() {
     let server = TestServer::start(settings());
     let scrape = |headers: &[(&str, &str)]| get(&server, "/metrics", headers);
     assert_eq!(scrape(&[]), 200);

@@ -130,7 +130,7 @@ fn a_post_that_asks_for_a_websocket_is_a_post() {
 }
 
 #[test]
-fn what_a_client_offers_beyond_the_protocol_is_not_accepted() {
+fn offered_extensions_are_not_accepted() {
     let server = TestServer::start(settings());
     let many = "permessage-deflate; client_max_window_bits=99; x, ".repeat(200);
     for (name, value) in [
@@ -161,7 +161,7 @@ fn frames_that_come_with_the_upgrade_request_are_read() {
 }
 
 #[test]
-fn targets_in_absolute_form_and_strange_methods_have_their_answers() {
+fn targets_in_absolute_form_and_other_methods_are_answered() {
     let server = TestServer::start(settings());
     let absolute = format!("http://{}/healthz", server.address());
     let mut http = server.http();
@@ -235,7 +235,7 @@ fn bodies_with_other_transfer_codings_than_chunked_get_501() {
 
 /// Row 31: refused by its declared length, before a byte of it is read.
 #[test]
-fn a_body_that_says_that_it_is_too_long_gets_413_at_once() {
+fn a_body_with_too_large_a_content_length_gets_413_at_once() {
     let server = TestServer::start(Settings { message_bytes_max: 2_000, ..settings() });
     let mut neighbour = server.neighbour();
     for (expect, length) in [
@@ -283,7 +283,7 @@ fn a_length_beside_chunks_smuggles_no_request() {
 }
 
 #[test]
-fn chunks_and_trailers_in_order_are_fine() {
+fn valid_chunks_and_trailers_are_accepted() {
     let server = TestServer::start(settings());
     let mut tcp = server.tcp();
     let (one, two) = HANDSHAKE.split_at(9);
@@ -324,7 +324,7 @@ fn bodies_that_are_not_plain_utf_8_are_refused() {
 }
 
 #[test]
-fn a_refusal_of_a_request_whose_body_is_not_read_says_that_the_connection_ends() {
+fn a_refusal_before_the_body_closes_the_connection() {
     let server = TestServer::start(settings());
     let foreign = ("origin", "http://evil.example");
     for (method, path, headers, status) in [
@@ -359,7 +359,7 @@ fn a_head_that_trickles_in_is_given_up() {
 }
 
 #[test]
-fn a_body_that_does_not_come_gets_408() {
+fn a_body_that_does_not_arrive_gets_408() {
     let server = TestServer::start(Settings { request_timeout_ms: 300, ..settings() });
     let mut neighbour = server.neighbour();
     let mut tcp = server.tcp();
@@ -386,7 +386,7 @@ fn an_idle_connection_is_closed_and_a_held_connect_is_not_idle() {
     assert_eq!(stored.get("/healthz").status, 200);
     assert!(stored.tcp.ends(), "parked after a request");
     assert_eq!(poller.end_poll()[0]["successful"], true);
-    assert!(poller.polls.tcp.ends(), "parked after a connect that was held longer than the patience");
+    assert!(poller.polls.tcp.ends(), "parked after a connect that was held longer than the timeout");
     assert_eq!(server.metric("encke_timeouts"), 4, "the connection of the handshake, too");
 }
 
@@ -422,7 +422,7 @@ fn tricks_with_paths_find_nothing() {
 /// Row 10: the server ignores what a client states about proxies, except that their presence denies access to the
 /// metrics.
 #[test]
-fn forwarded_headers_mean_nothing_but_that_there_is_a_proxy() {
+fn forwarded_headers_only_show_that_there_is_a_proxy() {
     let server = TestServer::start(settings());
     let list = "10.0.0.1, ".repeat(1_000);
     let headers = [("x-forwarded-for", list.as_str()), ("forwarded", "for=8.8.8.8;host=evil.example;proto=https")];
@@ -432,7 +432,7 @@ fn forwarded_headers_mean_nothing_but_that_there_is_a_proxy() {
 }
 
 #[test]
-fn every_answer_tells_browsers_not_to_guess_its_type() {
+fn every_response_has_nosniff() {
     let server = TestServer::start(settings());
     let mut http = server.http();
     for path in ["/healthz", "/readyz", "/metrics", "/nothing", "/cometd"] {
@@ -445,7 +445,7 @@ fn every_answer_tells_browsers_not_to_guess_its_type() {
 }
 
 #[test]
-fn a_client_that_hangs_up_in_the_middle_of_a_request_is_forgotten() {
+fn a_client_that_disconnects_during_a_request_leaves_nothing_behind() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let connections = server.metric("encke_connections");
@@ -464,7 +464,7 @@ fn a_client_that_hangs_up_in_the_middle_of_a_request_is_forgotten() {
 }
 
 #[test]
-fn a_second_upgrade_on_a_websocket_is_only_bytes() {
+fn a_second_upgrade_on_a_websocket_is_treated_as_frames() {
     let server = TestServer::start(settings());
     let mut ws = server.session();
     ws.send_raw(Ws::request(server.address(), &[]));

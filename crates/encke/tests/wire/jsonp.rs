@@ -28,7 +28,7 @@ fn handshake() -> Value {
 }
 
 #[test]
-fn a_name_that_could_be_more_than_a_name_gets_400() {
+fn an_invalid_callback_name_gets_400() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let refused = server.metric("encke_requests_refused");
@@ -80,7 +80,7 @@ fn names_of_real_clients_are_called() {
 /// CVE-2014-4671: a callback name that is a Flash film in letters and digits does not begin the response, and the
 /// response is a download.
 #[test]
-fn a_script_is_a_script_and_nothing_else() {
+fn a_script_has_the_headers_and_form_of_a_script() {
     let server = TestServer::start(settings());
     let film = "CWSMIKI0hCD0Up0IZUnnnnnnnnnnnnnnnnnnnUU5nnnnnn3Snn7iiudIbEAt333w";
     let response = call(&mut server.http(), film, &handshake());
@@ -110,7 +110,7 @@ fn data_cannot_break_out_of_the_script() {
 }
 
 #[test]
-fn requests_that_are_no_calls_get_400() {
+fn requests_without_a_valid_call_get_400() {
     let server = TestServer::start(settings());
     let mut http = server.http();
     let message = encoded(&handshake().to_string());

@@ -173,7 +173,7 @@ fn channel_segments_max_bounds_the_depth_of_names() {
 }
 
 #[test]
-fn channels_max_refuses_new_names_and_takes_known_ones() {
+fn channels_max_refuses_new_names_and_accepts_known_ones() {
     let server = TestServer::start(Settings { channels_max: 2, ..settings() });
     let mut neighbour = server.neighbour();
     let (mut one, mut two) = (server.session(), server.session());
@@ -272,7 +272,7 @@ fn history() -> Settings {
 }
 
 #[test]
-fn sessions_bytes_max_ends_the_sessions_that_hold_most() {
+fn sessions_bytes_max_ends_the_largest_sessions() {
     let server = TestServer::start(Settings { sessions_bytes_max: 1024 * 1024, ..settings() });
     let mut neighbour = server.neighbour();
     let (mut little, mut much) = (server.poller(), server.poller());
@@ -290,7 +290,7 @@ fn sessions_bytes_max_ends_the_sessions_that_hold_most() {
 }
 
 #[test]
-fn history_bytes_max_lets_the_oldest_messages_of_all_channels_go() {
+fn history_bytes_max_removes_the_oldest_messages_of_all_channels() {
     let server = TestServer::start(Settings { history_bytes_max: 10_000, ..history() });
     for number in 0..30 {
         let data = format!("\"{}\"", "x".repeat(900));
@@ -304,7 +304,7 @@ fn history_bytes_max_lets_the_oldest_messages_of_all_channels_go() {
 }
 
 #[test]
-fn history_channels_max_keeps_nothing_of_further_channels_which_are_delivered_all_the_same() {
+fn history_channels_max_stores_nothing_of_further_channels_and_delivers_their_messages() {
     let server = TestServer::start(Settings { history_channels_max: 2, ..history() });
     let mut ws = server.session();
     ws.subscribe("/h/*");
@@ -375,7 +375,7 @@ fn mailbox_bytes_max_makes_the_sender_wait() {
 
 /// A browser opens few connections to one host: windows beyond that number are advised to poll.
 #[test]
-fn browser_sessions_max_tells_further_windows_to_poll() {
+fn browser_sessions_max_advises_further_windows_to_poll() {
     let server = TestServer::start(Settings { browser_sessions_max: 2, ..settings() });
     let first = server.poller();
     let mut windows = [Poller::open(first.http.again()), Poller::open(first.http.again()), first];
@@ -390,7 +390,7 @@ fn browser_sessions_max_tells_further_windows_to_poll() {
 }
 
 #[test]
-fn client_interval_max_ms_bounds_what_a_client_asks_for() {
+fn client_interval_max_ms_bounds_requested_intervals() {
     let server = TestServer::start(Settings { client_interval_max_ms: 200, ..settings() });
     let mut poller = server.poller();
     let messages = poller.poll(json!({"advice": {"timeout": 3_600_000, "interval": 3_600_000}}));
@@ -398,7 +398,7 @@ fn client_interval_max_ms_bounds_what_a_client_asks_for() {
 }
 
 #[test]
-fn max_interval_ms_is_how_long_a_silent_session_lives() {
+fn max_interval_ms_is_the_lifetime_of_a_silent_session() {
     let server = TestServer::start(Settings { max_interval_ms: 1_000, ..settings() });
     let mut silent = server.poller();
     let mut held = server.poller();
@@ -428,7 +428,7 @@ fn lazy_timeout_max_ms_bounds_the_wait_of_lazy_messages() {
 
 /// A connection above the rate waits in the system's backlog and is served later.
 #[test]
-fn connections_per_second_max_makes_those_who_come_together_wait() {
+fn connections_per_second_max_delays_simultaneous_connections() {
     let server = TestServer::start(Settings { connections_per_second_max: 50, ..settings() });
     let mut neighbour = server.neighbour();
     let mut connections: Vec<Http> = (0..10).map(|_| server.http()).collect();
@@ -471,7 +471,7 @@ fn every_limit_has_its_test() {
 
 /// A closed connection no longer counts.
 #[test]
-fn limits_are_given_back() {
+fn limits_are_released_when_sessions_end() {
     let server =
         TestServer::start(Settings { sessions_max: 3, connections_max: 30, subscriptions_max: 3, ..settings() });
     for _ in 0..50 {

@@ -14,7 +14,7 @@ fn numbers(messages: &[Value]) -> Vec<u64> {
 }
 
 #[test]
-fn of_many_polls_of_one_session_only_the_last_is_held() {
+fn only_the_last_of_many_polls_of_one_session_is_held() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let mut poller = server.poller();
@@ -59,7 +59,7 @@ fn many_parked_sessions_are_all_woken() {
 
 /// Row 32: polls that overtake each other while messages arrive. Each message arrives exactly once.
 #[test]
-fn doubled_polls_deliver_nothing_twice_and_lose_nothing() {
+fn repeated_polls_deliver_nothing_twice_and_lose_nothing() {
     let server = TestServer::start(Settings { timeout_ms: 200, ..settings() });
     let mut poller = server.poller();
     poller.subscribe("/a");
@@ -95,7 +95,7 @@ fn doubled_polls_deliver_nothing_twice_and_lose_nothing() {
 }
 
 #[test]
-fn a_poll_that_is_torn_away_takes_no_message_with_it() {
+fn an_aborted_poll_loses_no_message() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let mut poller = server.poller();
@@ -158,7 +158,7 @@ fn a_response_that_is_not_read_is_not_delivered() {
 
 /// The client has abandoned a response and connects again on another connection: it gets no empty replies meanwhile.
 #[test]
-fn a_connect_waits_for_the_fate_of_the_response_before_it() {
+fn a_connect_waits_for_the_outcome_of_the_response_before_it() {
     let server = TestServer::start(roomy());
     let mut poller = server.poller();
     poller.subscribe("/big");
@@ -210,7 +210,7 @@ fn a_large_response_arrives_whole_however_slowly_it_is_read() {
 }
 
 #[test]
-fn requests_sent_behind_each_other_are_answered_in_order() {
+fn pipelined_requests_are_answered_in_order() {
     let server = TestServer::start(Settings { timeout_ms: 300, ..settings() });
     let mut poller = server.poller();
     let connect = poller.connect_message("1", json!({})).to_string();

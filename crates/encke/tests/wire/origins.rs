@@ -56,7 +56,7 @@ fn pages_of_other_origins_get_403_on_every_transport() {
 }
 
 #[test]
-fn two_origins_and_endless_ones_are_foreign() {
+fn repeated_and_very_long_origins_are_foreign() {
     let server = TestServer::start(settings());
     let own = format!("http://{}", server.address());
     let double = [("origin", own.as_str()), ("origin", own.as_str())];
@@ -70,7 +70,7 @@ fn two_origins_and_endless_ones_are_foreign() {
 }
 
 #[test]
-fn own_pages_and_programs_are_welcome() {
+fn own_pages_and_programs_are_allowed() {
     let server = TestServer::start(settings());
     let port = server.address().port();
     for origin in [format!("http://127.0.0.1:{port}"), format!("HTTP://127.0.0.1:{port}").to_lowercase()] {
@@ -86,7 +86,7 @@ fn own_pages_and_programs_are_welcome() {
 
 /// DNS rebinding: a page of evil.example, whose name now points to this machine.
 #[test]
-fn a_foreign_name_that_points_to_loopback_is_foreign() {
+fn a_foreign_name_that_resolves_to_loopback_is_foreign() {
     let server = TestServer::start(settings());
     let host = format!("evil.example:{}", server.address().port());
     let origin = format!("http://{host}");
@@ -96,7 +96,7 @@ fn a_foreign_name_that_points_to_loopback_is_foreign() {
 /// Cross-site WebSocket hijacking: the browser adds the victim's cookie to every connection that a foreign page
 /// opens.
 #[test]
-fn a_victims_cookie_does_not_open_the_door_for_a_foreign_page() {
+fn a_foreign_page_cannot_use_a_victims_cookie() {
     let server = TestServer::start(settings());
     let mut victim = server.poller();
     victim.subscribe("/private");
@@ -111,7 +111,7 @@ fn a_victims_cookie_does_not_open_the_door_for_a_foreign_page() {
 }
 
 #[test]
-fn an_allowed_origin_is_told_so_exactly() {
+fn an_allowed_origin_gets_exact_cors_headers() {
     let allowed_origins = vec!["https://app.example".into()];
     let server = TestServer::start(Settings { allowed_origins, ..settings() });
     let headers = [("origin", "https://app.example")];
@@ -152,7 +152,7 @@ fn a_preflight_is_answered_for_that_origin_only() {
 }
 
 #[test]
-fn anybody_gets_no_credentials() {
+fn a_wildcard_origin_gets_no_credentials() {
     let server = TestServer::start(Settings { allowed_origins: vec!["*".into()], ..settings() });
     let handshake = br#"[{"channel":"/meta/handshake"}]"#;
     let response = server.http().request("POST", "/cometd", &[("origin", "https://any.example")], handshake);
@@ -180,7 +180,7 @@ fn a_script_element_of_another_site_gets_nothing() {
 
 /// A script element cannot read an array: the response is either a call of the named function or no script.
 #[test]
-fn an_array_is_never_an_answer_to_a_plain_get() {
+fn a_plain_get_never_returns_an_array() {
     let server = TestServer::start(settings());
     for target in ["/cometd", "/cometd?message=%5B%7B%7D%5D", "/cometd/handshake"] {
         let response = server.http().get(target);

@@ -20,7 +20,7 @@ const FILES: &[(&str, &str)] = &[
     ("hosts", include_str!("hosts.rs")),
     ("http_requests", include_str!("http_requests.rs")),
     ("jsonp", include_str!("jsonp.rs")),
-    ("keeper", include_str!("../../../encke-store/src/tests.rs")),
+    ("store", include_str!("../../../encke-store/src/tests.rs")),
     ("kill", include_str!("../../../encke-cli/tests/kill.rs")),
     ("limits", include_str!("limits.rs")),
     ("logs", include_str!("../logs.rs")),
@@ -36,13 +36,13 @@ const FILES: &[(&str, &str)] = &[
     ("slow_consumers", include_str!("slow_consumers.rs")),
     ("store_panic", include_str!("../store_panic.rs")),
     ("transports", include_str!("transports.rs")),
-    ("unkept", include_str!("../../../encke-core/src/tests/pending_replies.rs")),
+    ("pending_replies", include_str!("../../../encke-core/src/tests/pending_replies.rs")),
     ("websocket_frames", include_str!("websocket_frames.rs")),
     ("withdrawals", include_str!("../../../encke-core/src/tests/withdrawals.rs")),
 ];
 
 #[test]
-fn every_test_that_a_page_names_exists() {
+fn every_test_named_in_a_page_exists() {
     let files: std::collections::HashMap<_, _> = FILES.iter().copied().collect();
     for (page, least) in PAGES {
         let names = page.split('`').filter_map(|quoted| quoted.split_once("::"));

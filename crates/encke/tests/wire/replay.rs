@@ -8,16 +8,16 @@ use encke::{ChannelRule, Settings, SlowConsumer};
 use serde_json::{Value, json};
 
 use crate::common::{TestServer, Ws, publications};
-use client::{Client, OPEN, both, publish, reported, stored, wait_kept, with};
+use client::{Client, OPEN, both, publish, reported, stored, wait_stored, with};
 
 #[test]
-fn who_comes_late_gets_what_was_stored_and_then_what_comes_on_both_transports() {
+fn a_late_subscriber_gets_stored_messages_then_live_ones_on_both_transports() {
     for (shards, open) in [(1, OPEN[0]), (1, OPEN[1]), (3, OPEN[0]), (3, OPEN[1])] {
         let server = TestServer::start(Settings { shards, ..with(stored(1_000)) });
         for number in 0..100 {
             publish(&server, "/h/a", number);
         }
-        wait_kept(&server, 100);
+        wait_stored(&server, 100);
         let mut client = open(&server);
         let answer = client.subscribe("/h/a", json!({ "/h/a": -2 }));
         assert_eq!((&answer["recovered"], &answer["lost"]), (&json!(true), &Value::Null));
@@ -41,7 +41,7 @@ fn positions_may_be_numbers_strings_maps_or_have_an_epoch() {
     for number in 0..10 {
         publish(&server, "/h/a", number);
     }
-    wait_kept(&server, 10);
+    wait_stored(&server, 10);
     let answer = Client::poller(&server).subscribe("/h/a", Value::Null);
     let (epoch, latest) = (answer["epoch"].clone(), answer["latest"].as_u64().expect("a number"));
     let fifth = latest - 5;
@@ -69,11 +69,11 @@ fn positions_may_be_numbers_strings_maps_or_have_an_epoch() {
 }
 
 #[test]
-fn from_now_on_means_nothing_of_the_past() {
+fn position_minus_1_replays_nothing() {
     for shards in [1, 3] {
         let server = TestServer::start(Settings { shards, ..with(stored(100)) });
         publish(&server, "/h/a", 1);
-        wait_kept(&server, 1);
+        wait_stored(&server, 1);
         for (at, replay) in [Value::Null, json!(-1), json!({ "/h/a": "-1" }), json!({ "/h/b": -2 })].iter().enumerate()
         {
             for mut client in both(&server) {
@@ -87,7 +87,7 @@ fn from_now_on_means_nothing_of_the_past() {
 }
 
 #[test]
-fn a_position_that_is_gone_is_said_to_be_and_what_is_stored_follows() {
+fn a_position_no_longer_retained_is_reported_and_stored_messages_follow() {
     let server = TestServer::start(with(stored(10)));
     let first = Client::poller(&server).subscribe("/h/a", Value::Null)["from"].as_u64().expect("a number");
     for number in 0..30 {
@@ -116,12 +116,12 @@ fn a_position_that_is_gone_is_said_to_be_and_what_is_stored_follows() {
 }
 
 #[test]
-fn messages_go_when_they_are_too_old_or_too_many_bytes_and_their_channel_is_remembered() {
+fn messages_are_removed_by_age_and_bytes_and_their_channel_stays() {
     let server = TestServer::start(with(ChannelRule { history_ms: 200, ..stored(10) }));
     publish(&server, "/h/a", 1);
-    wait_kept(&server, 1);
+    wait_stored(&server, 1);
     let before = Client::poller(&server).subscribe("/h/a", Value::Null);
-    wait_kept(&server, 0);
+    wait_stored(&server, 0);
     let latest = before["latest"].as_u64().expect("a number");
     let answer =
         Client::poller(&server).subscribe("/h/a", json!({ "/h/a": { "id": latest, "epoch": before["epoch"] } }));
@@ -139,15 +139,15 @@ fn messages_go_when_they_are_too_old_or_too_many_bytes_and_their_channel_is_reme
 }
 
 #[test]
-fn a_server_that_has_started_again_knows_older_positions_to_be_gone() {
+fn a_restarted_server_reports_earlier_positions_as_lost() {
     let server = TestServer::start(with(stored(10)));
     publish(&server, "/h/a", 1);
-    wait_kept(&server, 1);
+    wait_stored(&server, 1);
     let before = Client::poller(&server).subscribe("/h/a", Value::Null);
     drop(server);
     let server = TestServer::start(with(stored(10)));
     publish(&server, "/h/a", 2);
-    wait_kept(&server, 1);
+    wait_stored(&server, 1);
     for replay in [before["latest"].clone(), json!({ "/h/a": { "id": before["latest"], "epoch": before["epoch"] } })] {
         let mut client = Client::poller(&server);
         assert_eq!(client.subscribe("/h/a", replay)["recovered"], false);
@@ -156,14 +156,14 @@ fn a_server_that_has_started_again_knows_older_positions_to_be_gone() {
 }
 
 #[test]
-fn a_pattern_begins_with_each_channel_where_the_map_says() {
+fn a_pattern_begins_at_the_requested_position_of_each_channel() {
     for (shards, open) in [(1, OPEN[0]), (1, OPEN[1]), (3, OPEN[0]), (3, OPEN[1])] {
         let server = TestServer::start(Settings { shards, ..with(stored(100)) });
         for number in 0..6 {
             publish(&server, &format!("/h/{}", number % 3), number);
         }
         publish(&server, "/h/deeper/x", 6);
-        wait_kept(&server, 7);
+        wait_stored(&server, 7);
         let mut client = open(&server);
         let reply = client.try_subscribe(json!("/h/*"), json!({ "/h/*": -2, "/h/1": -1, "/none": 5 }));
         let answers = reply["ext"]["replay"].as_object().expect("answers");
@@ -177,7 +177,7 @@ fn a_pattern_begins_with_each_channel_where_the_map_says() {
 }
 
 #[test]
-fn a_replay_and_what_is_published_meanwhile_join_without_gap_or_double() {
+fn a_replay_joins_live_messages_without_gaps_or_duplicates() {
     for shards in [1, 3] {
         let server = TestServer::start(Settings { shards, mailbox_bytes_max: 4_096, ..with(stored(100_000)) });
         for number in 0..2_000 {
@@ -214,12 +214,12 @@ fn a_replay_and_what_is_published_meanwhile_join_without_gap_or_double() {
 }
 
 #[test]
-fn with_acknowledgements_a_replay_comes_once_and_in_order_though_responses_are_lost() {
+fn with_acknowledgements_a_replay_arrives_once_and_in_order_even_if_responses_are_lost() {
     let server = TestServer::start(with(stored(10_000)));
     for number in 0..3_000 {
         publish(&server, "/h/a", number);
     }
-    wait_kept(&server, 3_000);
+    wait_stored(&server, 3_000);
     let mut client = Client::poller_with(&server, json!({ "ack": true, "replay": true }));
     client.subscribe("/h/a", json!(-2));
     let Client::Http(poller) = &mut client else { panic!("a poller") };
@@ -240,13 +240,13 @@ fn with_acknowledgements_a_replay_comes_once_and_in_order_though_responses_are_l
 }
 
 #[test]
-fn many_that_catch_up_hold_little_memory_and_make_nobody_wait() {
+fn many_replaying_sessions_use_little_memory_and_delay_nobody() {
     let server =
         TestServer::start(Settings { outbox_messages_max: 200, outbox_bytes_max: 64 * 1024, ..with(stored(20_000)) });
     for number in 0..10_000 {
         publish(&server, "/h/a", format!("{{\"n\":{number},\"t\":\"{}\"}}", "x".repeat(100)));
     }
-    wait_kept(&server, 10_000);
+    wait_stored(&server, 10_000);
     let mut neighbour = server.neighbour();
     let mut clients: Vec<Client> = (0..20).map(|at| OPEN[at % 2](&server)).collect();
     for client in &mut clients {
@@ -265,7 +265,7 @@ fn many_that_catch_up_hold_little_memory_and_make_nobody_wait() {
 }
 
 #[test]
-fn who_is_too_slow_for_live_messages_gets_them_out_of_the_history_and_is_told_what_is_gone() {
+fn a_slow_client_gets_live_messages_from_the_history_and_a_report_of_lost_ones() {
     let rule = ChannelRule { slow_consumer: SlowConsumer::Disconnect, ..stored(50) };
     let server = TestServer::start(Settings { outbox_messages_max: 10, ..with(rule) });
     let mut client = Client::poller(&server);
@@ -292,14 +292,14 @@ fn who_is_too_slow_for_live_messages_gets_them_out_of_the_history_and_is_told_wh
     }
     let mut all = [ids, lost.clone()].concat();
     all.sort_unstable();
-    assert_eq!(all, (first + 40..first + 200).collect::<Vec<_>>(), "each came or is told to be gone");
+    assert_eq!(all, (first + 40..first + 200).collect::<Vec<_>>(), "each arrived or was reported lost");
     assert!(lost.len() >= 100);
     assert!(server.metric("encke_replay_positions_gone") >= 1);
     assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
 }
 
 #[test]
-fn what_is_told_with_a_position_is_exact_whatever_the_data() {
+fn a_message_with_a_position_is_exact_for_any_data() {
     let server = TestServer::start(with(stored(100)));
     let [mut live, mut plain] = [Client::websocket(&server), Client::Ws(Box::new(server.session()))];
     live.subscribe("/h/a", json!(-1));
@@ -331,13 +331,13 @@ fn what_is_told_with_a_position_is_exact_whatever_the_data() {
         assert_eq!(
             raw(&mut plain),
             format!("[{{\"channel\":\"/h/a\",\"data\":{text}}}]"),
-            "who wants no places gets none"
+            "positions are only sent to clients that asked for them"
         );
         let with_positions = raw(&mut live);
         assert_eq!(with_positions, raw(&mut late), "live and replayed are the same to the last byte");
         let id: String = with_positions
             .split_once("\"replayId\":")
-            .expect("a place")
+            .expect("a position")
             .1
             .chars()
             .take_while(char::is_ascii_digit)
@@ -358,7 +358,7 @@ fn what_is_told_with_a_position_is_exact_whatever_the_data() {
 }
 
 #[test]
-fn a_publisher_that_gets_nothing_back_gets_it_from_no_history_either() {
+fn a_publisher_without_its_own_messages_does_not_get_them_from_the_history() {
     for shards in [1, 3] {
         let rule = ChannelRule { broadcast_to_publisher: Some(false), ..stored(100) };
         let server = TestServer::start(Settings { shards, ..with(rule) });
@@ -367,11 +367,11 @@ fn a_publisher_that_gets_nothing_back_gets_it_from_no_history_either() {
             publisher.call(json!({ "id": "p", "channel": "/h/a", "data": number }));
         }
         publish(&server, "/h/a", 5);
-        wait_kept(&server, 6);
+        wait_stored(&server, 6);
         publisher.subscribe("/h/a", json!(-2));
         assert_eq!(publisher.numbers(1), [5]);
         publisher.call(json!({ "id": "p", "channel": "/h/a", "data": 6 }));
-        wait_kept(&server, 7);
+        wait_stored(&server, 7);
         publish(&server, "/h/a", 7);
         assert_eq!(publisher.numbers(1), [7]);
         let mut other = Client::poller(&server);
@@ -382,11 +382,11 @@ fn a_publisher_that_gets_nothing_back_gets_it_from_no_history_either() {
 
 /// Row 26: invalid positions, and positions in channels without a history.
 #[test]
-fn strange_positions_are_refused_and_cost_their_sender_only() {
+fn invalid_positions_are_refused_and_affect_only_their_sender() {
     let server = TestServer::start(with(stored(100)));
     let mut neighbour = server.neighbour();
     publish(&server, "/h/a", 1);
-    wait_kept(&server, 1);
+    wait_stored(&server, 1);
     let mut client = Client::websocket(&server);
     for replay in [
         json!(-3),
@@ -417,7 +417,7 @@ fn a_replay_ends_with_its_subscription_or_its_session() {
     for number in 0..5_000 {
         publish(&server, "/h/a", number);
     }
-    wait_kept(&server, 5_000);
+    wait_stored(&server, 5_000);
     let mut client = Client::poller(&server);
     client.subscribe("/h/a", json!(-2));
     assert!(client.numbers(1)[0] == 0);
@@ -440,7 +440,7 @@ fn a_replay_ends_with_its_subscription_or_its_session() {
 }
 
 #[test]
-fn a_connect_reply_tells_how_far_the_client_is() {
+fn a_connect_reply_reports_the_clients_position() {
     for shards in [1, 3] {
         let server = TestServer::start(Settings { shards, ..with(stored(100)) });
         let mut client = Client::poller(&server);
@@ -448,7 +448,7 @@ fn a_connect_reply_tells_how_far_the_client_is() {
         for number in 0..3 {
             publish(&server, "/h/a", number);
         }
-        wait_kept(&server, 3);
+        wait_stored(&server, 3);
         let last = client.ids(3)[2];
         let reply = client.next().pop().expect("a connect reply");
         assert_eq!(reply["ext"]["replay"], json!({ "/h/a": { "id": last, "epoch": answer["epoch"] } }));

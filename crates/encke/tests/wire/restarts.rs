@@ -36,7 +36,7 @@ fn publish(server: &TestServer, channel: &str, data: u64) {
 }
 
 #[test]
-fn what_was_not_acknowledged_before_a_restart_comes_after_it_in_order_and_once() {
+fn unacknowledged_messages_are_sent_after_a_restart_in_order_and_once() {
     for (confirmed, expected) in [(1, vec![1, 2, 3, 4, 5]), (2, vec![4, 5])] {
         let folder = Folder::new();
         let server = TestServer::start(Settings { shards: 2, ..keeping(&folder) });
@@ -63,7 +63,7 @@ fn what_was_not_acknowledged_before_a_restart_comes_after_it_in_order_and_once()
 }
 
 #[test]
-fn a_websocket_that_acknowledges_goes_on_with_a_connect() {
+fn an_acknowledging_websocket_client_continues_with_a_connect() {
     let folder = Folder::new();
     let server = TestServer::start(keeping(&folder));
     let mut ws = ack::websocket(&server);
@@ -83,7 +83,7 @@ fn a_websocket_that_acknowledges_goes_on_with_a_connect() {
 }
 
 #[test]
-fn what_waited_for_a_session_goes_out_after_a_restart_and_its_subscriptions_stand() {
+fn queued_messages_and_subscriptions_survive_a_restart() {
     for shards in [1, 3] {
         let folder = Folder::new();
         let server = TestServer::start(Settings { shards, ..keeping(&folder) });
@@ -129,7 +129,7 @@ fn what_waited_for_a_session_goes_out_after_a_restart_and_its_subscriptions_stan
 }
 
 #[test]
-fn what_is_published_while_the_server_drains_is_stored() {
+fn messages_published_during_a_drain_are_stored() {
     let folder = Folder::new();
     let server = TestServer::start(Settings { drain_timeout_ms: 60_000, ..keeping(&folder) });
     let (mut poller, mut ws) = (server.poller(), server.session());
@@ -163,7 +163,7 @@ fn what_is_published_while_the_server_drains_is_stored() {
 
 /// Publications between two shards or in a mailbox when the server stops survive.
 #[test]
-fn every_publication_that_was_taken_before_the_stop_is_stored() {
+fn every_publication_accepted_before_the_stop_is_stored() {
     let folder = Folder::new();
     let server = TestServer::start(Settings { shards: 3, ..keeping(&folder) });
     let mut pollers: Vec<Poller> = (0..6).map(|_| server.poller()).collect();
@@ -195,7 +195,7 @@ fn every_publication_that_was_taken_before_the_stop_is_stored() {
 }
 
 #[test]
-fn a_response_that_was_on_its_way_at_the_stop_comes_again() {
+fn a_response_interrupted_by_the_stop_is_sent_again() {
     let folder = Folder::new();
     let large = Settings { outbox_bytes_max: 64 << 20, response_bytes_max: 64 << 20, shards: 2, ..keeping(&folder) };
     let server = TestServer::start(large.clone());
@@ -225,7 +225,7 @@ fn a_response_that_was_on_its_way_at_the_stop_comes_again() {
 }
 
 #[test]
-fn sessions_of_shards_that_are_gone_shake_hands_again_and_the_others_go_on() {
+fn clients_of_removed_shards_handshake_again_and_the_others_continue() {
     let folder = Folder::new();
     let server = TestServer::start(Settings { shards: 4, ..keeping(&folder) });
     let ids: Vec<String> = (0..8).map(|_| server.session().id.clone()).collect();
@@ -248,7 +248,7 @@ fn sessions_of_shards_that_are_gone_shake_hands_again_and_the_others_go_on() {
 }
 
 #[test]
-fn no_more_sessions_come_back_than_there_may_be() {
+fn no_more_sessions_are_restored_than_sessions_max() {
     let folder = Folder::new();
     let server = TestServer::start(keeping(&folder));
     let _sockets: Vec<Ws> = (0..4).map(|_| server.session()).collect();
@@ -258,7 +258,7 @@ fn no_more_sessions_come_back_than_there_may_be() {
 }
 
 #[test]
-fn a_session_that_would_lose_a_subscription_is_not_brought_back() {
+fn a_session_that_would_lose_a_subscription_is_not_restored() {
     let folder = Folder::new();
     let server = TestServer::start(keeping(&folder));
     let (mut deep, mut flat) = (server.session(), server.session());
@@ -274,17 +274,17 @@ fn a_session_that_would_lose_a_subscription_is_not_brought_back() {
 }
 
 #[test]
-fn sessions_that_cannot_be_read_are_named_with_their_file() {
+fn an_unreadable_sessions_file_is_named() {
     let folder = Folder::new();
     let file = folder.path().join("sessions");
     std::fs::create_dir_all(&file).expect("a directory where the file should be");
     let started = Server::new(keeping(&folder)).start();
     let error = started.err().expect("refused").to_string();
-    assert!(error.starts_with(&format!("cannot take up the sessions in {}: ", file.display())), "{error}");
+    assert!(error.starts_with(&format!("cannot restore the sessions in {}: ", file.display())), "{error}");
 }
 
 #[test]
-fn a_damaged_file_costs_the_sessions_and_nothing_else() {
+fn a_damaged_sessions_file_loses_only_the_sessions() {
     let folder = Folder::new();
     let server = TestServer::start(keeping(&folder));
     let poller = server.poller();
@@ -304,7 +304,7 @@ fn in_the_middle_of_a_replay(folder: &Folder, before: impl FnOnce()) -> (TestSer
     let stored = Settings { outbox_messages_max: 12, data: folder.name(), ..client::with(client::stored(1_000)) };
     let server = TestServer::start(stored.clone());
     (0..100).for_each(|number| publish(&server, "/h/a", number));
-    client::wait_kept(&server, 100);
+    client::wait_stored(&server, 100);
     let mut client = Client::poller(&server);
     let answer = client.subscribe("/h/a", json!({ "/h/a": -2 }));
     let first = answer["from"].as_u64().expect("a number");
@@ -319,7 +319,7 @@ fn in_the_middle_of_a_replay(folder: &Folder, before: impl FnOnce()) -> (TestSer
 }
 
 #[test]
-fn a_replay_goes_on_after_a_restart_where_it_was() {
+fn a_replay_continues_at_its_position_after_a_restart() {
     let folder = Folder::new();
     let (server, mut client, mut received, _) = in_the_middle_of_a_replay(&folder, || ());
     publish(&server, "/h/a", 100);
@@ -330,23 +330,23 @@ fn a_replay_goes_on_after_a_restart_where_it_was() {
 }
 
 #[test]
-fn a_session_is_told_what_a_history_that_is_gone_had_and_receives_positions_again() {
+fn a_session_gets_a_report_of_a_lost_history_and_then_positions_again() {
     let folder = Folder::new();
     let remove = || std::fs::remove_dir_all(folder.path().join("history")).expect("removed");
     let (server, mut client, received, first) = in_the_middle_of_a_replay(&folder, remove);
     let mut replies = Vec::new();
-    wait_until("the loss is told", || {
+    wait_until("the loss is reported", || {
         replies.extend(client.next());
         replies.iter().any(|reply| !reply["ext"]["replay"]["/h/a"]["lost"].is_null())
     });
-    let reported = replies.iter().find(|reply| !reply["ext"]["replay"]["/h/a"]["lost"].is_null()).expect("told");
+    let reported = replies.iter().find(|reply| !reply["ext"]["replay"]["/h/a"]["lost"].is_null()).expect("a report");
     let lost = &reported["ext"]["replay"]["/h/a"]["lost"];
     let least = first + received.len() as u64;
     assert!(lost["from"].as_u64().is_some_and(|from| from >= least && from < first + 100), "{reported}");
     assert_eq!(lost["to"], Value::Null);
     publish(&server, "/h/a", 100);
     let messages = client.receive(1);
-    assert_eq!(messages[0].data, 100, "and live messages come with their places");
+    assert_eq!(messages[0].data, 100, "and live messages come with their positions");
 }
 
 /// Records the sessions that have ended.
@@ -374,7 +374,7 @@ fn a_session_that_is_stored_has_not_ended_for_the_application() {
 }
 
 #[test]
-fn a_session_that_was_to_end_is_told_so_by_the_next_server() {
+fn a_session_ended_before_the_restart_gets_the_disconnect_from_the_next_server() {
     let folder = Folder::new();
     let server = TestServer::serving(keeping(&folder), NoApplication);
     let poller = server.poller();
@@ -399,7 +399,7 @@ fn without_a_directory_nothing_is_stored() {
 
 /// A draining server advises each client to come back at a different time.
 #[test]
-fn the_advice_of_a_drain_is_spread() {
+fn the_reconnects_of_a_drain_are_spread() {
     let server = TestServer::start(Settings { drain_timeout_ms: 20_000, drain_spread_ms: 5_000, ..settings() });
     let mut sockets: Vec<Ws> = (0..50).map(|_| server.session()).collect();
     sockets.iter_mut().for_each(|ws| {
@@ -416,7 +416,7 @@ fn the_advice_of_a_drain_is_spread() {
 }
 
 #[test]
-fn what_needs_a_restart_is_told_as_long_as_it_is_not_in_force() {
+fn settings_that_need_a_restart_are_reported_until_they_apply() {
     let server = TestServer::start(settings());
     let always = HistoryCommit::Always;
     let later = Settings { history_commit: always, shards: 2, ..settings() };

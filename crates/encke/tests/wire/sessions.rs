@@ -79,7 +79,7 @@ fn a_stolen_client_id_is_of_no_use_without_the_cookie() {
 
 /// Faye's client in Node opens a session over HTTP and its WebSocket without the cookie.
 #[test]
-fn a_program_goes_on_over_a_websocket_without_a_cookie() {
+fn a_program_continues_over_a_websocket_without_a_cookie() {
     let server = TestServer::start(settings());
     let poller = server.poller();
     let mut ws = Ws::connect(server.address(), &[]);
@@ -97,7 +97,7 @@ fn settings_may_trust_the_client_id_alone() {
 
 /// As in CometD, a WebSocket acts only for the session it carries.
 #[test]
-fn a_websocket_that_carries_a_session_is_not_received_as_another_whose_id_it_knows() {
+fn a_websocket_with_a_session_cannot_act_for_another_one() {
     for shards in [1, 2] {
         let server = TestServer::start(Settings { shards, ..settings() });
         // With two shards, two of three live on the same one and two on different ones.
@@ -156,7 +156,7 @@ fn a_client_id_is_dead_after_its_disconnect_even_in_the_same_batch() {
 
 /// Session fixation: a client cannot choose the id of its session, nor can a link choose it for a user.
 #[test]
-fn nobody_chooses_an_id() {
+fn clients_cannot_choose_an_id() {
     let server = TestServer::start(settings());
     let wish = "0".repeat(32);
     let body = json!([{"id": "1", "channel": "/meta/handshake", "version": "1.0", "clientId": wish}]).to_string();
@@ -168,7 +168,7 @@ fn nobody_chooses_an_id() {
 }
 
 #[test]
-fn a_handshake_in_the_name_of_another_session_leaves_that_alone() {
+fn a_handshake_with_the_id_of_another_session_does_not_affect_it() {
     let server = TestServer::start(settings());
     let mut victim = server.session();
     victim.subscribe("/a");
@@ -182,7 +182,7 @@ fn a_handshake_in_the_name_of_another_session_leaves_that_alone() {
 
 /// Cookie tossing: a neighbouring site can add cookies of the same name, but none that is valid.
 #[test]
-fn strange_cookies_are_as_good_as_none() {
+fn invalid_cookies_are_ignored() {
     let server = TestServer::start(settings());
     let mut poller = server.poller();
     let own = poller.http.cookie.take().expect("a cookie");
@@ -204,7 +204,7 @@ fn strange_cookies_are_as_good_as_none() {
 
 /// A cookie that names a missing shard opens a session like any other.
 #[test]
-fn a_cookie_of_a_shard_that_is_not_there_is_no_harm() {
+fn a_cookie_of_an_unknown_shard_is_harmless() {
     let server = TestServer::start(Settings { shards: 2, ..settings() });
     let mut neighbour = server.neighbour();
     let mut http = server.http();
@@ -216,7 +216,7 @@ fn a_cookie_of_a_shard_that_is_not_there_is_no_harm() {
 
 /// Row 24: the older of two connects ends with a status, so that its client does not wait for it.
 #[test]
-fn of_two_connects_the_older_ends_with_a_status() {
+fn the_older_of_two_connects_ends_with_a_status() {
     let server = TestServer::start(settings());
     let mut poller = server.poller();
     poller.subscribe("/a");
@@ -243,7 +243,7 @@ fn on_a_websocket_the_older_of_two_connects_gets_no_reply() {
 }
 
 #[test]
-fn nobody_is_held_longer_than_the_limit_whatever_they_ask_for() {
+fn no_connect_is_held_longer_than_the_limit() {
     let server = TestServer::start(Settings { client_interval_max_ms: 300, timeout_ms: 300, ..settings() });
     let mut poller = server.poller();
     for timeout in ["1e12", "9223372036854775807", "99999999999999999999999", "1e400", "300.7"] {
@@ -271,7 +271,7 @@ fn an_interval_lengthens_a_session_only_up_to_the_limit() {
 }
 
 #[test]
-fn a_storm_of_connects_is_answered_one_by_one() {
+fn many_connects_at_once_are_answered_one_by_one() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let mut ws = server.session();
@@ -292,7 +292,7 @@ fn a_storm_of_connects_is_answered_one_by_one() {
 }
 
 #[test]
-fn a_session_that_falls_silent_ends_and_its_messages_with_it() {
+fn a_silent_session_ends_with_its_messages() {
     let server = TestServer::start(Settings { max_interval_ms: 1_500, ..settings() });
     let mut never_connected = server.http();
     let forgotten = never_connected.handshake();
@@ -305,13 +305,13 @@ fn a_session_that_falls_silent_ends_and_its_messages_with_it() {
     server.wait_for("encke_sessions_expired", 2);
     assert_eq!(server.metric("encke_sessions"), 0);
     assert_eq!(server.metric("encke_subscriptions"), 0);
-    assert!(server.metric("encke_frame_bytes") < 100_000, "only what is kept for the next");
+    assert!(server.metric("encke_frame_bytes") < 100_000, "only the messages of the next connect");
     let reply = never_connected.call(json!({"id": "1", "channel": "/meta/connect", "clientId": forgotten}));
     assert_eq!(reply["error"], "402::session_unknown");
 }
 
 #[test]
-fn a_client_that_left_without_a_word_misses_nothing_until_it_expires() {
+fn a_client_that_vanished_misses_nothing_until_it_expires() {
     let server = TestServer::start(settings());
     let mut poller = server.poller();
     poller.subscribe("/a");
@@ -338,7 +338,7 @@ impl encke::Application for Closed {
 }
 
 #[test]
-fn who_is_not_let_in_gets_no_session_but_the_reason_and_is_told_not_to_try_again() {
+fn a_denied_handshake_gets_the_reason_and_the_advice_not_to_retry() {
     let server = TestServer::serving(settings(), Closed);
     let reply = server.http().call(json!({"id": "1", "channel": "/meta/handshake", "ext": {"token": "x"}}));
     let expected = json!({"id": "1", "channel": "/meta/handshake", "successful": false,
@@ -348,7 +348,7 @@ fn who_is_not_let_in_gets_no_session_but_the_reason_and_is_told_not_to_try_again
 }
 
 #[test]
-fn kicking_somebody_who_is_not_there_does_nothing() {
+fn disconnecting_an_unknown_session_does_nothing() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     for id in guesses() {

@@ -67,7 +67,7 @@ fn a_client_that_never_reads_loses_its_session_and_nobody_else_anything() {
 }
 
 #[test]
-fn where_the_oldest_is_dropped_the_newest_arrives() {
+fn with_drop_oldest_the_newest_messages_arrive() {
     let channels = rule(SlowConsumer::DropOldest);
     let server = TestServer::start(Settings { outbox_bytes_max: 1024 * 1024, channels, ..settings() });
     let mut slow = slow(&server, "/fire/hose");
@@ -83,7 +83,7 @@ fn where_the_oldest_is_dropped_the_newest_arrives() {
 }
 
 #[test]
-fn where_the_latest_is_stored_each_channel_ends_with_its_latest() {
+fn with_keep_latest_each_channel_ends_with_its_latest_message() {
     let channels = rule(SlowConsumer::KeepLatest);
     let server = TestServer::start(Settings { outbox_bytes_max: 1024 * 1024, channels, ..settings() });
     let mut slow = slow(&server, "/fire/**");
@@ -100,7 +100,7 @@ fn where_the_latest_is_stored_each_channel_ends_with_its_latest() {
 }
 
 #[test]
-fn many_slow_consumers_hold_one_copy_of_what_they_all_wait_for() {
+fn many_slow_consumers_share_one_copy_of_their_messages() {
     let server = TestServer::start(Settings { outbox_bytes_max: 8 * 1024 * 1024, ..settings() });
     let mut neighbour = server.neighbour();
     let _slow: Vec<Ws> = (0..50).map(|_| slow(&server, "/fire/hose")).collect();
@@ -114,7 +114,7 @@ fn many_slow_consumers_hold_one_copy_of_what_they_all_wait_for() {
 }
 
 #[test]
-fn a_slow_client_that_reads_on_gets_everything_in_order() {
+fn a_slow_client_that_still_reads_gets_everything_in_order() {
     let server = TestServer::start(Settings { outbox_bytes_max: 64 * 1024 * 1024, ..settings() });
     let mut slow = slow(&server, "/fire/hose");
     for number in 0..300 {
@@ -127,7 +127,7 @@ fn a_slow_client_that_reads_on_gets_everything_in_order() {
 
 /// A publisher at line rate: its subscribers get everything in order, and others are served meanwhile.
 #[test]
-fn a_publisher_that_never_stops_shuts_nobody_out() {
+fn a_publisher_that_never_stops_starves_nobody() {
     let server = TestServer::start(Settings { shards: 2, ..settings() });
     let mut neighbour = server.neighbour();
     let mut listener = server.session();
@@ -168,7 +168,7 @@ fn socket_send_buffer_bytes_bounds_what_the_system_holds_for_a_client_that_does_
 
 /// A reset instead of an orderly close: the system frees the client's buffer.
 #[test]
-fn a_slow_consumer_that_is_given_up_is_reset() {
+fn the_connection_of_an_ended_slow_consumer_is_reset() {
     let server = TestServer::start(Settings { outbox_bytes_max: 1024 * 1024, ..settings() });
     let mut slow = slow(&server, "/fire/hose");
     flood(&server, "/fire/hose", "encke_slow_consumers_disconnected");
@@ -179,7 +179,7 @@ fn a_slow_consumer_that_is_given_up_is_reset() {
 }
 
 #[test]
-fn a_client_that_asks_and_never_reads_the_replies_is_cut_off() {
+fn a_client_that_never_reads_its_replies_is_ended() {
     let server = TestServer::start(Settings { outbox_bytes_max: 256 * 1024, ..settings() });
     let mut neighbour = server.neighbour();
     let mut ws = Ws::upgrade(Tcp::narrow(server.address()), server.address(), &[]);

@@ -111,7 +111,7 @@ fn a_session_that_switches_in_the_middle_of_messages_receives_each_once_and_in_o
 }
 
 #[test]
-fn a_session_that_acknowledges_switches_though_what_it_was_sent_last_is_lost() {
+fn an_acknowledging_session_switches_even_if_its_last_messages_are_lost() {
     for shards in [1, 2] {
         let server = TestServer::start(Settings { shards, trust_client_session: true, ..settings() });
         let mut poller = ack::poller(&server);
@@ -161,7 +161,7 @@ fn patient(server: &TestServer, max_interval: Value) -> (Poller, Value) {
 }
 
 #[test]
-fn a_laptop_that_sleeps_keeps_its_session_and_what_came_meanwhile() {
+fn a_sleeping_laptop_retains_its_session_and_its_messages() {
     let server = TestServer::start(Settings { max_interval_ms: 300, client_interval_max_ms: 60_000, ..settings() });
     let (mut sleeper, granted_ms) = patient(&server, json!(50_000));
     assert_eq!(granted_ms, 50_000);
@@ -182,7 +182,7 @@ fn a_laptop_that_sleeps_keeps_its_session_and_what_came_meanwhile() {
 }
 
 #[test]
-fn who_sleeps_beyond_the_cap_loses_the_session() {
+fn a_client_that_sleeps_beyond_the_limit_loses_its_session() {
     let server = TestServer::start(Settings { max_interval_ms: 300, client_interval_max_ms: 600, ..settings() });
     let (mut sleeper, granted_ms) = patient(&server, json!(i64::MAX));
     assert_eq!(granted_ms, 600);
@@ -191,7 +191,7 @@ fn who_sleeps_beyond_the_cap_loses_the_session() {
 }
 
 #[test]
-fn what_waits_for_a_sleeper_is_bounded_as_for_everybody() {
+fn messages_for_a_sleeping_client_have_the_usual_limits() {
     for (slow_consumer, expected) in
         [(SlowConsumer::DropOldest, Some((10..20).collect::<Vec<u64>>())), (SlowConsumer::Disconnect, None)]
     {

@@ -17,7 +17,7 @@ fn lazy(pattern: &str) -> Vec<ChannelRule> {
 }
 
 #[test]
-fn a_handshake_is_answered_as_clients_know_it() {
+fn a_handshake_reply_has_the_expected_fields() {
     let server = TestServer::start(settings());
     let handshake =
         r#"[{"id":"1","channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["long-polling"]}]"#;
@@ -50,7 +50,7 @@ fn the_first_connect_is_answered_at_once_and_the_second_is_held_until_its_time()
 }
 
 #[test]
-fn a_connect_that_brings_advice_is_answered_with_advice() {
+fn a_connect_with_advice_is_answered_with_advice() {
     let server = TestServer::start(settings());
     let mut poller = server.poller();
     let expected = json!({"interval": 0, "timeout": 60_000, "reconnect": "retry"});
@@ -76,7 +76,7 @@ fn a_held_connect_is_woken_by_a_publication() {
 }
 
 #[test]
-fn what_waits_is_delivered_with_the_next_connect_in_order() {
+fn queued_messages_are_delivered_with_the_next_connect_in_order() {
     let server = TestServer::start(settings());
     let mut poller = server.poller();
     poller.subscribe("/a");
@@ -121,7 +121,7 @@ fn a_publisher_gets_its_own_message_before_the_reply() {
 }
 
 #[test]
-fn settings_decide_whether_and_when_own_messages_come() {
+fn settings_decide_if_and_when_own_messages_arrive() {
     let server = TestServer::start(Settings { broadcast_to_publisher: false, ..settings() });
     let mut ws = server.session();
     ws.subscribe("/a");
@@ -137,7 +137,7 @@ fn settings_decide_whether_and_when_own_messages_come() {
 
 /// Two windows of one browser: one waits, the other polls. When the first is gone, the other may wait.
 #[test]
-fn the_second_window_of_a_browser_polls_until_the_first_is_gone() {
+fn the_second_window_of_a_browser_polls_until_the_first_closes() {
     let server = TestServer::start(settings());
     let mut first = server.poller();
     let mut second = Poller::open(first.http.again());
@@ -186,9 +186,9 @@ fn a_disconnect_answers_the_held_connect_first() {
 }
 
 #[test]
-fn a_session_that_the_server_ends_is_told_so() {
+fn a_session_ended_by_the_server_gets_a_disconnect() {
     let server = TestServer::start(settings());
-    let farewell = json!({"channel": "/meta/disconnect", "successful": true});
+    let disconnect = json!({"channel": "/meta/disconnect", "successful": true});
     let (mut held, mut idle, mut ws) = (server.poller(), server.poller(), server.session());
     held.start_poll(json!({}));
     ws.start_connect();
@@ -199,9 +199,9 @@ fn a_session_that_the_server_ends_is_told_so() {
     // The disconnect without an id comes first, then the reply to the connect: at once where a connect is held,
     // otherwise with the next one.
     for messages in [held.end_poll(), idle.poll(json!({}))] {
-        assert_eq!((&messages[0], &messages[1]["advice"]), (&farewell, &json!({"reconnect": "none"})));
+        assert_eq!((&messages[0], &messages[1]["advice"]), (&disconnect, &json!({"reconnect": "none"})));
     }
-    assert_eq!(ws.next_json(), json!([farewell]));
+    assert_eq!(ws.next_json(), json!([disconnect]));
     assert_eq!(ws.next_json()[0]["advice"], json!({"reconnect": "none"}));
     assert_eq!(ws.closed(), (1000, "session ended".into()));
     assert_eq!(server.metric("encke_sessions"), 0);
@@ -210,7 +210,7 @@ fn a_session_that_the_server_ends_is_told_so() {
 
 /// CometD lets the other replies wait for the connect; Encke answers them at once.
 #[test]
-fn of_a_mixed_frame_all_but_the_connect_are_answered_at_once() {
+fn all_messages_of_a_mixed_frame_but_the_connect_are_answered_at_once() {
     let server = TestServer::start(Settings { timeout_ms: 400, ..settings() });
     let mut ws = server.session();
     ws.send_json(&json!([
@@ -224,7 +224,7 @@ fn of_a_mixed_frame_all_but_the_connect_are_answered_at_once() {
 }
 
 #[test]
-fn a_websocket_gets_publications_while_its_connect_is_held_and_while_none_is() {
+fn a_websocket_gets_publications_with_and_without_a_held_connect() {
     let server = TestServer::start(Settings { timeout_ms: 400, ..settings() });
     let mut ws = server.session();
     ws.subscribe("/a");
@@ -239,7 +239,7 @@ fn a_websocket_gets_publications_while_its_connect_is_held_and_while_none_is() {
 
 /// Faye opens a session over HTTP and continues it over a WebSocket.
 #[test]
-fn a_session_goes_from_http_to_a_websocket_and_back_without_a_gap() {
+fn a_session_moves_from_http_to_a_websocket_and_back_without_a_gap() {
     for shards in [1, 2] {
         let server = TestServer::start(Settings { shards, ..settings() });
         let mut poller = server.poller();
@@ -335,7 +335,7 @@ fn a_session_is_served_through_connections_of_any_shard() {
 }
 
 #[test]
-fn lazy_messages_wait_for_company() {
+fn lazy_messages_wait_for_other_messages() {
     let server = TestServer::start(Settings { channels: lazy("/lazy/**"), lazy_timeout_max_ms: 60_000, ..settings() });
     let mut ws = server.session();
     ws.subscribe("/lazy/x");
@@ -355,7 +355,7 @@ fn lazy_messages_wait_for_company() {
 }
 
 #[test]
-fn lazy_messages_go_when_their_time_is_over() {
+fn lazy_messages_are_sent_after_their_timeout() {
     let server = TestServer::start(Settings { channels: lazy("/lazy"), lazy_timeout_max_ms: 200, ..settings() });
     let mut poller = server.poller();
     poller.subscribe("/lazy");
@@ -422,7 +422,7 @@ impl Application for Caller {
             "/service/echo" => actions.reply(message.data.unwrap_or("null")),
             "/service/fail" => actions.fail("\"no\""),
             "/service/kick/me" => actions.disconnect(message.session),
-            "/service/tell" => actions.deliver(message.data.unwrap_or_default().trim_matches('"'), "/told", "1", None),
+            "/service/tell" => actions.deliver(message.data.unwrap_or_default().trim_matches('"'), "/sent", "1", None),
             _ => {}
         }
     }
@@ -444,7 +444,7 @@ fn a_service_answers_its_caller_only() {
     assert_eq!(ws.next_json()[0]["successful"], false);
     assert_eq!(ws.next_json()[0]["successful"], true, "the call arrived");
     ws.publish("/service/tell", json!(other.id));
-    assert_eq!(other.next_json(), json!([{"channel": "/told", "data": 1}]));
+    assert_eq!(other.next_json(), json!([{"channel": "/sent", "data": 1}]));
     ws.publish("/service/tell", json!("nobody"));
     let last = ws.mine(json!({"id": "9", "channel": "/service/kick/me"}));
     ws.send_json(&json!([last]));
@@ -452,7 +452,7 @@ fn a_service_answers_its_caller_only() {
 }
 
 #[test]
-fn a_session_without_activity_ends_though_it_connects() {
+fn a_session_without_activity_ends_even_if_it_connects() {
     let server = TestServer::start(Settings { activity_timeout_ms: 300, timeout_ms: 100, ..settings() });
     let mut poller = server.poller();
     let mut last = Value::Null;
@@ -464,7 +464,7 @@ fn a_session_without_activity_ends_though_it_connects() {
 }
 
 #[test]
-fn a_draining_server_sends_its_clients_away_and_takes_no_new_ones() {
+fn a_draining_server_disconnects_its_clients_and_accepts_no_new_ones() {
     let server = TestServer::start(Settings { drain_timeout_ms: 20_000, drain_spread_ms: 5_000, ..settings() });
     let mut poller = server.poller();
     let mut ws = server.session();

@@ -16,7 +16,7 @@ fn announcing(length: u64) -> Vec<u8> {
 }
 
 #[test]
-fn frames_that_break_the_protocol_close_their_socket_with_a_code_and_a_word() {
+fn frames_that_violate_the_protocol_close_their_socket_with_a_code_and_a_reason() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let long = vec![b'a'; 126];
@@ -87,7 +87,7 @@ fn a_message_cut_into_bytes_with_pings_between_them_is_whole() {
 }
 
 #[test]
-fn a_million_empty_fragments_cost_their_sender_only() {
+fn a_million_empty_fragments_affect_only_their_sender() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     let mut ws = server.session();
@@ -105,7 +105,7 @@ fn a_million_empty_fragments_cost_their_sender_only() {
 
 /// Row 16: pongs do not accumulate for a client that sends pings and does not read.
 #[test]
-fn a_flood_of_pings_that_reads_no_pong_leaves_the_latest() {
+fn a_flood_of_pings_whose_pongs_are_not_read_leaves_the_latest_pong() {
     let server = TestServer::start(settings());
     let mut neighbour = server.neighbour();
     for with_session in [false, true] {
@@ -129,7 +129,7 @@ fn a_flood_of_pings_that_reads_no_pong_leaves_the_latest() {
 }
 
 #[test]
-fn a_socket_without_a_word_is_closed() {
+fn a_silent_socket_is_closed() {
     let server =
         TestServer::start(Settings { handshake_timeout_ms: 1_000, websocket_idle_timeout_ms: 2_000, ..settings() });
     let mut without = server.websocket();
@@ -201,7 +201,7 @@ fn nothing_follows_the_servers_close_frame() {
 }
 
 #[test]
-fn a_client_that_never_closes_its_side_is_let_go() {
+fn a_client_that_never_closes_its_side_is_disconnected() {
     let server = TestServer::start(settings());
     let connections = server.metric("encke_connections");
     let mut ws = server.websocket();

@@ -4,7 +4,7 @@ use crate::common::*;
 use websocket::{Opcode, Role, frame};
 
 #[test]
-fn heads_take_the_fewest_bytes() {
+fn heads_use_the_fewest_bytes() {
     for (payload_bytes, head) in [
         (0, vec![0x82, 0]),
         (125, vec![0x82, 125]),

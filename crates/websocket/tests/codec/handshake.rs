@@ -11,7 +11,7 @@ fn section_1_3_the_example_of_the_rfc_is_accepted() {
 }
 
 #[test]
-fn section_4_2_1_browsers_and_proxies_may_write_the_headers_in_their_ways() {
+fn section_4_2_1_header_names_and_values_may_vary_in_case_and_spaces() {
     let lists = [("upgrade", "WebSocket"), ("connection", "keep-alive, Upgrade")];
     for (name, value) in lists {
         assert!(handshake::check(&Method::GET, Version::HTTP_11, &with(name, value)).is_ok());
@@ -22,7 +22,7 @@ fn section_4_2_1_browsers_and_proxies_may_write_the_headers_in_their_ways() {
 }
 
 #[test]
-fn section_4_2_1_what_is_missing_or_wrong_is_named_with_its_status() {
+fn section_4_2_1_a_missing_or_wrong_header_is_named_with_its_status() {
     for (name, value, error, status) in [
         ("host", None, HandshakeError::Host, 400),
         ("upgrade", None, HandshakeError::Upgrade, 400),
@@ -61,7 +61,7 @@ fn section_4_2_1_only_get_and_http_1_1_will_do() {
 }
 
 #[test]
-fn section_4_4_a_refused_version_names_the_one_that_is_spoken() {
+fn section_4_4_a_refused_version_names_the_supported_one() {
     let headers = HandshakeError::Version.headers();
     assert!(headers.contains(&(http::header::SEC_WEBSOCKET_VERSION, "13")));
 }
@@ -73,7 +73,7 @@ fn a_badly_formed_request_still_wants_the_upgrade() {
 }
 
 #[test]
-fn section_4_1_a_client_takes_only_the_answer_to_its_own_key() {
+fn section_4_1_a_client_accepts_only_the_response_to_its_key() {
     let switched = StatusCode::SWITCHING_PROTOCOLS;
     assert_eq!(handshake::check_response(switched, &response(), KEY), Ok(()));
     for (name, value, error) in [

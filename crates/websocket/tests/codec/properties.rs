@@ -39,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn what_either_role_writes_the_other_reads(
+    fn each_role_reads_the_output_of_the_other(
         text in ".{0,200}", bytes in vec(any::<u8>(), 0..70_000), key: [u8; 4],
     ) {
         let events = vec![Owned::Text(text.clone()), Owned::Binary(bytes.clone())];

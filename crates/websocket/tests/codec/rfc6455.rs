@@ -195,14 +195,14 @@ fn everything_after_an_error_is_ignored() {
 }
 
 #[test]
-fn section_5_1_a_server_demands_masks_and_a_client_refuses_them() {
+fn section_5_1_a_server_requires_masks_and_a_client_refuses_them() {
     assert_error(&[0x81, 0x05, 0x48], ProtocolError::Unmasked);
     let masked = raw(FIN | TEXT, b"Hello");
     assert_eq!(at_once(Role::Client, &masked), (vec![], Some(ProtocolError::Masked)));
 }
 
 #[test]
-fn section_5_2_lengths_must_take_the_fewest_bytes() {
+fn section_5_2_lengths_must_use_the_fewest_bytes() {
     assert_error(&[0x81, 0xfe, 0x00, 0x7d], ProtocolError::LengthNotMinimal);
     let long = [0x81, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
     assert_error(&long, ProtocolError::LengthNotMinimal);
@@ -216,7 +216,7 @@ fn section_5_2_a_length_of_2_to_the_63_is_refused() {
 }
 
 #[test]
-fn section_10_4_the_message_limit_holds_from_the_head_alone() {
+fn section_10_4_the_message_limit_applies_to_the_head() {
     let limited = |stream: &[u8]| feed_all(&mut Decoder::new(Role::Server, 10), [&mut stream.to_vec()[..]]);
     assert_eq!(limited(&raw(FIN | TEXT, b"ten bytes!")), (vec![text("ten bytes!")], None));
     let too_long = (vec![], Some(ProtocolError::MessageTooLong));
@@ -259,7 +259,7 @@ fn a_stop_in_a_control_frame_keeps_the_open_message() {
 }
 
 #[test]
-fn a_whole_frame_is_handed_out_from_the_input_itself() {
+fn a_whole_frame_is_borrowed_from_the_input() {
     let mut input = raw(FIN | TEXT, b"in place");
     let range = input.as_ptr_range();
     let mut decoder = Decoder::new(Role::Server, MESSAGE_BYTES_MAX);
@@ -272,7 +272,7 @@ fn a_whole_frame_is_handed_out_from_the_input_itself() {
 }
 
 #[test]
-fn the_close_code_of_an_error_says_what_kind_it_is() {
+fn the_close_code_of_an_error_shows_its_kind() {
     assert_eq!(ProtocolError::InvalidUtf8.close_code(), 1007);
     assert_eq!(ProtocolError::MessageTooLong.close_code(), 1009);
     assert_eq!(ProtocolError::Unmasked.close_code(), 1002);

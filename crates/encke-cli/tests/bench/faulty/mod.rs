@@ -55,14 +55,14 @@ fn dropped_messages_are_reported_as_lost() {
 }
 
 #[test]
-fn doubled_messages_are_reported_as_doubled() {
+fn duplicated_messages_are_reported_as_duplicates() {
     for line in [BROADCAST, CHAT, ROOMS] {
         check(Fault::Double, "doubled", line);
     }
 }
 
 #[test]
-fn over_long_polling_and_of_answers_faults_are_reported_too() {
+fn faults_over_long_polling_and_in_replies_are_reported() {
     for line in [POLLED, CALLS] {
         check(Fault::Drop, "lost", line);
         check(Fault::Double, "doubled", line);
@@ -70,7 +70,7 @@ fn over_long_polling_and_of_answers_faults_are_reported_too() {
 }
 
 #[test]
-fn doubled_messages_that_clients_leave_out_are_reported_where_no_connection_broke() {
+fn duplicates_dropped_by_clients_are_reported_if_no_connection_broke() {
     for with in ["--replay", "--replay --ack", "--ack"] {
         check(Fault::Double, "doubled", &format!("{UNBROKEN} {with}"));
     }

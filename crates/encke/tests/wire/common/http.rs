@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 /// A TCP connection that sends and reads whatever a test needs.
 pub struct Tcp {
@@ -54,8 +54,8 @@ impl Tcp {
 
     fn of(stream: TcpStream) -> Tcp {
         stream.set_nodelay(true).expect("no delay");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
         Tcp { stream, buffer: Vec::new() }
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use encke::{Application, Handle, NoApplication, Running, Server, Settings};
 use serde_json::json;
 
-use super::{Http, PATIENCE, Poller, Tcp, Ws};
+use super::{Http, Poller, TIMEOUT, Tcp, Ws};
 
 /// A running server. Dropping it stops it and checks that it has not panicked.
 pub struct TestServer {
@@ -141,7 +141,7 @@ impl Neighbour {
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < PATIENCE, "gave up waiting: {what}");
+        assert!(started.elapsed() < TIMEOUT, "gave up waiting: {what}");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }

@@ -23,7 +23,7 @@ fn response_bytes_max_leaves_the_rest_to_the_next_connect() {
 /// One client takes nothing of a response that exceeds the limit of all responses together. Connects of the others
 /// wait until the server gives up that response.
 #[test]
-fn responses_bytes_max_lets_connects_wait_until_others_are_taken_or_given_up() {
+fn responses_bytes_max_delays_connects_until_other_responses_are_done() {
     let server = TestServer::start(Settings { responses_bytes_max: 1 << 20, outbox_bytes_max: 1 << 26, ..settings() });
     let mut parked: Vec<Poller> = (0..8).map(|_| server.poller()).collect();
     let mut witness = server.poller();
@@ -51,7 +51,7 @@ fn responses_bytes_max_lets_connects_wait_until_others_are_taken_or_given_up() {
 
 /// Handshakes on one connection, and then on many of one address.
 #[test]
-fn unconnected_per_connection_max_lets_the_oldest_go() {
+fn unconnected_per_connection_max_ends_the_oldest() {
     let server = TestServer::start(Settings { unconnected_per_connection_max: 10, ..settings() });
     let mut neighbour = server.neighbour();
     let mut http = server.http();
@@ -66,7 +66,7 @@ fn unconnected_per_connection_max_lets_the_oldest_go() {
 }
 
 #[test]
-fn unconnected_per_address_max_lets_the_oldest_go() {
+fn unconnected_per_address_max_ends_the_oldest() {
     let server = TestServer::start(Settings { unconnected_per_address_max: 10, ..settings() });
     let mut neighbour = server.neighbour();
     for _ in 0..30 {
@@ -78,7 +78,7 @@ fn unconnected_per_address_max_lets_the_oldest_go() {
 }
 
 #[test]
-fn incomplete_bytes_max_gives_up_those_that_have_not_grown_for_longest() {
+fn incomplete_bytes_max_discards_the_longest_stalled_messages() {
     // The smallest effective limit is two messages.
     let server =
         TestServer::start(Settings { message_bytes_max: 50_000, incomplete_bytes_max: 1, shards: 1, ..settings() });

@@ -20,7 +20,7 @@ pub fn publish(server: &TestServer, channel: &str, data: impl ToString) {
 }
 
 /// Waits until histories hold `count` messages.
-pub fn wait_kept(server: &TestServer, count: u64) {
+pub fn wait_stored(server: &TestServer, count: u64) {
     server.wait_for_exactly("encke_history_messages", count);
 }
 
@@ -91,8 +91,8 @@ impl Client {
     /// Disconnects while messages arrive.
     pub fn call_off(&mut self) {
         let Client::Ws(ws) = self else { panic!("a WebSocket") };
-        let goodbye = ws.mine(json!({ "id": "d", "channel": "/meta/disconnect" }));
-        ws.send_json(&json!([goodbye]));
+        let disconnect = ws.mine(json!({ "id": "d", "channel": "/meta/disconnect" }));
+        ws.send_json(&json!([disconnect]));
     }
 
     /// Subscribes. Returns the reply.
@@ -138,7 +138,7 @@ impl Client {
 
 /// A message with a position, after checking that both forms of the position agree.
 pub fn reported(message: &Value) -> LastReceived {
-    let id = message["data"]["event"]["replayId"].as_u64().unwrap_or_else(|| panic!("no place: {message}"));
+    let id = message["data"]["event"]["replayId"].as_u64().unwrap_or_else(|| panic!("no position: {message}"));
     assert_eq!(message["ext"]["replay"]["id"], id, "{message}");
     assert!(message["ext"]["replay"]["epoch"].is_string(), "{message}");
     let data = message["data"].get("payload").unwrap_or(&message["data"]).clone();
