@@ -9,7 +9,8 @@ use crate::now::Now;
 use crate::outbox::arena::Frames;
 use crate::outbox::{Capacity, Kind};
 use crate::schedule::Schedule;
-use crate::sessions::session::{Session, Sessions};
+use crate::sessions::session::Session;
+use crate::sessions::table::Sessions;
 
 /// A fan-out under way: what it pushes, and the parts that it changes.
 pub(crate) struct Push<'a> {

@@ -82,6 +82,8 @@ pub struct Wrote {
 /// The result of leaving a connection.
 #[derive(Debug, Default)]
 pub struct Left {
+    /// True if the connection has only a part of a frame, so that it cannot send anything else.
+    pub is_torn: bool,
     /// The number of messages fully written but not yet counted as delivered.
     pub messages: usize,
     /// The replies made for the connection, and its close frame.
@@ -301,7 +303,8 @@ impl Outbox {
     /// Detaches the outbox from its connection: takes out the replies made for that connection. A partly written
     /// message is queued as a whole again.
     pub fn leave_attachment(&mut self) -> Left {
-        let mut left = Left { messages: self.cut_written(), ..Left::default() };
+        let is_torn = self.is_mid_frame();
+        let mut left = Left { is_torn, messages: self.cut_written(), ..Left::default() };
         let bytes = &mut self.bytes;
         self.runs.retain(|run| {
             if run.kind != Kind::Messages {

@@ -7,5 +7,6 @@ pub(crate) mod newcomers;
 pub(crate) mod replay;
 pub(crate) mod saved;
 pub(crate) mod session;
+pub(crate) mod table;
 pub(crate) mod unacked;
 pub(crate) mod withdrawn;

@@ -1,36 +1,14 @@
-//! A session, and the table of all sessions of a shard.
+//! A session, the state of its delivery, and the questions that decide what it gets now.
 
-use std::hash::BuildHasher;
-
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
-use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::channels::hub::Subscription;
 use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
-use crate::outbox::{InFlight, Outbox, Packed, Sweep};
+use crate::outbox::{InFlight, Left, Outbox, Packed, Sweep};
 use crate::schedule::{Marks, Schedule};
 use crate::sessions::id::Id;
-use crate::sessions::replay::Replay;
+use crate::sessions::replay::{InRings, Replay};
 use crate::sessions::unacked::Unacked;
-
-impl Session {
-    pub(crate) fn sweep(&mut self, sweep: &mut Sweep, packed: &mut Packed) {
-        self.outbox.sweep(sweep, packed);
-        if let Some(in_flight) = &mut self.in_flight {
-            self.outbox.sweep_taken(&mut in_flight.1, sweep, packed);
-        }
-        for messages in self.unacked.iter_mut().flat_map(|unacked| unacked.messages_mut()) {
-            self.outbox.sweep_taken(messages, sweep, packed);
-        }
-    }
-
-    /// The bytes that it holds. Bytes shared with other sessions count in proportion.
-    pub(crate) fn share_bytes(&self) -> usize {
-        self.outbox.share_bytes() + self.handed_out().map(|messages| messages.share_bytes()).sum::<usize>()
-    }
-}
 
 /// One session. The fields that a fan-out uses come first.
 #[derive(Debug)]
@@ -44,18 +22,12 @@ pub struct Session {
     pub marks: Marks,
     /// True if the outbox holds anything but lazy messages.
     pub urgent: bool,
-    /// Its connection.
-    pub attachment: Attachment,
-    /// The connect that is held.
-    pub held: Option<Box<Held>>,
-    /// Messages in a response that the kernel has not taken yet. While it is set, no other response takes messages.
-    pub in_flight: Option<Box<(ExchangeId, InFlight)>>,
-    /// The number of other responses whose outcome is not known yet: those of a session that acknowledges, and large
-    /// replies.
-    pub responses: u32,
-    /// Messages that it was sent and has not confirmed, if it acknowledges. Such a session gets messages with connect
-    /// replies only.
-    pub unacked: Option<Box<Unacked>>,
+    /// The connection that takes its messages.
+    pub(super) attachment: Attachment,
+    /// The messages that it was sent and that may come back.
+    pub(super) confirmation: Confirmation,
+    /// The number of responses whose outcome is not known yet: those with messages, and large ones.
+    pub(super) responses: u32,
     /// Its replay state, if it asked for positions.
     pub replay: Option<Box<Replay>>,
     /// The state of the Bayeux protocol.
@@ -66,9 +38,6 @@ pub struct Session {
     pub browser: Option<Id>,
     /// Its subscriptions.
     pub subscriptions: SmallVec<[Subscription; 1]>,
-    /// True if it gets messages with connect replies only, even on a WebSocket: `connect_deliver_only` was set when it
-    /// was opened.
-    pub with_connects: bool,
     /// Distinguishes sessions that reuse an index, so late events are recognized.
     pub generation: u32,
     /// Its index among the sessions that have not connected yet.
@@ -81,33 +50,58 @@ pub struct Session {
     pub active_ms: u64,
 }
 
-/// A session's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attachment {
-    /// HTTP requests; each response carries messages.
-    Requests,
-    /// This WebSocket.
-    Socket(SocketKey),
+/// The state of a session's delivery: the connection that takes its messages, with the connect that is held there.
+///
+/// ```text
+///              ──────── hold ───────▶         ── attach ──▶             ── hold ────────▶
+///   (request,  ◀───── take_held ─────  Away   ◀── detach ──  (socket,   ◀── take_held ───  (socket,
+///    connect)                                                no connect)                    connect)
+/// ```
+///
+/// A response on its way is no state of its own. Its client may connect again, even on a WebSocket, before the outcome
+/// is known: [`Confirmation`] has its messages.
+#[derive(Debug, Default)]
+pub(super) enum Attachment {
+    /// No connection. The messages wait for a connect, or for the response to another request.
+    #[default]
+    Away,
+    /// A request whose connect is held.
+    Request(Box<(ExchangeId, HttpTransport, HeldConnect)>),
+    /// A WebSocket. Its key is not in a box, because each write needs it.
+    Socket(SocketKey, Option<Box<HeldConnect>>),
 }
 
-/// A connect that the server holds.
+/// The parts of a held connect that its reply repeats.
 #[derive(Debug)]
-pub struct Held {
-    /// The transport of its reply.
-    pub via: HeldVia,
+pub(crate) struct HeldConnect {
     /// Its message id.
-    pub id: Option<bayeux::Id<'static>>,
+    pub(crate) id: Option<bayeux::Id<'static>>,
     /// The member `timesync` of its reply's `ext`.
-    pub timesync: Option<String>,
+    pub(crate) timesync: Option<String>,
 }
 
-/// The transport of a held connect's reply.
-#[derive(Debug, PartialEq, Eq)]
-pub enum HeldVia {
-    /// On the session's WebSocket.
-    Socket,
-    /// As the response to a request.
-    Exchange(ExchangeId, HttpTransport),
+/// The way of a held connect's reply.
+#[derive(Debug)]
+pub(crate) enum ReplyTo {
+    /// On this WebSocket, to which the session is attached.
+    Socket(SocketKey),
+    /// As the response to this request.
+    Request(ExchangeId, HttpTransport),
+}
+
+/// The party that confirms messages, with those that it has not confirmed yet: they may come back.
+#[derive(Debug)]
+pub(crate) enum Confirmation {
+    /// The kernel: a message is delivered when the kernel has taken it.
+    ByKernel {
+        /// The messages in a response that the kernel has not taken yet. While there are any, nothing else goes out.
+        in_flight: Option<Box<(ExchangeId, InFlight)>>,
+        /// True if messages come with connect replies only, even on a WebSocket: `connect_deliver_only` was set when the
+        /// session was opened.
+        with_connects: bool,
+    },
+    /// The client, by the acknowledgement extension. Messages come with connect replies only.
+    ByClient(Box<Unacked>),
 }
 
 /// The reason why a session ended.
@@ -124,124 +118,6 @@ pub enum Ended {
     /// Its outbox was full.
     Slow,
 }
-
-/// All sessions of a shard, by index and by id.
-#[derive(Debug, Default)]
-pub struct Sessions {
-    slab: Slab<Session>,
-    ids: HashTable<u32>,
-    hasher: RandomState,
-    generation: u32,
-}
-
-impl Sessions {
-    /// The number of sessions.
-    pub fn len(&self) -> usize {
-        self.slab.len()
-    }
-
-    /// Adds a session that has just completed its handshake.
-    pub fn insert(&mut self, id: Id, browser: Option<Id>, protocol: bayeux::Session, now_ms: u64) -> SessionKey {
-        self.generation = self.generation.wrapping_add(1);
-        let index = self.slab.insert(Session {
-            stamp: 0,
-            outbox: Outbox::default(),
-            marks: Marks::default(),
-            urgent: false,
-            attachment: Attachment::Requests,
-            held: None,
-            in_flight: None,
-            responses: 0,
-            unacked: None,
-            replay: None,
-            protocol,
-            id,
-            browser,
-            subscriptions: SmallVec::new(),
-            with_connects: false,
-            generation: self.generation,
-            newcomer: super::newcomers::NONE,
-            armed_ms: u64::MAX,
-            lazy_due_ms: u64::MAX,
-            active_ms: now_ms,
-        }) as u32;
-        let hash = self.hasher.hash_one(id);
-        let (hasher, slab) = (&self.hasher, &self.slab);
-        self.ids.insert_unique(hash, index, |index| hasher.hash_one(slab[*index as usize].id));
-        SessionKey { index, generation: self.generation }
-    }
-
-    /// Removes a session.
-    pub fn remove(&mut self, key: SessionKey) -> Option<Session> {
-        self.get(key)?;
-        let session = self.slab.remove(key.index as usize);
-        if let Ok(entry) = self.ids.find_entry(self.hasher.hash_one(session.id), |index| *index == key.index) {
-            entry.remove();
-        }
-        Some(session)
-    }
-
-    /// The session with this id.
-    pub fn find(&self, id: &Id) -> Option<SessionKey> {
-        let index = *self.ids.find(self.hasher.hash_one(id), |index| self.slab[*index as usize].id == *id)?;
-        Some(SessionKey { index, generation: self.slab[index as usize].generation })
-    }
-
-    /// A session, unless it is gone.
-    pub fn get(&self, key: SessionKey) -> Option<&Session> {
-        self.slab.get(key.index as usize).filter(|session| session.generation == key.generation)
-    }
-
-    /// A session, unless it is gone.
-    pub fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session> {
-        self.slab.get_mut(key.index as usize).filter(|session| session.generation == key.generation)
-    }
-
-    /// The session at an index that the hub holds. It exists while it subscribes.
-    pub fn at(&mut self, index: u32) -> &mut Session {
-        &mut self.slab[index as usize]
-    }
-
-    /// All sessions.
-    pub fn iter(&self) -> impl Iterator<Item = &Session> {
-        self.slab.iter().map(|(_, session)| session)
-    }
-
-    /// All sessions with their keys.
-    pub fn with_keys(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
-        self.slab.iter().map(|(index, session)| (session.key(index as u32), session))
-    }
-
-    /// Releases the memory of most slots if most are empty. Slots behind an occupied one stay.
-    pub fn give_room_back(&mut self) {
-        let len = self.slab.len();
-        if self.slab.capacity() > ROOM_RETAINED && len < self.slab.capacity() / 4 {
-            self.slab.shrink_to_fit();
-        }
-        if self.ids.capacity() > ROOM_RETAINED && len < self.ids.capacity() / 4 {
-            let (hasher, slab) = (&self.hasher, &self.slab);
-            self.ids.shrink_to(len * 2, |index| hasher.hash_one(slab[*index as usize].id));
-        }
-    }
-
-    /// The number of slots, empty or occupied.
-    pub fn slots(&self) -> usize {
-        self.slab.capacity()
-    }
-
-    /// The session in a slot, if there is one.
-    pub fn in_slot(&mut self, slot: usize) -> Option<&mut Session> {
-        self.slab.get_mut(slot)
-    }
-
-    /// The keys of all sessions.
-    pub fn keys(&self) -> Vec<SessionKey> {
-        self.slab.iter().map(|(index, s)| SessionKey { index: index as u32, generation: s.generation }).collect()
-    }
-}
-
-/// Tables with at most this capacity are not shrunk.
-const ROOM_RETAINED: usize = 1_024;
 
 impl Session {
     /// Notes that its outbox has something to send at once. Schedules it if something could take that now.
@@ -268,50 +144,218 @@ impl Session {
         SessionKey { index, generation: self.generation }
     }
 
-    /// True if a WebSocket pushes messages to it.
-    pub fn is_pushed_to(&self) -> bool {
-        self.unacked.is_none() && !self.with_connects
+    /// Holds a connect. None may be held yet, and the session must have left any other WebSocket.
+    pub(crate) fn hold(&mut self, on: ReplyTo, connect: HeldConnect) {
+        debug_assert!(!self.is_held(), "a connect that nobody answers");
+        self.attachment = match on {
+            ReplyTo::Socket(socket) => Attachment::Socket(socket, Some(Box::new(connect))),
+            ReplyTo::Request(exchange, transport) => Attachment::Request(Box::new((exchange, transport, connect))),
+        };
+    }
+
+    /// Takes the held connect out. The caller answers or ends it.
+    pub(crate) fn take_held(&mut self) -> Option<(ReplyTo, HeldConnect)> {
+        match std::mem::take(&mut self.attachment) {
+            Attachment::Away => None,
+            Attachment::Request(held) => {
+                let (exchange, transport, connect) = *held;
+                Some((ReplyTo::Request(exchange, transport), connect))
+            }
+            Attachment::Socket(socket, held) => {
+                self.attachment = Attachment::Socket(socket, None);
+                Some((ReplyTo::Socket(socket), *held?))
+            }
+        }
+    }
+
+    /// Attaches it to a WebSocket. It must have left its connection.
+    pub(crate) fn attach(&mut self, socket: SocketKey) {
+        debug_assert!(self.is_away(), "a connect that nobody answers, or a WebSocket that nobody takes care of");
+        self.attachment = Attachment::Socket(socket, None);
+    }
+
+    /// Leaves its WebSocket, where no connect may be held. Returns what remains to be done there.
+    pub(crate) fn detach(&mut self) -> Left {
+        debug_assert!(!self.is_held(), "a connect that nobody answers");
+        self.attachment = Attachment::Away;
+        let left = self.outbox.leave_attachment();
+        self.urgent = !self.outbox.is_empty();
+        left
+    }
+
+    /// Takes messages for a response: up to `bytes_max`, but at least one. They come back if the response fails. None
+    /// if there are none, or if a WebSocket may have a part of a message: the messages then continue there.
+    pub(crate) fn take_for_response(&mut self, exchange: ExchangeId, bytes_max: usize) -> Option<&InFlight> {
+        if self.socket().is_some() || self.outbox.is_empty() {
+            return None;
+        }
+        let Confirmation::ByKernel { in_flight, .. } = &mut self.confirmation else { return None };
+        *in_flight = Some(Box::new((exchange, self.outbox.take_oldest(bytes_max, true))));
+        self.was_sent();
+        self.handed_out().next()
+    }
+
+    /// Notes a response whose outcome will be reported.
+    pub(crate) fn response_begins(&mut self) {
+        self.responses += 1;
+    }
+
+    /// Notes the outcome of a response. Returns the number of messages that it has delivered. Messages that the kernel
+    /// has not taken wait again, before all others.
+    pub(crate) fn response_ends(&mut self, exchange: ExchangeId, is_taken: bool) -> usize {
+        self.responses = self.responses.saturating_sub(1);
+        let Confirmation::ByKernel { in_flight, .. } = &mut self.confirmation else { return 0 };
+        let Some(messages) = in_flight.take_if(|in_flight| in_flight.0 == exchange).map(|in_flight| in_flight.1) else {
+            return 0;
+        };
+        if is_taken {
+            self.outbox.settle(&messages);
+            return messages.messages();
+        }
+        tracing::debug!(session = ?self.id, "a response was not delivered: its messages are queued again");
+        self.outbox.restore(messages);
+        self.urgent = true;
+        if let Some(replay) = &mut self.replay {
+            replay.in_rings = InRings::Maybe;
+        }
+        0
+    }
+
+    /// The response whose messages the kernel has not taken yet.
+    pub(crate) fn response_in_flight(&self) -> Option<ExchangeId> {
+        match &self.confirmation {
+            Confirmation::ByKernel { in_flight, .. } => in_flight.as_ref().map(|in_flight| in_flight.0),
+            Confirmation::ByClient(_) => None,
+        }
+    }
+
+    /// Sends the last closed batch of a session that acknowledges, and returns the number of messages sent again: see
+    /// [`Unacked::send`].
+    pub(crate) fn send_batch(
+        &mut self,
+        socket: Option<SocketKey>,
+        bytes_max: Option<usize>,
+        send: impl FnMut(&InFlight),
+    ) -> usize {
+        let bytes_max = bytes_max.filter(|_| !self.awaits_withdrawal());
+        let Confirmation::ByClient(unacked) = &mut self.confirmation else { return 0 };
+        let again = unacked.send(&mut self.outbox, socket, bytes_max, send);
+        self.was_sent();
+        again
+    }
+
+    /// Closes a batch of a session that acknowledges, and returns its number.
+    pub(crate) fn close_batch(&mut self) -> Option<u64> {
+        let Confirmation::ByClient(unacked) = &mut self.confirmation else { return None };
+        unacked.closed += 1;
+        Some(unacked.closed)
+    }
+
+    /// Notes that the client acknowledges this batch and all before it. Returns the number of messages in them.
+    pub(crate) fn confirm(&mut self, batch: i64) -> usize {
+        let Confirmation::ByClient(unacked) = &mut self.confirmation else { return 0 };
+        if let Some(replay) = &mut self.replay {
+            replay.confirm(batch);
+        }
+        unacked.confirm(batch, &mut self.outbox)
+    }
+
+    /// The batches that its client has not acknowledged, if it acknowledges.
+    pub(crate) fn unacked(&self) -> Option<&Unacked> {
+        match &self.confirmation {
+            Confirmation::ByKernel { .. } => None,
+            Confirmation::ByClient(unacked) => Some(unacked),
+        }
+    }
+
+    /// True if unacknowledged messages have to be sent again to a client that connects on this WebSocket, or by a
+    /// request.
+    pub(crate) fn must_resend(&self, socket: Option<SocketKey>) -> bool {
+        self.unacked().is_some_and(|unacked| unacked.must_resend(socket))
+    }
+
+    /// Its WebSocket.
+    pub(crate) fn socket(&self) -> Option<SocketKey> {
+        match self.attachment {
+            Attachment::Socket(socket, _) => Some(socket),
+            Attachment::Away | Attachment::Request(_) => None,
+        }
+    }
+
+    /// The WebSocket whose own outbox holds messages of this session: they went there with a connect reply. None for a
+    /// session that acknowledges: its socket holds parts of frames, and `Unacked` has the messages.
+    pub(crate) fn socket_with_messages(&self) -> Option<SocketKey> {
+        let is_lent = matches!(self.confirmation, Confirmation::ByKernel { with_connects: true, .. });
+        self.socket().filter(|_| is_lent)
+    }
+
+    /// True if it has no connection: neither a WebSocket nor a held connect.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.attachment, Attachment::Away)
+    }
+
+    /// True if a connect is held.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.attachment, Attachment::Request(_) | Attachment::Socket(_, Some(_)))
+    }
+
+    /// The request whose connect is held.
+    pub(crate) fn held_request(&self) -> Option<ExchangeId> {
+        match &self.attachment {
+            Attachment::Request(held) => Some(held.0),
+            Attachment::Away | Attachment::Socket(..) => None,
+        }
+    }
+
+    /// True if a WebSocket pushes messages to it, when it has one.
+    pub(crate) fn is_pushed_to(&self) -> bool {
+        matches!(self.confirmation, Confirmation::ByKernel { with_connects: false, .. })
     }
 
     /// True if something could take messages right now. False while a response with older messages is on its way: if
     /// that fails, those messages come first.
-    pub fn is_reachable(&self) -> bool {
-        let pushed = matches!(self.attachment, Attachment::Socket(_)) && self.is_pushed_to();
-        let answers = |held: &Held| matches!(held.via, HeldVia::Socket) || self.may_respond();
-        (pushed || self.held.as_deref().is_some_and(answers)) && self.is_given()
+    pub(crate) fn is_reachable(&self) -> bool {
+        let has_taker = match (&self.attachment, &self.confirmation) {
+            (Attachment::Socket(_, held), Confirmation::ByKernel { in_flight, with_connects }) => {
+                in_flight.is_none() && (!with_connects || held.is_some())
+            }
+            (Attachment::Socket(_, held), Confirmation::ByClient(_)) => held.is_some(),
+            (Attachment::Request(_), _) => self.may_respond(),
+            (Attachment::Away, _) => false,
+        };
+        has_taker && !self.awaits_withdrawal()
     }
 
     /// True if queued messages may go out: no response with older messages is on its way, and none has to be withdrawn
     /// first.
-    pub fn is_given(&self) -> bool {
-        self.in_flight.is_none() && !self.awaits_withdrawal()
+    pub(crate) fn is_given(&self) -> bool {
+        !matches!(self.confirmation, Confirmation::ByKernel { in_flight: Some(_), .. }) && !self.awaits_withdrawal()
     }
 
     /// True if one more response may take messages. Without acknowledgement one at a time may. A client that
     /// acknowledges may give up a response and ask again at once, because it gets nothing twice.
-    pub fn may_respond(&self) -> bool {
-        match self.unacked {
-            Some(_) => self.responses < UNCONFIRMED_RESPONSES_MAX,
-            None => self.in_flight.is_none(),
+    pub(crate) fn may_respond(&self) -> bool {
+        match &self.confirmation {
+            Confirmation::ByKernel { in_flight, .. } => in_flight.is_none(),
+            Confirmation::ByClient(_) => self.responses < UNCONFIRMED_RESPONSES_MAX,
         }
     }
 
     /// True if its held connect has something to deliver, and may.
-    pub fn is_due(&self) -> bool {
-        let over_http = || self.held.as_deref().is_some_and(|held| matches!(held.via, HeldVia::Exchange(..)));
-        let must_resend = || over_http() && self.unacked.as_ref().is_some_and(|unacked| unacked.must_resend(None));
+    pub(crate) fn is_due(&self) -> bool {
+        let must_resend = || self.held_request().is_some() && self.must_resend(None);
         self.is_reachable() && (!self.outbox.is_empty() || must_resend())
     }
 
     /// True if its client is receiving a response: then it is not silent.
-    pub fn is_taking(&self) -> bool {
-        self.in_flight.is_some() || self.responses > 0
+    pub(crate) fn is_taking(&self) -> bool {
+        self.responses > 0
     }
 
     /// True if all queued messages, and all that may have to be sent again, fit into one response, or before one reply
     /// on this WebSocket.
-    pub fn fits(&self, socket: Option<SocketKey>, response_bytes_max: usize) -> bool {
-        let fits = match (socket, &self.unacked) {
+    pub(crate) fn fits(&self, socket: Option<SocketKey>, response_bytes_max: usize) -> bool {
+        let fits = match (socket, self.unacked()) {
             (None, _) => self.outbox.bytes() <= response_bytes_max,
             (Some(_), None) => true,
             (Some(_), Some(unacked)) => unacked.fits(&self.outbox, socket),
@@ -320,48 +364,66 @@ impl Session {
     }
 
     /// True if a connect on this WebSocket, or by a request, has something to deliver.
-    pub fn has_something_for(&self, socket: Option<SocketKey>) -> bool {
+    pub(crate) fn has_something_for(&self, socket: Option<SocketKey>) -> bool {
         if self.awaits_withdrawal() {
             return false;
         }
         let has_news = self.replay.as_ref().is_some_and(|replay| replay.has_news());
-        match &self.unacked {
-            Some(unacked) => {
+        match &self.confirmation {
+            Confirmation::ByClient(unacked) => {
                 (socket.is_some() || self.may_respond()) && (self.urgent || unacked.must_resend(socket) || has_news)
             }
             // While a response is on its way nothing more can be delivered: the connect waits for its outcome.
-            None => {
-                let waits = self.urgent && (socket.is_none() || self.with_connects);
-                self.in_flight.is_none() && (has_news || waits)
+            Confirmation::ByKernel { in_flight, with_connects } => {
+                in_flight.is_none() && (has_news || (self.urgent && (socket.is_none() || *with_connects)))
             }
         }
+    }
+
+    /// True if it gets nothing, because its queued messages have to be searched first.
+    pub(crate) fn awaits_withdrawal(&self) -> bool {
+        self.replay.as_ref().is_some_and(|replay| replay.withdrawn.is_some())
     }
 
     /// Withdraws messages that must not be delivered (again), wherever they are queued: those for whose payload `keep`
     /// is false.
-    pub fn withdraw(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+    pub(crate) fn withdraw(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         self.outbox.filter(|_, payload| keep(payload));
-        if let Some(in_flight) = &mut self.in_flight {
-            self.outbox.withdraw(&mut in_flight.1, &mut keep);
-        }
-        if let Some(unacked) = &mut self.unacked {
-            unacked.withdraw(&mut self.outbox, &mut keep);
+        match &mut self.confirmation {
+            Confirmation::ByKernel { in_flight: Some(in_flight), .. } => self.outbox.withdraw(&mut in_flight.1, keep),
+            Confirmation::ByKernel { in_flight: None, .. } => {}
+            Confirmation::ByClient(unacked) => unacked.withdraw(&mut self.outbox, keep),
         }
     }
 
     /// Messages that were taken for sending and may come back.
-    pub fn handed_out(&self) -> impl Iterator<Item = &InFlight> {
-        let unconfirmed = self.unacked.iter().flat_map(|unacked| unacked.messages());
-        self.in_flight.iter().map(|in_flight| &in_flight.1).chain(unconfirmed)
+    pub(crate) fn handed_out(&self) -> impl Iterator<Item = &InFlight> {
+        let (in_flight, unacked) = match &self.confirmation {
+            Confirmation::ByKernel { in_flight, .. } => (in_flight.as_ref(), None),
+            Confirmation::ByClient(unacked) => (None, Some(unacked)),
+        };
+        let unacked = unacked.into_iter().flat_map(|unacked| unacked.messages());
+        in_flight.map(|in_flight| &in_flight.1).into_iter().chain(unacked)
     }
 
-    /// True if its held connect came as this request.
-    pub fn is_held_on(&self, exchange: ExchangeId) -> bool {
-        self.held.as_ref().is_some_and(|held| matches!(&held.via, HeldVia::Exchange(on, _) if *on == exchange))
+    pub(crate) fn sweep(&mut self, sweep: &mut Sweep, packed: &mut Packed) {
+        self.outbox.sweep(sweep, packed);
+        let mut sweep_taken = |messages| self.outbox.sweep_taken(messages, sweep, packed);
+        match &mut self.confirmation {
+            Confirmation::ByKernel { in_flight, .. } => {
+                in_flight.iter_mut().for_each(|in_flight| sweep_taken(&mut in_flight.1));
+            }
+            Confirmation::ByClient(unacked) => unacked.messages_mut().for_each(sweep_taken),
+        }
+    }
+
+    /// The bytes that it holds. Bytes shared with other sessions count in proportion.
+    pub(crate) fn share_bytes(&self) -> usize {
+        self.outbox.share_bytes() + self.handed_out().map(|messages| messages.share_bytes()).sum::<usize>()
     }
 
     /// The time when the shard has to look at it next, in milliseconds.
-    pub fn deadline_ms(&self) -> u64 {
+    pub(crate) fn deadline_ms(&self) -> u64 {
         let waits_for_client = self.is_taking() && !self.protocol.is_held();
         let protocol_ms = if waits_for_client { u64::MAX } else { self.protocol.deadline_ms() };
         protocol_ms.min(self.lazy_due_ms)
@@ -372,18 +434,12 @@ impl Session {
 /// reply to, and one that it requested after that.
 const UNCONFIRMED_RESPONSES_MAX: u32 = 2;
 
-impl Session {
-    /// True if it gets nothing, because its queued messages have to be searched first.
-    pub(crate) fn awaits_withdrawal(&self) -> bool {
-        self.replay.as_ref().is_some_and(|replay| replay.withdrawn.is_some())
-    }
-
-    /// The WebSocket whose own outbox holds messages of this session: they went there with a connect reply. None for a
-    /// session that acknowledges: its socket holds parts of frames, and `unacked` has the messages.
-    pub(crate) fn socket_with_messages(&self) -> Option<SocketKey> {
-        match self.attachment {
-            Attachment::Socket(socket) if self.with_connects && self.unacked.is_none() => Some(socket),
-            _ => None,
+impl Confirmation {
+    /// The state of a session that was sent nothing yet, or that continues with these unacknowledged messages.
+    pub(crate) fn new(unacked: Option<Unacked>, with_connects: bool) -> Confirmation {
+        match unacked {
+            Some(unacked) => Confirmation::ByClient(Box::new(unacked)),
+            None => Confirmation::ByKernel { in_flight: None, with_connects },
         }
     }
 }

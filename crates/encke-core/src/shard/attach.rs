@@ -2,7 +2,6 @@
 //! session, and `handshake` when it opens one on a WebSocket.
 
 use crate::events::{SessionKey, SocketKey};
-use crate::sessions::session::Attachment;
 use crate::shard::Shard;
 
 impl Shard {
@@ -11,11 +10,8 @@ impl Shard {
     pub(super) fn carry(&mut self, session: SessionKey, socket: SocketKey, messages: &[bayeux::Message<'_>]) {
         let connects = || messages.iter().any(|m| m.channel.as_deref() == Some(bayeux::channel::META_CONNECT));
         let Some(state) = self.sessions.get(session) else { return };
-        match state.attachment {
-            Attachment::Socket(current) if current == socket => {}
-            Attachment::Requests if state.held.is_none() => self.attach(session, socket),
-            _ if connects() => self.attach(session, socket),
-            _ => {}
+        if state.socket() != Some(socket) && (state.is_away() || connects()) {
+            self.attach(session, socket);
         }
     }
 
@@ -29,7 +25,7 @@ impl Shard {
         self.supersede(session);
         self.detach(session);
         let Some(state) = self.sessions.get_mut(session) else { return };
-        state.attachment = Attachment::Socket(socket);
+        state.attach(socket);
         if !state.outbox.is_empty() {
             self.schedule.write_session(session, &mut state.marks);
         }

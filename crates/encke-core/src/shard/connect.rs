@@ -7,7 +7,7 @@ use bayeux::{ChannelKind, Message, RawJson, Reply};
 
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, Outcome, Via};
-use crate::sessions::session::{Held, HeldVia};
+use crate::sessions::session::{HeldConnect, ReplyTo};
 use crate::shard::Shard;
 
 impl Shard {
@@ -93,19 +93,19 @@ impl Shard {
 
     pub(crate) fn hold(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
         let timesync = self.timesync(message);
-        let via = match &batch.via {
-            Via::Socket(_) => HeldVia::Socket,
-            Via::Http { exchange, transport, .. } => HeldVia::Exchange(*exchange, transport.clone()),
+        let on = match &batch.via {
+            Via::Socket(socket) => ReplyTo::Socket(*socket),
+            Via::Http { exchange, transport, .. } => ReplyTo::Request(*exchange, transport.clone()),
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if let HeldVia::Exchange(exchange, _) = &via {
+        if let ReplyTo::Request(exchange, _) = &on {
             self.exchanges.insert(*exchange, key);
             if let Some(browser) = session.browser {
                 *self.browsers.entry(browser).or_default() += 1;
             }
             batch.comes_to(Outcome::Held);
         }
-        session.held = Some(Box::new(Held { via, id: message.id.clone().map(bayeux::Id::into_owned), timesync }));
+        session.hold(on, HeldConnect { id: message.id.clone().map(bayeux::Id::into_owned), timesync });
         self.metrics.held.set(self.metrics.held.get() as usize + 1);
         let waits_for_room = batch.is(Outcome::Held) && session.is_due();
         if waits_for_room && self.response_room().is_none() {

@@ -13,28 +13,24 @@ use crate::events::{SessionKey, SocketKey};
 use crate::outbox::{InFlight, Kind, payloads};
 use crate::protocol::batch::ext_of;
 use crate::sessions::loss::Loss;
-use crate::sessions::session::{Attachment, Ended, HeldVia, Session};
+use crate::sessions::session::{Ended, ReplyTo, Session};
+use crate::sessions::unacked::Unacked;
 use crate::shard::Shard;
 
 impl Shard {
     /// Processes the `ext` of a connect: the batches that it confirms are done.
     pub(super) fn confirm(&mut self, key: SessionKey, ext: Option<RawJson<'_>>) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(unacked) = &mut session.unacked else { return };
-        if let Some(batch) = ext.and_then(ext::acknowledged) {
-            let done = unacked.confirm(batch, &mut session.outbox);
-            if let Some(replay) = &mut session.replay {
-                replay.confirm(batch);
-            }
-            self.metrics.deliveries.add(done);
+        if let Some(session) = self.sessions.get_mut(key).filter(|session| session.unacked().is_some())
+            && let Some(batch) = ext.and_then(ext::acknowledged)
+        {
+            self.metrics.deliveries.add(session.confirm(batch));
         }
     }
 
     /// Closes the batch of a connect reply, if the session acknowledges. Returns the member `ack` of the reply's `ext`.
     fn close_batch(&mut self, key: SessionKey) -> Option<String> {
-        let unacked = self.sessions.get_mut(key)?.unacked.as_mut()?;
-        unacked.closed += 1;
-        Some(format!("\"ack\":{}", unacked.closed))
+        let batch = self.sessions.get_mut(key)?.close_batch()?;
+        Some(format!("\"ack\":{batch}"))
     }
 
     /// The member `timesync` of a reply's `ext`.
@@ -89,7 +85,7 @@ impl Shard {
     /// Detaches the session from its WebSocket, as it continues over HTTP requests. A connect held on the WebSocket is
     /// answered there.
     pub(super) fn leave_socket(&mut self, key: SessionKey) {
-        if self.sessions.get(key).is_some_and(|session| matches!(session.attachment, Attachment::Socket(_))) {
+        if self.sessions.get(key).is_some_and(|session| session.socket().is_some()) {
             if self.acknowledges(key) {
                 // The messages go out with the newer connect. A batch number in this reply would overtake the number of
                 // that one.
@@ -102,12 +98,12 @@ impl Shard {
 
     /// Answers the held connect. Over HTTP the response takes the waiting messages along.
     pub(super) fn answer_held(&mut self, key: SessionKey, advice: Option<Advice>) {
-        let Some(held) = self.take_held(key) else { return };
+        let Some((reply_to, held)) = self.take_held(key) else { return };
         self.prime(key);
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
-        let on = match (&held.via, self.sessions.get(key).map(|session| session.attachment)) {
-            (HeldVia::Socket, Some(Attachment::Socket(socket))) => Some(socket),
-            _ => None,
+        let on = match &reply_to {
+            ReplyTo::Socket(socket) => Some(*socket),
+            ReplyTo::Request(..) => None,
         };
         let (ext, timestamp) = (self.connect_ext(key, on, held.timesync), self.timestamp());
         let mut reply = Vec::with_capacity(128);
@@ -120,9 +116,9 @@ impl Shard {
             ..Reply::new(bayeux::channel::META_CONNECT)
         }
         .write(&mut reply);
-        match held.via {
-            HeldVia::Socket => self.reply_on_attachment(key, &reply),
-            HeldVia::Exchange(exchange, transport) => {
+        match reply_to {
+            ReplyTo::Socket(socket) => self.reply_on_socket(socket, Some(key), &reply),
+            ReplyTo::Request(exchange, transport) => {
                 self.respond_with(exchange, &transport, Some(key), true, &reply, None);
             }
         }
@@ -139,28 +135,23 @@ impl Shard {
         self.end_later(key);
         let room = self.response_room().unwrap_or(0);
         let Some(session) = self.sessions.get(key) else { return };
-        let is_held = session.held.is_some();
-        match session.attachment {
-            // On a WebSocket only a session that acknowledges gets its queue in batches.
-            Attachment::Socket(socket) if session.unacked.is_none() || session.fits(Some(socket), room) => {
-                self.disconnect_held(key);
-                self.remove_session(key, why);
+        let (socket, is_held) = (session.socket(), session.is_held());
+        // On a WebSocket only a session that acknowledges gets its queue in batches.
+        let takes_all = (socket.is_some() && session.unacked().is_none()) || session.fits(socket, room);
+        if takes_all && !session.is_away() {
+            self.disconnect_held(key);
+            self.remove_session(key, why);
+            if let Some(socket) = socket {
                 self.close_socket(socket, 1000, "session ended");
             }
-            Attachment::Requests if is_held && session.fits(None, room) => {
-                self.disconnect_held(key);
-                self.remove_session(key, why);
+        } else if is_held {
+            // The next connects get the rest, and the last of them gets the disconnect advice.
+            self.answer_held(key, None);
+            let (now_ms, terms) = (self.now.ms, self.terms);
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.protocol.end(now_ms, &terms);
             }
-            _ if !is_held => {}
-            _ => {
-                // The next connects get the rest, and the last of them gets the disconnect advice.
-                self.answer_held(key, None);
-                let (now_ms, terms) = (self.now.ms, self.terms);
-                if let Some(session) = self.sessions.get_mut(key) {
-                    session.protocol.end(now_ms, &terms);
-                }
-                self.arm(key);
-            }
+            self.arm(key);
         }
     }
 
@@ -214,11 +205,10 @@ impl Shard {
         let session = self.sessions.get(key).filter(|session| session.is_given())?;
         let waiting = session.replay.as_ref().filter(|replay| replay.has_losses()).map(|_| Waiting::of(session, on));
         self.metrics.losses_delayed.add(usize::from(matches!(waiting, Some(Waiting::Any))));
-        let must_resend = session.unacked.as_ref().is_some_and(|unacked| unacked.must_resend(on));
-        let quiet = session.outbox.is_empty() && !must_resend;
+        let quiet = session.outbox.is_empty() && !session.must_resend(on);
+        let batch = session.unacked().map(Unacked::next_batch);
         let session = self.sessions.get_mut(key)?;
         let replay = session.replay.as_mut()?;
-        let batch = session.unacked.as_ref().map(|unacked| unacked.next_batch());
         let losses = waiting.map(|waiting| replay.report_losses(batch, |name| waiting.has(name))).unwrap_or_default();
         let (count, first) = (session.subscriptions.len(), replay.beat);
         let lost: BTreeSet<&str> = losses.iter().map(|loss| &*loss.name).collect();
@@ -261,7 +251,7 @@ enum Waiting {
 impl Waiting {
     /// The waiting messages that a reply on this WebSocket, or in a response, may overtake.
     fn of(session: &Session, on: Option<SocketKey>) -> Waiting {
-        let unacked = session.unacked.as_ref();
+        let unacked = session.unacked();
         if on.is_some() && unacked.is_none() {
             // The queue goes out before the reply.
             return Waiting::Of(BTreeSet::new());

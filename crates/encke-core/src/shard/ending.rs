@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::application::Actions;
 use crate::events::{SessionKey, SocketKey};
-use crate::sessions::session::{Attachment, Ended};
+use crate::sessions::session::Ended;
 use crate::shard::Shard;
 
 impl Shard {
@@ -14,10 +14,10 @@ impl Shard {
         let Some(session) = self.sessions.get_mut(key) else { return };
         tracing::info!(session = ?session.id, channel, messages = session.outbox.messages(),
             bytes = session.outbox.bytes(), "slow consumer: session ended");
-        let attachment = session.attachment;
+        let socket = session.socket();
         session.outbox = Default::default();
         self.remove_session(key, Ended::Slow);
-        if let Attachment::Socket(socket) = attachment {
+        if let Some(socket) = socket {
             self.reset_socket(socket);
         }
     }
@@ -26,14 +26,15 @@ impl Shard {
     pub(super) fn remove_session(&mut self, key: SessionKey, why: Ended) {
         self.withdraw_now(key);
         self.drop_subscriptions(key);
-        self.release_held(key);
+        // Its HTTP request must not wait forever.
+        self.end_held(key, 503);
         self.has_arrived(key);
         let Some(mut session) = self.sessions.remove(key) else { return };
         self.gauges_are_old = true;
         self.disarm(session.armed_ms);
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
-        if let Some(in_flight) = &session.in_flight {
-            self.exchanges.remove(&in_flight.0);
+        if let Some(exchange) = session.response_in_flight() {
+            self.exchanges.remove(&exchange);
             // Older messages are on their way in a response. These would overtake them.
             session.outbox.drop_messages();
         }
@@ -45,9 +46,8 @@ impl Shard {
             Ended::Unused => self.metrics.unused_ended.add(1),
         }
         tracing::debug!(session = ?session.id, why = ?why, "session ended");
-        if let Attachment::Socket(socket) = session.attachment {
-            let must_resend = session.unacked.as_ref().is_some_and(|unacked| unacked.must_resend(Some(socket)));
-            if must_resend {
+        if let Some(socket) = session.socket() {
+            if session.must_resend(Some(socket)) {
                 // Messages sent on an earlier connection may still arrive. Newer ones must not come before them, and
                 // the client must not come back with the positions of newer ones. Only the disconnect message stays.
                 session.outbox.filter(|_, payload| payload.starts_with(b"[{\"channel\":\"/meta/"));

@@ -14,7 +14,7 @@ use crate::now::Now;
 use crate::outbox::arena::Arena;
 use crate::outbox::{Kind, Outbox};
 use crate::schedule::{Queue, Writer};
-use crate::sessions::session::{Attachment, HeldVia, Session};
+use crate::sessions::session::Session;
 use crate::shard::Shard;
 
 impl Shard {
@@ -69,29 +69,27 @@ impl Shard {
         let Shard { sockets, sessions, scratch, own, metrics, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         session.marks.leave_writes();
-        match session.attachment {
+        if let Some(on) = session.socket()
+            && session.is_pushed_to()
+        {
             // The path of nearly all messages: each look-up is made once.
-            Attachment::Socket(on) if session.is_pushed_to() => {
-                let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
-                if !socket.may_write() {
-                    return session.marks.block();
-                }
-                let replaying = session.replay.is_some().then_some(key);
-                let progress = write_both(on, socket, Some(session), wire, (scratch, own), metrics);
-                self.written(on, progress, replaying);
+            let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
+            if !socket.may_write() {
+                return session.marks.block();
             }
-            attachment => {
-                if session.is_due() {
-                    let over_http = matches!(session.held.as_deref(), Some(held) if held.via != HeldVia::Socket);
-                    if over_http && self.response_room().is_none() {
-                        return self.answer_when_there_is_room(key);
-                    }
-                    self.answer_held(key, None);
-                }
-                if let Attachment::Socket(socket) = attachment {
-                    self.flush_socket(socket, wire);
-                }
+            let replaying = session.replay.is_some().then_some(key);
+            let progress = write_both(on, socket, Some(session), wire, (scratch, own), metrics);
+            return self.written(on, progress, replaying);
+        }
+        let (socket, needs_response) = (session.socket(), session.held_request().is_some());
+        if session.is_due() {
+            if needs_response && self.response_room().is_none() {
+                return self.answer_when_there_is_room(key);
             }
+            self.answer_held(key, None);
+        }
+        if let Some(socket) = socket {
+            self.flush_socket(socket, wire);
         }
     }
 
@@ -146,7 +144,7 @@ impl Shard {
         let Some(session) = self.sessions.get_mut(key) else { return };
         // Urgent messages are already being sent. Lazy ones may wait for more.
         let idle = session.outbox.is_empty() || !session.urgent;
-        let (ready, holds) = (session.is_reachable() && idle, session.held.is_some());
+        let (ready, holds) = (session.is_reachable() && idle, session.is_held());
         session.marks.leave(Queue::Replays);
         if !ready || session.replay.is_none() {
             return;

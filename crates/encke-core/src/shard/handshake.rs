@@ -12,7 +12,8 @@ use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of};
 use crate::sessions::id::Id;
 use crate::sessions::newcomers::Origins;
-use crate::sessions::session::Ended;
+use crate::sessions::session::{Confirmation, Ended};
+use crate::sessions::unacked::Unacked;
 use crate::settings::Settings;
 use crate::shard::Shard;
 
@@ -34,12 +35,12 @@ impl Shard {
         let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
         let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.terms, ms));
         let max_interval_ms = asked_ms.or(self.settings.handshake_reconnect.then_some(self.terms.max_interval_ms));
-        let key = self.sessions.insert(id, browser, protocol, self.now.ms);
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
+        let unacked = acknowledges.then(Unacked::default);
+        let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
+        let key = self.sessions.insert(id, browser, protocol, confirmation, self.now.ms);
         if let Some(session) = self.sessions.get_mut(key) {
-            session.with_connects = self.settings.connect_deliver_only;
-            session.unacked = acknowledges.then(Box::default);
             session.replay = replays.then(Box::default);
         }
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);

@@ -2,26 +2,22 @@
 //! here, and so does each answer to a held connect.
 
 use crate::events::{Response, SessionKey};
-use crate::sessions::session::{Held, HeldVia};
+use crate::sessions::session::{HeldConnect, ReplyTo};
 use crate::shard::Shard;
 
 impl Shard {
     /// Ends the held connect, as a newer one has come: over HTTP with an error status, on a WebSocket without a reply
     /// (CometD 9).
     pub(super) fn supersede(&mut self, key: SessionKey) {
-        if let Some(held) = self.take_held(key)
-            && let HeldVia::Exchange(exchange, _) = held.via
-        {
-            self.respond(exchange, Response::empty(self.settings.duplicate_connect_status));
-        }
+        self.end_held(key, self.settings.duplicate_connect_status);
     }
 
     /// Takes the held connect out of a session, and updates the counts.
-    pub(super) fn take_held(&mut self, key: SessionKey) -> Option<Box<Held>> {
+    pub(super) fn take_held(&mut self, key: SessionKey) -> Option<(ReplyTo, HeldConnect)> {
         let session = self.sessions.get_mut(key)?;
-        let held = session.held.take()?;
+        let held = session.take_held()?;
         self.metrics.held.set((self.metrics.held.get() as usize).saturating_sub(1));
-        if let HeldVia::Exchange(exchange, _) = &held.via {
+        if let ReplyTo::Request(exchange, _) = &held.0 {
             self.exchanges.remove(exchange);
             if let Some(browser) = session.browser
                 && let Some(count) = self.browsers.get_mut(&browser)
@@ -45,13 +41,10 @@ impl Shard {
         }
     }
 
-    /// Releases the held connect of a session that is being removed. It gets no Bayeux reply, but its HTTP request must
-    /// not wait forever.
-    pub(super) fn release_held(&mut self, key: SessionKey) {
-        if let Some(held) = self.take_held(key)
-            && let HeldVia::Exchange(exchange, _) = held.via
-        {
-            self.respond(exchange, Response::empty(503));
+    /// Ends the held connect without a Bayeux reply. An HTTP request gets this status.
+    pub(super) fn end_held(&mut self, key: SessionKey, status: u16) {
+        if let Some((ReplyTo::Request(exchange, _), _)) = self.take_held(key) {
+            self.respond(exchange, Response::empty(status));
         }
     }
 }

@@ -7,8 +7,6 @@ use bayeux::{BayeuxError, RawJson};
 use crate::events::{Effect, ExchangeId, Request, Response, SessionKey, ShardMessage};
 use crate::now::Now;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
-use crate::sessions::replay::InRings;
-use crate::sessions::session::Attachment;
 use crate::shard::Shard;
 
 impl Shard {
@@ -65,7 +63,7 @@ impl Shard {
         let Some(key) = self.exchanges.get(&exchange).copied() else { return };
         // A response that is already on its way is reported by [`Shard::delivered`]. The connect held now is another
         // one.
-        if self.sessions.get(key).is_some_and(|session| session.is_held_on(exchange)) {
+        if self.sessions.get(key).is_some_and(|session| session.held_request() == Some(exchange)) {
             // Waiting messages stay in the outbox, because the response was never made (CometD loses them here).
             self.take_held(key);
         }
@@ -78,25 +76,11 @@ impl Shard {
         let Some(key) = self.exchanges.remove(&exchange) else { return };
         let terms = self.terms;
         let Some(session) = self.sessions.get_mut(key) else { return };
-        match session.in_flight.take_if(|in_flight| in_flight.0 == exchange) {
-            None => session.responses = session.responses.saturating_sub(1),
-            Some(in_flight) if taken => {
-                self.metrics.deliveries.add(in_flight.1.messages());
-                session.outbox.settle(&in_flight.1);
-            }
-            Some(in_flight) => {
-                tracing::debug!(session = ?session.id, "a response was not delivered: its messages are queued again");
-                session.outbox.restore(in_flight.1);
-                session.urgent = true;
-                if let Some(replay) = &mut session.replay {
-                    replay.in_rings = InRings::Maybe;
-                }
-            }
-        }
+        self.metrics.deliveries.add(session.response_ends(exchange, taken));
         if !session.is_taking() {
             session.protocol.resume(now.ms, &terms);
         }
-        let wanted = session.urgent || session.unacked.is_some() || matches!(session.attachment, Attachment::Socket(_));
+        let wanted = session.urgent || session.unacked().is_some() || session.socket().is_some();
         if wanted && session.is_due() {
             self.schedule.write_session(key, &mut session.marks);
         }
@@ -109,7 +93,7 @@ impl Shard {
     fn is_torn(&self, key: SessionKey, ext: Option<RawJson<'_>>) -> bool {
         let uses_replay = || ext.is_some_and(bayeux::ext::uses_replay);
         let session = self.sessions.get(key).filter(|session| session.replay.is_some() || uses_replay());
-        session.is_some_and(|session| session.attachment != Attachment::Requests && session.outbox.is_mid_frame())
+        session.is_some_and(|session| session.socket().is_some() && session.outbox.is_mid_frame())
     }
 }
 

@@ -67,7 +67,7 @@ use crate::outbox::{Capacity, Packed};
 use crate::schedule::Schedule;
 use crate::sessions::id::{Entropy, Id};
 use crate::sessions::newcomers::Newcomers;
-use crate::sessions::session::Sessions;
+use crate::sessions::table::Sessions;
 use crate::settings::Settings;
 use crate::wheel::Wheel;
 
@@ -179,7 +179,7 @@ impl Shard {
 
     /// True if the session has a held connect. None if the session is unknown.
     pub fn holds(&self, session: &Id) -> Option<bool> {
-        Some(self.sessions.get(self.sessions.find(session)?)?.held.is_some())
+        Some(self.sessions.get(self.sessions.find(session)?)?.is_held())
     }
 
     /// The sizes of all tables and queues, by name. All are zero some time after the last client has left.

@@ -20,7 +20,7 @@ impl Shard {
         // connections at once may overtake each other, and numbered ones must not.
         let anytime = *transport == HttpTransport::LongPolling && !self.settings.connect_deliver_only;
         let session = batch.session.and_then(|key| self.sessions.get(key));
-        let numbered = session.is_some_and(|session| session.unacked.is_some() || session.replay.is_some());
+        let numbered = session.is_some_and(|session| session.unacked().is_some() || session.replay.is_some());
         let deliver = batch.is_connected() || (anytime && !batch.handshake && !numbered);
         self.respond_with(exchange, transport, batch.session, deliver, &batch.replies, batch.set_browser);
         if batch.is(Outcome::EndsSession)

@@ -16,7 +16,7 @@ use crate::sessions::cursors::ReplayCursor;
 use crate::sessions::id::Id;
 use crate::sessions::loss::Loss;
 use crate::sessions::replay::InRings;
-use crate::sessions::session::{Attachment, Session};
+use crate::sessions::session::Session;
 use crate::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
 use crate::shard::Shard;
 
@@ -103,10 +103,10 @@ impl Shard {
         if !session.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind()) || session.protocol.is_ending() {
             return;
         }
-        let response_bytes_max = match session.attachment {
-            Attachment::Requests => self.settings.response_bytes_max,
-            Attachment::Socket(_) if !session.is_pushed_to() => SOCKET_BATCH_BYTES_MAX,
-            Attachment::Socket(_) => return,
+        let response_bytes_max = match session.socket() {
+            None => self.settings.response_bytes_max,
+            Some(_) if session.is_pushed_to() => return,
+            Some(_) => SOCKET_BATCH_BYTES_MAX,
         };
         if session.is_given() && session.outbox.waiting_bytes() < response_bytes_max {
             self.refill(key);

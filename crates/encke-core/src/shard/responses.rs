@@ -10,16 +10,10 @@ use crate::events::{Effect, ExchangeId, HttpTransport, Response, SessionKey, Sha
 use crate::outbox::InFlight;
 use crate::schedule::Queue;
 use crate::sessions::id::Id;
-use crate::sessions::session::Attachment;
 use crate::shard::{Shard, Shared};
 
 impl Shard {
-    /// Writes the messages of the last closed batch into a response: up to `bytes_max`, but at least one, or none if
-    /// there is no room.
-    fn write_batch(&mut self, key: SessionKey, bytes_max: Option<usize>, body: &mut Vec<u8>) {
-        self.send_messages(key, None, bytes_max, |messages| messages.write(body));
-    }
-
+    /// Sends the messages of the last closed batch: up to `bytes_max`, but at least one, or none if there is no room.
     pub(super) fn send_messages(
         &mut self,
         key: SessionKey,
@@ -28,14 +22,11 @@ impl Shard {
         send: impl FnMut(&InFlight),
     ) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let bytes_max = bytes_max.filter(|_| !session.awaits_withdrawal());
-        let Some(unacked) = &mut session.unacked else { return };
-        let again = unacked.send(&mut session.outbox, socket, bytes_max, send);
+        let again = session.send_batch(socket, bytes_max, send);
         if again > 0 {
             tracing::debug!(session = ?session.id, messages = again, "sent again: not acknowledged");
             self.metrics.resent.add(again);
         }
-        session.was_sent();
     }
 
     /// Makes a response of the session's waiting messages (if `deliver`), as far as there is room, and of replies.
@@ -64,13 +55,16 @@ impl Shard {
         };
         // Small bodies are freed as soon as they are made.
         let is_large = body.capacity() >= COUNTED_BYTES;
-        let key = session.filter(|key| self.sessions.get(*key).is_some()).filter(|_| has_messages || is_large);
-        if let Some(key) = key {
+        let mut confirm = None;
+        if (has_messages || is_large)
+            && let Some(key) = session
+            && let Some(session) = self.sessions.get_mut(key)
+        {
+            session.response_begins();
             self.exchanges.insert(exchange, key);
-            self.note_response(exchange, key);
+            confirm = Some(self.index as u16);
         }
         let body = if is_large { self.counted(body) } else { Bytes::from(body) };
-        let confirm = key.map(|_| self.index as u16);
         self.respond(exchange, Response { status: 200, body, set_browser, confirm });
     }
 
@@ -80,31 +74,17 @@ impl Shard {
         let bytes_max = self.response_room();
         let Some(session) = self.sessions.get_mut(key) else { return false };
         let bytes_max = bytes_max.filter(|_| session.may_respond() && !session.awaits_withdrawal());
-        if session.unacked.is_some() {
+        if session.unacked().is_some() {
             body.reserve_exact(bytes_max.unwrap_or(0).min(session.outbox.bytes()) + behind);
-            self.write_batch(key, bytes_max, body);
+            self.send_messages(key, None, bytes_max, |messages| messages.write(body));
             return body.len() > 1;
         }
-        // A WebSocket may have a part of a message. The messages continue there.
-        let Some(bytes_max) =
-            bytes_max.filter(|_| session.attachment == Attachment::Requests && !session.outbox.is_empty())
-        else {
+        let Some(messages) = bytes_max.and_then(|bytes_max| session.take_for_response(exchange, bytes_max)) else {
             return false;
         };
-        let in_flight = session.outbox.take_oldest(bytes_max, true);
-        body.reserve_exact(in_flight.bytes() + behind);
-        in_flight.write(body);
-        session.was_sent();
-        session.in_flight = Some(Box::new((exchange, in_flight)));
+        body.reserve_exact(messages.bytes() + behind);
+        messages.write(body);
         true
-    }
-
-    /// Notes that a response of a session is on its way.
-    fn note_response(&mut self, exchange: ExchangeId, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.in_flight.as_ref().is_none_or(|in_flight| in_flight.0 != exchange) {
-            session.responses += 1;
-        }
     }
 
     /// The bytes of messages that a response may have now. One message is always allowed. None while too many bytes are

@@ -17,7 +17,7 @@ use crate::sessions::cursors::{ReplayCursor, ReplayCursors};
 use crate::sessions::loss::Loss;
 use crate::sessions::replay::Replay;
 use crate::sessions::saved::{Saved, SavedBatch, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
-use crate::sessions::session::Session;
+use crate::sessions::session::{Confirmation, Session};
 use crate::sessions::unacked::Unacked;
 use crate::shard::Shard;
 
@@ -33,9 +33,9 @@ impl Shard {
             self.take_held(*key);
             self.detach(*key);
             if let Some(session) = self.sessions.get_mut(*key)
-                && let Some(in_flight) = session.in_flight.take()
+                && let Some(exchange) = session.response_in_flight()
             {
-                session.outbox.restore(in_flight.1);
+                session.response_ends(exchange, false);
             }
             self.withdraw_now(*key);
         }
@@ -51,7 +51,7 @@ impl Shard {
             let number = |batches: &Range<u64>| (batches.start, Some(batches.end).filter(|end| *end < u64::MAX));
             batches.iter().map(number).collect()
         };
-        let ack = session.unacked.as_ref().map(|unacked| SavedUnacked {
+        let ack = session.unacked().map(|unacked| SavedUnacked {
             closed: unacked.closed(),
             batches: unacked
                 .unconfirmed()
@@ -117,12 +117,6 @@ impl Shard {
         // A draining server may have advised the client to come back as late as that.
         let since_ms = self.now.ms + self.settings.drain_spread_ms;
         let protocol = bayeux::Session::restored(since_ms, &self.terms, stage, requested);
-        let key = self.sessions.insert(saved.id, saved.browser, protocol, self.now.ms);
-        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
-        self.metrics.restored.add(1);
-        if saved.stage == Stage::New {
-            self.is_new(key, [0; 2]);
-        }
         let mut outbox = Outbox::default();
         let mut push = |shard: &mut Shard, outbox: &mut Outbox, spans: &[Span]| {
             for number in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {
@@ -137,14 +131,20 @@ impl Shard {
                 let numbers = batch.numbers.iter().map(|(first, end)| *first..end.unwrap_or(u64::MAX));
                 (numbers.collect(), outbox.take_messages())
             });
-            Box::new(Unacked::restored(ack.closed, batches))
+            Unacked::restored(ack.closed, batches)
         });
         push(self, &mut outbox, &saved.waiting);
         let replay = saved.replay.as_ref().map(|replay| Box::new(self.restore_replay(replay)));
+        let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
+        let key = self.sessions.insert(saved.id, saved.browser, protocol, confirmation, self.now.ms);
+        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        self.metrics.restored.add(1);
+        if saved.stage == Stage::New {
+            self.is_new(key, [0; 2]);
+        }
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.urgent = !outbox.is_empty();
-        session.with_connects = self.settings.connect_deliver_only;
-        (session.outbox, session.unacked, session.replay) = (outbox, unacked, replay);
+        (session.outbox, session.replay) = (outbox, replay);
         for name in &saved.subscriptions {
             self.resubscribe(key, name);
         }

@@ -14,7 +14,7 @@ use crate::shard::Shard;
 impl Shard {
     /// True if a session acknowledges messages.
     pub(super) fn acknowledges(&self, key: SessionKey) -> bool {
-        self.sessions.get(key).is_some_and(|session| session.unacked.is_some())
+        self.sessions.get(key).is_some_and(|session| session.unacked().is_some())
     }
 
     /// Notes that a socket waits to be read. Its client is not silent: neither the socket nor its session expires.

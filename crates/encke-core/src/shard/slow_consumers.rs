@@ -54,7 +54,7 @@ impl Shard {
         let dropped = match policy {
             _ if !session.outbox.is_full(1, frames.bytes(), &self.capacity) => 0,
             // A session that acknowledges was promised every message. It ends rather than lose one.
-            _ if session.unacked.is_some() => 0,
+            _ if session.unacked().is_some() => 0,
             SlowConsumer::Disconnect => 0,
             SlowConsumer::DropOldest => session.outbox.drop_oldest(frames.bytes(), &self.capacity),
             SlowConsumer::KeepLatest => session.outbox.keep_latest(channel),

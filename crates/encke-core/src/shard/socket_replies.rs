@@ -9,7 +9,6 @@ use crate::events::{SessionKey, SocketKey};
 use crate::now::Now;
 use crate::outbox::Kind;
 use crate::outbox::arena::Frames;
-use crate::sessions::session::Attachment;
 use crate::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
 use crate::shard::Shard;
 
@@ -72,13 +71,6 @@ impl Shard {
             [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
         });
         self.push_on_socket(key, &frames, Kind::Replies);
-    }
-
-    /// Sends the reply to a held connect on the session's own socket, if it has one.
-    pub(super) fn reply_on_attachment(&mut self, session: SessionKey, reply: &[u8]) {
-        if let Some(Attachment::Socket(socket)) = self.sessions.get(session).map(|session| session.attachment) {
-            self.reply_on_socket(socket, Some(session), reply);
-        }
     }
 
     /// Sends a frame that is not a Bayeux message.

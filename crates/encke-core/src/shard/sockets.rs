@@ -9,7 +9,7 @@ use crate::outbox::arena::Frames;
 use crate::outbox::{Kind, Outbox};
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
-use crate::sessions::session::Attachment;
+use crate::sessions::session::Session;
 use crate::shard::Shard;
 
 impl Shard {
@@ -96,23 +96,18 @@ impl Shard {
     /// shut.
     pub(super) fn detach(&mut self, session: SessionKey) {
         let now_ms = self.now.ms;
-        let Some(state) = self.sessions.get(session) else { return };
-        if let Attachment::Socket(socket) = state.attachment {
-            self.take_back(socket);
-        }
+        let Some(socket) = self.sessions.get(session).and_then(|session| session.socket()) else { return };
+        self.take_back(socket);
         let Some(state) = self.sessions.get_mut(session) else { return };
-        let Attachment::Socket(socket) = std::mem::replace(&mut state.attachment, Attachment::Requests) else { return };
-        let torn = state.outbox.is_mid_frame();
-        let left = state.outbox.leave_attachment();
+        let left = state.detach();
         self.metrics.deliveries.add(left.messages);
-        state.urgent = !state.outbox.is_empty();
         state.marks.unblock();
         if let Some(state) = self.socket_mut(socket) {
             state.session = None;
             state.alone_ms = now_ms;
             self.arm_socket(socket, now_ms + self.settings.handshake_timeout_ms);
         }
-        if torn {
+        if left.is_torn {
             self.abort_socket(socket);
         } else if let Some(state) = self.socket_mut(socket) {
             // Replies stay on the socket on which the client asked. Until now the session listed the socket for
@@ -144,10 +139,8 @@ impl Shard {
     /// not read.
     pub(super) fn hand_to_socket(&mut self, session: SessionKey, key: SocketKey) -> bool {
         let Shard { sockets, sessions, capacity, .. } = self;
-        let carried = sessions.get_mut(session).filter(|session| session.attachment == Attachment::Socket(key));
-        let Some(session) = carried.filter(|session| session.with_connects && session.is_given()) else {
-            return true;
-        };
+        let lends = |session: &&mut Session| session.socket_with_messages() == Some(key) && session.is_given();
+        let Some(session) = sessions.get_mut(session).filter(lends) else { return true };
         let is_open = |socket: &&mut Socket| socket.is(key) && socket.phase != Phase::Closed;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(is_open) else { return true };
         if socket.out.bytes() + session.outbox.waiting_bytes() > 2 * capacity.bytes_max {
@@ -166,7 +159,7 @@ impl Shard {
         let Shard { sockets, sessions, .. } = self;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
         let session = socket.session.and_then(|session| sessions.get_mut(session));
-        if let Some(session) = session.filter(|session| session.with_connects && session.unacked.is_none()) {
+        if let Some(session) = session.filter(|session| session.socket_with_messages().is_some()) {
             session.outbox.settle_charge(std::mem::take(&mut socket.handed));
             session.outbox.prepend(std::mem::take(&mut socket.out));
         }
@@ -229,7 +222,7 @@ impl Shard {
     fn end_socket(&mut self, key: SocketKey, effect: Effect) {
         self.take_back(key);
         let session = self.socket(key).and_then(|socket| socket.session).and_then(|key| self.sessions.get_mut(key));
-        if let Some(session) = session.filter(|session| session.with_connects && session.unacked.is_none()) {
+        if let Some(session) = session.filter(|session| session.socket_with_messages().is_some()) {
             let left = session.outbox.leave_attachment();
             self.metrics.deliveries.add(left.messages);
         }

@@ -6,7 +6,7 @@ use bayeux::session::Due;
 use crate::connections::socket::Phase;
 use crate::events::{SessionKey, SocketKey};
 use crate::now::Now;
-use crate::sessions::session::{Attachment, Ended};
+use crate::sessions::session::Ended;
 use crate::shard::{Shard, Timer};
 
 impl Shard {
@@ -55,9 +55,9 @@ impl Shard {
     fn expire(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else { return };
         let why = if session.protocol.is_ending() { Ended::Kicked } else { Ended::Expired };
-        let attachment = session.attachment;
+        let socket = session.socket();
         self.remove_session(key, why);
-        if let Attachment::Socket(socket) = attachment {
+        if let Some(socket) = socket {
             self.close_socket(socket, 1000, "session expired");
         }
     }
