@@ -1,5 +1,8 @@
 //! The address of a server, from its URL.
 
+use http::Uri;
+use http::uri::Authority;
+
 use crate::error::{Error, UrlError};
 
 /// Host, port and path of a server.
@@ -22,45 +25,33 @@ impl Endpoint {
     /// [`Error::Url`] for any other URL.
     pub fn parse(url: &str, default_path: &str) -> Result<Endpoint, Error> {
         let fail = |reason| Error::Url { url: url.into(), reason };
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| fail(UrlError::Scheme))?;
-        match scheme.to_ascii_lowercase().as_str() {
-            "http" | "ws" => {}
-            "https" | "wss" => return Err(fail(UrlError::Tls)),
+        let uri: Uri = url.parse().map_err(|_| fail(UrlError::Malformed))?;
+        match uri.scheme_str().map(str::to_ascii_lowercase).as_deref() {
+            Some("http" | "ws") => {}
+            Some("https" | "wss") => return Err(fail(UrlError::Tls)),
             _ => return Err(fail(UrlError::Scheme)),
         }
-        let rest = rest.split('#').next().unwrap_or_default();
-        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        // It goes into the head of a request and must not end it.
-        if url.bytes().any(|byte| byte <= b' ' || byte == 0x7f) || authority.contains('@') {
-            return Err(fail(UrlError::Characters));
-        }
-        let (host, port) = split_port(authority).ok_or_else(|| fail(UrlError::Port))?;
+        let (authority, host) = (uri.authority().map_or("", Authority::as_str), uri.host().unwrap_or_default());
+        // A host without a port, or with an invalid one, has no `port_u16`.
+        let port = if authority == host { Some(DEFAULT_PORT) } else { uri.port_u16().filter(|port| *port != 0) };
         if host.is_empty() {
             return Err(fail(UrlError::Host));
         }
-        let path = match path {
-            "" | "/" => default_path.into(),
-            query if query.starts_with('?') => format!("{default_path}{query}"),
-            path => path.into(),
-        };
-        Ok(Endpoint { host: host.into(), authority: authority.into(), port, path })
+        if authority.contains('@') {
+            return Err(fail(UrlError::User));
+        }
+        let path = if uri.path() == "/" { default_path } else { uri.path() };
+        Ok(Endpoint {
+            host: host.trim_matches(['[', ']']).into(),
+            authority: authority.into(),
+            port: port.ok_or_else(|| fail(UrlError::Port))?,
+            path: uri.query().map_or(path.into(), |query| format!("{path}?{query}")),
+        })
     }
 
     /// Host, port and path, for errors.
     pub(crate) fn address(&self) -> String {
         format!("{}{}", self.authority, self.path)
-    }
-}
-
-/// Splits `host:port`, `[::1]:port` or a host alone.
-fn split_port(authority: &str) -> Option<(&str, u16)> {
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?,
-        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
-    };
-    match port.strip_prefix(':') {
-        Some(port) => port.parse().ok().filter(|port| *port != 0).map(|port| (host, port)),
-        None => port.is_empty().then_some((host, DEFAULT_PORT)),
     }
 }
 
@@ -79,27 +70,34 @@ mod tests {
     #[test]
     fn a_url_without_a_path_gets_the_default_one() {
         assert_eq!(parsed("http://127.0.0.1:8080"), ("127.0.0.1".into(), 8080, "/cometd".into()));
-        assert_eq!(parsed("ws://example.com/"), ("example.com".into(), 80, "/cometd".into()));
+        assert_eq!(parsed("WS://example.com/"), ("example.com".into(), 80, "/cometd".into()));
         assert_eq!(parsed("http://[::1]:9000/bayeux?a=1#x"), ("::1".into(), 9000, "/bayeux?a=1".into()));
         assert_eq!(parsed("http://example.com?a=1"), ("example.com".into(), 80, "/cometd?a=1".into()));
     }
 
     #[test]
     fn a_url_that_cannot_be_used_is_the_callers_fault() {
-        for url in [
-            "",
-            "example.com",
-            "https://example.com",
-            "wss://example.com",
-            "http://",
-            "http://:80",
-            "http://a:0",
-            "http://a:70000",
+        use UrlError::{Host, Malformed, Port, Scheme, Tls, User};
+        for (url, wanted) in [
+            ("", Malformed),
+            ("example.com", Scheme),
+            ("ftp://a", Scheme),
+            ("https://example.com", Tls),
+            ("wss://example.com", Tls),
+            ("http://", Malformed),
+            ("http://:80", Host),
+            ("http://a:0", Port),
+            ("http://a:70000", Port),
+            ("http://a:x/", Port),
+            ("http://a/b c", Malformed),
+            ("http://a/\r\nX: y", Malformed),
+            ("http://user@a/", User),
+            ("http://user:secret@a:80/", User),
+            ("http://[::1", Malformed),
+            ("http://::1", Malformed),
         ] {
-            assert!(matches!(Endpoint::parse(url, "/cometd"), Err(Error::Url { .. })), "{url}");
-        }
-        for url in ["http://a/b c", "http://a/\r\nX: y", "http://user@a/", "ftp://a", "http://[::1", "http://::1"] {
-            assert!(matches!(Endpoint::parse(url, "/cometd"), Err(Error::Url { .. })), "{url}");
+            let refused = Endpoint::parse(url, "/cometd").expect_err(url);
+            assert!(matches!(refused, Error::Url { reason, .. } if reason == wanted), "{url}: {refused}");
         }
     }
 }

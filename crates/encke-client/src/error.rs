@@ -84,9 +84,12 @@ pub enum UrlError {
     /// It asks for TLS.
     #[error("TLS is not supported yet, only http:// and ws://")]
     Tls,
-    /// It holds spaces, control characters or a user name.
-    #[error("it has no spaces and no user name")]
-    Characters,
+    /// It is no URL (RFC 3986): it holds a space, for example.
+    #[error("it is not a URL")]
+    Malformed,
+    /// It holds a user name.
+    #[error("it has no user name")]
+    User,
     /// Its port is no number from 1 to 65535.
     #[error("the port is a number from 1 to 65535")]
     Port,
