@@ -148,6 +148,12 @@ pub use message::{Gap, GapCause, Message, Position, ReplayFrom};
 pub use session::ConnectionType;
 pub use subscription::Subscription;
 
+/// Compiles the programs of the README and of the page about clients.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../../../docs/clients.md")]
+struct Documents;
+
 /// Random bytes for keys and masks. Predictable ones would only matter to a proxy that a hostile server tricks (RFC 6455
 /// §10.3), so a kernel without randomness is no reason to stop.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
