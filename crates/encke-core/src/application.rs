@@ -1,51 +1,57 @@
 //! The hooks of an application: permissions, services, filters.
-//!
-//! The methods run on the shard's own thread, between reading and writing: they must be short and never block. They request
-//! work through [`Actions`]; the shard performs it after they have returned.
-//!
-//! ```
-//! use encke_core::{Actions, Application, Service};
-//!
-//! /// Answers a remote call on `/service/double`.
-//! struct Doubler;
-//!
-//! impl Application for Doubler {
-//!     fn service(&self, message: &Service<'_>, actions: &mut Actions) {
-//!         if message.channel == "/service/double" {
-//!             let number: i64 = message.data.and_then(|data| data.parse().ok()).unwrap_or(0);
-//!             actions.reply(&(number * 2).to_string());
-//!         }
-//!     }
-//! }
-//! ```
 
-/// The hooks of an application. The default of each hook allows everything and does nothing.
+/// The part of a program that decides what clients may do, and serves their remote calls. The default of each method
+/// allows everything and does nothing.
+///
+/// The methods run on the shards' own threads, several at once, between reading and writing: they must be short and never
+/// block. They request work through [`Actions`]; the shard performs it after they have returned. Sessions that are
+/// restored after a restart are not decided about again.
+///
+/// ```
+/// use encke_core::{Actions, Application, Service};
+///
+/// /// Answers a remote call on `/service/double`.
+/// struct Doubler;
+///
+/// impl Application for Doubler {
+///     fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+///         if message.channel == "/service/double" {
+///             let number: i64 = message.data.and_then(|data| data.parse().ok()).unwrap_or(0);
+///             actions.reply(&(number * 2).to_string());
+///         }
+///     }
+/// }
+/// ```
 pub trait Application: Send + Sync {
-    /// Decides if a client may open a session. `ext` is the raw JSON of its handshake, which may contain credentials.
+    /// Decides if a client may open a session (Bayeux 1.0 §4.1). `ext` is the raw JSON of its handshake, which may contain
+    /// credentials.
     fn handshake(&self, ext: Option<&str>) -> Decision {
         let _ = ext;
         Decision::Allow
     }
 
-    /// Decides if a session may subscribe to a channel or pattern.
+    /// Decides if a session, named by its client id, may subscribe to a channel or pattern (Bayeux 1.0 §4.5). A
+    /// right to channels does not include a pattern that matches them: each is decided about by its own name.
     fn subscribe(&self, session: &str, channel: &str) -> Decision {
         let _ = (session, channel);
         Decision::Allow
     }
 
-    /// Inspects a broadcast publication before it is delivered.
+    /// Decides about a client's publication (Bayeux 1.0 "Publish") before it is delivered. It may change its `data`.
+    /// Publications of the program itself do not come here.
     fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
         let _ = publishing;
         Verdict::Forward
     }
 
-    /// Handles a message on a `/service/**` channel. Such a message is for the application only and is never broadcast.
+    /// Handles a message on a channel below `/service/` (Bayeux 1.0 "Service Channels"). Such a message is for the
+    /// application only and is never broadcast. The client's reply says that it was received, whatever this does.
     fn service(&self, message: &Service<'_>, actions: &mut Actions) {
         let _ = (message, actions);
     }
 
-    /// Called when a session has ended: by a disconnect, by expiry, by the server, or because it was too slow. The
-    /// actions run after the publication in progress.
+    /// Called when a session has ended: by a disconnect, by expiry, by the server, or because it was too slow; not when
+    /// the server stops. The actions run after the publication in progress.
     fn ended(&self, session: &str, actions: &mut Actions) {
         let _ = (session, actions);
     }
@@ -53,6 +59,7 @@ pub trait Application: Send + Sync {
 
 /// The decision on a handshake or a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Decision {
     /// It is allowed.
     Allow,
@@ -63,6 +70,7 @@ pub enum Decision {
 
 /// The verdict on a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Verdict {
     /// It is broadcast unchanged.
     Forward,
@@ -76,6 +84,7 @@ pub enum Verdict {
 
 /// A message about to be broadcast.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Publishing<'a> {
     /// The publisher's client id.
     pub session: &'a str,
@@ -89,6 +98,7 @@ pub struct Publishing<'a> {
 
 /// A message to a service.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Service<'a> {
     /// The caller's client id.
     pub session: &'a str,
@@ -100,7 +110,22 @@ pub struct Service<'a> {
     pub data: Option<&'a str>,
 }
 
-/// The actions that an application requests, in order.
+impl<'a> Publishing<'a> {
+    /// A message with this `data` (valid JSON), for tests of an application; without `ext`.
+    pub fn new(session: &'a str, channel: &'a str, data: &'a str) -> Publishing<'a> {
+        Publishing { session, channel, data: Some(data), ext: None }
+    }
+}
+
+impl<'a> Service<'a> {
+    /// A message with this `data` (valid JSON), for tests of an application; without an id.
+    pub fn new(session: &'a str, channel: &'a str, data: &'a str) -> Service<'a> {
+        Service { session, channel, data: Some(data), id: None }
+    }
+}
+
+/// The actions that an application requests, in order. They go into messages as they are, so their data has to be valid
+/// JSON: `serde_json::to_string` makes it, for example.
 #[derive(Debug, Default)]
 pub struct Actions(pub(crate) Vec<Action>);
 

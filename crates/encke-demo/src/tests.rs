@@ -4,7 +4,9 @@ use encke::Action;
 
 fn call_at(demo: &Demo, now_ms: u64, session: &str, channel: &str, data: &str) -> Vec<Action> {
     let mut actions = Actions::default();
-    demo.serve(now_ms, &Service { session, channel, id: Some("7"), data: Some(data) }, &mut actions);
+    let mut message = Service::new(session, channel, data);
+    message.id = Some("7");
+    demo.serve(now_ms, &message, &mut actions);
     actions.as_slice().to_vec()
 }
 
@@ -139,7 +141,7 @@ fn with_cometds_channels_all_names_are_published_each_time() {
 
 #[test]
 fn other_channels_are_not_affected() {
-    let publishing = |channel| Publishing { session: "s", channel, data: Some(r#"{"chat":"dang"}"#), ext: None };
+    let publishing = |channel| Publishing::new("s", channel, r#"{"chat":"dang"}"#);
     let (own, both) = (Demo::default(), Demo::with_cometd_channels());
     for (channel, with_own, with_both) in [
         ("/demo/chat/lobby", Verdict::Delete, Verdict::Delete),

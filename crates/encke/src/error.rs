@@ -57,8 +57,8 @@ pub enum StartError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// Not a channel that messages are broadcast on: no valid name (Bayeux 1.0 §2.1), a pattern, or a name below `/meta/`
-    /// or `/service/`.
+    /// Not a channel that messages are broadcast on: no valid name (Bayeux 1.0 "Channels"), or one below `/meta/` or
+    /// `/service/`.
     #[error("{0} is no channel to publish to")]
     Channel(String),
     /// The data is not JSON (RFC 8259), or deeper than `json_depth_max`.

@@ -1,4 +1,6 @@
-//! Encke as a library: a Bayeux server that pushes messages to web pages and programs the moment they happen.
+//! A Bayeux server as a library: a program starts it, publishes messages to its clients, and decides what they may do.
+//!
+//! A whole program, which pushes a price to every client that subscribes to `/stock/GOOG`:
 //!
 //! ```
 //! use encke::{Server, Settings};
@@ -7,7 +9,7 @@
 //! let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
 //! let running = Server::new(settings).start()?;
 //! let handle = running.handle();
-//! println!("CometD clients connect to http://{}/cometd", running.address());
+//! println!("clients connect to http://{}/cometd", running.address());
 //!
 //! handle.publish("/stock/GOOG", r#"{"price":42}"#)?;
 //!
@@ -16,8 +18,135 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A server consists of shards. Each shard has its own thread, sockets, sessions and subscriptions. An application
-//! decides, serves or filters messages through an [`Application`].
+//! A [`Server`] is what will run, a [`Running`] is a server that runs, and a [`Handle`] controls it from any thread. Clients are those of
+//! CometD and Faye, unchanged, and the crate `encke-client`. `examples/price_feed.rs` is a longer program: it asks clients for a token,
+//! refuses their publications, and answers a service.
+//!
+//! A server consists of *shards*, one for each core unless [`Settings::shards`] says otherwise. A shard is a thread with its own
+//! connections, sessions and subscriptions. The threads are the server's own: the program needs no async runtime.
+//!
+//! # Settings
+//!
+//! [`Settings`] is one flat list. Each name ends in its unit: `_ms`, `_bytes`, `_max`. A program names the settings that it changes;
+//! all others come from [`Settings::default`], so new settings in later versions change nothing for it.
+//!
+//! ```
+//! use encke::{ChannelRule, Settings, SlowConsumer};
+//!
+//! let prices = ChannelRule {
+//!     pattern: "/stock/**".into(),
+//!     // Who comes late gets the last 100 messages, if it asks for them.
+//!     history_messages: 100,
+//!     // Who is too slow misses prices, but never the latest one of a channel.
+//!     slow_consumer: SlowConsumer::KeepLatest,
+//!     ..ChannelRule::default()
+//! };
+//! let settings = Settings { timeout_ms: 30_000, channels: vec![prices], ..Settings::default() };
+//! assert!(encke::check_settings(&settings).is_ok());
+//! ```
+//!
+//! [`Server::start`] checks them first and returns [`StartError::Settings`] for one that cannot work. [`Handle::reload`] changes most of
+//! them while the server runs. `docs/configuration.md` in the repository lists all of them with their defaults.
+//!
+//! # Publishing
+//!
+//! [`Handle::publish`] broadcasts raw JSON on a channel, from any thread, and returns at once. Messages of one thread on one channel
+//! arrive in order. [`PublishError::Busy`] means that the server takes no more at the moment: the message was not published, and the
+//! program may try again, discard it, or wait.
+//!
+//! ```
+//! use encke::{Handle, PublishError};
+//!
+//! fn publish_in_time(handle: &Handle, channel: &str, json: &str) -> Result<(), PublishError> {
+//!     while let Err(error) = handle.publish(channel, json) {
+//!         match error {
+//!             PublishError::Busy => std::thread::yield_now(),
+//!             mistake => return Err(mistake),
+//!         }
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Decisions
+//!
+//! An [`Application`] decides what clients may do: open a session ([`Application::handshake`]), subscribe
+//! ([`Application::subscribe`]), publish ([`Application::publish`]). Without one, everything is allowed. Its methods run on the thread of
+//! a shard, so they must be short and never block. What the program itself publishes is not decided about.
+//!
+//! ```
+//! use encke::{Application, Decision, Publishing, Server, Settings, Verdict};
+//!
+//! /// Everybody may listen, below `/public`, and nobody may shout.
+//! struct Quiet;
+//!
+//! impl Application for Quiet {
+//!     fn subscribe(&self, _session: &str, channel: &str) -> Decision {
+//!         if channel.starts_with("/public/") { Decision::Allow } else { Decision::Deny("members_only") }
+//!     }
+//!
+//!     fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
+//!         match publishing.data {
+//!             Some(data) if data.contains('!') => Verdict::Replace(data.replace('!', ".")),
+//!             _ => Verdict::Forward,
+//!         }
+//!     }
+//! }
+//!
+//! let server = Server::new(Settings::default()).application(Quiet);
+//! # drop(server);
+//! ```
+//!
+//! The reason of a refusal goes to the client, inside the Bayeux error: `403:members_only:subscribe_denied`.
+//!
+//! # Services
+//!
+//! A service is a channel below `/service/` (Bayeux 1.0 "Service Channels"): its messages go to the application only, as remote calls do.
+//! [`Application::service`] receives them. With its [`Actions`] it replies to the caller, sends a message to one session, publishes, or
+//! ends a session. [`Application::ended`] reports the end of each session, so that the application can forget it.
+//!
+//! ```
+//! use encke::{Actions, Application, Service};
+//!
+//! /// Doubles numbers on `/service/double`.
+//! struct Doubler;
+//!
+//! impl Application for Doubler {
+//!     fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+//!         if message.channel == "/service/double" {
+//!             match message.data.and_then(|data| data.parse::<i32>().ok()) {
+//!                 Some(number) => actions.reply(&(i64::from(number) * 2).to_string()),
+//!                 None => actions.fail(r#""not a number""#),
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! // A test needs no server.
+//! let mut actions = Actions::default();
+//! Doubler.service(&Service::new("a session", "/service/double", "21"), &mut actions);
+//! assert_eq!(actions.as_slice().len(), 1);
+//! ```
+//!
+//! # The data directory
+//!
+//! Without [`Settings::data`], histories and sessions are in memory only. With it, histories are in files of that directory and survive
+//! every end of the process; sessions survive an orderly one. [`Settings::history_commit`] says when a publication counts as stored:
+//! when the system has it, or when it is on disk. One server at a time has the directory. [`Server::check`] shows beforehand whether a
+//! server could start with it.
+//!
+//! # Stopping
+//!
+//! [`Handle::drain`] ends a server in order: clients learn when to come back, connections close, sessions are saved to the data
+//! directory. It takes [`Settings::drain_timeout_ms`] at most. [`Running::join`] waits for the end. Dropping a [`Running`] stops nothing:
+//! the threads go on without it. A program that replaces itself passes its listening socket on: [`Handle::stop_accepting`],
+//! [`Running::listener`], [`Server::listener`].
+//!
+//! # Metrics and logs
+//!
+//! `/metrics` answers in the OpenMetrics text format, to clients on the same machine unless [`Settings::metrics_public`] is set. Each
+//! name begins with `encke_`, and each metric has a line of help. `/healthz` answers while the process lives, `/readyz` while it takes
+//! new clients. Logs are events of the crate `tracing`; the library prints nothing.
 
 mod asset;
 mod data;

@@ -24,7 +24,7 @@ use encke_core::Settings;
 use encke_core::{Application, NoApplication};
 use encke_core::{Envelope, Id, Metrics, Saved, Shard, ShardMessage, Shared, Weight};
 
-/// A server that does not run yet.
+/// A server that does not run yet: its settings, its application, its files. [`Server::start`] runs it.
 pub struct Server {
     settings: Settings,
     assets: &'static [Asset],
@@ -34,7 +34,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server with these settings.
+    /// Creates a server with these settings, without an application and without files.
     pub fn new(settings: Settings) -> Server {
         Server { settings, assets: &[], application: Box::new(NoApplication), listener: None, echo: false }
     }
@@ -46,13 +46,13 @@ impl Server {
         self
     }
 
-    /// Serves these files beside the Bayeux endpoint.
+    /// Serves these files beside the Bayeux endpoint. [`Settings::files`] serves those of a directory.
     pub fn assets(mut self, assets: &'static [Asset]) -> Server {
         self.assets = assets;
         self
     }
 
-    /// Installs an application, which decides, serves and filters messages.
+    /// Installs an application, which decides what clients may do and serves their calls.
     pub fn application(mut self, application: impl Application + 'static) -> Server {
         self.application = Box::new(application);
         self
@@ -78,8 +78,8 @@ impl Server {
     /// Binds the address, starts a thread for each shard, restores the sessions of its last life, and returns.
     ///
     /// # Errors
-    /// When a setting cannot work, the address cannot be bound, the data directory cannot be used, or a
-    /// thread cannot be started.
+    /// When a setting cannot work, the address cannot be bound, the data directory cannot be used, or a thread cannot be
+    /// started. The server then has accepted no client.
     pub fn start(self) -> Result<Running, StartError> {
         check_settings(&self.settings)?;
         let listen = self.settings.listen;
@@ -199,7 +199,7 @@ impl ThreadContext {
     }
 }
 
-/// A running server.
+/// A running server. Dropping this value does not stop it: [`Handle::drain`] does.
 pub struct Running {
     address: SocketAddr,
     handle: Handle,
@@ -227,7 +227,8 @@ impl Running {
         self.listener.try_clone()
     }
 
-    /// Waits until it has stopped. With a `data` directory it saves the sessions there.
+    /// Waits until it has stopped, which it does after [`Handle::drain`]. With a `data` directory it then saves the
+    /// sessions there, so a program that ends without this loses them.
     pub fn join(self) {
         let mut saved = Saved::default();
         for thread in self.threads {
@@ -242,7 +243,7 @@ impl Running {
     }
 }
 
-/// Controls a running server, from any thread.
+/// Controls a running server, from any thread. Clones control the same server; they do not keep it running.
 #[derive(Clone)]
 pub struct Handle {
     server_shared: Arc<ServerShared>,
@@ -256,7 +257,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Broadcasts `data_json` on a channel. Messages that one thread publishes on one channel arrive in that order.
+    /// Broadcasts `data_json` on a channel, and returns before it is delivered. Messages that one thread publishes on one
+    /// channel arrive in that order. Where the channel has a history, the message enters it.
     ///
     /// # Errors
     /// When the channel is not publishable, the data is not JSON, or the server is too busy: after
@@ -299,7 +301,8 @@ impl Handle {
         self.shared.sessions.load(Ordering::Relaxed)
     }
 
-    /// Applies new settings. Returns the names of those that changed but need a restart.
+    /// Applies new settings while the server runs. Returns the names of those that changed but need a restart: they stay
+    /// as they were.
     ///
     /// # Errors
     /// When a setting cannot work: the old settings stay in force.

@@ -9,6 +9,7 @@ use encke_core::{SHARDS_MAX, Settings};
 /// A setting that cannot work: its name, its value and a description of valid values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} = {value}: {wanted}")]
+#[non_exhaustive]
 pub struct SettingsError {
     /// The name of the setting.
     pub name: &'static str,
@@ -24,7 +25,8 @@ impl SettingsError {
     }
 }
 
-/// Checks what types cannot express: ranges, and settings that contradict each other.
+/// Checks what types cannot express: ranges, and settings that contradict each other. [`Server::start`](crate::Server::start)
+/// and [`Handle::reload`](crate::Handle::reload) do so themselves.
 ///
 /// # Errors
 /// The first setting that cannot work.

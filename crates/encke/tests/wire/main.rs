@@ -9,6 +9,7 @@ mod channel_names;
 mod cometd;
 mod common;
 mod durable;
+mod examples;
 mod files;
 mod floods;
 mod hosts;
