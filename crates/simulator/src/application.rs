@@ -17,7 +17,7 @@ pub enum Note {
 
 /// The data shared by the application and the world.
 #[derive(Debug, Default)]
-pub struct StoreWorker {
+pub struct Recording {
     /// Events since the world last looked.
     pub notes: Vec<Note>,
     /// The session of each client, for whispers.
@@ -26,11 +26,11 @@ pub struct StoreWorker {
 
 /// The application; a clone shares its data.
 #[derive(Clone, Debug, Default)]
-pub struct Recorder(Arc<Mutex<StoreWorker>>);
+pub struct Recorder(Arc<Mutex<Recording>>);
 
 impl Recorder {
     /// Reads or changes the shared data.
-    pub fn with<T>(&self, look: impl FnOnce(&mut StoreWorker) -> T) -> T {
+    pub fn with<T>(&self, look: impl FnOnce(&mut Recording) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -41,27 +41,27 @@ impl Application for Recorder {
     }
 
     fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
-        self.with(|desk| desk.notes.push(Note::Published(publishing.data.unwrap_or_default().to_owned())));
+        self.with(|recording| recording.notes.push(Note::Published(publishing.data.unwrap_or_default().to_owned())));
         Verdict::Forward
     }
 
     fn service(&self, message: &Service<'_>, actions: &mut Actions) {
         let data = message.data.unwrap_or_default();
         if message.channel == ECHO {
-            self.with(|desk| desk.notes.push(Note::Delivered(message.session.to_owned(), data.to_owned())));
+            self.with(|recording| recording.notes.push(Note::Delivered(message.session.to_owned(), data.to_owned())));
             return actions.reply(data);
         }
         let client = message.channel.strip_prefix(WHISPER_TO).and_then(|client| client.parse::<usize>().ok());
-        let target = self.with(|desk| desk.sessions.get(client?).cloned().flatten());
+        let target = self.with(|recording| recording.sessions.get(client?).cloned().flatten());
         if let Some(target) = target {
-            self.with(|desk| desk.notes.push(Note::Delivered(target.clone(), data.to_owned())));
+            self.with(|recording| recording.notes.push(Note::Delivered(target.clone(), data.to_owned())));
             actions.deliver(&target, WHISPER, data, None);
         }
     }
 
     fn ended(&self, session: &str, actions: &mut Actions) {
         actions.publish(OBITUARIES, OBITUARY);
-        self.with(|desk| desk.notes.push(Note::Ended(session.to_owned())));
+        self.with(|recording| recording.notes.push(Note::Ended(session.to_owned())));
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use encke_core::Id;
 
-use crate::follower::is_past;
+use crate::follower::has_history;
 
 /// A promise of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,13 +99,13 @@ pub struct Publication {
 /// A client's knowledge of one of its subscriptions. Numbers are those of the first publication sent after the client
 /// knew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Subscription {
     /// It has requested the subscription.
-    Asked,
+    Requested,
     /// It knows that the subscription is granted.
     Granted(usize),
     /// It has requested the end, or does not know the result of its request.
-    Unsure,
+    Uncertain,
     /// It knows that the subscription has ended.
     Gone(usize),
 }
@@ -133,8 +133,8 @@ pub struct Session {
     pub follows: bool,
     /// True if its client has lost the cookie it was opened with.
     pub strayed: bool,
-    /// Its subscriptions.
-    pub wishes: BTreeMap<String, Wish>,
+    /// Its subscriptions, as its client knows them.
+    pub subscriptions: BTreeMap<String, Subscription>,
     /// Messages that must arrive.
     pub expected: BTreeSet<usize>,
     /// The number of arrivals of each message.
@@ -255,7 +255,7 @@ impl Checker {
             acknowledges: false,
             follows: false,
             strayed: false,
-            wishes: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
             expected: BTreeSet::new(),
             seen: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -280,10 +280,11 @@ impl Checker {
         let publication = &self.publications[number];
         for (index, session) in self.sessions.iter_mut().enumerate() {
             let own = index == publication.from && !self.returns_to_publisher;
-            let wanted = session.wishes.iter().any(|(name, wish)| {
-                matches!(wish, Wish::Granted(from) if *from <= number) && covers(name, &publication.channel)
+            let wanted = session.subscriptions.iter().any(|(name, subscription)| {
+                matches!(subscription, Subscription::Granted(from) if *from <= number)
+                    && covers(name, &publication.channel)
             });
-            let with_positions = session.follows && is_past(&publication.channel);
+            let with_positions = session.follows && has_history(&publication.channel);
             if wanted
                 && !own
                 && !with_positions
@@ -335,14 +336,13 @@ impl Checker {
         }
         let own = session == publication.from && !self.returns_to_publisher;
         let service = channel.starts_with("/service/");
-        let invited = state
-            .wishes
-            .iter()
-            .any(|(name, wish)| covers(name, channel) && !matches!(wish, Wish::Gone(from) if *from <= number));
+        let invited = state.subscriptions.iter().any(|(name, subscription)| {
+            covers(name, channel) && !matches!(subscription, Subscription::Gone(from) if *from <= number)
+        });
         if !service && (own || !invited) {
             let detail = format!(
-                "message {number} on {channel} came to session {session}: own {own}, wishes {:?}",
-                state.wishes
+                "message {number} on {channel} came to session {session}: own {own}, subscriptions {:?}",
+                state.subscriptions
             );
             return self.fail(Invariant::OnlySubscribers, detail);
         }
@@ -373,14 +373,14 @@ impl Checker {
     pub fn withdraw(&mut self, session: usize, name: &str) {
         let Checker { sessions, publications, .. } = self;
         let Some(session) = sessions.get_mut(session) else { return };
-        session.wishes.insert(name.to_owned(), Wish::Unsure);
-        let wishes = &session.wishes;
+        session.subscriptions.insert(name.to_owned(), Subscription::Uncertain);
+        let subscriptions = &session.subscriptions;
         session.expected.retain(|number| {
             let channel = &publications[*number].channel;
-            let other = |(other, wish): (&String, &Wish)| {
-                matches!(wish, Wish::Granted(from) if from <= number) && covers(other, channel)
+            let other = |(other, subscription): (&String, &Subscription)| {
+                matches!(subscription, Subscription::Granted(from) if from <= number) && covers(other, channel)
             };
-            !covers(name, channel) || wishes.iter().any(other)
+            !covers(name, channel) || subscriptions.iter().any(other)
         });
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::application::{ECHO, WHISPER, WHISPER_TO};
-use crate::checker::{Publication, Wish};
+use crate::checker::{Publication, Subscription};
 use crate::follower::Follower;
 use crate::network::{Exchange, State, Up};
 use crate::script::{LONG_BYTES, Transport};
@@ -192,7 +192,7 @@ impl World {
     fn forget_overdue_connect(&mut self, client: usize) {
         let state = &mut self.clients[client];
         if let Some((id, since_ms)) = state.connect
-            && self.now.ms > since_ms + PATIENCE_MS
+            && self.now.ms > since_ms + CONNECT_WAIT_MAX_MS
             && state.awaited.get(&id).is_some_and(|awaited| !awaited.owed)
         {
             state.connect = None;
@@ -224,7 +224,7 @@ impl World {
             85..88 => self.switch(client),
             88..90 => self.clients[client].reading = false,
             90..94 => self.clients[client].reading = true,
-            94 if self.rng.chance(300) => self.say_disconnect(client),
+            94 if self.rng.chance(300) => self.disconnect(client),
             95..97 => {
                 if let Some(conn) = self.clients[client].conn {
                     let up =
@@ -325,17 +325,17 @@ impl World {
         if self.rng.chance(200) {
             names.push(self.scenario.subscription(&mut self.rng).to_owned());
         }
-        let wishes = &mut self.checker.sessions[session].wishes;
+        let subscriptions = &mut self.checker.sessions[session].subscriptions;
         // The client leaves uncertain subscriptions alone: an earlier request may still be on its way.
-        names.retain(|name| wishes.get(name) != Some(&Wish::Unsure));
+        names.retain(|name| subscriptions.get(name) != Some(&Subscription::Uncertain));
         if names.is_empty() || !self.may_send(client, false) {
             return;
         }
         let positions = self.positions(client, session, &names);
-        let wishes = &mut self.checker.sessions[session].wishes;
+        let subscriptions = &mut self.checker.sessions[session].subscriptions;
         for name in &names {
-            if matches!(wishes.get(name), None | Some(Wish::Gone(_))) {
-                wishes.insert(name.clone(), Wish::Asked);
+            if matches!(subscriptions.get(name), None | Some(Subscription::Gone(_))) {
+                subscriptions.insert(name.clone(), Subscription::Requested);
             }
         }
         let raw = if names.len() == 1 { format!("\"{}\"", names[0]) } else { format!("[\"{}\"]", names.join("\",\"")) };
@@ -344,8 +344,8 @@ impl World {
     }
 
     fn unsubscribe(&mut self, client: usize, session: usize) {
-        let wishes = &self.checker.sessions[session].wishes;
-        let granted = wishes.iter().filter(|(_, wish)| matches!(wish, Wish::Granted(_)));
+        let subscriptions = &self.checker.sessions[session].subscriptions;
+        let granted = subscriptions.iter().filter(|(_, subscription)| matches!(subscription, Subscription::Granted(_)));
         let granted: Vec<String> = granted.map(|(name, _)| name.clone()).collect();
         if granted.is_empty() || !self.may_send(client, false) {
             return;
@@ -359,16 +359,16 @@ impl World {
     }
 
     /// The client disconnects.
-    pub(crate) fn say_disconnect(&mut self, client: usize) {
+    pub(crate) fn disconnect(&mut self, client: usize) {
         let Some(session) = self.clients[client].session() else { return };
-        let goodbye = Outgoing { channel: "/meta/disconnect".into(), fields: String::new(), what: What::Disconnect };
-        if self.send(client, vec![goodbye]) {
-            self.forsake(client, session);
+        let message = Outgoing { channel: "/meta/disconnect".into(), fields: String::new(), what: What::Disconnect };
+        if self.send(client, vec![message]) {
+            self.abandon(client, session);
         }
     }
 
     /// The client abandons its session.
-    pub(crate) fn forsake(&mut self, client: usize, session: usize) {
+    pub(crate) fn abandon(&mut self, client: usize, session: usize) {
         self.checker.leave(session);
         let pause_ms = self.rng.between(0, 200);
         let state = &mut self.clients[client];
@@ -383,7 +383,7 @@ impl World {
         for awaited in state.awaited.values_mut() {
             awaited.owed &= awaited.what != What::Connect;
         }
-        self.recorder.with(|desk| desk.sessions[client] = None);
+        self.recorder.with(|recording| recording.sessions[client] = None);
     }
 
     /// The client continues over another transport, or over another connection of the same kind.
@@ -491,7 +491,7 @@ pub(crate) fn odd(channel: &str, fields: &str) -> Outgoing {
 }
 
 /// The time for which a client waits for the reply to a connect that may have been overtaken, in milliseconds.
-const PATIENCE_MS: u64 = 300;
+const CONNECT_WAIT_MAX_MS: u64 = 300;
 const HANDSHAKE_FIELDS: &str = ",\"version\":\"1.0\",\"supportedConnectionTypes\":[\"websocket\",\"long-polling\"]";
 /// Fields that a publisher must not be able to send to subscribers, and one that it may.
 const HOSTILE_FIELDS: &str = concat!(

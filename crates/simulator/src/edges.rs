@@ -3,7 +3,7 @@
 use encke_core::{Envelope, ShardMessage, Weight};
 
 use crate::checker::Invariant;
-use crate::world::{Letter, World};
+use crate::world::{InTransit, World};
 
 impl World {
     /// True if a shard admits a client's message.
@@ -45,8 +45,8 @@ impl World {
         // envelope for each shard.
         let (bytes, bytes_max) = (self.shared.mailbox.bytes(), self.scenario.settings[0].mailbox_bytes_max);
         // Responses have their own limits: for each of them, and for all together.
-        let responses = self.message.iter().flatten().flatten().filter_map(|letter| match letter {
-            Letter::ShardMessage(Envelope { message: ShardMessage::Response(_, response), .. }) => {
+        let responses = self.in_transit.iter().flatten().flatten().filter_map(|item| match item {
+            InTransit::ShardMessage(Envelope { message: ShardMessage::Response(_, response), .. }) => {
                 Some(response.body.len())
             }
             _ => None,

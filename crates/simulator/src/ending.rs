@@ -38,7 +38,7 @@ impl World {
             }
             let step_ms = self.rng.between(10, 120);
             self.pass(step_ms);
-            // A client that catches up must finish beside a channel that has a message for each of its connects.
+            // A client that replays must finish beside a channel that has a message for each of its connects.
             let missing = self.missing_positions();
             if let Some(channel) = busy.filter(|_| !missing.is_empty()) {
                 if round == BUSY_ROUNDS_MAX {
@@ -112,7 +112,7 @@ impl World {
     pub(crate) fn leave(&mut self) {
         for client in 0..self.clients.len() {
             if self.rng.chance(500) {
-                self.say_disconnect(client);
+                self.disconnect(client);
             }
         }
         self.pump();
@@ -191,11 +191,11 @@ impl World {
     }
 }
 
-/// Channels that may stay busy while clients catch up on others.
+/// Channels that may stay busy while clients replay others.
 const BUSY: [&str; 2] = ["/a", "/lazy/x"];
 /// Rounds of healing: at about 65 ms each, more than all waits that the settings allow.
 const HEALING_ROUNDS_MAX: usize = 150;
-/// The rounds beside a busy channel in which every client must catch up.
+/// The rounds beside a busy channel in which every client must finish its replay.
 const BUSY_ROUNDS_MAX: usize = 120;
 /// The time a connect may take beyond its timeout: slots of the timer wheel, steps of time, and an advised pause.
 const HEALING_SLACK_MS: u64 = 1_000;

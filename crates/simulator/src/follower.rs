@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use bayeux::json::{decode_string, integer, member, members};
 
-use crate::checker::{Invariant, Wish, covers, number_of};
+use crate::checker::{Invariant, Subscription, covers, number_of};
 use crate::client::{Outgoing, Phase, What};
-use crate::script::PAST;
+use crate::script::HISTORY_CHANNELS;
 use crate::world::World;
 
 /// The replay state of a client.
@@ -31,7 +31,7 @@ pub struct Follower {
 pub enum Footing {
     /// It has requested the channel, after the first offset if it named one. The second offset is the first message
     /// received.
-    Asked(Option<u64>, Option<u64>),
+    Requested(Option<u64>, Option<u64>),
     /// The next message directly follows the last.
     Firm,
 }
@@ -51,7 +51,7 @@ pub struct Records {
 impl Records {
     /// Sets the contents of histories in the next life of the server: their first offsets, and the offsets with a
     /// message. Missing messages were lost, and are not promised to anybody.
-    pub(crate) fn begin_anew(&mut self, there: &BTreeMap<&str, (u64, BTreeSet<u64>)>) -> u64 {
+    pub(crate) fn restart_histories(&mut self, there: &BTreeMap<&str, (u64, BTreeSet<u64>)>) -> u64 {
         let mut count = 0;
         for (channel, seen_positions) in &self.seen_positions {
             let ring = there.get(channel);
@@ -66,7 +66,7 @@ impl Records {
     }
 
     /// The offsets in a range whose messages every client must get, or get reported as lost.
-    fn owed<'a>(&'a self, channel: &'a str, range: Range<u64>) -> impl Iterator<Item = u64> + 'a {
+    fn required<'a>(&'a self, channel: &'a str, range: Range<u64>) -> impl Iterator<Item = u64> + 'a {
         let seen_positions = self.seen_positions.get_key_value(channel).filter(|_| !range.is_empty());
         let ids = seen_positions
             .into_iter()
@@ -76,28 +76,28 @@ impl Records {
 }
 
 /// A position in a message or a reply.
-struct Told {
+struct Reported {
     epoch: String,
     id: Option<u64>,
     lost: Option<(u64, Option<u64>)>,
 }
 
-impl Told {
-    fn read(raw: &str) -> Told {
+impl Reported {
+    fn read(raw: &str) -> Reported {
         let number = |raw: &str, name| member(raw, name).and_then(integer).and_then(|id| u64::try_from(id).ok());
         let lost = member(raw, "lost").and_then(|lost| Some((number(lost, "from")?, number(lost, "to"))));
         let epoch = member(raw, "epoch").and_then(decode_string).map(String::from).unwrap_or_default();
-        Told { epoch, id: number(raw, "id"), lost }
+        Reported { epoch, id: number(raw, "id"), lost }
     }
 }
 
 /// True if a channel has a history.
-pub fn is_past(channel: &str) -> bool {
-    PAST.contains(&channel)
+pub fn has_history(channel: &str) -> bool {
+    HISTORY_CHANNELS.contains(&channel)
 }
 
 /// Splits data with a position into the published data and the offset of the message.
-pub fn unplaced(data: &str) -> Option<(String, u64)> {
+pub fn split_position(data: &str) -> Option<(String, u64)> {
     let event = member(data, "event")?;
     let id = member(event, "replayId").and_then(integer)?;
     let rest = data.strip_prefix("{\"event\":")?.strip_prefix(event)?.strip_prefix(',')?;
@@ -106,8 +106,8 @@ pub fn unplaced(data: &str) -> Option<(String, u64)> {
 
 impl World {
     /// Records changes of the histories. It runs after every event: changes within one event are not visible.
-    pub(crate) fn read_along(&mut self) {
-        for channel in PAST {
+    pub(crate) fn record_histories(&mut self) {
+        for channel in HISTORY_CHANNELS {
             let histories = &self.shared.histories;
             let Some(ring) = histories.find(channel, 0) else { continue };
             let (seen_positions, next) =
@@ -148,23 +148,27 @@ impl World {
             return String::new();
         }
         let mut members = Vec::new();
-        for channel in PAST.iter().filter(|channel| names.iter().any(|name| covers(name, channel))) {
-            let wishes = &self.checker.sessions[session].wishes;
-            let received = wishes.iter().any(|(name, wish)| !matches!(wish, Wish::Gone(_)) && covers(name, channel));
+        for channel in HISTORY_CHANNELS.iter().filter(|channel| names.iter().any(|name| covers(name, channel))) {
+            let subscriptions = &self.checker.sessions[session].subscriptions;
+            let received = subscriptions
+                .iter()
+                .any(|(name, subscription)| !matches!(subscription, Subscription::Gone(_)) && covers(name, channel));
             if received {
-                let sure = |wish: &Wish| matches!(wish, Wish::Granted(_) | Wish::Asked);
-                let sure = wishes.iter().any(|(name, wish)| sure(wish) && covers(name, channel));
+                let sure = |subscription: &Subscription| {
+                    matches!(subscription, Subscription::Granted(_) | Subscription::Requested)
+                };
+                let sure = subscriptions.iter().any(|(name, subscription)| sure(subscription) && covers(name, channel));
                 if let Some(follower) = self.clients[client].follower.as_mut().filter(|_| !sure) {
                     follower.footing.remove(*channel);
                 }
                 continue;
             }
             // Messages of an earlier subscription may still be on their way: with a position they would come again.
-            let before = wishes.keys().any(|name| covers(name, channel));
+            let before = subscriptions.keys().any(|name| covers(name, channel));
             let form = self.rng.below(4);
             let Some(follower) = &mut self.clients[client].follower else { continue };
             let last = follower.last.get(*channel).filter(|_| !before);
-            follower.footing.insert((*channel).to_string(), Footing::Asked(last.map(|last| last.1), None));
+            follower.footing.insert((*channel).to_string(), Footing::Requested(last.map(|last| last.1), None));
             if before {
                 follower.footing.remove(*channel);
             }
@@ -181,7 +185,9 @@ impl World {
             }
         }
         if let Some(follower) = &mut self.clients[client].follower {
-            follower.wanted.extend(names.iter().filter(|name| PAST.iter().any(|past| covers(name, past))).cloned());
+            follower
+                .wanted
+                .extend(names.iter().filter(|name| HISTORY_CHANNELS.iter().any(|past| covers(name, past))).cloned());
         }
         format!(",\"ext\":{{\"replay\":{{{}}}}}", members.join(","))
     }
@@ -191,13 +197,13 @@ impl World {
         if !self.checker.sessions[session].follows || !self.may_send(client, false) {
             return false;
         }
-        let wishes = &self.checker.sessions[session].wishes;
-        let missing = |name: &&String| matches!(wishes.get(*name), None | Some(Wish::Gone(_)));
+        let subscriptions = &self.checker.sessions[session].subscriptions;
+        let missing = |name: &&String| matches!(subscriptions.get(*name), None | Some(Subscription::Gone(_)));
         let wanted = self.clients[client].follower.as_ref().and_then(|follower| follower.wanted.iter().find(missing));
         let Some(name) = wanted.cloned() else { return false };
         let names = vec![name.clone()];
         let fields = format!(",\"subscription\":\"{name}\"{}", self.positions(client, session, &names));
-        self.checker.sessions[session].wishes.insert(name, Wish::Asked);
+        self.checker.sessions[session].subscriptions.insert(name, Subscription::Requested);
         self.send(client, vec![Outgoing { channel: "/meta/subscribe".into(), fields, what: What::Subscribe(names) }])
     }
 
@@ -205,22 +211,23 @@ impl World {
     pub(crate) fn not_reported(&mut self, client: usize, session: usize, names: &[String]) {
         for name in names {
             self.give_up(client, session, name);
-            let wishes = &mut self.checker.sessions[session].wishes;
-            if wishes.get(name) == Some(&Wish::Asked) && self.checker.sessions[session].follows {
-                self.checker.sessions[session].wishes.insert(name.clone(), Wish::Unsure);
+            let subscriptions = &mut self.checker.sessions[session].subscriptions;
+            if subscriptions.get(name) == Some(&Subscription::Requested) && self.checker.sessions[session].follows {
+                self.checker.sessions[session].subscriptions.insert(name.clone(), Subscription::Uncertain);
             }
         }
     }
 
     /// A client gives up a subscription permanently.
     pub(crate) fn give_up(&mut self, client: usize, session: usize, name: &str) {
-        let wishes = &self.checker.sessions[session].wishes;
+        let subscriptions = &self.checker.sessions[session].subscriptions;
         let other = |channel: &str| {
-            wishes
-                .iter()
-                .any(|(other, wish)| other != name && matches!(wish, Wish::Granted(_)) && covers(other, channel))
+            subscriptions.iter().any(|(other, subscription)| {
+                other != name && matches!(subscription, Subscription::Granted(_)) && covers(other, channel)
+            })
         };
-        let gone: Vec<&str> = PAST.into_iter().filter(|channel| covers(name, channel) && !other(channel)).collect();
+        let gone: Vec<&str> =
+            HISTORY_CHANNELS.into_iter().filter(|channel| covers(name, channel) && !other(channel)).collect();
         if let Some(follower) = &mut self.clients[client].follower {
             follower.wanted.remove(name);
             follower.footing.retain(|channel, _| !gone.contains(&channel.as_str()));
@@ -236,31 +243,31 @@ impl World {
         channel: &str,
         data: &str,
     ) -> Option<String> {
-        if !is_past(channel) {
+        if !has_history(channel) {
             return Some(data.to_owned());
         }
         if !self.checker.sessions[session].follows {
-            self.in_one_order(session, channel, data);
+            self.check_one_order(session, channel, data);
             return Some(data.to_owned());
         }
-        let reported = member(raw, "ext").and_then(|ext| member(ext, "replay")).map(Told::read);
-        let (Some((data, id)), Some(reported)) = (unplaced(data), reported) else {
+        let reported = member(raw, "ext").and_then(|ext| member(ext, "replay")).map(Reported::read);
+        let (Some((data, id)), Some(reported)) = (split_position(data), reported) else {
             self.checker
-                .fail(Invariant::PositionsHonest, format!("session {session} got a message without a place: {raw}"));
+                .fail(Invariant::PositionsHonest, format!("session {session} got a message without a position: {raw}"));
             return None;
         };
         let known =
             self.records.seen_positions.get(channel).and_then(|seen_positions| seen_positions.get(&id)).copied();
         if reported.id != Some(id) || known != number_of(&data) {
-            let detail = format!("session {session} got {data} at {id}, where message {known:?} stands: {raw}");
+            let detail = format!("session {session} got {data} at {id}, the position of message {known:?}: {raw}");
             self.checker.fail(Invariant::OneOrder, detail);
             return None;
         }
-        self.position_reached(client, session, channel, id, &reported);
+        self.check_position(client, session, channel, id, &reported);
         Some(data)
     }
 
-    fn position_reached(&mut self, client: usize, session: usize, channel: &str, id: u64, reported: &Told) {
+    fn check_position(&mut self, client: usize, session: usize, channel: &str, id: u64, reported: &Reported) {
         let current = self.clients[client].session() == Some(session);
         let Some(follower) = &mut self.clients[client].follower else { return };
         let last = follower.last.get(channel).map(|last| last.1);
@@ -276,24 +283,24 @@ impl World {
         }
         follower.last.insert(channel.to_owned(), (reported.epoch.clone(), id));
         let footing = follower.footing.get_mut(channel).filter(|_| current);
-        let firm = matches!(footing, Some(Footing::Firm | Footing::Asked(_, Some(_))));
-        if let Some(Footing::Asked(_, first @ None)) = footing {
+        let firm = matches!(footing, Some(Footing::Firm | Footing::Requested(_, Some(_))));
+        if let Some(Footing::Requested(_, first @ None)) = footing {
             *first = Some(reported.lost.map_or(id, |lost| lost.0.min(id)));
         }
-        self.lost_for_good(session, channel, reported);
+        self.check_reported_loss(session, channel, reported);
         if firm && let Some(last) = last {
-            self.nothing_between(session, channel, last + 1, id, reported, "before a message");
+            self.check_no_gap(session, channel, last + 1, id, reported, "before a message");
         }
     }
 
     /// Checks that no message the session should get lies between two offsets, except reported losses.
-    fn nothing_between(&mut self, session: usize, channel: &str, from: u64, to: u64, reported: &Told, when: &str) {
+    fn check_no_gap(&mut self, session: usize, channel: &str, from: u64, to: u64, reported: &Reported, when: &str) {
         let lost =
             |id: u64| reported.lost.is_some_and(|(first, last)| first <= id && last.is_none_or(|last| id <= last));
-        let mut owed = self.records.owed(channel, from..to);
-        if let Some(id) = owed.find(|id| !lost(*id) && !self.is_own(session, channel, *id)) {
-            drop(owed);
-            let detail = format!("session {session} never got {channel} {id} and was not told, {when} at {to}");
+        let mut required = self.records.required(channel, from..to);
+        if let Some(id) = required.find(|id| !lost(*id) && !self.is_own(session, channel, *id)) {
+            drop(required);
+            let detail = format!("session {session} never got {channel} {id} and no loss report, {when} at {to}");
             self.checker.fail(Invariant::LossReported, detail);
         }
     }
@@ -306,18 +313,18 @@ impl World {
     }
 
     /// Checks that a message reported as lost is no longer retained, unless it is too large for the session.
-    fn lost_for_good(&mut self, session: usize, channel: &str, reported: &Told) {
+    fn check_reported_loss(&mut self, session: usize, channel: &str, reported: &Reported) {
         let oldest = self.records.oldest.get(channel).copied().unwrap_or(0);
         let tight = self.scenario.settings[0].outbox_bytes_max < 1 << 20;
         if let Some((from, Some(to))) = reported.lost.filter(|(_, to)| !tight && to.is_some_and(|to| to >= oldest)) {
             let detail =
-                format!("session {session} was told that {from} to {to} of {channel} are lost, {oldest} is kept");
+                format!("session {session} got {from} to {to} of {channel} reported as lost, {oldest} is retained");
             self.checker.fail(Invariant::PositionsHonest, detail);
         }
     }
 
     /// Checks that all subscribers of a channel with a history see one order, including those without positions.
-    fn in_one_order(&mut self, session: usize, channel: &str, data: &str) {
+    fn check_one_order(&mut self, session: usize, channel: &str, data: &str) {
         let number = number_of(data);
         let seen_positions = self.records.seen_positions.get(channel);
         let mut found = seen_positions.into_iter().flatten().filter(|(_, at)| Some(**at) == number).map(|(id, _)| *id);
@@ -342,9 +349,9 @@ impl World {
         let (oldest, next) = (self.records.oldest.get(channel), self.records.next.get(channel));
         let (oldest, next) = (oldest.copied().unwrap_or(0), next.copied().unwrap_or(0));
         let Some(follower) = &mut self.clients[client].follower else { return };
-        let Some(Footing::Asked(named, first)) = follower.footing.get(channel).copied() else { return };
+        let Some(Footing::Requested(named, first)) = follower.footing.get(channel).copied() else { return };
         let from = member(answer, "from").and_then(integer).unwrap_or_default() as u64;
-        let reported = Told::read(answer);
+        let reported = Reported::read(answer);
         let recovered = member(answer, "recovered") == Some("true");
         follower.footing.insert(channel.to_owned(), Footing::Firm);
         let last = follower.last.get(channel).map(|last| last.1);
@@ -358,14 +365,14 @@ impl World {
             None => recovered,
         };
         if !honest || (first.is_none() && named.is_some() && last.is_some_and(|last| last >= from)) {
-            let detail = format!("client {client} asked for {channel} after {named:?}, {oldest} is kept: {answer}");
+            let detail = format!("client {client} asked for {channel} after {named:?}, {oldest} is retained: {answer}");
             return self.checker.fail(Invariant::PositionsHonest, detail);
         }
         if let Some(first) = first {
             // The first message arrived before this reply.
-            self.nothing_between(session, channel, from, first, &reported, "before the first message");
+            self.check_no_gap(session, channel, from, first, &reported, "before the first message");
         }
-        self.lost_for_good(session, channel, &reported);
+        self.check_reported_loss(session, channel, &reported);
     }
 
     /// Handles the positions in a connect reply.
@@ -376,18 +383,18 @@ impl World {
             let channel = channel.decode().unwrap_or_default().into_owned();
             if !names.insert(channel.clone()) {
                 let detail =
-                    format!("a connect reply of session {session} tells two things of {channel}: {seen_positions}");
+                    format!("a connect reply of session {session} has two entries for {channel}: {seen_positions}");
                 return self.checker.fail(Invariant::PositionsHonest, detail);
             }
-            let reported = Told::read(position);
+            let reported = Reported::read(position);
             self.checker.tally.heartbeats += 1;
-            self.lost_for_good(session, &channel, &reported);
+            self.check_reported_loss(session, &channel, &reported);
             let Some(follower) = &mut self.clients[client].follower else { return };
-            let firm = matches!(follower.footing.get(&channel), Some(Footing::Firm | Footing::Asked(_, Some(_))));
+            let firm = matches!(follower.footing.get(&channel), Some(Footing::Firm | Footing::Requested(_, Some(_))));
             let (Some(id), Some((_, last))) = (reported.id, follower.last.get(&channel).cloned()) else { continue };
             if firm && id > last {
                 follower.last.insert(channel.clone(), (reported.epoch.clone(), id));
-                self.nothing_between(session, &channel, last + 1, id + 1, &reported, "with a connect reply");
+                self.check_no_gap(session, &channel, last + 1, id + 1, &reported, "with a connect reply");
             }
         }
     }
@@ -403,8 +410,8 @@ impl World {
             for (channel, footing) in &follower.footing {
                 let next = self.records.next.get(channel.as_str()).copied().unwrap_or(0);
                 let last = follower.last.get(channel).map_or(next, |last| last.1);
-                let mut owed = self.records.owed(channel, last + 1..next.max(last + 1));
-                let wanted = owed.find(|id| !self.is_own(session, channel, *id));
+                let mut required = self.records.required(channel, last + 1..next.max(last + 1));
+                let wanted = required.find(|id| !self.is_own(session, channel, *id));
                 if let Some(id) = wanted.filter(|_| *footing == Footing::Firm) {
                     missing.push(format!("client {number} has {channel} up to {last}, not {id}"));
                 }

@@ -10,7 +10,7 @@
 //! the run: cleanly, so that its sessions continue, or by a kill or a loss of power ([`restart`]).
 //!
 //! ```
-//! let tally = simulator::run(1, &simulator::Options::default()).expect("every promise is kept");
+//! let tally = simulator::run(1, &simulator::Options::default()).expect("no promise is broken");
 //! assert!(tally.sessions > 0);
 //! ```
 //!

@@ -10,7 +10,7 @@ use journal::sim::SimDisk;
 
 use crate::Sabotage;
 use crate::checker::Invariant;
-use crate::script::PAST;
+use crate::script::HISTORY_CHANNELS;
 use crate::world::World;
 
 /// The data directory of the server, and its store.
@@ -52,8 +52,8 @@ impl World {
         }
     }
 
-    /// Lets the store take up to `most` records, commit and answer. False if there was nothing to do.
-    pub(crate) fn keep(&mut self, most: usize) -> bool {
+    /// Runs the store: it accepts at most `most` records, commits and answers. False if there was nothing to do.
+    pub(crate) fn run_store(&mut self, most: usize) -> bool {
         let lies = self.sabotage == Sabotage::FalsePersisted && self.rng.chance(500);
         let Some(log) = &mut self.log else { return false };
         let due = log.history_store.due_ms().is_some_and(|due_ms| due_ms <= self.now.ms);
@@ -66,18 +66,18 @@ impl World {
             if busy.is_empty() {
                 break;
             }
-            let Some(keep) = log.inboxes[self.rng.pick(&busy)].pop_front() else { break };
+            let Some(request) = log.inboxes[self.rng.pick(&busy)].pop_front() else { break };
             if lies {
-                answers.extend(keep.token.map(|token| (token, true)));
+                answers.extend(request.token.map(|token| (token, true)));
                 continue;
             }
-            log.history_store.take(keep);
+            log.history_store.take(request);
         }
         log.history_store.commit(self.now.ms, &self.shared.histories);
         answers.extend(
             log.history_store.answers().into_iter().filter_map(|answer| Some((answer.token?, answer.is_persisted))),
         );
-        self.note(|_| format!("the keeper answers {answers:?}"));
+        self.note(|_| format!("the store answers {answers:?}"));
         let outside = self.shards.len();
         for (token, is_persisted) in answers {
             self.checker.tally.pending_replies += u64::from(!is_persisted);
@@ -90,7 +90,7 @@ impl World {
     /// Closes the store cleanly: everything is on the disk, with a mark of the clean end.
     pub(crate) fn close_log(&mut self) {
         while self.log.as_ref().is_some_and(|log| !log.is_idle()) {
-            self.keep(usize::MAX);
+            self.run_store(usize::MAX);
         }
         if let Some(log) = &mut self.log {
             log.history_store.close(&self.shared.histories);
@@ -114,12 +114,12 @@ impl World {
     /// The disk accepts pending writes and fails to sync them: the system shows data that the disk does not have.
     pub(crate) fn fail_syncs(&mut self) {
         self.mend_disk();
-        PAST.iter().for_each(|channel| self.chatter(channel));
+        HISTORY_CHANNELS.iter().for_each(|channel| self.chatter(channel));
         let Some(log) = &self.log else { return };
         log.disk.faults(|faults| faults.failing_syncs = u32::MAX);
-        self.keep(usize::MAX);
+        self.run_store(usize::MAX);
         self.pass(self.scenario.settings[0].history_commit_interval_ms);
-        self.keep(usize::MAX);
+        self.run_store(usize::MAX);
     }
 
     /// Ends the faults of the disk.

@@ -139,7 +139,7 @@ impl World {
             return;
         }
         self.lose_sight(client);
-        self.forsake(client, session);
+        self.abandon(client, session);
         let state = &mut self.clients[client];
         state.next_ms = self.now.ms;
         // On a WebSocket that stays, requests of the old session are still answered.

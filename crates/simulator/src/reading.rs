@@ -5,9 +5,9 @@ use encke_core::{Id, Response};
 
 use crate::Sabotage;
 use crate::application::{OBITUARIES, OBITUARY};
-use crate::checker::{Invariant, Wish, number_of};
+use crate::checker::{Invariant, Subscription, number_of};
 use crate::client::{Phase, Route, What};
-use crate::follower::unplaced;
+use crate::follower::split_position;
 use crate::network::{Found, Item};
 use crate::oddities::without;
 use crate::script::Transport;
@@ -205,7 +205,7 @@ impl World {
         }
         for raw in elements(text) {
             let data = member(raw, "data");
-            let published = |data: &&str| number_of(data).is_some() || unplaced(data).is_some();
+            let published = |data: &&str| number_of(data).is_some() || split_position(data).is_some();
             match data.filter(published) {
                 Some(data) => self.message(client, route, raw, data),
                 // It counts as a message for the limits, and for nothing else.
@@ -302,15 +302,19 @@ impl World {
             (What::Subscribe(names), Some(session)) if successful && owed => {
                 let number = self.checker.publications.len();
                 for name in names {
-                    if let Some(wish @ Wish::Asked) = self.checker.sessions[session].wishes.get_mut(name) {
-                        *wish = Wish::Granted(number);
+                    if let Some(subscription @ Subscription::Requested) =
+                        self.checker.sessions[session].subscriptions.get_mut(name)
+                    {
+                        *subscription = Subscription::Granted(number);
                     }
                 }
             }
             (What::Unsubscribe(name), Some(session)) if successful && owed => {
                 let number = self.checker.publications.len();
-                if let Some(wish @ Wish::Unsure) = self.checker.sessions[session].wishes.get_mut(name) {
-                    *wish = Wish::Gone(number);
+                if let Some(subscription @ Subscription::Uncertain) =
+                    self.checker.sessions[session].subscriptions.get_mut(name)
+                {
+                    *subscription = Subscription::Gone(number);
                 }
             }
             (What::Publish(number), _) if successful => {
@@ -364,7 +368,7 @@ impl World {
         state.next_ms = self.now.ms;
         state.interval_ms = 0;
         state.stream += 1;
-        self.recorder.with(|desk| desk.sessions[client] = Some(text));
+        self.recorder.with(|recording| recording.sessions[client] = Some(text));
     }
 
     /// Notes the number of the batch that a connect reply closes.
@@ -398,11 +402,12 @@ impl World {
                     || known.left
                     || self.scenario.settings.iter().any(|s| s.activity_timeout_ms > 0);
                 if !ends {
-                    self.checker.fail(Invariant::LivesOn, format!("client {client} was told to leave: {raw}"));
+                    self.checker
+                        .fail(Invariant::LivesOn, format!("client {client} was advised not to reconnect: {raw}"));
                 }
-                self.forsake(client, session);
+                self.abandon(client, session);
             }
-            Some("handshake") => self.forsake(client, session),
+            Some("handshake") => self.abandon(client, session),
             _ => {}
         }
     }
@@ -417,7 +422,7 @@ impl World {
             self.checker.fail(Invariant::LivesOn, detail);
         }
         if self.clients[client].session() == Some(session) {
-            self.forsake(client, session);
+            self.abandon(client, session);
         }
     }
 
@@ -430,7 +435,7 @@ impl World {
             self.checker.fail(Invariant::LivesOn, format!("session {session} was ended by the server for nothing"));
         }
         if self.clients[client].session() == Some(session) {
-            self.forsake(client, session);
+            self.abandon(client, session);
         }
     }
 

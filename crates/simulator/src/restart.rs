@@ -11,8 +11,8 @@ use crate::Sabotage;
 use crate::checker::{Invariant, number_of};
 use crate::network::{Item, State};
 use crate::rng::Rng;
-use crate::script::PAST;
-use crate::world::{Letter, World};
+use crate::script::HISTORY_CHANNELS;
+use crate::world::{InTransit, World};
 
 /// The kind of the end of a server process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +130,8 @@ impl World {
         while self.report() {}
         // From here on nothing is read or written: only messages on their way arrive.
         self.frozen = true;
-        for letters in self.message.iter_mut().flatten() {
-            letters.retain(|letter| matches!(letter, Letter::ShardMessage(_)));
+        for items in self.in_transit.iter_mut().flatten() {
+            items.retain(|item| matches!(item, InTransit::ShardMessage(_)));
         }
         // The last events cause messages, too, and nothing waits for writing any more.
         for shard in 0..self.shards.len() {
@@ -147,7 +147,7 @@ impl World {
                 }
                 self.settle(to);
             }
-            moved |= self.keep(usize::MAX);
+            moved |= self.run_store(usize::MAX);
             if !moved {
                 break;
             }
@@ -188,7 +188,7 @@ impl World {
                 }
             }
         }
-        self.message.iter_mut().flatten().for_each(|letters| letters.clear());
+        self.in_transit.iter_mut().flatten().for_each(|items| items.clear());
         self.waiting.clear();
         self.reports.clear();
         self.network.forget_sockets();
@@ -197,7 +197,7 @@ impl World {
     /// The messages in histories whose publishers know that they are persisted.
     fn stored(&self) -> Vec<Persisted> {
         let mut stored = Vec::new();
-        for channel in PAST {
+        for channel in HISTORY_CHANNELS {
             let Some(ring) = self.shared.histories.find(channel, 0) else { continue };
             let age_max_ms = self.scenario.history_age_max_ms();
             self.shared.histories.with(ring.ring, |ring| {
@@ -219,15 +219,15 @@ impl World {
     /// Checks that confirmed messages are at their offsets, and that no offset has another message than before.
     fn histories_are_back(&mut self, stored: &[Persisted], stop: Stop) {
         let mut there: BTreeMap<&str, (u64, BTreeSet<u64>)> = BTreeMap::new();
-        for channel in PAST {
+        for channel in HISTORY_CHANNELS {
             let Some(ring) = self.shared.histories.find(channel, 0) else { continue };
             self.shared.histories.with(ring.ring, |ring| {
                 let ids = ring.from(0).map(|entry| entry.number).collect();
                 there.insert(channel, (ring.oldest(), ids));
             });
         }
-        self.checker.tally.positions_lost += self.records.begin_anew(&there);
-        self.read_along();
+        self.checker.tally.positions_lost += self.records.restart_histories(&there);
+        self.record_histories();
         // With little room, older messages of the log may have come back in place of newer ones.
         let sure = self.outlives(stop == Stop::PowerLoss) && !self.scenario.history_is_tight();
         let wall_ms = self.now.wall_ms;

@@ -4,11 +4,11 @@
 //! In its old session only positions tell the server what such a client has: the responses and connections that it
 //! left may still take messages along, or fail and return them.
 
-use crate::checker::Wish;
+use crate::checker::Subscription;
 use crate::client::{Outgoing, Route, What};
 use crate::follower::Footing;
 use crate::network::{State, Up};
-use crate::world::{Letter, World};
+use crate::world::{InTransit, World};
 use encke_core::{Envelope, ShardMessage};
 
 impl World {
@@ -19,7 +19,7 @@ impl World {
             return false;
         };
         let state = &self.checker.sessions[session];
-        let asked = |footing: &Footing| matches!(footing, Footing::Asked(..));
+        let asked = |footing: &Footing| matches!(footing, Footing::Requested(..));
         let follower = self.clients[client].follower.as_ref();
         // A late subscribe would restart the replay at positions that are out of date.
         let asks = follower.is_some_and(|follower| follower.footing.values().any(asked));
@@ -27,7 +27,7 @@ impl World {
             return false;
         }
         let stays = !asks && !state.acknowledges && self.rng.chance(600) && self.may_go_on(client, session);
-        self.note(|_| format!("client {client} comes back with its places, to session {session}: {stays}"));
+        self.note(|_| format!("client {client} returns with its positions to session {session}: {stays}"));
         self.lose_sight(client);
         if stays {
             self.cut_off(client);
@@ -36,7 +36,7 @@ impl World {
             (state.connect, state.next_ms) = (None, next_ms);
             state.follower.iter_mut().for_each(|follower| follower.names_positions = true);
         } else {
-            self.forsake(client, session);
+            self.abandon(client, session);
         }
         true
     }
@@ -51,13 +51,13 @@ impl World {
         let is_sent = exchanges.iter().any(|x| x.client == client && matches!(x.state, State::Sent(_)));
         let mut conns = self.network.conns.iter().filter(|conn| conn.client == client);
         let is_said = conns.any(|conn| conn.moving || conn.up.iter().any(|up| matches!(up, Up::Text(..))));
-        let is_shard_message = self.message.iter().flatten().flatten().any(|letter| {
-            matches!(letter, Letter::ShardMessage(Envelope { message: ShardMessage::Request(request), .. })
+        let is_shard_message = self.in_transit.iter().flatten().flatten().any(|item| {
+            matches!(item, InTransit::ShardMessage(Envelope { message: ShardMessage::Request(request), .. })
                 if exchanges[request.exchange.number as usize].client == client)
         });
         let is_waiting = self.waiting.iter().any(|(_, exchange)| exchanges[*exchange].client == client);
-        let wishes = &self.checker.sessions[session].wishes;
-        let is_granted = |name: &String| matches!(wishes.get(name), Some(Wish::Granted(_)));
+        let subscriptions = &self.checker.sessions[session].subscriptions;
+        let is_granted = |name: &String| matches!(subscriptions.get(name), Some(Subscription::Granted(_)));
         !is_asking && !is_sent && !is_said && !is_shard_message && !is_waiting && follower.wanted.iter().all(is_granted)
     }
 
@@ -68,7 +68,7 @@ impl World {
         let mut members = Vec::new();
         for (channel, footing) in &mut follower.footing {
             let Some((epoch, id)) = follower.last.get(channel) else { continue };
-            *footing = Footing::Asked(Some(*id), None);
+            *footing = Footing::Requested(Some(*id), None);
             members.push(format!("\"{channel}\":{{\"id\":{id},\"epoch\":\"{epoch}\"}}"));
         }
         follower.names_positions = false;

@@ -65,7 +65,7 @@ const SOON_STEPS: usize = 40;
 /// Channels that clients publish on.
 pub const CHANNELS: [&str; 8] = ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/past/a", "/past/b"];
 /// The channels with a history.
-pub const PAST: [&str; 2] = ["/past/a", "/past/b"];
+pub const HISTORY_CHANNELS: [&str; 2] = ["/past/a", "/past/b"];
 /// Channels of which a full outbox drops messages, or leaves them to a history, instead of ending its session.
 const DROPPED: [&str; 5] = ["/drop/x", "/keep/x", "/past/a", "/past/a", "/past/a"];
 /// The names to which clients subscribe.
@@ -180,9 +180,9 @@ impl Scenario {
     /// The main channel of the run, if it has one. In a tight outbox messages of other channels soon end a session.
     fn preferred(&self, rng: &mut Rng) -> Option<&'static str> {
         match (rng.below(1_000), self.outboxes_are_tight()) {
-            (0..700, _) if self.laden => Some(rng.pick(&PAST)),
+            (0..700, _) if self.laden => Some(rng.pick(&HISTORY_CHANNELS)),
             (0..700, true) => Some(rng.pick(&DROPPED)),
-            (0..300, _) if self.durable => Some(rng.pick(&PAST)),
+            (0..300, _) if self.durable => Some(rng.pick(&HISTORY_CHANNELS)),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use crate::application::Note;
 use crate::checker::Invariant;
 use crate::network::{Conn, Exchange, Fate, Item, Kernel, State, Up};
 use crate::script::Transport;
-use crate::world::{Letter, Report, World};
+use crate::world::{InTransit, Report, World};
 
 /// The counts of a shard's sessions that ended: expired, ended by the server, too slow, by themselves.
 pub(crate) type Ends = [u64; 4];
@@ -77,7 +77,7 @@ impl World {
                     self.network.conns[conn].key = None;
                     self.network.conns[conn].moving = true;
                     let charge = self.shared.mailbox.charge(ENVELOPE_BYTES + text.len());
-                    self.message[home][shard].push_back(Letter::Socket(conn, text, session, charge));
+                    self.in_transit[home][shard].push_back(InTransit::Socket(conn, text, session, charge));
                 }
             },
             (Up::Ping(payload), Some(key)) => self.shards[shard].socket_ping(now, key, &payload),
@@ -127,11 +127,11 @@ impl World {
 
     /// A shard receives one message. False if there is none.
     pub(crate) fn deliver_shard_messages(&mut self, to: usize, from: usize) -> bool {
-        let Some(letter) = self.message[to][from].pop_front() else { return false };
-        self.note(|_| format!("shard {to} gets mail from {from}: {letter:?}"));
+        let Some(item) = self.in_transit[to][from].pop_front() else { return false };
+        self.note(|_| format!("shard {to} gets a message from {from}: {item:?}"));
         let before = self.ends(to);
-        match letter {
-            Letter::ShardMessage(envelope) => {
+        match item {
+            InTransit::ShardMessage(envelope) => {
                 if let ShardMessage::Request(request) = &envelope.message {
                     self.waiting.push((to, request.exchange.number as usize));
                 }
@@ -141,7 +141,7 @@ impl World {
                     self.shards[to].receive(self.now, envelope);
                 }
             }
-            Letter::Socket(conn, text, session, _charge) => {
+            InTransit::Socket(conn, text, session, _charge) => {
                 let key = self.shards[to].socket_opened(self.now, self.network.conns[conn].browser);
                 self.network.register(conn, to, key);
                 self.network.conns[conn].moving = false;
@@ -176,14 +176,14 @@ impl World {
         true
     }
 
-    /// A shard writes, and its effects are carried out. False if there was nothing to do.
+    /// A shard writes, and its effects are run. False if there was nothing to do.
     pub(crate) fn turn(&mut self, shard: usize) -> bool {
         if self.shards[shard].is_settled() {
             return false;
         }
         let before = self.ends(shard);
         if self.rng.chance(300) {
-            self.carry_out(shard);
+            self.run_effects(shard);
         }
         let mut budget = self.rng.below(4);
         let mut kernel = Kernel { network: &mut self.network, shard, lost: Vec::new() };
@@ -195,7 +195,7 @@ impl World {
         for (client, text) in kernel.lost {
             self.checker.lost(client, &text);
         }
-        self.carry_out(shard);
+        self.run_effects(shard);
         if let Some(breach) = self.network.breaches.pop() {
             self.checker.fail(Invariant::CleanFrames, breach);
         }
@@ -216,14 +216,14 @@ impl World {
     pub(crate) fn settle_all(&mut self, shard: usize) {
         let before = self.ends(shard);
         self.shards[shard].take_all_arrivals(self.now);
-        self.carry_out(shard);
+        self.run_effects(shard);
         self.after(shard, before, false);
     }
 
-    /// Carries out the effects of a shard, without writing.
+    /// Runs the effects of a shard, without writing.
     pub(crate) fn settle(&mut self, shard: usize) {
         let before = self.ends(shard);
-        self.carry_out(shard);
+        self.run_effects(shard);
         self.after(shard, before, false);
     }
 
@@ -240,12 +240,12 @@ impl World {
             if self.sabotage != Sabotage::StoppedClock {
                 self.shards[shard].advance(self.now);
             }
-            self.carry_out(shard);
+            self.run_effects(shard);
             self.after(shard, before, true);
         }
     }
 
-    fn carry_out(&mut self, shard: usize) {
+    fn run_effects(&mut self, shard: usize) {
         for effect in self.shards[shard].take_effects() {
             self.note(|_| format!("shard {shard} wants {effect:?}"));
             match effect {
@@ -264,14 +264,14 @@ impl World {
                     }
                 }
                 Effect::SendToShard(to, message) if to == shard || to >= self.shards.len() => {
-                    self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} has mail for {to}: {message:?}"));
+                    self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} sends to {to}: {message:?}"));
                 }
                 Effect::SendToShard(to, message) => self.send_to_shard(to, shard, message),
-                Effect::Persist(keep) => match &mut self.log {
-                    Some(log) => log.inboxes[shard].push_back(keep),
-                    None => {
-                        self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} wants {keep:?} to be kept"))
-                    }
+                Effect::Persist(request) => match &mut self.log {
+                    Some(log) => log.inboxes[shard].push_back(request),
+                    None => self
+                        .checker
+                        .fail(Invariant::NumbersAgree, format!("shard {shard} wants {request:?} to be stored")),
                 },
             }
         }
@@ -362,7 +362,7 @@ impl World {
         let after = self.ends(shard);
         let ends: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
         let mut ended = 0;
-        for note in self.recorder.with(|desk| std::mem::take(&mut desk.notes)) {
+        for note in self.recorder.with(|recording| std::mem::take(&mut recording.notes)) {
             match note {
                 Note::Published(data) => self.checker.published(&data),
                 Note::Delivered(to, data) => self.checker.delivered(&to, &data),
@@ -376,7 +376,7 @@ impl World {
                 }
             }
         }
-        self.read_along();
+        self.record_histories();
         self.shard_messages_are_bounded();
         let metrics = self.shards[shard].metrics();
         let open = metrics.handshakes.get() + metrics.restored.get() - after.iter().sum::<u64>();
@@ -392,7 +392,7 @@ impl World {
         for session in 0..self.checker.sessions.len() {
             let state = &self.checker.sessions[session];
             if state.alive && state.id.shard() == shard {
-                self.look_at(session, shard, time_passed);
+                self.check_session(session, shard, time_passed);
             }
         }
     }
@@ -410,7 +410,7 @@ impl World {
             || (ends[3] > 0 && state.left);
         if !reason {
             let detail = format!(
-                "session {session} ended ({ends:?}: expired, ended, slow, left) without a reason; heard at {} ms, held since {:?}, lives {least_ms} ms",
+                "session {session} ended ({ends:?}: expired, ended, slow, left) without a reason; last received at {} ms, held since {:?}, lives {least_ms} ms",
                 state.last_received_ms, state.held_since_ms
             );
             self.checker.fail(Invariant::LivesOn, detail);
@@ -418,14 +418,16 @@ impl World {
     }
 
     /// Inspects one living session of a shard.
-    fn look_at(&mut self, session: usize, shard: usize, time_passed: bool) {
+    fn check_session(&mut self, session: usize, shard: usize, time_passed: bool) {
         let now_ms = self.now.ms;
         let settings = &self.scenario.settings;
         let state = &mut self.checker.sessions[session];
         let (Some((messages, bytes, reply_bytes)), Some(held)) =
             (self.shards[shard].waiting(&state.id), self.shards[shard].holds(&state.id))
         else {
-            return self.checker.fail(Invariant::LivesOn, format!("session {session} is gone, and nobody was told"));
+            return self
+                .checker
+                .fail(Invariant::LivesOn, format!("session {session} is gone, and its client was not notified"));
         };
         match (held, state.held_since_ms) {
             (true, None) => state.held_since_ms = Some(now_ms),
@@ -448,7 +450,7 @@ impl World {
         // The limits may be exceeded by the disconnect of a session that the server ended. A frame that was half written
         // when its connection broke counts again in full.
         let messages_max = settings[0].outbox_messages_max + 1;
-        let bytes_max = settings[0].outbox_bytes_max + FAREWELL_BYTES + self.scenario.padding_bytes + FRAME_BYTES;
+        let bytes_max = settings[0].outbox_bytes_max + DISCONNECT_BYTES + self.scenario.padding_bytes + FRAME_BYTES;
         if messages > messages_max || bytes.max(reply_bytes) > bytes_max {
             let detail = format!(
                 "{messages} messages, {bytes} bytes and {reply_bytes} bytes of replies wait for session {session}, \
@@ -482,4 +484,4 @@ pub(crate) fn json_of(transport: Transport, body: &[u8]) -> String {
 /// where the outbox is large.
 const FRAME_BYTES: usize = 256;
 /// The size of the frame of `/meta/disconnect`.
-const FAREWELL_BYTES: usize = 64;
+const DISCONNECT_BYTES: usize = 64;

@@ -27,7 +27,7 @@ pub struct World {
     pub(crate) shards: Vec<Shard>,
     pub(crate) shared: Arc<Shared>,
     /// Messages on their way to each shard from each other; the last queue is for messages from outside.
-    pub(crate) message: Vec<Vec<VecDeque<Letter>>>,
+    pub(crate) in_transit: Vec<Vec<VecDeque<InTransit>>>,
     /// Requests that a shard has received and not processed yet.
     pub(crate) waiting: Vec<(usize, usize)>,
     /// Results of responses, not reported to the shards yet.
@@ -65,9 +65,9 @@ pub struct World {
     history: Option<VecDeque<String>>,
 }
 
-/// An envelope for a shard from another.
+/// An item on its way from one shard to another.
 #[derive(Debug)]
-pub(crate) enum Letter {
+pub(crate) enum InTransit {
     ShardMessage(Envelope),
     /// A WebSocket that moves: its number, the text that caused the move, and the session that the text names.
     Socket(usize, String, Option<usize>, Charge),
@@ -98,7 +98,7 @@ impl World {
         // High enough that recovered messages may be old.
         let now = Now { ms: (1 << 40) + rng.between(0, 100_000), wall_ms: WALL_MS };
         let count = scenario.clients.len();
-        recorder.with(|desk| desk.sessions = vec![None; count]);
+        recorder.with(|recording| recording.sessions = vec![None; count]);
         let mut clients: Vec<Client> =
             scenario.clients.iter().map(|(transport, browser)| Client::new(*transport, *browser)).collect();
         let follows = match (scenario.laden, scenario.outboxes_are_tight()) {
@@ -112,7 +112,7 @@ impl World {
             Checker { returns_to_publisher: scenario.settings[0].broadcast_to_publisher, ..Checker::default() };
         let durable = scenario.durable.then(|| SimDisk::new(rng.bits()));
         let world = World {
-            message: (0..scenario.shards).map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect()).collect(),
+            in_transit: (0..scenario.shards).map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect()).collect(),
             waiting: Vec::new(),
             reports: VecDeque::new(),
             browsers: vec![(None, 0); count],
@@ -226,7 +226,7 @@ impl World {
         }
         if self.log.is_some() && self.rng.chance(self.scenario.keeping) {
             let most = 1 + self.rng.below(5);
-            self.keep(most);
+            self.run_store(most);
         }
     }
 
@@ -255,7 +255,7 @@ impl World {
             while self.report() {
                 moved = true;
             }
-            moved |= self.keep(usize::MAX);
+            moved |= self.run_store(usize::MAX);
             for shard in 0..self.shards.len() {
                 moved |= self.turn(shard);
             }
@@ -397,7 +397,7 @@ impl World {
     /// Puts a message into the mailbox of a shard.
     pub(crate) fn send_to_shard(&mut self, to: usize, from: usize, message: ShardMessage) {
         let envelope = Envelope::new(&self.shared.mailbox, message);
-        self.message[to][from].push_back(Letter::ShardMessage(envelope));
+        self.in_transit[to][from].push_back(InTransit::ShardMessage(envelope));
     }
 }
 
