@@ -86,7 +86,7 @@ impl<D: Disk> HistoryStore<D> {
         while cursor.owner < histories.owners() {
             let part_bytes_max = left.min(PART_BYTES_MAX);
             let Cursor { owner, position, number } = *cursor;
-            let part = histories.look_from(owner, position, |found, ring| {
+            let part = histories.visit_from(owner, position, |found, ring| {
                 // If the ring at the cursor has been removed, starts with the next one.
                 let number = if found == position { number } else { 0 };
                 let (part, next) = log_record::state_from(ring, number, part_bytes_max, self.terms.record_bytes);

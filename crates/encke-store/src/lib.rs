@@ -55,7 +55,7 @@ pub struct HistoryStore<D: Disk> {
 /// The options of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// The policy that says when a record counts as persisted.
+    /// The policy that decides when a record counts as persisted.
     pub policy: Policy,
     /// The longest record, in bytes; the journal allows 16 MiB at most. A longer message is delivered but not
     /// persisted.

@@ -132,7 +132,7 @@ impl<'a> Recovery<'a> {
         self.rings.values().map(|draft| draft.next).max().unwrap_or(0).max(self.floor)
     }
 
-    /// Makes the rings, in empty histories. `room` is the limit for each owner.
+    /// Creates the rings in empty histories. `room` is the limit for each owner.
     pub fn restore(mut self, histories: &Histories, room: Room) -> Recovered {
         let is_clean = self.is_clean;
         self.read(Position::default(), &self.first_record().encode());
@@ -298,7 +298,7 @@ mod tests {
         let histories = Histories::new(1);
         recovery.restore(&histories, Room { bytes_max: room, channels_max: 100 });
         let (mut found, mut position) = (Vec::new(), 0);
-        while let Some((at, ring)) = histories.look_from(0, position, |at, ring| {
+        while let Some((at, ring)) = histories.visit_from(0, position, |at, ring| {
             (at, (ring.name().to_string(), ring.from(0).map(|entry| entry.number).collect::<Vec<_>>()))
         }) {
             found.push(ring);

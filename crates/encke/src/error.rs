@@ -12,7 +12,7 @@ use crate::settings::SettingsError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A setting cannot work.
+    /// A setting has an invalid value.
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// The server cannot listen on the address: another program has it, or it is not an address of this machine.

@@ -55,7 +55,7 @@ impl World {
         if bytes > 2 * bytes_max + OVERDRAFT_BYTES {
             self.checker.fail(
                 Invariant::ShardMessagesBounded,
-                format!("{bytes} bytes are under way, at most {bytes_max} twice"),
+                format!("{bytes} bytes are in transit, at most {bytes_max} twice"),
             );
         }
     }

@@ -158,7 +158,7 @@ impl World {
                 }
             }
         }
-        left.extend(Some((0, "bytes under way", self.shared.mailbox.bytes())).filter(|held| held.2 > 0));
+        left.extend(Some((0, "bytes in transit", self.shared.mailbox.bytes())).filter(|held| held.2 > 0));
         let sessions = self.shared.sessions.load(std::sync::atomic::Ordering::Relaxed);
         if !left.is_empty() || sessions > 0 || !self.shared.interest.is_empty() {
             let names = self.shared.interest.len();

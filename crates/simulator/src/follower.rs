@@ -16,7 +16,7 @@ use crate::world::World;
 /// The replay state of a client.
 #[derive(Debug, Default)]
 pub struct Follower {
-    /// The names to which it resubscribes when it comes back.
+    /// The names to which it resubscribes when it returns.
     pub wanted: BTreeSet<String>,
     /// The epoch and offset of the last message of each channel that it received or that was reported to it.
     pub last: BTreeMap<String, (String, u64)>,

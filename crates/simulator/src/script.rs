@@ -41,7 +41,7 @@ pub struct Scenario {
     pub drained: bool,
     /// The longest padding of a publication, in bytes.
     pub padding_bytes: usize,
-    /// The share of publications of some kilobytes, so that a few exceed one batch, per thousand.
+    /// The number of publications per thousand that have some kilobytes, so that a few exceed one batch.
     pub long: usize,
     /// Nearly all clients replay and acknowledge, and most publications are long and have a history: more is
     /// unacknowledged than one batch may hold, while connections break.

@@ -112,7 +112,9 @@ impl World {
             Checker { returns_to_publisher: scenario.settings[0].broadcast_to_publisher, ..Checker::default() };
         let durable = scenario.durable.then(|| SimDisk::new(rng.bits()));
         let world = World {
-            in_transit: (0..scenario.shards).map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect()).collect(),
+            in_transit: (0..scenario.shards)
+                .map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect())
+                .collect(),
             waiting: Vec::new(),
             reports: VecDeque::new(),
             browsers: vec![(None, 0); count],

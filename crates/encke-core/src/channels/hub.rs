@@ -37,7 +37,7 @@ pub struct Channel {
     pub name: Box<str>,
     subscribers: Vec<Subscriber>,
     /// The number of subscribers that asked for positions.
-    followers: u32,
+    position_subscribers: u32,
     received: Option<Box<LastReceived>>,
     /// For each owner of histories, the number of bursts older than this channel's first subscriber.
     older: Option<Box<[u64]>>,
@@ -104,7 +104,7 @@ impl Hub {
     /// Adds a subscriber. Returns its subscription, and true if it is the channel's first.
     pub fn subscribe(&mut self, name: &str, subscriber: Subscriber, follows: bool) -> (Subscription, bool) {
         let channel = self.find(name).unwrap_or_else(|| self.create(name));
-        self.channels[channel as usize].followers += u32::from(follows);
+        self.channels[channel as usize].position_subscribers += u32::from(follows);
         let subscribers = &mut self.channels[channel as usize].subscribers;
         let position = subscribers.len() as u32;
         subscribers.push(subscriber);
@@ -116,7 +116,7 @@ impl Hub {
     /// last.
     pub fn unsubscribe(&mut self, subscription: Subscription, follows: bool) -> (Option<Moved>, Option<Box<str>>) {
         let Subscription { channel, position } = subscription;
-        self.channels[channel as usize].followers -= u32::from(follows);
+        self.channels[channel as usize].position_subscribers -= u32::from(follows);
         let subscribers = &mut self.channels[channel as usize].subscribers;
         subscribers.swap_remove(position as usize);
         self.subscriptions -= 1;
@@ -166,15 +166,15 @@ impl Hub {
     }
 
     /// Notes that a subscriber of a channel asks for positions from now on.
-    pub fn add_follower(&mut self, channel: u32) {
+    pub fn add_position_subscriber(&mut self, channel: u32) {
         if let Some(channel) = self.channels.get_mut(channel as usize) {
-            channel.followers += 1;
+            channel.position_subscribers += 1;
         }
     }
 
     /// True if a subscriber of a channel asked for positions.
-    pub fn is_followed(&self, channel: u32) -> bool {
-        self.channels.get(channel as usize).is_some_and(|channel| channel.followers > 0)
+    pub fn wants_positions(&self, channel: u32) -> bool {
+        self.channels.get(channel as usize).is_some_and(|channel| channel.position_subscribers > 0)
     }
 
     /// Sets, for each owner, the number of bursts older than a channel or pattern that has got its first subscriber.
@@ -197,7 +197,7 @@ impl Hub {
 
     /// True if a channel or pattern got its first subscriber after this burst of this owner. Such a burst was sent to
     /// this shard for other subscribers. Later ones were not sent while nobody subscribed.
-    pub fn is_younger(&self, channel: u32, owner: usize, burst: u64) -> bool {
+    pub fn began_after(&self, channel: u32, owner: usize, burst: u64) -> bool {
         let older = self.channels.get(channel as usize).and_then(|channel| channel.older.as_ref());
         older.and_then(|older| older.get(owner)).is_some_and(|older| burst <= *older)
     }
@@ -221,7 +221,7 @@ impl Hub {
         let channel = self.channels.insert(Channel {
             name: name.into(),
             subscribers: Vec::new(),
-            followers: 0,
+            position_subscribers: 0,
             received: None,
             older: None,
         }) as u32;
@@ -308,7 +308,7 @@ mod tests {
         let mut hub = Hub::default();
         let (first, new) = hub.subscribe("/a", Subscriber { session: 1, slot: 0 }, false);
         let (second, again) = hub.subscribe("/a", Subscriber { session: 2, slot: 7 }, true);
-        assert!(hub.is_followed(first.channel));
+        assert!(hub.wants_positions(first.channel));
         assert!(new && !again);
         let (moved, gone) = hub.unsubscribe(first, false);
         assert_eq!((moved, gone), (Some(Moved { session: 2, slot: 7, position: 0 }), None));

@@ -1,4 +1,4 @@
-//! The account of bytes under way between shards.
+//! The account of bytes in transit between shards.
 //!
 //! Mailboxes themselves have no bound: a send inside the server never fails and never waits, so two shards cannot
 //! wait for each other. This account is the bound. Every [`Envelope`](crate::Envelope) is charged when it is sent, and
@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::connections::admission::Weight;
 
-/// Bytes under way between the shards of a server. All threads share it, as atomics.
+/// The bytes in transit between the shards of a server, as atomics that all threads share.
 #[derive(Default)]
 pub struct MailboxAccount {
     bytes: AtomicUsize,
@@ -23,7 +23,7 @@ pub struct MailboxAccount {
 }
 
 impl MailboxAccount {
-    /// The bytes under way now.
+    /// The bytes in transit now.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Input of a shard: sockets, requests and messages of other shards, and limits on how much may be under way.
+//! Input of a shard: sockets, requests and messages of other shards, and limits on the bytes in transit.
 
 pub(crate) mod account;
 pub(crate) mod admission;

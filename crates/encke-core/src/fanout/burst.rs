@@ -38,10 +38,10 @@ impl Burst {
     /// Adds a publication if it continues the burst: same channel, same publisher, adjacent bytes. Returns true if it
     /// did.
     pub fn take(&mut self, channel: ChannelName<'_>, frames: &Frames, from: Option<SessionKey>) -> bool {
-        let continued = self.frames.as_mut().filter(|at_hand| at_hand.is_followed_by(frames));
+        let continued = self.frames.as_mut().filter(|last| last.is_followed_by(frames));
         match continued {
-            Some(at_hand) if self.from == from && self.channel == channel.as_str() => {
-                at_hand.end = frames.end;
+            Some(last) if self.from == from && self.channel == channel.as_str() => {
+                last.end = frames.end;
                 self.messages += 1;
                 true
             }

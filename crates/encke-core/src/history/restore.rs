@@ -69,13 +69,13 @@ impl Histories {
         (0..self.owners.len()).filter_map(|owner| Some(self.lock(owner)?.floor)).max().unwrap_or(0)
     }
 
-    /// Passes the first ring of an owner at this slot or behind it to `look`, with its slot. None if there is none.
-    pub fn look_from<T>(&self, owner: usize, position: usize, look: impl FnOnce(usize, &Ring) -> T) -> Option<T> {
+    /// Passes the first ring of an owner at this slot or behind it to `visit`, with its slot. None if there is none.
+    pub fn visit_from<T>(&self, owner: usize, position: usize, visit: impl FnOnce(usize, &Ring) -> T) -> Option<T> {
         let owned = self.lock(owner)?;
         let mut positions = position..owned.rings.capacity();
         positions
             .find_map(|position| Some((position, owned.rings.get(position)?)))
-            .map(|(position, ring)| look(position, ring))
+            .map(|(position, ring)| visit(position, ring))
     }
 
     /// The bytes that all rings retain.

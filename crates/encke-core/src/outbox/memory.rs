@@ -68,7 +68,7 @@ impl SessionsMemory {
         }
     }
 
-    /// Notes that a response body that is a copy has been made.
+    /// Counts a response body that is a copy of messages.
     pub fn body_made(&self, bytes: usize) {
         self.bodies.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -17,11 +17,11 @@ pub(crate) struct Relief {
     /// The number of bytes at which the next sweep begins; 0 before the first check.
     pub(crate) sweep_from: usize,
     /// The number of bytes at which a check is due in the middle of a turn.
-    pub(crate) look_from: usize,
+    pub(crate) check_from: usize,
     /// The bytes of the account at the last check.
-    pub(crate) looked_bytes: usize,
+    pub(crate) checked_bytes: usize,
     /// The number of runs that the sweep has to visit to keep up with what was added since it began.
-    pub(crate) owed_runs: usize,
+    pub(crate) pending_runs: usize,
     /// The time of the next check of the tables, in milliseconds.
     pub(crate) room_ms: u64,
     /// True if this shard packs because all sessions together hold too much.
@@ -33,7 +33,7 @@ pub(crate) struct Relief {
 impl Relief {
     /// True if packing is behind the messages that were added.
     pub(crate) fn is_behind(&self) -> bool {
-        self.sweep.is_some() && self.owed_runs > OWED_RUNS_MAX
+        self.sweep.is_some() && self.pending_runs > PENDING_RUNS_MAX
     }
 
     /// The bytes of chunks that a sweep holds, without chunks that are in `seen`.
@@ -46,4 +46,4 @@ impl Relief {
 pub(crate) const SWEEP_RUNS_MAX: usize = 98_304;
 
 /// While a sweep owes more runs than this, no heavy message is admitted.
-const OWED_RUNS_MAX: usize = 4 * SWEEP_RUNS_MAX;
+const PENDING_RUNS_MAX: usize = 4 * SWEEP_RUNS_MAX;

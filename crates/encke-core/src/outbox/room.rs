@@ -35,9 +35,9 @@ impl Outbox {
             let all = wanted >= run.frames.bytes() || surplus >= run.messages as usize;
             let mut left = surplus;
             let gone = run.split_off_front(|before| {
-                let goes = all || before < wanted || left > 0;
+                let is_dropped = all || before < wanted || left > 0;
                 left = left.saturating_sub(1);
-                goes
+                is_dropped
             });
             let whole = if run.messages == 0 { RUN_BYTES } else { 0 };
             wanted = wanted.saturating_sub(gone.frames.bytes() + whole);
@@ -97,13 +97,13 @@ impl Run {
         self.kind == next.kind && self.frames.is_followed_by(&next.frames)
     }
 
-    /// Splits off the first frames while `goes` is true, given the bytes before each frame.
-    fn split_off_front(&mut self, mut goes: impl FnMut(usize) -> bool) -> Run {
+    /// Splits off the first frames while `takes` is true, given the bytes before each frame.
+    fn split_off_front(&mut self, mut takes: impl FnMut(usize) -> bool) -> Run {
         let (mut before, mut count) = (0, 0);
         {
             let bytes = self.frames.chunk.slice(self.frames.start, self.frames.end);
             for frame in frames(&bytes) {
-                if !goes(before) {
+                if !takes(before) {
                     break;
                 }
                 before += frame.len();

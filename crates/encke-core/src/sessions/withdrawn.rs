@@ -129,7 +129,7 @@ impl Withdrawn {
 }
 
 impl Given {
-    /// Notes that the ring gives this text once more.
+    /// Notes that the ring replays this text once more.
     pub(crate) fn add(&mut self, text: &[u8]) {
         *self.texts.entry(self.hasher.hash_one(text)).or_default() += 1;
     }

@@ -57,7 +57,7 @@ impl Shard {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.replay = Some(Box::default());
         for subscription in &session.subscriptions {
-            self.hub.add_follower(subscription.channel);
+            self.hub.add_position_subscriber(subscription.channel);
         }
     }
 

@@ -64,9 +64,9 @@ impl Shard {
 
     /// The advice for a connect reply. A draining server spreads its clients over time.
     pub(super) fn take_advice(&mut self, key: SessionKey) -> Option<Advice> {
-        let (terms, says_grace) = (self.terms, self.settings.handshake_reconnect);
+        let (terms, advises_grace) = (self.terms, self.settings.handshake_reconnect);
         let protocol = &mut self.sessions.get_mut(key)?.protocol;
-        let max_interval_ms = says_grace.then(|| protocol.grace_ms(&terms));
+        let max_interval_ms = advises_grace.then(|| protocol.grace_ms(&terms));
         let advice = protocol.take_advice(&terms).map(|advice| Advice { max_interval_ms, ..advice });
         if self.draining {
             self.await_return(key);

@@ -71,16 +71,16 @@ impl Shard {
         let write_bytes = (frames.bytes() * subscribers) as u64;
         self.budget.spend(messages as usize, frames.bytes(), write_bytes);
         self.work += write_bytes;
-        let followed = delivery.position.filter(|_| lists.iter().any(|list| self.hub.is_followed(*list)));
-        let followed = followed.map(|position| (position, self.with_positions(frames, position)));
+        let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.hub.wants_positions(*list)));
+        let positioned = positioned.map(|position| (position, self.with_positions(frames, position)));
         let (mut full, mut special) = (Vec::new(), Vec::new());
         let Shard { hub, sessions, schedule, capacity, backpressure, now, .. } = self;
         let (manner, lazy) = (&manner, Vec::new());
         let mut push = Push { delivery, manner, capacity, now: *now, sessions, schedule, backpressure, lazy };
         for list in &lists {
-            match followed.as_ref().filter(|_| hub.is_followed(*list)) {
+            match positioned.as_ref().filter(|_| hub.wants_positions(*list)) {
                 None => push.each(hub.subscribers(*list), &mut full, |_| Some(frames)),
-                Some((position, _)) if hub.is_younger(*list, position.ring.owner(), position.burst) => {}
+                Some((position, _)) if hub.began_after(*list, position.ring.owner(), position.burst) => {}
                 Some((_, with_positions)) => push.each(hub.subscribers(*list), &mut special, |session| {
                     let Some(replay) = &mut session.replay else { return Some(frames) };
                     replay.in_rings = InRings::Maybe;
@@ -91,7 +91,7 @@ impl Shard {
         for key in push.lazy {
             self.wait_lazily(key, manner.lazy_due_ms);
         }
-        if let Some((position, with_positions)) = &followed {
+        if let Some((position, with_positions)) = &positioned {
             for key in special {
                 self.deliver_specially(key, delivery, position, with_positions, manner);
             }
@@ -101,7 +101,7 @@ impl Shard {
         if !full.is_empty() {
             self.overflow(&full, delivery, frames, manner);
         }
-        if self.account.bytes() > self.relief.look_from {
+        if self.account.bytes() > self.relief.check_from {
             self.check_memory();
         }
     }

@@ -212,8 +212,8 @@ impl Shard {
     /// True if nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
         let has_arrivals = !self.arrivals.is_empty() && !self.are_arrivals_held_back();
-        let at_hand = !self.burst.is_empty() || !self.deferred_actions.is_empty() || has_arrivals;
-        !at_hand
+        let has_input = !self.burst.is_empty() || !self.deferred_actions.is_empty() || has_arrivals;
+        !has_input
             && self.budget.is_fresh()
             && self.schedule.is_settled(self.now.ms)
             && self.effects.is_empty()
@@ -231,7 +231,7 @@ impl Shard {
 pub struct Shared {
     /// The shards that have subscribers, by channel.
     pub interest: Interest,
-    /// Bytes under way between shards.
+    /// Bytes in transit between shards.
     pub mailbox: Arc<MailboxAccount>,
     /// The retained messages of channels.
     pub histories: Histories,

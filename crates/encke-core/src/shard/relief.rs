@@ -14,7 +14,7 @@ impl Shard {
         let max = self.settings.sessions_bytes_max;
         let slack = max / 64;
         let held = self.held_bytes();
-        self.relief.look_from = self.account.bytes() + slack;
+        self.relief.check_from = self.account.bytes() + slack;
         let next = (held * 2).max(held + slack);
         let from = &mut self.relief.sweep_from;
         *from = if *from == 0 { next } else { next.min(*from) };
@@ -22,17 +22,17 @@ impl Shard {
             self.begin_sweep();
         }
         // The work of a sweep is proportional to the added bytes, but spread over turns.
-        let before = std::mem::replace(&mut self.relief.looked_bytes, self.account.bytes());
+        let before = std::mem::replace(&mut self.relief.checked_bytes, self.account.bytes());
         let added = self.account.bytes().saturating_sub(before) / RUN_BYTES;
-        self.relief.owed_runs += added * 4;
-        self.go_on_with_sweep(self.relief.owed_runs.clamp(SWEEP_RUNS, SWEEP_RUNS_MAX));
+        self.relief.pending_runs += added * 4;
+        self.go_on_with_sweep(self.relief.pending_runs.clamp(SWEEP_RUNS, SWEEP_RUNS_MAX));
         self.publish_memory();
         self.relieve(max);
     }
 
     /// True if memory must be checked before the next tick: the account has changed, or a sweep is under way.
     pub(super) fn needs_memory_care(&self) -> bool {
-        self.account.bytes() != self.relief.looked_bytes || self.relief.sweep.is_some() || self.relief.is_short
+        self.account.bytes() != self.relief.checked_bytes || self.relief.sweep.is_some() || self.relief.is_short
     }
 
     /// True if the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with the bytes
@@ -67,7 +67,7 @@ impl Shard {
     /// the second packs them.
     fn go_on_with_sweep(&mut self, runs_max: usize) {
         let Some(mut sweep) = self.relief.sweep.take() else {
-            self.relief.owed_runs = 0;
+            self.relief.pending_runs = 0;
             return;
         };
         sweep.looked_at = 0;
@@ -87,14 +87,14 @@ impl Shard {
                 (sweep.packs, sweep.next) = (true, 0);
             } else {
                 drop(sweep);
-                self.relief.owed_runs = 0;
+                self.relief.pending_runs = 0;
                 let held = self.held_bytes();
                 self.metrics.sweeps.add(1);
                 self.relief.sweep_from = (held * 2).max(held + self.settings.sessions_bytes_max / 64);
                 return;
             }
         }
-        self.relief.owed_runs = self.relief.owed_runs.saturating_sub(sweep.looked_at);
+        self.relief.pending_runs = self.relief.pending_runs.saturating_sub(sweep.looked_at);
         self.relief.sweep = Some(sweep);
     }
 
@@ -128,7 +128,7 @@ impl Shard {
         let held = self.held_bytes();
         let ended = self.end_holders_of(self.shared.memory.sessions_bytes() - (max - max / 8));
         self.relief.rests_until_ms = self.now.ms + REST_MS;
-        self.relief.look_from = self.account.bytes() + max / 64;
+        self.relief.check_from = self.account.bytes() + max / 64;
         self.metrics.ended_for_memory.add(ended);
         let freed = held - self.held_bytes();
         tracing::warn!(

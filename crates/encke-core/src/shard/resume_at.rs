@@ -124,7 +124,7 @@ impl Shard {
         // A client that names a position has everything before it, or gets it reported as lost. Nothing below that
         // position may come any more.
         let at_position = matches!(position, ReplayFrom::After { .. });
-        let goes_on = received_before && !at_position;
+        let continues = received_before && !at_position;
         let lower = if at_position { 0 } else { start.from };
         let unnumbered =
             match replay_request.begun.is_first && !replay_request.begun.withdrawn.knows_unnumbered(channel) {
@@ -134,10 +134,10 @@ impl Shard {
             };
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
         if let Some(cursor) = replay.cursors.get_mut(channel, ring.serial) {
-            let from = if goes_on { start.from.min(cursor.next) } else { start.from };
-            let below = if goes_on { cursor.below.min(from) } else { 0 };
+            let from = if continues { start.from.min(cursor.next) } else { start.from };
+            let below = if continues { cursor.below.min(from) } else { 0 };
             // A cursor that continues still reports its losses.
-            cursor.lost = cursor.lost.filter(|_| goes_on);
+            cursor.lost = cursor.lost.filter(|_| continues);
             cursor.go_to(from);
             (cursor.below, cursor.open) = (below, true);
             replay.cursors.list(channel);
@@ -149,7 +149,7 @@ impl Shard {
         } else if !replay.cursors.make_room(cursors_max) {
             return false;
         } else {
-            let below = if goes_on { start.from } else { 0 };
+            let below = if continues { start.from } else { 0 };
             let open = start.from < start.next;
             replay.cursors.insert(
                 channel,
@@ -162,7 +162,7 @@ impl Shard {
     }
 
     /// The texts that the ring gives from `start` on and that may also wait for the session without a position. These
-    /// are the latest texts, up to the number of bytes that wait for the session or are under way between shards.
+    /// are the latest texts, up to the number of bytes that wait for the session or are in transit between shards.
     fn given(&self, key: SessionKey, ring: RingKey, start: &Start) -> Given {
         let mut given = Given::default();
         let Some(session) = self.sessions.get(key) else { return given };

@@ -20,7 +20,7 @@ use super::huge_length::HugeLength;
 use super::node::Node;
 use encke_core::Settings;
 
-/// The state of a connection, for code that sees only its requests.
+/// The state of a connection, for code that has access to its requests only.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     /// A write failed, or the connection ended: bytes that the kernel had not taken are lost.

@@ -236,7 +236,7 @@ impl Node {
         (exchange, receiver)
     }
 
-    /// Drops a request whose answer nobody awaits any more.
+    /// Drops a request whose response is no longer awaited.
     pub(crate) fn abandon(&self, exchange: ExchangeId) {
         if self.exchanges.borrow_mut().remove(&exchange).is_some() {
             self.shard.borrow_mut().abandoned(self.now(), exchange);
