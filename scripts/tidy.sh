@@ -30,6 +30,13 @@ while IFS= read -r file; do
     esac
 done < <(git grep -lE 'allow\(unsafe_code\)|expect\(unsafe_code\)' -- '*.rs' || true)
 
+# Errors grow: a program that matches one must compile with the next variant, too.
+while IFS= read -r line; do
+    complain "an error that is not #[non_exhaustive]: $line"
+done < <(git ls-files 'crates/*/src/*.rs' ':!crates/simulator' | xargs awk '
+    /^#\[non_exhaustive\]/ { marked = FILENAME ":" FNR + 1 }
+    /^pub enum [A-Za-z]*Error / && marked != FILENAME ":" FNR { print FILENAME ": " $0 }')
+
 # Everyone builds with the oldest Rust that the crates say they need, so each build checks it.
 oldest=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 toolchain=$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)

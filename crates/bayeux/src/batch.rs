@@ -5,6 +5,7 @@ use crate::json::{JsonError, RawJson, RawString, Scanner};
 
 /// Why a batch is refused as a whole: the sender's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BatchError {
     /// It is not JSON (RFC 8259).
     #[error("not JSON")]

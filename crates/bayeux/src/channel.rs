@@ -69,6 +69,7 @@ pub enum ChannelKind {
 
 /// Why a text is not a channel name: the client's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ChannelError {
     /// It breaks the rules for names.
     #[error("not a channel name")]
@@ -83,6 +84,7 @@ pub enum ChannelError {
 
 /// Why a `subscription` field is not taken: the client's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SubscriptionError {
     /// It is `null` or an empty array.
     #[error("no subscription named")]

@@ -137,6 +137,7 @@ impl BayeuxError {
 /// assert_eq!(ErrorField::parse("oh no"), ErrorField { code: None, args: "", text: "oh no" });
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ErrorField<'a> {
     /// The number; `None` where the field does not have the form.
     pub code: Option<u16>,

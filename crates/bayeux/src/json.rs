@@ -21,6 +21,7 @@ pub(crate) use write::{ByteCount, Sink, escape, raw_field, text_field};
 
 /// Why a text is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum JsonError {
     /// The text is not JSON (RFC 8259).
     #[error("not JSON")]

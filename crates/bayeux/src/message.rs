@@ -138,6 +138,7 @@ impl<'a> Id<'a> {
 
 /// A fault of one message of a batch that is valid JSON. The client caused it and gets a reply to this message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MessageError {
     /// It has no channel.
     #[error("no channel")]

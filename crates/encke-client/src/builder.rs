@@ -60,6 +60,7 @@ pub(crate) struct Options {
 
 /// The transports that a client may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Transport {
     /// A WebSocket; if the first attempt shows that something on the way does not let it through, long-polling.
     Auto,

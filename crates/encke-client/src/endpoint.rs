@@ -7,6 +7,7 @@ use crate::error::{Error, UrlError};
 
 /// Host, port and path of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Endpoint {
     /// Name or address, an IPv6 address without brackets.
     pub host: String,

@@ -37,6 +37,7 @@ pub trait Extension: Send {
 
 /// The decision of an extension about an incoming message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Filter {
     /// The next extension sees it, and then the program.
     Pass,

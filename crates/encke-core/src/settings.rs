@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// The settings of a server. `Settings::default()` describes a server on loopback.
+/// The settings of a server. `Settings::default()` describes a server on loopback. A program writes
+/// `Settings { timeout_ms: 30_000, ..Settings::default() }`: later versions have more fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -166,7 +167,7 @@ pub struct Settings {
     pub fairness_budget_us: u64,
 }
 
-/// A rule for the channels that match a pattern.
+/// A rule for the channels that match a pattern, written as `ChannelRule { pattern: …, ..ChannelRule::default() }`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelRule {
@@ -235,6 +236,7 @@ impl ChannelRule {
 /// message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum SlowConsumer {
     /// The session is ended; its client starts again.
     #[default]
@@ -248,6 +250,7 @@ pub enum SlowConsumer {
 /// A transport by its Bayeux name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum TransportName {
     /// One WebSocket carries everything.
     Websocket,

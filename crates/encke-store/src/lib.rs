@@ -70,6 +70,7 @@ pub struct StoreOptions {
 
 /// The outcome of a persist request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Answer {
     /// The token of the reply that waits for it.
     pub token: Option<PublishToken>,
@@ -81,6 +82,7 @@ pub struct Answer {
 
 /// The counters of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Figures {
     /// Records persisted.
     pub persisted: u64,
@@ -102,6 +104,7 @@ pub struct Figures {
 
 /// The reason why a log cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// An error of the disk, or of its contents.
     #[error(transparent)]

@@ -36,6 +36,7 @@ pub struct Recovery<'a> {
 
 /// The result of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recovered {
     /// Channels with a history.
     pub channels: usize,

@@ -183,7 +183,7 @@ fn report(path: &Path, opened: &Opened, recovered: &Recovered, began: Instant) {
     for stranger in &opened.strangers {
         tracing::warn!(file = %stranger.display(), "not a file of the histories; left alone");
     }
-    let Recovered { channels, messages, is_clean } = recovered;
+    let Recovered { channels, messages, is_clean, .. } = recovered;
     let took_ms = began.elapsed().as_millis() as u64;
     tracing::info!(data = %path.display(), channels, messages, is_clean, took_ms, "histories recovered");
 }

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 /// An error of a journal operation.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Another process, or another journal of this process, has the directory.
     #[error("{} is held by another process: a journal has one writer", path.display())]

@@ -14,6 +14,7 @@ use crate::read::{Found, Reader};
 
 /// The result of opening a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Opened {
     /// The number of records read.
     pub records: u64,
@@ -32,6 +33,7 @@ pub struct Opened {
 
 /// A part cut off a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cut {
     /// The segment.
     pub file: PathBuf,

@@ -3,6 +3,7 @@
 /// A violation by the peer. The caller must fail the connection: send a close frame with
 /// [`close_code`](Self::close_code), then close (RFC 6455 §7.1.7). In every variant the peer is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ProtocolError {
     /// A reserved bit is set without a negotiated extension (§5.2).
     ReservedBits,

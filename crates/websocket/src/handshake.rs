@@ -11,6 +11,7 @@ use sha1::{Digest, Sha1};
 
 /// The reason for refusing a client's opening handshake; the client is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandshakeError {
     /// Not a GET.
     #[error("the method must be GET")]
@@ -37,6 +38,7 @@ pub enum HandshakeError {
 
 /// The reason for refusing a server's handshake response; the server is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ResponseError {
     /// Any status but 101.
     #[error("the server did not switch protocols")]

@@ -95,6 +95,7 @@ pub struct SessionOptions {
 
 /// A transport (Bayeux 1.0, "connectionType").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ConnectionType {
     /// One WebSocket.
     WebSocket,

@@ -71,9 +71,9 @@ pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
         let wanted = match bayeux::ChannelName::parse(&rule.pattern, &limits) {
             Ok(name) if name.kind() == bayeux::ChannelKind::Broadcast => continue,
             Ok(_) => "a channel that is published to; no rule holds below /meta/ and /service/",
-            Err(bayeux::ChannelError::Invalid) => "a channel such as /stock/GOOG or a pattern such as /stock/**",
             Err(bayeux::ChannelError::TooLong) => "a channel within channel_bytes_max",
             Err(bayeux::ChannelError::TooManySegments) => "a channel within channel_segments_max",
+            Err(_) => "a channel such as /stock/GOOG or a pattern such as /stock/**",
         };
         return Err(SettingsError { name: "channels.pattern", value: rule.pattern.clone(), wanted });
     }
