@@ -1,5 +1,4 @@
-//! Charts as data: lines over two axes, and groups of bars. uPlot draws them in a report's page, plotters in a file of
-//! their own.
+//! Charts as data: lines over two axes, and groups of bars. uPlot draws them in a report's page, plotters in an SVG file.
 
 mod svg;
 
@@ -47,8 +46,8 @@ pub struct Point {
     pub x: f64,
     /// Vertical.
     pub y: f64,
-    /// The text shown at the point; empty for its figures.
-    pub note: String,
+    /// The name of its trial; may be empty.
+    pub name: String,
     /// True for a hollow mark: the point does not count fully.
     pub hollow: bool,
 }
@@ -160,7 +159,7 @@ impl Plot {
             json!({ "label": axis.label, "unit": unit, "scale": scale })
         };
         let point = |point: &Point| match (x.position(point.x), y.position(point.y)) {
-            (Some(x), Some(y)) => json!([x, y, point.note, point.hollow]),
+            (Some(x), Some(y)) => json!([x, y, point.name, point.hollow]),
             _ => Value::Null,
         };
         let line = |series: &Series| {

@@ -2,7 +2,7 @@
 
 use super::super::chart::{Axis, Chart, Plot, Point, Scale, Series, Unit};
 use super::super::model::{Latency, Report, Trial};
-use super::super::units::{count, figure, number};
+use super::super::units::count;
 use super::time::{connections, over_time};
 
 /// A trial and its name among the others of a chart.
@@ -51,16 +51,9 @@ pub(super) fn throughput(trial_lines: &[TrialLine]) -> Vec<Chart> {
 /// Latency against the number of clients, where each number was measured once.
 fn latency_by_clients(trials: &[Trial]) -> Option<Chart> {
     let trial_line = TrialLine { name: String::new(), trials: trials.iter().collect() };
-    let series = |(name, part): &(&str, Part)| Series {
-        points: timed(&trial_line)
-            .map(|(trial, latency)| Point {
-                x: trial.clients as f64,
-                y: part(latency) as f64,
-                note: format!("{}: {name} {}", trial.name, figure(part(latency) as f64, "µs")),
-                hollow: !trial.holds,
-            })
-            .collect(),
-        ..Series::line(name, [])
+    let series = |(name, part): &(&str, Part)| {
+        let points = timed(&trial_line).map(|(trial, latency)| point(trial, trial.clients as f64, part(latency)));
+        Series { name: (*name).into(), points: points.collect() }
     };
     chart(Plot {
         title: "Latency against clients".into(),
@@ -117,7 +110,7 @@ pub(super) fn percentiles(lines: &[Line]) -> Option<Chart> {
     };
     chart(Plot {
         title: "Latency by percentile".into(),
-        note: "How many of 100 deliveries were faster; each step to the right is a tenth of what is left.".into(),
+        note: "The share of deliveries that were faster; each step to the right is a tenth of the rest.".into(),
         x: Axis::new("share of deliveries", Unit::Count, Scale::Nines),
         y: Axis::new("latency", Unit::Micros, Scale::Auto),
         series: lines.iter().filter_map(series).collect(),
@@ -140,7 +133,7 @@ fn throughput_chart(title: &str, label: &str, trial_lines: &[&TrialLine], series
 }
 
 fn hollow(all_hold: bool) -> String {
-    if all_hold { String::new() } else { "Hollow marks: what was asked for did not hold there.".into() }
+    if all_hold { String::new() } else { "Hollow marks: trials that did not hold.".into() }
 }
 
 fn timed<'a>(trial_line: &'a TrialLine) -> impl Iterator<Item = (&'a Trial, &'a Latency)> {
@@ -156,18 +149,12 @@ fn series(name: &str, trial_line: &TrialLine, part: Part) -> Series {
     let mut trials: Vec<_> = timed(trial_line).collect();
     let planned = |trial: &Trial| trial.planned_per_s.unwrap_or_else(|| trial.outgoing.messages_per_s());
     trials.sort_by(|a, b| planned(a.0).total_cmp(&planned(b.0)));
-    let point = |(trial, latency): (&Trial, &Latency)| Point {
-        x: trial.incoming.messages_per_s(),
-        y: part(latency) as f64,
-        note: format!(
-            "{}: {} received/s, {name} {}",
-            trial.name,
-            number(trial.incoming.messages_per_s()),
-            figure(part(latency) as f64, "µs")
-        ),
-        hollow: !trial.holds,
-    };
-    Series { points: trials.into_iter().map(point).collect(), ..Series::line(name, []) }
+    let point = |(trial, latency)| point(trial, trial.incoming.messages_per_s(), part(latency));
+    Series { name: name.into(), points: trials.into_iter().map(point).collect() }
+}
+
+fn point(trial: &Trial, x: f64, latency_us: u64) -> Point {
+    Point { x, y: latency_us as f64, name: trial.name.clone(), hollow: !trial.holds }
 }
 
 /// Groups trials with equal numbers of clients into lines.

@@ -122,8 +122,9 @@ fn figures_of(charts: &[Chart]) -> String {
         format!("<figure class=\"panel\">\n<figcaption><h2>{title}</h2>{note}</figcaption>\n{drawing}\n</figure>\n")
     };
     let figures: String = charts.iter().map(figure).collect();
+    let hint = if charts.iter().any(|chart| matches!(chart, Chart::Plot(_))) { HINT } else { "" };
     format!(
-        "<div class=\"charts\">\n{figures}</div>\n<noscript><p>The charts need scripts; the tables have all figures.</p></noscript>\n"
+        "{hint}<div class=\"charts\">\n{figures}</div>\n<noscript><p>The charts need scripts; the tables have all figures.</p></noscript>\n"
     )
 }
 
@@ -184,11 +185,13 @@ fn settings(report: &Report) -> String {
     format!("<div class=\"halves\">\n{}</div>\n", both.concat())
 }
 
-/// The page's own script: hands the plots to uPlot.
+/// The page's own script, which passes the plots to uPlot.
 const SCRIPT: &str = include_str!("page.js");
 /// uPlot 1.6.32 (MIT, see `uplot/LICENSE`).
 const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
+/// Says how a chart is used.
+const HINT: &str = "<p class=\"hint\">Drag across a chart to zoom; double-click or double-tap to reset. Point at a line, or tap it, to read its values.</p>\n";
 /// Begins the element of a plot.
 const PLOT: &str = "<div class=\"plot\">";
 

@@ -1,4 +1,4 @@
-// Draws the charts with uPlot: drag to zoom, double-click to reset, point at a line to read its values.
+// Draws the charts with uPlot: drag to zoom, double-click or double-tap to reset, point at a line or tap it to read its values.
 const COLORS = ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5"];
 const DASHES = [[], [8, 5], [2, 5], [10, 4, 2, 4], [14, 5], [4, 4]];
 const UNITS = {
@@ -15,12 +15,12 @@ const STEPS = {
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** The figure `value` of an axis with its unit. On an axis of nines, `value` is the number of nines. */
-function text(axis, value) {
+/** The figure `value` of an axis with its unit, to so many digits. On an axis of nines, `value` is the number of nines. */
+function text(axis, value, digits = 3) {
     if (axis.scale === "nines") return `${+(100 * (1 - 10 ** -value)).toPrecision(Math.max(3, Math.ceil(value) + 2))} %`;
     const sizes = UNITS[axis.unit];
     const [size, unit] = sizes.find(([size]) => Math.abs(value) >= size) ?? sizes.at(-1);
-    return `${(+(value / size).toPrecision(3)).toLocaleString("en")} ${unit}`.trim();
+    return `${(+(value / size).toPrecision(digits)).toLocaleString("en")} ${unit}`.trim();
 }
 
 /** A scale of uPlot for an axis: log scales fit their values, others begin at zero. */
@@ -101,6 +101,32 @@ function nearest(u, spec) {
     return best;
 }
 
+/** Lets a finger that moves across a chart zoom as a mouse does, since uPlot knows only the mouse. Vertical moves scroll the page. */
+function zoomByTouch(over) {
+    let from = null;
+    let isDrag = false;
+    const mouse = (type, { clientX, clientY }) => {
+        const event = new MouseEvent(type, { bubbles: true, view: window, clientX, clientY });
+        // uPlot ignores a mouse that has not moved.
+        Object.defineProperty(event, "movementX", { value: 1 });
+        over.dispatchEvent(event);
+    };
+    const events = {
+        pointerdown: (event) => { [from, isDrag] = [event, false]; },
+        pointermove: (event) => {
+            if (!isDrag) mouse("mousedown", from);
+            isDrag = true;
+            mouse("mousemove", event);
+        },
+        pointerup: (event) => isDrag && mouse("mouseup", event),
+        // The browser scrolls the page: an empty selection zooms nothing.
+        pointercancel: () => isDrag && (mouse("mousemove", from), mouse("mouseup", from)),
+    };
+    for (const [name, handle] of Object.entries(events)) {
+        over.addEventListener(name, (event) => event.pointerType === "touch" && handle(event));
+    }
+}
+
 function draw(box, spec) {
     const colors = COLORS.map(css);
     const tip = box.appendChild(document.createElement("div"));
@@ -110,9 +136,11 @@ function draw(box, spec) {
     const point = (u) => {
         const found = u.cursor.left >= 0 ? nearest(u, spec) : null;
         if (!found) return hide();
-        const [x, y, note] = found.point;
-        const figures = note || `${text(spec.x, x)}: ${text(spec.y, y)}`;
-        tip.textContent = note || !found.line.name ? figures : `${found.line.name}\n${figures}`;
+        const [x, y, name] = found.point;
+        const figures = [[spec.x, x], [spec.y, y]].map(([axis, value]) => `${axis.label}: ${text(axis, value, 4)}`);
+        // A trial's name may begin with that of its line.
+        const line = name?.startsWith(found.line.name) ? "" : found.line.name;
+        tip.textContent = [line, name, ...figures].filter(Boolean).join("\n");
         tip.style.display = "";
         const left = u.over.offsetLeft + found.x + 10;
         tip.style.left = `${Math.max(0, Math.min(left, box.clientWidth - tip.offsetWidth))}px`;
@@ -133,6 +161,7 @@ function draw(box, spec) {
         hooks: { setCursor: [point], setScale: [hide] },
     }, data, box);
     u.over.addEventListener("dblclick", () => u.setData(data, true));
+    zoomByTouch(u.over);
     const observer = new ResizeObserver(() => box.clientWidth !== u.width && u.setSize(size()));
     observer.observe(box);
     return () => {
