@@ -33,6 +33,6 @@ compare: ## Measure Encke beside CometD, Faye and Bun
 fmt: ## Format the code
 	cargo fmt --all
 
-web: ## Build the pages anew (their built files are kept in the repository)
+web: ## Build the pages again (their built files are in the repository)
 	npm --prefix web ci --no-audit --no-fund
 	npm --prefix web run build

@@ -1,4 +1,4 @@
-// What becomes of data on its way through the server: `bun relay.js URL DATA` prints what a member of a room gets of it.
+// Shows the changes that the server makes to data: `bun relay.js URL DATA` prints the data as a member of a room receives it.
 const [url, data] = Bun.argv.slice(2);
 const socket = new WebSocket(url);
 

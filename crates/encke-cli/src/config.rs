@@ -163,16 +163,16 @@ impl Merge {
             let option = found.option.name;
             match set.get(option) {
                 Some((other, at)) if *other != value && found.is_widened => {
-                    let note = format!("has no effect: {option} holds for all transports, and is {other} at {at}");
+                    let note = format!("has no effect: {option} applies to all transports, and is {other} at {at}");
                     self.notes.push(format!("{} = {value} {note}", location(&name, &origin)));
                 }
-                Some((other, position)) if *other != value => {
-                    let text = format!("{origin}: {option} is {value} here, but {other} at {position}");
+                Some((other, at)) if *other != value => {
+                    let text = format!("{origin}: {option} is {value} here, but {other} at {at}");
                     self.problems.push(Problem(text));
                 }
                 _ => {
                     if found.is_widened && !set.contains_key(option) {
-                        self.notes.push(format!("{origin}: {name} holds for all transports, as {option}"));
+                        self.notes.push(format!("{origin}: {name} applies to all transports, as {option}"));
                     }
                     let target = if option == "port" { "listen" } else { option };
                     self.values.insert(target.into(), value.clone());
@@ -237,8 +237,8 @@ impl Merge {
         let program = Program::deserialize(program).map_err(whole)?;
         if let Err(error) = encke::check_settings(&settings) {
             let option = error.name.split('.').next().unwrap_or(error.name);
-            let position = self.origins.get(option).map(|origin| format!("{origin}: ")).unwrap_or_default();
-            return Err(vec![Problem(format!("{position}{error}"))]);
+            let prefix = self.origins.get(option).map(|origin| format!("{origin}: ")).unwrap_or_default();
+            return Err(vec![Problem(format!("{prefix}{error}"))]);
         }
         self.notes.dedup();
         let Merge { values, origins, notes, .. } = self;

@@ -96,10 +96,10 @@ fn values_that_differ_by_transport_cause_a_warning_only() {
         (
             "ws.timeout = 2\ntimeout = 1\n",
             1,
-            "ws.timeout = 2 has no effect: timeout_ms holds for all transports, and is 1",
+            "ws.timeout = 2 has no effect: timeout_ms applies to all transports, and is 1",
         ),
         ("long-polling.json.timeout = 1\nws.timeout = 2\n", 1, "ws.timeout = 2 has no effect"),
-        ("ws.timeout = 2\n", 2, "ws.timeout holds for all transports, as timeout_ms"),
+        ("ws.timeout = 2\n", 2, "ws.timeout applies to all transports, as timeout_ms"),
     ] {
         let config = read(file, &[], &[]).expect("valid");
         assert_eq!(config.settings.timeout_ms, timeout_ms, "{file}");

@@ -79,11 +79,11 @@ fn of_text(path: &str, text: &str) -> Result<Vec<Given>, Vec<Problem>> {
     Ok(given)
 }
 
-/// Walks the same table twice: `spanned` knows where things stand, `values` has them whole.
+/// Walks the same table in two forms: `spanned` has the positions in the file, `values` has the values.
 fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut dyn FnMut(String, usize, Value)) {
-    for (key, position) in spanned {
+    for (key, value) in spanned {
         let name = format!("{prefix}{}", key.get_ref());
-        match (position.get_ref(), values.get(key.get_ref().as_ref())) {
+        match (value.get_ref(), values.get(key.get_ref().as_ref())) {
             (DeValue::Table(inner), Some(Value::Table(values))) if options::find(&name).is_err() => {
                 collect(inner, values, &format!("{name}."), put);
             }

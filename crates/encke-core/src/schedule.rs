@@ -41,7 +41,7 @@ pub struct Marks {
     queues: u8,
 }
 
-/// Its place among those that have something to write.
+/// The write state of a session or socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Write {
     #[default]

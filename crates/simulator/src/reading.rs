@@ -468,8 +468,8 @@ impl World {
             if parts.len() > 1 {
                 return vec![format!("[{}]", parts.join(","))];
             }
-            if let Some(stored) = self.held_back.take() {
-                return vec![text, stored];
+            if let Some(earlier) = self.held_back.take() {
+                return vec![text, earlier];
             }
             if self.sabotage_once(Sabotage::SwappedMessages) {
                 self.held_back = Some(text);

@@ -21,10 +21,10 @@ fn chat_counts_each_message_for_each_client_and_prints_the_lines_of_the_post() {
     let server = Server::start();
     let report = report(&server.url, "chat --clients 50 --messages 200 --warm-up 100ms");
     let printed = transcript(&report);
-    let position = server.url.trim_start_matches("http://");
-    assert!(printed.starts_with(&format!("Opened 50 of 50 connections to {position} in ")), "{printed}");
+    let target = server.url.trim_start_matches("http://");
+    assert!(printed.starts_with(&format!("Opened 50 of 50 connections to {target} in ")), "{printed}");
     assert!(printed.contains("Sent/Received 200/10000 messages in ") && printed.contains("msg/s"), "{printed}");
-    assert!(printed.contains(&format!("Closed 50 connections to {position} in ")), "{printed}");
+    assert!(printed.contains(&format!("Closed 50 connections to {target} in ")), "{printed}");
     assert_eq!(report["trials"][0]["incoming"]["messages"], 10_000);
 }
 

@@ -25,7 +25,7 @@ pub struct Socket {
     /// Its connection and its address.
     pub(crate) origins: Origins,
     pub(crate) phase: Phase,
-    /// Its place in the shard's schedule.
+    /// Its entries in the shard's schedule.
     pub(crate) marks: Marks,
     /// The payload of the latest unanswered ping, held back while the kernel takes no bytes.
     pub(crate) pong: Option<Box<[u8]>>,

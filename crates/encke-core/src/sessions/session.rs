@@ -58,7 +58,7 @@ pub struct Session {
 ///    connect)                                                no connect)                    connect)
 /// ```
 ///
-/// A response on its way is no state of its own. Its client may connect again, even on a WebSocket, before the outcome
+/// A response on its way is not a separate state. Its client may connect again, even on a WebSocket, before the outcome
 /// is known: [`Confirmation`] has its messages.
 #[derive(Debug, Default)]
 pub(super) enum Attachment {

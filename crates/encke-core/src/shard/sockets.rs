@@ -196,7 +196,7 @@ impl Shard {
         schedule.write_session(session, &mut state.marks);
     }
 
-    /// Schedules a socket that has something of its own to write. A socket with a session is written with that.
+    /// Schedules a socket that has output. A socket with a session is written with its session.
     fn write_socket(&mut self, key: SocketKey) {
         let Shard { sockets, sessions, schedule, .. } = self;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };

@@ -97,9 +97,9 @@ impl Tree {
     }
 
     async fn open(self, path: PathBuf) -> io::Result<Found> {
-        let stored = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match stored {
-            Some((stored, found)) if stored == path => Ok(found),
+        let cached = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match cached {
+            Some((cached, found)) if cached == path => Ok(found),
             _ => self.find(path).await,
         }
     }
