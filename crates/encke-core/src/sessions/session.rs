@@ -282,6 +282,14 @@ impl Session {
         }
     }
 
+    /// The WebSocket that pushes messages to it.
+    pub(crate) fn pushing_socket(&self) -> Option<SocketKey> {
+        match (&self.attachment, &self.confirmation) {
+            (Attachment::Socket(socket, _), Confirmation::ByKernel { with_connects: false, .. }) => Some(*socket),
+            _ => None,
+        }
+    }
+
     /// The WebSocket whose own outbox holds messages of this session: they went there with a connect reply. None for a
     /// session that acknowledges: its socket holds parts of frames, and `Unacked` has the messages.
     pub(crate) fn socket_with_messages(&self) -> Option<SocketKey> {
@@ -316,8 +324,9 @@ impl Session {
     /// that fails, those messages come first.
     pub(crate) fn is_reachable(&self) -> bool {
         let has_taker = match (&self.attachment, &self.confirmation) {
-            (Attachment::Socket(_, held), Confirmation::ByKernel { in_flight, with_connects }) => {
-                in_flight.is_none() && (!with_connects || held.is_some())
+            (Attachment::Socket(..), Confirmation::ByKernel { in_flight, with_connects: false }) => in_flight.is_none(),
+            (Attachment::Socket(_, held), Confirmation::ByKernel { in_flight, .. }) => {
+                in_flight.is_none() && held.is_some()
             }
             (Attachment::Socket(_, held), Confirmation::ByClient(_)) => held.is_some(),
             (Attachment::Request(_), _) => self.may_respond(),

@@ -27,12 +27,6 @@ impl Shard {
         }
     }
 
-    /// Closes the batch of a connect reply, if the session acknowledges. Returns the member `ack` of the reply's `ext`.
-    fn close_batch(&mut self, key: SessionKey) -> Option<String> {
-        let batch = self.sessions.get_mut(key)?.close_batch()?;
-        Some(format!("\"ack\":{batch}"))
-    }
-
     /// The member `timesync` of a reply's `ext`.
     pub(super) fn timesync(&self, message: &Message<'_>) -> Option<String> {
         let wall_ms = self.now.wall_ms as i64;
@@ -59,7 +53,8 @@ impl Shard {
         timesync: Option<String>,
     ) -> Option<String> {
         let heartbeat = self.heartbeat(key, on);
-        ext_of([self.close_batch(key), heartbeat, timesync])
+        let ack = self.sessions.get_mut(key).and_then(Session::close_batch).map(|batch| format!("\"ack\":{batch}"));
+        ext_of([ack, heartbeat, timesync])
     }
 
     /// The advice for a connect reply. A draining server spreads its clients over time.

@@ -69,9 +69,7 @@ impl Shard {
         let Shard { sockets, sessions, scratch, own, metrics, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         session.marks.leave_writes();
-        if let Some(on) = session.socket()
-            && session.is_pushed_to()
-        {
+        if let Some(on) = session.pushing_socket() {
             // The path of nearly all messages: each look-up is made once.
             let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
             if !socket.may_write() {
