@@ -2,7 +2,7 @@
 //! another crate, depends on one that depends on it.
 //!
 //! Parts of the core (all folders but `shard`) depend on each other by the paths they use. Chapters (`shard/*`) are
-//! methods of one type, so they depend on each other by the methods they call. Neither may have a cycle, and no part may
+//! methods of a shard or of its parts, so they depend on each other by the methods they call. Neither may have a cycle, and no part may
 //! depend on the shard. In other crates, files and folders directly below `src` depend on each other by paths.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +117,8 @@ fn methods_of_shard(modules: &Modules) -> BTreeMap<String, String> {
     for (name, source) in modules {
         let mut is_of_shard = false;
         for line in source.lines() {
-            is_of_shard = (is_of_shard || line.starts_with("impl Shard {")) && !line.starts_with('}');
+            let begins = ["impl Shard {", "impl Parts {"].iter().any(|begin| line.starts_with(begin));
+            is_of_shard = (is_of_shard || begins) && !line.starts_with('}');
             let declared = line.strip_prefix("    ").filter(|line| is_of_shard && !line.starts_with(' '));
             if let Some((_, rest)) = declared.and_then(|line| line.split_once("fn ")) {
                 let end = rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len());
@@ -128,14 +129,17 @@ fn methods_of_shard(modules: &Modules) -> BTreeMap<String, String> {
     methods
 }
 
-/// The methods called on `self` or on a `shard`.
+/// A shard and its parts, as chapters call their methods.
+const RECEIVERS: [&str; 6] = ["self", "shard", "parts", "parts()", "beside_burst()", "at(now)"];
+
+/// The methods called on a shard or on its parts.
 fn called_methods(source: &str) -> Vec<&str> {
     let mut called = Vec::new();
     for (at, _) in source.match_indices('.') {
         let before = source[..at].trim_end();
         let end = source[at + 1..].find(|c: char| !is_of_name(c)).map_or(source.len(), |end| at + 1 + end);
         let is_call = source[end..].starts_with('(');
-        if is_call && (before.ends_with("self") || before.ends_with("shard")) {
+        if is_call && RECEIVERS.iter().any(|receiver| before.ends_with(receiver)) {
             called.push(&source[at + 1..end]);
         }
     }

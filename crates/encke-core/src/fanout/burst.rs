@@ -2,7 +2,7 @@
 //! many messages it has.
 //!
 //! A burst grows while one read of a socket is processed, as long as its messages are adjacent in the arena.
-//! [`Shard::fan_out_pending`](crate::Shard) fans it out before anything that could observe the difference.
+//! The [shard](crate::Shard) fans it out before anything that could observe the difference.
 
 use bayeux::ChannelName;
 

@@ -6,33 +6,39 @@ use crate::connections::admission::{LIGHT_BYTES_MAX, LIGHT_WORK_MAX, Weight, hel
 use crate::events::SessionKey;
 use crate::fanout::backpressure::{READER_WAIT_MAX_MS, mark};
 use crate::now::Now;
-use crate::shard::Shard;
+use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// True if a message of this weight may be processed now. Its fan-outs then count as that weight.
     pub fn admits(&mut self, now: Now, weight: Weight) -> bool {
-        self.now = now;
-        if self.burst.bytes() > BURST_BYTES_MAX || (self.budget.weight != weight && !self.burst.is_empty()) {
-            self.fan_out_pending();
+        let burst = self.burst();
+        if burst.bytes() > BURST_BYTES_MAX || (self.budget.weight != weight && !burst.is_empty()) {
+            self.parts();
         }
-        let has_memory = weight == Weight::Light || !self.is_memory_short();
-        let has_budget = has_memory && self.has_budget(weight);
-        self.edge_waits |= !has_budget;
-        let admits = has_budget && self.shared.mailbox.has_room(weight);
+        let pending = (self.burst().messages(), self.burst().bytes());
+        let parts = self.beside_burst();
+        parts.now = now;
+        let has_memory = weight == Weight::Light || !parts.is_memory_short();
+        let has_budget = has_memory && parts.has_budget(weight, pending);
+        parts.edge_waits |= !has_budget;
+        let admits = has_budget && parts.shared.mailbox.has_room(weight);
         if admits {
-            self.budget.weight = weight;
+            parts.budget.weight = weight;
         }
         admits
     }
+}
 
-    /// True if the fan-outs since the last flush that wrote everything leave budget.
-    pub(super) fn has_budget(&self, weight: Weight) -> bool {
+impl Parts {
+    /// True if the fan-outs since the last flush that wrote everything leave budget beside `pending`, the messages and
+    /// bytes that wait for their fan-out.
+    pub(super) fn has_budget(&self, weight: Weight, pending: (usize, usize)) -> bool {
         let spent = &self.budget.spent[weight as usize];
-        let (bytes, messages) = (spent.bytes + self.burst.bytes(), spent.messages + self.burst.messages());
+        let (messages, bytes) = (spent.messages + pending.0, spent.bytes + pending.1);
         let share = part_of(&self.capacity);
         bytes < share.bytes_max
             && messages < share.messages_max
-            && (spent.write_bytes < WRITE_BYTES_MAX || spent.turn_bytes + self.burst.bytes() < TURN_BYTES_LEAST)
+            && (spent.write_bytes < WRITE_BYTES_MAX || spent.turn_bytes + pending.1 < TURN_BYTES_LEAST)
     }
 
     /// Renews the budget, as all that sockets take is written.
@@ -58,7 +64,7 @@ impl Shard {
 
     /// True if waiting envelopes must go on waiting for readers that are behind.
     pub(super) fn are_arrivals_held_back(&self) -> bool {
-        self.budget.is_held_back() && self.arrivals.small.is_empty() && !self.has_budget(Weight::Heavy)
+        self.budget.is_held_back() && self.arrivals.small.is_empty() && !self.has_budget(Weight::Heavy, (0, 0))
     }
 
     /// True if heavy messages must wait for some reader.

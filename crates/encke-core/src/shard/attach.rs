@@ -2,9 +2,9 @@
 //! session, and `handshake` when it opens one on a WebSocket.
 
 use crate::events::{SessionKey, SocketKey};
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Attaches a session to a socket if its messages allow it: a connect always does, other messages only while the
     /// session has no connection.
     pub(super) fn carry(&mut self, session: SessionKey, socket: SocketKey, messages: &[bayeux::Message<'_>]) {

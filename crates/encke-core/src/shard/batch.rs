@@ -7,69 +7,70 @@ use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, RawJso
 use crate::application::{Actions, Publishing, Service, Verdict};
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, Via};
-use crate::shard::Shard;
+use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// Processes all messages. Replies go to the batch; everything else that they cause is queued.
     pub(super) fn process(&mut self, batch: &mut Batch, messages: &[Message<'_>]) {
-        self.metrics.batches.add(1);
-        self.metrics.messages.add(messages.len());
-        let is_short = matches!(batch.via, Via::Http { .. }) && self.is_short_of_responses();
-        let replies_max = if is_short { 0 } else { self.capacity.bytes_max / 2 }.max(REPLIES_BYTES_LEAST);
+        let parts = self.beside_burst();
+        parts.metrics.batches.add(1);
+        parts.metrics.messages.add(messages.len());
+        let is_short = matches!(batch.via, Via::Http { .. }) && parts.is_short_of_responses();
+        let replies_max = if is_short { 0 } else { parts.capacity.bytes_max / 2 }.max(REPLIES_BYTES_LEAST);
         for message in messages {
             if batch.replies.len() <= replies_max {
                 self.process_one(batch, message);
             } else {
-                self.refuse(batch, message, BayeuxError::RepliesTooLong.as_str());
+                self.beside_burst().refuse(batch, message, BayeuxError::RepliesTooLong.as_str());
             }
         }
-        self.unqueue(batch);
-        self.update_old_gauges();
+        let parts = if batch.begun.is_some() { self.parts() } else { self.beside_burst() };
+        parts.unqueue(batch);
+        parts.update_old_gauges();
     }
 
     fn process_one(&mut self, batch: &mut Batch, message: &Message<'_>) {
+        let parts = self.beside_burst();
         if let Some(fault) = message.fault {
-            return self.refuse(batch, message, fault.error());
+            return parts.refuse(batch, message, fault.error());
         }
         let name = message.channel.as_deref().unwrap_or_default();
-        let channel = match ChannelName::parse(name, &self.limits) {
+        let channel = match ChannelName::parse(name, &parts.limits) {
             Ok(channel) => channel,
-            Err(error) => return self.refuse(batch, message, error.error()),
+            Err(error) => return parts.refuse(batch, message, error.error()),
         };
         let kind = channel.kind();
-        if kind != ChannelKind::Broadcast {
-            self.fan_out_pending();
-            self.gauges_are_old = true;
+        if kind == ChannelKind::Broadcast {
+            let Some(key) = parts.sender(batch, message) else {
+                return parts.refuse_unknown(batch, message, kind);
+            };
+            self.publish(batch, message, channel, key);
+            return self.beside_burst().received(key);
         }
+        let parts = self.parts();
+        parts.gauges_are_old = true;
         if kind == ChannelKind::Handshake {
-            return self.handshake(batch, message);
+            return parts.handshake(batch, message);
         }
-        let Some(key) = self.sender(batch, message) else {
-            return self.refuse_unknown(batch, message, kind);
+        let Some(key) = parts.sender(batch, message) else {
+            return parts.refuse_unknown(batch, message, kind);
         };
         match kind {
-            ChannelKind::Connect => self.connect(batch, message, key),
-            ChannelKind::Disconnect => self.disconnect(batch, message, key),
-            ChannelKind::Subscribe => self.subscribe(batch, message, key),
-            ChannelKind::Unsubscribe => self.unsubscribe(batch, message, key),
+            ChannelKind::Connect => parts.connect(batch, message, key),
+            ChannelKind::Disconnect => parts.disconnect(batch, message, key),
+            ChannelKind::Subscribe => parts.subscribe(batch, message, key),
+            ChannelKind::Unsubscribe => parts.unsubscribe(batch, message, key),
             ChannelKind::Service => self.serve(batch, message, channel, key),
-            ChannelKind::Broadcast => self.publish(batch, message, channel, key),
-            _ => self.refuse(batch, message, BayeuxError::ChannelCreateDenied.as_str()),
+            _ => parts.refuse(batch, message, BayeuxError::ChannelCreateDenied.as_str()),
         }
-        self.received(key);
-    }
-
-    /// The session of a message: the session of the batch, if the message names it.
-    fn sender(&self, batch: &Batch, message: &Message<'_>) -> Option<SessionKey> {
-        let key = batch.session.filter(|_| !batch.handshake)?;
-        let session = self.sessions.get(key)?;
-        message.client_id.as_deref().is_some_and(|id| session.id.is(id)).then_some(key)
+        self.beside_burst().received(key);
     }
 
     /// Passes a message to a service of the application.
     fn serve(&mut self, batch: &mut Batch, message: &Message<'_>, channel: ChannelName<'_>, key: SessionKey) {
-        self.active(key);
-        let Some(session) = self.sessions.get(key) else { return };
+        let parts = self.parts();
+        parts.active(key);
+        let Some(session) = parts.sessions.get(key) else { return };
         let session = session.id;
         let mut actions = Actions::default();
         let service = Service {
@@ -78,9 +79,9 @@ impl Shard {
             id: message.id.as_ref().map(bayeux::Id::as_str),
             data: message.data.map(RawJson::as_str),
         };
-        self.shared.application.service(&service, &mut actions);
+        parts.shared.application.service(&service, &mut actions);
         self.act(actions, Some((key, channel.as_str(), message.id.as_ref())));
-        self.accept(batch, message);
+        self.beside_burst().accept(batch, message);
     }
 
     /// Publishes a message on a broadcast channel, if the application allows it.
@@ -91,22 +92,23 @@ impl Shard {
         channel: ChannelName<'_>,
         key: SessionKey,
     ) {
-        self.active(key);
-        let Some(session) = self.sessions.get(key) else { return };
+        let parts = self.beside_burst();
+        parts.active(key);
+        let Some(session) = parts.sessions.get(key) else { return };
         let publishing = Publishing {
             session: session.id.as_str(),
             channel: channel.as_str(),
             data: message.data.map(RawJson::as_str),
             ext: message.ext.map(RawJson::as_str),
         };
-        let replacement = match self.shared.application.publish(&publishing) {
+        let replacement = match parts.shared.application.publish(&publishing) {
             Verdict::Forward => None,
             Verdict::Replace(data) => Some(data),
-            Verdict::Delete => return self.refuse(batch, message, BayeuxError::MessageDeleted.as_str()),
-            Verdict::Deny(reason) => return self.refuse(batch, message, &BayeuxError::PublishDenied.because(reason)),
+            Verdict::Delete => return parts.refuse(batch, message, BayeuxError::MessageDeleted.as_str()),
+            Verdict::Deny(reason) => return parts.refuse(batch, message, &BayeuxError::PublishDenied.because(reason)),
         };
-        let stamp = self.raw_timestamp();
-        let mut publication = Publication::from_message(channel, message, self.settings.forward_ext);
+        let stamp = parts.raw_timestamp();
+        let mut publication = Publication::from_message(channel, message, parts.settings.forward_ext);
         if replacement.is_some() {
             publication.data = replacement.as_deref().map(RawJson::trusted);
         }
@@ -114,9 +116,18 @@ impl Shard {
         publication.ext = forwarded.as_deref().map(RawJson::trusted);
         publication.timestamp = stamp.as_deref().map(RawJson::trusted).or(publication.timestamp);
         match self.broadcast(channel, &publication, Some(key)) {
-            None => self.accept(batch, message),
-            Some(token) => self.accept_later(batch, message, key, token),
+            None => self.beside_burst().accept(batch, message),
+            Some(token) => self.beside_burst().accept_later(batch, message, key, token),
         }
+    }
+}
+
+impl Parts {
+    /// The session of a message: the session of the batch, if the message names it.
+    fn sender(&self, batch: &Batch, message: &Message<'_>) -> Option<SessionKey> {
+        let key = batch.session.filter(|_| !batch.handshake)?;
+        let session = self.sessions.get(key)?;
+        message.client_id.as_deref().is_some_and(|id| session.id.is(id)).then_some(key)
     }
 }
 

@@ -9,9 +9,9 @@ use crate::fanout::delivery::Delivery;
 use crate::history::{Position, RingKey};
 use crate::protocol::replay_request::Start;
 use crate::settings::{ChannelRule, SlowConsumer};
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// The number of subscriptions to which a publication on a channel goes.
     pub(super) fn subscribers(&mut self, channel: &str) -> usize {
         let mut lists = std::mem::take(&mut self.lists);
@@ -84,7 +84,7 @@ impl Shard {
     /// Prepares the end of a subscription. Messages published before it ends reach the session through its other
     /// subscriptions, even if those are younger.
     pub(super) fn hand_over(&mut self, key: SessionKey, channel: u32) {
-        let Shard { sessions, hub, .. } = self;
+        let Parts { sessions, hub, .. } = self;
         for other in sessions.get(key).into_iter().flat_map(|session| &session.subscriptions) {
             hub.hand_over(channel, other.channel);
         }

@@ -8,9 +8,9 @@ use bayeux::{ChannelKind, Message, RawJson, Reply};
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, Outcome, Via};
 use crate::sessions::session::{HeldConnect, ReplyTo};
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     pub(crate) fn connect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
         let on = match batch.via {
             Via::Socket(socket) => Some(socket),

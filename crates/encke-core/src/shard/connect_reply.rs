@@ -15,9 +15,9 @@ use crate::protocol::batch::ext_of;
 use crate::sessions::loss::Loss;
 use crate::sessions::session::{Ended, ReplyTo, Session};
 use crate::sessions::unacked::Unacked;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Processes the `ext` of a connect: the batches that it confirms are done.
     pub(super) fn confirm(&mut self, key: SessionKey, ext: Option<RawJson<'_>>) {
         if let Some(session) = self.sessions.get_mut(key).filter(|session| session.unacked().is_some())

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use crate::application::Actions;
 use crate::events::{SessionKey, SocketKey};
 use crate::sessions::session::Ended;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Ends a session that is too slow. No loss is silent: the client finds its session unknown and starts a new one.
     pub(super) fn end_slow(&mut self, key: SessionKey, channel: &str) {
         let Some(session) = self.sessions.get_mut(key) else { return };

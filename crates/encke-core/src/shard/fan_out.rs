@@ -14,9 +14,9 @@ use crate::outbox::arena::Frames;
 use crate::outbox::payloads;
 use crate::sessions::id::Id;
 use crate::sessions::replay::InRings;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Fans out a publication of another shard. Its bytes are copied as they are.
     pub(super) fn publication_from_shard(&mut self, publication: &Publication) {
         let channel = ChannelName::known(&publication.channel);
@@ -74,7 +74,7 @@ impl Shard {
         let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.hub.wants_positions(*list)));
         let positioned = positioned.map(|position| (position, self.with_positions(frames, position)));
         let (mut full, mut special) = (Vec::new(), Vec::new());
-        let Shard { hub, sessions, schedule, capacity, backpressure, now, .. } = self;
+        let Parts { hub, sessions, schedule, capacity, backpressure, now, .. } = self;
         let (manner, lazy) = (&manner, Vec::new());
         let mut push = Push { delivery, manner, capacity, now: *now, sessions, schedule, backpressure, lazy };
         for list in &lists {

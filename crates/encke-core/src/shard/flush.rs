@@ -15,15 +15,25 @@ use crate::outbox::arena::Arena;
 use crate::outbox::{Kind, Outbox};
 use crate::schedule::{Queue, Writer};
 use crate::sessions::session::Session;
-use crate::shard::Shard;
+use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// Writes all that waits. Stops early when `out_of_time` returns true, so that reading and quiet channels continue.
     /// Returns true if something is left to write. If not, messages of other shards may still wait for the next call:
     /// see [`Shard::is_settled`].
     pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
-        self.now = now;
-        self.fan_out_pending();
+        let parts = self.at(now);
+        let is_written = parts.write(wire, out_of_time);
+        if is_written && !parts.go_edges_first() {
+            self.take_arrivals(false);
+        }
+        !is_written
+    }
+}
+
+impl Parts {
+    /// Writes outboxes, then goes on with replays, searches and memory. Returns true if everything is written.
+    fn write(&mut self, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
         let mut flushed = 0;
         while let Some(next) = self.schedule.next_write() {
             match next {
@@ -54,19 +64,18 @@ impl Shard {
             self.gauges_are_old = true;
         }
         self.update_old_gauges();
-        if is_written {
-            // Messages at the edges and messages of other shards take turns.
-            self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;
-            if !self.edges_first {
-                self.take_arrivals(false);
-            }
-        }
-        !is_written
+        is_written
+    }
+
+    /// True if messages at the edges go before those of other shards this time. They take turns.
+    fn go_edges_first(&mut self) -> bool {
+        self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;
+        self.edges_first
     }
 
     /// Writes the queue of a session, if it has a connection.
     fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
-        let Shard { sockets, sessions, scratch, own, metrics, .. } = self;
+        let Parts { sockets, sessions, scratch, own, metrics, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         session.marks.leave_writes();
         if let Some(on) = session.pushing_socket() {
@@ -93,7 +102,7 @@ impl Shard {
 
     /// Writes the socket's own frames, then those of its session.
     fn flush_socket(&mut self, key: SocketKey, wire: &mut dyn Wire) {
-        let Shard { sockets, sessions, scratch, own, metrics, .. } = self;
+        let Parts { sockets, sessions, scratch, own, metrics, .. } = self;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
         if socket.may_write() {
             let session = socket.session.and_then(|session| sessions.get_mut(session));

@@ -15,9 +15,9 @@ use crate::sessions::newcomers::Origins;
 use crate::sessions::session::{Confirmation, Ended};
 use crate::sessions::unacked::Unacked;
 use crate::settings::Settings;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     pub(super) fn handshake(&mut self, batch: &mut Batch, message: &Message<'_>) {
         // Only the first handshake of a batch opens a session.
         if batch.session.is_some() {

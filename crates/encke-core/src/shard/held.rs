@@ -3,9 +3,9 @@
 
 use crate::events::{Response, SessionKey};
 use crate::sessions::session::{HeldConnect, ReplyTo};
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Ends the held connect, as a newer one has come: over HTTP with an error status, on a WebSocket without a reply
     /// (CometD 9).
     pub(super) fn supersede(&mut self, key: SessionKey) {

@@ -7,87 +7,97 @@ use bayeux::{BayeuxError, RawJson};
 use crate::events::{Effect, ExchangeId, Request, Response, SessionKey, ShardMessage};
 use crate::now::Now;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
-use crate::shard::Shard;
+use crate::sessions::id::Id;
+use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// Processes a request. Its response follows as an [`Effect::Respond`], now or later.
     pub fn request(&mut self, now: Now, request: Request) -> Taken {
-        self.now = now;
-        let limits = self.limits.clone();
-        let messages = match bayeux::parse_batch(&request.body, &limits) {
+        let parts = self.at(now);
+        let messages = match bayeux::parse_batch(&request.body, &parts.limits) {
             Ok(messages) => messages,
             Err(error) => {
-                self.metrics.batches_refused.add(1);
+                parts.metrics.batches_refused.add(1);
                 let body = batch_error_body(BayeuxError::from(error)).into();
-                self.respond(request.exchange, Response { body, ..Response::empty(error.status()) });
+                parts.respond(request.exchange, Response { body, ..Response::empty(error.status()) });
                 return Taken::Here;
             }
         };
         let client = client_of(&messages);
         // A browser's sessions live on the shard that its cookie names, so that one shard counts its windows.
-        let home = client.or(request.browser).map_or(self.index, |id| id.shard());
-        if home != self.index && home < self.shared.shards {
+        let home = client.or(request.browser).map_or(parts.index, |id| id.shard());
+        if home != parts.index && home < parts.shared.shards {
             drop(messages);
-            self.forwarded.insert(request.exchange, home);
-            self.effects.push(Effect::SendToShard(home, ShardMessage::Request(Box::new(request))));
+            parts.forwarded.insert(request.exchange, home);
+            parts.effects.push(Effect::SendToShard(home, ShardMessage::Request(Box::new(request))));
             return Taken::Elsewhere(home);
         }
-        let session = client.and_then(|id| self.sessions.find(&id));
-        let session = session.filter(|key| self.is_usable(*key, request.browser, false));
+        let session = client.and_then(|id| parts.sessions.find(&id));
+        let session = session.filter(|key| parts.is_usable(*key, request.browser, false));
         if let Some(key) = session
-            && messages.iter().any(|message| message.subscription.is_some() && self.is_torn(key, message.ext))
+            && messages.iter().any(|message| message.subscription.is_some() && parts.is_torn(key, message.ext))
         {
             // The subscribe may name a position. A message of which the WebSocket has only a part would then come out
             // of the history and also wait here.
-            self.leave_socket(key);
+            parts.leave_socket(key);
         }
         let Request { exchange, transport, browser, peer, .. } = request;
         let via = Via::Http { exchange, transport: transport.clone(), browser, peer };
         let mut batch = Batch::new(via, &messages, session, Vec::with_capacity(256));
         self.process(&mut batch, &messages);
-        self.fan_out_pending();
         if !batch.is(Outcome::Held) {
-            self.finish_when_persisted(batch, exchange, transport);
+            self.parts().finish_when_persisted(batch, exchange, transport);
         }
         Taken::Here
     }
 
     /// Handles a client that has gone before it got its response.
     pub fn abandoned(&mut self, now: Now, exchange: ExchangeId) {
-        self.now = now;
-        self.fan_out_pending();
-        if let Some(home) = self.forwarded.remove(&exchange) {
-            self.effects.push(Effect::SendToShard(home, ShardMessage::Abandoned(exchange)));
+        let parts = self.at(now);
+        if let Some(home) = parts.forwarded.remove(&exchange) {
+            parts.effects.push(Effect::SendToShard(home, ShardMessage::Abandoned(exchange)));
             return;
         }
-        let Some(key) = self.exchanges.get(&exchange).copied() else { return };
+        let Some(key) = parts.exchanges.get(&exchange).copied() else { return };
         // A response that is already on its way is reported by [`Shard::delivered`]. The connect held now is another
         // one.
-        if self.sessions.get(key).is_some_and(|session| session.held_request() == Some(exchange)) {
+        if parts.sessions.get(key).is_some_and(|session| session.held_request() == Some(exchange)) {
             // Waiting messages stay in the outbox, because the response was never made (CometD loses them here).
-            self.take_held(key);
+            parts.take_held(key);
         }
     }
 
     /// Handles the report that the kernel has taken a response, or could not. Until now its client was not silent.
     pub fn delivered(&mut self, now: Now, exchange: ExchangeId, taken: bool) {
-        self.now = now;
-        self.fan_out_pending();
-        let Some(key) = self.exchanges.remove(&exchange) else { return };
-        let terms = self.terms;
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        self.metrics.deliveries.add(session.response_ends(exchange, taken));
+        let parts = self.at(now);
+        let Some(key) = parts.exchanges.remove(&exchange) else { return };
+        let terms = parts.terms;
+        let Some(session) = parts.sessions.get_mut(key) else { return };
+        parts.metrics.deliveries.add(session.response_ends(exchange, taken));
         if !session.is_taking() {
             session.protocol.resume(now.ms, &terms);
         }
         let wanted = session.urgent || session.unacked().is_some() || session.socket().is_some();
         if wanted && session.is_due() {
-            self.schedule.write_session(key, &mut session.marks);
+            parts.schedule.write_session(key, &mut session.marks);
         }
-        self.arm(key);
-        self.replay_later(key);
+        parts.arm(key);
+        parts.replay_later(key);
     }
 
+    /// Notes that a request of this session waits to be processed. Its client is not silent.
+    pub fn request_waits(&mut self, now: Now, session: Id) {
+        let parts = self.beside_burst();
+        parts.now = now;
+        if session.shard() == parts.index {
+            parts.alive(&session);
+        } else if session.shard() < parts.shared.shards {
+            parts.effects.push(Effect::SendToShard(session.shard(), ShardMessage::Alive(session)));
+        }
+    }
+}
+
+impl Parts {
     /// True if a session that uses replay, or is about to by this `ext`, has a message of which its WebSocket has taken
     /// a part.
     fn is_torn(&self, key: SessionKey, ext: Option<RawJson<'_>>) -> bool {

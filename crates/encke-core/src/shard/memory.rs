@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use crate::outbox::arena::Arena;
-use crate::shard::Shard;
+use crate::outbox::arena::{Arena, Chunk};
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Updates the gauges where sessions or subscriptions may have come or gone. A publication changes none of these.
     pub(super) fn update_old_gauges(&mut self) {
         if self.gauges_are_old {
@@ -37,24 +37,20 @@ impl Shard {
         [&self.arena, &self.with_positions, &self.own, &self.parts, &self.packed.messages, &self.packed.others]
     }
 
-    /// The bytes that the sessions and sockets of this shard hold: as counted by the account, and as found by a walk
-    /// over everything. For tests.
-    pub fn memory(&self) -> (usize, usize) {
-        let mut seen = HashSet::new();
-        let mut walked = 0;
+    /// The bytes of everything that holds chunks, without chunks that are in `seen`.
+    pub(super) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
+        let mut walked = self.relief.recount(seen);
         for arena in self.arenas() {
-            walked += arena.open().recount(&mut seen);
+            walked += arena.open().recount(seen);
         }
-        walked += self.burst.frames().map_or(0, |frames| frames.chunk.recount(&mut seen));
-        walked += self.relief.recount(&mut seen);
         for (_, socket) in &self.sockets {
-            walked += socket.out.recount(&mut seen);
+            walked += socket.out.recount(seen);
         }
         for session in self.sessions.iter() {
-            walked += session.outbox.recount(&mut seen);
-            walked += session.handed_out().map(|messages| messages.recount(&mut seen)).sum::<usize>();
+            walked += session.outbox.recount(seen);
+            walked += session.handed_out().map(|messages| messages.recount(seen)).sum::<usize>();
         }
-        (self.account.bytes(), walked)
+        walked
     }
 
     /// Bytes that sessions and sockets hold, without the room reserved for the next message.

@@ -36,7 +36,9 @@ mod timers;
 mod websocket;
 mod withdrawals;
 
-use std::collections::{HashMap, VecDeque};
+pub use publish::Shard;
+
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize};
@@ -56,7 +58,6 @@ use crate::connections::pending_replies::PendingReplies;
 use crate::connections::socket::Socket;
 use crate::events::{Effect, ExchangeId, SessionKey, SocketKey};
 use crate::fanout::backpressure::Backpressure;
-use crate::fanout::burst::Burst;
 use crate::history::Histories;
 use crate::metrics::Metrics;
 use crate::now::Now;
@@ -81,66 +82,6 @@ impl Shard {
     /// True if the server is about to stop.
     pub fn is_draining(&self) -> bool {
         self.draining
-    }
-
-    /// Creates an empty shard.
-    pub fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Shard {
-        shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
-        let account = Rc::<Account>::default();
-        Shard {
-            index,
-            shared,
-            limits: settings.bayeux_limits(),
-            terms: terms(&settings),
-            capacity: capacity(&settings),
-            rules: Rules::new(&settings.channels),
-            settings,
-            metrics: Arc::default(),
-            entropy,
-            now,
-            draining: false,
-            arena: Arena::new(&account),
-            with_positions: Arena::new(&account),
-            own: Arena::new(&account),
-            parts: Arena::new(&account),
-            packed: Packed { messages: Arena::new(&account), others: Arena::new(&account) },
-            relief: Relief::default(),
-            account,
-            burst: Burst::default(),
-            hub: Hub::default(),
-            sessions: Sessions::default(),
-            sockets: Slab::new(),
-            sockets_opened: 0,
-            browsers: HashMap::default(),
-            exchanges: HashMap::default(),
-            forwarded: HashMap::default(),
-            pending_replies: PendingReplies::default(),
-            wheel: Wheel::new(now.ms),
-            schedule: Schedule::default(),
-            newcomers: Newcomers::default(),
-            effects: Vec::new(),
-            deferred_actions: VecDeque::new(),
-            is_running_deferred: false,
-            publications: 0,
-            budget: Budget::default(),
-            backpressure: Backpressure::default(),
-            arrivals: Arrivals::default(),
-            edge_waits: false,
-            edges_first: false,
-            work: 0,
-            recorded_bytes: 0,
-            lists: Vec::new(),
-            replies: Vec::new(),
-            gauges_are_old: false,
-            scratch: Vec::new(),
-            spelling: String::new(),
-        }
-    }
-
-    /// Counts in `metrics`, which other threads can read.
-    pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Shard {
-        self.metrics = metrics;
-        self
     }
 
     /// The index of this shard.
@@ -203,16 +144,23 @@ impl Shard {
         ]
     }
 
+    /// The bytes that the sessions and sockets of this shard hold: as counted by the account, and as found by a walk
+    /// over everything. For tests.
+    pub fn memory(&self) -> (usize, usize) {
+        let mut seen = HashSet::new();
+        let pending = self.burst().frames().map_or(0, |frames| frames.chunk.recount(&mut seen));
+        (self.account.bytes(), pending + self.recount(&mut seen))
+    }
+
     /// Returns the effects since the last call, in order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
-        self.fan_out_pending();
-        std::mem::take(&mut self.effects)
+        std::mem::take(&mut self.parts().effects)
     }
 
     /// True if nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
         let has_arrivals = !self.arrivals.is_empty() && !self.are_arrivals_held_back();
-        let has_input = !self.burst.is_empty() || !self.deferred_actions.is_empty() || has_arrivals;
+        let has_input = !self.burst().is_empty() || !self.deferred_actions.is_empty() || has_arrivals;
         !has_input
             && self.budget.is_fresh()
             && self.schedule.is_settled(self.now.ms)
@@ -273,8 +221,8 @@ impl Shared {
     }
 }
 
-/// One shard of the server. See the documentation of the crate.
-pub struct Shard {
+/// The parts of a shard, while nothing waits for its fan-out. All chapters below `publish` are methods of it.
+pub struct Parts {
     index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) settings: Arc<Settings>,
@@ -301,8 +249,6 @@ pub struct Shard {
     /// Ranges copied out of chunks that are mostly dead.
     packed: Packed,
     relief: Relief,
-    /// Publications that wait for their fan-out.
-    burst: Burst,
     hub: Hub,
     pub(crate) sessions: Sessions,
     pub(crate) sockets: Slab<Socket>,
@@ -344,6 +290,60 @@ pub struct Shard {
     gauges_are_old: bool,
     scratch: Vec<u8>,
     spelling: String,
+}
+
+impl Parts {
+    fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Parts {
+        shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
+        let account = Rc::<Account>::default();
+        Parts {
+            index,
+            shared,
+            limits: settings.bayeux_limits(),
+            terms: terms(&settings),
+            capacity: capacity(&settings),
+            rules: Rules::new(&settings.channels),
+            settings,
+            metrics: Arc::default(),
+            entropy,
+            now,
+            draining: false,
+            arena: Arena::new(&account),
+            with_positions: Arena::new(&account),
+            own: Arena::new(&account),
+            parts: Arena::new(&account),
+            packed: Packed { messages: Arena::new(&account), others: Arena::new(&account) },
+            relief: Relief::default(),
+            account,
+            hub: Hub::default(),
+            sessions: Sessions::default(),
+            sockets: Slab::new(),
+            sockets_opened: 0,
+            browsers: HashMap::default(),
+            exchanges: HashMap::default(),
+            forwarded: HashMap::default(),
+            pending_replies: PendingReplies::default(),
+            wheel: Wheel::new(now.ms),
+            schedule: Schedule::default(),
+            newcomers: Newcomers::default(),
+            effects: Vec::new(),
+            deferred_actions: VecDeque::new(),
+            is_running_deferred: false,
+            publications: 0,
+            budget: Budget::default(),
+            backpressure: Backpressure::default(),
+            arrivals: Arrivals::default(),
+            edge_waits: false,
+            edges_first: false,
+            work: 0,
+            recorded_bytes: 0,
+            lists: Vec::new(),
+            replies: Vec::new(),
+            gauges_are_old: false,
+            scratch: Vec::new(),
+            spelling: String::new(),
+        }
+    }
 }
 
 /// The owner of an entry in the timer wheel.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use crate::events::{Effect, SessionKey, ShardMessage};
 use crate::sessions::newcomers::Origins;
 use crate::sessions::session::Ended;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Registers a session that has not connected yet. Each connection and each address has a limit; beyond it the
     /// oldest are ended.
     pub(super) fn is_new(&mut self, key: SessionKey, origins: Origins) {

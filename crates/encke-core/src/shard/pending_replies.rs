@@ -10,9 +10,9 @@ use crate::connections::socket::Phase;
 use crate::events::{Effect, ExchangeId, HttpTransport, Persisted, PublishToken, SessionKey, ShardMessage};
 use crate::protocol::batch::{Batch, LateKey, Outcome, Via};
 use crate::sessions::session::Ended;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Answers a request whose batch has been processed.
     pub(super) fn finish(&mut self, batch: Batch, exchange: ExchangeId, transport: &HttpTransport) {
         // Callback-polling delivers with connects only. Long-polling delivers with every response, unless the settings

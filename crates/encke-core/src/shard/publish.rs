@@ -2,18 +2,80 @@
 //! of clients, and the application's actions for its own. The burst goes to `record` if its channel has a history, else
 //! to `fan_out`.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use bayeux::{ChannelName, Publication as Message, RawJson};
 use websocket::Opcode;
 
 use crate::application::{Action, Actions};
 use crate::events::{Effect, PublishToken, SessionKey, ShardMessage};
+use crate::fanout::burst::Burst;
 use crate::fanout::delivery::Delivery;
+use crate::metrics::Metrics;
+use crate::now::Now;
 use crate::protocol::batch::message_frame;
-use crate::sessions::id::Id;
+use crate::sessions::id::{Entropy, Id};
 use crate::sessions::session::Ended;
-use crate::shard::Shard;
+use crate::settings::Settings;
+use crate::shard::{Parts, Shared};
+
+/// One shard of the server. See the documentation of the crate.
+///
+/// Publications may wait for their fan-out, and everything that looks at outboxes or changes subscriptions has to come
+/// after it. So the parts are reached through [`Shard::parts`], which fans out first. Only what does not touch outboxes
+/// reaches them beside a burst.
+pub struct Shard {
+    /// Publications that wait for their fan-out.
+    burst: Burst,
+    parts: Parts,
+}
+
+/// Reads a shard: publications that wait for their fan-out are not in the outboxes yet.
+impl Deref for Shard {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}
 
 impl Shard {
+    /// Creates an empty shard.
+    pub fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Shard {
+        Shard { burst: Burst::default(), parts: Parts::new(index, shared, settings, entropy, now) }
+    }
+
+    /// Counts in `metrics`, which other threads can read.
+    pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Shard {
+        self.parts.metrics = metrics;
+        self
+    }
+
+    /// The parts, with nothing that waits for its fan-out.
+    pub(crate) fn parts(&mut self) -> &mut Parts {
+        self.fan_out_burst();
+        self.run_deferred_actions();
+        &mut self.parts
+    }
+
+    /// The parts at this time, with nothing that waits for its fan-out.
+    pub(crate) fn at(&mut self, now: Now) -> &mut Parts {
+        self.parts.now = now;
+        self.parts()
+    }
+
+    /// The parts while publications may wait for their fan-out. Only for what no subscriber can see: reading and
+    /// counting, and replies to a session without subscriptions.
+    pub(super) fn beside_burst(&mut self) -> &mut Parts {
+        &mut self.parts
+    }
+
+    /// The publications that wait for their fan-out.
+    pub(super) fn burst(&self) -> &Burst {
+        &self.burst
+    }
+
     /// Publishes to all subscribers on all shards. Returns the token for which the reply to the publisher waits, if it
     /// has to wait.
     pub(super) fn broadcast(
@@ -22,45 +84,37 @@ impl Shard {
         message: &Message<'_>,
         from: Option<SessionKey>,
     ) -> Option<PublishToken> {
-        self.metrics.publications.add(1);
-        let frames = self.arena.frame(Opcode::Text, message.encoded_bytes() + 2, |bytes| {
+        self.parts.metrics.publications.add(1);
+        let frames = self.parts.arena.frame(Opcode::Text, message.encoded_bytes() + 2, |bytes| {
             bytes.push(b'[');
             message.write(bytes);
             bytes.push(b']');
         });
         if !self.burst.take(channel, &frames, from) {
-            self.fan_out_pending();
-            let token = self.token(channel).filter(|_| from.is_some());
+            let token = self.parts().token(channel).filter(|_| from.is_some());
             self.burst.start(channel, frames, from, token);
         }
         self.burst.token()
     }
 
-    /// Fans out the pending burst. Everything that looks at outboxes or changes subscriptions calls this first.
-    pub(crate) fn fan_out_pending(&mut self) {
-        self.fan_out_burst();
-        self.run_deferred_actions();
-    }
-
     fn fan_out_burst(&mut self) {
-        let Some((frames, messages)) = self.burst.finish() else { return };
-        let burst = std::mem::take(&mut self.burst);
+        let Shard { burst, parts } = self;
+        let Some((frames, messages)) = burst.finish() else { return };
         let channel = ChannelName::known(burst.channel());
-        let rule = self.rule_of(channel);
-        let except = burst.from().filter(|_| !self.returns_to_publisher(rule));
+        let rule = parts.rule_of(channel);
+        let except = burst.from().filter(|_| !parts.returns_to_publisher(rule));
         let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, token: burst.token() };
-        match rule.and_then(|rule| self.settings.channels[rule].history()) {
-            Some(terms) if !channel.is_pattern() => self.record(&delivery, terms, except),
-            _ => self.deliver_everywhere(&delivery, except, self.id_of_session(except)),
+        match rule.and_then(|rule| parts.settings.channels[rule].history()) {
+            Some(terms) if !channel.is_pattern() => parts.record(&delivery, terms, except),
+            _ => parts.deliver_everywhere(&delivery, except, parts.id_of_session(except)),
         }
-        self.burst = burst;
     }
 
     /// Publishes for the application. An invalid channel name is ignored.
     pub(crate) fn publish_from_here(&mut self, channel: &str, data: &str) {
-        let limits = self.limits.clone();
+        let limits = self.parts.limits.clone();
         if let Ok(name) = ChannelName::parse(channel, &limits) {
-            let timestamp = self.raw_timestamp();
+            let timestamp = self.parts.raw_timestamp();
             let message = Message {
                 channel,
                 data: Some(RawJson::trusted(data)),
@@ -76,16 +130,16 @@ impl Shard {
     /// Runs the application's actions after sessions have ended. Deferred, not recursive: one end can cause others, and
     /// nesting them could overflow the stack.
     fn run_deferred_actions(&mut self) {
-        if self.deferred_actions.is_empty() || std::mem::replace(&mut self.is_running_deferred, true) {
+        if self.deferred_actions.is_empty() || std::mem::replace(&mut self.parts.is_running_deferred, true) {
             return;
         }
         while !self.deferred_actions.is_empty() {
-            while let Some(actions) = self.deferred_actions.pop_front() {
+            while let Some(actions) = self.parts.deferred_actions.pop_front() {
                 self.act(actions, None);
             }
             self.fan_out_burst();
         }
-        self.is_running_deferred = false;
+        self.parts.is_running_deferred = false;
     }
 
     /// Runs the actions of an application. `call` is the session, the channel and the id of the current message, for
@@ -100,31 +154,32 @@ impl Shard {
                     let id = id.map(bayeux::Id::new);
                     let frame = message_frame(&channel, &data, id.as_ref(), None);
                     if let Some(session) = Id::parse(&session) {
-                        self.deliver_by_id(session, frame);
+                        self.parts().deliver_by_id(session, frame);
                     }
                 }
                 Action::Reply { data, successful } => {
                     if let Some((key, channel, id)) = call {
-                        let frames = self.own.encoded(&message_frame(channel, &data, id, Some(successful)));
-                        self.deliver_to(key, &frames, None);
+                        let parts = self.parts();
+                        let frames = parts.own.encoded(&message_frame(channel, &data, id, Some(successful)));
+                        parts.deliver_to(key, &frames, None);
                     }
                 }
                 Action::Disconnect { session } => {
                     if let Some(session) = Id::parse(&session) {
-                        self.kick_by_id(session);
+                        self.parts().kick_by_id(session);
                     }
                 }
             }
         }
     }
+}
 
+impl Parts {
     /// Delivers a frame to a session on any shard.
     fn deliver_by_id(&mut self, session: Id, frame: Vec<u8>) {
         if session.shard() != self.index {
             return self.send_to_shard(session.shard(), ShardMessage::Deliver(session, frame.into()));
         }
-        // Earlier publications come first.
-        self.fan_out_pending();
         self.deliver_here(&session, &frame);
     }
 
@@ -141,7 +196,6 @@ impl Shard {
         if session.shard() != self.index {
             return self.send_to_shard(session.shard(), ShardMessage::Disconnect(session));
         }
-        self.fan_out_pending();
         self.kick_here(&session);
     }
 

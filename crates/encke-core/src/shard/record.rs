@@ -18,9 +18,9 @@ use crate::history::{Birth, RingKey, Room, log_record};
 use crate::outbox::payloads;
 use crate::sessions::id::Id;
 use crate::settings::HistoryTerms;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// The history settings of a channel. None if it has no history.
     pub(super) fn history_of(&mut self, channel: &str) -> Option<HistoryTerms> {
         let channel = ChannelName::parse(channel, &self.limits).ok()?;

@@ -6,9 +6,9 @@ use crate::outbox::arena::Chunk;
 use crate::outbox::relief::SWEEP_RUNS_MAX;
 use crate::outbox::{RUN_BYTES, Sweep};
 use crate::sessions::replay::InRings;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Checks how much the sessions of this shard hold: once a turn, and during a turn that adds much.
     pub(super) fn check_memory(&mut self) {
         let max = self.settings.sessions_bytes_max;
@@ -101,7 +101,7 @@ impl Shard {
     /// Acts when all sessions together hold too much: packs a part of the memory of this shard, and ends sessions if
     /// everything is packed and that was not enough. A shard that holds less than its share leaves this to others.
     fn relieve(&mut self, max: usize) {
-        let is_short = |shard: &Shard| {
+        let is_short = |shard: &Parts| {
             let all = shard.shared.memory.sessions_bytes();
             all > max && shard.held_bytes() * shard.shared.shards >= all
         };

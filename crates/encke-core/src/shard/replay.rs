@@ -18,9 +18,9 @@ use crate::sessions::loss::Loss;
 use crate::sessions::replay::InRings;
 use crate::sessions::session::Session;
 use crate::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Lets a session that is too slow for live messages read them out of the ring, from this offset on. Returns false
     /// if it already has as many cursors as it may.
     pub(crate) fn resort_to_history(
@@ -115,7 +115,7 @@ impl Shard {
 
     /// Moves one step of messages out of the rings to the end of an outbox.
     pub(super) fn refill(&mut self, key: SessionKey) {
-        let Shard { sessions, hub, index, shared, metrics, scratch, own, capacity, .. } = self;
+        let Parts { sessions, hub, index, shared, metrics, scratch, own, capacity, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         let mut step = Step::new(session, capacity);
         let Some(replay) = &mut session.replay else { return };

@@ -4,9 +4,9 @@
 use bayeux::{BayeuxError, ChannelKind, Message, RawJson, Reply};
 
 use crate::protocol::batch::{Batch, error_reply, ext_of};
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Refuses a message of a session that is unknown, or that its sender may not use.
     pub(super) fn refuse_unknown(&mut self, batch: &mut Batch, message: &Message<'_>, kind: ChannelKind) {
         self.metrics.sessions_unknown.add(1);

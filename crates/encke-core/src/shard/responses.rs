@@ -10,9 +10,9 @@ use crate::events::{Effect, ExchangeId, HttpTransport, Response, SessionKey, Sha
 use crate::outbox::InFlight;
 use crate::schedule::Queue;
 use crate::sessions::id::Id;
-use crate::shard::{Shard, Shared};
+use crate::shard::{Parts, Shared};
 
-impl Shard {
+impl Parts {
     /// Sends the messages of the last closed batch: up to `bytes_max`, but at least one, or none if there is no room.
     pub(super) fn send_messages(
         &mut self,

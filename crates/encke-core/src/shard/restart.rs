@@ -19,15 +19,24 @@ use crate::sessions::replay::Replay;
 use crate::sessions::saved::{Saved, SavedBatch, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
 use crate::sessions::session::{Confirmation, Session};
 use crate::sessions::unacked::Unacked;
-use crate::shard::Shard;
+use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// Returns everything that the sessions of this shard need to continue in the next process. Nothing may happen to
     /// the shard afterwards. Messages in a response that is on its way count as not delivered. Clients are not
     /// notified, and the sessions have not ended.
     pub fn save(&mut self, now: Now) -> Saved {
-        self.now = now;
-        self.fan_out_pending();
+        self.at(now).save_all()
+    }
+
+    /// Restores the sessions of this shard. Call it on all shards before anything else happens to one of them.
+    pub fn restore(&mut self, now: Now, saved: &Saved) {
+        self.at(now).restore_all(saved);
+    }
+}
+
+impl Parts {
+    fn save_all(&mut self) -> Saved {
         let keys = self.sessions.keys();
         for key in &keys {
             self.take_held(*key);
@@ -78,9 +87,7 @@ impl Shard {
         }
     }
 
-    /// Restores the sessions of this shard. Call it on all shards before anything else happens to one of them.
-    pub fn restore(&mut self, now: Now, saved: &Saved) {
-        self.now = now;
+    fn restore_all(&mut self, saved: &Saved) {
         let mut frames = vec![None; saved.messages.len()];
         let index = self.index;
         let mut lost = 0;
@@ -118,7 +125,7 @@ impl Shard {
         let since_ms = self.now.ms + self.settings.drain_spread_ms;
         let protocol = bayeux::Session::restored(since_ms, &self.terms, stage, requested);
         let mut outbox = Outbox::default();
-        let mut push = |shard: &mut Shard, outbox: &mut Outbox, spans: &[Span]| {
+        let mut push = |shard: &mut Parts, outbox: &mut Outbox, spans: &[Span]| {
             for number in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {
                 let text = &texts[number as usize];
                 let frames = frames[number as usize].get_or_insert_with(|| shard.frame_of(text));

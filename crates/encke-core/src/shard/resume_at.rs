@@ -14,9 +14,9 @@ use crate::protocol::batch::Batch;
 use crate::protocol::replay_request::{ReplayRequest, Start};
 use crate::sessions::cursors::ReplayCursor;
 use crate::sessions::withdrawn::{Given, Unnumbered};
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// The replay request of a subscribe. None if the session does not use replay. A subscribe with a position turns
     /// replay on, even if the handshake did not offer it, as Salesforce's clients do.
     pub(super) fn replay_request<'m>(

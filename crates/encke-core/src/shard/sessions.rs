@@ -1,44 +1,19 @@
-//! The table of sessions: their activity, and who may use them. Most other chapters call these methods. The server
-//! calls [`Shard::socket_waits`] and [`Shard::request_waits`] while it delays reading, so that those clients do not
-//! expire.
-
+//! The table of sessions: their activity, and who may use them. Most other chapters call these methods.
 use std::sync::atomic::Ordering;
 
-use crate::events::{Effect, SessionKey, ShardMessage, SocketKey};
-use crate::now::Now;
+use crate::events::SessionKey;
 use crate::protocol::batch::Batch;
 use crate::sessions::id::Id;
 use crate::sessions::session::Session;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// True if a session acknowledges messages.
     pub(super) fn acknowledges(&self, key: SessionKey) -> bool {
         self.sessions.get(key).is_some_and(|session| session.unacked().is_some())
     }
 
-    /// Notes that a socket waits to be read. Its client is not silent: neither the socket nor its session expires.
-    pub fn socket_waits(&mut self, now: Now, key: SocketKey) {
-        self.now = now;
-        let Some(socket) = self.socket_mut(key) else { return };
-        (socket.last_received_ms, socket.alone_ms) = (now.ms, now.ms);
-        if let Some(session) = socket.session {
-            self.received(session);
-            self.active(session);
-        }
-    }
-
-    /// Notes that a request of this session waits to be processed. Its client is not silent.
-    pub fn request_waits(&mut self, now: Now, session: Id) {
-        if session.shard() == self.index {
-            self.alive(now, &session);
-        } else if session.shard() < self.shared.shards {
-            self.effects.push(Effect::SendToShard(session.shard(), ShardMessage::Alive(session)));
-        }
-    }
-
-    pub(super) fn alive(&mut self, now: Now, session: &Id) {
-        self.now = now;
+    pub(super) fn alive(&mut self, session: &Id) {
         if let Some(key) = self.sessions.find(session) {
             self.received(key);
             self.active(key);

@@ -10,9 +10,9 @@ use crate::outbox::arena::Frames;
 use crate::outbox::{Kind, singly};
 use crate::sessions::replay::InRings;
 use crate::settings::SlowConsumer;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Delivers a message to a single session.
     pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
         let Some(session) = self.sessions.get_mut(key) else { return };

@@ -6,13 +6,12 @@ use websocket::{Opcode, frame};
 
 use crate::connections::socket::Phase;
 use crate::events::{SessionKey, SocketKey};
-use crate::now::Now;
 use crate::outbox::Kind;
 use crate::outbox::arena::Frames;
 use crate::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Sends the last closed batch as one frame, with the replies after its messages.
     fn send_batch(&mut self, key: SessionKey, socket: SocketKey, replies: &[u8]) {
         let mut parts = Vec::new();
@@ -46,10 +45,10 @@ impl Shard {
 
     /// Answers a ping with its payload. While the kernel takes nothing, or if many pings come at once, only the latest
     /// is answered (RFC 6455 §5.5.3 allows it), so that pongs cannot pile up.
-    pub fn socket_ping(&mut self, now: Now, key: SocketKey, payload: &[u8]) {
-        self.now = now;
+    pub(super) fn pong(&mut self, key: SocketKey, payload: &[u8]) {
+        let now_ms = self.now.ms;
         let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
-        socket.last_received_ms = now.ms;
+        socket.last_received_ms = now_ms;
         if socket.marks.is_blocked() || socket.pong_bytes > PONG_BYTES_MAX {
             socket.pong = Some(payload.into());
         } else {
@@ -71,16 +70,6 @@ impl Shard {
             [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
         });
         self.push_on_socket(key, &frames, Kind::Replies);
-    }
-
-    /// Sends a frame that is not a Bayeux message.
-    pub fn socket_send(&mut self, now: Now, key: SocketKey, opcode: Opcode, payload: &[u8]) {
-        self.now = now;
-        if let Some(socket) = self.socket_mut(key) {
-            socket.last_received_ms = now.ms;
-            socket.alone_ms = now.ms;
-            self.write_frame(key, opcode, payload);
-        }
     }
 
     pub(super) fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) {

@@ -3,32 +3,22 @@
 //! `ending` lead here when a session leaves its WebSocket.
 
 use crate::connections::socket::{Phase, STRANGER_REPLIES_BYTES_MAX, Socket};
-use crate::events::{Effect, Peer, SessionKey, SocketKey};
-use crate::now::Now;
+use crate::events::{Effect, SessionKey, SocketKey};
 use crate::outbox::arena::Frames;
 use crate::outbox::{Kind, Outbox};
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
 use crate::sessions::session::Session;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// True if the shard still has this WebSocket.
     pub fn has_socket(&self, key: SocketKey) -> bool {
         self.socket(key).is_some()
     }
 
-    /// Notes a pong: the client is alive.
-    pub fn socket_pong(&mut self, now: Now, key: SocketKey) {
-        self.now = now;
-        if let Some(socket) = self.socket_mut(key) {
-            socket.last_received_ms = now.ms;
-        }
-    }
-
-    /// Adds a WebSocket that has been opened. `browser` is the browser id in the cookie of its upgrade request.
-    pub fn socket_opened(&mut self, now: Now, browser: Option<Id>) -> SocketKey {
-        self.now = now;
+    pub(super) fn open_socket(&mut self, browser: Option<Id>) -> SocketKey {
+        let now = self.now;
         self.sockets_opened = self.sockets_opened.wrapping_add(1);
         let generation = self.sockets_opened;
         let index = self.sockets.insert(Socket {
@@ -54,17 +44,8 @@ impl Shard {
         key
     }
 
-    /// Notes the origin of a WebSocket.
-    pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer) {
-        let origins = self.newcomers.origins(peer);
-        if let Some(socket) = self.socket_mut(key) {
-            socket.origins = origins;
-        }
-    }
-
-    /// Notes that the kernel takes bytes again.
-    pub fn socket_writable(&mut self, now: Now, key: SocketKey) {
-        self.now = now;
+    /// Schedules a socket that was blocked.
+    pub(super) fn unblock(&mut self, key: SocketKey) {
         if let Some(socket) = self.socket_mut(key).filter(|socket| socket.marks.is_blocked()) {
             socket.marks.unblock();
             let session = socket.session.and_then(|session| self.sessions.get_mut(session));
@@ -138,7 +119,7 @@ impl Shard {
     /// about to follow it there. Returns false if the socket has too much already: its client sends requests and does
     /// not read.
     pub(super) fn hand_to_socket(&mut self, session: SessionKey, key: SocketKey) -> bool {
-        let Shard { sockets, sessions, capacity, .. } = self;
+        let Parts { sockets, sessions, capacity, .. } = self;
         let lends = |session: &&mut Session| session.socket_with_messages() == Some(key) && session.is_given();
         let Some(session) = sessions.get_mut(session).filter(lends) else { return true };
         let is_open = |socket: &&mut Socket| socket.is(key) && socket.phase != Phase::Closed;
@@ -156,7 +137,7 @@ impl Shard {
     /// Returns messages of a closing socket that the kernel has not taken to its session, if that gets messages with
     /// connects only.
     fn take_back(&mut self, key: SocketKey) {
-        let Shard { sockets, sessions, .. } = self;
+        let Parts { sockets, sessions, .. } = self;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
         let session = socket.session.and_then(|session| sessions.get_mut(session));
         if let Some(session) = session.filter(|session| session.socket_with_messages().is_some()) {
@@ -169,7 +150,7 @@ impl Shard {
     /// acknowledging session do not count: that session's outbox bounds them.
     pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
         let bytes_max = self.capacity.bytes_max;
-        let Shard { sockets, sessions, .. } = self;
+        let Parts { sockets, sessions, .. } = self;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return false };
         match socket.session.and_then(|session| sessions.get_mut(session)) {
             // Sessions that the socket had before have left their replies in its own queue.
@@ -184,7 +165,7 @@ impl Shard {
     /// Queues frames on a socket. A socket that was shut gets none: nobody would write them, and they would hold
     /// memory. The frames go to the outbox of its session if that gets messages as they come, else to the socket's own.
     pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
-        let Shard { sockets, sessions, schedule, .. } = self;
+        let Parts { sockets, sessions, schedule, .. } = self;
         let is_open = |socket: &&mut Socket| socket.is(key) && socket.phase != Phase::Closed;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(is_open) else { return };
         let Some((session, state)) = socket.session.and_then(|key| Some((key, sessions.get_mut(key)?))) else {
@@ -198,7 +179,7 @@ impl Shard {
 
     /// Schedules a socket that has output. A socket with a session is written with its session.
     fn write_socket(&mut self, key: SocketKey) {
-        let Shard { sockets, sessions, schedule, .. } = self;
+        let Parts { sockets, sessions, schedule, .. } = self;
         let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
         match socket.session {
             Some(session) => {

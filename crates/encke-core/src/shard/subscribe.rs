@@ -10,9 +10,9 @@ use crate::application::Decision;
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, ext_of};
 use crate::protocol::replay_request::ReplayRequest;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     pub(crate) fn subscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
         if self.sessions.get(key).is_some_and(|session| session.protocol.is_ending()) {
             // The session only gets its remaining queue, because otherwise it might never end. The error is not
@@ -48,7 +48,7 @@ impl Shard {
         batch: &mut Batch,
         message: &Message<'m>,
         key: SessionKey,
-        mut each: impl FnMut(&mut Shard, &str) -> Result<(), Refusal>,
+        mut each: impl FnMut(&mut Parts, &str) -> Result<(), Refusal>,
     ) -> Option<RawJson<'m>> {
         self.active(key);
         let Some(raw) = message.subscription else {

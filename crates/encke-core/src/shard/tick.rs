@@ -7,16 +7,20 @@ use crate::connections::socket::Phase;
 use crate::events::{SessionKey, SocketKey};
 use crate::now::Now;
 use crate::sessions::session::Ended;
-use crate::shard::{Shard, Timer};
+use crate::shard::{Parts, Shard, Timer};
 
 impl Shard {
     /// Does everything that is due.
     pub fn advance(&mut self, now: Now) {
-        self.now = now;
-        self.fan_out_pending();
+        self.at(now).tick();
+    }
+}
+
+impl Parts {
+    fn tick(&mut self) {
         self.keep_arrivals_alive();
         let mut due = Vec::new();
-        self.wheel.advance(now.ms, &mut due);
+        self.wheel.advance(self.now.ms, &mut due);
         for timer in due {
             match timer {
                 Timer::Session(key) => self.session_due(key),

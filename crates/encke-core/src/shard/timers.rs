@@ -2,9 +2,9 @@
 //! that are due.
 
 use crate::events::{SessionKey, SocketKey};
-use crate::shard::{Shard, Timer};
+use crate::shard::{Parts, Timer};
 
-impl Shard {
+impl Parts {
     /// The time at which [`Shard::advance`] has something to do next, in milliseconds.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         self.wheel.next_ms().into_iter().chain(self.budget.held_until_ms()).min()
@@ -22,7 +22,7 @@ impl Shard {
     /// Notes that the owner of a timer has gone. Its entry is removed together with those of many others.
     pub(super) fn disarm(&mut self, armed_ms: u64) {
         if armed_ms < u64::MAX && self.wheel.forget() {
-            let Shard { wheel, sessions, sockets, .. } = self;
+            let Parts { wheel, sessions, sockets, .. } = self;
             wheel.retain(|timer| match timer {
                 Timer::Session(key) => sessions.get(*key).is_some(),
                 Timer::Socket(key) => sockets.get(key.index as usize).is_some_and(|socket| socket.is(*key)),
@@ -32,7 +32,7 @@ impl Shard {
 
     /// Sets the timer of a socket to `at_ms` or earlier.
     pub(super) fn arm_socket(&mut self, key: SocketKey, at_ms: u64) {
-        let Shard { sockets, wheel, .. } = self;
+        let Parts { sockets, wheel, .. } = self;
         if let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) {
             socket.armed_ms = wheel.set(Timer::Socket(key), at_ms, socket.armed_ms);
         }

@@ -5,53 +5,59 @@ use bayeux::BayeuxError;
 use websocket::Opcode;
 
 use crate::connections::socket::{GOING_AWAY, Phase, Received};
-use crate::events::{Closing, SocketKey};
+use crate::events::{Closing, Peer, SocketKey};
 use crate::now::Now;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
+use crate::sessions::id::Id;
 use crate::sessions::session::Ended;
-use crate::shard::Shard;
+use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// Processes a text message.
     pub fn socket_text(&mut self, now: Now, key: SocketKey, text: &str) -> Received {
-        self.now = now;
-        let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else {
+        let parts = self.beside_burst();
+        parts.now = now;
+        let Some(socket) = parts.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else {
             return Received::Here;
         };
         socket.last_received_ms = now.ms;
         let (browser, carried) = (socket.browser, socket.session);
-        let messages = match bayeux::parse_batch(text, &self.limits) {
+        let messages = match bayeux::parse_batch(text, &parts.limits) {
             Ok(messages) => messages,
             Err(error) => {
-                self.metrics.batches_refused.add(1);
-                self.write_frame(key, Opcode::Text, &batch_error_body(BayeuxError::from(error)));
+                let parts = self.parts();
+                parts.metrics.batches_refused.add(1);
+                parts.write_frame(key, Opcode::Text, &batch_error_body(BayeuxError::from(error)));
                 return Received::Here;
             }
         };
         // A socket may only use the session attached to it, even if its client knows other ids (CometD 9).
-        let carried = carried.and_then(|key| Some((key, self.sessions.get(key)?.id)));
+        let carried = carried.and_then(|key| Some((key, parts.sessions.get(key)?.id)));
         let found = match (client_of(&messages), carried) {
             (Some(id), Some((key, carried))) => (id == carried).then_some(key),
-            (Some(id), None) if id.shard() != self.index && id.shard() < self.shared.shards => {
-                return self.send_away(key, id.shard());
+            (Some(id), None) if id.shard() != parts.index && id.shard() < parts.shared.shards => {
+                return parts.send_away(key, id.shard());
             }
-            (Some(id), None) => self.sessions.find(&id),
+            (Some(id), None) => parts.sessions.find(&id),
             (None, _) => None,
         };
-        let session = found.filter(|key| self.is_usable(*key, browser, true));
-        if let Some(session) = session {
-            self.carry(session, key, &messages);
+        let session = found.filter(|key| parts.is_usable(*key, browser, true));
+        let room = std::mem::take(&mut parts.replies);
+        if let Some(session) = session
+            && carried.is_none()
+        {
+            self.parts().carry(session, key, &messages);
         }
-        let room = std::mem::take(&mut self.replies);
         let mut batch = Batch::new(Via::Socket(key), &messages, session, room);
         self.process(&mut batch, &messages);
-        // The client's own publications come before the replies.
+        // The client's own publications come before the replies. Those of others do not reach it without a subscription.
         let session = batch.session.and_then(|key| self.sessions.get(key));
-        if !batch.replies.is_empty() && session.is_none_or(|session| !session.subscriptions.is_empty()) {
-            self.fan_out_pending();
-        }
+        let is_reached = session.is_none_or(|session| !session.subscriptions.is_empty());
+        let ends = batch.is(Outcome::EndsSession) || self.draining;
+        let fans_out = ends || (is_reached && !batch.replies.is_empty());
+        let parts = if fans_out { self.parts() } else { self.beside_burst() };
         if batch.is(Outcome::Disconnected)
-            && let Some(socket) = self.socket_mut(key).filter(|socket| socket.pending_replies > 0)
+            && let Some(socket) = parts.socket_mut(key).filter(|socket| socket.pending_replies > 0)
         {
             // A client may send disconnect twice.
             if !socket.final_replies.is_empty() && !batch.replies.is_empty() {
@@ -60,24 +66,97 @@ impl Shard {
             socket.final_replies.append(&mut batch.replies);
         }
         if !batch.replies.is_empty() {
-            self.reply_on_socket(key, batch.session.filter(|_| batch.is_connected()), &batch.replies);
+            parts.reply_on_socket(key, batch.session.filter(|_| batch.is_connected()), &batch.replies);
         }
         if batch.replies.capacity() <= REPLIES_BUFFER_BYTES_MAX {
-            self.replies = std::mem::take(&mut batch.replies);
-            self.replies.clear();
+            parts.replies = std::mem::take(&mut batch.replies);
+            parts.replies.clear();
         }
         if batch.is(Outcome::EndsSession)
             && let Some(session) = batch.session
         {
-            self.remove_session(session, Ended::Kicked);
-            self.close_socket(key, 1000, "session ended");
+            parts.remove_session(session, Ended::Kicked);
+            parts.close_socket(key, 1000, "session ended");
         }
-        if self.draining {
-            self.close_socket(key, GOING_AWAY.0, GOING_AWAY.1);
+        if parts.draining {
+            parts.close_socket(key, GOING_AWAY.0, GOING_AWAY.1);
         }
         Received::Here
     }
 
+    /// Closes the socket with this code after everything that waits is written.
+    pub fn socket_close(&mut self, now: Now, key: SocketKey, closing: Closing) {
+        self.at(now).close_socket(key, closing.code, closing.reason);
+    }
+
+    /// Removes a socket that is gone. Its session lives on: the queue waits for the next connection.
+    pub fn socket_closed(&mut self, now: Now, key: SocketKey) {
+        let parts = self.at(now);
+        if let Some(session) = parts.socket(key).and_then(|socket| socket.session) {
+            parts.take_held(session);
+            parts.detach(session);
+        }
+        if parts.socket(key).is_some() {
+            let socket = parts.sockets.remove(key.index as usize);
+            parts.disarm(socket.armed_ms);
+            parts.metrics.sockets.set(parts.sockets.len());
+        }
+    }
+
+    /// Adds a WebSocket that has been opened. `browser` is the browser id in the cookie of its upgrade request.
+    pub fn socket_opened(&mut self, now: Now, browser: Option<Id>) -> SocketKey {
+        self.at(now).open_socket(browser)
+    }
+
+    /// Notes the origin of a WebSocket.
+    pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer) {
+        let parts = self.beside_burst();
+        let origins = parts.newcomers.origins(peer);
+        if let Some(socket) = parts.socket_mut(key) {
+            socket.origins = origins;
+        }
+    }
+
+    /// Notes that the kernel takes bytes again.
+    pub fn socket_writable(&mut self, now: Now, key: SocketKey) {
+        self.at(now).unblock(key);
+    }
+
+    /// Notes a pong: the client is alive.
+    pub fn socket_pong(&mut self, now: Now, key: SocketKey) {
+        if let Some(socket) = self.at(now).socket_mut(key) {
+            socket.last_received_ms = now.ms;
+        }
+    }
+
+    /// Answers a ping with its payload, or only the latest of many.
+    pub fn socket_ping(&mut self, now: Now, key: SocketKey, payload: &[u8]) {
+        self.at(now).pong(key, payload);
+    }
+
+    /// Sends a frame that is not a Bayeux message.
+    pub fn socket_send(&mut self, now: Now, key: SocketKey, opcode: Opcode, payload: &[u8]) {
+        let parts = self.at(now);
+        if let Some(socket) = parts.socket_mut(key) {
+            (socket.last_received_ms, socket.alone_ms) = (now.ms, now.ms);
+            parts.write_frame(key, opcode, payload);
+        }
+    }
+
+    /// Notes that a socket waits to be read. Its client is not silent: neither the socket nor its session expires.
+    pub fn socket_waits(&mut self, now: Now, key: SocketKey) {
+        let parts = self.beside_burst();
+        parts.now = now;
+        let Some(socket) = parts.socket_mut(key) else { return };
+        (socket.last_received_ms, socket.alone_ms) = (now.ms, now.ms);
+        if let Some(session) = socket.session {
+            parts.received(session);
+            parts.active(session);
+        }
+    }
+}
+
+impl Parts {
     /// Lets a socket without a session move to the shard of the session that its client names. A socket with unsent
     /// bytes cannot move: they would be lost, and half a frame would corrupt everything after it. A socket whose
     /// replies wait for the history store would never get them there. Such a socket is shut, and its client connects
@@ -89,28 +168,6 @@ impl Shard {
         }
         self.abort_socket(key);
         Received::Here
-    }
-
-    /// Closes the socket with this code after everything that waits is written.
-    pub fn socket_close(&mut self, now: Now, key: SocketKey, closing: Closing) {
-        self.now = now;
-        self.fan_out_pending();
-        self.close_socket(key, closing.code, closing.reason);
-    }
-
-    /// Removes a socket that is gone. Its session lives on: the queue waits for the next connection.
-    pub fn socket_closed(&mut self, now: Now, key: SocketKey) {
-        self.now = now;
-        self.fan_out_pending();
-        if let Some(session) = self.socket(key).and_then(|socket| socket.session) {
-            self.take_held(session);
-            self.detach(session);
-        }
-        if self.socket(key).is_some() {
-            let socket = self.sockets.remove(key.index as usize);
-            self.disarm(socket.armed_ms);
-            self.metrics.sockets.set(self.sockets.len());
-        }
     }
 }
 

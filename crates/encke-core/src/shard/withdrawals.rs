@@ -7,9 +7,9 @@ use crate::outbox::Capacity;
 use crate::schedule::Queue;
 use crate::sessions::session::Session;
 use crate::sessions::withdrawn::Withdrawn;
-use crate::shard::Shard;
+use crate::shard::Parts;
 
-impl Shard {
+impl Parts {
     /// Withdraws these messages from everything that waits for a session: now, or when there is time for a search.
     pub(crate) fn withdraw(&mut self, key: SessionKey, more: Withdrawn) {
         let waiting = self.sessions.get(key).and_then(|session| session.replay.as_ref()?.withdrawn.as_deref());
@@ -60,7 +60,7 @@ impl Shard {
             return;
         }
         let before = self.messages_of(key);
-        let Shard { sessions, sockets, .. } = self;
+        let Parts { sessions, sockets, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         let Some(mut withdrawn) = session.replay.as_mut().and_then(|replay| replay.withdrawn.take()) else { return };
         let mut keep = |payload: &[u8]| withdrawn.keeps(payload);
@@ -82,7 +82,7 @@ impl Shard {
 
     /// Lets a session continue that got nothing while it waited for a search.
     pub(super) fn resume(&mut self, key: SessionKey) {
-        let Shard { sessions, sockets, schedule, .. } = self;
+        let Parts { sessions, sockets, schedule, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         schedule.write_session(key, &mut session.marks);
         if let Some(on) = session.socket_with_messages()

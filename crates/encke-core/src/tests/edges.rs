@@ -54,7 +54,7 @@ fn an_outbox_gets_a_part_of_its_capacity_between_two_flushes_whatever_the_number
             rig.shard.socket_text(NOW, socket, &text);
             most_bytes = most_bytes.max(waiting_bytes(&rig, &client).unwrap_or(usize::MAX));
         }
-        rig.shard.fan_out_pending();
+        rig.shard.parts();
         // Without asking, the publishers end a reader that had no chance to read.
         assert_eq!(waiting_bytes(&rig, &client).is_some(), asks);
         if asks {

@@ -122,11 +122,9 @@ impl Rig {
 impl Shard {
     /// Broadcasts like an application.
     pub(super) fn publish_now(&mut self, channel: &str, data: &str) {
-        self.now = NOW;
-        self.fan_out_pending();
+        self.at(NOW);
         self.publish_from_here(channel, data);
-        self.fan_out_pending();
-        self.update_gauges();
+        self.parts().update_gauges();
     }
 }
 
@@ -314,6 +312,26 @@ impl Application for Mourner {
     }
 
     fn service(&self, _message: &Service<'_>, _actions: &mut Actions) {}
+}
+
+/// Publishes a message and then answers its sender.
+struct PublishThenReply;
+
+impl Application for PublishThenReply {
+    fn service(&self, _message: &Service<'_>, actions: &mut Actions) {
+        actions.publish("/a", "1");
+        actions.reply("2");
+    }
+}
+
+#[test]
+fn a_reply_of_a_service_follows_what_the_service_has_published_before() {
+    let mut rig = Rig::new(1, Settings::default(), Box::new(PublishThenReply));
+    let (socket, client) = rig.socket();
+    rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/service/a","clientId":"{client}","id":"7"}}"#));
+    let text = rig.flushed(socket);
+    let at = |data: &str| text.find(data).unwrap_or(text.len());
+    assert!(at(r#""data":1"#) < at(r#""data":2"#) && at(r#""data":2"#) < text.len(), "{text}");
 }
 
 #[test]

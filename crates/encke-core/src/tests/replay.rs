@@ -106,7 +106,7 @@ impl Client {
         let key = self.rig.shard.sessions.find(&Id::parse(&self.id).expect("an id")).expect("a session");
         let mut position = self.rig.shard.shared.histories.find(channel, number).expect("a ring");
         position.ring.serial += later;
-        self.rig.shard.resort_to_history(key, channel, &position, number);
+        self.rig.shard.parts().resort_to_history(key, channel, &position, number);
     }
 }
 

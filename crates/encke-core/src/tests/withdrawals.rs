@@ -265,7 +265,7 @@ fn one_search_looks_for_a_limited_number_of_channels() {
     let session = rig.shard.socket(key).and_then(|socket| socket.session).expect("a session");
     let mut many = Withdrawn::default();
     (0..RANGES_MAX - 1).for_each(|number| many.note(&format!("/h/{number}"), &"e".into(), 1..2, Unnumbered::None));
-    rig.shard.withdraw(session, many);
+    rig.shard.parts().withdraw(session, many);
     assert_eq!((searched(&rig), rig.shard.schedule.lens()[2]), (before, 1));
     // An earlier ring of a channel, and one channel more: each needs another search.
     for (channel, epoch) in [("/h/7", "f"), ("/h/more", "e")] {
@@ -275,7 +275,7 @@ fn one_search_looks_for_a_limited_number_of_channels() {
         if channel == "/h/more" {
             (0..RANGES_MAX).for_each(|number| more.note(&format!("/h/{number}"), &"f".into(), 1..2, Unnumbered::None));
         }
-        rig.shard.withdraw(session, more);
+        rig.shard.parts().withdraw(session, more);
         assert!(searched(&rig) - before >= WAITING, "{channel}");
         assert_eq!(rig.shard.schedule.lens()[2], 1);
     }
