@@ -231,7 +231,7 @@ subscribe, which is no Bayeux server but the fastest fan-out that can be had rea
 another. Figures are medians over the rounds; in each round the servers take turns. A ratio is Encke's figure over the
 other's: above 1 is good for deliveries, below 1 for time and memory. Only runs that hold have figures; where rounds are
 missing, a note names them. “≥” marks a lower bound: a search's time ended before the limit was found, or the load was at its own
-limit. What is to be known of a run stands below its table.
+limit. Notes on a run stand below its table.
 ";
 
 const FAIRNESS: &str = "
