@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::{self, Config, Sources};
 use crate::handover::{Predecessor, Program, Successor};
 use crate::logs::LogLevel;
-use crate::{FAILED, assets, complain, config_command};
+use crate::{FAILED, allocator, assets, complain, config_command};
 
 /// Runs the server until a signal ends it.
 pub(crate) fn run(sources: Sources) -> ExitCode {
@@ -58,6 +58,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, P
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
     let server = Server::new(config.settings.clone()).assets(assets::all());
+    let server = server.reclaim_memory_with(allocator::reclaim);
     let server = match config.program {
         config::Program { demo: false, .. } => server,
         config::Program { demo_cometd_channels: true, .. } => server.application(Demo::with_cometd_channels()),

@@ -10,11 +10,14 @@
 pub const SLOT_MS: u64 = 16;
 /// The number of slots. A time beyond the last slot waits in the last slot and is set again.
 const SLOTS: usize = 4096;
+/// The slots of one row. One block for all of them would be so large that an allocator puts it among the frames of
+/// large messages. It would then prevent their memory from being returned to the system.
+const ROW: usize = 64;
 
 /// A timer wheel of keys.
 #[derive(Debug)]
 pub struct Wheel<K> {
-    slots: Vec<Vec<K>>,
+    rows: Vec<Box<[Vec<K>]>>,
     /// The next slot of time to process.
     next: u64,
     entries: usize,
@@ -25,7 +28,12 @@ pub struct Wheel<K> {
 impl<K> Wheel<K> {
     /// Creates a wheel that starts at `now_ms`.
     pub fn new(now_ms: u64) -> Wheel<K> {
-        Wheel { slots: (0..SLOTS).map(|_| Vec::new()).collect(), next: now_ms / SLOT_MS, entries: 0, gone: 0 }
+        Wheel {
+            rows: (0..SLOTS / ROW).map(|_| (0..ROW).map(|_| Vec::new()).collect()).collect(),
+            next: now_ms / SLOT_MS,
+            entries: 0,
+            gone: 0,
+        }
     }
 
     /// The number of entries.
@@ -44,7 +52,7 @@ impl<K> Wheel<K> {
         if armed_ms <= slot * SLOT_MS {
             return armed_ms;
         }
-        self.slots[slot as usize % SLOTS].push(key);
+        self.slot(slot).push(key);
         self.entries += 1;
         slot * SLOT_MS
     }
@@ -59,7 +67,7 @@ impl<K> Wheel<K> {
     /// Removes the entries for which `keep` is false, and frees their memory.
     pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
         (self.entries, self.gone) = (0, 0);
-        for keys in &mut self.slots {
+        for keys in self.rows.iter_mut().flat_map(|row| row.iter_mut()) {
             keys.retain(&mut keep);
             self.entries += keys.len();
             if keys.capacity() > SLOT_RETAINED && keys.len() < keys.capacity() / 4 {
@@ -74,7 +82,7 @@ impl<K> Wheel<K> {
         // After a pause of more than one turn of the wheel each slot is processed once.
         let first = self.next.max((current + 1).saturating_sub(SLOTS as u64));
         for slot in first..=current {
-            let keys = &mut self.slots[slot as usize % SLOTS];
+            let keys = &mut self.rows[slot as usize % SLOTS / ROW][slot as usize % ROW];
             self.entries -= keys.len();
             due.append(keys);
             // A burst of entries must not pin its memory.
@@ -85,13 +93,18 @@ impl<K> Wheel<K> {
         self.next = self.next.max(current + 1);
     }
 
+    /// The keys of a slot.
+    fn slot(&mut self, slot: u64) -> &mut Vec<K> {
+        &mut self.rows[slot as usize % SLOTS / ROW][slot as usize % ROW]
+    }
+
     /// The time of the next entry, in milliseconds. None if there is no entry.
     pub fn next_ms(&self) -> Option<u64> {
         if self.entries == 0 {
             return None;
         }
         (self.next..self.next + SLOTS as u64)
-            .find(|slot| !self.slots[*slot as usize % SLOTS].is_empty())
+            .find(|slot| !self.rows[*slot as usize % SLOTS / ROW][*slot as usize % ROW].is_empty())
             .map(|slot| slot * SLOT_MS)
     }
 }
@@ -154,7 +167,7 @@ mod tests {
             }
         }
         assert!(wheel.len() <= 2 * GONE_RETAINED + 20, "{} entries", wheel.len());
-        let room: usize = wheel.slots.iter().map(Vec::capacity).sum();
+        let room: usize = wheel.rows.iter().flat_map(|row| row.iter()).map(Vec::capacity).sum();
         assert!(room <= 4 * GONE_RETAINED, "room for {room}");
         let mut due = Vec::new();
         wheel.advance(30_000, &mut due);
@@ -173,7 +186,7 @@ mod tests {
                 wheel.retain(|key| *key > gone);
             }
         }
-        let room: usize = wheel.slots.iter().map(Vec::capacity).sum();
+        let room: usize = wheel.rows.iter().flat_map(|row| row.iter()).map(Vec::capacity).sum();
         assert!(room < OWNERS as usize / 3, "room for {room}");
     }
 

@@ -31,12 +31,20 @@ pub struct Server {
     application: Box<dyn Application>,
     listener: Option<TcpListener>,
     echo: bool,
+    reclaim_memory: Option<fn()>,
 }
 
 impl Server {
     /// Creates a server with these settings, without an application and without files.
     pub fn new(settings: Settings) -> Server {
-        Server { settings, assets: &[], application: Box::new(NoApplication), listener: None, echo: false }
+        Server {
+            settings,
+            assets: &[],
+            application: Box::new(NoApplication),
+            listener: None,
+            echo: false,
+            reclaim_memory: None,
+        }
     }
 
     /// Accepts connections from this bound socket instead of binding one: the socket of a supervisor, or of the
@@ -61,6 +69,14 @@ impl Server {
     /// Echoes every WebSocket message instead of speaking Bayeux, for suites that test the WebSocket protocol.
     pub fn echo(mut self) -> Server {
         self.echo = true;
+        self
+    }
+
+    /// Calls this function on the thread of a shard that has been busy and is now quiet, or that holds much less than
+    /// before. It returns the thread's free memory to the system: `mi_collect` of mimalloc, for example. Without it,
+    /// an allocator may retain that memory.
+    pub fn reclaim_memory_with(mut self, reclaim: fn()) -> Server {
+        self.reclaim_memory = Some(reclaim);
         self
     }
 
@@ -108,6 +124,7 @@ impl Server {
             assets: self.assets,
             connections: AtomicUsize::new(0),
             echo: self.echo,
+            reclaim_memory: self.reclaim_memory,
             start,
             accepting: watch::Sender::new(true),
         });

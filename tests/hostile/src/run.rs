@@ -41,7 +41,7 @@ pub fn start(encke: &Path, scenario: Scenario, shards: usize) -> io::Result<Atta
     let memory = Memory {
         before,
         peak_max: before + (scenario.grows_mib_max << 20),
-        after_max: before + before / 5 + NOISE_BYTES * shards as u64,
+        after_max: before + before / 5 + (scenario.retains_mib << 20) + NOISE_BYTES * shards as u64,
         kernel_max: scenario.kernel_mib_max.map(|mib| mib << 20),
         ..Memory::default()
     };
@@ -145,6 +145,6 @@ const COOL_DOWN: Duration = Duration::from_millis(200);
 /// Sessions that lost their connection live for 10 s, and their memory is freed some seconds later.
 const SETTLE_MAX: Duration = Duration::from_secs(20);
 /// The noise of the pages that an allocator retains for each shard.
-const NOISE_BYTES: u64 = 8 << 20;
+const NOISE_BYTES: u64 = 3 << 20;
 const KERNEL_EVERY: Duration = Duration::from_millis(100);
 const FAULTS_SHOWN: usize = 4;

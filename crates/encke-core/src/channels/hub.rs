@@ -247,7 +247,7 @@ fn is_pattern(name: &str) -> bool {
 }
 
 /// Tables with at most this capacity are not shrunk.
-const ROOM_RETAINED: usize = 1_024;
+const ROOM_RETAINED: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -80,7 +80,7 @@ impl Names {
 }
 
 /// The map is not shrunk below this capacity.
-const ROOM_RETAINED: usize = 1_024;
+const ROOM_RETAINED: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -134,4 +134,4 @@ impl Sessions {
 }
 
 /// Tables with at most this capacity are not shrunk.
-const ROOM_RETAINED: usize = 1_024;
+const ROOM_RETAINED: usize = 64;

@@ -54,7 +54,7 @@ impl Parts {
     }
 
     /// Bytes that sessions and sockets hold, without the room reserved for the next message.
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub fn held_bytes(&self) -> usize {
         self.account.bytes() - self.arenas().into_iter().map(Arena::unheld_bytes).sum::<usize>()
     }
 }

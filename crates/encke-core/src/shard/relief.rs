@@ -194,7 +194,7 @@ enum Holder {
 const ROOM_EVERY_MS: u64 = 1_000;
 
 /// The number of WebSockets for which the table keeps room.
-const SOCKETS_RETAINED: usize = 1_024;
+const SOCKETS_RETAINED: usize = 64;
 
 /// The least number of runs that a sweep looks at in each turn.
 const SWEEP_RUNS: usize = 16_384;

@@ -82,6 +82,8 @@ pub(crate) struct ServerShared {
     pub(crate) connections: AtomicUsize,
     /// Echoes every WebSocket message, for conformance suites.
     pub(crate) echo: bool,
+    /// Returns the thread's free memory to the system.
+    pub(crate) reclaim_memory: Option<fn()>,
     /// The instant at which the clock starts.
     pub(crate) start: Instant,
     /// True while new connections are accepted.

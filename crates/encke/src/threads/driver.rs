@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::LocalRuntime;
 use tokio::sync::mpsc;
 
+use super::reclaim::{Load, Reclaim};
 use super::{accept, ending};
 use crate::http;
 use crate::net::node::{Node, ServerShared, Streams, ThreadMessage};
@@ -124,6 +125,7 @@ async fn flush(node: Rc<Node>) {
 /// Advances the shard's time.
 async fn tick(node: Rc<Node>) {
     let mut alive_ms = 0;
+    let mut reclaim = Reclaim::default();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
@@ -136,11 +138,26 @@ async fn tick(node: Rc<Node>) {
         }
         node.shard.borrow_mut().advance(now);
         node.settle();
+        if let Some(reclaim_memory) = node.server_shared.reclaim_memory
+            && reclaim.is_due(now.ms, || load(&node))
+        {
+            reclaim_memory();
+        }
         // The store does not notify shards when its backlog has drained.
         node.wake_readers();
     }
 }
 
+fn load(node: &Node) -> Load {
+    let shard = node.shard.borrow();
+    let received = shard.metrics().messages.get() * MESSAGE_BYTES;
+    Load { work: shard.work() + received, held_bytes: shard.held_bytes() + shard.sessions() * SESSION_BYTES }
+}
+
+/// The bytes that one received message allocates, roughly.
+const MESSAGE_BYTES: u64 = 512;
+/// The bytes of an idle session, roughly.
+const SESSION_BYTES: usize = 2_048;
 /// Threads of one shard that read files. Further reads wait, at most one file per connection.
 const FILE_THREADS_MAX: usize = 8;
 

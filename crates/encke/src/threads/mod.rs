@@ -4,3 +4,4 @@
 pub(crate) mod accept;
 pub(crate) mod driver;
 pub(crate) mod ending;
+mod reclaim;

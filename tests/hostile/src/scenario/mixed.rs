@@ -36,6 +36,7 @@ pub const SURE_SLEEPERS: Scenario = Scenario {
     shards: TWO,
     lasts_ms: 2_500,
     grows_mib_max: 96,
+    retains_mib: 2,
     attack: |arena| Box::pin(sure_sleepers(arena)),
     ..PLAIN
 };

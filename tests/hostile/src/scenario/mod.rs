@@ -30,6 +30,8 @@ pub struct Scenario {
     pub lasts_ms: u64,
     /// The most memory that the server may have in addition to its size before, in MiB.
     pub grows_mib_max: u64,
+    /// Messages that histories retain after the attack, in MiB.
+    pub retains_mib: u64,
     /// The bytes that the kernel may hold for clients that do not read, in MiB; none where it does not matter.
     pub kernel_mib_max: Option<u64>,
     /// The attackers.
@@ -44,6 +46,7 @@ const PLAIN: Scenario = Scenario {
     shards: &[2, 1],
     lasts_ms: 2_000,
     grows_mib_max: 0,
+    retains_mib: 0,
     kernel_mib_max: None,
     attack: |_| Box::pin(async { Ok(Outcome::default()) }),
 };
