@@ -6,22 +6,6 @@
 /// The methods run on the shards' own threads, several at once, between reading and writing: they must be short and never
 /// block. They request work through [`Actions`]; the shard performs it after they have returned. Sessions that are
 /// restored after a restart are not decided about again.
-///
-/// ```
-/// use encke_core::{Actions, Application, Service};
-///
-/// /// Answers a remote call on `/service/double`.
-/// struct Doubler;
-///
-/// impl Application for Doubler {
-///     fn service(&self, message: &Service<'_>, actions: &mut Actions) {
-///         if message.channel == "/service/double" {
-///             let number: i64 = message.data.and_then(|data| data.parse().ok()).unwrap_or(0);
-///             actions.reply(&(number * 2).to_string());
-///         }
-///     }
-/// }
-/// ```
 pub trait Application: Send + Sync {
     /// Decides if a client may open a session (Bayeux 1.0 §4.1). `ext` is the raw JSON of its handshake, which may contain
     /// credentials.
@@ -198,7 +182,7 @@ impl Actions {
     }
 }
 
-/// The application of a server that has none.
+/// The application of a server that has none: everything is allowed, and services do not answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoApplication;
 

@@ -270,21 +270,16 @@ impl fmt::Display for TransportName {
     }
 }
 
-impl Settings {
-    /// The limits of one client message, for the parser.
-    pub fn bayeux_limits(&self) -> bayeux::Limits {
+/// The limits of one client message, for the parser.
+impl From<&Settings> for bayeux::Limits {
+    fn from(settings: &Settings) -> bayeux::Limits {
         bayeux::Limits {
-            batch_messages_max: self.batch_messages_max,
-            json_depth_max: self.json_depth_max,
-            channel_bytes_max: self.channel_bytes_max,
-            channel_segments_max: self.channel_segments_max,
+            batch_messages_max: settings.batch_messages_max,
+            json_depth_max: settings.json_depth_max,
+            channel_bytes_max: settings.channel_bytes_max,
+            channel_segments_max: settings.channel_segments_max,
             ..bayeux::Limits::default()
         }
-    }
-
-    /// True if a transport is offered.
-    pub fn offers(&self, transport: TransportName) -> bool {
-        self.transports.contains(&transport)
     }
 }
 

@@ -259,7 +259,7 @@ impl Draft {
 
 /// The limits of a channel's history by the current settings.
 fn terms_of(settings: &Settings, rules: &Rules, channel: &str) -> Option<HistoryTerms> {
-    let channel = ChannelName::parse(channel, &settings.bayeux_limits()).ok()?;
+    let channel = ChannelName::parse(channel, &settings.into()).ok()?;
     let rule = rules.first(&settings.channels, channel, &mut String::new())?;
     settings.channels[rule].history()
 }

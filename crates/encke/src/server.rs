@@ -1,5 +1,6 @@
 //! A server: its start, its handles, its stop.
 
+use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -283,7 +284,7 @@ impl Handle {
     pub fn publish(&self, channel: &str, data_json: &str) -> Result<(), PublishError> {
         let (limits, has_timestamp) = {
             let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-            (settings.bayeux_limits(), settings.timestamps)
+            (bayeux::Limits::from(&**settings), settings.timestamps)
         };
         let name = bayeux::ChannelName::parse(channel, &limits).ok();
         if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
@@ -401,6 +402,24 @@ impl Handle {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let thread_message = || ThreadMessage::FromShard(Envelope::new(&self.server_shared.mailbox, message));
         self.server_shared.mailboxes.get(shard).is_some_and(|mailbox| *open && mailbox.send(thread_message()).is_ok())
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("sessions", &self.sessions()).finish_non_exhaustive()
     }
 }
 

@@ -112,7 +112,7 @@ impl Shard {
             ShardMessage::Disconnect(session) => parts.kick_here(&session),
             ShardMessage::Settings(settings) => {
                 parts.shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
-                parts.limits = settings.bayeux_limits();
+                parts.limits = (&*settings).into();
                 parts.terms = terms(&settings);
                 parts.capacity = capacity(&settings);
                 parts.rules = Rules::new(&settings.channels);

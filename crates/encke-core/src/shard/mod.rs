@@ -299,7 +299,7 @@ impl Parts {
         Parts {
             index,
             shared,
-            limits: settings.bayeux_limits(),
+            limits: (&*settings).into(),
             terms: terms(&settings),
             capacity: capacity(&settings),
             rules: Rules::new(&settings.channels),

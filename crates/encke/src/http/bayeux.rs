@@ -39,7 +39,7 @@ pub(crate) async fn answer(
         return unread(text(StatusCode::FORBIDDEN, "this origin is not allowed\n"), &request);
     }
     let mut response = match *request.method() {
-        Method::POST if !settings.offers(TransportName::LongPolling) => {
+        Method::POST if !settings.transports.contains(&TransportName::LongPolling) => {
             unread(text(StatusCode::BAD_REQUEST, "long-polling is off\n"), &request)
         }
         Method::POST => long_polling(connection, settings, request).await,
@@ -99,7 +99,7 @@ async fn callback_polling(
     settings: &Settings,
     request: &Request<Incoming>,
 ) -> Response<Body> {
-    if !settings.offers(TransportName::CallbackPolling) {
+    if !settings.transports.contains(&TransportName::CallbackPolling) {
         return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n");
     }
     let mut callbacks = Vec::new();
@@ -189,7 +189,7 @@ impl Drop for Waiting<'_> {
 
 /// Accepts a WebSocket upgrade, or answers why the request is invalid (RFC 6455 §4.2).
 fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incoming>) -> Response<Body> {
-    if !settings.offers(TransportName::Websocket) {
+    if !settings.transports.contains(&TransportName::Websocket) {
         return text(StatusCode::BAD_REQUEST, "websocket is off\n");
     }
     // Bytes of a body would be read as frames.

@@ -66,7 +66,7 @@ pub(super) fn times(settings: &Settings) -> Result<(), SettingsError> {
 
 /// Checks the rules for channels.
 pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
-    let limits = settings.bayeux_limits();
+    let limits = bayeux::Limits::from(settings);
     for rule in &settings.channels {
         let wanted = match bayeux::ChannelName::parse(&rule.pattern, &limits) {
             Ok(name) if name.kind() == bayeux::ChannelKind::Broadcast => continue,

@@ -285,7 +285,7 @@ fn a_page_of_a_foreign_name_reads_no_files() {
 fn a_directory_must_exist_at_the_start_and_may_be_removed_later() {
     let folder = Folder::new();
     folder.write("a.txt", "a");
-    let missing = Server::new(serving(&folder.0.join("missing"))).start().err().expect("no such directory");
+    let missing = Server::new(serving(&folder.0.join("missing"))).start().expect_err("no such directory");
     let name = folder.0.join("missing");
     assert_eq!(missing.to_string(), format!("files = {}: a directory that is there and can be read", name.display()));
     assert!(Server::new(serving(&folder.site().join("a.txt"))).start().is_err(), "a file is no directory");

@@ -279,7 +279,7 @@ fn an_unreadable_sessions_file_is_named() {
     let file = folder.path().join("sessions");
     std::fs::create_dir_all(&file).expect("a directory where the file should be");
     let started = Server::new(keeping(&folder)).start();
-    let error = started.err().expect("refused").to_string();
+    let error = started.expect_err("refused").to_string();
     assert!(error.starts_with(&format!("cannot restore the sessions in {}: ", file.display())), "{error}");
 }
 
