@@ -3,5 +3,7 @@
 pub(crate) mod account;
 pub(crate) mod admission;
 pub(crate) mod arrivals;
+pub(crate) mod exchanges;
 pub(crate) mod pending_replies;
 pub(crate) mod socket;
+pub(crate) mod sockets;

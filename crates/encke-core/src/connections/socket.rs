@@ -1,7 +1,7 @@
 //! A WebSocket as its shard sees it: its session, its own queue of frames, pings and pongs (RFC 6455 §5.5.2), and its
 //! close.
 
-use crate::events::{SessionKey, SocketKey};
+use crate::events::SessionKey;
 use crate::outbox::{Lent, Outbox};
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
@@ -44,11 +44,6 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// True if `key` names this socket, and not an earlier one with the same index.
-    pub(crate) fn is(&self, key: SocketKey) -> bool {
-        self.generation == key.generation
-    }
-
     /// True if the socket can be written to now.
     pub(crate) fn may_write(&self) -> bool {
         !self.marks.is_blocked() && self.phase != Phase::Closed

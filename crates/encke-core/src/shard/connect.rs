@@ -87,7 +87,7 @@ impl Parts {
         let Via::Http { .. } = batch.via else { return None };
         let browser = self.sessions.get(key)?.browser?;
         let max = usize::try_from(self.settings.browser_sessions_max).ok()?;
-        let held = self.browsers.get(&browser).copied().unwrap_or(0) as usize;
+        let held = self.exchanges.held_by(&browser);
         (held >= max).then(|| Advice::multiple_clients(self.settings.browser_surplus_interval_ms))
     }
 
@@ -99,10 +99,7 @@ impl Parts {
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let ReplyTo::Request(exchange, _) = &on {
-            self.exchanges.insert(*exchange, key);
-            if let Some(browser) = session.browser {
-                *self.browsers.entry(browser).or_default() += 1;
-            }
+            self.exchanges.hold(*exchange, key, session.browser);
             batch.comes_to(Outcome::Held);
         }
         session.hold(on, HeldConnect { id: message.id.clone().map(bayeux::Id::into_owned), timesync });

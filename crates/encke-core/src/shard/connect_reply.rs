@@ -176,7 +176,8 @@ impl Parts {
         for key in self.sessions.keys() {
             self.answer_held(key, None);
         }
-        for socket in self.socket_keys() {
+        let sockets: Vec<SocketKey> = self.sockets.with_keys().map(|(key, _)| key).collect();
+        for socket in sockets {
             self.close_socket(socket, GOING_AWAY.0, GOING_AWAY.1);
         }
     }

@@ -34,7 +34,7 @@ impl Parts {
         self.disarm(session.armed_ms);
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         if let Some(exchange) = session.response_in_flight() {
-            self.exchanges.remove(&exchange);
+            self.exchanges.end(&exchange);
             // Older messages are on their way in a response. These would overtake them.
             session.outbox.drop_messages();
         }

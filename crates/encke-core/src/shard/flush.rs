@@ -80,7 +80,7 @@ impl Parts {
         session.marks.leave_writes();
         if let Some(on) = session.pushing_socket() {
             // The path of nearly all messages: each look-up is made once.
-            let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on)) else { return };
+            let Some(socket) = sockets.get_mut(on) else { return };
             if !socket.may_write() {
                 return session.marks.block();
             }
@@ -103,7 +103,7 @@ impl Parts {
     /// Writes the socket's own frames, then those of its session.
     fn flush_socket(&mut self, key: SocketKey, wire: &mut dyn Wire) {
         let Parts { sockets, sessions, scratch, own, metrics, .. } = self;
-        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
+        let Some(socket) = sockets.get_mut(key) else { return };
         if socket.may_write() {
             let session = socket.session.and_then(|session| sessions.get_mut(session));
             if session.as_ref().is_some_and(|s| s.awaits_withdrawal() && s.socket_with_messages() == Some(key)) {
@@ -130,7 +130,7 @@ impl Parts {
         match progress {
             Progress::Empty => replaying.into_iter().for_each(|session| self.replay_later(session)),
             Progress::Blocked => {
-                let Some(socket) = self.sockets.get_mut(key.index as usize) else { return };
+                let Some(socket) = self.sockets.get_mut(key) else { return };
                 socket.marks.block();
                 let session = socket.session.and_then(|session| self.sessions.get_mut(session));
                 session.filter(|s| s.is_pushed_to()).into_iter().for_each(|session| session.marks.block());

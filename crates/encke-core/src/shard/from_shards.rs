@@ -102,7 +102,7 @@ impl Shard {
                 self.request(now, *request);
             }
             ShardMessage::Response(exchange, response) => {
-                parts.forwarded.remove(&exchange);
+                parts.exchanges.return_forwarded(&exchange);
                 parts.effects.push(Effect::Respond(exchange, response));
             }
             ShardMessage::Abandoned(exchange) => self.abandoned(now, exchange),

@@ -18,15 +18,7 @@ impl Parts {
         let held = session.take_held()?;
         self.metrics.held.set((self.metrics.held.get() as usize).saturating_sub(1));
         if let ReplyTo::Request(exchange, _) = &held.0 {
-            self.exchanges.remove(exchange);
-            if let Some(browser) = session.browser
-                && let Some(count) = self.browsers.get_mut(&browser)
-            {
-                *count -= 1;
-                if *count == 0 {
-                    self.browsers.remove(&browser);
-                }
-            }
+            self.exchanges.release(exchange, session.browser);
         }
         self.release(key);
         Some(held)

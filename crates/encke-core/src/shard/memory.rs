@@ -43,7 +43,7 @@ impl Parts {
         for arena in self.arenas() {
             walked += arena.open().recount(seen);
         }
-        for (_, socket) in &self.sockets {
+        for (_, socket) in self.sockets.with_keys() {
             walked += socket.out.recount(seen);
         }
         for session in self.sessions.iter() {

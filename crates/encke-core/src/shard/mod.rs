@@ -38,14 +38,12 @@ mod withdrawals;
 
 pub use publish::Shard;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize};
 
 use bayeux::Terms;
-use foldhash::fast::RandomState;
-use slab::Slab;
 
 use crate::application::{Actions, Application};
 use crate::channels::hub::Hub;
@@ -54,9 +52,10 @@ use crate::channels::rules::Rules;
 use crate::connections::account::MailboxAccount;
 use crate::connections::admission::Budget;
 use crate::connections::arrivals::Arrivals;
+use crate::connections::exchanges::Exchanges;
 use crate::connections::pending_replies::PendingReplies;
-use crate::connections::socket::Socket;
-use crate::events::{Effect, ExchangeId, SessionKey, SocketKey};
+use crate::connections::sockets::Sockets;
+use crate::events::{Effect, SessionKey, SocketKey};
 use crate::fanout::backpressure::Backpressure;
 use crate::history::Histories;
 use crate::metrics::Metrics;
@@ -126,14 +125,15 @@ impl Shard {
     /// The sizes of all tables and queues, by name. All are zero some time after the last client has left.
     pub fn holdings(&self) -> [(&'static str, usize); 14] {
         let [writes, connects, searches] = self.schedule.lens();
+        let [exchanges, browsers, forwarded] = self.exchanges.lens();
         [
             ("sessions", self.sessions.len()),
             ("sockets", self.sockets.len()),
             ("channels", self.hub.channels()),
             ("subscriptions", self.hub.subscriptions()),
-            ("browsers", self.browsers.len()),
-            ("exchanges", self.exchanges.len()),
-            ("forwarded requests", self.forwarded.len()),
+            ("browsers", browsers),
+            ("exchanges", exchanges),
+            ("forwarded requests", forwarded),
             ("pending publish replies", self.pending_replies.len()),
             ("messages from other shards", self.arrivals.len()),
             ("timers", self.wheel.len()),
@@ -251,14 +251,9 @@ pub struct Parts {
     relief: Relief,
     hub: Hub,
     pub(crate) sessions: Sessions,
-    pub(crate) sockets: Slab<Socket>,
-    sockets_opened: u32,
-    /// The number of held connects of each browser that has any.
-    browsers: HashMap<Id, u32, RandomState>,
-    /// The session of each HTTP request that has a held connect, or whose response is on its way.
-    exchanges: HashMap<ExchangeId, SessionKey, RandomState>,
-    /// Requests forwarded to the shard of their session, with the index of that shard.
-    forwarded: HashMap<ExchangeId, usize, RandomState>,
+    pub(crate) sockets: Sockets,
+    /// HTTP requests that are not answered yet, and responses on their way.
+    exchanges: Exchanges,
     /// Replies to publications that are not persisted yet.
     pub(crate) pending_replies: PendingReplies,
     wheel: Wheel<Timer>,
@@ -269,7 +264,6 @@ pub struct Parts {
     effects: Vec<Effect>,
     /// Actions that the application requested when sessions ended.
     deferred_actions: VecDeque<Actions>,
-    is_running_deferred: bool,
     publications: u64,
     /// The messages fanned out since the last flush that wrote everything.
     budget: Budget,
@@ -317,18 +311,14 @@ impl Parts {
             account,
             hub: Hub::default(),
             sessions: Sessions::default(),
-            sockets: Slab::new(),
-            sockets_opened: 0,
-            browsers: HashMap::default(),
-            exchanges: HashMap::default(),
-            forwarded: HashMap::default(),
+            sockets: Sockets::default(),
+            exchanges: Exchanges::default(),
             pending_replies: PendingReplies::default(),
             wheel: Wheel::new(now.ms),
             schedule: Schedule::default(),
             newcomers: Newcomers::default(),
             effects: Vec::new(),
             deferred_actions: VecDeque::new(),
-            is_running_deferred: false,
             publications: 0,
             budget: Budget::default(),
             backpressure: Backpressure::default(),

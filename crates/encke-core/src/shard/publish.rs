@@ -28,6 +28,8 @@ use crate::shard::{Parts, Shared};
 pub struct Shard {
     /// Publications that wait for their fan-out.
     burst: Burst,
+    /// True while the actions that sessions left at their end are run.
+    runs_deferred: bool,
     parts: Parts,
 }
 
@@ -43,7 +45,8 @@ impl Deref for Shard {
 impl Shard {
     /// Creates an empty shard.
     pub fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Shard {
-        Shard { burst: Burst::default(), parts: Parts::new(index, shared, settings, entropy, now) }
+        let parts = Parts::new(index, shared, settings, entropy, now);
+        Shard { burst: Burst::default(), runs_deferred: false, parts }
     }
 
     /// Counts in `metrics`, which other threads can read.
@@ -98,7 +101,7 @@ impl Shard {
     }
 
     fn fan_out_burst(&mut self) {
-        let Shard { burst, parts } = self;
+        let Shard { burst, parts, .. } = self;
         let Some((frames, messages)) = burst.finish() else { return };
         let channel = ChannelName::known(burst.channel());
         let rule = parts.rule_of(channel);
@@ -130,7 +133,7 @@ impl Shard {
     /// Runs the application's actions after sessions have ended. Deferred, not recursive: one end can cause others, and
     /// nesting them could overflow the stack.
     fn run_deferred_actions(&mut self) {
-        if self.deferred_actions.is_empty() || std::mem::replace(&mut self.parts.is_running_deferred, true) {
+        if self.deferred_actions.is_empty() || std::mem::replace(&mut self.runs_deferred, true) {
             return;
         }
         while !self.deferred_actions.is_empty() {
@@ -139,7 +142,7 @@ impl Shard {
             }
             self.fan_out_burst();
         }
-        self.parts.is_running_deferred = false;
+        self.runs_deferred = false;
     }
 
     /// Runs the actions of an application. `call` is the session, the channel and the id of the current message, for

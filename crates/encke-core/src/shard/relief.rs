@@ -54,9 +54,7 @@ impl Parts {
         self.relief.room_ms = self.now.ms + ROOM_EVERY_MS;
         self.sessions.give_room_back();
         self.hub.give_room_back();
-        if self.sockets.capacity() > SOCKETS_RETAINED && self.sockets.len() < self.sockets.capacity() / 4 {
-            self.sockets.shrink_to_fit();
-        }
+        self.sockets.give_room_back();
     }
 
     fn begin_sweep(&mut self) {
@@ -79,8 +77,8 @@ impl Parts {
                 if let Some(session) = self.sessions.in_slot(at) {
                     session.sweep(&mut sweep, &mut self.packed);
                 }
-            } else if at - sessions < self.sockets.capacity() {
-                if let Some(socket) = self.sockets.get_mut(at - sessions) {
+            } else if at - sessions < self.sockets.slots() {
+                if let Some(socket) = self.sockets.in_slot(at - sessions) {
                     socket.out.sweep(&mut sweep, &mut self.packed);
                 }
             } else if !sweep.packs {
@@ -165,10 +163,7 @@ impl Parts {
     /// The holders of memory, the largest first. Shared bytes count for each holder with its part.
     fn holders(&self) -> Vec<(usize, Holder)> {
         let of_sessions = self.sessions.with_keys().map(|(key, session)| (session.share_bytes(), Holder::Session(key)));
-        let of_sockets = self.socket_keys().into_iter().filter_map(|key| {
-            let socket = self.socket(key)?;
-            Some((socket.out.share_bytes(), Holder::Socket(key)))
-        });
+        let of_sockets = self.sockets.with_keys().map(|(key, socket)| (socket.out.share_bytes(), Holder::Socket(key)));
         let mut holders: Vec<_> = of_sessions.chain(of_sockets).filter(|(bytes, _)| *bytes > 0).collect();
         holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         holders
@@ -192,9 +187,6 @@ enum Holder {
 
 /// The interval between two checks of the tables, in milliseconds.
 const ROOM_EVERY_MS: u64 = 1_000;
-
-/// The number of WebSockets for which the table keeps room.
-const SOCKETS_RETAINED: usize = 64;
 
 /// The least number of runs that a sweep looks at in each turn.
 const SWEEP_RUNS: usize = 16_384;

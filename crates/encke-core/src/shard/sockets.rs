@@ -6,7 +6,6 @@ use crate::connections::socket::{Phase, STRANGER_REPLIES_BYTES_MAX, Socket};
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::outbox::arena::Frames;
 use crate::outbox::{Kind, Outbox};
-use crate::schedule::Marks;
 use crate::sessions::id::Id;
 use crate::sessions::session::Session;
 use crate::shard::Parts;
@@ -19,26 +18,7 @@ impl Parts {
 
     pub(super) fn open_socket(&mut self, browser: Option<Id>) -> SocketKey {
         let now = self.now;
-        self.sockets_opened = self.sockets_opened.wrapping_add(1);
-        let generation = self.sockets_opened;
-        let index = self.sockets.insert(Socket {
-            generation,
-            session: None,
-            out: Outbox::default(),
-            browser,
-            origins: [0; 2],
-            phase: Phase::Open,
-            marks: Marks::default(),
-            pong: None,
-            pong_bytes: 0,
-            handed: (0, 0),
-            pending_replies: 0,
-            final_replies: Vec::new(),
-            last_received_ms: now.ms,
-            alone_ms: now.ms,
-            armed_ms: u64::MAX,
-        }) as u32;
-        let key = SocketKey { index, generation };
+        let key = self.sockets.insert(browser, now.ms);
         self.arm_socket(key, now.ms + self.settings.handshake_timeout_ms);
         self.metrics.sockets.set(self.sockets.len());
         key
@@ -61,16 +41,11 @@ impl Parts {
     }
 
     pub(crate) fn socket(&self, key: SocketKey) -> Option<&Socket> {
-        self.sockets.get(key.index as usize).filter(|socket| socket.is(key))
+        self.sockets.get(key)
     }
 
     pub(super) fn socket_mut(&mut self, key: SocketKey) -> Option<&mut Socket> {
-        self.sockets.get_mut(key.index as usize).filter(|socket| socket.is(key))
-    }
-
-    pub(super) fn socket_keys(&self) -> Vec<SocketKey> {
-        let key = |(index, socket): (usize, &Socket)| SocketKey { index: index as u32, generation: socket.generation };
-        self.sockets.iter().map(key).collect()
+        self.sockets.get_mut(key)
     }
 
     /// Detaches a session from its socket. A socket that has only a part of a frame cannot send anything else and is
@@ -122,8 +97,7 @@ impl Parts {
         let Parts { sockets, sessions, capacity, .. } = self;
         let lends = |session: &&mut Session| session.socket_with_messages() == Some(key) && session.is_given();
         let Some(session) = sessions.get_mut(session).filter(lends) else { return true };
-        let is_open = |socket: &&mut Socket| socket.is(key) && socket.phase != Phase::Closed;
-        let Some(socket) = sockets.get_mut(key.index as usize).filter(is_open) else { return true };
+        let Some(socket) = sockets.unclosed(key) else { return true };
         if socket.out.bytes() + session.outbox.waiting_bytes() > 2 * capacity.bytes_max {
             return false;
         }
@@ -138,7 +112,7 @@ impl Parts {
     /// connects only.
     fn take_back(&mut self, key: SocketKey) {
         let Parts { sockets, sessions, .. } = self;
-        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
+        let Some(socket) = sockets.get_mut(key) else { return };
         let session = socket.session.and_then(|session| sessions.get_mut(session));
         if let Some(session) = session.filter(|session| session.socket_with_messages().is_some()) {
             session.outbox.settle_charge(std::mem::take(&mut socket.handed));
@@ -151,7 +125,7 @@ impl Parts {
     pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
         let bytes_max = self.capacity.bytes_max;
         let Parts { sockets, sessions, .. } = self;
-        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return false };
+        let Some(socket) = sockets.get_mut(key) else { return false };
         match socket.session.and_then(|session| sessions.get_mut(session)) {
             // Sessions that the socket had before have left their replies in its own queue.
             Some(session) if session.is_pushed_to() => [&mut session.outbox, &mut socket.out]
@@ -166,8 +140,7 @@ impl Parts {
     /// memory. The frames go to the outbox of its session if that gets messages as they come, else to the socket's own.
     pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
         let Parts { sockets, sessions, schedule, .. } = self;
-        let is_open = |socket: &&mut Socket| socket.is(key) && socket.phase != Phase::Closed;
-        let Some(socket) = sockets.get_mut(key.index as usize).filter(is_open) else { return };
+        let Some(socket) = sockets.unclosed(key) else { return };
         let Some((session, state)) = socket.session.and_then(|key| Some((key, sessions.get_mut(key)?))) else {
             socket.out.push(frames, kind);
             return self.write_socket(key);
@@ -180,7 +153,7 @@ impl Parts {
     /// Schedules a socket that has output. A socket with a session is written with its session.
     fn write_socket(&mut self, key: SocketKey) {
         let Parts { sockets, sessions, schedule, .. } = self;
-        let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) else { return };
+        let Some(socket) = sockets.get_mut(key) else { return };
         match socket.session {
             Some(session) => {
                 let state = sessions.get_mut(session);

@@ -25,7 +25,7 @@ impl Parts {
             let Parts { wheel, sessions, sockets, .. } = self;
             wheel.retain(|timer| match timer {
                 Timer::Session(key) => sessions.get(*key).is_some(),
-                Timer::Socket(key) => sockets.get(key.index as usize).is_some_and(|socket| socket.is(*key)),
+                Timer::Socket(key) => sockets.get(*key).is_some(),
             });
         }
     }
@@ -33,7 +33,7 @@ impl Parts {
     /// Sets the timer of a socket to `at_ms` or earlier.
     pub(super) fn arm_socket(&mut self, key: SocketKey, at_ms: u64) {
         let Parts { sockets, wheel, .. } = self;
-        if let Some(socket) = sockets.get_mut(key.index as usize).filter(|socket| socket.is(key)) {
+        if let Some(socket) = sockets.get_mut(key) {
             socket.armed_ms = wheel.set(Timer::Socket(key), at_ms, socket.armed_ms);
         }
     }

@@ -96,8 +96,7 @@ impl Shard {
             parts.take_held(session);
             parts.detach(session);
         }
-        if parts.socket(key).is_some() {
-            let socket = parts.sockets.remove(key.index as usize);
+        if let Some(socket) = parts.sockets.remove(key) {
             parts.disarm(socket.armed_ms);
             parts.metrics.sockets.set(parts.sockets.len());
         }

@@ -67,7 +67,7 @@ impl Parts {
         session.withdraw(&mut keep);
         // Messages that went with a connect reply may still wait on its socket.
         if let Some(on) = session.socket_with_messages()
-            && let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on))
+            && let Some(socket) = sockets.get_mut(on)
         {
             socket.out.filter(|_, payload| keep(payload));
         }
@@ -86,7 +86,7 @@ impl Parts {
         let Some(session) = sessions.get_mut(key) else { return };
         schedule.write_session(key, &mut session.marks);
         if let Some(on) = session.socket_with_messages()
-            && let Some(socket) = sockets.get_mut(on.index as usize).filter(|socket| socket.is(on))
+            && let Some(socket) = sockets.get_mut(on)
         {
             schedule.write_socket(on, &mut socket.marks);
         }
