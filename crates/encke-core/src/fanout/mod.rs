@@ -3,4 +3,5 @@
 pub(crate) mod backpressure;
 pub(crate) mod burst;
 pub(crate) mod delivery;
+pub(crate) mod encoder;
 pub(crate) mod push;

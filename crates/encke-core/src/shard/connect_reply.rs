@@ -155,7 +155,8 @@ impl Parts {
     pub(super) fn end_later(&mut self, key: SessionKey) {
         let (now_ms, terms) = (self.now.ms, self.terms);
         let payload: &[u8] = br#"[{"channel":"/meta/disconnect","successful":true}]"#;
-        let frames = self.own.frame(websocket::Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload));
+        let frames =
+            self.encoder.single(websocket::Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload));
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.protocol.is_ending() {
             return;

@@ -4,14 +4,11 @@
 
 use std::sync::Arc;
 
-use bayeux::{ChannelName, ext};
+use bayeux::ChannelName;
 
 use crate::events::{Effect, Publication, SessionKey, ShardMessage};
-use crate::fanout::delivery::{Delivery, Manner, write_with_position};
+use crate::fanout::delivery::{Delivery, Manner};
 use crate::fanout::push::Push;
-use crate::history::Position;
-use crate::outbox::arena::Frames;
-use crate::outbox::payloads;
 use crate::sessions::id::Id;
 use crate::sessions::replay::InRings;
 use crate::shard::Parts;
@@ -20,7 +17,7 @@ impl Parts {
     /// Fans out a publication of another shard. Its bytes are copied as they are.
     pub(super) fn publication_from_shard(&mut self, publication: &Publication) {
         let channel = ChannelName::known(&publication.channel);
-        let frames = self.arena.encoded(&publication.frames);
+        let frames = self.encoder.copy(&publication.frames);
         let rule = self.rule_of(channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));
         let (messages, position) = (publication.messages, publication.position.as_ref());
@@ -72,7 +69,7 @@ impl Parts {
         self.budget.spend(messages as usize, frames.bytes(), write_bytes);
         self.work += write_bytes;
         let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.hub.wants_positions(*list)));
-        let positioned = positioned.map(|position| (position, self.with_positions(frames, position)));
+        let positioned = positioned.map(|position| (position, self.encoder.with_positions(frames, position)));
         let (mut full, mut special) = (Vec::new(), Vec::new());
         let Parts { hub, sessions, schedule, capacity, backpressure, now, .. } = self;
         let (manner, lazy) = (&manner, Vec::new());
@@ -101,24 +98,8 @@ impl Parts {
         if !full.is_empty() {
             self.overflow(&full, delivery, frames, manner);
         }
-        if self.account.bytes() > self.relief.check_from {
+        if self.encoder.bytes() > self.relief.check_from {
             self.check_memory();
         }
-    }
-
-    /// Encodes the same messages, each with its position.
-    fn with_positions(&mut self, frames: &Frames, position: &Position) -> Frames {
-        let created = ext::timestamp(position.wall_ms as i64);
-        let first = bayeux::Position { epoch: (*position.epoch).into(), offset: position.first };
-        let mut stamp = ext::PositionStamp { position: first, created: &created, lost: None };
-        let mut encoded = Vec::with_capacity(frames.bytes() * 2);
-        {
-            let bytes = frames.chunk.slice(frames.start, frames.end);
-            for payload in payloads(&bytes) {
-                write_with_position(&stamp, &payload[1..payload.len() - 1], &mut self.scratch, &mut encoded);
-                stamp.position.offset += 1;
-            }
-        }
-        self.with_positions.encoded(&encoded)
     }
 }

@@ -9,9 +9,9 @@ use websocket::Opcode;
 
 use crate::connections::socket::{Phase, Socket};
 use crate::events::{Effect, SessionKey, SocketKey};
+use crate::fanout::encoder::Encoder;
 use crate::metrics::Metrics;
 use crate::now::Now;
-use crate::outbox::arena::Arena;
 use crate::outbox::{Kind, Outbox};
 use crate::schedule::{Queue, Writer};
 use crate::sessions::session::Session;
@@ -75,7 +75,7 @@ impl Parts {
 
     /// Writes the queue of a session, if it has a connection.
     fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
-        let Parts { sockets, sessions, scratch, own, metrics, .. } = self;
+        let Parts { sockets, sessions, scratch, encoder, metrics, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         session.marks.leave_writes();
         if let Some(on) = session.pushing_socket() {
@@ -85,7 +85,7 @@ impl Parts {
                 return session.marks.block();
             }
             let replaying = session.replay.is_some().then_some(key);
-            let progress = write_both(on, socket, Some(session), wire, (scratch, own), metrics);
+            let progress = write_both(on, socket, Some(session), wire, (scratch, encoder), metrics);
             return self.written(on, progress, replaying);
         }
         let (socket, needs_response) = (session.socket(), session.held_request().is_some());
@@ -102,7 +102,7 @@ impl Parts {
 
     /// Writes the socket's own frames, then those of its session.
     fn flush_socket(&mut self, key: SocketKey, wire: &mut dyn Wire) {
-        let Parts { sockets, sessions, scratch, own, metrics, .. } = self;
+        let Parts { sockets, sessions, scratch, encoder, metrics, .. } = self;
         let Some(socket) = sockets.get_mut(key) else { return };
         if socket.may_write() {
             let session = socket.session.and_then(|session| sessions.get_mut(session));
@@ -113,7 +113,7 @@ impl Parts {
             let replaying = socket.session.filter(|_| replays);
             // A session that gets messages with connects only is put on the list when a connect is held.
             let session = session.filter(|session| session.is_pushed_to());
-            let progress = write_both(key, socket, session, wire, (scratch, own), metrics);
+            let progress = write_both(key, socket, session, wire, (scratch, encoder), metrics);
             if socket.handed.0 > 0
                 && socket.out.messages() == 0
                 && let Some(session) = socket.session.and_then(|session| sessions.get_mut(session))
@@ -205,7 +205,7 @@ fn write_both(
     socket: &mut Socket,
     mut session: Option<&mut Session>,
     wire: &mut dyn Wire,
-    (scratch, own): (&mut Vec<u8>, &mut Arena),
+    (scratch, encoder): (&mut Vec<u8>, &mut Encoder),
     metrics: &Metrics,
 ) -> Progress {
     let mut written = 0;
@@ -221,7 +221,7 @@ fn write_both(
         let messages = session.as_deref_mut().map(|session| &mut session.outbox);
         progress = messages.map_or(progress, |outbox| write_rest_of_frame(outbox, key, wire, &mut written));
         if progress == Progress::Empty {
-            let pong = own.frame(Opcode::Pong, payload.len(), |bytes| bytes.extend_from_slice(&payload));
+            let pong = encoder.single(Opcode::Pong, payload.len(), |bytes| bytes.extend_from_slice(&payload));
             socket.out.push(&pong, Kind::Replies);
             progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
         } else {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::outbox::arena::{Arena, Chunk};
+use crate::outbox::arena::Chunk;
 use crate::shard::Parts;
 
 impl Parts {
@@ -20,29 +20,21 @@ impl Parts {
         metrics.sockets.set(self.sockets.len());
         metrics.channels.set(self.hub.channels());
         metrics.subscriptions.set(self.hub.subscriptions());
-        let unheld: usize = self.arenas().into_iter().map(Arena::unheld_bytes).sum();
         metrics.arrivals.set(self.arrivals.len());
-        metrics.frame_bytes.set(self.account.chunk_bytes() - unheld);
+        metrics.frame_bytes.set(self.encoder.held_chunk_bytes());
         // Response bodies belong to no shard, so the first shard counts them.
         let bodies = if self.index == 0 { self.shared.memory.body_bytes() } else { 0 };
-        metrics.memory_bytes.set(self.account.bytes() + bodies);
+        metrics.memory_bytes.set(self.encoder.bytes() + bodies);
     }
 
     /// Publishes the memory of this shard to the others.
     pub(super) fn publish_memory(&self) {
-        self.shared.memory.publish(self.index, self.held_bytes());
-    }
-
-    pub(super) fn arenas(&self) -> [&Arena; 6] {
-        [&self.arena, &self.with_positions, &self.own, &self.parts, &self.packed.messages, &self.packed.others]
+        self.shared.memory.publish(self.index, self.encoder.held_bytes());
     }
 
     /// The bytes of everything that holds chunks, without chunks that are in `seen`.
     pub(super) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
-        let mut walked = self.relief.recount(seen);
-        for arena in self.arenas() {
-            walked += arena.open().recount(seen);
-        }
+        let mut walked = self.relief.recount(seen) + self.encoder.recount(seen);
         for (_, socket) in self.sockets.with_keys() {
             walked += socket.out.recount(seen);
         }
@@ -55,6 +47,6 @@ impl Parts {
 
     /// Bytes that sessions and sockets hold, without the room reserved for the next message.
     pub fn held_bytes(&self) -> usize {
-        self.account.bytes() - self.arenas().into_iter().map(Arena::unheld_bytes).sum::<usize>()
+        self.encoder.held_bytes()
     }
 }

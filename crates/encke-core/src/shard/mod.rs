@@ -39,7 +39,6 @@ mod withdrawals;
 pub use publish::Shard;
 
 use std::collections::{HashSet, VecDeque};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize};
 
@@ -57,13 +56,13 @@ use crate::connections::pending_replies::PendingReplies;
 use crate::connections::sockets::Sockets;
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::fanout::backpressure::Backpressure;
+use crate::fanout::encoder::Encoder;
 use crate::history::Histories;
 use crate::metrics::Metrics;
 use crate::now::Now;
-use crate::outbox::arena::Arena;
-use crate::outbox::memory::{Account, SessionsMemory};
+use crate::outbox::Capacity;
+use crate::outbox::memory::SessionsMemory;
 use crate::outbox::relief::Relief;
-use crate::outbox::{Capacity, Packed};
 use crate::schedule::Schedule;
 use crate::sessions::id::{Entropy, Id};
 use crate::sessions::newcomers::Newcomers;
@@ -149,7 +148,7 @@ impl Shard {
     pub fn memory(&self) -> (usize, usize) {
         let mut seen = HashSet::new();
         let pending = self.burst().frames().map_or(0, |frames| frames.chunk.recount(&mut seen));
-        (self.account.bytes(), pending + self.recount(&mut seen))
+        (self.encoder.bytes(), pending + self.recount(&mut seen))
     }
 
     /// Returns the effects since the last call, in order.
@@ -235,19 +234,8 @@ pub struct Parts {
     entropy: Entropy,
     pub(crate) now: Now,
     draining: bool,
-    /// The memory that chunks and queues take.
-    account: Rc<Account>,
-    /// Frames of publications.
-    arena: Arena,
-    /// The same frames, with the position of each message, for sessions that use replay.
-    with_positions: Arena,
-    /// Frames for a single receiver. A second arena, so that they do not separate consecutive
-    /// publications.
-    own: Arena,
-    /// The beginnings and ends of frames whose middle parts are shared.
-    parts: Arena,
-    /// Ranges copied out of chunks that are mostly dead.
-    packed: Packed,
+    /// The frames that outboxes share.
+    encoder: Encoder,
     relief: Relief,
     hub: Hub,
     pub(crate) sessions: Sessions,
@@ -289,7 +277,6 @@ pub struct Parts {
 impl Parts {
     fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Parts {
         shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
-        let account = Rc::<Account>::default();
         Parts {
             index,
             shared,
@@ -302,13 +289,8 @@ impl Parts {
             entropy,
             now,
             draining: false,
-            arena: Arena::new(&account),
-            with_positions: Arena::new(&account),
-            own: Arena::new(&account),
-            parts: Arena::new(&account),
-            packed: Packed { messages: Arena::new(&account), others: Arena::new(&account) },
+            encoder: Encoder::new(),
             relief: Relief::default(),
-            account,
             hub: Hub::default(),
             sessions: Sessions::default(),
             sockets: Sockets::default(),

@@ -3,7 +3,6 @@
 
 use bayeux::{BayeuxError, ChannelName, Message, Reply};
 use smallvec::SmallVec;
-use websocket::Opcode;
 
 use crate::connections::pending_replies::{Fate, Late, LateReply, OnSocket, To, Waiting, merge};
 use crate::connections::socket::Phase;
@@ -164,9 +163,7 @@ impl Parts {
 
     /// Queues replies for the session's current or next connection.
     fn late_to_session(&mut self, session: SessionKey, replies: &[u8]) {
-        let frames = self.own.frame(Opcode::Text, replies.len() + 2, |out| {
-            [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
-        });
+        let frames = self.encoder.replies(replies);
         self.deliver_to(session, &frames, None);
     }
 

@@ -6,7 +6,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use bayeux::{ChannelName, Publication as Message, RawJson};
-use websocket::Opcode;
 
 use crate::application::{Action, Actions};
 use crate::events::{Effect, PublishToken, SessionKey, ShardMessage};
@@ -88,11 +87,7 @@ impl Shard {
         from: Option<SessionKey>,
     ) -> Option<PublishToken> {
         self.parts.metrics.publications.add(1);
-        let frames = self.parts.arena.frame(Opcode::Text, message.encoded_bytes() + 2, |bytes| {
-            bytes.push(b'[');
-            message.write(bytes);
-            bytes.push(b']');
-        });
+        let frames = self.parts.encoder.publication(message.encoded_bytes(), |bytes| message.write(bytes));
         if !self.burst.take(channel, &frames, from) {
             let token = self.parts().token(channel).filter(|_| from.is_some());
             self.burst.start(channel, frames, from, token);
@@ -163,7 +158,7 @@ impl Shard {
                 Action::Reply { data, successful } => {
                     if let Some((key, channel, id)) = call {
                         let parts = self.parts();
-                        let frames = parts.own.encoded(&message_frame(channel, &data, id, Some(successful)));
+                        let frames = parts.encoder.copy_single(&message_frame(channel, &data, id, Some(successful)));
                         parts.deliver_to(key, &frames, None);
                     }
                 }
@@ -189,7 +184,7 @@ impl Parts {
     /// Delivers a frame to a session of this shard, if it is still there.
     pub(super) fn deliver_here(&mut self, session: &Id, frame: &[u8]) {
         if let Some(key) = self.sessions.find(session) {
-            let frames = self.own.encoded(frame);
+            let frames = self.encoder.copy_single(frame);
             self.deliver_to(key, &frames, None);
         }
     }

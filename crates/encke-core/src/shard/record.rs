@@ -60,7 +60,7 @@ impl Parts {
     pub(super) fn record_from_shard(&mut self, publication: &Publication) {
         let (messages, token) = (publication.messages, publication.token);
         let channel = ChannelName::known(&publication.channel);
-        let frames = self.arena.encoded(&publication.frames);
+        let frames = self.encoder.copy(&publication.frames);
         let rule = self.rule_of(channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));
         let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, token };

@@ -2,9 +2,8 @@
 //! that is not enough. `flush` and `tick` lead here once a turn, and `fan_out` when it adds much at once.
 
 use crate::events::{SessionKey, SocketKey};
-use crate::outbox::arena::Chunk;
+use crate::outbox::RUN_BYTES;
 use crate::outbox::relief::SWEEP_RUNS_MAX;
-use crate::outbox::{RUN_BYTES, Sweep};
 use crate::sessions::replay::InRings;
 use crate::shard::Parts;
 
@@ -13,8 +12,8 @@ impl Parts {
     pub(super) fn check_memory(&mut self) {
         let max = self.settings.sessions_bytes_max;
         let slack = max / 64;
-        let held = self.held_bytes();
-        self.relief.check_from = self.account.bytes() + slack;
+        let held = self.encoder.held_bytes();
+        self.relief.check_from = self.encoder.bytes() + slack;
         let next = (held * 2).max(held + slack);
         let from = &mut self.relief.sweep_from;
         *from = if *from == 0 { next } else { next.min(*from) };
@@ -22,8 +21,8 @@ impl Parts {
             self.begin_sweep();
         }
         // The work of a sweep is proportional to the added bytes, but spread over turns.
-        let before = std::mem::replace(&mut self.relief.checked_bytes, self.account.bytes());
-        let added = self.account.bytes().saturating_sub(before) / RUN_BYTES;
+        let before = std::mem::replace(&mut self.relief.checked_bytes, self.encoder.bytes());
+        let added = self.encoder.bytes().saturating_sub(before) / RUN_BYTES;
         self.relief.pending_runs += added * 4;
         self.go_on_with_sweep(self.relief.pending_runs.clamp(SWEEP_RUNS, SWEEP_RUNS_MAX));
         self.publish_memory();
@@ -32,7 +31,7 @@ impl Parts {
 
     /// True if memory must be checked before the next tick: the account has changed, or a sweep is under way.
     pub(super) fn needs_memory_care(&self) -> bool {
-        self.account.bytes() != self.relief.checked_bytes || self.relief.sweep.is_some() || self.relief.is_short
+        self.encoder.bytes() != self.relief.checked_bytes || self.relief.sweep.is_some() || self.relief.is_short
     }
 
     /// True if the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with the bytes
@@ -58,7 +57,7 @@ impl Parts {
     }
 
     fn begin_sweep(&mut self) {
-        self.relief.sweep = Some(Sweep::new(self.arenas().into_iter().map(|arena| -> &Chunk { arena.open() })));
+        self.relief.sweep = Some(self.encoder.sweep());
     }
 
     /// Continues the sweep over up to `runs_max` runs: sessions first, then sockets. The first walk marks all of them,
@@ -75,18 +74,18 @@ impl Parts {
             sweep.looked_at += 1;
             if at < sessions {
                 if let Some(session) = self.sessions.in_slot(at) {
-                    session.sweep(&mut sweep, &mut self.packed);
+                    session.sweep(&mut sweep, self.encoder.packed());
                 }
             } else if at - sessions < self.sockets.slots() {
                 if let Some(socket) = self.sockets.in_slot(at - sessions) {
-                    socket.out.sweep(&mut sweep, &mut self.packed);
+                    socket.out.sweep(&mut sweep, self.encoder.packed());
                 }
             } else if !sweep.packs {
                 (sweep.packs, sweep.next) = (true, 0);
             } else {
                 drop(sweep);
                 self.relief.pending_runs = 0;
-                let held = self.held_bytes();
+                let held = self.encoder.held_bytes();
                 self.metrics.sweeps.add(1);
                 self.relief.sweep_from = (held * 2).max(held + self.settings.sessions_bytes_max / 64);
                 return;
@@ -101,7 +100,7 @@ impl Parts {
     fn relieve(&mut self, max: usize) {
         let is_short = |shard: &Parts| {
             let all = shard.shared.memory.sessions_bytes();
-            all > max && shard.held_bytes() * shard.shared.shards >= all
+            all > max && shard.encoder.held_bytes() * shard.shared.shards >= all
         };
         if !is_short(self) {
             self.relief.is_short = false;
@@ -123,12 +122,12 @@ impl Parts {
     /// Ends sessions until an eighth of the limit is free. An ended session may hold parts of chunks that others hold,
     /// too: these parts become free when the chunks are packed.
     fn end_for_memory(&mut self, max: usize) {
-        let held = self.held_bytes();
+        let held = self.encoder.held_bytes();
         let ended = self.end_holders_of(self.shared.memory.sessions_bytes() - (max - max / 8));
         self.relief.rests_until_ms = self.now.ms + REST_MS;
-        self.relief.check_from = self.account.bytes() + max / 64;
+        self.relief.check_from = self.encoder.bytes() + max / 64;
         self.metrics.ended_for_memory.add(ended);
-        let freed = held - self.held_bytes();
+        let freed = held - self.encoder.held_bytes();
         tracing::warn!(
             ended,
             freed,

@@ -115,7 +115,7 @@ impl Parts {
 
     /// Moves one step of messages out of the rings to the end of an outbox.
     pub(super) fn refill(&mut self, key: SessionKey) {
-        let Parts { sessions, hub, index, shared, metrics, scratch, own, capacity, .. } = self;
+        let Parts { sessions, hub, index, shared, metrics, scratch, encoder, capacity, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         let mut step = Step::new(session, capacity);
         let Some(replay) = &mut session.replay else { return };
@@ -142,7 +142,7 @@ impl Parts {
         metrics.replayed.add(step.taken_messages);
         if step.taken_messages > 0 {
             replay.in_rings = InRings::Maybe;
-            let frames = own.encoded(&frames);
+            let frames = encoder.copy_single(&frames);
             session.outbox.push_many(&frames, Kind::Messages, step.taken_messages as u32);
             session.urgent = true;
         }

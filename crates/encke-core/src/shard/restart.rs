@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use bayeux::ChannelName;
 use bayeux::session::{RequestedTiming, Stage as ProtocolStage};
-use websocket::Opcode;
 
 use crate::history::Position;
 use crate::now::Now;
@@ -159,11 +158,7 @@ impl Parts {
     }
 
     fn frame_of(&mut self, text: &str) -> Frames {
-        self.arena.frame(Opcode::Text, text.len() + 2, |bytes| {
-            bytes.push(b'[');
-            bytes.extend_from_slice(text.as_bytes());
-            bytes.push(b']');
-        })
+        self.encoder.publication(text.len(), |bytes| bytes.extend_from_slice(text.as_bytes()))
     }
 
     fn restore_replay(&self, saved: &SavedReplay) -> Replay {
