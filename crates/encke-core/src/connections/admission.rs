@@ -57,28 +57,62 @@ fn slot(now: Now) -> u32 {
 /// The messages fanned out since the last flush that wrote everything.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
-    pub(crate) spent: [Spent; 2],
+    spent: [Spent; 2],
     /// The weight that fan-outs count as now.
-    pub(crate) weight: Weight,
+    weight: Weight,
     /// True if readers are behind although the last flush wrote everything.
     is_held_back: bool,
     /// The end of the wait of heavy messages for readers that are behind, in milliseconds.
     held_until_ms: u64,
+    /// True if a message at an edge has had to wait since the last flush that wrote everything.
+    edge_waits: bool,
+    edges_first: bool,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Spent {
+struct Spent {
     /// The most messages that one outbox can have received since the last renewal.
-    pub(crate) messages: usize,
+    messages: usize,
     /// The bytes of these messages.
-    pub(crate) bytes: usize,
+    bytes: usize,
     /// The bytes of messages since the last flush that wrote everything.
-    pub(crate) turn_bytes: usize,
+    turn_bytes: usize,
     /// The same bytes counted once for each subscriber: the bytes to write.
-    pub(crate) write_bytes: u64,
+    write_bytes: u64,
 }
 
 impl Budget {
+    /// The weight that fan-outs count as now.
+    pub(crate) fn weight(&self) -> Weight {
+        self.weight
+    }
+
+    /// Sets the weight that fan-outs count as from now on.
+    pub(crate) fn count_as(&mut self, weight: Weight) {
+        self.weight = weight;
+    }
+
+    /// True if a message may be fanned out beside `pending` messages and bytes.
+    pub(crate) fn has_room(&self, weight: Weight, pending: (usize, usize), capacity: &Capacity) -> bool {
+        let spent = &self.spent[weight as usize];
+        let (messages, bytes) = (spent.messages + pending.0, spent.bytes + pending.1);
+        let share = part_of(capacity);
+        bytes < share.bytes_max
+            && messages < share.messages_max
+            && (spent.write_bytes < WRITE_BYTES_MAX || spent.turn_bytes + pending.1 < TURN_BYTES_LEAST)
+    }
+
+    /// Notes that a message at an edge has to wait.
+    pub(crate) fn edge_waits(&mut self) {
+        self.edge_waits = true;
+    }
+
+    /// True if messages at the edges go before those of other shards this time: they take turns while edges wait.
+    pub(crate) fn let_edges_go_first(&mut self) -> bool {
+        self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;
+        self.edges_first
+    }
+
     /// True if a flush has nothing to renew.
     pub(crate) fn is_fresh(&self) -> bool {
         let is_fresh = |spent: &Spent| spent.turn_bytes == 0 && (spent.messages == 0 || self.is_held_back);
@@ -156,3 +190,10 @@ const HELD_BACK_MS_MAX: u64 = 250;
 const READ_BYTES_PER_MS: usize = 16 * 1024;
 
 const READ_MESSAGES_PER_MS: usize = 100;
+
+/// The most bytes that all outboxes together may get between two flushes that wrote everything: some milliseconds of
+/// writing.
+const WRITE_BYTES_MAX: u64 = 8 << 20;
+
+/// The bytes of messages that each outbox may get in any case, so that a write to each subscriber is worth its cost.
+const TURN_BYTES_LEAST: usize = 64 * 1024;

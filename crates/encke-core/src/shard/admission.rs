@@ -12,7 +12,7 @@ impl Shard {
     /// True if a message of this weight may be processed now. Its fan-outs then count as that weight.
     pub fn admits(&mut self, now: Now, weight: Weight) -> bool {
         let burst = self.burst();
-        if burst.bytes() > BURST_BYTES_MAX || (self.budget.weight != weight && !burst.is_empty()) {
+        if burst.bytes() > BURST_BYTES_MAX || (self.budget.weight() != weight && !burst.is_empty()) {
             self.parts();
         }
         let pending = (self.burst().messages(), self.burst().bytes());
@@ -20,10 +20,12 @@ impl Shard {
         parts.now = now;
         let has_memory = weight == Weight::Light || !parts.is_memory_short();
         let has_budget = has_memory && parts.has_budget(weight, pending);
-        parts.edge_waits |= !has_budget;
+        if !has_budget {
+            parts.budget.edge_waits();
+        }
         let admits = has_budget && parts.shared.mailbox.has_room(weight);
         if admits {
-            parts.budget.weight = weight;
+            parts.budget.count_as(weight);
         }
         admits
     }
@@ -33,12 +35,7 @@ impl Parts {
     /// True if the fan-outs since the last flush that wrote everything leave budget beside `pending`, the messages and
     /// bytes that wait for their fan-out.
     pub(super) fn has_budget(&self, weight: Weight, pending: (usize, usize)) -> bool {
-        let spent = &self.budget.spent[weight as usize];
-        let (messages, bytes) = (spent.messages + pending.0, spent.bytes + pending.1);
-        let share = part_of(&self.capacity);
-        bytes < share.bytes_max
-            && messages < share.messages_max
-            && (spent.write_bytes < WRITE_BYTES_MAX || spent.turn_bytes + pending.1 < TURN_BYTES_LEAST)
+        self.budget.has_room(weight, pending, &self.capacity)
     }
 
     /// Renews the budget, as all that sockets take is written.
@@ -50,11 +47,6 @@ impl Parts {
             false if is_behind => self.forget_who_caught_up(),
             false => {}
         }
-    }
-
-    /// Sets the weight that fan-outs count as from now on.
-    pub(super) fn count_as(&mut self, weight: Weight) {
-        self.budget.weight = weight;
     }
 
     /// True if a fan-out of this many bytes to this many subscribers is light work.
@@ -98,13 +90,6 @@ impl Parts {
         mark(self.now).wrapping_sub(since) < READER_WAIT_MAX_MS
     }
 }
-
-/// The most bytes that all outboxes together may get between two flushes that wrote everything: some milliseconds of
-/// writing.
-const WRITE_BYTES_MAX: u64 = 8 << 20;
-
-/// The bytes of messages that each outbox may get in any case, so that a write to each subscriber is worth its cost.
-const TURN_BYTES_LEAST: usize = 64 * 1024;
 
 /// A burst of more bytes is fanned out before the budget is checked.
 const BURST_BYTES_MAX: usize = 32 * 1024;

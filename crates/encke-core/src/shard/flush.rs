@@ -24,7 +24,7 @@ impl Shard {
     pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
         let parts = self.at(now);
         let is_written = parts.write(wire, out_of_time);
-        if is_written && !parts.go_edges_first() {
+        if is_written && !parts.budget.let_edges_go_first() {
             self.take_arrivals(false);
         }
         !is_written
@@ -65,12 +65,6 @@ impl Parts {
         }
         self.update_old_gauges();
         is_written
-    }
-
-    /// True if messages at the edges go before those of other shards this time. They take turns.
-    fn go_edges_first(&mut self) -> bool {
-        self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;
-        self.edges_first
     }
 
     /// Writes the queue of a session, if it has a connection.

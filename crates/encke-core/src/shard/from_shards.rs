@@ -42,7 +42,7 @@ impl Shard {
             }
             return parts.arrivals.push(&flow, envelope);
         };
-        parts.count_as(weight);
+        parts.budget.count_as(weight);
         self.open(envelope);
     }
 
@@ -55,7 +55,7 @@ impl Shard {
             && (all || parts.has_budget(Weight::Light, (0, 0)))
             && let Some(envelope) = parts.arrivals.pop_small()
         {
-            parts.count_as(Weight::Light);
+            parts.budget.count_as(Weight::Light);
             self.open(envelope);
         }
         while let parts = self.parts()
@@ -63,7 +63,7 @@ impl Shard {
             && let Some((flow, envelope)) = parts.arrivals.pop()
         {
             let before = parts.work;
-            parts.count_as(Weight::Heavy);
+            parts.budget.count_as(Weight::Heavy);
             self.open(envelope);
             let parts = self.parts();
             let work = parts.work - before;

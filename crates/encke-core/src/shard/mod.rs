@@ -259,10 +259,6 @@ pub struct Parts {
     backpressure: Backpressure,
     /// Envelopes from other shards that wait for budget.
     pub(crate) arrivals: Arrivals,
-    /// True if a message at an edge has had to wait since the last flush that wrote everything. Edges then go before
-    /// arrivals every other time.
-    edge_waits: bool,
-    edges_first: bool,
     work: u64,
     recorded_bytes: u64,
     lists: Vec<u32>,
@@ -305,8 +301,6 @@ impl Parts {
             budget: Budget::default(),
             backpressure: Backpressure::default(),
             arrivals: Arrivals::default(),
-            edge_waits: false,
-            edges_first: false,
             work: 0,
             recorded_bytes: 0,
             lists: Vec::new(),
