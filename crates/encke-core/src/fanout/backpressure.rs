@@ -11,16 +11,19 @@
 
 use std::collections::VecDeque;
 
+use crate::connections::admission::part_of;
 use crate::events::SessionKey;
 use crate::now::Now;
+use crate::outbox::Capacity;
 use crate::sessions::session::Session;
+use crate::sessions::table::Sessions;
 
 /// Readers that are behind.
 #[derive(Debug, Default)]
 pub(crate) struct Backpressure {
     /// Readers for which heavy messages may wait, with the time since which each is behind, longest first. Some of them
     /// have caught up since.
-    pub(crate) readers: VecDeque<(SessionKey, u32)>,
+    readers: VecDeque<(SessionKey, u32)>,
 }
 
 impl Backpressure {
@@ -33,12 +36,40 @@ impl Backpressure {
             self.readers.push_back((session.key(index), since));
         }
     }
+
+    /// True if heavy messages must wait for some reader.
+    pub(crate) fn has_readers(&mut self, sessions: &mut Sessions, capacity: &Capacity, now: Now) -> bool {
+        while let Some((key, since)) = self.readers.front().copied()
+            && !is_waited_for(sessions.get_mut(key), since, capacity, now)
+        {
+            self.readers.pop_front();
+        }
+        !self.readers.is_empty()
+    }
+
+    /// Removes all readers that have caught up from the list, before everybody gets more.
+    pub(crate) fn forget_who_caught_up(&mut self, sessions: &mut Sessions, capacity: &Capacity, now: Now) {
+        self.readers.retain(|(key, since)| is_waited_for(sessions.get_mut(*key), *since, capacity, now));
+    }
+}
+
+/// True if a reader that has been behind since `since` still is, and not for too long.
+fn is_waited_for(session: Option<&mut Session>, since: u32, capacity: &Capacity, now: Now) -> bool {
+    let Some(Session { outbox, .. }) = session else { return false };
+    if outbox.behind_since != since {
+        return false;
+    }
+    if !outbox.is_full(0, 0, &part_of(capacity)) {
+        outbox.behind_since = 0;
+        return false;
+    }
+    mark(now).wrapping_sub(since) < READER_WAIT_MAX_MS
 }
 
 /// A time in milliseconds that is never 0. It wraps around after weeks.
-pub(crate) fn mark(now: Now) -> u32 {
+fn mark(now: Now) -> u32 {
     now.ms as u32 | 1
 }
 
 /// The time that a reader may be behind before it no longer holds messages back, in milliseconds.
-pub(crate) const READER_WAIT_MAX_MS: u32 = 1_000;
+const READER_WAIT_MAX_MS: u32 = 1_000;

@@ -2,9 +2,7 @@
 //! of sessions. The server asks [`Shard::admits`] before each WebSocket message and each HTTP batch; `from_shards` asks
 //! for messages of other shards. `flush` and `tick` renew the budget.
 
-use crate::connections::admission::{LIGHT_BYTES_MAX, LIGHT_WORK_MAX, Weight, held_back_ms, part_of};
-use crate::events::SessionKey;
-use crate::fanout::backpressure::{READER_WAIT_MAX_MS, mark};
+use crate::connections::admission::{LIGHT_BYTES_MAX, LIGHT_WORK_MAX, Weight, held_back_ms};
 use crate::now::Now;
 use crate::shard::{Parts, Shard};
 
@@ -40,11 +38,12 @@ impl Parts {
 
     /// Renews the budget, as all that sockets take is written.
     pub(super) fn renew_budget(&mut self) {
-        let is_behind = self.has_readers_behind();
-        self.budget.renew(self.now, is_behind, held_back_ms(&self.capacity));
-        match self.budget.is_held_back() {
+        let Parts { backpressure, budget, sessions, capacity, now, .. } = self;
+        let is_behind = backpressure.has_readers(sessions, capacity, *now);
+        budget.renew(*now, is_behind, held_back_ms(capacity));
+        match budget.is_held_back() {
             true => self.metrics.reader_waits.add(1),
-            false if is_behind => self.forget_who_caught_up(),
+            false if is_behind => backpressure.forget_who_caught_up(sessions, capacity, *now),
             false => {}
         }
     }
@@ -57,37 +56,6 @@ impl Parts {
     /// True if waiting envelopes must go on waiting for readers that are behind.
     pub(super) fn are_arrivals_held_back(&self) -> bool {
         self.budget.is_held_back() && self.arrivals.small.is_empty() && !self.has_budget(Weight::Heavy, (0, 0))
-    }
-
-    /// True if heavy messages must wait for some reader.
-    fn has_readers_behind(&mut self) -> bool {
-        while let Some((key, since)) = self.backpressure.readers.front().copied()
-            && !self.is_waited_for(key, since)
-        {
-            self.backpressure.readers.pop_front();
-        }
-        !self.backpressure.readers.is_empty()
-    }
-
-    /// Removes all readers that have caught up from the list, before everybody gets more.
-    fn forget_who_caught_up(&mut self) {
-        let mut readers = std::mem::take(&mut self.backpressure.readers);
-        readers.retain(|(key, since)| self.is_waited_for(*key, *since));
-        self.backpressure.readers = readers;
-    }
-
-    /// True if a reader that has been behind since `since` still is, and not for too long.
-    fn is_waited_for(&mut self, key: SessionKey, since: u32) -> bool {
-        let Some(session) = self.sessions.get_mut(key) else { return false };
-        let outbox = &mut session.outbox;
-        if outbox.behind_since != since {
-            return false;
-        }
-        if !outbox.is_full(0, 0, &part_of(&self.capacity)) {
-            outbox.behind_since = 0;
-            return false;
-        }
-        mark(self.now).wrapping_sub(since) < READER_WAIT_MAX_MS
     }
 }
 
