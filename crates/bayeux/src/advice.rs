@@ -16,15 +16,15 @@ pub enum Reconnect {
 /// The `advice` of a server. Times are in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
-    /// The next step. Servers always name one; a reply without it leaves the client's last one as it is.
+    /// The next step. Servers always send one; if a reply has none, the client's last one still applies.
     pub reconnect: Option<Reconnect>,
     /// The pause before the next connect.
     pub interval_ms: Option<u64>,
     /// The time for which the server holds a connect.
     pub timeout_ms: Option<u64>,
-    /// The time after `interval` for which the server waits for a client that falls silent, where the client has asked for it.
+    /// The time after `interval` for which the server waits for a silent client. Only if the client has requested it.
     pub max_interval_ms: Option<u64>,
-    /// Several windows of one browser are open: they poll instead of being held.
+    /// True if several windows of one browser are open. They poll, and their connects are not held.
     pub multiple_clients: bool,
 }
 
@@ -45,7 +45,7 @@ impl Advice {
         Advice { reconnect: Some(Reconnect::Handshake), interval_ms: Some(0), ..Advice::none() }
     }
 
-    /// The advice that ends a conversation.
+    /// The advice neither to connect nor to handshake again.
     pub const fn none() -> Advice {
         Advice {
             reconnect: Some(Reconnect::None),
@@ -56,7 +56,7 @@ impl Advice {
         }
     }
 
-    /// The advice to a surplus window of a browser: poll at `interval_ms`, or give up where that is 0.
+    /// The advice to a surplus window of a browser: poll at `interval_ms`, or give up if that is 0.
     pub fn multiple_clients(interval_ms: u64) -> Advice {
         let polls = interval_ms > 0;
         Advice {
@@ -91,8 +91,8 @@ impl Advice {
         json
     }
 
-    /// Reads what a server has written; `None` where it is no object. Members that it lacks, or that make no sense, are
-    /// `None`; a pause below zero is none.
+    /// Reads the advice of a server. `None` if it is not an object. Missing and invalid members are `None`; a pause below
+    /// zero is zero.
     pub fn read(raw: RawJson<'_>) -> Option<Advice> {
         let mut advice = raw.is_object().then(Advice::default)?;
         for (key, value) in raw.members() {
@@ -130,20 +130,20 @@ impl Reconnect {
 
 /// The advice of a client in a connect or a handshake, in milliseconds.
 ///
-/// A member that is absent or no number is `None`. Fractions are cut off. Negative and absurd values stand as they are,
-/// held at the ends of `i64`: the session judges them.
+/// A member that is missing or not a number is `None`. Fractions are cut off. Values are clamped to `i64` and otherwise
+/// unchanged, also negative ones: the session checks them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientAdvice {
-    /// The longest time for which the server is to hold this connect.
+    /// The longest time for which the server may hold this connect.
     pub timeout_ms: Option<i64>,
     /// The client's pause before its next connect.
     pub interval_ms: Option<i64>,
-    /// The time after the interval for which the server is to keep the session (CometD's `maxInterval`).
+    /// The time after the interval for which the session lives on (CometD's `maxInterval`).
     pub max_interval_ms: Option<i64>,
 }
 
 impl ClientAdvice {
-    /// Reads what a client has written; `None` where it is no object.
+    /// Reads the advice of a client. `None` if it is not an object.
     pub fn read(raw: RawJson<'_>) -> Option<ClientAdvice> {
         let mut advice = raw.is_object().then(ClientAdvice::default)?;
         for (key, value) in raw.members() {

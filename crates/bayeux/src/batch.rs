@@ -3,7 +3,7 @@
 use crate::error::BayeuxError;
 use crate::json::{JsonError, RawJson, RawString, Scanner};
 
-/// Why a batch is refused as a whole: the sender's fault.
+/// The reasons to refuse a whole batch. The sender is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
@@ -97,7 +97,7 @@ pub(crate) fn read_batch<'a, M: Default>(
     Ok(messages)
 }
 
-/// Reads one message and hands its fields to `set`, in their order.
+/// Reads one message and passes its fields to `set`, in their order.
 #[inline]
 pub(crate) fn read_fields<'a>(
     scanner: &mut Scanner<'a>,

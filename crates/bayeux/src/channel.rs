@@ -10,13 +10,13 @@ use crate::limits::Limits;
 
 /// The channel that opens a session.
 pub const META_HANDSHAKE: &str = "/meta/handshake";
-/// The channel that keeps a session alive and on which messages may be awaited.
+/// The channel that keeps a session alive and waits for messages.
 pub const META_CONNECT: &str = "/meta/connect";
 /// The channel that ends a session.
 pub const META_DISCONNECT: &str = "/meta/disconnect";
 /// The channel that adds subscriptions to a session.
 pub const META_SUBSCRIBE: &str = "/meta/subscribe";
-/// The channel that takes subscriptions from a session.
+/// The channel that removes subscriptions from a session.
 pub const META_UNSUBSCRIBE: &str = "/meta/unsubscribe";
 
 /// True for the channels of the protocol itself.
@@ -28,8 +28,8 @@ pub fn is_meta(channel: &str) -> bool {
 /// A valid channel name or pattern (Bayeux 1.0, "Channels").
 ///
 /// It begins with a slash and has one or more segments, none of them empty. Segments hold ASCII letters and digits,
-/// space and `! # $ ( ) + - . @ _ { ~ }`, which is what CometD's server takes: more than the specification's tokens. A star
-/// stands only as the whole last segment: `/a/*` is a pattern for exactly one more segment, `/a/**` for one or more.
+/// space and `! # $ ( ) + - . @ _ { ~ }`, which CometD's server accepts, too; the specification's tokens are fewer. A star
+/// may only be the whole last segment: `/a/*` is a pattern for exactly one more segment, `/a/**` for one or more.
 ///
 /// ```
 /// use bayeux::{ChannelKind, ChannelName, Limits};
@@ -45,8 +45,8 @@ pub fn is_meta(channel: &str) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelName<'a>(&'a str);
 
-/// The purpose of a channel, decided by comparing whole names, never by their beginnings alone: `/meta/subscribe/x` is no
-/// subscribe (CometD's CVE-2020-11020 was that mistake).
+/// The purpose of a channel. Whole names are compared, not only their beginnings: `/meta/subscribe/x` is not a
+/// subscribe (that mistake was CometD's CVE-2020-11020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChannelKind {
     /// `/meta/handshake`
@@ -63,11 +63,11 @@ pub enum ChannelKind {
     OtherMeta,
     /// Any channel or pattern under `/service/`: only the server receives its messages.
     Service,
-    /// All else. `/meta` and `/service` themselves are among them, as in CometD, which asks for the second slash.
+    /// Any other channel, also `/meta` and `/service` themselves, as in CometD, which requires the second slash.
     Broadcast,
 }
 
-/// Why a text is not a channel name: the client's fault.
+/// The reasons why a text is not a channel name. The client is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
@@ -82,7 +82,7 @@ pub enum ChannelError {
     TooManySegments,
 }
 
-/// Why a `subscription` field is not taken: the client's fault.
+/// The reasons to refuse a `subscription` field. The client is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscriptionError {
@@ -106,7 +106,7 @@ impl<'a> ChannelName<'a> {
         let Some(path) = text.strip_prefix('/') else {
             return Err(ChannelError::Invalid);
         };
-        // A slash at the end stands in for the one that would begin the next segment.
+        // A slash at the end replaces the one that would begin the next segment.
         let mut segments = 0;
         let mut segment_bytes = 0;
         let mut star_seen = false;
@@ -133,7 +133,7 @@ impl<'a> ChannelName<'a> {
         Ok(ChannelName(text))
     }
 
-    /// A name that [`ChannelName::parse`] has returned before, under whatever limits. It is not checked again.
+    /// A name that [`ChannelName::parse`] has returned before, with any limits. It is not checked again.
     pub fn known(text: &'a str) -> Self {
         debug_assert!(
             text.starts_with('/') && !text.contains(['"', '\\']) && !text.contains(char::is_control),
@@ -142,7 +142,7 @@ impl<'a> ChannelName<'a> {
         ChannelName(text)
     }
 
-    /// The name as it stands on the wire; it needs no escapes in JSON.
+    /// The name as on the wire. It needs no escapes in JSON.
     pub fn as_str(self) -> &'a str {
         self.0
     }
@@ -170,7 +170,7 @@ impl<'a> ChannelName<'a> {
     /// Calls `f` with each pattern that matches this name, widest first: a name of *d* segments has *d* + 1, `/a/b` has
     /// `/**`, `/a/**` and `/a/*`. The name itself is not among them, and a pattern is matched by no other pattern.
     ///
-    /// `scratch` is overwritten; handing in the same one again spares an allocation.
+    /// `scratch` is overwritten. Reusing it saves an allocation.
     pub fn patterns(self, scratch: &mut String, mut f: impl FnMut(&str)) {
         if self.is_pattern() {
             return;
@@ -229,7 +229,7 @@ pub fn is_pattern(name: &str) -> bool {
 
 /// The names in a raw `subscription` field: one string, or an array of strings.
 ///
-/// The names are not yet checked as channels; CometD answers one that is none with `403::subscription_invalid`.
+/// The names are not checked as channels yet. CometD answers an invalid one with `403::subscription_invalid`.
 pub fn subscription_names<'a>(
     raw: RawJson<'a>,
     limits: &Limits,
@@ -298,7 +298,7 @@ enum Class {
     Star,
 }
 
-/// The role of each byte in a channel name. One look-up a byte is all that a name costs on the publish path.
+/// The role of each byte in a channel name. On the publish path a name costs one look-up for each byte.
 const CLASSES: [Class; 256] = {
     let mut classes = [Class::Forbidden; 256];
     let mut byte = 0;

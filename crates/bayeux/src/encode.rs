@@ -4,8 +4,8 @@ use crate::channel::ChannelName;
 use crate::json::{ByteCount, RawJson, Sink, escape, raw_field, text_field};
 use crate::message::{Id, Message};
 
-/// The delivered form of a publication. It holds what may be forwarded and nothing else: never a `clientId`, `advice`,
-/// `successful`, `error` or `subscription`, with which a publisher could command subscribers.
+/// The delivered form of a publication. It contains only fields that may be forwarded, and never a `clientId`, `advice`,
+/// `successful`, `error` or `subscription`: with these a publisher could control subscribers.
 ///
 /// ```
 /// use bayeux::{ChannelName, Limits, Publication, parse_batch};
@@ -21,13 +21,13 @@ use crate::message::{Id, Message};
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Publication<'a> {
-    /// A valid channel name, so written without escapes, and always first.
+    /// A valid channel name. It is written first, and without escapes.
     pub channel: &'a str,
     /// The published value.
     pub data: Option<RawJson<'a>>,
     /// An object.
     pub ext: Option<RawJson<'a>>,
-    /// The publisher's own.
+    /// The publisher's timestamp.
     pub timestamp: Option<RawJson<'a>>,
     /// Only in the answer of a service: the client pairs it with its request by this id.
     pub id: Option<&'a Id<'a>>,
@@ -36,7 +36,7 @@ pub struct Publication<'a> {
 }
 
 impl<'a> Publication<'a> {
-    /// The form of `message` that subscribers get; `channel` is its channel, checked. `forward_ext` decides whether they get
+    /// The form of `message` that subscribers get. `channel` is its checked channel. `forward_ext` decides if they get
     /// its `ext`; CometD forwards it, and the binary extension needs it.
     pub fn from_message(channel: ChannelName<'a>, message: &'a Message<'_>, forward_ext: bool) -> Self {
         Publication {
@@ -96,13 +96,13 @@ impl<'a> Publication<'a> {
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reply<'a> {
-    /// Written with escapes: in the reply to a faulty message it may be anything. `None` where the message has none.
+    /// Written with escapes: in the reply to a faulty message it may be any text. `None` if the message has none.
     pub channel: Option<&'a str>,
     /// The id of the message that is answered.
     pub id: Option<&'a Id<'a>>,
     /// Text; the session's id, only for the session's own client.
     pub client_id: Option<&'a str>,
-    /// True if the server has done what the message asks for.
+    /// True if the server has processed the message with success.
     pub successful: Option<bool>,
     /// Text; see [`BayeuxError`](crate::BayeuxError).
     pub error: Option<&'a str>,
@@ -157,7 +157,7 @@ impl<'a> Reply<'a> {
         text_field(out, b",\"minimumVersion\":", self.minimum_version);
         raw_field(out, b",\"supportedConnectionTypes\":", self.supported_connection_types);
         text_field(out, b",\"timestamp\":", self.timestamp);
-        // Each of these fields brings its comma, which the first one of all must not have.
+        // Each of these fields is written with a comma before it; the very first field must have none.
         if self.channel.is_none() && out.len() > start + 1 {
             out.remove(start + 1);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// An error of the server: `code "::" text`, or `code ":" args ":" text` (Bayeux 1.0, "error").
 ///
-/// The texts are those of CometD's server where it has one, as clients compare them; those for limits are our own.
+/// The texts are CometD's if it has one for the error, because clients compare them. CometD has none for limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BayeuxError {
@@ -16,15 +16,15 @@ pub enum BayeuxError {
     BatchEmpty,
     /// The batch, or one of its elements, is no object.
     MessageNotObject,
-    /// The message names no channel; or one to unsubscribe from that does not exist.
+    /// The message has no channel, or the channel of an unsubscribe does not exist.
     ChannelMissing,
     /// The `ext` field is no object.
     ExtInvalid,
-    /// A subscribe wants to begin at what is no position.
+    /// A subscribe contains an invalid position.
     ReplayInvalid,
-    /// No session has this client id, or none is known to whoever sent it. Clients recover by a new handshake.
+    /// No session has this client id, or the sender may not use it. Clients recover by a new handshake.
     SessionUnknown,
-    /// The policy lets this client have no session.
+    /// The policy forbids a session for this client.
     HandshakeDenied,
     /// The policy forbids this subscription.
     SubscribeDenied,
@@ -36,11 +36,11 @@ pub enum BayeuxError {
     PublishDenied,
     /// A subscribe or unsubscribe names no channel.
     SubscriptionMissing,
-    /// A subscribe or unsubscribe names what is no channel.
+    /// A subscribe or unsubscribe contains an invalid name.
     SubscriptionInvalid,
     /// An extension or a listener removed the message.
     MessageDeleted,
-    /// The channel is no valid name.
+    /// The channel name is invalid.
     ChannelInvalid,
     /// The message id is not alphanumeric, or too long.
     MessageIdInvalid,
@@ -58,13 +58,13 @@ pub enum BayeuxError {
     SubscriptionNamesMax,
     /// A subscribe names positions of more channels, or replays more channels, than allowed.
     ReplayChannelsMax,
-    /// The replies to the messages before it in its batch are as long as allowed.
+    /// The replies to earlier messages of its batch are already as long as allowed.
     RepliesTooLong,
-    /// The session has as many subscriptions as allowed.
+    /// The session already has as many subscriptions as allowed.
     SubscriptionsMax,
-    /// The server has as many sessions as allowed.
+    /// The server already has as many sessions as allowed.
     SessionsMax,
-    /// The server has as many channels as allowed.
+    /// The server already has as many channels as allowed.
     ChannelsMax,
     /// The server is about to stop and opens no sessions.
     ServerDraining,
@@ -139,11 +139,11 @@ impl BayeuxError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ErrorField<'a> {
-    /// The number; `None` where the field does not have the form.
+    /// The number; `None` if the field does not have this form.
     pub code: Option<u16>,
     /// The arguments, separated by commas; often none.
     pub args: &'a str,
-    /// The name of the error; the whole field where it does not have the form.
+    /// The name of the error, or the whole field if it does not have this form.
     pub text: &'a str,
 }
 

@@ -13,11 +13,11 @@ pub use stamp::{PositionStamp, channel_of, lost_from, position_of, without_repla
 
 /// A timesync request: `"ext":{"timesync":{"tc":…,"l":…,"o":…}}`, in milliseconds.
 ///
-/// The client learns how far its clock is from the server's: it says its time `tc`, the lag `l` and the offset `o` it
-/// has found so far, and hears how wrong they are.
+/// The client measures the difference between its clock and the server's. It sends its time `tc`, and the lag `l` and the
+/// offset `o` that it has measured so far. The reply contains their error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timesync<'a> {
-    /// The client's time, raw: it is echoed to the last digit.
+    /// The client's time, raw: the reply repeats it to the last digit.
     tc: &'a str,
     /// `None` from old clients.
     lag_ms: Option<i64>,
@@ -25,7 +25,7 @@ pub struct Timesync<'a> {
 }
 
 impl<'a> Timesync<'a> {
-    /// The request in a raw `ext` object; `None` where there is none, or it has no `tc` that is a number.
+    /// The request in a raw `ext` object; `None` if there is none, or if its `tc` is not a number.
     pub fn read(ext: RawJson<'a>) -> Option<Self> {
         let request = ext.member("timesync")?;
         let tc = request.member("tc")?;
@@ -37,8 +37,8 @@ impl<'a> Timesync<'a> {
     /// The object to put under `timesync` in the reply's `ext`, for a request that was received and is answered at these
     /// times (Unix milliseconds): `{"tc":…,"ts":…,"p":…,"a":…}`, where `a` is the client's error.
     ///
-    /// `None` where the client is right to within 25 ms and so needs no answer. An old client, which sends no lag, is
-    /// always answered, without `a`.
+    /// `None` if the client's error is at most 25 ms, so that it needs no answer. An old client, which sends no lag, always
+    /// gets an answer, without `a`.
     pub fn reply(&self, received_ms: i64, answered_ms: i64) -> Option<String> {
         let tc = self.tc;
         let spent_ms = answered_ms.saturating_sub(received_ms).max(0);
@@ -59,7 +59,7 @@ pub fn offers_ack(ext: RawJson<'_>) -> bool {
 }
 
 /// The number of a batch in the `ext` of a connect, `"ext":{"ack":7}`: the last one that the client has received, and in the
-/// reply the one that ends there. Old clients begin with -1, newer ones with 0; `None` where there is no integer.
+/// reply the one that ends there. Old clients begin with -1, newer ones with 0; `None` if there is no integer.
 pub fn acknowledged(ext: RawJson<'_>) -> Option<i64> {
     ext.member("ack")?.as_str().parse().ok()
 }

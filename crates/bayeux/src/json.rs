@@ -1,8 +1,8 @@
 //! A validating JSON scanner that builds no tree.
 //!
-//! The server needs a few fields of a message and passes the rest on. So the text is checked against RFC 8259 once, and
-//! what is wanted comes out as slices of that very text: `12345678901234567890`, `1e400`, `-0` and `"\ud800"`, which
-//! parsers into trees change, stay exact to the last byte.
+//! The server needs a few fields of a message and forwards the others. So the text is checked against RFC 8259 once, and
+//! fields are returned as slices of the text. `12345678901234567890`, `1e400`, `-0` and `"\ud800"`, which parsers into
+//! trees change, stay exact to the last byte.
 //!
 //! All functions take time linear in the text and stack space that does not depend on it.
 
@@ -19,7 +19,7 @@ pub(crate) use scanner::Scanner;
 pub use write::escape_into;
 pub(crate) use write::{ByteCount, Sink, escape, raw_field, text_field};
 
-/// Why a text is not taken.
+/// The reasons to refuse a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
@@ -45,8 +45,8 @@ pub fn validate(text: &str, depth_max: usize) -> Result<&str, JsonError> {
     Ok(value)
 }
 
-/// The raw value of the member `key` of a raw JSON object; the last one where the key stands twice, as clients' parsers
-/// have it. `None` where there is no such member or `raw_object` is not an object.
+/// The raw value of the member `key` of a raw JSON object. If the key occurs twice, the last one counts, as in clients'
+/// parsers. `None` if there is no such member or `raw_object` is not an object.
 pub fn member<'a>(raw_object: &'a str, key: &str) -> Option<&'a str> {
     let mut found = None;
     for (name, value) in members(raw_object) {
@@ -57,25 +57,25 @@ pub fn member<'a>(raw_object: &'a str, key: &str) -> Option<&'a str> {
     found
 }
 
-/// The members of a raw JSON object in their order. Ends early where the text is not valid.
+/// The members of a raw JSON object in their order. Ends early if the text is invalid.
 pub fn members(raw_object: &str) -> Members<'_> {
     Members(Inside::new(raw_object, b'{'))
 }
 
-/// The raw elements of a raw JSON array in their order. Ends early where the text is not valid.
+/// The raw elements of a raw JSON array in their order. Ends early if the text is invalid.
 pub fn elements(raw_array: &str) -> Elements<'_> {
     Elements(Inside::new(raw_array, b'['))
 }
 
-/// The text of a raw JSON string, one that [`members`] or a [`Message`](crate::Message) gave. `None` where it is JSON of
-/// another kind, or holds half a surrogate pair, which no Rust text can carry.
+/// The text of a raw JSON string from [`members`] or a [`Message`](crate::Message). `None` if it is JSON of another type,
+/// or contains half a surrogate pair, which a Rust text cannot contain.
 #[inline]
 pub fn decode_string(raw: &str) -> Option<Cow<'_, str>> {
     let quoted = raw.len() >= 2 && raw.starts_with('"') && raw.ends_with('"');
     if quoted { RawString(raw).decode() } else { None }
 }
 
-/// The whole part of a raw JSON number; what does not fit is held at the ends of `i64`. `None` where it is not a number.
+/// The whole part of a raw JSON number, clamped to `i64`. `None` if it is not a number.
 pub fn integer(raw: &str) -> Option<i64> {
     let mut scanner = Scanner::new(raw);
     scanner.number().ok()?;
@@ -84,12 +84,12 @@ pub fn integer(raw: &str) -> Option<i64> {
     }
     match raw.parse::<i64>() {
         Ok(integer) => Some(integer),
-        // A fraction, an exponent, or too large: `as` cuts the fraction off and holds the rest at the ends.
+        // A fraction, an exponent, or too large: `as` cuts the fraction off and clamps the rest.
         Err(_) => raw.parse::<f64>().ok().map(|float| float as i64),
     }
 }
 
-/// A valid JSON string as it stands in the text, quotes included.
+/// A valid JSON string as in the text, with its quotes.
 #[derive(Debug, Clone, Copy)]
 pub struct RawString<'a>(&'a str);
 
@@ -106,13 +106,13 @@ impl<'a> RawString<'a> {
         self.0.get(1..self.0.len().saturating_sub(1)).unwrap_or("")
     }
 
-    /// The text it stands for; `None` where it holds half a surrogate pair.
+    /// The decoded text; `None` if it contains half a surrogate pair.
     #[inline]
     pub fn decode(self) -> Option<Cow<'a, str>> {
         if self.has_escapes() { self.unescape().map(Cow::Owned) } else { Some(Cow::Borrowed(self.inner())) }
     }
 
-    /// True if it stands for `text`.
+    /// True if its decoded text is `text`.
     pub fn is(self, text: &str) -> bool {
         if self.has_escapes() { Utf16Units::new(self.inner()).eq(text.encode_utf16()) } else { self.inner() == text }
     }
@@ -128,10 +128,10 @@ impl<'a> RawString<'a> {
     }
 }
 
-/// True if two raw JSON strings stand for the same text: `"a"` and `"\u0061"` do.
+/// True if two raw JSON strings decode to the same text, as `"a"` and `"\u0061"` do.
 ///
-/// Stops at the first difference, so that it never costs more than the shorter of the two; and goes byte by byte up to
-/// the first escape, as long keys that begin alike are a way to make a server work.
+/// It stops at the first difference, so it never costs more than the shorter of the two. It compares bytes up to the first
+/// escape, because an attacker may send long keys with the same beginning.
 pub(crate) fn same_string(one: &str, other: &str) -> bool {
     let (one, other) = (RawString(one).inner(), RawString(other).inner());
     let pairs = one.bytes().zip(other.bytes());
@@ -171,7 +171,7 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// A walk through the items of one array or object.
+/// An iteration over the items of one array or object.
 #[derive(Debug, Clone)]
 struct Inside<'a> {
     scanner: Scanner<'a>,
@@ -212,8 +212,8 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// The value of the inside of a valid raw JSON string, in UTF-16: the one form that can tell halves of surrogate pairs, in which
-/// JavaScript compares too.
+/// The decoded content of a valid raw JSON string in UTF-16: the only form that can express halves of surrogate pairs.
+/// JavaScript compares in this form, too.
 #[derive(Debug, Clone)]
 struct Utf16Units<'a> {
     chars: Chars<'a>,

@@ -2,9 +2,9 @@
 //!
 //! Clients send batches of messages as JSON text; the server answers each message with a reply and delivers publications
 //! to subscribers. This crate reads and writes both directions, for servers, clients and load generators alike. It opens no
-//! socket, asks no clock, and builds no tree of JSON values: [`parse_batch`] checks the whole text and returns slices of it
-//! ([`RawJson`]), and [`Publication`] and [`Reply`] splice such slices into the output. So `data` passes through exact to the
-//! last byte, and cheaply.
+//! socket, reads no clock, and builds no tree of JSON values: [`parse_batch`] checks the whole text and returns slices of it
+//! ([`RawJson`]), and [`Publication`] and [`Reply`] splice such slices into the output. So `data` stays exact to the last byte, at
+//! little cost.
 //!
 //! The modules, in the order in which a message passes them:
 //!

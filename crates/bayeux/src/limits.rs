@@ -1,10 +1,10 @@
-//! The bounds on what one client message may hold.
+//! The limits on one message of a client.
 
 /// The limit of positions in one subscribe: a server refuses more (`413::replay_channels_max`), a client sends several. It is the
 /// number of subscriptions that a session may have by default.
 pub const REPLAY_POSITIONS_MAX: usize = 1_000;
 
-/// Bounds on what one client message may hold.
+/// Limits on one message of a client.
 ///
 /// The parser checks everything that a client sends against one of these bounds, so the cost of reading any text grows at most
 /// linearly with its size. The transport limits the size of the whole text in bytes. The code that processes a message limits the
@@ -22,7 +22,7 @@ pub struct Limits {
     pub channel_segments_max: usize,
     /// Bytes of a message id.
     pub id_bytes_max: usize,
-    /// Fields of a message that Bayeux does not know and that travel with a publication.
+    /// Fields of a message that Bayeux does not define and that are forwarded with a publication.
     pub custom_fields_max: usize,
     /// Names in the array of one subscribe or unsubscribe.
     pub subscription_names_max: usize,

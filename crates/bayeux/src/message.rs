@@ -12,10 +12,10 @@ use crate::limits::Limits;
 
 /// One message of a client (Bayeux 1.0, "Message field definitions").
 ///
-/// Read by [`parse_batch`], it borrows from the text it came in: [`RawJson`] fields are slices of that text. A field that is
-/// `null` is as good as absent, except in `data`, where `null` is a value. Fields of no use to a server (`successful`, `error`,
-/// …) are recognised and dropped, so that a publisher cannot speak to subscribers in the server's name; what Bayeux does not
-/// know is `custom`.
+/// [`parse_batch`] makes it from a text and borrows from that text: [`RawJson`] fields are slices of it. A field that is
+/// `null` counts as absent, except `data`, where `null` is a value. Fields that only a server sends (`successful`, `error`,
+/// …) are dropped, so that a publisher cannot send them to subscribers in the server's name. Fields that Bayeux does not
+/// define are in `custom`.
 ///
 /// A client fills in the same type and calls [`Message::write`]:
 ///
@@ -41,30 +41,30 @@ use crate::limits::Limits;
 pub struct Message<'a> {
     /// The channel, not yet checked as a name; see [`ChannelName::parse`](crate::ChannelName::parse).
     pub channel: Option<Cow<'a, str>>,
-    /// The session that the client claims. One that is not a string is as good as none.
+    /// The session that the client claims. A value that is not a string counts as none.
     pub client_id: Option<Cow<'a, str>>,
     /// The message id, which replies echo. A faulty one is present, too, if it is short enough to be echoed.
     pub id: Option<Id<'a>>,
-    /// The value that a publication carries.
+    /// The value of a publication.
     pub data: Option<RawJson<'a>>,
     /// An object with the fields of extensions.
     pub ext: Option<RawJson<'a>>,
     /// The channels of a subscribe or unsubscribe, see [`subscription_names`](crate::subscription_names).
     pub subscription: Option<RawJson<'a>>,
-    /// The client's advice; `None` where it gives none, or one that is no object.
+    /// The client's advice; `None` if there is none, or if it is not an object.
     pub advice: Option<ClientAdvice>,
-    /// The transport that a connect wants to be.
+    /// The transport of a connect.
     pub connection_type: Option<Cow<'a, str>>,
     /// The protocol version of a handshake.
     pub version: Option<RawJson<'a>>,
     /// The transports of a handshake.
     pub supported_connection_types: Option<RawJson<'a>>,
-    /// The time at which the publisher says it was sent.
+    /// The time at which it was sent, according to the publisher.
     pub timestamp: Option<RawJson<'a>>,
-    /// Keys, quotes included, and values of the fields that Bayeux does not know, in the order they first came;
-    /// no key stands twice, the last value has won.
+    /// Keys, with their quotes, and values of the fields that Bayeux does not define, in the order of their first occurrence.
+    /// Each key occurs once, with its last value.
     pub custom: SmallVec<[(RawJson<'a>, RawJson<'a>); 2]>,
-    /// The fault of this message alone; the others of its batch are not concerned.
+    /// The fault of this message. It does not affect the other messages of the batch.
     pub fault: Option<MessageError>,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Message<'a> {
             out.put(key.as_str().as_bytes());
             raw_field(out, b":", Some(*value));
         }
-        // Each field brings its comma, which the first one must not have.
+        // Each field is written with a comma before it; the first one must have none.
         if out.len() > start + 1 {
             out.remove(start + 1);
         }
@@ -110,7 +110,7 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Id<'a> {
-    /// An id with this text, whatever it is.
+    /// An id with this text, which may be any text.
     pub fn new(text: impl Into<Cow<'a, str>>) -> Self {
         Id(text.into())
     }
@@ -125,7 +125,7 @@ impl<'a> Id<'a> {
         escape_into(&self.0, out);
     }
 
-    /// A copy that outlives the text it came in, for a connect that is held.
+    /// A copy that does not borrow from the text, for a held connect.
     pub fn into_owned(self) -> Id<'static> {
         Id(Cow::Owned(self.0.into_owned()))
     }
@@ -143,13 +143,13 @@ pub enum MessageError {
     /// It has no channel.
     #[error("no channel")]
     ChannelMissing,
-    /// Its channel is not a string, or one that no text can hold.
+    /// Its channel is not a string, or contains half a surrogate pair.
     #[error("not a channel")]
     ChannelInvalid,
-    /// Its id is no string or number, or not alphanumeric, or longer than [`Limits::id_bytes_max`].
+    /// Its id is not a string or number, or not alphanumeric, or longer than [`Limits::id_bytes_max`].
     #[error("not a message id")]
     IdInvalid,
-    /// Its ext is no object.
+    /// Its ext is not an object.
     #[error("an ext that is no object")]
     ExtInvalid,
     /// It has more custom fields than [`Limits::custom_fields_max`]; those above are left out.
@@ -178,11 +178,11 @@ impl From<MessageError> for BayeuxError {
 
 /// Reads one batch of a client: an array of messages, or a lone message.
 ///
-/// All or nothing: either the whole text is JSON and its messages come out in order, each perhaps with a
-/// separate [`fault`](Message::fault), or none does.
+/// If the whole text is JSON, it returns all messages in order, each with its [`fault`](Message::fault) if it has one.
+/// Otherwise it returns none.
 ///
 /// # Errors
-/// The text is not JSON, or no batch, or over one of the limits.
+/// The text is not JSON, not a batch, or exceeds a limit.
 pub fn parse_batch<'a>(text: &'a str, limits: &Limits) -> Result<Vec<Message<'a>>, BatchError> {
     read_batch(text, limits.batch_messages_max, |scanner, message| read_message(scanner, message, limits))
 }
@@ -194,8 +194,8 @@ fn read_message<'a>(scanner: &mut Scanner<'a>, message: &mut Message<'a>, limits
     Ok(())
 }
 
-/// The fields that are more than a slice. They are interpreted only when all are there, so that of a key that stands twice
-/// only the last counts, its faults included.
+/// The fields that need more than a slice. They are interpreted after the last one, so that only the last value of a
+/// repeated key counts, with its faults.
 #[derive(Default)]
 struct Pending<'a> {
     channel: Option<RawJson<'a>>,
@@ -237,7 +237,7 @@ impl<'a> Pending<'a> {
             "version" => &mut message.version,
             "supportedConnectionTypes" => &mut message.supported_connection_types,
             "timestamp" => &mut message.timestamp,
-            // Of no use to a server, and the server's own to say to a client.
+            // Only a server sends these.
             "successful"
             | "error"
             | "minimumVersion"
@@ -256,7 +256,7 @@ impl<'a> Pending<'a> {
     /// At most `custom_fields_max` keys are stored and compared, so a message of many keys takes linear time.
     fn set_custom(&mut self, message: &mut Message<'a>, key: &'a str, value: RawJson<'a>, limits: &Limits) {
         if self.too_many_custom {
-            // The message is faulty already: what else it holds is of no interest.
+            // The message is faulty already, so its other fields do not matter.
         } else if let Some(same) = message.custom.iter_mut().find(|(known, _)| json::same_string(known.as_str(), key)) {
             same.1 = value;
         } else if message.custom.len() < limits.custom_fields_max {
@@ -310,7 +310,7 @@ fn present(raw: Option<RawJson<'_>>) -> Option<RawJson<'_>> {
     raw.filter(|raw| !raw.is_null())
 }
 
-/// The id as far as it can be echoed.
+/// The id, if it can be echoed.
 fn readable_id<'a>(raw: RawJson<'a>, limits: &Limits) -> Option<Id<'a>> {
     let text = raw_text(raw)?;
     (text.len() <= limits.id_bytes_max).then_some(Id(text))

@@ -9,8 +9,8 @@ use crate::error::{BayeuxError, ErrorField};
 use crate::json::{DEPTH_CAP, RawJson, RawString, Scanner};
 use crate::message::raw_text;
 
-/// One message of a server, borrowed from the text it came in: what [`Reply`](crate::Reply) and
-/// [`Publication`](crate::Publication) write.
+/// One message of a server, as [`Reply`](crate::Reply) and [`Publication`](crate::Publication) write it. It borrows from
+/// the text.
 ///
 /// ```
 /// use bayeux::server_message::{ServerMessage, parse_server_batch};
@@ -31,11 +31,11 @@ pub struct ServerMessage<'a> {
     pub id: Option<Cow<'a, str>>,
     /// The session's id, in the reply to a handshake.
     pub client_id: Option<Cow<'a, str>>,
-    /// True if the server has done what was asked; in replies only.
+    /// True if the server has processed the message with success; in replies only.
     pub successful: Option<bool>,
     /// The error of a reply that is not successful; see [`ServerMessage::error_field`].
     pub error: Option<Cow<'a, str>>,
-    /// The channels that the reply to a subscribe or unsubscribe is about.
+    /// The channels of a reply to a subscribe or unsubscribe.
     pub subscription: Option<RawJson<'a>>,
     /// The published value; in deliveries.
     pub data: Option<RawJson<'a>>,
@@ -73,7 +73,7 @@ pub fn parse_server_batch(text: &str) -> Result<Vec<ServerMessage<'_>>, ServerBa
         Err(BatchError::MessageNotObject | BatchError::TooLong) => return Err(ServerBatchError::NotMessages),
         Err(BatchError::JsonInvalid | BatchError::JsonTooDeep) => return Err(ServerBatchError::NotJson),
     };
-    // A field that is absent, no string or no text leaves the name empty, which no channel has.
+    // If the field is absent or not a valid string, the name stays empty, which is no channel.
     let is_whole = messages.iter().all(|message| !message.channel.is_empty());
     if is_whole { Ok(messages) } else { Err(ServerBatchError::ChannelMissing) }
 }
@@ -121,7 +121,7 @@ impl<'a> ServerMessage<'a> {
         self.error.as_deref().map(ErrorField::parse)
     }
 
-    /// The next step that the server wants; without advice, the code for an unknown session (402, Faye's 401) asks for a
+    /// The next step according to the server; without advice, the code for an unknown session (402, Faye's 401) asks for a
     /// handshake.
     pub fn reconnect(&self) -> Option<Reconnect> {
         let code = self.error_field().filter(|_| self.successful != Some(true)).and_then(|error| error.code);

@@ -1,4 +1,4 @@
-//! The life of a session as the protocol sees it: when a connect is answered, when it is held, when silence ends it.
+//! The life of a session in the protocol: it decides when a connect is answered or held, and when silence ends the session.
 //!
 //! ```text
 //!            handshake                 first connect            later connects
@@ -24,11 +24,11 @@ pub struct Terms {
     pub interval_ms: u64,
     /// The grace after `interval_ms` before a silent session expires.
     pub max_interval_ms: u64,
-    /// The most a client may ask for, as hold time, or as its pause and its grace together.
+    /// The longest hold time that a client may request, and the longest sum of its pause and its grace.
     pub client_max_ms: u64,
 }
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// It has shaken hands and not connected yet.
@@ -37,7 +37,7 @@ enum State {
     Waiting { expires_ms: u64 },
     /// A connect is held until `until_ms`.
     Held { until_ms: u64 },
-    /// The server has ended it; its client learns so with its next connect.
+    /// The server has ended it. Its client gets to know with its next connect.
     Ending { expires_ms: u64 },
 }
 
@@ -46,18 +46,18 @@ enum State {
 pub struct Session {
     state: State,
     requested: RequestedTiming,
-    /// True if the request of the connect in hand carried advice: its reply does so, too.
+    /// True if the current connect contained advice: then its reply contains advice, too.
     asked: bool,
     /// The timeout and interval last advised to the client; `None` if unknown.
     last_advised: Option<(u32, u32)>,
 }
 
-/// The times that a client has asked for, in milliseconds.
+/// The times that a client has requested, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestedTiming {
-    /// Its pause after the connect in hand, for this one only.
+    /// Its pause after the current connect only.
     pub interval_ms: Option<u32>,
-    /// Its grace, if it is to be longer than the server's own: until it asks for another.
+    /// Its grace, if it is longer than the server's. It applies until the client requests another.
     pub max_interval_ms: Option<u32>,
 }
 
@@ -88,12 +88,12 @@ pub struct Circumstances {
 pub enum Verdict {
     /// Answer it now.
     Answer,
-    /// Hold it until the given time in milliseconds, or until something comes.
+    /// Hold it until the given time in milliseconds, or until a message comes.
     Hold {
-        /// When to answer at the latest.
+        /// The latest time of the answer.
         until_ms: u64,
     },
-    /// The server has ended this session: deliver what waits and advise `none`.
+    /// The server has ended this session: deliver the waiting messages and advise `none`.
     Disconnect,
 }
 
@@ -138,14 +138,14 @@ impl Session {
         }
     }
 
-    /// The times that its client has asked for.
+    /// The times that its client has requested.
     pub fn requested(&self) -> RequestedTiming {
         self.requested
     }
 
-    /// The client asks, with its handshake, how long the server is to wait for it when it falls silent (CometD's `maxInterval`).
-    /// Returns what it gets from its first connect on, in milliseconds: not less than the server's own grace, not more than clients may
-    /// ask for. Until then the server's own counts: a session that was never used is not worth waiting for.
+    /// Requests a grace for the session, with its handshake (CometD's `maxInterval`). Returns the grace that applies from its
+    /// first connect on, in milliseconds: at least the server's, at most the limit for clients. Until then the server's grace
+    /// applies, because a session that was never used needs no longer one.
     pub fn ask_max_interval(&mut self, terms: &Terms, asked_ms: i64) -> u64 {
         self.requested.max_interval_ms = Some(clamp(u64::try_from(asked_ms).unwrap_or(0)));
         self.grace_ms(terms)
@@ -189,7 +189,7 @@ impl Session {
         }
     }
 
-    /// Another message of the client has come: it lives.
+    /// Another message of the client has come, so it is alive.
     pub fn received(&mut self, now_ms: u64, terms: &Terms) {
         let grace_ms = if self.is_new() { terms.max_interval_ms } else { self.grace_ms(terms) };
         if let State::Handshaken { expires_ms } | State::Waiting { expires_ms } = &mut self.state {
@@ -209,7 +209,7 @@ impl Session {
         }
     }
 
-    /// The server ends the session; what waits may still be fetched by one connect.
+    /// The server ends the session. One more connect may fetch the waiting messages.
     pub fn end(&mut self, now_ms: u64, terms: &Terms) {
         self.state = State::Ending { expires_ms: now_ms + terms.interval_ms + terms.max_interval_ms };
     }
@@ -240,7 +240,7 @@ impl Session {
         matches!(self.state, State::Ending { .. })
     }
 
-    /// When something has to happen next, in milliseconds.
+    /// The next deadline, in milliseconds.
     pub fn deadline_ms(&self) -> u64 {
         match self.state {
             State::Held { until_ms } => until_ms,
@@ -263,7 +263,7 @@ impl Session {
         now_ms + interval_ms + self.grace_ms(terms)
     }
 
-    /// The time for which it outlives the silence of its client, after the client's pause, in milliseconds.
+    /// The time that it survives the silence of its client, after the client's pause, in milliseconds.
     pub fn grace_ms(&self, terms: &Terms) -> u64 {
         let requested_ms = self.requested.max_interval_ms.map_or(0, u64::from);
         let pause_ms = self.requested.interval_ms.map_or(0, u64::from);
@@ -271,7 +271,7 @@ impl Session {
     }
 }
 
-/// Times on the wire fit 32 bits (49 days); more is that.
+/// Times on the wire fit 32 bits (49 days); greater values are reduced to that.
 fn clamp(ms: u64) -> u32 {
     u32::try_from(ms).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,6 @@
-//! The allocator of the program: mimalloc, made to hold no more memory than is used.
+//! The allocator of the program: mimalloc, configured to hold no more memory than is used.
 //!
-//! Measured with 9,000 idle WebSocket sessions, resident bytes each: 2,700 as it comes; 1,560 without transparent huge pages
+//! Measured with 9,000 idle WebSocket sessions, resident bytes each: 2,700 by default; 1,560 without transparent huge pages
 //! (feature `no_thp`) and without a delay before freed pages go back. Nearly all of it comes back when the sessions leave,
 //! if the thread of each shard collects what it has freed ([`reclaim`]).
 //! Neither throughput nor the time to open sessions changed.
@@ -13,7 +13,7 @@ use libmimalloc_sys::{mi_collect, mi_option_set_default, mi_option_t};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Lets freed pages go back to the kernel at once. The environment (`MIMALLOC_PURGE_DELAY`) still decides where it is set.
+/// Returns freed pages to the kernel at once. The environment (`MIMALLOC_PURGE_DELAY`) has precedence.
 pub(crate) fn give_memory_back() {
     // SAFETY: the call stores a number into a table of the library, which is initialised before `main`; it is made once,
     // before any other thread runs, with an index of that table (checked by a test).

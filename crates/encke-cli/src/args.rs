@@ -131,7 +131,7 @@ fn with_settings(mut command: Command) -> Command {
     command
 }
 
-/// The file that was named, which has a default.
+/// The given file, or the default.
 pub(crate) fn file(matches: &ArgMatches) -> PathBuf {
     matches.get_one::<PathBuf>("file").cloned().unwrap_or_else(|| FILE.into())
 }
@@ -172,7 +172,7 @@ fn environment() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Prints help where it was asked for, otherwise one line about what is wrong.
+/// Prints help if it was requested, otherwise one line about the error.
 pub(crate) fn complain(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {

@@ -1,4 +1,4 @@
-//! The configuration as it holds in the end: flags before environment before file before defaults.
+//! The effective configuration: flags before environment before file before defaults.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::options::{self, Found, NotFound, Opt};
 /// The sources of the configuration; they can be read again when the file has changed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    /// The file to read, which must be there. Without one, [`FILE`] is read if it is there.
+    /// The file to read, which must exist. Without one, [`FILE`] is read if it exists.
     pub(crate) file: Option<PathBuf>,
     /// The environment.
     pub(crate) environment: Vec<(String, String)>,
@@ -22,7 +22,7 @@ pub(crate) struct Sources {
     pub(crate) flags: Vec<Given>,
 }
 
-/// A configuration without a fault.
+/// A configuration without errors.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// For the server.
@@ -58,10 +58,10 @@ impl Default for Program {
 }
 
 impl Sources {
-    /// Reads file and environment and puts the flags on top.
+    /// Reads the file and the environment; flags take precedence.
     ///
     /// # Errors
-    /// Everything that is wrong, one line each.
+    /// All errors, one line each.
     pub(crate) fn read(&self) -> Result<Config, Vec<Problem>> {
         let file = self.file();
         let mut merge = Merge::default();
@@ -83,7 +83,7 @@ impl Sources {
 }
 
 impl Config {
-    /// Each option with its value, and where that was given unless it is the default.
+    /// Each option with its value and its source, unless it is the default.
     pub(crate) fn effective(&self) -> impl Iterator<Item = (&'static Opt, &Value, Option<&Origin>)> {
         options::all().filter_map(|option| {
             let value = self.values.get(option.name)?;
@@ -116,7 +116,7 @@ pub(crate) fn defaults() -> Table {
     defaults
 }
 
-/// The defaults, and layer by layer what is laid over them.
+/// The defaults, and the layers that replace them.
 struct Merge {
     defaults: Table,
     values: Table,
@@ -183,7 +183,7 @@ impl Merge {
         }
     }
 
-    /// The value for an option, or one line that says what would be right.
+    /// The value for an option, or one line with the allowed values.
     fn value(&self, found: &Found, raw: Raw) -> Result<Value, String> {
         let name = found.option.name;
         if name == "port" {
@@ -296,7 +296,7 @@ fn typed(text: &str, default: &Value) -> Value {
     }
 }
 
-/// Translates values of CometD's that mean something else here.
+/// Translates values of CometD that have another meaning here.
 fn from_cometd(name: &str, value: Value, default: &Value) -> Value {
     match (name, value) {
         // "" allows all.
@@ -320,7 +320,7 @@ fn from_cometd(name: &str, value: Value, default: &Value) -> Value {
     }
 }
 
-/// Describes the right values, for a value of the wrong type or range.
+/// Describes the allowed values, for a value of the wrong type or range.
 fn wanted(name: &str, value: &Value, default: &Value, error: &toml::de::Error) -> String {
     if let Some((_, expected)) =
         error.message().split_once("unknown variant").and_then(|(_, rest)| rest.split_once("expected "))

@@ -29,7 +29,7 @@ pub(crate) fn init(path: &Path) -> ExitCode {
     }
 }
 
-/// Says what is wrong with a file and the environment, or that nothing is.
+/// Reports the errors in a file and the environment, or that there are none.
 pub(crate) fn check(sources: &Sources) -> ExitCode {
     match sources.read() {
         Ok(config) => {
@@ -46,7 +46,7 @@ pub(crate) fn check(sources: &Sources) -> ExitCode {
     }
 }
 
-/// Shows every setting as it holds, and where it comes from.
+/// Shows every effective setting and its source.
 pub(crate) fn show(sources: &Sources) -> ExitCode {
     match sources.read() {
         Ok(config) => {

@@ -1,15 +1,15 @@
-//! One server takes over from another on the same listening socket, so that nobody who connects meanwhile is refused.
+//! One server takes over from another on the same listening socket, so that no connection is refused meanwhile.
 //!
 //! ```text
 //!   old: SIGUSR2 ── starts the program again, with the socket ──▶ new
 //!   old ◀── "ready": its configuration and the disk are good ─── new
-//!   old: takes no more connections, drains, keeps its sessions, ends
-//!        (who connects now waits in the socket's backlog)       new: sees that it has ended, starts: sessions, connections
+//!   old: accepts no more connections, drains, saves its sessions, ends
+//!        (new connections wait in the socket's backlog)       new: detects the end, restores sessions, accepts connections
 //! ```
 //!
-//! Both talk over a pair of sockets; one end is the new program's standard input. That the old one has ended, or is about to, is seen
-//! when its end closes, whatever it ended by. One that was killed may hold its other files for some milliseconds more: who opens the
-//! data directory waits for that.
+//! Both communicate over a pair of sockets; one end is the new program's standard input. When the other end closes, the old
+//! process has ended or is about to, for any reason. A process that was killed may hold its other files for some milliseconds
+//! longer. The open of the data directory waits for that.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read};
@@ -52,19 +52,19 @@ pub(crate) struct Successor {
 /// The reason why no other server takes over.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandoverError {
-    /// It could not be started, or spoken to.
+    /// It could not be started, or did not accept a message.
     #[error("the new program cannot be started: {0}")]
     Start(#[from] io::Error),
-    /// It has ended: its own log says why.
+    /// It has ended. Its log contains the reason.
     #[error("the new program ended before it was ready ({0})")]
     Ended(std::process::ExitStatus),
-    /// It said nothing.
+    /// It did not answer.
     #[error("the new program was not ready within {} s", READY_WAIT.as_secs())]
     Late,
 }
 
 impl Program {
-    /// This program. Call it early: a newer file may later replace this one at the same path.
+    /// The command line of this program. Call it early: a newer file may later replace this one at the same path.
     pub(crate) fn this() -> io::Result<Program> {
         Ok(Program { path: std::env::current_exe()?, arguments: std::env::args_os().skip(1).collect() })
     }
@@ -91,7 +91,7 @@ async fn wait_until_ready(line: UnixStream, listener: &TcpListener) -> Result<to
     Ok(line)
 }
 
-/// Sees to it that the new program is gone. One that has closed its end has ended, or is about to.
+/// Kills a new program that is late, and waits for its end. One that has closed its socket has ended, or is about to.
 fn give_up(child: &mut Child, problem: HandoverError) -> HandoverError {
     if matches!(problem, HandoverError::Late) {
         // It may have ended this very moment.
@@ -126,7 +126,7 @@ impl Predecessor {
         rights.map(TcpListener::from).ok_or_else(|| io::Error::other("there was no socket in the message"))
     }
 
-    /// Says that this process can take over, and waits until the other has ended, or has begun to close its files.
+    /// Reports that this process can take over, and waits until the other has ended, or has begun to close its files.
     pub(crate) fn succeed(mut self) -> io::Result<()> {
         rustix::io::write(&self.line, &[READY])?;
         let mut rest = Vec::new();

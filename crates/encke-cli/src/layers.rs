@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::options;
 
-/// A value under the name it was given.
+/// A value with the name as it was given.
 #[derive(Clone, Debug)]
 pub(crate) struct Given {
     pub(crate) name: String,
@@ -19,7 +19,7 @@ pub(crate) struct Given {
 /// A value as it was given.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Raw {
-    /// From a flag or the environment: the option's type tells what it means.
+    /// From a flag or the environment: a text that is parsed by the option's type.
     Text(String),
     /// From a file.
     Typed(Value),
@@ -45,7 +45,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One line that says what is wrong with the configuration: the user's fault.
+/// One line about an error in the configuration. The user is at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem(pub(crate) String);
 

@@ -18,7 +18,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Changes what is logged.
+/// Changes the filter of the logs.
 pub(crate) struct LogLevel(reload::Handle<Targets, Registry>);
 
 impl LogLevel {
@@ -30,12 +30,12 @@ impl LogLevel {
             LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
             LogFormat::Json => lines.json().flatten_event(true).boxed(),
         };
-        // Fails only where logs were started before.
+        // Fails only if logs were started before.
         let _ = tracing_subscriber::registry().with(level).with(lines).try_init();
         LogLevel(handle)
     }
 
-    /// Takes over another filter.
+    /// Applies another filter.
     pub(crate) fn change(&self, filter: &str) {
         let _ = self.0.reload(targets(filter));
     }

@@ -1,6 +1,6 @@
 //! The program `encke`: the server, its configuration, two small clients, and the load that measures servers.
 //!
-//! Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 nobody answers there.
+//! Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 no server answers.
 
 mod allocator;
 mod args;
@@ -45,7 +45,7 @@ fn config(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-/// Says in one line what went wrong.
+/// Reports an error in one line.
 fn complain(text: &dyn std::fmt::Display) {
     eprintln!("encke: {text}");
 }
@@ -56,5 +56,5 @@ const FAILED: u8 = 1;
 /// Used or configured wrongly.
 const USAGE: u8 = 2;
 
-/// Nobody answers there.
+/// No server answers.
 const UNREACHABLE: u8 = 3;

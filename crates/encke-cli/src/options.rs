@@ -1,4 +1,4 @@
-//! Every option of `encke serve`: its name, what CometD calls it, what it does. Flags, environment, file and
+//! Every option of `encke serve`: its name, CometD's name for it, and its description. Flags, environment, file and
 //! `docs/configuration.md` all come from this table.
 
 mod cometd;
@@ -11,7 +11,7 @@ pub(crate) use cometd::{IGNORED, PREFIXES, REFUSED};
 pub(crate) struct Opt {
     /// Its name in the file. The flag has dashes (`--timeout-ms`), the environment `ENCKE_` and capitals.
     pub(crate) name: &'static str,
-    /// Names CometD has for it.
+    /// CometD's names for it.
     pub(crate) cometd: &'static [&'static str],
     /// Its description in Markdown; the same words as in `encke::Settings`.
     pub(crate) doc: &'static str,
@@ -28,7 +28,7 @@ pub(crate) struct Group {
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) option: &'static Opt,
-    /// It was named as CometD does.
+    /// The name was CometD's.
     pub(crate) is_alias: bool,
     /// CometD has it for one transport (`ws.timeout`), Encke for all.
     pub(crate) is_widened: bool,
@@ -37,15 +37,15 @@ pub(crate) struct Found {
 /// The reason why a name is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NotFound {
-    /// CometD's, and of no use here: why.
+    /// CometD's, without effect here: the reason.
     Ignored(&'static str),
-    /// CometD's, but without an equivalent: why, or what to use.
+    /// CometD's, without an equivalent: the reason, or the replacement.
     Refused(&'static str),
-    /// Nobody's; perhaps this was meant.
+    /// Unknown, with the most similar name.
     Unknown { nearest: Option<&'static str> },
 }
 
-/// All options in the order they are shown in.
+/// All options in the order in which they are shown.
 pub(crate) fn all() -> impl Iterator<Item = &'static Opt> {
     GROUPS.iter().flat_map(|group| group.options)
 }
@@ -94,7 +94,7 @@ pub(crate) fn flag(name: &str) -> String {
     name.replace('_', "-")
 }
 
-/// The option whose name, ours or CometD's, is least far from `name`, if any is near.
+/// The option whose name, ours or CometD's, is most similar to `name`, if any is similar.
 fn nearest(name: &str) -> Option<&'static str> {
     let plain = |text: &str| text.replace(|char: char| !char.is_ascii_alphanumeric(), "").to_ascii_lowercase();
     let wanted = plain(name);

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::logs::{LogFormat, LogLevel};
 use crate::{FAILED, UNREACHABLE, USAGE, complain};
 
-/// Publishes one message and waits until the server has taken it.
+/// Publishes one message and waits for the server's reply.
 pub(crate) fn publish(matches: &ArgMatches) -> ExitCode {
     let (url, channel, data) = (text(matches, "url"), text(matches, "channel"), text(matches, "data"));
     let data = match RawJson::parse(&data) {
@@ -30,7 +30,7 @@ pub(crate) fn publish(matches: &ArgMatches) -> ExitCode {
     })
 }
 
-/// Prints messages until there were enough, or until a signal.
+/// Prints messages until their limit is reached, or until a signal.
 pub(crate) fn subscribe(matches: &ArgMatches) -> ExitCode {
     let url = text(matches, "url");
     let channels: Vec<&String> = matches.get_many("channel").into_iter().flatten().collect();
@@ -57,10 +57,10 @@ pub(crate) fn subscribe(matches: &ArgMatches) -> ExitCode {
     })
 }
 
-/// Prints one line; `false` when nobody reads any more.
+/// Prints one line. False if the reader of the output is gone.
 fn print(message: &Message) -> bool {
     let mut out = std::io::stdout().lock();
-    // JSON allows line breaks between its parts only, and there a space says the same.
+    // JSON allows line breaks only between its parts. There a space has the same meaning.
     let data = message.data().as_str().replace(['\n', '\r'], " ");
     let channel = serde_json::Value::from(&*message.channel);
     writeln!(out, r#"{{"channel":{channel},"data":{data}}}"#).and_then(|()| out.flush()).is_ok()

@@ -1,4 +1,4 @@
-//! Errors, by who is at fault.
+//! Errors, by the side at fault.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! The subscriptions of a client: who gets which message, and the channels that the server has to know.
+//! The subscriptions of a client: the receivers of each message, and the channels to subscribe to at the server.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! An append-only log of records on disk: segmented, checksummed, synced in groups.
 //!
 //! A record is bytes, whose meaning only the caller knows. The journal guarantees: [synced](Journal::sync) records
-//! come back when it is opened again, in order and byte for byte, whatever happened in between. Of the unsynced
-//! records a prefix comes back, or none. Nothing else ever comes back. The journal has no threads and no clock: the
+//! come back when it is opened again, in order and byte for byte, after any failure in between. Of the unsynced
+//! records a prefix comes back, or none. No other record ever comes back. The journal has no threads and no clock: the
 //! caller, or a [`Committer`], decides when to write and sync. Calls block while the disk works, a sync for tens of
 //! milliseconds: a caller that must not wait runs the journal on another thread.
 //!

@@ -1,4 +1,4 @@
-//! A disk in memory that loses, tears, refuses and flips, controlled by a seed. For tests and the simulator.
+//! A disk in memory that loses, tears and refuses writes and flips bits, controlled by a seed. For tests and the simulator.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,9 +1,9 @@
 //! The replay extension, as Salesforce's clients speak it, with epochs and reports of losses.
 //!
-//! A client offers it in its handshake (`"ext":{"replay":true}`) and may say in each subscribe where a channel's messages
-//! begin: `"ext":{"replay":{"/a":-1}}`, see [`ReplayFrom`]. The reply says for each channel where they do begin ([`Recovery`]),
-//! each message says where it stands ([`PositionStamp`](super::PositionStamp), [`Stamped`]), and connect replies tell the
-//! position of a silent channel ([`Heartbeat`]).
+//! A client offers it in its handshake (`"ext":{"replay":true}`). In each subscribe it may request the position at which a
+//! channel begins: `"ext":{"replay":{"/a":-1}}`, see [`ReplayFrom`]. The reply contains the actual position of each channel
+//! ([`Recovery`]), each message contains its position ([`PositionStamp`](super::PositionStamp), [`Stamped`]), and connect
+//! replies report the position of a silent channel ([`Heartbeat`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::json::{RawJson, escape_into};
 pub struct Position<'a> {
     /// The life of the history: a channel whose history was lost begins a new epoch.
     pub epoch: Cow<'a, str>,
-    /// The number of the message; `id` on the wire. Offsets grow within an epoch, and may leave some out.
+    /// The number of the message; `id` on the wire. Offsets grow within an epoch, with gaps.
     pub offset: u64,
 }
 
@@ -34,7 +34,7 @@ pub enum ReplayFrom<'a> {
     After {
         /// Its offset.
         offset: u64,
-        /// Its epoch, if the client knows it. Without it, an offset of another epoch may be taken for one of this.
+        /// Its epoch, if the client knows it. Without it, the server may take an offset of another epoch for one of this epoch.
         epoch: Option<Cow<'a, str>>,
     },
 }
@@ -51,21 +51,21 @@ pub struct Positions<'a> {
 pub struct Lost {
     /// The first of them.
     pub from: u64,
-    /// The last one; `None` where the whole history is gone, and nobody knows how many there were.
+    /// The last one; `None` if the whole history is gone, so that their number is unknown.
     pub to: Option<u64>,
 }
 
 /// The answer to a requested position of one channel, in the reply to a subscribe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery<'a> {
-    /// True if the client gets all that it has missed.
+    /// True if the client gets all messages that it has missed.
     pub recovered: bool,
-    /// The position of the first message that the client gets, whether there is one yet or not; `None` where the channel
-    /// has no history.
+    /// The position of the first message that the client gets, which may not exist yet; `None` if the channel has no
+    /// history.
     pub from: Option<Position<'a>>,
     /// The offset of the newest message in the history.
     pub latest: Option<u64>,
-    /// The messages that are gone, where the server knows them.
+    /// The messages that are gone, if the server knows them.
     pub lost: Option<Lost>,
 }
 
@@ -74,7 +74,7 @@ pub struct Recovery<'a> {
 pub struct Heartbeat<'a> {
     /// The epoch of its history.
     pub epoch: Cow<'a, str>,
-    /// The offset of the last message that the client has got or need not get; `None` where the history is gone.
+    /// The offset of the last message that the client has received or need not receive; `None` if the history is gone.
     pub offset: Option<u64>,
     /// The messages before it that are gone.
     pub lost: Option<Lost>,
@@ -154,10 +154,10 @@ impl<'a> From<Position<'a>> for ReplayFrom<'a> {
 }
 
 impl<'a> Positions<'a> {
-    /// The positions in a raw `ext`; none where it has no `replay`, or only says that the client can do it.
+    /// The positions in a raw `ext`; none if it has no `replay`, or only offers the extension.
     ///
     /// # Errors
-    /// [`BayeuxError::ReplayInvalid`] for anything that is no position, [`BayeuxError::ReplayChannelsMax`] for more than `max`.
+    /// [`BayeuxError::ReplayInvalid`] for an invalid position, [`BayeuxError::ReplayChannelsMax`] for more than `max`.
     pub fn read(ext: Option<RawJson<'a>>, max: usize) -> Result<Positions<'a>, BayeuxError> {
         let mut positions = Positions::default();
         let Some(raw) = ext.and_then(|ext| ext.member("replay")) else { return Ok(positions) };
@@ -183,12 +183,12 @@ impl<'a> Positions<'a> {
         self.named(name).or(self.lone.as_ref()).unwrap_or(&ReplayFrom::Latest)
     }
 
-    /// The position given for exactly this name; of several the last.
+    /// The position given for exactly this name; the last one if there are several.
     pub fn named(&self, name: &str) -> Option<&ReplayFrom<'a>> {
         self.named.get(name)
     }
 
-    /// The names with positions that may be those of channels which this pattern matches: all that do are among them.
+    /// The names with positions that this pattern may match. It contains all names that match, and possibly others.
     pub fn below(&self, pattern: ChannelName<'_>) -> impl Iterator<Item = &str> {
         let parent = pattern.as_str().trim_end_matches('*').to_owned();
         let from_there = self.named.range::<str, _>((Bound::Included(&*parent), Bound::Unbounded));
@@ -201,7 +201,7 @@ impl Lost {
         Some(Lost { from: unsigned(raw, "from")?, to: unsigned(raw, "to") })
     }
 
-    /// The first and the last offset, where both are known.
+    /// The first and the last offset, if both are known.
     pub fn range(self) -> Option<(u64, u64)> {
         Some((self.from, self.to?))
     }
@@ -244,7 +244,7 @@ impl<'a> Heartbeat<'a> {
 }
 
 impl<'a> Stamped<'a> {
-    /// Reads the position in the `ext` of a delivery; `None` where it has none.
+    /// Reads the position in the `ext` of a delivery; `None` if it has none.
     pub fn read(ext: RawJson<'a>) -> Option<Stamped<'a>> {
         let raw = ext.member("replay")?;
         let position = Position { epoch: raw.member("epoch")?.text()?, offset: unsigned(raw, "id")? };

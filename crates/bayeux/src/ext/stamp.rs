@@ -1,12 +1,12 @@
-//! The position of a message in its channel's history, as the message carries it: in `ext.replay` with the epoch, and in
-//! `data.event.replayId`, where Salesforce's clients look for it.
+//! The position in a message: in `ext.replay` with the epoch, and in `data.event.replayId`, which Salesforce's clients
+//! read.
 
 use std::borrow::Cow;
 
 use super::replay::Position;
 use crate::json::{RawJson, decode_string, member, members};
 
-/// The position of a message with all that the server says about it.
+/// The position of a message, its time, and the loss before it.
 #[derive(Debug, Clone)]
 pub struct PositionStamp<'a> {
     /// The position; its epoch needs no escapes.
@@ -82,7 +82,7 @@ impl PositionStamp<'_> {
             let inside = ext.trim_end().strip_suffix('}').unwrap_or("{");
             put(out, &[inside, separator(ext)]);
         } else {
-            // Only the server says where a message stands.
+            // Only the server sets positions.
             out.push(b'{');
             put_others(ext, out);
             comma(out);
@@ -95,11 +95,11 @@ impl PositionStamp<'_> {
     }
 }
 
-/// The `ext` of a publisher as its subscribers may see it: without `replay`, as only the server says where a message stands.
+/// The `ext` of a publisher as its subscribers may see it: without `replay`, as only the server sets positions.
 /// `None` if nothing else is in it.
 pub fn without_replay(ext: RawJson<'_>) -> Option<Cow<'_, str>> {
     let raw = ext.as_str();
-    // Nearly always so, without a look at its members. The name may be written with escapes.
+    // The usual case: its members need not be read. The name may be written with escapes.
     if !raw.contains("replay") && !raw.contains('\\') || ext.member("replay").is_none() {
         return Some(Cow::Borrowed(raw));
     }

@@ -5,9 +5,9 @@ use std::fmt;
 
 use super::{JsonError, RawString, decode_string, elements, integer, member, members, validate};
 
-/// One JSON value as it stands in a text, exact to the last byte, without space around it.
+/// One JSON value as in its text, exact to the last byte, without space around it.
 ///
-/// It borrows from that text and builds no tree. A [`Message`](crate::Message) gives such values, and
+/// It borrows from that text and builds no tree. A [`Message`](crate::Message) contains such values, and
 /// [`Publication`](crate::Publication) and [`Reply`](crate::Reply) splice them into the output.
 ///
 /// ```
@@ -29,13 +29,13 @@ impl<'a> RawJson<'a> {
     /// Checks that `text` is one JSON value (RFC 8259).
     ///
     /// # Errors
-    /// It is not, or is nested deeper than [`DEPTH_CAP`](super::DEPTH_CAP) levels.
+    /// The text is not one JSON value, or is nested deeper than [`DEPTH_CAP`](super::DEPTH_CAP) levels.
     pub fn parse(text: &'a str) -> Result<RawJson<'a>, JsonError> {
         validate(text, usize::MAX).map(RawJson)
     }
 
-    /// Takes a text that is known to be one JSON value: one that the caller has written or checked itself. Anything else
-    /// is spliced into messages as it stands, and breaks them.
+    /// Takes a text that the caller has written or checked, so that it is one JSON value. Any other text would be copied
+    /// into messages unchanged, and break them.
     #[inline]
     pub const fn trusted(text: &'a str) -> RawJson<'a> {
         RawJson(text)
@@ -59,22 +59,22 @@ impl<'a> RawJson<'a> {
         self.0.starts_with('{')
     }
 
-    /// The value of a member, see [`member`]; `None` where this is not an object.
+    /// The value of a member, see [`member`]; `None` if this is not an object.
     pub fn member(self, key: &str) -> Option<RawJson<'a>> {
         member(self.0, key).map(RawJson)
     }
 
-    /// The members of an object; none where it is not one.
+    /// The members of an object; none if it is not one.
     pub fn members(self) -> impl Iterator<Item = (RawString<'a>, RawJson<'a>)> {
         members(self.0).map(|(key, value)| (key, RawJson(value)))
     }
 
-    /// The elements of an array; none where it is not one.
+    /// The elements of an array; none if it is not one.
     pub fn elements(self) -> impl Iterator<Item = RawJson<'a>> {
         elements(self.0).map(RawJson)
     }
 
-    /// The text that a JSON string stands for; see [`decode_string`].
+    /// The decoded text of a JSON string; see [`decode_string`].
     #[inline]
     pub fn text(self) -> Option<Cow<'a, str>> {
         decode_string(self.0)

@@ -1,4 +1,4 @@
-//! The scanner proper: one pass over the bytes, no recursion, no allocation.
+//! The scanner: one pass over the bytes, without recursion and allocation.
 
 use super::{JsonError, RawString};
 
@@ -20,8 +20,8 @@ impl<'a> Scanner<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Steps over `byte` if it is next. A branch and not a sum: what the processor foresees it need not wait for, and a
-    /// publish takes 90 ns rather than 145.
+    /// Steps over `byte` if it is next. A branch, not a sum: the processor predicts it and need not wait, so a publish takes
+    /// 90 ns instead of 145.
     #[inline]
     pub(crate) fn take(&mut self, byte: u8) -> bool {
         if self.peek() != Some(byte) {
@@ -63,7 +63,7 @@ impl<'a> Scanner<'a> {
         Ok(&self.text[start..self.at])
     }
 
-    /// Steps over an array or object with all that is in it, without recursion: what is open stands in a word of bits,
+    /// Steps over an array or object with its content, without recursion. A word has a bit for each open array or object,
     /// the innermost lowest, 1 for an object.
     fn nested(&mut self, depth_max: usize) -> Result<(), JsonError> {
         let mut open: u128 = 0;
@@ -241,5 +241,5 @@ fn escape_bytes(bytes: &[u8]) -> Result<usize, JsonError> {
     }
 }
 
-/// The deepest nesting that is ever taken: one level for each bit of the word that notes what is open.
+/// The deepest nesting that any limit allows: one level for each bit of the word that notes open arrays and objects.
 pub const DEPTH_CAP: usize = u128::BITS as usize;

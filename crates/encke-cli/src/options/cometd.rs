@@ -1,4 +1,4 @@
-//! CometD's options that are none of ours, and how it names those that differ between its transports.
+//! CometD's options that Encke does not have, and CometD's prefixes for values of one transport.
 
 /// CometD's prefixes for one transport, the longest first.
 pub(crate) const PREFIXES: &[&str] = &[
@@ -10,7 +10,7 @@ pub(crate) const PREFIXES: &[&str] = &[
     "ws.",
 ];
 
-/// CometD's options that may differ between its transports, and may not here.
+/// CometD's options that may differ between its transports, but not here.
 pub(super) const OF_EACH_TRANSPORT: &[&str] = &[
     "timeout",
     "interval",
@@ -22,7 +22,7 @@ pub(super) const OF_EACH_TRANSPORT: &[&str] = &[
     "handshakeReconnect",
 ];
 
-/// CometD's options that a server may do without, and why. A `*` stands for any end.
+/// CometD's options that have no effect here, each with the reason. A `*` matches any end.
 pub(crate) const IGNORED: &[(&str, &str)] = &[
     ("allowMessageDeliveryDuringHandshake", "messages follow with the first connect"),
     ("bayeuxServerContextAttributeName", "there is no servlet context"),
@@ -40,8 +40,7 @@ pub(crate) const IGNORED: &[(&str, &str)] = &[
     ("validateMessageFields", "messages are always checked"),
 ];
 
-/// CometD's options that somebody relies on and that have no equivalent: a server that went on without them would not be what was
-/// asked for.
+/// CometD's options without an equivalent that users may rely on. The server refuses to start with them.
 pub(crate) const REFUSED: &[(&str, &str)] = &[
     ("allowMultiSessionsNoBrowser", "CometD removed it in 3.1; trust_client_session may be what you want"),
     ("oort.*", "there is no cluster"),

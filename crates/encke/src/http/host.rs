@@ -1,6 +1,6 @@
 //! The host that a request names (RFC 9110 §7.2, RFC 9112 §3.2), checked before the rest of the request.
 //!
-//! A page of `http://evil.example:8080` may read whatever that name answers. Its owner can make the name point to this machine
+//! A page of `http://evil.example:8080` may read all responses of that name. Its owner can make the name point to this machine
 //! after the page has loaded (DNS rebinding). Then every request of the page is same-origin, and the page can leave out `Origin`
 //! and `Referer`. Only the `Host` field shows the difference. Programs leave out those fields, too, so the check holds for every
 //! request. Addresses and `localhost` always pass: no DNS server decides where they point.

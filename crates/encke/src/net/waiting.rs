@@ -1,6 +1,6 @@
 //! Readers that wait at the edge of a shard: WebSockets with a message, requests with a batch.
 //!
-//! The shard decides who may go on ([`Shard::admits`](encke_core::Shard::admits)). The readers wait here in three
+//! The shard decides which of them may continue ([`Shard::admits`](encke_core::Shard::admits)). The readers wait here in three
 //! queues: light messages, heavy messages, and publications that wait for the disk. A reader that leaves its queue, and
 //! every flush that wrote everything, wakes the next ones to try again. While readers wait, neither they nor their
 //! sessions count as silent.
