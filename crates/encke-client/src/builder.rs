@@ -62,7 +62,7 @@ pub(crate) struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Transport {
-    /// A WebSocket; if the first attempt shows that something on the way does not let it through, long-polling.
+    /// A WebSocket, or long-polling if the first attempt shows that WebSockets do not get through.
     Auto,
     /// Only a WebSocket.
     WebSocket,
@@ -73,7 +73,7 @@ pub enum Transport {
 struct BoxedExtension(Box<dyn Extension>);
 
 impl Default for ClientBuilder {
-    /// CometD's defaults where its clients have the option.
+    /// CometD's defaults, if its clients have the option.
     fn default() -> ClientBuilder {
         let session = SessionOptions::default();
         let options = Options {
@@ -97,8 +97,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Turns on acknowledgement (CometD's extension `ack`): as long as the server knows the session, breaks lose nothing and double
-    /// nothing. Messages then come with connect replies only. Default: off.
+    /// Turns on acknowledgement (CometD's extension `ack`). Breaks then lose and double no message, as long as the server knows the
+    /// session. Messages come with connect replies only. Default: off.
     pub fn ack(mut self, on: bool) -> Self {
         self.session.ack = on;
         self
@@ -106,13 +106,13 @@ impl ClientBuilder {
 
     /// Turns on replay (extension `replay`): the client remembers its positions in the histories of its channels and resumes there
     /// after a break, also in a new session. Subscriptions begin at this point, unless
-    /// [`Client::subscribe_from`] names another one. Default: off.
+    /// [`Client::subscribe_from`] sets another one. Default: off.
     pub fn replay(mut self, from: ReplayFrom) -> Self {
         self.session.replay = Some(from);
         self
     }
 
-    /// Adds a header to each HTTP request, also to that which opens a WebSocket.
+    /// Adds a header to each HTTP request, also to the request that opens a WebSocket.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         match (name.parse(), value.parse()) {
             (Ok(name), Ok(value)) => self.headers.push((name, value)),
@@ -121,7 +121,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds an extension, which sees all messages of the session, behind those that were added before.
+    /// Adds an extension. It gets all messages of the session, after the extensions that were added before.
     pub fn extension(mut self, extension: impl Extension + 'static) -> Self {
         self.extensions.push(BoxedExtension(Box::new(extension)));
         self
@@ -140,8 +140,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The time that the server may take to reply, beyond the time for which it holds a connect, and that connecting may take.
-    /// Default: 10 s.
+    /// The longest time to connect, and the longest time until a reply of the server, in addition to the time for which it holds a
+    /// connect. Default: 10 s.
     pub fn reply_timeout(mut self, timeout: Duration) -> Self {
         (self.options.reply_timeout, self.session.reply_timeout) = (timeout, timeout);
         self
@@ -157,14 +157,14 @@ impl ClientBuilder {
         self
     }
 
-    /// The time for which a reader that does not empty its full buffer holds up the whole client. Default: 1 s.
+    /// The longest time for which a reader that does not empty its full buffer delays the whole client. Default: 1 s.
     pub fn slow_reader_timeout(mut self, timeout: Duration) -> Self {
         self.options.slow_reader_timeout = timeout;
         self
     }
 
-    /// The limit of messages that a session which acknowledges may get before the reply that confirms them; more close it. It should
-    /// be above a server's outbox. Default: 100,000.
+    /// The limit of messages that a session with acknowledgement may get before the reply that confirms them. Beyond it the session
+    /// closes. It should be above the limit of a server's outbox. Default: 100,000.
     pub fn unacknowledged_messages_max(mut self, messages: usize) -> Self {
         self.session.unacknowledged_messages_max = messages;
         self
@@ -182,18 +182,18 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest text that the server may send, in bytes. Over long-polling a response may hold a whole outbox, which is 16 MiB
+    /// The longest text that the server may send, in bytes. Over long-polling a response may contain a whole outbox, which is 16 MiB
     /// with Encke's defaults. Default: 32 MiB.
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = bytes;
         self
     }
 
-    /// Opens a session, and starts the task that keeps it: on the tokio runtime of the caller. Without a path the URL means
-    /// `/cometd`; `http://` and `ws://` mean the same.
+    /// Opens a session, and starts its task on the tokio runtime of the caller. If the URL has no path, the path is `/cometd`.
+    /// `http://` and `ws://` have the same meaning.
     ///
     /// # Errors
-    /// The URL or a header is wrong, no Bayeux server answers there, or the server refuses.
+    /// The URL or a header is invalid, no Bayeux server answers there, or the server refuses.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         if let Some(name) = self.bad_header {
             return Err(Error::Header { name });

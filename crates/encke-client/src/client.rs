@@ -18,7 +18,7 @@ use crate::{Error, LostReason, Message, ReplayFrom};
 
 /// A session with a Bayeux server.
 ///
-/// It is a handle: clones are cheap and mean the same session, which a task keeps open. The session ends with
+/// It is a handle: clones are cheap and share one session, which a task keeps open. The session ends with
 /// [`Client::disconnect`], or when all clients and [`Subscription`]s are dropped.
 #[derive(Clone)]
 pub struct Client {
@@ -44,15 +44,16 @@ pub enum State {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Connected {
-    /// True for the session from before a break. In a new one, messages from before are missing, unless the client replays.
+    /// True if the session from before a break continues. In a new session, messages that came meanwhile are missing, unless the
+    /// client replays.
     pub resumed: bool,
     /// The transport in use.
     pub connection_type: ConnectionType,
-    /// The session's id. It is a secret: whoever knows it can act for the session.
+    /// The session's id. It is a secret: anybody who knows it can act for the session.
     pub client_id: Box<str>,
 }
 
-/// Publications that go together, in one frame or request; see [`Client::batch`].
+/// Publications that are sent together, in one frame or request; see [`Client::batch`].
 #[derive(Debug)]
 #[must_use = "a batch is sent by `send`"]
 pub struct Batch {
@@ -60,7 +61,7 @@ pub struct Batch {
     publications: Vec<Publication>,
 }
 
-/// The reply to a publication that is on its way; see [`Client::start_publish`].
+/// A future for the reply to a publication; see [`Client::start_publish`].
 #[derive(Debug)]
 #[must_use = "a refusal is reported here and nowhere else"]
 pub struct PendingPublish {
@@ -75,7 +76,7 @@ pub(crate) struct Shared {
     pub(crate) state: watch::Sender<State>,
     /// Wakes the task.
     pub(crate) wake: Arc<Notify>,
-    /// True once the program has asked to disconnect.
+    /// True after the program has requested to disconnect.
     pub(crate) is_disconnecting: AtomicBool,
     /// The names of dropped subscriptions; never more than there were subscriptions.
     pub(crate) dropped: Mutex<Vec<Arc<Buffer>>>,
@@ -88,7 +89,7 @@ pub(crate) struct Publication {
     pub(crate) data: Box<str>,
 }
 
-/// An order to the task of a client, with the way back for its outcome.
+/// An order to the task of a client, with the channel for its outcome.
 #[derive(Debug)]
 pub(crate) enum Command {
     Publish(Publication, oneshot::Sender<Result<(), Error>>),
@@ -116,10 +117,11 @@ pub(crate) enum Kind {
 }
 
 impl Client {
-    /// Opens a session with the default options. Without a path the URL means `/cometd`; `http://` and `ws://` mean the same.
+    /// Opens a session with the default options. If the URL has no path, the path is `/cometd`. `http://` and `ws://` have the
+    /// same meaning.
     ///
     /// # Errors
-    /// The URL is wrong, no Bayeux server answers there, or the server refuses.
+    /// The URL is invalid, no Bayeux server answers there, or the server refuses.
     pub async fn connect(url: &str) -> Result<Client, Error> {
         Client::builder().connect(url).await
     }
@@ -150,10 +152,10 @@ impl Client {
         }
     }
 
-    /// Subscribes to a channel or pattern: all messages that are published there after this returns are in the stream. After a break
-    /// the subscription is there again.
+    /// Subscribes to a channel or pattern. The stream has all messages that are published there after this returns. After a break
+    /// the client subscribes again.
     ///
-    /// A second subscription of the client to the same channel joins the first: both get the messages from then on.
+    /// If the client has a subscription to the channel already, both get the messages from then on.
     ///
     /// # Errors
     /// The server refuses, or the session is closed.
@@ -170,8 +172,8 @@ impl Client {
         self.add_subscription(channels.iter().map(|channel| (channel.as_ref().into(), Kind::Default)).collect()).await
     }
 
-    /// As [`Client::subscribe`], from another point than [`ClientBuilder::replay`] says: after a position that the program has
-    /// stored, for example. Without that option it is a plain subscribe.
+    /// As [`Client::subscribe`], from another point than that of [`ClientBuilder::replay`], for example after a position that the
+    /// program has stored. Without that option it is a plain subscribe.
     ///
     /// # Errors
     /// As [`Client::subscribe`]; and [`Error::AlreadySubscribed`] if this client has a subscription to the channel.
@@ -179,7 +181,8 @@ impl Client {
         self.add_subscription([(channel.into(), Kind::From(from))].into()).await
     }
 
-    /// Receives the messages of a channel without a subscribe to the server: those that a service sends to this session by itself.
+    /// Receives the messages of a channel without a subscribe to the server, for a service that sends messages to this session
+    /// by itself.
     ///
     /// # Errors
     /// The session is closed.
@@ -187,8 +190,8 @@ impl Client {
         self.add_subscription([(channel.into(), Kind::Listen)].into()).await
     }
 
-    /// Publishes data, written as JSON by serde, and waits for the reply that the server has taken it. While the client reconnects it
-    /// waits for the connection first.
+    /// Publishes data, written as JSON by serde, and waits for the server's reply. While the client reconnects, it waits for the
+    /// connection first.
     ///
     /// ```no_run
     /// # async fn example(client: &encke_client::Client) -> Result<(), encke_client::Error> {
@@ -205,7 +208,7 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// The server refuses; or the connection breaks, then it is not known whether the message arrived.
+    /// The server refuses; or the connection breaks, and it is unknown if the message arrived.
     pub async fn publish<T: Serialize + ?Sized>(&self, channel: &str, data: &T) -> Result<(), Error> {
         self.start_publish(channel, data).await?.await
     }
@@ -218,8 +221,8 @@ impl Client {
         self.start(Publication { channel: channel.into(), data: data.as_str().into() }).await?.await
     }
 
-    /// Publishes without waiting for the reply, so that many messages can be on their way: it returns when the message is handed to
-    /// the client's task, and the result is a future for the reply. It waits while too many messages are on their way
+    /// Publishes without waiting for the reply, so that many messages can be on their way. It returns when the client's task has the
+    /// message, and its result is a future for the reply. It waits while too many messages are on their way
     /// ([`ClientBuilder::pending_replies_max`], [`ClientBuilder::unsent_bytes_max`]). Messages leave in the order of these calls.
     ///
     /// ```no_run
@@ -241,7 +244,7 @@ impl Client {
         self.start(Publication::new(channel, data)?).await
     }
 
-    /// A batch of publications, which go together in one frame or request.
+    /// A batch of publications, which are sent together in one frame or request.
     pub fn batch(&self) -> Batch {
         Batch { client: self.clone(), publications: Vec::new() }
     }
@@ -270,7 +273,7 @@ impl Client {
     /// Waits until the session is closed.
     ///
     /// # Errors
-    /// The reason, unless the program disconnected.
+    /// The reason of the close, unless the program disconnected.
     pub async fn closed(&self) -> Result<(), Error> {
         let mut state = self.state();
         match state.wait_for(|state| matches!(state, State::Closed(_))).await.as_deref() {
@@ -342,7 +345,7 @@ impl Client {
         self.commands.send(command).await.map_err(|_| self.closed_error())
     }
 
-    /// The reason why the task is gone.
+    /// The reason why the task has ended.
     fn closed_error(&self) -> Error {
         match &*self.shared.state.borrow() {
             State::Closed(Some(error)) => error.clone(),
@@ -364,7 +367,7 @@ impl Batch {
     /// Sends all publications in one frame or request, and waits for all replies.
     ///
     /// # Errors
-    /// The first refusal, while the server may have taken the other messages; or the connection breaks.
+    /// The first refusal, although the server may have accepted the other messages; or the connection breaks.
     pub async fn send(self) -> Result<(), Error> {
         if self.publications.is_empty() {
             return Ok(());
@@ -382,7 +385,7 @@ impl Publication {
 }
 
 impl Command {
-    /// True if nobody waits for its outcome any more.
+    /// True if the program does not wait for its outcome any more.
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
             Command::Publish(_, reply) | Command::Batch(_, reply) | Command::Unsubscribe(_, reply) => reply.is_closed(),

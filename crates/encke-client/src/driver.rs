@@ -164,7 +164,7 @@ impl Driver {
 
     /// Processes the program's commands while the session accepts them.
     fn take_commands(&mut self) {
-        // Without handles nobody can see its result, so it is no reason to reconnect.
+        // Without handles its result has no reader, so it is no reason to reconnect.
         let has_handles = !self.commands.is_closed();
         self.waiting = self.waiting.take().filter(|command| has_handles || !command.is_abandoned());
         while self.session.is_open()
@@ -327,12 +327,11 @@ impl Driver {
         Ok(())
     }
 
-    /// The connection is of no use: tries another transport, reconnects later, or gives up.
+    /// The connection has ended: tries another transport, reconnects later, or gives up.
     fn fail(&mut self, error: Error) -> Result<(), End> {
         let now = Instant::now();
         if !self.was_open {
-            // A server or something in front of it may not like WebSockets; an address that nobody answers likes nothing else
-            // either.
+            // A server or a proxy may refuse WebSockets. At an address without a server another transport does not help.
             let may_be_blocked =
                 self.connection_type == ConnectionType::WebSocket && !matches!(error, Error::Unreachable { .. });
             if self.options.transport != Transport::Auto || !may_be_blocked {
@@ -367,11 +366,11 @@ impl Driver {
         }
     }
 
-    /// The session has ended: everybody who waits gets to know.
+    /// The session has ended: all waiting operations get the reason.
     async fn close(mut self, end: End) {
         let error = end.clone().unwrap_or(Error::Closed);
         self.shared.state.send_replace(State::Closed(end.clone()));
-        // Commands that were not taken end with their channels, and those who wait see the state.
+        // Waiting commands end with their channels, and their callers read the state.
         self.commands.close();
         self.replies.fail(&error);
         for (buffer, item) in std::mem::take(&mut self.undelivered) {

@@ -35,7 +35,7 @@ pub enum Error {
     /// other one first, or use another client.
     #[error("{0} is subscribed to already and cannot begin at a position")]
     AlreadySubscribed(String),
-    /// Nobody answers at the address.
+    /// No server answers at the address.
     #[error("cannot reach {address}: {source}")]
     #[non_exhaustive]
     Unreachable {
@@ -44,16 +44,16 @@ pub enum Error {
         /// The system's error; [`io::ErrorKind::TimedOut`] if nothing answered in time.
         source: Arc<io::Error>,
     },
-    /// Somebody answers at the address, but no Bayeux server.
+    /// The server at the address is not a Bayeux server.
     #[error("no Bayeux server at {address}: {reason}")]
     #[non_exhaustive]
     NotBayeux {
         /// Host, port and path.
         address: String,
-        /// The answer that came in place of Bayeux.
+        /// The answer that is not Bayeux.
         reason: NotBayeux,
     },
-    /// The server refused a message; the session goes on unless it is the session that was refused.
+    /// The server refused a message. The session continues, unless the server refused the session itself.
     #[error("{0}")]
     Refused(Refusal),
     /// The connection broke. It is not known whether a publication on its way has arrived; it is not sent again.
@@ -81,28 +81,28 @@ pub enum UrlError {
     /// It does not begin with a scheme that this client knows.
     #[error("it begins with http:// or ws://")]
     Scheme,
-    /// It asks for TLS.
+    /// It requires TLS.
     #[error("TLS is not supported yet, only http:// and ws://")]
     Tls,
-    /// It is no URL (RFC 3986): it holds a space, for example.
+    /// It is not a URL (RFC 3986): for example, it contains a space.
     #[error("it is not a URL")]
     Malformed,
-    /// It holds a user name.
+    /// It contains a user name.
     #[error("it has no user name")]
     User,
-    /// Its port is no number from 1 to 65535.
+    /// Its port is not a number from 1 to 65535.
     #[error("the port is a number from 1 to 65535")]
     Port,
-    /// It names no host.
+    /// It has no host.
     #[error("it names a host")]
     Host,
 }
 
-/// An answer that no Bayeux server gives.
+/// An answer that is not Bayeux.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotBayeux {
-    /// Another HTTP status than the one that was expected.
+    /// An unexpected HTTP status.
     #[error("it answered HTTP status {0}")]
     Status(u16),
     /// Bytes that are not HTTP.
@@ -114,7 +114,7 @@ pub enum NotBayeux {
     /// An answer to the WebSocket handshake that breaks RFC 6455.
     #[error("it does not speak WebSocket: {0}")]
     Handshake(websocket::handshake::ResponseError),
-    /// A text that is no batch of Bayeux messages.
+    /// A text that is not a batch of Bayeux messages.
     #[error("it sent {0}")]
     Text(#[from] bayeux::server_message::ServerBatchError),
     /// A reply to the Bayeux handshake without a `clientId`.
@@ -128,7 +128,7 @@ pub enum NotBayeux {
     Lost(LostReason),
 }
 
-/// The reason why a connection is of no use any more.
+/// The reason why a connection has ended.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
@@ -165,7 +165,7 @@ pub enum LostReason {
     /// The server cannot be reached.
     #[error("cannot reach the server: {0}")]
     Unreachable(Arc<io::Error>),
-    /// A reason of the program that drives a [`ClientSession`](crate::session::ClientSession) itself.
+    /// A reason given by the program that drives a [`ClientSession`](crate::session::ClientSession) itself.
     #[error("{0}")]
     Other(String),
 }
@@ -185,7 +185,7 @@ impl Refusal {
         Refusal { channel: channel.into(), error: error.into() }
     }
 
-    /// The number at the beginning of the error: `403`. `None` where the server wrote none.
+    /// The number at the beginning of the error: `403`. `None` if it has none.
     pub fn code(&self) -> Option<u16> {
         ErrorField::parse(&self.error).code
     }
@@ -211,7 +211,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl Error {
-    /// True if it makes sense to try again later: the network or the server is away.
+    /// True if a later attempt may succeed: the network or the server is away.
     pub fn is_transient(&self) -> bool {
         matches!(self, Error::Unreachable { .. } | Error::ConnectionLost(_) | Error::ReplyTimeout(_))
     }

@@ -47,24 +47,24 @@
 //! # }
 //! ```
 //!
-//! By default the transport is a WebSocket, and where something on the way does not let it through, long-polling: two connections
-//! then, one for the request that the server holds, one for everything else, which is closed after 5 s without use. Cookies go back to
-//! the server that set them. There is no TLS yet.
+//! By default the transport is a WebSocket. If a proxy or the server does not let it through, the client uses long-polling over two
+//! connections: one for the request that the server holds, and one for everything else, which is closed after 5 s without use. The
+//! client returns cookies to the server that set them. There is no TLS yet.
 //!
 //! # Subscribing
 //!
-//! [`Client::subscribe`] returns a [`Subscription`], which has its own buffer. It is a [`Stream`](futures_core::Stream), and
-//! has [`Subscription::next`] for programs without a crate for streams. Each item is a [`Message`] or, where messages are missing, a
-//! [`Gap`]. [`Client::subscribe_all`] puts several channels into one stream, in the order in which their messages come. Dropping a
+//! [`Client::subscribe`] returns a [`Subscription`], which has its own buffer. It is a [`Stream`](futures_core::Stream), and has
+//! [`Subscription::next`] for programs without a crate for streams. Each item is a [`Message`], or a [`Gap`] at a point where messages
+//! are missing. [`Client::subscribe_all`] puts several channels into one stream, in the order in which their messages come. Dropping a
 //! subscription ends it.
 //!
 //! A buffer is bounded ([`ClientBuilder::subscription_messages_max`]). While it is full the client reads nothing, so that the server
-//! holds further messages; after [`ClientBuilder::slow_reader_timeout`] it discards those of the slow subscription, and a gap
-//! in its stream tells how many. So one slow reader delays the others for that time at most, and nothing is lost silently.
+//! holds further messages. After [`ClientBuilder::slow_reader_timeout`] it discards those of the slow subscription, and a gap
+//! in its stream reports their number. So one slow reader delays the others for that time at most, and nothing is lost silently.
 //!
 //! # Publishing
 //!
-//! [`Client::publish`] writes data as JSON by serde, and waits for the server's reply. [`Client::publish_raw`] takes JSON as it is.
+//! [`Client::publish`] writes data as JSON by serde, and waits for the server's reply. [`Client::publish_raw`] takes JSON text.
 //! [`Client::start_publish`] does not wait, so many messages can be on their way; [`Client::batch`] sends several in one frame or
 //! request; [`Client::request`] waits for the answer of a service.
 //!
@@ -86,12 +86,12 @@
 //! was on its way fails with [`Error::ConnectionLost`]: it may have arrived or not, and is not sent again. [`Client::state`] can be
 //! watched.
 //!
-//! # Losing nothing
+//! # Losing no messages
 //!
-//! By default a break may lose messages that were on their way. [`ClientBuilder::ack`] keeps a session whole: the server sends again
-//! all messages that were not confirmed. [`ClientBuilder::replay`] resumes after the last message, even if the server has forgotten
-//! the session, as far as it retains the channel's history; each message then has its [position](Message::position). Messages that
-//! are missing in spite of both are a [`Gap`] in the stream. A program that stores positions resumes after a restart, too:
+//! By default a break may lose messages that were on their way. With [`ClientBuilder::ack`] the server sends all messages again that
+//! were not confirmed, as long as the session lives. [`ClientBuilder::replay`] resumes after the last message, even if the server has
+//! forgotten the session, as far as it retains the channel's history; each message then has its [position](Message::position). If
+//! messages are missing all the same, the stream has a [`Gap`]. A program that stores positions resumes after a restart, too:
 //!
 //! ```no_run
 //! # use encke_client::{Client, Error, Position, ReplayFrom};
@@ -106,18 +106,18 @@
 //! # }
 //! ```
 //!
-//! A pattern resumes each channel that it has received messages of at that channel's last position, up to 999 for all patterns
+//! A pattern resumes at the last position of each channel from which it has received messages, for up to 999 channels of all patterns
 //! together. Other channels begin with all retained messages, if the subscription did ([`ReplayFrom::Earliest`]). If it began with new
-//! ones, they do so again after a break, and there is a gap for the pattern, for nobody knows what was published on them meanwhile;
-//! and likewise where there are channels without a known position.
+//! messages, these channels do so again after a break, and there is a gap for the pattern, because it is unknown which messages were
+//! published on them meanwhile. The same applies to channels without a known position.
 //!
-//! Over long-polling, without acknowledgement, some servers send messages with responses to other requests than connects. Newer ones
-//! may then overtake older ones on the other connection. The older ones are delivered when they come, but a break in between loses
-//! them. Encke does not do so with sessions that replay.
+//! Over long-polling, without acknowledgement, some servers send messages with responses to other requests than connects. Newer
+//! messages may then overtake older ones on the other connection. The client delivers the older ones when they come, but a break in
+//! between loses them. Encke sends messages of sessions that replay with connect responses only.
 //!
 //! # Extensions
 //!
-//! An [`Extension`] sees all messages and writes into the `ext` of outgoing ones: logins, for example. See
+//! An [`Extension`] gets all messages and writes into the `ext` of outgoing ones, a login for example. See
 //! [`ClientBuilder::extension`].
 //!
 //! # Without I/O

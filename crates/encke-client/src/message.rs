@@ -21,26 +21,24 @@ pub struct Message {
     pub channel: Box<str>,
     /// The id of the message that it answers, if it is the answer of a service (Bayeux 1.0, "service channels").
     pub id: Option<u64>,
-    /// True if a service answers that it failed.
+    /// True if it is the answer of a service that reports a failure.
     pub failed: bool,
     /// Its position in the history of its channel, if the client replays and the channel has a history.
     pub position: Option<Position>,
     data: Box<str>,
 }
 
-/// Messages that the subscription does not get.
-///
-/// It stands in the stream at the point where they are missing.
+/// A report of messages that the subscription does not get. It is in the stream at the point where they are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gap {
-    /// The channel or pattern that they were published on; several, separated by commas, for a slow reader of several.
+    /// The channel or pattern of the missing messages; for a slow reader of several channels all of them, separated by commas.
     pub channel: String,
     /// The cause.
     pub cause: GapCause,
 }
 
-/// The cause of a gap, and what is known about the missing messages.
+/// The cause of a gap, and the known facts about the missing messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GapCause {
@@ -52,7 +50,7 @@ pub enum GapCause {
         /// The offset of the last one.
         last: u64,
     },
-    /// A break after which nobody knows whether messages are missing: the channel has no history, or its history was lost.
+    /// After a break it is unknown if messages are missing: the channel has no history, or its history was lost.
     Unknown,
     /// The reader of this subscription was too slow, and its buffer was full: messages were discarded here; see
     /// [`ClientBuilder::subscription_messages_max`](crate::ClientBuilder::subscription_messages_max).
@@ -78,13 +76,13 @@ impl Message {
     /// Its [payload](Message::payload) as a type of the program.
     ///
     /// # Errors
-    /// The payload has another form.
+    /// The payload does not match the type.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.payload().as_str())
     }
 
-    /// Its data without the wrapper around data that is no object: to a message with a position a server adds a member `event`,
-    /// so it sends a published `5` as `{"event":{…},"payload":5}`. Anything else is as in [`Message::data`].
+    /// Its data without the wrapper around data that is not an object. A server adds a member `event` to a message with a
+    /// position, so it sends a published `5` as `{"event":{…},"payload":5}`. Other data is as in [`Message::data`].
     pub fn payload(&self) -> RawJson<'_> {
         let data = self.data();
         let is_wrapped = self.position.is_some() && data.members().count() == 2 && data.member("event").is_some();
@@ -102,7 +100,7 @@ impl Gap {
         Gap { channel: channel.into(), cause }
     }
 
-    /// The first and the last offset of the missing messages, where they are known.
+    /// The first and the last offset of the missing messages, if they are known.
     pub fn offsets(&self) -> Option<(u64, u64)> {
         match self.cause {
             GapCause::NotRetained { first, last } => Some((first, last)),

@@ -29,7 +29,7 @@ struct Channel {
     subscribers: Vec<Arc<Buffer>>,
     /// Those without a subscribe to the server.
     listeners: Vec<Arc<Buffer>>,
-    /// The subscribe that has no reply yet, and those who wait for it.
+    /// The subscribe that has no reply yet, and the operations that wait for it.
     pending: Option<(u64, Vec<Reply>)>,
 }
 
@@ -72,7 +72,7 @@ impl Registry {
         channel.pending = Some((id, vec![reply]));
     }
 
-    /// Removes a subscription; `reply`, if somebody waits for it, gets the outcome.
+    /// Removes a subscription. `reply`, if any, gets the outcome.
     pub(crate) fn unsubscribe(&mut self, session: &mut ClientSession, buffer: &Arc<Buffer>, reply: Option<Reply>) {
         buffer.leave();
         let others = |other: &Arc<Buffer>| !Arc::ptr_eq(other, buffer);
@@ -133,7 +133,7 @@ impl Registry {
         readers
     }
 
-    /// The session has ended: all streams end after the items that wait, and everybody who waits gets the error.
+    /// The session has ended: all streams end after the waiting items, and waiting operations get the error.
     pub(crate) fn close(&mut self, error: &Error) {
         for (_, channel) in self.channels.drain() {
             channel.subscribers.iter().chain(&channel.listeners).for_each(|buffer| buffer.close());

@@ -17,7 +17,7 @@ pub(crate) struct Replies {
     last_batch: u64,
     /// Requests, whose services answer in any order and at any time.
     requests: Vec<Request>,
-    /// The time of the last reply, or since which there is something to reply to.
+    /// The time of the last reply, or the time since which a reply is due.
     progress: Option<Instant>,
 }
 
@@ -73,7 +73,7 @@ impl Replies {
     /// A reply came. Its result goes to the operation that waits for it, if there is one.
     pub(crate) fn replied(&mut self, id: u64, outcome: Result<(), Error>, now: Instant) {
         if let Some(at) = self.requests.iter().position(|request| request.id == id) {
-            // A success says that the server has taken the request; the answer of the service comes by itself.
+            // A success means that the server has accepted the request. The answer of the service is a separate message.
             if let Err(error) = outcome {
                 let _gone = self.requests.swap_remove(at).sender.send(Err(error));
             }
@@ -88,7 +88,7 @@ impl Replies {
         self.finish(waiting, outcome);
     }
 
-    /// The answer of a service to a request; gives back any other message.
+    /// Passes the answer of a service to its request. Returns any other message.
     pub(crate) fn answered(&mut self, message: Message) -> Option<Message> {
         let Some(id) = message.id else { return Some(message) };
         let Some(at) = self.requests.iter().position(|request| request.id == id) else { return Some(message) };
@@ -131,7 +131,7 @@ impl Replies {
         self.requests.iter().map(|request| request.deadline).min()
     }
 
-    /// Ends the requests whose time is over.
+    /// Ends the requests that have timed out.
     pub(crate) fn expire_requests(&mut self, now: Instant, timeout: Duration) {
         for request in self.requests.extract_if(.., |request| request.deadline <= now) {
             let _gone = request.sender.send(Err(Error::ReplyTimeout(timeout)));
@@ -139,7 +139,7 @@ impl Replies {
     }
 
     fn finish(&mut self, waiting: Waiting, outcome: Result<(), Error>) {
-        // A program that has dropped its future does not want to know.
+        // The program may have dropped its future.
         let number = match waiting {
             Waiting::Publish(sender) => {
                 let _gone = sender.send(outcome);

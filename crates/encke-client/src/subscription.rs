@@ -16,8 +16,8 @@ use crate::{Error, Message};
 
 /// The messages of a channel or pattern, or of several, as a stream; see [`Client::subscribe`].
 ///
-/// Its items are messages and, where some are missing, a [`Gap`] as the error: nothing is lost silently. It ends when the session is
-/// closed; [`Client::closed`] says why.
+/// Its items are messages. If messages are missing, an item is a [`Gap`] as the error, so nothing is lost silently. It ends when the
+/// session is closed; [`Client::closed`] returns the reason.
 ///
 /// A reader that is too slow fills its buffer; see
 /// [`ClientBuilder::subscription_messages_max`](crate::ClientBuilder::subscription_messages_max). Dropping it ends the subscription,
@@ -68,7 +68,7 @@ pub(crate) enum Pushed {
 }
 
 impl Subscription {
-    /// The next item; `None` when the session is closed. It may be dropped half-way: nothing is lost.
+    /// The next item; `None` when the session is closed. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<Message, Gap>> {
         poll_fn(|context| self.buffer.poll(context)).await
     }
@@ -136,8 +136,8 @@ impl Buffer {
         }
     }
 
-    /// Puts an item behind the others. A full buffer refuses it until the reader has not emptied half of it for so long; then it
-    /// discards items until the reader does.
+    /// Adds an item at the end. A full buffer refuses it until its reader has not emptied half of it for the time-out; then it
+    /// discards items until the reader has done so.
     pub(crate) fn push(&self, item: Item, now: Instant, slow_reader_timeout: Duration) -> Pushed {
         let mut inner = self.lock();
         if inner.is_dropped {

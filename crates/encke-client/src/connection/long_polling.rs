@@ -69,7 +69,7 @@ impl LongPolling {
         self.other.waiting.iter().map(String::len).sum()
     }
 
-    /// Sends what waits and returns the next answer. May be dropped at any point without losing anything.
+    /// Sends waiting texts and returns the next answer. May be dropped at any point without losing anything.
     pub(crate) async fn receive(&mut self) -> Result<String, Error> {
         poll_fn(|context| match self.poll(RequestClass::Connect, context) {
             Poll::Ready(outcome) => Poll::Ready(outcome),

@@ -68,7 +68,7 @@ impl Connection {
         })
     }
 
-    /// The cookies that the server wants to have back on the next connection.
+    /// The cookies to return to the server on the next connection.
     pub(crate) fn cookies(&self) -> &Cookies {
         match self {
             Connection::WebSocket(_, cookies) => cookies,
@@ -92,7 +92,7 @@ impl Connection {
         }
     }
 
-    /// Sends what waits and returns the next text of JSON. Nothing is lost when it is dropped half-way.
+    /// Sends waiting texts and returns the next text of JSON. Dropping the future loses nothing.
     pub(crate) async fn receive(&mut self) -> Result<String, Error> {
         match self {
             Connection::WebSocket(socket, _) => socket.receive().await,
@@ -100,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// Sends what waits without reading, where the transport can. Never returns, and may be dropped at any point.
+    /// Sends waiting texts without reading, if the transport can. Never returns, and may be dropped at any point.
     pub(crate) async fn write(&mut self) {
         match self {
             Connection::WebSocket(socket, _) => socket.write().await,
@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Sends what waits and closes the connection in order. Requests need no such thing.
+    /// Sends waiting texts and closes the connection in order. Requests need no close.
     pub(crate) async fn close(&mut self) {
         match self {
             Connection::WebSocket(socket, _) => socket.close().await,

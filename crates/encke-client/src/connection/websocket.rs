@@ -74,7 +74,7 @@ impl WebSocket {
         frame::masked(Opcode::Text, text.as_bytes(), random(), &mut self.out);
     }
 
-    /// Writes what waits and returns the next text. May be dropped at any point without losing anything.
+    /// Writes waiting frames and returns the next text. May be dropped at any point without losing anything.
     pub(crate) async fn receive(&mut self) -> Result<String, Error> {
         loop {
             self.write_ready();
@@ -99,7 +99,7 @@ impl WebSocket {
         }
     }
 
-    /// Writes what waits, and reads nothing. Never returns, and may be dropped at any point.
+    /// Writes waiting frames, and reads nothing. Never returns, and may be dropped at any point.
     pub(crate) async fn write(&mut self) {
         loop {
             self.write_ready();
@@ -112,7 +112,7 @@ impl WebSocket {
         }
     }
 
-    /// Writes what waits and a close frame, and shuts the sending side. The caller bounds the time.
+    /// Writes waiting frames and a close frame, and shuts the sending side. The caller bounds the time.
     pub(crate) async fn close(&mut self) {
         frame::masked_close(1000, "", random(), &mut self.out);
         let rest = std::mem::take(&mut self.out);

@@ -8,7 +8,7 @@
 //! use encke_client::session::{ClientSession, Event, SessionOptions};
 //!
 //! let mut session = ClientSession::new(SessionOptions::default());
-//! // A socket is open: send what the session wants to send.
+//! // A socket is open: send the session's first text.
 //! session.connection_opened(Instant::now());
 //! let handshake = session.transmit().expect("a handshake");
 //! assert!(handshake.text.starts_with(r#"[{"channel":"/meta/handshake""#));
@@ -20,7 +20,7 @@
 //! ```
 //!
 //! After each call take all texts ([`ClientSession::transmit`]) and all events ([`ClientSession::event`]), and call
-//! [`ClientSession::wake`] at the time that [`ClientSession::wake_at`] says. It never reads the clock. It waits for the replies to
+//! [`ClientSession::wake`] at the time that [`ClientSession::wake_at`] returns. It never reads the clock. It waits for the replies to
 //! handshakes and connects; time-outs of other replies are up to the caller, who may then call
 //! [`ClientSession::connection_lost`].
 
@@ -179,9 +179,9 @@ enum State {
     HandshakeDue(Instant),
     /// A handshake was sent.
     Handshaking(Sent),
-    /// The session's subscriptions were sent; `resumed` says that it is an old one.
+    /// The session's subscriptions were sent; `resumed` is true for an old session.
     Resubscribing { deadline: Instant, resumed: bool },
-    /// The session is old; a connect asks whether the server still knows it.
+    /// The session is old; a connect checks if the server still knows it.
     Resuming(Sent),
     /// The session is open; the next connect is to be sent at this time.
     ConnectDue(Instant),
@@ -290,7 +290,7 @@ impl ClientSession {
         self.change_subscriptions(Change::Unsubscribe, channels)
     }
 
-    /// Publishes and returns the message's id. If the session is not open, the reply says so at once.
+    /// Publishes and returns the message's id. If the session is not open, the reply is an error at once.
     pub fn publish(&mut self, channel: &str, data: RawJson<'_>) -> u64 {
         let id = self.next_id();
         if self.is_open() {
@@ -367,12 +367,12 @@ impl ClientSession {
         id
     }
 
-    /// Sends a change of subscriptions; `again` says that the session had them before.
+    /// Sends a change of subscriptions; `again` is true if the session had them before.
     fn send_change(&mut self, class: RequestClass, id: u64, change: Change, channels: &[String], again: bool) {
         self.send_message(class, id, ClientMessage::new(change.channel()), channels, again);
     }
 
-    /// Sends a connect: `at_once` asks for a reply without being held.
+    /// Sends a connect: with `at_once` the server does not hold it.
     fn send_connect(&mut self, at_once: bool) -> u64 {
         let id = self.next_id();
         let message = ClientMessage {
@@ -468,7 +468,7 @@ impl Change {
     }
 }
 
-/// Takes the first item; an emptied queue gives its memory back, for most sessions are idle most of the time.
+/// Takes the first item. An empty queue frees its memory, because most sessions are idle most of the time.
 fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     let first = queue.pop_front();
     if queue.is_empty() {
