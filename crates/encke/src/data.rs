@@ -63,7 +63,7 @@ impl Data {
     /// Creates the directory if it is missing.
     ///
     /// # Errors
-    /// When it cannot be used, or a file of the histories begins unlike any of them.
+    /// When it cannot be used, or a file of the histories has an unknown beginning.
     pub(crate) fn probe(settings: &Settings) -> Result<(), StartError> {
         if settings.data.is_empty() {
             return Ok(());
@@ -101,7 +101,7 @@ impl Data {
 }
 
 impl DataInUse {
-    /// The sessions of the server's last life, if it ended cleanly.
+    /// The sessions that the previous process saved, if it ended cleanly.
     ///
     /// # Errors
     /// The disk's error.

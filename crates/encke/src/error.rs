@@ -45,7 +45,7 @@ pub enum StartError {
     /// The histories in the data directory are damaged, another process has them, or the disk fails.
     #[error("cannot recover histories: {0}")]
     History(#[from] StoreError),
-    /// The system cannot start a thread or its runtime: mostly for want of memory or open files.
+    /// The system cannot start a thread or its runtime, usually because it has no memory or no free file descriptors.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
     /// A shard's thread panicked while it restored its sessions.
@@ -57,7 +57,7 @@ pub enum StartError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// Not a channel that messages are broadcast on: no valid name (Bayeux 1.0 "Channels"), or one below `/meta/` or
+    /// Not a channel for broadcasts: an invalid name (Bayeux 1.0 "Channels"), or one below `/meta/` or
     /// `/service/`.
     #[error("{0} is no channel to publish to")]
     Channel(String),

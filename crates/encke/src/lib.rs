@@ -18,11 +18,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Server`] is what will run, a [`Running`] is a server that runs, and a [`Handle`] controls it from any thread. Clients are those of
-//! CometD and Faye, unchanged, and the crate `encke-client`. `examples/price_feed.rs` is a longer program: it asks clients for a token,
-//! refuses their publications, and answers a service.
+//! A [`Server`] is a server before its start, a [`Running`] is a running server, and a [`Handle`] controls it from any thread. The
+//! clients of CometD and Faye connect unchanged, and so does the crate `encke-client`. `examples/price_feed.rs` is a longer program: it
+//! requires a token from clients, refuses their publications, and answers a service.
 //!
-//! A server consists of *shards*, one for each core unless [`Settings::shards`] says otherwise. A shard is a thread with its own
+//! A server consists of *shards*, one for each core unless [`Settings::shards`] sets another number. A shard is a thread with its own
 //! connections, sessions and subscriptions. The threads are the server's own: the program needs no async runtime.
 //!
 //! # Settings
@@ -35,9 +35,9 @@
 //!
 //! let prices = ChannelRule {
 //!     pattern: "/stock/**".into(),
-//!     // Who comes late gets the last 100 messages, if it asks for them.
+//!     // Later subscribers may request the last 100 messages.
 //!     history_messages: 100,
-//!     // Who is too slow misses prices, but never the latest one of a channel.
+//!     // A slow client misses prices, but never the latest one of a channel.
 //!     slow_consumer: SlowConsumer::KeepLatest,
 //!     ..ChannelRule::default()
 //! };
@@ -77,7 +77,7 @@
 //! ```
 //! use encke::{Application, Decision, Publishing, Server, Settings, Verdict};
 //!
-//! /// Everybody may listen, below `/public`, and nobody may shout.
+//! /// Allows subscriptions below `/public` only, and replaces exclamation marks.
 //! struct Quiet;
 //!
 //! impl Application for Quiet {
@@ -131,9 +131,9 @@
 //! # The data directory
 //!
 //! Without [`Settings::data`], histories and sessions are in memory only. With it, histories are in files of that directory and survive
-//! every end of the process; sessions survive an orderly one. [`Settings::history_commit`] says when a publication counts as stored:
-//! when the system has it, or when it is on disk. One server at a time has the directory. [`Server::check`] shows beforehand whether a
-//! server could start with it.
+//! every end of the process; sessions survive a clean stop. [`Settings::history_commit`] decides when a publication counts as stored:
+//! when the system has it, or when it is on disk. Only one server at a time can use the directory. [`Server::check`] checks before a
+//! start if a server could use it.
 //!
 //! # Stopping
 //!

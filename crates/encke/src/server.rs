@@ -92,7 +92,7 @@ impl Server {
         Data::probe(&self.settings)
     }
 
-    /// Binds the address, starts a thread for each shard, restores the sessions of its last life, and returns.
+    /// Binds the address, starts a thread for each shard, restores the saved sessions, and returns.
     ///
     /// # Errors
     /// When a setting cannot work, the address cannot be bound, the data directory cannot be used, or a thread cannot be
@@ -207,7 +207,7 @@ impl ThreadContext {
         Ok((threads, starts))
     }
 
-    /// Creates a shard with its sessions of the last life.
+    /// Creates a shard with its saved sessions.
     fn restored(self, index: usize) -> (Shard, Arc<ServerShared>) {
         let metrics = self.server_shared.metrics[index].clone();
         let now = ServerShared::now(self.server_shared.start);
@@ -276,7 +276,7 @@ pub struct Handle {
 
 impl Handle {
     /// Broadcasts `data_json` on a channel, and returns before it is delivered. Messages that one thread publishes on one
-    /// channel arrive in that order. Where the channel has a history, the message enters it.
+    /// channel arrive in that order. If the channel has a history, the message enters it.
     ///
     /// # Errors
     /// When the channel is not publishable, the data is not JSON, or the server is too busy: after

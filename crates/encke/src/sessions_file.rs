@@ -107,7 +107,7 @@ fn write_whole(path: &Path, saved: Saved) -> io::Result<()> {
     out.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
-/// Parses the sessions, or returns what is wrong with the file.
+/// Parses the sessions, or returns the error in the file.
 fn parse(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
     let mut saved = Saved::default();
     let (mut line, mut number, mut sum) = (Vec::new(), 0, 0);

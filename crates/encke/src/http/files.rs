@@ -66,7 +66,7 @@ fn in_utf_8(kind: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("{kind}; charset=utf-8")).ok()
 }
 
-/// The directory, for one request. It retains what the first look found until the file is read.
+/// The directory, for one request. It retains the result of the first look-up until the file is read.
 #[derive(Clone)]
 struct Tree {
     root: Arc<Path>,
@@ -175,7 +175,7 @@ impl AsyncSeek for Found {
     }
 }
 
-/// Opens what is at `path` below `root`, name by name.
+/// Opens the file or folder at `path` below `root`, name by name.
 fn find(root: &Path, path: &Path) -> io::Result<Found> {
     let mut at = step(rustix::fs::CWD, root, OFlags::DIRECTORY)?;
     for component in path.components() {

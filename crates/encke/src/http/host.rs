@@ -15,7 +15,7 @@ use super::{Body, closing, text};
 use encke_core::Metrics;
 use encke_core::Settings;
 
-/// A host and port as they stand in a `Host` field or in the authority of a target.
+/// A host and port from a `Host` field or the authority of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Host<'a> {
     /// The name or address, an IPv6 address without its brackets.
@@ -87,7 +87,7 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=".contains(&byte)
 }
 
-/// The host of a request that passed [`refusal`]; None where HTTP/1.0 names none.
+/// The host of a request that passed [`refusal`]; None if it is HTTP/1.0 without a host.
 pub(crate) fn of<'a>(headers: &'a HeaderMap, authority: Option<&'a str>) -> Option<Host<'a>> {
     let field = || headers.get(HOST).and_then(|host| host.to_str().ok());
     Host::parse(authority.or_else(field)?)

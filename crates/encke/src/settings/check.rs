@@ -113,7 +113,7 @@ fn is_of_path(byte: u8) -> bool {
     byte.is_ascii_graphic() && byte != b';'
 }
 
-/// True for a path as it stands in a request. Browsers resolve dots and escape other bytes, so no request would match
+/// True for a path in the form of requests. Browsers resolve dots and escape other bytes, so no request would match
 /// those.
 fn is_mount(mount: &str) -> bool {
     let is_segment = |segment: &str| {
@@ -138,7 +138,7 @@ fn is_origin(origin: &str) -> bool {
     is_scheme && is_host && !host.ends_with(default_port) && !host.ends_with(':') && !host.contains(char::is_uppercase)
 }
 
-/// True for a name or an address as it stands in a `Host` field, without a port.
+/// True for a name or an address in the form of a `Host` field, without a port.
 fn is_host(host: &str) -> bool {
     host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok() || is_domain(host)
 }
