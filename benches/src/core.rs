@@ -145,12 +145,12 @@ fn named(run: &Run, name: &str) -> Option<f64> {
 const EXPLANATION: &str = "\
 Repeat with `make bench-core`. The server runs on core 0, the load on core 1; servers take turns, each figure is the
 median of its runs. The floor (`benches/src/bin/floor.rs`) is a fan-out over epoll without any protocol above WebSocket
-frames; Bun is its native publish and subscribe (`benches/rivals/bun/server.js`). Both get the same 50 bytes of data as
-Encke's subscribers, who get them in a Bayeux message. The load is `encke bench broadcast`, `open` and `idle`: it publishes
+frames; Bun is its native publish and subscribe (`benches/rivals/bun/server.js`). Their subscribers get the same 50 bytes of
+data as Encke's, whose subscribers get them in a Bayeux message. The load is `encke bench broadcast`, `open` and `idle`: it publishes
 at planned times and checks that every subscriber receives every message once and in order; latency is counted from the
-planned time. The highest rate is the one where nothing is lost, deliveries keep up with the plan and p99 is under one
-second. Sessions are opened in full: connect, upgrade, handshake, connect, subscribe, each after the answer to the one
-before. Memory is the growth of the server's resident set divided by 9,000 sessions.
+planned time. The highest rate is the one at which nothing is lost, deliveries keep up with the plan and p99 is under one
+second. Sessions are opened in full: connect, upgrade, handshake, connect, subscribe, each step after the answer to the one
+before. Memory is the growth of the server's resident set, divided by 9,000 sessions.
 Runs that lose anything or do not keep up do not count; a note names the missing ones. A figure with “≥” is a lower
 bound: the load had no core left, or the search's time ended.
 ";

@@ -93,7 +93,7 @@ pub fn measured(runs: &Runs) -> Measured {
     let (table, all_hold) = table(runs);
     Measured {
         name: "delivery",
-        title: "What sure delivery costs",
+        title: "The cost of reliable delivery",
         table,
         all_hold,
         chart: chart(runs).map(|chart| (chart, "Processor time for a delivery")),
@@ -156,13 +156,13 @@ fn cpu_ns(run: &Run) -> Option<f64> {
 }
 
 const EXPLANATION: &str = "\
-Repeat with `make bench-delivery`. The server runs on core 0, the load on core 1; what is compared takes turns, each figure is
+Repeat with `make bench-delivery`. The server runs on core 0, the load on core 1. The compared runs take turns, and each figure is
 the median of its runs. The load publishes at planned times and checks that every subscriber gets every message once and in
-order; runs that lose anything or do not keep up do not count; a note names the missing ones. A figure with “≥” is a lower
-bound: the load had no core left, or the search's time ended. The rows come from
+order. Runs that lose anything or do not keep up do not count; a note names the missing ones. A figure with “≥” is a lower
+bound: the load had no core left, or the time of the search ended. These commands give the rows:
 
 - `encke bench broadcast --find-max --p99 1s`, with and without `--ack`: 1,000 subscribers, 50 bytes of data. Clients that
-  acknowledge do as CometD's do: messages come with connect replies, and each is followed by a connect;
+  acknowledge behave as CometD's: messages come with connect replies, and after each reply the client sends a connect;
 - `encke bench broadcast --rate 100`, plain, with `--ack`, on a channel with `history_messages = 10000`, and there with `--replay`;
 - `encke bench broadcast --find-max --clients 1 --message-size 200`, one publisher and one subscriber: the server once with
   `--data DIR` and `history_commit = \"interval\"` (1 s), once without; then the history is in memory;

@@ -46,7 +46,7 @@ pub const CASES: &[Case] = &[
         title: "Burst: 2,000 messages to 1,000 clients at once",
         what: "`encke bench chat --messages 2000`: a fifth of the flood of the chat example, two million deliveries, as \
                fast as the server takes them. (With all 10,000 messages CometD and Faye leave their clients without an \
-               answer for so long that these give up.) What it cannot deliver at once, it keeps: the memory shows how much.",
+               answer for so long that these give up.) Messages that a server cannot deliver at once take memory.",
         rows: &[DELIVERIES, ELAPSED, LOST, CPU, CORES, MEMORY, LOAD],
         demanded: &[],
     },
@@ -87,7 +87,7 @@ pub const CASES: &[Case] = &[
         title: "Idle sessions",
         what: "Idle sessions over WebSocket, each with its own channel: how much the server's resident \
                memory grew for each of them. Before that, as many are opened and closed, few at a time. CometD runs this one \
-               with a heap that collects often and gives back what is not needed, as a fixed heap would show nothing.",
+               with a heap that collects often and returns free memory, as a fixed heap would show no growth.",
         rows: &[PER_SESSION, CLIENTS, MEMORY],
         demanded: &[],
     },

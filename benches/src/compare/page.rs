@@ -226,12 +226,12 @@ fn repeat(runs: &Runs, machine: &Machine) -> String {
 }
 
 const INTRODUCTION: &str = "\
-The same load on Encke, on CometD, whose protocol it speaks, on Faye, which speaks it too, and on Bun's native publish and
-subscribe, which is no Bayeux server but the fastest fan-out that can be had ready-made. Each server has one core, the load
-another. Figures are medians over the rounds; in each round the servers take turns. A ratio is Encke's figure over the
-other's: above 1 is good for deliveries, below 1 for time and memory. Only runs that hold have figures; where rounds are
-missing, a note names them. “≥” marks a lower bound: a search's time ended before the limit was found, or the load was at its own
-limit. Notes on a run stand below its table.
+This page compares Encke with CometD and Faye, which speak the same protocol, and with Bun's native publish and subscribe. Bun is
+no Bayeux server, but the fastest fan-out that is available ready-made. All get the same load. Each server has one core, the load
+another. Figures are medians over the rounds; in each round the servers take turns. A ratio is Encke's figure divided by the
+other's: above 1 is good for deliveries, below 1 for time and memory. Only runs that hold have figures; if rounds are missing, a
+note names them. “≥” marks a lower bound: the time of a search ended before the limit was found, or the load was at its own
+limit. Notes on a run are below its table.
 ";
 
 const FAIRNESS: &str = "
@@ -239,18 +239,18 @@ const FAIRNESS: &str = "
 
 - One core each: the server, with all its threads, is pinned to core 0, the load to core 1. A JVM compiles and collects
   garbage on that core, too; Encke runs with one shard.
-- Latency is counted from the time at which a message should have left, not from when it did. A server that stalls is
-  charged for all that waited.
-- Every delivery is counted, checked for loss, doubling and order, and only then believed. Bun drops silently what goes
-  beyond its backlog limit, unless it is configured to close the connection, as it is here; a rate that loses anything does not
-  count.
-- CometD and Faye buffer messages for slow clients without a bound. So a burst does not fail on them, it grows: that is
-  why the memory is shown. Encke has bounds and slows the publisher down.
+- Latency counts from the planned time of a message, not from the time at which it left. So a server that stalls is charged for
+  all messages that waited.
+- Every delivery is counted and checked for loss, doubling and order. A rate that loses anything does not count. Bun silently
+  drops messages beyond its backlog limit unless it is configured to close the connection, as it is here.
+- CometD and Faye buffer messages for slow clients without a limit. So a burst does not fail on them, but takes memory, which the
+  tables show. Encke has limits and slows the publisher down.
 - CometD is the newest complete set of packages, with Jackson for JSON, its WebSocket through Jetty's own transport, HTTP
-  through the servlet. It is warmed up with the same kind of load before anything is measured, until its compiler has
-  done its work; before idle sessions are measured, as many are opened and closed on every server. The collector is the one of Serial, Parallel and G1 with which it delivered most on one core.
-- CometD ties a session over HTTP to a cookie; the load sends back the cookies it is given, to every server.
-- No server compresses. Limits on message size and idle connections are far above what is used.
+  through the servlet. Before each measurement it is warmed up with the same kind of load, until its compiler has finished.
+  Before idle sessions are measured, as many are opened and closed on every server. Of the collectors Serial, Parallel and G1 it
+  uses the one with which it delivered most on one core.
+- CometD ties a session over HTTP to a cookie. The load returns cookies to every server.
+- No server compresses. Limits on message size and idle connections are far above the values used.
 - Bun gets the same 50 bytes of data in lines instead of Bayeux messages: it has less to parse and to send.
 - Encke's deliveries are whole Bayeux messages, one WebSocket message each, as the others' are.
 ";
@@ -259,8 +259,8 @@ const HOW_TO_REPEAT: &str = "\
 ## How to repeat
 
 `make compare` installs what is missing (Node, a JDK, Maven; root on Debian), builds all, measures and writes this page;
-`COMPARE_QUICK=yes make compare` does the same with small numbers, to see whether it works. `ROUNDS`, `COMPARE_ONLY` and
-`COMPARE_CASES` choose; see `scripts/compare.sh`.
+`COMPARE_QUICK=yes make compare` does the same with small numbers, as a test. `ROUNDS`, `COMPARE_ONLY` and `COMPARE_CASES` select
+rounds, servers and cases; see `scripts/compare.sh`.
 ";
 
 #[cfg(test)]

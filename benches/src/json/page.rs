@@ -128,7 +128,7 @@ impl<'a> Figures<'a> {
 /// The result of each engine for each piece of data.
 fn passages(probed: &[Probed]) -> String {
     let names: Vec<&str> = probed.iter().map(|probed| probed.engine).collect();
-    let mut text = format!("\n## What comes through\n\n| data | | {} |\n", names.join(" | "));
+    let mut text = format!("\n## Unchanged and refused data\n\n| data | | {} |\n", names.join(" | "));
     let _ = writeln!(text, "| --- | --- |{}", " --- |".repeat(names.len()));
     for (index, (data, what)) in FAITHFUL.iter().enumerate() {
         let cells = probed.iter().map(|probed| match &probed.passages[index] {
@@ -161,19 +161,19 @@ const WORTHWHILE_AT: f64 = 0.8;
 const WHAT_IS_MEASURED: &str = "\
 ## What is measured
 
-What a server does with a publication: *parsing* takes bytes and ends when channel, session and id of each message are
-known and the text is known to be JSON; *generating* writes `channel`, `data` and `ext` for subscribers. Encke's envelope
-checks the text in one pass and keeps `data` as a slice; *raw* and *lazy* keep it as a slice by the engine's own means;
-a *tree* is the engine's own value. simd-json writes into the text while it reads, so its time has a copy in it. Before
-anything is timed, all engines must deliver the same. Engines take turns; figures are medians of the iterations.
+The two steps of a server with a publication. *Parsing* takes bytes and ends when channel, session and id of each message are
+known and the text is known to be JSON. *Generating* writes `channel`, `data` and `ext` for subscribers. Encke's envelope
+checks the text in one pass and leaves `data` as a slice. *Raw* and *lazy* do the same with the methods of the engine; a *tree*
+is the engine's own value. simd-json writes into the text while it reads, so its time includes a copy. Before the measurement,
+all engines must give the same results. Engines take turns; figures are medians of the iterations.
 
-The question is that of \"CometD JSON library pluggability\" (2011), where Jackson and Jetty's JSON were compared.
+\"CometD JSON library pluggability\" (2011) asked the same question about Jackson and Jetty's JSON.
 
 ";
 
 const HOW_TO_REPEAT: &str = "
-Repeat with `make bench-json`; it measures the program built as it is shipped, for any processor, and built for the
-processor it runs on, which sonic-rs needs to use all of it.
+Repeat with `make bench-json`. It measures two builds: the shipped one, for any processor, and one for the processor it runs on.
+Only in the second build sonic-rs uses all instructions of the processor.
 ";
 
 #[cfg(test)]

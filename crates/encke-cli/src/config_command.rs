@@ -108,8 +108,8 @@ fn reference() -> String {
     let prefixes: Vec<String> = options::PREFIXES.iter().map(|prefix| format!("`{prefix}`")).collect();
     let _ = writeln!(out, "Prefixes: {}.", prefixes.join(", "));
     for (title, list) in [
-        ("taken, with a warning: no effect | why", options::IGNORED),
-        ("refused | why, or what to use", options::REFUSED),
+        ("accepted with a warning, without effect | why", options::IGNORED),
+        ("refused | why, or the replacement", options::REFUSED),
     ] {
         let _ = write!(out, "\n| {title} |\n| --- | --- |\n");
         for (name, why) in list {
@@ -140,8 +140,8 @@ const INTRODUCTION: &str = "# Configuration
 
 A flag comes before the environment, the environment before the file, the file before the default. The file is TOML:
 `--config FILE`, or `ENCKE_CONFIG`, or else `encke.toml` in the working folder if it exists. `--set NAME=VALUE` accepts any
-name, CometD's too. Lists are written with commas in flags and in the environment: `--transports websocket,long-polling`.
-A setting that is on or off is a switch as a flag: `--timestamps`, `--no-demo`.
+name, also CometD's. In flags and in the environment, commas separate the items of a list: `--transports websocket,long-polling`.
+A setting that is `true` or `false` is a switch as a flag: `--timestamps`, `--no-demo`.
 
 - `encke config init` writes a file with every setting and its default.
 - `encke config check` reports the errors in a file: line, name, value, and the allowed values.
@@ -171,8 +171,8 @@ const COMETD: &str = "
 ## CometD's names
 
 Encke accepts the names of CometD's server options in all three sources, with or without the prefix of a transport. It has one value for all
-transports: `ws.timeout` sets `timeout_ms`, and a warning in the log says so. An option without a prefix takes precedence over the same one with
-a prefix, and the first of several prefixes over the others. A warning names each value that has no effect. `maxQueue` and `maxMessageSize` of 0
+transports: `ws.timeout` sets `timeout_ms`, and the log has a warning about it. An option without a prefix takes precedence over the same
+option with a prefix, and the first of several prefixes over the others. A warning names each value that has no effect. `maxQueue` and `maxMessageSize` of 0
 or less mean the default.
 ";
 

@@ -26,13 +26,13 @@ pub(super) const OF_EACH_TRANSPORT: &[&str] = &[
 pub(crate) const IGNORED: &[(&str, &str)] = &[
     ("allowMessageDeliveryDuringHandshake", "messages follow with the first connect"),
     ("bayeuxServerContextAttributeName", "there is no servlet context"),
-    ("bufferSize", "buffers are as large as what waits in them"),
+    ("bufferSize", "buffers grow with the waiting messages"),
     ("enableExtension.*", "no WebSocket extension is offered"),
     ("executorMaxThreads", "there is no thread pool; shards sets the number of threads"),
-    ("http2MaxSessionsPerBrowser", "HTTP/2 is not spoken; browser_sessions_max is for HTTP/1.1"),
-    ("jsonContext", "there is one JSON engine, and it keeps data byte for byte"),
+    ("http2MaxSessionsPerBrowser", "there is no HTTP/2; browser_sessions_max is for HTTP/1.1"),
+    ("jsonContext", "there is one JSON engine, which leaves data unchanged byte for byte"),
     ("jsonDebug", "use log = \"debug\""),
-    ("maxProcessing", "requests are processed without waiting for anything"),
+    ("maxProcessing", "requests are processed without waiting"),
     ("messagesPerFrame", "each message has its own frame, and frames are written together"),
     ("schedulerThreads", "timers belong to the shards; shards sets the number of threads"),
     ("sweepPeriod", "sessions end at their time; nothing is swept"),
@@ -44,7 +44,7 @@ pub(crate) const IGNORED: &[(&str, &str)] = &[
 pub(crate) const REFUSED: &[(&str, &str)] = &[
     ("allowMultiSessionsNoBrowser", "CometD removed it in 3.1; trust_client_session may be what you want"),
     ("oort.*", "there is no cluster"),
-    ("requireHandshakePerConnection", "a session may always go on over a new connection"),
+    ("requireHandshakePerConnection", "a session may always continue over a new connection"),
     ("seti.*", "there is no cluster"),
 ];
 
