@@ -51,6 +51,7 @@ while IFS= read -r path; do
 done < <(grep -oE '`(crates|tests|docs|scripts|web)/[A-Za-z0-9_./{},-]+`' CONTRIBUTING.md | tr -d '`' | sort -u)
 
 # The map in ARCHITECTURE.md names every file of these crates once, and only files that are there.
+crate=''
 named=$(sed -n '/^## The other crates/,/^## Where to look/p' ARCHITECTURE.md | while IFS= read -r line; do
     case $line in
     '| `journal`, '*) crate='' ;;
