@@ -1,23 +1,27 @@
 //! One process takes over from another on the same listening socket: no connection is refused meanwhile, and sessions
 //! continue.
 
+mod log;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
+use log::Log;
+
 /// A server and its successors.
 struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
-    log: BufReader<ChildStderr>,
+    log: Log,
     address: SocketAddr,
     /// The process that serves now.
     serving: Pid,
@@ -29,7 +33,7 @@ impl Server {
         let command = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
-        let log = BufReader::new(child.stderr.take().expect("piped"));
+        let log = Log::of(child.stderr.take().expect("piped"));
         let address = address_of(&mut out);
         let serving = Pid::from_child(&child);
         Server { child, out, log, address, serving }
@@ -51,11 +55,7 @@ impl Server {
 
     /// Reads the log up to a line that holds `text`, and returns what was read.
     fn log_until(&mut self, text: &str) -> String {
-        let mut read = String::new();
-        while !read.contains(text) {
-            assert_ne!(self.log.read_line(&mut read).expect("a line"), 0, "no {text:?} in {read}");
-        }
-        read
+        self.log.until(text)
     }
 
     /// Waits for the end of the first process.
@@ -255,7 +255,7 @@ fn a_new_process_that_cannot_start_changes_nothing() {
     let mut server = Server::start(clean(PROGRAM, &["serve", "--port", "0", "--config", &file]));
     std::fs::write(&file, "timeout_ms = \"soon\"\n").expect("a file");
     server.signal(Signal::USR2);
-    let log = server.log_until("nobody takes over, this server goes on");
+    let log = server.log_until("the handover failed, this server continues");
     assert!(log.contains("ended before it was ready (exit status: 2)"), "{log}");
     publish(server.address, "/news", "1");
     std::fs::write(&file, "timeout_ms = 6000\n").expect("a file");
@@ -271,7 +271,7 @@ fn a_new_process_that_could_not_use_the_data_directory_changes_nothing() {
     let strange = folder.0.join("data/history/00000000000000000099.journal");
     std::fs::write(&strange, "written by something else").expect("a file");
     server.signal(Signal::USR2);
-    let log = server.log_until("nobody takes over, this server goes on");
+    let log = server.log_until("the handover failed, this server continues");
     assert!(log.contains("00000000000000000099.journal is damaged at offset 0"), "{log}");
     publish(server.address, "/news", "1");
     std::fs::remove_file(&strange).expect("it is there");
@@ -374,7 +374,7 @@ fn a_signal_during_the_start_loses_no_session() {
         let child = clean(PROGRAM, &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.expect("starts");
         let out = BufReader::new(child.stdout.take().expect("piped"));
-        let log = BufReader::new(child.stderr.take().expect("piped"));
+        let log = Log::of(child.stderr.take().expect("piped"));
         server.serving = Pid::from_child(&child);
         (server.child, server.out, server.log) = (child, out, log);
         // The earliest moment at which the sessions may be outside the file.

@@ -1,19 +1,23 @@
 //! The program from a user's view: commands, exit codes, output lines, signals.
 
+mod log;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use log::Log;
+
 /// A running server that ends with the test.
 struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
-    log: BufReader<ChildStderr>,
+    log: Log,
     url: String,
 }
 
@@ -25,7 +29,7 @@ impl Server {
     fn spawn(mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
-        let log = BufReader::new(child.stderr.take().expect("piped"));
+        let log = Log::of(child.stderr.take().expect("piped"));
         let mut line = String::new();
         out.read_line(&mut line).expect("a line");
         let url = line.trim().strip_prefix("encke listening on ").expect("the address").to_string();
@@ -39,11 +43,7 @@ impl Server {
 
     /// Reads the log up to a line that holds `text`, and returns what was read.
     fn log_until(&mut self, text: &str) -> String {
-        let mut read = String::new();
-        while !read.contains(text) {
-            assert_ne!(self.log.read_line(&mut read).expect("a line"), 0, "no {text:?} in {read}");
-        }
-        read
+        self.log.until(text)
     }
 
     /// The exit code, and the rest of stdout.
