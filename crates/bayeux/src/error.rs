@@ -133,8 +133,9 @@ impl BayeuxError {
 /// use bayeux::error::ErrorField;
 ///
 /// let error = ErrorField::parse("403:denied_by_security_policy:subscribe_denied");
-/// assert_eq!(error, ErrorField { code: Some(403), args: "denied_by_security_policy", text: "subscribe_denied" });
-/// assert_eq!(ErrorField::parse("oh no"), ErrorField { code: None, args: "", text: "oh no" });
+/// assert_eq!((error.code, error.args, error.text), (Some(403), "denied_by_security_policy", "subscribe_denied"));
+/// let error = ErrorField::parse("oh no");
+/// assert_eq!((error.code, error.args, error.text), (None, "", "oh no"));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -22,7 +22,7 @@ use crate::shard::{Parts, Shared};
 /// One shard of the server. See the documentation of the crate.
 ///
 /// Publications may wait for their fan-out, and everything that looks at outboxes or changes subscriptions has to come
-/// after it. So the parts are reached through [`Shard::parts`], which fans out first. Only what does not touch outboxes
+/// after it. So the parts are reached through `Shard::parts`, which fans out first. Only what does not touch outboxes
 /// reaches them beside a burst.
 pub struct Shard {
     /// Publications that wait for their fan-out.
