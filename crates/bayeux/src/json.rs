@@ -103,7 +103,7 @@ impl<'a> RawString<'a> {
     /// The text between the quotes, byte for byte.
     #[inline]
     pub(crate) fn inner(self) -> &'a str {
-        self.0.get(1..self.0.len().saturating_sub(1)).unwrap_or("")
+        &self.0[1..self.0.len() - 1]
     }
 
     /// The decoded text; `None` if it contains half a surrogate pair.
