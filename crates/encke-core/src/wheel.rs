@@ -52,7 +52,8 @@ impl<K> Wheel<K> {
         if armed_ms <= slot * SLOT_MS {
             return armed_ms;
         }
-        self.slot(slot).push(key);
+        let (row, index) = row_and_index(slot);
+        self.rows[row][index].push(key);
         self.entries += 1;
         slot * SLOT_MS
     }
@@ -82,7 +83,8 @@ impl<K> Wheel<K> {
         // After a pause of more than one turn of the wheel each slot is processed once.
         let first = self.next.max((current + 1).saturating_sub(SLOTS as u64));
         for slot in first..=current {
-            let keys = &mut self.rows[slot as usize % SLOTS / ROW][slot as usize % ROW];
+            let (row, index) = row_and_index(slot);
+            let keys = &mut self.rows[row][index];
             self.entries -= keys.len();
             due.append(keys);
             // A burst of entries must not pin its memory.
@@ -93,20 +95,24 @@ impl<K> Wheel<K> {
         self.next = self.next.max(current + 1);
     }
 
-    /// The keys of a slot.
-    fn slot(&mut self, slot: u64) -> &mut Vec<K> {
-        &mut self.rows[slot as usize % SLOTS / ROW][slot as usize % ROW]
-    }
-
     /// The time of the next entry, in milliseconds. None if there is no entry.
     pub fn next_ms(&self) -> Option<u64> {
         if self.entries == 0 {
             return None;
         }
         (self.next..self.next + SLOTS as u64)
-            .find(|slot| !self.rows[*slot as usize % SLOTS / ROW][*slot as usize % ROW].is_empty())
+            .find(|slot| {
+                let (row, index) = row_and_index(*slot);
+                !self.rows[row][index].is_empty()
+            })
             .map(|slot| slot * SLOT_MS)
     }
+}
+
+/// The row of a slot, and its index there.
+fn row_and_index(slot: u64) -> (usize, usize) {
+    let slot = slot as usize % SLOTS;
+    (slot / ROW, slot % ROW)
 }
 
 /// The number of entries of gone owners that is not worth a walk over all slots.
