@@ -52,6 +52,11 @@ for round in $(seq "$rounds"); do
     for server in "${servers[@]}"; do
         start_server "$server"
         load "$server" broadcast broadcast --rate 100 --duration 5s
+        case $server in
+            encke) load "$server" broadcast-equal broadcast --rate 100 --duration 5s ;;
+            # The data that makes a frame as long as a Bayeux message with 50 bytes of data.
+            floor) load "$server" broadcast-equal broadcast --rate 100 --duration 5s --message-size 93 ;;
+        esac
         load "$server" broadcast-max broadcast --find-max --p99 1s --rate 2000
         stop_server
         [ "$server" = bun ] || measure "$server" open open
