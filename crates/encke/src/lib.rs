@@ -146,13 +146,14 @@
 //!
 //! `/metrics` answers in the OpenMetrics text format, to clients on the same machine unless [`Settings::metrics_public`] is set. Each
 //! name begins with `encke_`, and each metric has a line of help. `/healthz` answers while the process lives, `/readyz` while it takes
-//! new clients. Logs are events of the crate `tracing`; the library prints nothing.
+//! new clients. [`Handle::add_metrics`] adds those of the program. Logs are events of the crate `tracing`; the library prints nothing.
 
 mod asset;
 mod data;
 mod entropy;
 mod error;
 mod http;
+mod metric;
 mod net;
 mod server;
 mod sessions_file;
@@ -165,6 +166,7 @@ pub use encke_core::{
     Service, Settings, SlowConsumer, TransportName, Verdict,
 };
 pub use error::{PublishError, StartError};
+pub use metric::Metric;
 pub use server::{Handle, Running, Server};
 pub use settings::{SettingsError, check_settings};
 

@@ -15,6 +15,7 @@ use crate::asset::Asset;
 use crate::data::{Data, DataInUse};
 use crate::entropy::kernel_entropy;
 use crate::error::{PublishError, StartError};
+use crate::metric::{AddedMetrics, Metric};
 use crate::net::confirm::Confirmations;
 use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::{Added, Published};
@@ -122,6 +123,7 @@ impl Server {
             published: (0..shards).map(|_| Published::default()).collect(),
             mailbox: shared.mailbox.clone(),
             metrics: (0..=shards).map(|_| Arc::<Metrics>::default()).collect(),
+            added_metrics: AddedMetrics::default(),
             assets: self.assets,
             connections: AtomicUsize::new(0),
             echo: self.echo,
@@ -317,6 +319,12 @@ impl Handle {
     /// The number of sessions of all shards.
     pub fn sessions(&self) -> usize {
         self.shared.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Adds metrics of the program to `/metrics`. The server calls the function at each scrape, on the thread of a shard,
+    /// so it must not block. Names begin with `encke_` or the name of the program, and no other metric has them.
+    pub fn add_metrics(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
+        self.server_shared.added_metrics.add(Arc::new(read));
     }
 
     /// Applies new settings while the server runs. Returns the names of those that changed but need a restart: they stay

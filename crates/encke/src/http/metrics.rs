@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text::encode};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text::encode};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -48,7 +48,12 @@ fn is_from_here<B>(connection: &Connection, request: &Request<B>) -> bool {
         && !request.headers().keys().any(is_proxied)
 }
 
-/// Each metric, summed over the shards.
+/// The type as the format names it.
+fn type_of(meaning: Meaning) -> MetricType {
+    if meaning == Meaning::Counter { MetricType::Counter } else { MetricType::Gauge }
+}
+
+/// Each metric, summed over the shards; then those of the program.
 struct Sums(std::sync::Arc<ServerShared>);
 
 impl std::fmt::Debug for Sums {
@@ -69,11 +74,26 @@ impl Collector for Sums {
             if *name == "encke_mailbox_bytes" {
                 sum = self.0.mailbox.bytes() as u64;
             }
-            let kind = if *meaning == Meaning::Counter { MetricType::Counter } else { MetricType::Gauge };
-            let metric = encoder.encode_descriptor(name, help.trim_end_matches('.'), None, kind)?;
+            let metric = encoder.encode_descriptor(name, help.trim_end_matches('.'), None, type_of(*meaning))?;
             match meaning {
                 Meaning::Counter => ConstCounter::new(sum).encode(metric)?,
                 Meaning::Gauge => ConstGauge::new(sum as i64).encode(metric)?,
+            }
+        }
+        for added in self.0.added_metrics.all() {
+            let (name, help) = (added.name(), added.help().trim_end_matches('.'));
+            let mut metric = encoder.encode_descriptor(name, help, None, type_of(added.kind()))?;
+            let encode = |metric: MetricEncoder<'_>, value: u64| match added.kind() {
+                Meaning::Counter => ConstCounter::new(value).encode(metric),
+                Meaning::Gauge => ConstGauge::new(value as i64).encode(metric),
+            };
+            match added.values() {
+                [(labels, value)] if labels.is_empty() => encode(metric, *value)?,
+                values => {
+                    for (labels, value) in values {
+                        encode(metric.encode_family(labels)?, *value)?;
+                    }
+                }
             }
         }
         Ok(())

@@ -25,6 +25,7 @@ use super::published::Published;
 use super::store_thread::Inbox;
 use super::waiting::SharedQueues;
 use crate::asset::Asset;
+use crate::metric::AddedMetrics;
 use encke_core::{
     Charge, Effect, Envelope, ExchangeId, Id, MailboxAccount, Metrics, Now, Peer, PersistRequest, Persisted, Response,
     Shard, ShardMessage, SocketKey, Wire,
@@ -78,6 +79,8 @@ pub(crate) struct ServerShared {
     pub(crate) mailbox: Arc<MailboxAccount>,
     /// One for each shard; the last one is the store thread's.
     pub(crate) metrics: Vec<Arc<Metrics>>,
+    /// The metrics of the program around the server.
+    pub(crate) added_metrics: AddedMetrics,
     pub(crate) assets: &'static [Asset],
     pub(crate) connections: AtomicUsize,
     /// Echoes every WebSocket message, for conformance suites.

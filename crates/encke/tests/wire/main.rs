@@ -17,6 +17,7 @@ mod http_requests;
 mod jsonp;
 mod limits;
 mod long_polling;
+mod metrics;
 mod origins;
 mod page;
 mod replay;
