@@ -152,6 +152,7 @@ mod asset;
 mod data;
 mod entropy;
 mod error;
+mod handle;
 mod http;
 mod metric;
 mod net;
@@ -166,8 +167,9 @@ pub use encke_core::{
     Service, Settings, SlowConsumer, TransportName, Verdict,
 };
 pub use error::{PublishError, StartError};
+pub use handle::Handle;
 pub use metric::Metric;
-pub use server::{Handle, Running, Server};
+pub use server::{Running, Server};
 pub use settings::{SettingsError, check_settings};
 
 /// Compiles the program of the README as a test.

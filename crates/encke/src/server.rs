@@ -1,30 +1,30 @@
-//! A server: its start, its handles, its stop.
+//! A server: its start and its end.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bayeux::{Publication, RawJson, ext};
 use tokio::sync::{mpsc, watch};
 
 use crate::asset::Asset;
 use crate::data::{Data, DataInUse};
 use crate::entropy::kernel_entropy;
-use crate::error::{PublishError, StartError};
-use crate::metric::{AddedMetrics, Metric};
+use crate::error::StartError;
+use crate::handle::Handle;
+use crate::metric::AddedMetrics;
 use crate::net::confirm::Confirmations;
 use crate::net::node::{ServerShared, ThreadMessage};
-use crate::net::published::{Added, Published};
+use crate::net::published::Published;
 use crate::net::store_thread::Inbox;
-use crate::settings::{SettingsError, check_settings};
-use crate::threads::{accept, driver, ending};
+use crate::settings::check_settings;
+use crate::threads::{accept, driver};
 use encke_core::Settings;
 use encke_core::{Application, NoApplication};
-use encke_core::{Envelope, Id, Metrics, Saved, Shard, ShardMessage, Shared, Weight};
+use encke_core::{Metrics, Saved, Shard, Shared};
 
 /// A server that does not run yet: its settings, its application, its files. [`Server::start`] runs it.
 pub struct Server {
@@ -149,14 +149,7 @@ impl Server {
             // A thread that panicked has already logged it.
             let _gone = start.send(());
         }
-        let handle = Handle {
-            server_shared,
-            shared,
-            settings: Arc::new(Mutex::new(settings)),
-            draining: Arc::new(AtomicBool::new(false)),
-            open: Arc::new(RwLock::new(true)),
-            keeps: data.is_some(),
-        };
+        let handle = Handle::new(server_shared, shared, settings, data.is_some());
         Ok(Running { address, handle, threads, listener: again, data })
     }
 }
@@ -263,156 +256,6 @@ impl Running {
     }
 }
 
-/// Controls a running server, from any thread. Clones control the same server; they do not keep it running.
-#[derive(Clone)]
-pub struct Handle {
-    server_shared: Arc<ServerShared>,
-    shared: Arc<Shared>,
-    settings: Arc<Mutex<Arc<Settings>>>,
-    draining: Arc<AtomicBool>,
-    /// True while requests of handles are accepted.
-    open: Arc<RwLock<bool>>,
-    /// True if sessions outlive the server.
-    keeps: bool,
-}
-
-impl Handle {
-    /// Broadcasts `data_json` on a channel, and returns before it is delivered. Messages that one thread publishes on one
-    /// channel arrive in that order. If the channel has a history, the message enters it.
-    ///
-    /// # Errors
-    /// When the channel is not publishable, the data is not JSON, or the server is too busy: after
-    /// [`PublishError::Busy`] the caller may try again.
-    pub fn publish(&self, channel: &str, data_json: &str) -> Result<(), PublishError> {
-        let (limits, has_timestamp) = {
-            let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-            (bayeux::Limits::from(&**settings), settings.timestamps)
-        };
-        let name = bayeux::ChannelName::parse(channel, &limits).ok();
-        if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
-            return Err(PublishError::Channel(channel.into()));
-        }
-        let data = bayeux::json::validate(data_json, limits.json_depth_max).map_err(|_| PublishError::Data)?;
-        let now = || ext::timestamp(ServerShared::now(self.server_shared.start).wall_ms as i64);
-        let timestamp = has_timestamp.then(|| format!("\"{}\"", now()));
-        let timestamp = timestamp.as_deref().map(RawJson::trusted);
-        let message = Publication { channel, data: Some(RawJson::trusted(data)), timestamp, ..Publication::default() };
-        // One shard for each channel: it preserves the order of publications, and it owns the channel's history, if
-        // any.
-        let shard = self.shared.histories.owner(channel);
-        let account = &self.server_shared.mailbox;
-        let published = self.server_shared.published.get(shard).filter(|_| account.has_room(Weight::Heavy));
-        match published.map_or(Added::Closed, |published| published.add(account, &message)) {
-            Added::Noted => {}
-            Added::First => _ = self.server_shared.mailboxes[shard].send(ThreadMessage::Published),
-            Added::Closed => return Err(PublishError::Busy),
-        }
-        Ok(())
-    }
-
-    /// Ends a session. Its client gets a disconnect message. False if no session can have this id, or the server has
-    /// stopped.
-    pub fn disconnect(&self, client_id: &str) -> bool {
-        Id::parse(client_id).is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(id)))
-    }
-
-    /// The number of sessions of all shards.
-    pub fn sessions(&self) -> usize {
-        self.shared.sessions.load(Ordering::Relaxed)
-    }
-
-    /// Adds metrics of the program to `/metrics`. The server calls the function at each scrape, on the thread of a shard,
-    /// so it must not block. Names begin with `encke_` or the name of the program, and no other metric has them.
-    pub fn add_metrics(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
-        self.server_shared.added_metrics.add(Arc::new(read));
-    }
-
-    /// Applies new settings while the server runs. Returns the names of those that changed but need a restart: they stay
-    /// as they were.
-    ///
-    /// # Errors
-    /// When a setting cannot work: the old settings stay in force.
-    pub fn reload(&self, settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
-        check_settings(&settings)?;
-        let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        // Settings that need a restart remain unchanged here, too: the next call compares with the settings in force.
-        let fixed = [
-            ("listen", settings.listen != current.listen && settings.listen.port() != 0),
-            ("shards", settings.shards != current.shards),
-            ("data", settings.data != current.data),
-            ("history_commit", settings.history_commit != current.history_commit),
-            ("history_commit_interval_ms", settings.history_commit_interval_ms != current.history_commit_interval_ms),
-        ];
-        let next = Arc::new(Settings {
-            listen: current.listen,
-            shards: current.shards,
-            data: current.data.clone(),
-            history_commit: current.history_commit,
-            history_commit_interval_ms: current.history_commit_interval_ms,
-            ..settings
-        });
-        for shard in 0..self.server_shared.mailboxes.len() {
-            // A shard whose mailbox is closed has ended.
-            let _ended = self.send_to_shard(shard, ShardMessage::Settings(next.clone()));
-        }
-        *current = next;
-        Ok(fixed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect())
-    }
-
-    /// Stops accepting connections. Those already in the system's backlog wait for another process that holds the
-    /// listening socket.
-    pub fn stop_accepting(&self) {
-        self.server_shared.accepting.send_replace(false);
-    }
-
-    /// Drains the server and returns at once. It admits no new sessions, advises clients to come back later and at
-    /// different times, and closes WebSockets. When all connections are gone or `drain_timeout_ms` is over, its
-    /// threads end. With a `data` directory it saves the sessions there, with everything published until then.
-    pub fn drain(&self) {
-        if self.draining.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let handle = self.clone();
-        std::thread::spawn(move || handle.stop_when_empty());
-    }
-
-    fn stop_when_empty(&self) {
-        for mailbox in &self.server_shared.mailboxes {
-            let _ended =
-                mailbox.send(ThreadMessage::FromShard(Envelope::new(&self.server_shared.mailbox, ShardMessage::Drain)));
-        }
-        let timeouts = Duration::from_millis(self.settings().drain_timeout_ms);
-        let started = Instant::now();
-        // The first pause lets responses to the drain leave.
-        std::thread::sleep(DRAIN_PAUSE);
-        while started.elapsed() < timeouts && self.server_shared.connections.load(Ordering::Relaxed) > 0 {
-            std::thread::sleep(DRAIN_PAUSE);
-        }
-        // A frozen shard takes the publications that came before this.
-        self.server_shared.published.iter().for_each(Published::close);
-        if self.keeps {
-            *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
-            ending::freeze(&self.server_shared.mailboxes);
-        }
-        for mailbox in &self.server_shared.mailboxes {
-            let _ended = mailbox.send(ThreadMessage::Stop);
-        }
-    }
-
-    fn settings(&self) -> Arc<Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// False if there is no such shard, or the shard has ended.
-    fn send_to_shard(&self, shard: usize, message: ShardMessage) -> bool {
-        // Locked while sending: an accepted message is in a mailbox before the mailboxes are emptied for the last
-        // time.
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let thread_message = || ThreadMessage::FromShard(Envelope::new(&self.server_shared.mailbox, message));
-        self.server_shared.mailboxes.get(shard).is_some_and(|mailbox| *open && mailbox.send(thread_message()).is_ok())
-    }
-}
-
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("settings", &self.settings).finish_non_exhaustive()
@@ -424,12 +267,3 @@ impl fmt::Debug for Running {
         f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
     }
 }
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("sessions", &self.sessions()).finish_non_exhaustive()
-    }
-}
-
-/// The interval at which a drain counts the connections that are left.
-const DRAIN_PAUSE: Duration = Duration::from_millis(50);

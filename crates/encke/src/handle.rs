@@ -1,0 +1,188 @@
+//! The handle of a running server: publications, sessions, reload, drain.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use bayeux::{Publication, RawJson, ext};
+
+use crate::error::PublishError;
+use crate::metric::Metric;
+use crate::net::node::{ServerShared, ThreadMessage};
+use crate::net::published::{Added, Published};
+use crate::settings::{SettingsError, check_settings};
+use crate::threads::ending;
+use encke_core::{Envelope, Id, Settings, ShardMessage, Shared, Weight};
+
+/// Controls a running server, from any thread. Clones control the same server; they do not keep it running.
+#[derive(Clone)]
+pub struct Handle(Arc<Inner>);
+
+struct Inner {
+    server_shared: Arc<ServerShared>,
+    shared: Arc<Shared>,
+    settings: Mutex<Arc<Settings>>,
+    draining: AtomicBool,
+    /// True while requests of handles are accepted.
+    open: RwLock<bool>,
+    /// True if sessions outlive the server.
+    keeps: bool,
+}
+
+impl Handle {
+    /// A handle of a server that has just started. `keeps`: its sessions outlive it.
+    pub(crate) fn new(
+        server_shared: Arc<ServerShared>,
+        shared: Arc<Shared>,
+        settings: Arc<Settings>,
+        keeps: bool,
+    ) -> Handle {
+        let (settings, draining, open) = (Mutex::new(settings), AtomicBool::new(false), RwLock::new(true));
+        Handle(Arc::new(Inner { server_shared, shared, settings, draining, open, keeps }))
+    }
+
+    /// Broadcasts `data_json` on a channel, and returns before it is delivered. Messages that one thread publishes on one
+    /// channel arrive in that order. If the channel has a history, the message enters it.
+    ///
+    /// # Errors
+    /// When the channel is not publishable, the data is not JSON, or the server is too busy: after
+    /// [`PublishError::Busy`] the caller may try again.
+    pub fn publish(&self, channel: &str, data_json: &str) -> Result<(), PublishError> {
+        let (limits, has_timestamp) = {
+            let settings = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner);
+            (bayeux::Limits::from(&**settings), settings.timestamps)
+        };
+        let name = bayeux::ChannelName::parse(channel, &limits).ok();
+        if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
+            return Err(PublishError::Channel(channel.into()));
+        }
+        let data = bayeux::json::validate(data_json, limits.json_depth_max).map_err(|_| PublishError::Data)?;
+        let now = || ext::timestamp(ServerShared::now(self.0.server_shared.start).wall_ms as i64);
+        let timestamp = has_timestamp.then(|| format!("\"{}\"", now()));
+        let timestamp = timestamp.as_deref().map(RawJson::trusted);
+        let message = Publication { channel, data: Some(RawJson::trusted(data)), timestamp, ..Publication::default() };
+        // One shard for each channel: it preserves the order of publications, and it owns the channel's history, if
+        // any.
+        let shard = self.0.shared.histories.owner(channel);
+        let account = &self.0.server_shared.mailbox;
+        let published = self.0.server_shared.published.get(shard).filter(|_| account.has_room(Weight::Heavy));
+        match published.map_or(Added::Closed, |published| published.add(account, &message)) {
+            Added::Noted => {}
+            Added::First => _ = self.0.server_shared.mailboxes[shard].send(ThreadMessage::Published),
+            Added::Closed => return Err(PublishError::Busy),
+        }
+        Ok(())
+    }
+
+    /// Ends a session. Its client gets a disconnect message. False if no session can have this id, or the server has
+    /// stopped.
+    pub fn disconnect(&self, client_id: &str) -> bool {
+        Id::parse(client_id).is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(id)))
+    }
+
+    /// The number of sessions of all shards.
+    pub fn sessions(&self) -> usize {
+        self.0.shared.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Adds metrics of the program to `/metrics`. The server calls the function at each scrape, on the thread of a shard,
+    /// so it must not block. Names begin with `encke_` or the name of the program, and no other metric has them.
+    pub fn add_metrics(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
+        self.0.server_shared.added_metrics.add(Arc::new(read));
+    }
+
+    /// Applies new settings while the server runs. Returns the names of those that changed but need a restart: they stay
+    /// as they were.
+    ///
+    /// # Errors
+    /// When a setting cannot work: the old settings stay in force.
+    pub fn reload(&self, settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
+        check_settings(&settings)?;
+        let mut current = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        // Settings that need a restart remain unchanged here, too: the next call compares with the settings in force.
+        let fixed = [
+            ("listen", settings.listen != current.listen && settings.listen.port() != 0),
+            ("shards", settings.shards != current.shards),
+            ("data", settings.data != current.data),
+            ("history_commit", settings.history_commit != current.history_commit),
+            ("history_commit_interval_ms", settings.history_commit_interval_ms != current.history_commit_interval_ms),
+        ];
+        let next = Arc::new(Settings {
+            listen: current.listen,
+            shards: current.shards,
+            data: current.data.clone(),
+            history_commit: current.history_commit,
+            history_commit_interval_ms: current.history_commit_interval_ms,
+            ..settings
+        });
+        for shard in 0..self.0.server_shared.mailboxes.len() {
+            // A shard whose mailbox is closed has ended.
+            let _ended = self.send_to_shard(shard, ShardMessage::Settings(next.clone()));
+        }
+        *current = next;
+        Ok(fixed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect())
+    }
+
+    /// Stops accepting connections. Those already in the system's backlog wait for another process that holds the
+    /// listening socket.
+    pub fn stop_accepting(&self) {
+        self.0.server_shared.accepting.send_replace(false);
+    }
+
+    /// Drains the server and returns at once. It admits no new sessions, advises clients to come back later and at
+    /// different times, and closes WebSockets. When all connections are gone or `drain_timeout_ms` is over, its
+    /// threads end. With a `data` directory it saves the sessions there, with everything published until then.
+    pub fn drain(&self) {
+        if self.0.draining.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let handle = self.clone();
+        std::thread::spawn(move || handle.stop_when_empty());
+    }
+
+    fn stop_when_empty(&self) {
+        for mailbox in &self.0.server_shared.mailboxes {
+            let _ended = mailbox
+                .send(ThreadMessage::FromShard(Envelope::new(&self.0.server_shared.mailbox, ShardMessage::Drain)));
+        }
+        let timeouts = Duration::from_millis(self.settings().drain_timeout_ms);
+        let started = Instant::now();
+        // The first pause lets responses to the drain leave.
+        std::thread::sleep(DRAIN_PAUSE);
+        while started.elapsed() < timeouts && self.0.server_shared.connections.load(Ordering::Relaxed) > 0 {
+            std::thread::sleep(DRAIN_PAUSE);
+        }
+        // A frozen shard takes the publications that came before this.
+        self.0.server_shared.published.iter().for_each(Published::close);
+        if self.0.keeps {
+            *self.0.open.write().unwrap_or_else(PoisonError::into_inner) = false;
+            ending::freeze(&self.0.server_shared.mailboxes);
+        }
+        for mailbox in &self.0.server_shared.mailboxes {
+            let _ended = mailbox.send(ThreadMessage::Stop);
+        }
+    }
+
+    fn settings(&self) -> Arc<Settings> {
+        self.0.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// False if there is no such shard, or the shard has ended.
+    fn send_to_shard(&self, shard: usize, message: ShardMessage) -> bool {
+        // Locked while sending: an accepted message is in a mailbox before the mailboxes are emptied for the last
+        // time.
+        let open = self.0.open.read().unwrap_or_else(PoisonError::into_inner);
+        let thread_message = || ThreadMessage::FromShard(Envelope::new(&self.0.server_shared.mailbox, message));
+        self.0.server_shared.mailboxes.get(shard).is_some_and(|mailbox| *open && mailbox.send(thread_message()).is_ok())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("sessions", &self.sessions()).finish_non_exhaustive()
+    }
+}
+
+/// The interval at which a drain counts the connections that are left.
+const DRAIN_PAUSE: Duration = Duration::from_millis(50);
