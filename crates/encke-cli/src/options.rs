@@ -351,6 +351,16 @@ pub(crate) const GROUPS: &[Group] = &[
                 "Length of the name of a JSONP callback, in bytes.",
             ),
             option("mailbox_bytes_max", &[], "Bytes in transit between shards, and as many again of light messages."),
+            option(
+                "in_process_messages_max",
+                &[],
+                "Messages that may wait for one subscription of the program itself; above it the oldest are discarded.",
+            ),
+            option(
+                "in_process_bytes_max",
+                &[],
+                "Bytes that may wait for one subscription of the program itself; above it the oldest messages are discarded.",
+            ),
             option("fairness_budget_us", &[], "Time after which a fan-out yields to other work, in microseconds."),
         ],
     },

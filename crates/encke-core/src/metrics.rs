@@ -66,6 +66,8 @@ metrics! {
     Gauge history_store_panicked "encke_history_store_panicked" "1 if the thread that stores histories on disk has panicked: nothing is stored until the next start."
     Gauge journal_bytes "encke_journal_bytes" "Bytes of all history files on disk."
     Gauge journal_segments "encke_journal_segments" "History files on disk."
+    Gauge in_process_subscriptions "encke_in_process_subscriptions" "Subscriptions of the program itself."
+    Counter in_process_discarded "encke_in_process_messages_discarded" "Messages discarded because a subscriber in the process read too slowly."
     Counter handshakes "encke_handshakes" "Sessions opened."
     Counter restored "encke_sessions_restored" "Sessions restored after a restart."
     Counter unrestored "encke_sessions_not_restored" "Sessions not restored because one of their subscriptions is no longer allowed."

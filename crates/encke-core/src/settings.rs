@@ -163,6 +163,10 @@ pub struct Settings {
     pub callback_bytes_max: usize,
     /// Bytes in transit between shards, and as many again of light messages.
     pub mailbox_bytes_max: usize,
+    /// Messages that may wait for one subscription of the program itself; above it the oldest are discarded.
+    pub in_process_messages_max: usize,
+    /// Bytes that may wait for one subscription of the program itself; above it the oldest messages are discarded.
+    pub in_process_bytes_max: usize,
     /// Time after which a fan-out yields to other work, in microseconds.
     pub fairness_budget_us: u64,
 }
@@ -356,13 +360,15 @@ impl Default for Settings {
             history_channels_max: 100_000,
             callback_bytes_max: 64,
             mailbox_bytes_max: 8 * 1024 * 1024,
+            in_process_messages_max: 10_000,
+            in_process_bytes_max: 16 * 1024 * 1024,
             fairness_budget_us: 2_000,
         }
     }
 }
 
-/// The maximum number of shards: the map of interest holds one bit for each.
-pub const SHARDS_MAX: usize = 64;
+/// The maximum number of shards: the map of interest holds one bit for each, and one for the subscribers in the process.
+pub const SHARDS_MAX: usize = 63;
 /// The time that a history retains messages if the rule does not set it, in milliseconds.
 const HISTORY_MS: u64 = 10 * 60 * 1000;
 /// The bytes that a history retains if the rule does not set it.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bayeux::{Publication, RawJson, ext};
 
 use crate::error::PublishError;
+use crate::local::{Start, SubscribeError, Subscription};
 use crate::metric::Metric;
 use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::{Added, Published};
@@ -73,6 +74,25 @@ impl Handle {
             Added::Closed => return Err(PublishError::Busy),
         }
         Ok(())
+    }
+
+    /// Subscribes to a channel or pattern, as a part of the program: nothing is decided about it, and there is no
+    /// session. The stream gets what is published after this call has returned.
+    ///
+    /// # Errors
+    /// When it is no channel or pattern for broadcasts.
+    pub fn subscribe(&self, pattern: &str) -> Result<Subscription, SubscribeError> {
+        self.subscribe_from(pattern, &Start::Latest)
+    }
+
+    /// Subscribes from a point in the past, where the channels have histories. Nothing is lost or doubled between the
+    /// history and new messages.
+    ///
+    /// # Errors
+    /// When it is no channel or pattern for broadcasts, the positions do not fit, or a pattern matches too many channels
+    /// with a history.
+    pub fn subscribe_from(&self, pattern: &str, start: &Start) -> Result<Subscription, SubscribeError> {
+        self.0.server_shared.local.subscribe(&self.settings(), pattern, start)
     }
 
     /// Ends a session. Its client gets a disconnect message. False if no session can have this id, or the server has
@@ -162,6 +182,7 @@ impl Handle {
         for mailbox in &self.0.server_shared.mailboxes {
             let _ended = mailbox.send(ThreadMessage::Stop);
         }
+        self.0.server_shared.local.stop();
     }
 
     fn settings(&self) -> Arc<Settings> {

@@ -68,6 +68,27 @@
 //! }
 //! ```
 //!
+//! # Subscribing
+//!
+//! [`Handle::subscribe`] returns a stream of the messages of a channel or a pattern, whoever publishes them. It needs no session, and any
+//! async runtime can read it. Its queue is bounded: a reader that is too slow gets a [`Gap`]. Where the channel has a history, a later
+//! subscription can begin at the position of the last message ([`Handle::subscribe_from`]) and misses nothing.
+//!
+//! ```
+//! use encke::{Handle, SubscribeError};
+//!
+//! async fn log_orders(handle: Handle) -> Result<(), SubscribeError> {
+//!     let mut orders = handle.subscribe("/orders/**")?;
+//!     while let Some(item) = orders.next().await {
+//!         match item {
+//!             Ok(message) => println!("{}: {}", message.channel(), message.data()),
+//!             Err(gap) => println!("{gap}"),
+//!         }
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
 //! # Decisions
 //!
 //! An [`Application`] decides what clients may do: open a session ([`Application::handshake`]), subscribe
@@ -154,6 +175,7 @@ mod entropy;
 mod error;
 mod handle;
 mod http;
+mod local;
 mod metric;
 mod net;
 mod server;
@@ -168,6 +190,7 @@ pub use encke_core::{
 };
 pub use error::{PublishError, StartError};
 pub use handle::Handle;
+pub use local::{Gap, Message, Position, PositionError, Positions, Start, SubscribeError, Subscription};
 pub use metric::Metric;
 pub use server::{Running, Server};
 pub use settings::{SettingsError, check_settings};

@@ -15,6 +15,7 @@ use crate::data::{Data, DataInUse};
 use crate::entropy::kernel_entropy;
 use crate::error::StartError;
 use crate::handle::Handle;
+use crate::local::Local;
 use crate::metric::AddedMetrics;
 use crate::net::confirm::Confirmations;
 use crate::net::node::{ServerShared, ThreadMessage};
@@ -117,12 +118,15 @@ impl Server {
         let confirmations: Vec<Arc<Confirmations>> = (0..shards).map(|_| Arc::default()).collect();
         let who_may_wait = confirmations.clone();
         shared.mailbox.set_on_room(move || who_may_wait.iter().for_each(|shard| shard.wake.notify_one()));
+        let metrics: Vec<_> = (0..=shards + 1).map(|_| Arc::<Metrics>::default()).collect();
+        let local = Local::start(shared.clone(), metrics[shards + 1].clone()).map_err(StartError::Thread)?;
         let server_shared = Arc::new(ServerShared {
             mailboxes,
+            local,
             confirmations,
             published: (0..shards).map(|_| Published::default()).collect(),
             mailbox: shared.mailbox.clone(),
-            metrics: (0..=shards).map(|_| Arc::<Metrics>::default()).collect(),
+            metrics,
             added_metrics: AddedMetrics::default(),
             assets: self.assets,
             connections: AtomicUsize::new(0),

@@ -42,7 +42,7 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
         return fail("duplicate_connect_status", &settings.duplicate_connect_status, "an HTTP status from 400 to 599");
     }
     if settings.shards > SHARDS_MAX {
-        return fail("shards", &settings.shards, "0 (one per core) to 64");
+        return fail("shards", &settings.shards, "0 (one per core) to 63");
     }
     if !settings.files.is_empty() && std::fs::read_dir(&settings.files).is_err() {
         return fail("files", &settings.files, "a directory that is there and can be read");
@@ -60,6 +60,8 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
         ("subscriptions_max", settings.subscriptions_max),
         ("outbox_messages_max", settings.outbox_messages_max),
         ("mailbox_bytes_max", settings.mailbox_bytes_max),
+        ("in_process_messages_max", settings.in_process_messages_max),
+        ("in_process_bytes_max", settings.in_process_bytes_max),
         ("history_bytes_max", settings.history_bytes_max),
         ("history_channels_max", settings.history_channels_max),
         ("history_commit_interval_ms", settings.history_commit_interval_ms as usize),

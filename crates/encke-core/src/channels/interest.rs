@@ -2,9 +2,14 @@
 //!
 //! A shard adds its interest when its first session subscribes, *before* the reply to the subscription leaves, and
 //! removes it after its last subscriber left. So a client that publishes after it has seen that reply reaches the
-//! subscriber. The map is read once for each publication, and never if there is only one shard.
+//! subscriber. The map is read once for each publication, and not at all while it is empty. A single shard adds nothing
+//! to it.
+//!
+//! The subscribers in the process are a shard, too: one without sessions, whose index is the number of
+//! shards.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use bayeux::ChannelName;
@@ -13,6 +18,8 @@ use bayeux::ChannelName;
 #[derive(Debug, Default)]
 pub struct Interest {
     names: RwLock<Names>,
+    /// The number of names. Written while `names` is locked.
+    len: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +38,7 @@ impl Interest {
             None => {
                 names.shards.insert(name.into(), 1 << shard);
                 names.patterns += usize::from(ChannelName::known(name).is_pattern());
+                self.len.store(names.shards.len(), Ordering::Release);
             }
         }
     }
@@ -43,6 +51,7 @@ impl Interest {
             if *bits == 0 {
                 names.shards.remove(name);
                 names.patterns -= usize::from(ChannelName::known(name).is_pattern());
+                self.len.store(names.shards.len(), Ordering::Release);
                 names.give_room_back();
             }
         }
@@ -61,7 +70,7 @@ impl Interest {
 
     /// The number of names with any interest.
     pub fn len(&self) -> usize {
-        self.names.read().unwrap_or_else(PoisonError::into_inner).shards.len()
+        self.len.load(Ordering::Acquire)
     }
 
     /// True if no shard wants anything.

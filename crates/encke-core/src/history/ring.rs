@@ -85,6 +85,12 @@ impl Ring {
         self.oldest
     }
 
+    /// True if it has all messages after this position: no life of the ring has ended since, and no message was dropped.
+    pub fn has_all_after(&self, offset: u64, epoch: Option<&str>) -> bool {
+        let is_this_life = epoch.is_none_or(|epoch| *epoch == *self.epoch);
+        is_this_life && offset.saturating_add(1) >= self.oldest && offset < self.next
+    }
+
     /// The number of retained messages.
     pub fn messages(&self) -> usize {
         self.entries.len()

@@ -70,10 +70,10 @@ impl Start {
             ReplayFrom::Latest => (true, next, None),
             ReplayFrom::Earliest => (true, oldest, None),
             ReplayFrom::After { offset, epoch } => {
-                let known = epoch.as_ref().is_none_or(|epoch| **epoch == **ring.epoch());
-                if known && offset + 1 >= oldest && *offset < next {
+                if ring.has_all_after(*offset, epoch.as_deref()) {
                     (true, offset + 1, None)
                 } else {
+                    let known = epoch.as_ref().is_none_or(|epoch| **epoch == **ring.epoch());
                     (false, oldest, (known && *offset < oldest).then(|| (offset + 1, oldest - 1)))
                 }
             }

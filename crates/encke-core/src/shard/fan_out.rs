@@ -33,7 +33,7 @@ impl Parts {
         except_id: Option<Id>,
     ) {
         self.fan_out(delivery, except.map(|key| key.index));
-        if self.shared.shards > 1 {
+        if !self.shared.interest.is_empty() {
             self.send_to_others(delivery, except_id);
         }
     }

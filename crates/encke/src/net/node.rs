@@ -25,6 +25,7 @@ use super::published::Published;
 use super::store_thread::Inbox;
 use super::waiting::SharedQueues;
 use crate::asset::Asset;
+use crate::local::Local;
 use crate::metric::AddedMetrics;
 use encke_core::{
     Charge, Effect, Envelope, ExchangeId, Id, MailboxAccount, Metrics, Now, Peer, PersistRequest, Persisted, Response,
@@ -71,13 +72,15 @@ pub(crate) type Answer = (Response, Option<Receipt>);
 /// Data shared by all shards of a server.
 pub(crate) struct ServerShared {
     pub(crate) mailboxes: Vec<mpsc::UnboundedSender<ThreadMessage>>,
+    /// The subscribers in the process: the virtual shard after the last one.
+    pub(crate) local: Local,
     /// One for each shard, with its wake-up.
     pub(crate) confirmations: Vec<Arc<Confirmations>>,
     /// Publications of handles, for each shard.
     pub(crate) published: Vec<Published>,
     /// The account of bytes in the mailboxes.
     pub(crate) mailbox: Arc<MailboxAccount>,
-    /// One for each shard; the last one is the store thread's.
+    /// One for each shard; then the store thread's, and that of the subscribers in the process.
     pub(crate) metrics: Vec<Arc<Metrics>>,
     /// The metrics of the program around the server.
     pub(crate) added_metrics: AddedMetrics,
@@ -304,7 +307,11 @@ impl Node {
     }
 
     fn send_to_shard(&self, shard: usize, message: ShardMessage) {
-        self.send(shard, ThreadMessage::FromShard(Envelope::new(&self.mailbox, message)));
+        let envelope = Envelope::new(&self.mailbox, message);
+        if shard == self.server_shared.mailboxes.len() {
+            return self.server_shared.local.send(envelope);
+        }
+        self.send(shard, ThreadMessage::FromShard(envelope));
     }
 
     /// Reports to shards which responses with their messages were taken.

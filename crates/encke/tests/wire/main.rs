@@ -14,6 +14,7 @@ mod files;
 mod floods;
 mod hosts;
 mod http_requests;
+mod in_process;
 mod jsonp;
 mod limits;
 mod long_polling;

@@ -3,11 +3,13 @@
 mod folder;
 mod http;
 mod server;
+mod subscriber;
 mod websocket;
 
 pub use self::folder::Folder;
 pub use self::http::{Http, Poller, Response, Tcp};
 pub use self::server::{TestServer, settings, wait_until};
+pub use self::subscriber::{data, is_silent, next, wait};
 pub use self::websocket::{Frame, Ws, close_frame, frame, raw_frame};
 
 use std::time::Duration;

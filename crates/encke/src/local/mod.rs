@@ -1,0 +1,178 @@
+//! Subscribers in the process of the server.
+//!
+//! To the shards they are one more shard, whose index is the number of shards: it has a bit in the map of interest, and
+//! publications come to it as they come to other shards. A separate thread, the dispatcher, puts each publication into
+//! the queues of its subscribers, so a shard does no work for them but one send. A publication that nobody in the
+//! process wants costs nothing.
+//!
+//! ```text
+//!   any shard ── Publication ──▶ dispatcher ──▶ queue (bounded) ──▶ Subscription, a stream
+//!                                   histories ──────────────────────▲  first, if it begins in the past
+//! ```
+
+mod positions;
+mod queue;
+mod subscription;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bayeux::{ChannelKind, ChannelName, Limits};
+use foldhash::fast::RandomState;
+
+pub use positions::{Position, PositionError, Positions, Start};
+use queue::{Burst, Queue};
+pub use subscription::{Gap, Message, SubscribeError, Subscription};
+
+use encke_core::{Envelope, Metrics, Publication, Settings, ShardMessage, Shared};
+
+/// The virtual shard of the subscribers in the process.
+pub(crate) struct Local {
+    registry: Arc<Registry>,
+    /// To the dispatcher. None ends it.
+    inbox: Sender<Option<Envelope>>,
+}
+
+/// The subscribers by channel.
+pub(crate) struct Registry {
+    shared: Arc<Shared>,
+    /// Written by the dispatcher, or while the table is locked.
+    metrics: Arc<Metrics>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    names: HashMap<Box<str>, Subscribers, RandomState>,
+    subscribers: usize,
+    next: u64,
+    /// The server has stopped.
+    is_closed: bool,
+}
+
+/// The subscribers of one channel or pattern, by their numbers.
+type Subscribers = HashMap<u64, Arc<Queue>, RandomState>;
+
+impl Local {
+    /// Starts the dispatcher.
+    ///
+    /// # Errors
+    /// The system's error, if it cannot start a thread.
+    pub(crate) fn start(shared: Arc<Shared>, metrics: Arc<Metrics>) -> io::Result<Local> {
+        let registry = Arc::new(Registry { shared, metrics, table: Mutex::default() });
+        let (inbox, envelopes) = channel();
+        let dispatching = registry.clone();
+        std::thread::Builder::new().name("dispatcher".into()).spawn(move || dispatching.dispatch_all(&envelopes))?;
+        Ok(Local { registry, inbox })
+    }
+
+    /// Passes a message of a shard to the dispatcher.
+    pub(crate) fn send(&self, envelope: Envelope) {
+        // After the end nobody reads.
+        let _ended = self.inbox.send(Some(envelope));
+    }
+
+    /// Ends all subscriptions, after the publications that were sent before.
+    pub(crate) fn stop(&self) {
+        let _ended = self.inbox.send(None);
+    }
+
+    /// Subscribes to a channel or a pattern.
+    pub(crate) fn subscribe(
+        &self,
+        settings: &Settings,
+        pattern: &str,
+        start: &Start,
+    ) -> Result<Subscription, SubscribeError> {
+        let name = ChannelName::parse(pattern, &Limits::from(settings)).ok();
+        let Some(name) = name.filter(|name| name.kind() == ChannelKind::Broadcast) else {
+            return Err(SubscribeError::Channel(pattern.into()));
+        };
+        let queue = Arc::new(Queue::new(settings.in_process_messages_max, settings.in_process_bytes_max));
+        // Before histories are read: a message that is not in them yet comes to the queue.
+        let number = self.registry.add(pattern, &queue);
+        Subscription::begin(self.registry.clone(), number, name, queue, start)
+    }
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a subscriber, and returns its number.
+    fn add(&self, name: &str, queue: &Arc<Queue>) -> u64 {
+        let mut table = self.lock();
+        if table.is_closed {
+            queue.close();
+        }
+        table.next += 1;
+        let number = table.next;
+        if let Some(subscribers) = table.names.get_mut(name) {
+            subscribers.insert(number, queue.clone());
+        } else {
+            let mut subscribers = Subscribers::default();
+            subscribers.insert(number, queue.clone());
+            table.names.insert(name.into(), subscribers);
+            self.shared.interest.add(name, self.shared.shards);
+        }
+        table.subscribers += 1;
+        self.metrics.in_process_subscriptions.set(table.subscribers);
+        number
+    }
+
+    /// Removes a subscriber.
+    fn remove(&self, name: &str, number: u64) {
+        let mut table = self.lock();
+        let Some(subscribers) = table.names.get_mut(name) else { return };
+        let removed = subscribers.remove(&number);
+        if subscribers.is_empty() {
+            table.names.remove(name);
+            self.shared.interest.remove(name, self.shared.shards);
+        } else if subscribers.capacity() > ROOM_RETAINED && subscribers.len() < subscribers.capacity() / 4 {
+            let room = subscribers.len() * 2;
+            subscribers.shrink_to(room);
+        }
+        table.subscribers -= usize::from(removed.is_some());
+        self.metrics.in_process_subscriptions.set(table.subscribers);
+    }
+
+    /// The dispatcher: puts publications into queues until the server stops.
+    fn dispatch_all(&self, envelopes: &Receiver<Option<Envelope>>) {
+        let (mut scratch, mut queues) = (String::new(), Vec::new());
+        while let Ok(Some(envelope)) = envelopes.recv() {
+            if let ShardMessage::Publication(publication) = &envelope.message {
+                self.dispatch(publication, &mut scratch, &mut queues);
+            }
+        }
+        let mut table = self.lock();
+        table.is_closed = true;
+        table.names.values().flat_map(HashMap::values).for_each(|queue| queue.close());
+    }
+
+    fn dispatch(&self, publication: &Publication, scratch: &mut String, queues: &mut Vec<Arc<Queue>>) {
+        // Readers are woken without the lock: subscribers come and go meanwhile.
+        {
+            let table = self.lock();
+            let channel = ChannelName::known(&publication.channel);
+            let mut add =
+                |name: &str| queues.extend(table.names.get(name).into_iter().flat_map(HashMap::values).cloned());
+            add(channel.as_str());
+            channel.patterns(scratch, add);
+        }
+        if queues.is_empty() {
+            return;
+        }
+        let burst = Arc::new(Burst::new(publication));
+        let discarded: u64 = queues.drain(..).map(|queue| queue.push(&burst)).sum();
+        self.metrics.in_process_discarded.add(discarded as usize);
+        if queues.capacity() > ROOM_RETAINED {
+            queues.shrink_to(ROOM_RETAINED);
+        }
+    }
+}
+
+/// Tables with at most this capacity are not shrunk.
+const ROOM_RETAINED: usize = 1_024;
