@@ -68,6 +68,12 @@ pub enum BayeuxError {
     ChannelsMax,
     /// The server is about to stop and opens no sessions.
     ServerDraining,
+    /// The application did not decide in time.
+    DecisionTimeout,
+    /// The application failed to decide.
+    DecisionFailed,
+    /// As many messages wait for decisions of the application as allowed.
+    DecisionsWaitingMax,
 }
 
 impl BayeuxError {
@@ -104,6 +110,9 @@ impl BayeuxError {
             BayeuxError::SessionsMax => "413::sessions_max",
             BayeuxError::ChannelsMax => "413::channels_max",
             BayeuxError::ServerDraining => "503::server_draining",
+            BayeuxError::DecisionTimeout => "503::decision_timeout",
+            BayeuxError::DecisionFailed => "503::decision_failed",
+            BayeuxError::DecisionsWaitingMax => "503::decisions_waiting_max",
         }
     }
 
@@ -115,10 +124,15 @@ impl BayeuxError {
     /// The whole text with a reason as its argument, such as `403:closed:handshake_denied`. Letters, digits, space, `_`, `-` and `.` stay;
     /// anything else becomes `_`, so that no reason can pass for another part of the text. Without a reason there is no argument.
     pub fn because(self, reason: &str) -> String {
+        self.with_code(self.code(), reason)
+    }
+
+    /// The same with another code, such as `401:token_expired:handshake_denied`.
+    pub fn with_code(self, code: u16, reason: &str) -> String {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || " _-.".contains(letter);
         let plain: String = reason.chars().map(|letter| if is_plain(letter) { letter } else { '_' }).collect();
         let (_, text) = self.as_str().rsplit_once(':').unwrap_or_default();
-        format!("{}:{plain}:{text}", self.code())
+        format!("{code}:{plain}:{text}")
     }
 
     /// The number at its beginning.

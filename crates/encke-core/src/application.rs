@@ -1,55 +1,197 @@
-//! The hooks of an application: permissions, services, filters.
+//! The hooks of an application: authentication, permissions, services, filters.
+//!
+//! A hook answers at once, or with a future ([`Answer::Later`]). The core passes the future on and continues with the
+//! message when its result comes; it runs no future itself.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::identity::{Head, Identity};
+use crate::settings::TransportName;
 
 /// The part of a program that decides what clients may do, and serves their remote calls. The default of each method
 /// allows everything and does nothing.
 ///
 /// The methods run on the shards' own threads, several at once, between reading and writing: they must be short and never
-/// block. They request work through [`Actions`]; the shard performs it after they have returned. Sessions that are
-/// restored after a restart are not decided about again.
+/// block. A decision that has to wait is returned as a future. They request work through [`Actions`]; the shard performs
+/// it after they have returned. Sessions that are restored after a restart are not decided about again.
 pub trait Application: Send + Sync {
-    /// Decides if a client may open a session (Bayeux 1.0 §4.1). `ext` is the raw JSON of its handshake, which may contain
-    /// credentials.
-    fn handshake(&self, ext: Option<&str>) -> Decision {
-        let _ = ext;
-        Decision::Allow
+    /// Decides if a client may open a session (Bayeux 1.0 §4.1), and to whom the session belongs.
+    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        let _ = handshake;
+        Answer::Now(Ok(None))
     }
 
-    /// Decides if a session, named by its client id, may subscribe to a channel or pattern (Bayeux 1.0 §4.5). A
-    /// right to channels does not include a pattern that matches them: each is decided about by its own name.
-    fn subscribe(&self, session: &str, channel: &str) -> Decision {
-        let _ = (session, channel);
-        Decision::Allow
+    /// Checks new credentials of a session that lives: the `data` of a call to `/service/auth/refresh`, or the member
+    /// `auth` of the `ext` of a connect, as raw JSON.
+    fn refresh(&self, caller: &Caller<'_>, credentials: &str) -> Answer<Result<Identity, Refusal>> {
+        let _ = (caller, credentials);
+        Answer::Now(Err(Refusal::new(403, "no_refresh")))
+    }
+
+    /// Decides if a session may subscribe to a channel or pattern (Bayeux 1.0 §4.5). A right to channels does not
+    /// include a pattern that matches them: each is decided about by its own name. The patterns of the session's
+    /// identity are checked before.
+    fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
+        let _ = subscribing;
+        Answer::Now(Decision::Allow)
     }
 
     /// Decides about a client's publication (Bayeux 1.0 "Publish") before it is delivered. It may change its `data`.
-    /// Publications of the program itself do not come here.
-    fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
+    /// Publications of the program itself do not come here. The patterns of the session's identity are checked before.
+    fn publish(&self, publishing: &Publishing<'_>) -> Answer<Verdict> {
         let _ = publishing;
-        Verdict::Forward
+        Answer::Now(Verdict::Forward)
     }
 
     /// Handles a message on a channel below `/service/` (Bayeux 1.0 "Service Channels"). Such a message is for the
     /// application only and is never broadcast. The client's reply says that it was received, whatever this does.
-    fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+    /// Returns the actions that come later, if any do.
+    fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let _ = (message, actions);
+        None
+    }
+
+    /// Called when a session has been opened. Sessions that a restart restores are not opened again.
+    fn opened(&self, caller: &Caller<'_>, actions: &mut Actions) {
+        let _ = (caller, actions);
     }
 
     /// Called when a session has ended: by a disconnect, by expiry, by the server, or because it was too slow; not when
     /// the server stops. The actions run after the publication in progress.
-    fn ended(&self, session: &str, actions: &mut Actions) {
-        let _ = (session, actions);
+    fn ended(&self, caller: &Caller<'_>, reason: EndReason, actions: &mut Actions) {
+        let _ = (caller, reason, actions);
+    }
+
+    /// Called when a session has subscribed to a channel or pattern, also after a restart.
+    fn subscribed(&self, caller: &Caller<'_>, channel: &str) {
+        let _ = (caller, channel);
+    }
+
+    /// Called when a subscription has ended, also by the end of its session.
+    fn unsubscribed(&self, caller: &Caller<'_>, channel: &str) {
+        let _ = (caller, channel);
+    }
+
+    /// True if handshakes need the head of the HTTP request. The server then keeps that of each WebSocket.
+    fn reads_heads(&self) -> bool {
+        false
     }
 }
 
-/// The decision on a handshake or a subscription.
+/// A result that comes later.
+pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A decision: made at once, or later.
+pub enum Answer<T> {
+    /// It is made.
+    Now(T),
+    /// The future makes it.
+    Later(Pending<T>),
+}
+
+impl<T: fmt::Debug> fmt::Debug for Answer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Now(answer) => f.debug_tuple("Now").field(answer).finish(),
+            Answer::Later(_) => f.write_str("Later(…)"),
+        }
+    }
+}
+
+impl<T> From<T> for Answer<T> {
+    fn from(answer: T) -> Answer<T> {
+        Answer::Now(answer)
+    }
+}
+
+/// A handshake to decide about.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Handshake<'a> {
+    /// The `ext` of the message, as raw JSON. It may contain credentials.
+    pub ext: Option<&'a str>,
+    /// The head of the request, or of the request that opened the WebSocket. Only if [`Application::reads_heads`].
+    pub head: Option<&'a Arc<Head>>,
+    /// The address of the client, or of the proxy in front of it. On a WebSocket only if [`Application::reads_heads`].
+    pub peer: Option<IpAddr>,
+    /// The transport of the handshake.
+    pub transport: TransportName,
+}
+
+impl<'a> Handshake<'a> {
+    /// A handshake with this `ext` (valid JSON) by a WebSocket, for tests of an application; without a head.
+    pub fn new(ext: Option<&'a str>) -> Handshake<'a> {
+        Handshake { ext, head: None, peer: None, transport: TransportName::Websocket }
+    }
+}
+
+/// A handshake or a refresh that is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The code of the Bayeux error: 401, 403, 429 or 503.
+    pub code: u16,
+    /// The argument of the Bayeux error (`401:token_expired:handshake_denied`), as in [`Decision::Deny`].
+    pub reason: Cow<'static, str>,
+    /// The time after which the client may try again, in milliseconds. `None`: it is advised not to.
+    pub retry_ms: Option<u64>,
+}
+
+impl Refusal {
+    /// A refusal after which the client does not try again.
+    pub fn new(code: u16, reason: impl Into<Cow<'static, str>>) -> Refusal {
+        Refusal { code, reason: reason.into(), retry_ms: None }
+    }
+
+    /// Advises the client to try again after this time, in milliseconds.
+    pub fn retry_after_ms(mut self, retry_ms: u64) -> Refusal {
+        self.retry_ms = Some(retry_ms);
+        self
+    }
+}
+
+/// The session that asks, or that an event is about.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Caller<'a> {
+    /// Its client id.
+    pub id: &'a str,
+    /// Its owner, if its handshake was authenticated.
+    pub identity: Option<&'a Arc<Identity>>,
+}
+
+impl<'a> Caller<'a> {
+    /// A session with this client id and owner.
+    pub fn new(id: &'a str, identity: Option<&'a Arc<Identity>>) -> Caller<'a> {
+        Caller { id, identity }
+    }
+
+    /// The name of its user. Empty: anonymous.
+    pub fn user(&self) -> &'a str {
+        self.identity.map_or("", |identity| &identity.user)
+    }
+}
+
+/// The decision on a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Decision {
     /// It is allowed.
     Allow,
-    /// It is denied. The reason is the argument of the Bayeux error (`403:reason:handshake_denied`,
-    /// `403:reason:subscribe_denied`): letters, digits, space, `_`, `-` and `.`. Any other character becomes `_`.
-    Deny(&'static str),
+    /// It is denied. The reason is the argument of the Bayeux error (`403:reason:subscribe_denied`): letters, digits,
+    /// space, `_`, `-` and `.`. Any other character becomes `_`.
+    Deny(Cow<'static, str>),
+}
+
+impl Decision {
+    /// A denial for this reason.
+    pub fn deny(reason: impl Into<Cow<'static, str>>) -> Decision {
+        Decision::Deny(reason.into())
+    }
 }
 
 /// The verdict on a publication.
@@ -63,15 +205,69 @@ pub enum Verdict {
     /// It is dropped. The publisher gets `404::message_deleted`.
     Delete,
     /// It is refused. The publisher gets `403:reason:publish_denied`, with the reason as in [`Decision::Deny`].
-    Deny(&'static str),
+    Deny(Cow<'static, str>),
+}
+
+impl Verdict {
+    /// A denial for this reason.
+    pub fn deny(reason: impl Into<Cow<'static, str>>) -> Verdict {
+        Verdict::Deny(reason.into())
+    }
+}
+
+/// The reason why a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// Its client disconnected.
+    Disconnected,
+    /// Its client was silent for too long.
+    Expired,
+    /// The server ended it.
+    Kicked,
+    /// It had not connected yet, and its room was needed.
+    Unused,
+    /// Its outbox was full.
+    Slow,
+    /// Its credentials have expired.
+    TokenExpired,
+    /// Its credentials were revoked.
+    Revoked,
+}
+
+impl EndReason {
+    /// The reason as one word, for logs and for other programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EndReason::Disconnected => "disconnected",
+            EndReason::Expired => "expired",
+            EndReason::Kicked => "kicked",
+            EndReason::Unused => "unused",
+            EndReason::Slow => "slow",
+            EndReason::TokenExpired => "token_expired",
+            EndReason::Revoked => "revoked",
+        }
+    }
+}
+
+/// A channel or pattern about to be subscribed to.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Subscribing<'a> {
+    /// The subscriber.
+    pub caller: Caller<'a>,
+    /// The channel or pattern.
+    pub channel: &'a str,
+    /// The `ext` of the message, as raw JSON.
+    pub ext: Option<&'a str>,
 }
 
 /// A message about to be broadcast.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Publishing<'a> {
-    /// The publisher's client id.
-    pub session: &'a str,
+    /// The publisher.
+    pub caller: Caller<'a>,
     /// The channel of the message.
     pub channel: &'a str,
     /// The `data` of the message, as raw JSON.
@@ -84,27 +280,36 @@ pub struct Publishing<'a> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Service<'a> {
-    /// The caller's client id.
-    pub session: &'a str,
+    /// The caller.
+    pub caller: Caller<'a>,
     /// The channel of the service, below `/service/`.
     pub channel: &'a str,
     /// The id of the message. A reply carries it.
     pub id: Option<&'a str>,
     /// The `data` of the message, as raw JSON.
     pub data: Option<&'a str>,
+    /// The `ext` of the message, as raw JSON.
+    pub ext: Option<&'a str>,
+}
+
+impl<'a> Subscribing<'a> {
+    /// A subscription of the session with this client id, for tests of an application.
+    pub fn new(session: &'a str, channel: &'a str) -> Subscribing<'a> {
+        Subscribing { caller: Caller::new(session, None), channel, ext: None }
+    }
 }
 
 impl<'a> Publishing<'a> {
     /// A message with this `data` (valid JSON), for tests of an application; without `ext`.
     pub fn new(session: &'a str, channel: &'a str, data: &'a str) -> Publishing<'a> {
-        Publishing { session, channel, data: Some(data), ext: None }
+        Publishing { caller: Caller::new(session, None), channel, data: Some(data), ext: None }
     }
 }
 
 impl<'a> Service<'a> {
     /// A message with this `data` (valid JSON), for tests of an application; without an id.
     pub fn new(session: &'a str, channel: &'a str, data: &'a str) -> Service<'a> {
-        Service { session, channel, data: Some(data), id: None }
+        Service { caller: Caller::new(session, None), channel, id: None, data: Some(data), ext: None }
     }
 }
 

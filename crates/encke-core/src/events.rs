@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::Settings;
 use crate::connections::account::{Charge, MailboxAccount};
 use crate::history::Position;
+use crate::identity::Head;
 use crate::sessions::id::Id;
 
 /// Names a WebSocket of this shard. The generation detects late events for a reused index.
@@ -67,6 +68,8 @@ pub struct Request {
     pub browser: Option<Id>,
     /// The origin of the request.
     pub peer: Peer,
+    /// The head of the request, if it may open a session and the application reads heads.
+    pub head: Option<Arc<Head>>,
     /// One batch of messages, checked to be UTF-8.
     pub body: String,
 }
@@ -221,7 +224,7 @@ impl Envelope {
         let bytes = match &message {
             ShardMessage::Publication(_) | ShardMessage::Record(_) => 0,
             ShardMessage::Persisted(stored) => size_of_val(&stored[..]),
-            ShardMessage::Request(request) => request.body.len(),
+            ShardMessage::Request(request) => request.body.len() + request.head.as_ref().map_or(0, |head| head.bytes()),
             ShardMessage::Response(_, response) => response.body.len(),
             ShardMessage::Deliver(_, frame) => frame.len(),
             ShardMessage::Abandoned(_)

@@ -20,6 +20,7 @@ mod connections;
 mod events;
 mod fanout;
 pub mod history;
+mod identity;
 mod metrics;
 mod now;
 mod outbox;
@@ -32,7 +33,10 @@ mod shard;
 mod tests;
 mod wheel;
 
-pub use application::{Action, Actions, Application, Decision, NoApplication, Publishing, Service, Verdict};
+pub use application::{
+    Action, Actions, Answer, Application, Caller, Decision, EndReason, Handshake, NoApplication, Pending, Publishing,
+    Refusal, Service, Subscribing, Verdict,
+};
 pub use channels::interest::Interest;
 pub use channels::rules::Rules;
 pub use connections::account::{Charge, MailboxAccount};
@@ -42,6 +46,7 @@ pub use events::{
     Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, HttpTransport, Peer, PersistRequest, Persisted, Publication,
     PublishToken, Request, Response, SessionKey, ShardMessage, SocketKey,
 };
+pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use metrics::{Count, Meaning, Metrics};
 pub use now::Now;
 pub use outbox::memory::SessionsMemory;

@@ -74,6 +74,8 @@ metrics! {
     Counter disconnected "encke_sessions_disconnected" "Sessions ended by their clients."
     Counter expired "encke_sessions_expired" "Sessions ended because their client was silent."
     Counter kicked "encke_sessions_kicked" "Sessions ended by the server."
+    Counter tokens_expired "encke_sessions_token_expired" "Sessions ended because their credentials had expired."
+    Counter revoked "encke_sessions_revoked" "Sessions ended because their credentials were revoked."
     Counter unused_ended "encke_sessions_unused_ended" "Sessions ended before their first connect, because there were too many of them or because room was needed."
     Counter batches "encke_batches" "Batches of messages received."
     Counter messages "encke_messages" "Messages received."

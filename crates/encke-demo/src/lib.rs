@@ -27,7 +27,7 @@ use std::time::Instant;
 
 use bayeux::{ChannelKind, ChannelName, Limits, escape_into, json};
 
-use encke::{Actions, Application, Publishing, Service, Verdict};
+use encke::{Actions, Answer, Application, Caller, EndReason, Pending, Publishing, Service, Verdict};
 use filter::{escape_markup, filter};
 use rooms::{Change, Reporting, Rooms};
 
@@ -62,21 +62,22 @@ impl Default for Demo {
 }
 
 impl Application for Demo {
-    fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
+    fn publish(&self, publishing: &Publishing<'_>) -> Answer<Verdict> {
         let is_chat = self.kinds().any(|names| publishing.channel.starts_with(names.rooms));
-        match publishing.data {
+        Answer::Now(match publishing.data {
             Some(data) if is_chat => filter(data),
             _ => Verdict::Forward,
-        }
+        })
     }
 
-    fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+    fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         self.serve(self.started.elapsed().as_millis() as u64, message, actions);
+        None
     }
 
-    fn ended(&self, session: &str, actions: &mut Actions) {
+    fn ended(&self, caller: &Caller<'_>, _: EndReason, actions: &mut Actions) {
         let mut rooms = self.rooms();
-        for change in rooms.leave(session) {
+        for change in rooms.leave(caller.id) {
             report(&rooms, &change, actions);
         }
     }
@@ -97,10 +98,10 @@ impl Demo {
         let data = message.data.unwrap_or("null");
         match message.channel {
             "/service/echo" => actions.reply(data),
-            "/service/demo/members" => self.join(now_ms, message.session, data, &OWN, actions),
+            "/service/demo/members" => self.join(now_ms, message.caller.id, data, &OWN, actions),
             "/service/demo/privatechat" => self.private(message, data, actions),
             "/service/members" if self.answers_as_cometd => {
-                self.join(now_ms, message.session, data, &COMETD, actions);
+                self.join(now_ms, message.caller.id, data, &COMETD, actions);
             }
             "/service/privatechat" if self.answers_as_cometd => self.private(message, data, actions),
             _ => {}
@@ -152,8 +153,8 @@ impl Demo {
         if peers.len() > PEERS_MAX || sessions.len() > PEERS_MAX {
             return actions.fail(r#""a private message reaches 16 at most""#);
         }
-        sessions.retain(|session| *session != message.session);
-        sessions.push(message.session);
+        sessions.retain(|session| *session != message.caller.id);
+        sessions.push(message.caller.id);
         let data = format!(
             r#"{{"chat":{},"user":{},"scope":"private"}}"#,
             quoted(&escape_markup(&chat)),

@@ -6,7 +6,10 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 
-use encke::{Actions, Application, Decision, Handle, Publishing, Server, Service, Settings, Verdict};
+use encke::{
+    Actions, Answer, Application, Handle, Handshake, Identity, Pending, Publishing, Refusal, Server, Service, Settings,
+    Verdict,
+};
 use serde_json::{Value, from_str};
 
 /// The latest price of each symbol, in cents.
@@ -15,23 +18,25 @@ pub struct Prices(Arc<Mutex<HashMap<String, u64>>>);
 
 impl Application for Prices {
     /// A client has to send `"ext":{"token":"open sesame"}` with its handshake.
-    fn handshake(&self, ext: Option<&str>) -> Decision {
-        let ext: Value = ext.and_then(|ext| from_str(ext).ok()).unwrap_or_default();
-        if ext["token"] == "open sesame" { Decision::Allow } else { Decision::Deny("wrong_token") }
+    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        let ext: Value = handshake.ext.and_then(|ext| from_str(ext).ok()).unwrap_or_default();
+        let is_right = ext["token"] == "open sesame";
+        Answer::Now(if is_right { Ok(None) } else { Err(Refusal::new(403, "wrong_token")) })
     }
 
     /// Clients do not publish. Messages of the server's own handle do not pass here.
-    fn publish(&self, _: &Publishing<'_>) -> Verdict {
-        Verdict::Deny("read_only")
+    fn publish(&self, _: &Publishing<'_>) -> Answer<Verdict> {
+        Answer::Now(Verdict::deny("read_only"))
     }
 
     /// `/service/latest` answers a symbol with its latest price.
-    fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+    fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let symbol: String = message.data.and_then(|data| from_str(data).ok()).unwrap_or_default();
         match self.0.lock().expect("no thread panics with it").get(&symbol) {
             Some(cents) => actions.reply(&cents.to_string()),
             None => actions.fail(r#""there is no price yet""#),
         }
+        None
     }
 }
 

@@ -96,21 +96,22 @@
 //! a shard, so they must be short and never block. What the program itself publishes is not decided about.
 //!
 //! ```
-//! use encke::{Application, Decision, Publishing, Server, Settings, Verdict};
+//! use encke::{Answer, Application, Decision, Publishing, Server, Settings, Subscribing, Verdict};
 //!
 //! /// Allows subscriptions below `/public` only, and replaces exclamation marks.
 //! struct Quiet;
 //!
 //! impl Application for Quiet {
-//!     fn subscribe(&self, _session: &str, channel: &str) -> Decision {
-//!         if channel.starts_with("/public/") { Decision::Allow } else { Decision::Deny("members_only") }
+//!     fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
+//!         let is_public = subscribing.channel.starts_with("/public/");
+//!         Answer::Now(if is_public { Decision::Allow } else { Decision::deny("members_only") })
 //!     }
 //!
-//!     fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
-//!         match publishing.data {
+//!     fn publish(&self, publishing: &Publishing<'_>) -> Answer<Verdict> {
+//!         Answer::Now(match publishing.data {
 //!             Some(data) if data.contains('!') => Verdict::Replace(data.replace('!', ".")),
 //!             _ => Verdict::Forward,
-//!         }
+//!         })
 //!     }
 //! }
 //!
@@ -127,19 +128,20 @@
 //! ends a session. [`Application::ended`] reports the end of each session, so that the application can forget it.
 //!
 //! ```
-//! use encke::{Actions, Application, Service};
+//! use encke::{Actions, Application, Pending, Service};
 //!
 //! /// Doubles numbers on `/service/double`.
 //! struct Doubler;
 //!
 //! impl Application for Doubler {
-//!     fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+//!     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
 //!         if message.channel == "/service/double" {
 //!             match message.data.and_then(|data| data.parse::<i32>().ok()) {
 //!                 Some(number) => actions.reply(&(i64::from(number) * 2).to_string()),
 //!                 None => actions.fail(r#""not a number""#),
 //!             }
 //!         }
+//!         None
 //!     }
 //! }
 //!
@@ -185,8 +187,9 @@ mod threads;
 
 pub use asset::Asset;
 pub use encke_core::{
-    Action, Actions, Application, ChannelRule, Decision, HistoryCommit, HistoryTerms, NoApplication, Publishing,
-    Service, Settings, SlowConsumer, TransportName, Verdict,
+    Action, Actions, Answer, Application, Caller, ChannelRule, Decision, EndReason, Handshake, Head, HistoryCommit,
+    HistoryTerms, Identity, NoApplication, PatternError, Patterns, Pending, Publishing, Refusal, Service,
+    SessionLimits, Settings, SlowConsumer, Subscribing, TransportName, Verdict,
 };
 pub use error::{PublishError, StartError};
 pub use handle::Handle;

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use encke_core::{Actions, Application, Decision, Publishing, Service, Verdict};
+use encke_core::{
+    Actions, Answer, Application, Caller, Decision, EndReason, Pending, Publishing, Service, Subscribing, Verdict,
+};
 
 /// An event of the core, as an application sees it.
 #[derive(Clone, Debug)]
@@ -36,20 +38,22 @@ impl Recorder {
 }
 
 impl Application for Recorder {
-    fn subscribe(&self, _session: &str, channel: &str) -> Decision {
-        if channel.starts_with("/forbidden") { Decision::Deny("not_here") } else { Decision::Allow }
+    fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
+        let is_forbidden = subscribing.channel.starts_with("/forbidden");
+        Answer::Now(if is_forbidden { Decision::deny("not_here") } else { Decision::Allow })
     }
 
-    fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
+    fn publish(&self, publishing: &Publishing<'_>) -> Answer<Verdict> {
         self.with(|recording| recording.notes.push(Note::Published(publishing.data.unwrap_or_default().to_owned())));
-        Verdict::Forward
+        Answer::Now(Verdict::Forward)
     }
 
-    fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+    fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let data = message.data.unwrap_or_default();
         if message.channel == ECHO {
-            self.with(|recording| recording.notes.push(Note::Delivered(message.session.to_owned(), data.to_owned())));
-            return actions.reply(data);
+            self.with(|recording| recording.notes.push(Note::Delivered(message.caller.id.to_owned(), data.to_owned())));
+            actions.reply(data);
+            return None;
         }
         let client = message.channel.strip_prefix(WHISPER_TO).and_then(|client| client.parse::<usize>().ok());
         let target = self.with(|recording| recording.sessions.get(client?).cloned().flatten());
@@ -57,11 +61,12 @@ impl Application for Recorder {
             self.with(|recording| recording.notes.push(Note::Delivered(target.clone(), data.to_owned())));
             actions.deliver(&target, WHISPER, data, None);
         }
+        None
     }
 
-    fn ended(&self, session: &str, actions: &mut Actions) {
+    fn ended(&self, caller: &Caller<'_>, _: EndReason, actions: &mut Actions) {
         actions.publish(OBITUARIES, OBITUARY);
-        self.with(|recording| recording.notes.push(Note::Ended(session.to_owned())));
+        self.with(|recording| recording.notes.push(Note::Ended(caller.id.to_owned())));
     }
 }
 

@@ -94,6 +94,7 @@ impl World {
             transport: HttpTransport::LongPolling,
             browser: None,
             peer: encke_core::Peer::default(),
+            head: None,
             body: body.clone(),
         };
         self.network.request(Exchange {

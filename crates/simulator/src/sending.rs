@@ -68,6 +68,7 @@ impl World {
             exchange: ExchangeId { shard: shard as u16, number: number as u64 },
             transport: spoken,
             peer: encke_core::Peer::default(),
+            head: None,
             browser: self.browsers[self.clients[client].browser].0,
             body: body.clone(),
         });

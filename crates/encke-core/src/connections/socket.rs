@@ -1,7 +1,10 @@
 //! A WebSocket as its shard sees it: its session, its own queue of frames, pings and pongs (RFC 6455 §5.5.2), and its
 //! close.
 
+use std::sync::Arc;
+
 use crate::events::SessionKey;
+use crate::identity::Head;
 use crate::outbox::{Lent, Outbox};
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
@@ -24,6 +27,8 @@ pub struct Socket {
     pub(crate) browser: Option<Id>,
     /// Its connection and its address.
     pub(crate) origins: Origins,
+    /// The head of its upgrade request, if the application reads heads.
+    pub(crate) head: Option<Arc<Head>>,
     pub(crate) phase: Phase,
     /// Its entries in the shard's schedule.
     pub(crate) marks: Marks,

@@ -31,6 +31,7 @@ impl Sockets {
             out: Outbox::default(),
             browser,
             origins: [0; 2],
+            head: None,
             phase: Phase::Open,
             marks: Marks::default(),
             pong: None,

@@ -1,8 +1,11 @@
 //! One batch of messages of one client. Each message gets its reply, in order.
 
+use std::sync::Arc;
+
 use bayeux::{BayeuxError, Message, Reply};
 
 use crate::events::{ExchangeId, HttpTransport, Peer, SessionKey, SocketKey};
+use crate::identity::Head;
 use crate::protocol::replay_request::Begun;
 use crate::sessions::id::Id;
 
@@ -12,7 +15,7 @@ pub(crate) enum Via {
     /// A WebSocket.
     Socket(SocketKey),
     /// An HTTP request.
-    Http { exchange: ExchangeId, transport: HttpTransport, browser: Option<Id>, peer: Peer },
+    Http { exchange: ExchangeId, transport: HttpTransport, browser: Option<Id>, peer: Peer, head: Option<Arc<Head>> },
 }
 
 /// The consequence of a batch for its response and its session. A message of the batch can only move it down this list.

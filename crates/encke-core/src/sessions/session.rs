@@ -1,9 +1,14 @@
 //! A session, the state of its delivery, and the questions that decide what it gets now.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
+
+use crate::application::Caller;
 
 use crate::channels::hub::Subscription;
 use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
+use crate::identity::Identity;
 use crate::outbox::{InFlight, Left, Outbox, Packed, Sweep};
 use crate::schedule::{Marks, Schedule};
 use crate::sessions::id::Id;
@@ -36,6 +41,8 @@ pub struct Session {
     pub id: Id,
     /// The browser that opened it, if it has a cookie.
     pub browser: Option<Id>,
+    /// Its owner, if its handshake was authenticated.
+    pub owner: Option<Box<Owner>>,
     /// Its subscriptions.
     pub subscriptions: SmallVec<[Subscription; 1]>,
     /// Distinguishes sessions that reuse an index, so late events are recognized.
@@ -48,6 +55,13 @@ pub struct Session {
     pub lazy_due_ms: u64,
     /// The time of its last activity, as the activity extension counts it, in milliseconds.
     pub active_ms: u64,
+}
+
+/// The owner of a session, with the state that only sessions with an owner have.
+#[derive(Debug)]
+pub struct Owner {
+    /// The identity, which decisions that wait share.
+    pub identity: Arc<Identity>,
 }
 
 /// The state of a session's delivery: the connection that takes its messages, with the connect that is held there.
@@ -104,21 +118,6 @@ pub(crate) enum Confirmation {
     ByClient(Box<Unacked>),
 }
 
-/// The reason why a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// Its client disconnected.
-    Disconnected,
-    /// Its client was silent for too long.
-    Expired,
-    /// The server ended it.
-    Kicked,
-    /// It had not connected yet, and its room was needed.
-    Unused,
-    /// Its outbox was full.
-    Slow,
-}
-
 impl Session {
     /// Notes that its outbox has something to send at once. Schedules it if something could take that now.
     #[inline(always)]
@@ -137,6 +136,16 @@ impl Session {
             self.lazy_due_ms = u64::MAX;
             self.outbox.behind_since = 0;
         }
+    }
+
+    /// The session as the application's hooks see it.
+    pub(crate) fn caller(&self) -> Caller<'_> {
+        Caller::new(self.id.as_str(), self.identity())
+    }
+
+    /// Its identity, if its handshake was authenticated.
+    pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
+        self.owner.as_ref().map(|owner| &owner.identity)
     }
 
     /// Its key, given its index.

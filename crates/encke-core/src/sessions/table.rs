@@ -51,6 +51,7 @@ impl Sessions {
             protocol,
             id,
             browser,
+            owner: None,
             subscriptions: SmallVec::new(),
             generation: self.generation,
             newcomer: newcomers::NONE,

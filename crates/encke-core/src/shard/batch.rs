@@ -4,7 +4,7 @@
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, RawJson, ext};
 
-use crate::application::{Actions, Publishing, Service, Verdict};
+use crate::application::{Actions, Answer, Publishing, Service, Verdict};
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, Via};
 use crate::shard::{Parts, Shard};
@@ -71,15 +71,15 @@ impl Shard {
         let parts = self.parts();
         parts.active(key);
         let Some(session) = parts.sessions.get(key) else { return };
-        let session = session.id;
         let mut actions = Actions::default();
         let service = Service {
-            session: session.as_str(),
+            caller: session.caller(),
             channel: channel.as_str(),
             id: message.id.as_ref().map(bayeux::Id::as_str),
             data: message.data.map(RawJson::as_str),
+            ext: message.ext.map(RawJson::as_str),
         };
-        parts.shared.application.service(&service, &mut actions);
+        let _later = parts.shared.application.service(&service, &mut actions);
         self.act(actions, Some((key, channel.as_str(), message.id.as_ref())));
         self.beside_burst().accept(batch, message);
     }
@@ -95,17 +95,27 @@ impl Shard {
         let parts = self.beside_burst();
         parts.active(key);
         let Some(session) = parts.sessions.get(key) else { return };
+        if session.identity().is_some_and(|identity| !identity.may_publish(channel.as_str())) {
+            return parts.refuse(batch, message, &BayeuxError::PublishDenied.because(""));
+        }
         let publishing = Publishing {
-            session: session.id.as_str(),
+            caller: session.caller(),
             channel: channel.as_str(),
             data: message.data.map(RawJson::as_str),
             ext: message.ext.map(RawJson::as_str),
         };
         let replacement = match parts.shared.application.publish(&publishing) {
-            Verdict::Forward => None,
-            Verdict::Replace(data) => Some(data),
-            Verdict::Delete => return parts.refuse(batch, message, BayeuxError::MessageDeleted.as_str()),
-            Verdict::Deny(reason) => return parts.refuse(batch, message, &BayeuxError::PublishDenied.because(reason)),
+            Answer::Now(Verdict::Forward) => None,
+            Answer::Now(Verdict::Replace(data)) => Some(data),
+            Answer::Now(Verdict::Delete) => {
+                return parts.refuse(batch, message, BayeuxError::MessageDeleted.as_str());
+            }
+            Answer::Now(Verdict::Deny(reason)) => {
+                return parts.refuse(batch, message, &BayeuxError::PublishDenied.because(&reason));
+            }
+            Answer::Later(_) => {
+                return parts.refuse(batch, message, BayeuxError::DecisionsWaitingMax.as_str());
+            }
         };
         let stamp = parts.raw_timestamp();
         let mut publication = Publication::from_message(channel, message, parts.settings.forward_ext);

@@ -127,6 +127,7 @@ impl Parts {
         let (slot, follows) = (session.subscriptions.len() as u32, session.replay.is_some());
         let (subscription, first) = self.hub.subscribe(name, Subscriber { session: key.index, slot }, follows);
         session.subscriptions.push(subscription);
+        self.shared.application.subscribed(&session.caller(), name);
         if first && self.shared.shards > 1 {
             self.shared.interest.add(name, self.index);
             // Also for a plain channel: if the session already receives it by a pattern, it has no cursor that keeps
@@ -152,6 +153,7 @@ impl Parts {
         if let Some(shifted) = session.subscriptions.get(slot) {
             self.hub.set_slot(*shifted, slot as u32);
         }
+        self.shared.application.unsubscribed(&session.caller(), self.hub.name(subscription.channel));
         let follows = session.replay.is_some();
         let (moved, gone) = self.hub.unsubscribe(subscription, follows);
         if let Some(Moved { session, slot, position }) = moved {

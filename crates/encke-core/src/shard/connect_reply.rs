@@ -8,12 +8,13 @@ use bayeux::advice::Advice;
 use bayeux::ext::Heartbeat;
 use bayeux::{Message, RawJson, Reply, ext};
 
+use crate::application::EndReason;
 use crate::connections::socket::GOING_AWAY;
 use crate::events::{SessionKey, SocketKey};
 use crate::outbox::{InFlight, Kind, payloads};
 use crate::protocol::batch::ext_of;
 use crate::sessions::loss::Loss;
-use crate::sessions::session::{Ended, ReplyTo, Session};
+use crate::sessions::session::{ReplyTo, Session};
 use crate::sessions::unacked::Unacked;
 use crate::shard::Parts;
 
@@ -126,7 +127,7 @@ impl Parts {
 
     /// Ends a session from the server's side. Its client gets a disconnect message: at once if its connection can take
     /// all that waits, else with its next connects.
-    pub(super) fn kick(&mut self, key: SessionKey, why: Ended) {
+    pub(super) fn kick(&mut self, key: SessionKey, why: EndReason) {
         self.end_later(key);
         let room = self.response_room().unwrap_or(0);
         let Some(session) = self.sessions.get(key) else { return };

@@ -3,9 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::application::Actions;
+use crate::application::{Actions, Caller, EndReason};
 use crate::events::{SessionKey, SocketKey};
-use crate::sessions::session::Ended;
 use crate::shard::Parts;
 
 impl Parts {
@@ -16,14 +15,14 @@ impl Parts {
             bytes = session.outbox.bytes(), "slow consumer: session ended");
         let socket = session.socket();
         session.outbox = Default::default();
-        self.remove_session(key, Ended::Slow);
+        self.remove_session(key, EndReason::Slow);
         if let Some(socket) = socket {
             self.reset_socket(socket);
         }
     }
 
     /// Ends a session and everything that belongs to it. Its connection stays open; the callers decide about that.
-    pub(super) fn remove_session(&mut self, key: SessionKey, why: Ended) {
+    pub(super) fn remove_session(&mut self, key: SessionKey, why: EndReason) {
         self.withdraw_now(key);
         self.drop_subscriptions(key);
         // Its HTTP request must not wait forever.
@@ -39,11 +38,13 @@ impl Parts {
             session.outbox.drop_messages();
         }
         match why {
-            Ended::Disconnected => self.metrics.disconnected.add(1),
-            Ended::Expired => self.metrics.expired.add(1),
-            Ended::Kicked => self.metrics.kicked.add(1),
-            Ended::Slow => self.metrics.slow_disconnected.add(1),
-            Ended::Unused => self.metrics.unused_ended.add(1),
+            EndReason::Disconnected => self.metrics.disconnected.add(1),
+            EndReason::Expired => self.metrics.expired.add(1),
+            EndReason::Kicked => self.metrics.kicked.add(1),
+            EndReason::Slow => self.metrics.slow_disconnected.add(1),
+            EndReason::Unused => self.metrics.unused_ended.add(1),
+            EndReason::TokenExpired => self.metrics.tokens_expired.add(1),
+            EndReason::Revoked => self.metrics.revoked.add(1),
         }
         tracing::debug!(session = ?session.id, why = ?why, "session ended");
         if let Some(socket) = session.socket() {
@@ -54,10 +55,18 @@ impl Parts {
             }
             self.inherit(socket, session.outbox);
         }
+        let caller = Caller::new(session.id.as_str(), session.owner.as_ref().map(|owner| &owner.identity));
         let mut actions = Actions::default();
-        self.shared.application.ended(session.id.as_str(), &mut actions);
-        // Deferred: publications may be on their way through outboxes, and the actions of this end come after them.
-        self.deferred_actions.push_back(actions);
+        self.shared.application.ended(&caller, why, &mut actions);
+        self.act_later(actions);
+    }
+
+    /// Runs an application's actions later: publications may be on their way through outboxes, and the actions come
+    /// after them.
+    pub(super) fn act_later(&mut self, actions: Actions) {
+        if !actions.0.is_empty() {
+            self.deferred_actions.push_back(actions);
+        }
     }
 
     /// Ends a socket and its session, because its client sends requests and does not read the replies.
@@ -65,7 +74,7 @@ impl Parts {
         tracing::info!("socket aborted: its client does not read the replies");
         self.metrics.websocket_errors.add(1);
         if let Some(session) = self.socket(key).and_then(|socket| socket.session) {
-            self.remove_session(session, Ended::Slow);
+            self.remove_session(session, EndReason::Slow);
         }
         self.reset_socket(key);
     }

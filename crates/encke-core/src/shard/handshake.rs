@@ -2,19 +2,21 @@
 //! `batch` leads here.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bayeux::advice::{Advice, Reconnect};
 use bayeux::{BayeuxError, Message, RawJson, Reply};
 
-use crate::application::Decision;
-use crate::events::SessionKey;
+use crate::application::{Actions, Answer, EndReason, Handshake, Refusal};
+use crate::events::{HttpTransport, SessionKey};
+use crate::identity::Identity;
 use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of};
 use crate::sessions::id::Id;
 use crate::sessions::newcomers::Origins;
-use crate::sessions::session::{Confirmation, Ended};
+use crate::sessions::session::{Confirmation, Owner};
 use crate::sessions::unacked::Unacked;
-use crate::settings::Settings;
+use crate::settings::{Settings, TransportName};
 use crate::shard::Parts;
 
 impl Parts {
@@ -23,11 +25,14 @@ impl Parts {
         if batch.session.is_some() {
             return self.refuse(batch, message, BayeuxError::SessionUnknown.as_str());
         }
-        if let Err((error, advice)) = self.admit(message) {
-            self.metrics.sessions_refused.add(1);
-            let advice = advice.to_json();
-            return batch.reply(&Reply { advice: Some(RawJson::trusted(&advice)), ..error_reply(message, &error) });
-        }
+        let identity = match self.admit(batch, message) {
+            Ok(identity) => identity,
+            Err((error, advice)) => {
+                self.metrics.sessions_refused.add(1);
+                let advice = advice.to_json();
+                return batch.reply(&Reply { advice: Some(RawJson::trusted(&advice)), ..error_reply(message, &error) });
+            }
+        };
         let id = Id::new(self.index, &mut self.entropy);
         let browser = self.browser_of(batch);
         let mut protocol = bayeux::Session::new(self.now.ms, &self.terms);
@@ -42,6 +47,7 @@ impl Parts {
         let key = self.sessions.insert(id, browser, protocol, confirmation, self.now.ms);
         if let Some(session) = self.sessions.get_mut(key) {
             session.replay = replays.then(Box::default);
+            session.owner = identity.map(|identity| Box::new(Owner { identity: Arc::new(identity) }));
         }
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.handshakes.add(1);
@@ -51,7 +57,7 @@ impl Parts {
             self.attach(key, socket);
         }
         self.arm(key);
-        tracing::debug!(session = ?id, "session opened");
+        self.has_opened(key);
         let advice = Advice { max_interval_ms, ..Advice::retry(self.terms.timeout_ms, self.terms.interval_ms) };
         let advice = advice.to_json();
         let ack = acknowledges.then(|| "\"ack\":true".to_string());
@@ -74,7 +80,7 @@ impl Parts {
 
     /// Checks that there is room for one more session and that the application allows it. If not, returns the error and
     /// the advice for the client.
-    fn admit(&mut self, message: &Message<'_>) -> Result<(), (Cow<'static, str>, Advice)> {
+    fn admit(&mut self, batch: &Batch, message: &Message<'_>) -> Result<Option<Identity>, (Cow<'static, str>, Advice)> {
         let at = |interval_ms| Advice {
             interval_ms: Some(interval_ms),
             reconnect: Some(Reconnect::Handshake),
@@ -83,15 +89,49 @@ impl Parts {
         if self.draining {
             return Err((BayeuxError::ServerDraining.as_str().into(), at(RETRY_MS + self.jitter_ms())));
         }
-        if let Decision::Deny(reason) = self.shared.application.handshake(message.ext.map(RawJson::as_str)) {
-            return Err((BayeuxError::HandshakeDenied.because(reason).into(), Advice::none()));
-        }
+        let handshake = self.handshake_of(&batch.via, message.ext.map(RawJson::as_str));
+        let answer = self.shared.application.handshake(&handshake);
+        let identity = match answer {
+            Answer::Now(Ok(identity)) => identity,
+            Answer::Now(Err(Refusal { code, reason, retry_ms })) => {
+                let error = BayeuxError::HandshakeDenied.with_code(code, &reason);
+                return Err((error.into(), retry_ms.map_or(Advice::none(), at)));
+            }
+            Answer::Later(_) => return Err((BayeuxError::DecisionsWaitingMax.as_str().into(), at(RETRY_MS))),
+        };
         // This check comes last, because it makes room by ending another session. A client that is denied must not cost
         // anybody a session.
         if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max && !self.make_room() {
             return Err((BayeuxError::SessionsMax.as_str().into(), at(RETRY_MS)));
         }
-        Ok(())
+        Ok(identity)
+    }
+
+    /// The handshake as the application sees it.
+    fn handshake_of<'a>(&'a self, via: &'a Via, ext: Option<&'a str>) -> Handshake<'a> {
+        let (head, peer, transport) = match via {
+            Via::Socket(socket) => {
+                let head = self.socket(*socket).and_then(|socket| socket.head.as_ref());
+                (head, head.and_then(|head| head.peer()), TransportName::Websocket)
+            }
+            Via::Http { transport, peer, head, .. } => {
+                let transport = match transport {
+                    HttpTransport::LongPolling => TransportName::LongPolling,
+                    HttpTransport::CallbackPolling(_) => TransportName::CallbackPolling,
+                };
+                (head.as_ref(), peer.address, transport)
+            }
+        };
+        Handshake { ext, head, peer, transport }
+    }
+
+    /// Notifies the application of a new session.
+    fn has_opened(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else { return };
+        tracing::debug!(session = ?session.id, "session opened");
+        let mut actions = Actions::default();
+        self.shared.application.opened(&session.caller(), &mut actions);
+        self.act_later(actions);
     }
 
     /// The browser of a new session. A browser without a cookie gets one over HTTP.
@@ -125,7 +165,7 @@ impl Parts {
             timestamp: timestamp.as_deref(),
             ..Reply::new(bayeux::channel::META_DISCONNECT)
         });
-        self.remove_session(key, Ended::Disconnected);
+        self.remove_session(key, EndReason::Disconnected);
         batch.session = None;
         batch.comes_to(Outcome::Disconnected);
     }

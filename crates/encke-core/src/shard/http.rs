@@ -41,8 +41,8 @@ impl Shard {
             // of the history and also wait here.
             parts.leave_socket(key);
         }
-        let Request { exchange, transport, browser, peer, .. } = request;
-        let via = Via::Http { exchange, transport: transport.clone(), browser, peer };
+        let Request { exchange, transport, browser, peer, head, .. } = request;
+        let via = Via::Http { exchange, transport: transport.clone(), browser, peer, head };
         let mut batch = Batch::new(via, &messages, session, Vec::with_capacity(256));
         self.process(&mut batch, &messages);
         if !batch.is(Outcome::Held) {

@@ -103,6 +103,11 @@ impl Shard {
         &self.settings
     }
 
+    /// True if handshakes need the head of their HTTP request.
+    pub fn reads_heads(&self) -> bool {
+        self.shared.application.reads_heads()
+    }
+
     /// The number of sessions on this shard.
     pub fn sessions(&self) -> usize {
         self.sessions.len()

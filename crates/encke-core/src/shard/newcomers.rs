@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicIsize, Ordering};
 
+use crate::application::EndReason;
 use crate::events::{Effect, SessionKey, ShardMessage};
 use crate::sessions::newcomers::Origins;
-use crate::sessions::session::Ended;
 use crate::shard::Parts;
 
 impl Parts {
@@ -16,7 +16,7 @@ impl Parts {
         for (origin, most) in origins.into_iter().zip(most) {
             while origin > 0 && self.newcomers.of(origin) >= most {
                 let Some(oldest) = self.newcomers.oldest_of(origin) else { break };
-                self.remove_session(oldest, Ended::Unused);
+                self.remove_session(oldest, EndReason::Unused);
             }
         }
         let position = self.newcomers.add(key, origins);
@@ -30,7 +30,7 @@ impl Parts {
     /// another shard it ends a moment later, and until then there is one session more than allowed.
     pub(super) fn make_room(&mut self) -> bool {
         if let Some(oldest) = self.newcomers.oldest() {
-            self.remove_session(oldest, Ended::Unused);
+            self.remove_session(oldest, EndReason::Unused);
             return true;
         }
         let others = &self.shared.newcomers;
@@ -46,7 +46,7 @@ impl Parts {
     pub(super) fn make_room_for_others(&mut self) {
         self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
         if let Some(oldest) = self.newcomers.oldest() {
-            self.remove_session(oldest, Ended::Unused);
+            self.remove_session(oldest, EndReason::Unused);
         }
     }
 }

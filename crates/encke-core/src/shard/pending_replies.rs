@@ -4,11 +4,11 @@
 use bayeux::{BayeuxError, ChannelName, Message, Reply};
 use smallvec::SmallVec;
 
+use crate::application::EndReason;
 use crate::connections::pending_replies::{Fate, Late, LateReply, OnSocket, To, Waiting, merge};
 use crate::connections::socket::Phase;
 use crate::events::{Effect, ExchangeId, HttpTransport, Persisted, PublishToken, SessionKey, ShardMessage};
 use crate::protocol::batch::{Batch, LateKey, Outcome, Via};
-use crate::sessions::session::Ended;
 use crate::shard::Parts;
 
 impl Parts {
@@ -25,7 +25,7 @@ impl Parts {
         if batch.is(Outcome::EndsSession)
             && let Some(key) = batch.session
         {
-            self.remove_session(key, Ended::Kicked);
+            self.remove_session(key, EndReason::Kicked);
         }
     }
 

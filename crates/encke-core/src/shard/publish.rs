@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bayeux::{ChannelName, Publication as Message, RawJson};
 
-use crate::application::{Action, Actions};
+use crate::application::{Action, Actions, EndReason};
 use crate::events::{Effect, PublishToken, SessionKey, ShardMessage};
 use crate::fanout::burst::Burst;
 use crate::fanout::delivery::Delivery;
@@ -15,7 +15,6 @@ use crate::metrics::Metrics;
 use crate::now::Now;
 use crate::protocol::batch::message_frame;
 use crate::sessions::id::{Entropy, Id};
-use crate::sessions::session::Ended;
 use crate::settings::Settings;
 use crate::shard::{Parts, Shared};
 
@@ -200,7 +199,7 @@ impl Parts {
     /// Ends a session of this shard, if it is still there.
     pub(super) fn kick_here(&mut self, session: &Id) {
         if let Some(key) = self.sessions.find(session) {
-            self.kick(key, Ended::Kicked);
+            self.kick(key, EndReason::Kicked);
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, RawJson, Reply, subscription_names};
 use foldhash::fast::RandomState;
 
-use crate::application::Decision;
+use crate::application::{Answer, Decision, Subscribing};
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, ext_of};
 use crate::protocol::replay_request::ReplayRequest;
@@ -23,8 +23,9 @@ impl Parts {
             Ok(replay_request) => replay_request,
             Err(error) => return self.refuse(batch, message, error.as_str()),
         };
-        let raw =
-            self.each_name(batch, message, key, |shard, name| shard.subscribe_to(key, name, replay_request.as_mut()));
+        let raw = self.each_name(batch, message, key, |shard, name| {
+            shard.subscribe_to(key, name, message.ext, replay_request.as_mut())
+        });
         let mut replay = None;
         if let Some(replay_request) = replay_request {
             let (begun, member) = replay_request.end();
@@ -92,6 +93,7 @@ impl Parts {
         &mut self,
         key: SessionKey,
         name: &str,
+        ext: Option<RawJson<'_>>,
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
         let channel = parse(name, &self.limits)?;
@@ -116,8 +118,14 @@ impl Parts {
             self.metrics.subscriptions_refused.add(1);
             return Err(BayeuxError::ChannelsMax.as_str().into());
         }
-        if let Decision::Deny(reason) = self.shared.application.subscribe(session.id.as_str(), name) {
-            return Err(BayeuxError::SubscribeDenied.because(reason).into());
+        if session.identity().is_some_and(|identity| !identity.may_subscribe(name)) {
+            return Err(BayeuxError::SubscribeDenied.because("").into());
+        }
+        let subscribing = Subscribing { caller: session.caller(), channel: name, ext: ext.map(RawJson::as_str) };
+        match self.shared.application.subscribe(&subscribing) {
+            Answer::Now(Decision::Allow) => {}
+            Answer::Now(Decision::Deny(reason)) => return Err(BayeuxError::SubscribeDenied.because(&reason).into()),
+            Answer::Later(_) => return Err(BayeuxError::DecisionsWaitingMax.as_str().into()),
         }
         let slot = session.subscriptions.len();
         // Before the reply leaves: a publication by a client that has seen the reply reaches this session.

@@ -3,10 +3,10 @@
 
 use bayeux::session::Due;
 
+use crate::application::EndReason;
 use crate::connections::socket::Phase;
 use crate::events::{SessionKey, SocketKey};
 use crate::now::Now;
-use crate::sessions::session::Ended;
 use crate::shard::{Parts, Shard, Timer};
 
 impl Shard {
@@ -58,7 +58,7 @@ impl Parts {
     /// connect.
     fn expire(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else { return };
-        let why = if session.protocol.is_ending() { Ended::Kicked } else { Ended::Expired };
+        let why = if session.protocol.is_ending() { EndReason::Kicked } else { EndReason::Expired };
         let socket = session.socket();
         self.remove_session(key, why);
         if let Some(socket) = socket {

@@ -1,15 +1,18 @@
 //! Messages from WebSockets and their close. The server calls [`Shard::socket_text`] for each text message,
 //! [`Shard::socket_close`] to close a WebSocket, and [`Shard::socket_closed`] when it is gone.
 
+use std::sync::Arc;
+
 use bayeux::BayeuxError;
 use websocket::Opcode;
 
+use crate::application::EndReason;
 use crate::connections::socket::{GOING_AWAY, Phase, Received};
 use crate::events::{Closing, Peer, SocketKey};
+use crate::identity::Head;
 use crate::now::Now;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
 use crate::sessions::id::Id;
-use crate::sessions::session::Ended;
 use crate::shard::{Parts, Shard};
 
 impl Shard {
@@ -75,7 +78,7 @@ impl Shard {
         if batch.is(Outcome::EndsSession)
             && let Some(session) = batch.session
         {
-            parts.remove_session(session, Ended::Kicked);
+            parts.remove_session(session, EndReason::Kicked);
             parts.close_socket(key, 1000, "session ended");
         }
         if parts.draining {
@@ -107,12 +110,12 @@ impl Shard {
         self.at(now).open_socket(browser)
     }
 
-    /// Notes the origin of a WebSocket.
-    pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer) {
+    /// Notes the origin of a WebSocket, and the head of its upgrade request if the application reads heads.
+    pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer, head: Option<Arc<Head>>) {
         let parts = self.beside_burst();
         let origins = parts.newcomers.origins(peer);
         if let Some(socket) = parts.socket_mut(key) {
-            socket.origins = origins;
+            (socket.origins, socket.head) = (origins, head);
         }
     }
 

@@ -3,6 +3,7 @@
 mod ack;
 mod bounds;
 mod edges;
+mod identity;
 mod memory;
 mod newcomers;
 mod pending_replies;
@@ -16,7 +17,7 @@ use std::io;
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use crate::application::{Actions, Application, NoApplication, Service};
+use crate::application::{Actions, Application, Caller, EndReason, NoApplication, Pending, Service};
 use crate::connections::socket::Received;
 use crate::events::{Closing, Effect, ExchangeId, HttpTransport, Peer, Publication, Request, ShardMessage, SocketKey};
 use crate::history;
@@ -95,7 +96,8 @@ impl Rig {
         self.exchanges += 1;
         let exchange = ExchangeId { shard: 0, number: self.exchanges };
         let transport = HttpTransport::LongPolling;
-        self.shard.request(NOW, Request { exchange, transport, browser: None, peer: Peer::default(), body });
+        self.shard
+            .request(NOW, Request { exchange, transport, browser: None, peer: Peer::default(), head: None, body });
         exchange
     }
 
@@ -305,22 +307,21 @@ fn a_socket_with_bytes_left_to_write_is_shut_instead_of_moved() {
 struct Mourner(&'static [&'static str]);
 
 impl Application for Mourner {
-    fn ended(&self, _session: &str, actions: &mut Actions) {
+    fn ended(&self, _: &Caller<'_>, _: EndReason, actions: &mut Actions) {
         for channel in self.0 {
             actions.publish(channel, "\"gone\"");
         }
     }
-
-    fn service(&self, _message: &Service<'_>, _actions: &mut Actions) {}
 }
 
 /// Publishes a message and then answers its sender.
 struct PublishThenReply;
 
 impl Application for PublishThenReply {
-    fn service(&self, _message: &Service<'_>, actions: &mut Actions) {
+    fn service(&self, _message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         actions.publish("/a", "1");
         actions.reply("2");
+        None
     }
 }
 

@@ -1,7 +1,8 @@
 //! Sessions that completed a handshake and never connected: few per client, and the first to go.
 
-use crate::application::{Application, Decision, NoApplication};
+use crate::application::{Answer, Application, Handshake, NoApplication, Refusal};
 use crate::events::{Effect, ExchangeId, HttpTransport, Peer, Request, ShardMessage};
+use crate::identity::Identity;
 use crate::now::Now;
 use crate::sessions::id::kernel_entropy;
 use crate::settings::Settings;
@@ -22,7 +23,7 @@ fn handshake(rig: &mut Rig, peer: Peer, fields: &str) -> String {
     let exchange = ExchangeId { shard: 0, number: rig.exchanges };
     let body = format!(r#"{{"channel":"/meta/handshake","version":"1.0"{fields}}}"#);
     let transport = HttpTransport::LongPolling;
-    rig.shard.request(NOW, Request { exchange, transport, browser: None, peer, body });
+    rig.shard.request(NOW, Request { exchange, transport, browser: None, peer, head: None, body });
     rig.response(exchange).expect("a response")
 }
 
@@ -71,7 +72,7 @@ fn sessions_that_never_connected_are_limited_for_each_connection_and_address() {
     }
     // A socket is a connection, too.
     let socket = rig.shard.socket_opened(NOW, None);
-    rig.shard.socket_is_of(socket, peer(5_000, 2));
+    rig.shard.socket_is_of(socket, peer(5_000, 2), None);
     for _ in 0..100 {
         rig.shard.socket_text(NOW, socket, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
         rig.flushed(socket);
@@ -96,7 +97,7 @@ fn at_sessions_max_sessions_that_never_connected_end_first_on_any_shard() {
         let exchange = ExchangeId { shard: 1, number };
         let body = r#"{"channel":"/meta/handshake","version":"1.0"}"#.into();
         let transport = HttpTransport::LongPolling;
-        other.shard.request(NOW, Request { exchange, transport, browser: None, peer: peer(2, 2), body });
+        other.shard.request(NOW, Request { exchange, transport, browser: None, peer: peer(2, 2), head: None, body });
         let effects = other.shard.take_effects();
         requests +=
             effects.iter().filter(|effect| matches!(effect, Effect::SendToShard(0, ShardMessage::MakeRoom))).count();
@@ -111,8 +112,8 @@ fn at_sessions_max_sessions_that_never_connected_end_first_on_any_shard() {
 struct Doorkeeper;
 
 impl Application for Doorkeeper {
-    fn handshake(&self, ext: Option<&str>) -> Decision {
-        ext.map_or(Decision::Allow, |_| Decision::Deny("no"))
+    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        Answer::Now(handshake.ext.map_or(Ok(None), |_| Err(Refusal::new(403, "no"))))
     }
 }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bayeux::channel::META_HANDSHAKE;
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER,
@@ -16,7 +17,7 @@ use hyper::body::{Body as _, Incoming};
 use websocket::handshake;
 
 use super::callback::is_callback;
-use super::connection::Connection;
+use super::connection::{Connection, Upgrade};
 use super::origin::{self, Origin};
 use super::{Body, closing, cookie, form, text, unread, whole};
 use crate::net::incomplete::{GivenUp, Watched};
@@ -78,7 +79,8 @@ fn log_refused(headers: &HeaderMap) {
 
 async fn long_polling(connection: &Rc<Connection>, settings: &Settings, request: Request<Incoming>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let batch = match check_content(&parts.headers) {
+    let request = Request::from_parts(parts, ());
+    let batch = match check_content(request.headers()) {
         Ok(()) => collect(connection, body, settings).await.and_then(batch_of),
         Err(refusal) => Err(refusal),
     };
@@ -90,8 +92,7 @@ async fn long_polling(connection: &Rc<Connection>, settings: &Settings, request:
             return refusal.response();
         }
     };
-    let browser = cookie::browser(&parts.headers, settings);
-    exchange(connection, settings, HttpTransport::LongPolling, browser, batch).await
+    exchange(connection, settings, HttpTransport::LongPolling, &request, batch).await
 }
 
 async fn callback_polling(
@@ -125,19 +126,20 @@ async fn callback_polling(
         return text(StatusCode::BAD_REQUEST, "there is no message\n");
     };
     let transport = HttpTransport::CallbackPolling(callback.as_str().into());
-    let browser = cookie::browser(request.headers(), settings);
-    exchange(connection, settings, transport, browser, batch).await
+    exchange(connection, settings, transport, request, batch).await
 }
 
 /// Passes a batch to the shard and waits for its answer, for as long as a connect may be held.
-async fn exchange(
+async fn exchange<B>(
     connection: &Rc<Connection>,
     settings: &Settings,
     transport: HttpTransport,
-    browser: Option<encke_core::Id>,
+    request: &Request<B>,
     body: String,
 ) -> Response<Body> {
     let node = &connection.node;
+    let browser = cookie::browser(request.headers(), settings);
+    let head = if body.contains(META_HANDSHAKE) { connection.head(request) } else { None };
     let script = matches!(transport, HttpTransport::CallbackPolling(_));
     let mut usage = connection.usage.get();
     node.wait_for_admission(&usage, &body).await;
@@ -146,7 +148,7 @@ async fn exchange(
     let before = node.shard.borrow().work();
     let bytes = body.len() as u64;
     let peer = connection.peer();
-    node.shard.borrow_mut().request(node.now(), Exchange { exchange, transport, browser, peer, body });
+    node.shard.borrow_mut().request(node.now(), Exchange { exchange, transport, browser, peer, head, body });
     node.settle();
     // The shard of the session does the work.
     usage.add(node.now(), bytes.max(node.shard.borrow().work() - before));
@@ -213,7 +215,8 @@ fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incom
     let Ok(accept) = HeaderValue::try_from(accept) else {
         return text(StatusCode::BAD_REQUEST, "this is no WebSocket handshake\n");
     };
-    *connection.upgrade.borrow_mut() = Some(cookie::browser(request.headers(), settings));
+    let browser = cookie::browser(request.headers(), settings);
+    *connection.upgrade.borrow_mut() = Some(Upgrade { browser, head: connection.head(request) });
     let mut response = Response::new(whole(""));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();

@@ -17,7 +17,7 @@ use super::{Body, routes};
 use crate::net::io::{Health, Io, Timeouts, linger, release};
 use crate::net::node::{Counted, Node};
 use crate::net::socket;
-use encke_core::{Id, Peer, Usage};
+use encke_core::{Head, Id, Peer, Usage};
 
 /// A connection, as the handlers of its requests see it.
 pub(crate) struct Connection {
@@ -25,15 +25,33 @@ pub(crate) struct Connection {
     pub(crate) health: Arc<Health>,
     /// The address of the client, or of the proxy in front of it.
     pub(crate) peer: Option<IpAddr>,
-    /// Set by a response that accepts a WebSocket: the browser's cookie.
-    pub(crate) upgrade: RefCell<Option<Option<Id>>>,
+    /// Set by a response that accepts a WebSocket.
+    pub(crate) upgrade: RefCell<Option<Upgrade>>,
     /// The work that its requests have caused lately.
     pub(crate) usage: Cell<Usage>,
     /// Its number among the connections of the server.
     number: u64,
 }
 
+/// The parts of an upgrade request that its WebSocket needs.
+pub(crate) struct Upgrade {
+    /// The browser's cookie.
+    pub(crate) browser: Option<Id>,
+    /// The head, if the application reads heads.
+    pub(crate) head: Option<Arc<Head>>,
+}
+
 impl Connection {
+    /// The head of a request, if the application reads heads.
+    pub(crate) fn head<B>(&self, request: &http::Request<B>) -> Option<Arc<Head>> {
+        if !self.node.shard.borrow().reads_heads() {
+            return None;
+        }
+        let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+        let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        Some(Arc::new(Head::new(target, headers, self.peer)))
+    }
+
     /// The origin of its requests: address and connection.
     pub(crate) fn peer(&self) -> Peer {
         Peer { address: self.peer, connection: self.number }
@@ -111,8 +129,9 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
     let metrics = node.shard.borrow().metrics().clone();
     metrics.timeouts.add(usize::from(health.has_timed_out()));
     match (ended, agreed) {
-        (Ok(()), Some(browser)) => {
-            socket::open(&node, parts.io.into_tcp(), counted, (browser, connection.peer()), parts.read_buf.to_vec());
+        (Ok(()), Some(Upgrade { browser, head })) => {
+            let from = socket::From { browser, peer: connection.peer(), head };
+            socket::open(&node, parts.io.into_tcp(), counted, from, parts.read_buf.to_vec());
         }
         (Ok(()), None) => Box::pin(linger(&parts.io.into_tcp())).await,
         (Err(error), _) => {

@@ -22,14 +22,15 @@ use super::confirm::{Confirmations, Receipt};
 use super::incomplete::SharedIncomplete;
 use super::io::reset;
 use super::published::Published;
+use super::socket::From;
 use super::store_thread::Inbox;
 use super::waiting::SharedQueues;
 use crate::asset::Asset;
 use crate::local::Local;
 use crate::metric::AddedMetrics;
 use encke_core::{
-    Charge, Effect, Envelope, ExchangeId, Id, MailboxAccount, Metrics, Now, Peer, PersistRequest, Persisted, Response,
-    Shard, ShardMessage, SocketKey, Wire,
+    Charge, Effect, Envelope, ExchangeId, MailboxAccount, Metrics, Now, PersistRequest, Persisted, Response, Shard,
+    ShardMessage, SocketKey, Wire,
 };
 
 /// A message from thread to thread.
@@ -55,8 +56,7 @@ pub(crate) enum ThreadMessage {
 pub(crate) struct Moving {
     pub(crate) tcp: std::net::TcpStream,
     pub(crate) decoder: websocket::Decoder,
-    pub(crate) browser: Option<Id>,
-    pub(crate) peer: Peer,
+    pub(crate) from: From,
     pub(crate) counted: Counted,
     /// The message that named the session.
     pub(crate) text: String,

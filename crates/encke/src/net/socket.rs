@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::net::TcpStream;
@@ -16,7 +17,7 @@ use super::incomplete::Sender;
 use super::io::linger;
 use super::node::{Closed, Counted, Moving, Node, Stream, ThreadMessage};
 use super::waiting::{QueuePosition, Reader};
-use encke_core::{Closing, ENVELOPE_BYTES, Id, Now, Peer, Received, SocketKey, Usage, Weight};
+use encke_core::{Closing, ENVELOPE_BYTES, Head, Id, Now, Peer, Received, SocketKey, Usage, Weight};
 
 /// The reason for which a socket's task ends.
 enum End {
@@ -34,24 +35,27 @@ enum Turn {
     End(End),
 }
 
+/// The origin of a WebSocket.
+pub(crate) struct From {
+    /// The browser id in the cookie of the upgrade request.
+    pub(crate) browser: Option<Id>,
+    pub(crate) peer: Peer,
+    /// The head of the upgrade request, if the application reads heads.
+    pub(crate) head: Option<Arc<Head>>,
+}
+
 /// Runs a WebSocket on a connection that was just upgraded; `rest` are the bytes read after the upgrade request.
-pub(crate) fn open(
-    node: &Rc<Node>,
-    tcp: TcpStream,
-    counted: Counted,
-    (browser, peer): (Option<Id>, Peer),
-    rest: Vec<u8>,
-) {
+pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted, from: From, rest: Vec<u8>) {
     let message_bytes_max = node.shard.borrow().settings().message_bytes_max;
     let decoder = Decoder::new(Role::Server, message_bytes_max);
-    start(node, tcp, Start { decoder, browser, peer, counted, text: None, rest });
+    start(node, tcp, Start { decoder, from, counted, text: None, rest });
 }
 
 /// Continues a WebSocket that another shard passed on.
 pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
-    let Moving { tcp, decoder, browser, peer, counted, text, rest, charge: _released } = moving;
+    let Moving { tcp, decoder, from, counted, text, rest, charge: _released } = moving;
     match TcpStream::from_std(tcp) {
-        Ok(tcp) => start(node, tcp, Start { decoder, browser, peer, counted, text: Some(text), rest }),
+        Ok(tcp) => start(node, tcp, Start { decoder, from, counted, text: Some(text), rest }),
         Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
     }
 }
@@ -59,8 +63,7 @@ pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
 /// The state of a WebSocket when its task starts.
 struct Start {
     decoder: Decoder,
-    browser: Option<Id>,
-    peer: Peer,
+    from: From,
     counted: Counted,
     /// A message that the other shard decoded.
     text: Option<String>,
@@ -69,9 +72,9 @@ struct Start {
 }
 
 fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
-    let Start { decoder, browser, peer, counted, text, rest } = start;
-    let key = node.shard.borrow_mut().socket_opened(node.now(), browser);
-    node.shard.borrow_mut().socket_is_of(key, peer);
+    let Start { decoder, from, counted, text, rest } = start;
+    let key = node.shard.borrow_mut().socket_opened(node.now(), from.browser);
+    node.shard.borrow_mut().socket_is_of(key, from.peer, from.head.clone());
     let stream = Rc::new(Stream {
         key,
         tcp,
@@ -88,8 +91,7 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
         stream,
         key,
         decoder,
-        browser,
-        peer,
+        from,
         counted,
         unread: has_unread.then(|| Box::new(Unread { text, rest })),
         position: None,
@@ -112,8 +114,7 @@ struct Socket {
     stream: Rc<Stream>,
     key: SocketKey,
     decoder: Decoder,
-    browser: Option<Id>,
-    peer: Peer,
+    from: From,
     counted: Counted,
     /// Input that must wait. While there is any, nothing else is read.
     unread: Option<Box<Unread>>,
@@ -327,12 +328,12 @@ impl Socket {
     /// Moves the connection to the shard of its session.
     fn leave(self, shard: usize, text: String, rest: Vec<u8>) {
         self.forget();
-        let Socket { node, stream, decoder, browser, peer, counted, .. } = self;
+        let Socket { node, stream, decoder, from, counted, .. } = self;
         let tcp = Rc::into_inner(stream).and_then(|stream| stream.tcp.into_std().ok());
         match tcp {
             Some(tcp) => {
                 let charge = node.mailbox.charge(ENVELOPE_BYTES + text.len() + rest.len());
-                let moving = Moving { tcp, decoder, browser, peer, counted, text, rest, charge };
+                let moving = Moving { tcp, decoder, from, counted, text, rest, charge };
                 node.send(shard, ThreadMessage::Socket(Box::new(moving)));
             }
             None => tracing::warn!("a websocket could not move to its shard"),

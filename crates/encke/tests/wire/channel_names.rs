@@ -1,6 +1,6 @@
 //! Names of channels, patterns and subscriptions (Bayeux 1.0 "Channels"; rows 19 to 22 and 27 of `docs/bad-input.md`).
 
-use encke::{Application, ChannelRule, Decision, Publishing, Settings, Verdict};
+use encke::{Answer, Application, ChannelRule, Decision, Publishing, Settings, Subscribing, Verdict};
 use serde_json::json;
 
 use crate::common::{TestServer, Ws, settings};
@@ -283,21 +283,21 @@ fn two_sessions_that_subscribe_and_leave_one_channel_leave_nothing_behind() {
 struct Rights;
 
 impl Application for Rights {
-    fn subscribe(&self, _session: &str, channel: &str) -> Decision {
-        match channel.starts_with("/open/") {
+    fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
+        Answer::Now(match subscribing.channel.starts_with("/open/") {
             true => Decision::Allow,
-            false => Decision::Deny("not_yours"),
-        }
+            false => Decision::deny("not_yours"),
+        })
     }
 
-    fn publish(&self, publishing: &Publishing<'_>) -> Verdict {
-        match publishing.channel {
-            channel if channel.starts_with("/rooms/") && channel != format!("/rooms/{}", publishing.session) => {
-                Verdict::Deny("not_yours")
+    fn publish(&self, publishing: &Publishing<'_>) -> Answer<Verdict> {
+        Answer::Now(match publishing.channel {
+            channel if channel.starts_with("/rooms/") && channel != format!("/rooms/{}", publishing.caller.id) => {
+                Verdict::deny("not_yours")
             }
             "/open/swallowed" => Verdict::Delete,
             _ => Verdict::Forward,
-        }
+        })
     }
 }
 

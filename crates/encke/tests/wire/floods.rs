@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use encke::{Actions, Application, PublishError, Service, Settings};
+use encke::{Actions, Application, Pending, PublishError, Service, Settings};
 use serde_json::{Value, json};
 
 use crate::common::{TestServer, Ws, settings, wait_until};
@@ -158,9 +158,10 @@ struct StartSignal {
 }
 
 impl Application for StartSignal {
-    fn service(&self, _: &Service<'_>, _: &mut Actions) {
+    fn service(&self, _: &Service<'_>, _: &mut Actions) -> Option<Pending<Actions>> {
         self.stands.store(true, Ordering::Relaxed);
         let _opened = self.closed.lock();
+        None
     }
 }
 

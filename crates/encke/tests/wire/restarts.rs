@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use encke::{Actions, Application, HistoryCommit, NoApplication, Server, Settings};
+use encke::{Actions, Application, Caller, EndReason, HistoryCommit, NoApplication, Server, Settings};
 use serde_json::{Value, json};
 
 use crate::ack;
@@ -354,8 +354,8 @@ fn a_session_gets_a_report_of_a_lost_history_and_then_positions_again() {
 struct Ends(Arc<Mutex<Vec<String>>>);
 
 impl Application for Ends {
-    fn ended(&self, session: &str, _actions: &mut Actions) {
-        self.0.lock().expect("no panic").push(session.into());
+    fn ended(&self, caller: &Caller<'_>, _: EndReason, _: &mut Actions) {
+        self.0.lock().expect("no panic").push(caller.id.into());
     }
 }
 

@@ -332,8 +332,8 @@ fn a_client_that_vanished_misses_nothing_until_it_expires() {
 struct Closed;
 
 impl encke::Application for Closed {
-    fn handshake(&self, _ext: Option<&str>) -> encke::Decision {
-        encke::Decision::Deny("closed: \"ask later\"")
+    fn handshake(&self, _: &encke::Handshake<'_>) -> encke::Answer<Result<Option<encke::Identity>, encke::Refusal>> {
+        encke::Answer::Now(Err(encke::Refusal::new(403, "closed: \"ask later\"")))
     }
 }
 

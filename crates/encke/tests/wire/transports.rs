@@ -1,7 +1,7 @@
 //! Transports without faults: connects, publications, windows, connections, shards, the end
 //! (Bayeux 1.0 §4, §5; the exchanges are CometD 9's, byte for byte where clients look).
 
-use encke::{Actions, Application, ChannelRule, Service, Settings, SlowConsumer};
+use encke::{Actions, Application, ChannelRule, Pending, Service, Settings, SlowConsumer};
 use serde_json::{Value, json};
 
 use crate::common::{Frame, Poller, TestServer, Ws, publications, reply, settings};
@@ -417,14 +417,15 @@ fn timesync_and_timestamps_are_answered() {
 struct Caller;
 
 impl Application for Caller {
-    fn service(&self, message: &Service<'_>, actions: &mut Actions) {
+    fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         match message.channel {
             "/service/echo" => actions.reply(message.data.unwrap_or("null")),
             "/service/fail" => actions.fail("\"no\""),
-            "/service/kick/me" => actions.disconnect(message.session),
+            "/service/kick/me" => actions.disconnect(message.caller.id),
             "/service/tell" => actions.deliver(message.data.unwrap_or_default().trim_matches('"'), "/sent", "1", None),
             _ => {}
         }
+        None
     }
 }
 

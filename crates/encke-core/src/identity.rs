@@ -1,0 +1,340 @@
+//! The identity of a session: the result of its handshake's authentication. It goes with the session into every later
+//! decision, and over restarts.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use bayeux::{ChannelName, Limits};
+use serde::{Deserialize, Serialize};
+
+/// The owner of a session, and the rights that its credentials give.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The name of the user. Empty: anonymous.
+    pub user: Box<str>,
+    /// The claims of the credentials: a raw JSON object, or nothing.
+    pub claims: Box<str>,
+    /// The id of the token, by which it can be revoked.
+    pub token_id: Option<Box<str>>,
+    /// The end of the credentials, in milliseconds since 1970. The session ends then, unless its client has refreshed them.
+    pub expires_ms: Option<u64>,
+    /// The channels and patterns to which the session may subscribe. `None`: the identity sets no limit.
+    pub subscribe: Option<Patterns>,
+    /// The channels on which the session may publish. `None`: the identity sets no limit.
+    pub publish: Option<Patterns>,
+    /// Limits of the session that differ from the settings.
+    pub limits: SessionLimits,
+}
+
+impl Identity {
+    /// The identity of a user without further rights or limits.
+    pub fn of_user(user: &str) -> Identity {
+        Identity { user: user.into(), ..Identity::default() }
+    }
+
+    /// True if its patterns allow a publication on this channel.
+    pub fn may_publish(&self, channel: &str) -> bool {
+        self.publish.as_ref().is_none_or(|patterns| patterns.allow(channel))
+    }
+
+    /// True if its patterns allow a subscription to this channel or pattern.
+    pub fn may_subscribe(&self, channel: &str) -> bool {
+        self.subscribe.as_ref().is_none_or(|patterns| patterns.allow(channel))
+    }
+
+    /// True if its credentials have ended at this time, in milliseconds since 1970.
+    pub fn has_expired(&self, wall_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|expires_ms| expires_ms <= wall_ms)
+    }
+}
+
+/// A log shows neither claims nor the token's id.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// Limits of one session. `None`: as the settings say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SessionLimits {
+    /// Messages that its client may send in a second.
+    pub messages_per_s_max: Option<u32>,
+    /// Bytes of messages that its client may send in a second.
+    pub bytes_per_s_max: Option<u32>,
+    /// Subscriptions.
+    pub subscriptions_max: Option<u32>,
+}
+
+/// A set of channels and patterns, prepared for fast checks.
+///
+/// ```
+/// use encke_core::Patterns;
+///
+/// let rights = Patterns::new(["/orders/**", "/news"])?;
+/// assert!(rights.allow("/orders/7/items") && rights.allow("/news") && !rights.allow("/news/sports"));
+/// // A pattern is allowed if everything that it matches is.
+/// assert!(rights.allow("/orders/7/*") && rights.allow("/orders/**") && !rights.allow("/**"));
+/// # Ok::<(), encke_core::PatternError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Box<str>>", into = "Vec<Box<str>>")]
+pub struct Patterns {
+    /// Sorted. A name is found by a binary search for itself and for each pattern that may cover it.
+    names: Box<[Name]>,
+}
+
+/// A channel or a pattern: the part before its star.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    /// The channel, or the channel above the stars of a pattern; empty for `/*` and `/**`.
+    path: Box<str>,
+    reach: Reach,
+}
+
+/// The channels that a [`Name`] covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    /// The channel itself.
+    Itself,
+    /// All channels one segment below: `/*`.
+    Children,
+    /// All channels below: `/**`.
+    Below,
+}
+
+/// The error for a text that is neither a channel nor a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a channel or a pattern such as /orders/* or /orders/**")]
+pub struct PatternError(Box<str>);
+
+impl Patterns {
+    /// Prepares these channels and patterns.
+    ///
+    /// # Errors
+    /// The first text that is neither.
+    pub fn new<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> Result<Patterns, PatternError> {
+        // The settings limit what clients may name. A right to more does no harm.
+        let limits = Limits { channel_bytes_max: usize::MAX, channel_segments_max: usize::MAX, ..Limits::default() };
+        let mut prepared = Vec::new();
+        for name in names {
+            let name = name.as_ref();
+            ChannelName::parse(name, &limits).map_err(|_| PatternError(name.into()))?;
+            let (path, reach) = split(name);
+            prepared.push(Name { path: path.into(), reach });
+        }
+        prepared.sort_unstable();
+        prepared.dedup();
+        Ok(Patterns { names: prepared.into() })
+    }
+
+    /// True if one of them covers a channel, or everything that a pattern matches. `name` must be a valid name.
+    pub fn allow(&self, name: &str) -> bool {
+        let (path, reach) = split(name);
+        if self.has(path, reach) {
+            return true;
+        }
+        // `/a/**` covers `/a/*`, and everything that is deeper.
+        let mut above = match reach {
+            Reach::Itself => parent(path),
+            Reach::Children => Some(path),
+            Reach::Below => parent(path),
+        };
+        if reach == Reach::Itself && above.is_some_and(|above| self.has(above, Reach::Children)) {
+            return true;
+        }
+        while let Some(path) = above {
+            if self.has(path, Reach::Below) {
+                return true;
+            }
+            above = parent(path);
+        }
+        false
+    }
+
+    /// The channels and patterns, sorted.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.names.iter().map(|name| match name.reach {
+            Reach::Itself => name.path.to_string(),
+            Reach::Children => format!("{}/*", name.path),
+            Reach::Below => format!("{}/**", name.path),
+        })
+    }
+
+    fn has(&self, path: &str, reach: Reach) -> bool {
+        self.names.binary_search_by(|name| (&*name.path, name.reach).cmp(&(path, reach))).is_ok()
+    }
+}
+
+impl TryFrom<Vec<Box<str>>> for Patterns {
+    type Error = PatternError;
+
+    fn try_from(names: Vec<Box<str>>) -> Result<Patterns, PatternError> {
+        Patterns::new(names)
+    }
+}
+
+impl From<Patterns> for Vec<Box<str>> {
+    fn from(patterns: Patterns) -> Vec<Box<str>> {
+        patterns.names().map(Box::from).collect()
+    }
+}
+
+/// The part of a name before its stars, and the channels that it covers.
+fn split(name: &str) -> (&str, Reach) {
+    match (name.strip_suffix("/**"), name.strip_suffix("/*")) {
+        (Some(path), _) => (path, Reach::Below),
+        (None, Some(path)) => (path, Reach::Children),
+        (None, None) => (name, Reach::Itself),
+    }
+}
+
+/// The channel above a channel. The empty path is above `/a`, and nothing is above that.
+fn parent(path: &str) -> Option<&str> {
+    path.rfind('/').map(|slash| &path[..slash])
+}
+
+/// The head of the HTTP request that opened a connection, for the authentication of handshakes. It is one allocation,
+/// shared by all who keep it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The path and the query, then each name and each value, all ended by a line feed.
+    text: Box<str>,
+    peer: Option<IpAddr>,
+}
+
+impl Head {
+    /// The head of a request for this path and query. Names must be in lower case, as HTTP libraries have them. A header
+    /// with a line feed, or whose value is not UTF-8, is left out.
+    pub fn new<'a>(target: &str, headers: impl IntoIterator<Item = (&'a str, &'a [u8])>, peer: Option<IpAddr>) -> Head {
+        let mut text = String::new();
+        let mut line = |part: &str| {
+            text.push_str(part);
+            text.push('\n');
+        };
+        line(if target.contains('\n') { "" } else { target });
+        for (name, value) in headers {
+            if let Ok(value) = std::str::from_utf8(value)
+                && !name.contains('\n')
+                && !value.contains('\n')
+            {
+                line(name);
+                line(value);
+            }
+        }
+        Head { text: text.into(), peer }
+    }
+
+    /// The path and the query of the request.
+    pub fn target(&self) -> &str {
+        self.text.lines().next().unwrap_or_default()
+    }
+
+    /// Its size in memory, in bytes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Head>() + self.text.len()
+    }
+
+    /// The address of the client, or of the proxy in front of it.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// All headers, in their order: name in lower case, and value.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut lines = self.text.split('\n').skip(1);
+        std::iter::from_fn(move || Some((lines.next()?, lines.next()?)))
+    }
+
+    /// The value of the first header with this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The value of the cookie with this name.
+    pub fn cookie(&self, name: &str) -> Option<&str> {
+        let cookies = self.headers().filter(|(header, _)| *header == "cookie");
+        let mut pairs = cookies.flat_map(|(_, value)| value.split(';')).filter_map(|pair| pair.split_once('='));
+        pairs.find(|(other, _)| other.trim() == name).map(|(_, value)| value.trim().trim_matches('"'))
+    }
+
+    /// The value of a parameter in the query, percent-decoded by the caller.
+    pub fn query(&self, name: &str) -> Option<&str> {
+        let (_, query) = self.target().split_once('?')?;
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(other, _)| *other == name).map(|(_, value)| value)
+    }
+}
+
+/// A log does not show headers: they may contain credentials.
+impl fmt::Debug for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_allow_what_they_cover_and_nothing_else() {
+        let names = ["/a", "/a/*", "/a/**", "/*", "/**", "/b/c", "/b/*", "/b/**", "/b/c/*", "/b/c/d/**", "/x/y/z"];
+        let all = ["/a", "/a/b", "/a/b/c", "/b", "/b/c", "/b/c/d", "/b/c/d/e", "/b/c/d/e/f", "/x/y/z", "/ab", "/x"];
+        // Everything that a pattern matches, among these channels.
+        let matched = |name: &str| {
+            all.into_iter().filter(move |channel| bayeux::channel::covers(name, channel)).collect::<Vec<_>>()
+        };
+        for right in names {
+            let rights = Patterns::new([right]).expect("a name");
+            for channel in all {
+                assert_eq!(rights.allow(channel), bayeux::channel::covers(right, channel), "{right} for {channel}");
+            }
+            for wanted in names.into_iter().filter(|name| name.ends_with('*')) {
+                if rights.allow(wanted) {
+                    assert!(matched(wanted).iter().all(|channel| rights.allow(channel)), "{right} for {wanted}");
+                }
+            }
+        }
+        let deep = Patterns::new(["/b/**"]).expect("a name");
+        assert!(deep.allow("/b/**") && deep.allow("/b/*") && deep.allow("/b/c/**") && deep.allow("/b/c/*"));
+        assert!(!deep.allow("/b") && !deep.allow("/*") && !deep.allow("/**") && !deep.allow("/bc/*"));
+        let flat = Patterns::new(["/b/*"]).expect("a name");
+        assert!(flat.allow("/b/*") && !flat.allow("/b/**") && !flat.allow("/b/c/*"));
+        assert!(!Patterns::default().allow("/a"));
+    }
+
+    #[test]
+    fn patterns_read_back_as_they_were_given() {
+        let names = ["/*", "/**", "/a", "/a/*", "/a/b/**"];
+        let patterns = Patterns::new(names).expect("names");
+        assert_eq!(patterns.names().collect::<Vec<_>>(), names);
+        assert_eq!(Patterns::try_from(Vec::<Box<str>>::from(patterns.clone())), Ok(patterns));
+        for wrong in ["", "a", "/", "/a/", "/a/*/b", "/a b\"", "/***"] {
+            assert_eq!(Patterns::new([wrong]), Err(PatternError(wrong.into())));
+        }
+    }
+
+    #[test]
+    fn a_head_has_the_headers_cookies_and_parameters_of_its_request() {
+        let lines: [(&str, &[u8]); 6] = [
+            ("host", b"example.com"),
+            ("cookie", b"a=1; session=\"x=y\""),
+            ("x-empty", b""),
+            ("cookie", b"b=2"),
+            ("x-latin", b"\xe9"),
+            ("x-split", b"1\n2"),
+        ];
+        let head = Head::new("/cometd?access_token=t&b", lines, None);
+        assert_eq!(
+            (head.header("Host"), head.header("x-empty"), head.header("none")),
+            (Some("example.com"), Some(""), None)
+        );
+        assert_eq!((head.cookie("session"), head.cookie("b"), head.cookie("c")), (Some("x=y"), Some("2"), None));
+        assert_eq!((head.query("access_token"), head.query("b")), (Some("t"), None));
+        assert_eq!((head.headers().count(), head.header("x-latin"), head.header("x-split")), (4, None, None));
+        let empty = Head::default();
+        assert_eq!((empty.headers().count(), empty.target(), empty.header("host")), (0, "", None));
+    }
+}
