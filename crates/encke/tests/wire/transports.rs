@@ -418,12 +418,11 @@ struct Caller;
 
 impl Application for Caller {
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
-        match message.channel {
-            "/service/echo" => actions.reply(message.data.unwrap_or("null")),
-            "/service/fail" => actions.fail("\"no\""),
-            "/service/kick/me" => actions.disconnect(message.caller.id),
-            "/service/tell" => actions.deliver(message.data.unwrap_or_default().trim_matches('"'), "/sent", "1", None),
-            _ => {}
+        match (message.channel, message.data.unwrap_or("null")) {
+            ("/service/echo", data) => actions.reply(data),
+            ("/service/fail", _) => actions.fail("\"no\""),
+            ("/service/kick/me", _) => actions.disconnect(message.caller.id),
+            (_, receiver) => actions.deliver(receiver.trim_matches('"'), "/sent", "1", None),
         }
         None
     }
