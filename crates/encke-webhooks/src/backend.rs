@@ -1,0 +1,397 @@
+//! A backend: its queue, its requests, and the answers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use encke::Handle;
+use encke_core::Caller;
+use encke_fetch::{FetchError, Fetcher, Limits};
+use fastrand::Rng;
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Method, Request, StatusCode};
+use tokio::sync::{Notify as Wake, oneshot, watch};
+
+use crate::answer::Answered;
+use crate::breaker::{BreakerLimits, State};
+use crate::channels::concern;
+use crate::counters::{Counters, Snapshot};
+use crate::event::{Event, Writer};
+use crate::perform;
+use crate::queue::{Attempt, End, EventId, Outcome, Queue, QueueLimits, Terms};
+use crate::settings::{Checked, Decide, EventKind, Notify};
+use crate::signature;
+
+/// A backend with the events that wait for it.
+pub(crate) struct Backend {
+    checked: Checked,
+    fetcher: Fetcher,
+    queue: Mutex<Queue<Waiting>>,
+    /// Notified when the queue has something to start.
+    wake: Wake,
+    counters: Counters,
+    started: Instant,
+    /// The server, once it has started: it performs actions.
+    server: watch::Receiver<Option<Handle>>,
+    ids: Ids,
+}
+
+/// An event in the queue.
+#[derive(Debug)]
+struct Waiting {
+    event: Event,
+    /// Takes the answer; nobody waits for that of a notification.
+    answer: Option<oneshot::Sender<Answered>>,
+}
+
+/// Ids of events: random ones of this process, and a number.
+#[derive(Debug)]
+struct Ids {
+    prefix: u64,
+    next: std::sync::atomic::AtomicU64,
+}
+
+impl std::fmt::Debug for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backend").field("name", &self.checked.name).finish_non_exhaustive()
+    }
+}
+
+impl Backend {
+    pub(crate) fn new(
+        checked: Checked,
+        server: watch::Receiver<Option<Handle>>,
+        seed: u64,
+    ) -> Result<Backend, FetchError> {
+        let settings = &checked.settings;
+        let limits = Limits {
+            connect_timeout_ms: settings.connect_timeout_ms,
+            total_timeout_ms: settings.request_timeout_ms,
+            response_bytes_max: settings.response_bytes_max,
+            redirects_max: 0,
+            requests_per_host_max: settings.requests_in_flight_max,
+            ..Limits::default()
+        };
+        let fetcher = Fetcher::new(limits, settings.ca_file.as_deref())?;
+        let limits = QueueLimits {
+            messages_max: settings.queue_messages_max,
+            bytes_max: settings.queue_bytes_max,
+            in_flight_max: settings.requests_in_flight_max,
+            retry_pause_ms: settings.retry_pause_ms,
+            retry_pause_ms_max: settings.retry_pause_ms_max,
+            breaker: BreakerLimits {
+                failures: settings.breaker_failures,
+                pause_ms: settings.breaker_pause_ms,
+                pause_ms_max: settings.breaker_pause_ms_max,
+            },
+        };
+        let mut random = Rng::with_seed(seed);
+        Ok(Backend {
+            fetcher,
+            ids: Ids { prefix: random.u64(..), next: 0.into() },
+            queue: Mutex::new(Queue::new(limits, random)),
+            wake: Wake::new(),
+            counters: Counters::default(),
+            started: Instant::now(),
+            server,
+            checked,
+        })
+    }
+
+    /// True if it gets events of this kind.
+    pub(crate) fn wants(&self, kind: EventKind) -> bool {
+        self.checked.settings.events.contains(&kind)
+    }
+
+    /// True if it gets events about this channel.
+    pub(crate) fn covers(&self, channel: &str) -> bool {
+        self.checked.channels.allow(channel)
+    }
+
+    /// True if it gets events about this channel or pattern, or about a channel that the pattern matches.
+    pub(crate) fn concerns(&self, name: &str) -> bool {
+        concern(self.checked.settings.channels.iter().map(String::as_str), name)
+    }
+
+    /// The decision on events of this kind without its answer.
+    pub(crate) fn undecided(&self, kind: EventKind) -> Decide {
+        let when_down = &self.checked.settings.when_down;
+        match kind {
+            EventKind::Subscribe => when_down.subscribe,
+            EventKind::Publish => when_down.publish,
+            EventKind::Service => when_down.service,
+            _ => when_down.handshake,
+        }
+    }
+
+    /// Begins an event.
+    pub(crate) fn event(&self, kind: EventKind) -> Writer {
+        let number = self.ids.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Writer::new(kind, format!("msg_{:016x}{number:08x}", self.ids.prefix), wall_ms())
+    }
+
+    /// Posts an event and waits for its answer. `None`: there is none in time.
+    pub(crate) async fn ask(self: Arc<Self>, session: Option<Arc<str>>, event: Event) -> Option<Answered> {
+        let kind = event.kind;
+        let (sender, receiver) = oneshot::channel();
+        let is_queued = self.push(session.as_ref(), event, Some(sender));
+        let answered = if is_queued { receiver.await.ok() } else { None };
+        if answered.is_none() {
+            self.counters.undecided.increment();
+            tracing::debug!(webhook = self.checked.name, event = kind.as_str(), "no answer of the backend");
+        }
+        answered
+    }
+
+    /// Posts a notification.
+    pub(crate) fn notify(&self, caller: &Caller<'_>, event: Event) {
+        if !self.push(Some(&caller.id.into()), event, None) {
+            self.counters.dropped.increment();
+        }
+    }
+
+    /// Adds an event to the queue. False if it cannot wait there.
+    fn push(&self, session: Option<&Arc<str>>, event: Event, answer: Option<oneshot::Sender<Answered>>) -> bool {
+        let now_ms = self.now_ms();
+        let terms = self.terms(event.kind, now_ms);
+        let body_bytes = event.body.len();
+        let pushed = self.queue().push(now_ms, session, body_bytes, terms, Waiting { event, answer });
+        if pushed.is_ok() {
+            self.wake.notify_one();
+        }
+        pushed.is_ok()
+    }
+
+    fn terms(&self, kind: EventKind, now_ms: u64) -> Terms {
+        let settings = &self.checked.settings;
+        let when_down = &settings.when_down;
+        let (lifetime_ms, attempts_max, waits_when_down) = match kind {
+            EventKind::Opened => (
+                settings.notification_age_ms_max,
+                settings.notification_attempts_max,
+                when_down.opened == Notify::Queue,
+            ),
+            EventKind::Ended => {
+                (settings.notification_age_ms_max, settings.notification_attempts_max, when_down.ended == Notify::Queue)
+            }
+            EventKind::Service => (settings.call_timeout_ms, u32::MAX, when_down.service == Decide::Queue),
+            _ => (settings.decision_timeout_ms, u32::MAX, self.undecided(kind) == Decide::Queue),
+        };
+        let is_call = kind == EventKind::Service;
+        Terms {
+            deadline_ms: now_ms.saturating_add(lifetime_ms),
+            request_timeout_ms: if is_call { settings.call_timeout_ms } else { settings.request_timeout_ms },
+            attempts_max,
+            waits_when_down,
+            is_repeatable: !is_call,
+        }
+    }
+
+    /// Starts requests and ends events whose time is over, for ever. Runs on the thread of the webhooks.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            let (ended, wake_at_ms) = {
+                let now_ms = self.now_ms();
+                let mut queue = self.queue();
+                let ended = queue.tick(now_ms);
+                while let Some(started) = queue.start(now_ms) {
+                    if started.is_retry {
+                        self.counters.retries.increment();
+                    }
+                    let event = started.content.event.clone();
+                    let request = UnderWay { backend: self.clone(), id: Some(started.id) };
+                    tokio::spawn(request.run(event, started.timeout_ms));
+                }
+                (ended, queue.wake_at_ms())
+            };
+            self.settle(ended, None);
+            let wait = wake_at_ms.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(self.now_ms())));
+            let wake = self.wake.notified();
+            match wait {
+                // The wheel of timers may be early by less than a millisecond.
+                Some(wait) => drop(tokio::time::timeout(wait + Duration::from_millis(1), wake).await),
+                None => wake.await,
+            }
+        }
+    }
+
+    /// Takes the result of a request.
+    fn finish(&self, id: EventId, attempt: Attempt, answered: Option<Answered>) {
+        let counter = match attempt {
+            Attempt::Answered => &self.counters.answered,
+            Attempt::Rejected => &self.counters.rejected,
+            Attempt::Failed { .. } => &self.counters.failed,
+        };
+        counter.increment();
+        let (Outcome { ended, breaker_changed }, breaker) = {
+            let mut queue = self.queue();
+            (queue.finish(self.now_ms(), id, attempt), queue.breaker())
+        };
+        if breaker_changed {
+            let webhook = &self.checked.name;
+            if breaker == State::Closed {
+                tracing::info!(webhook, "the backend answers again");
+            } else {
+                self.counters.opened.increment();
+                tracing::warn!(webhook, "the backend does not answer; requests pause");
+            }
+        }
+        self.settle(ended, answered);
+        self.wake.notify_one();
+    }
+
+    /// Ends events. The answer belongs to the one that was answered.
+    fn settle(&self, ended: Vec<(Waiting, End)>, mut answered: Option<Answered>) {
+        for (Waiting { event, answer }, end) in ended {
+            match (end, answer) {
+                (End::Answered, Some(waiting)) => {
+                    if let Some(answered) = answered.take() {
+                        // The session may have ended, and with it the wait.
+                        let _gone = waiting.send(answered);
+                    }
+                }
+                (End::Answered, None) => {}
+                // A dropped sender is the absence of an answer.
+                (_, Some(_)) => {}
+                (_, None) => {
+                    self.counters.dropped.increment();
+                    let webhook = &self.checked.name;
+                    tracing::debug!(webhook, event = event.kind.as_str(), id = event.id, "a notification was dropped");
+                }
+            }
+        }
+    }
+
+    /// Posts an event once.
+    async fn post(&self, event: &Event, timeout_ms: u64) -> (Attempt, Option<Answered>) {
+        let failed = |was_sent, is_final| Attempt::Failed { was_sent, is_final, retry_after_ms: None };
+        let response = match self.fetcher.limited(self.limits(timeout_ms)).send(self.request(event)).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::debug!(webhook = self.checked.name, event = event.kind.as_str(), %error, "a request failed");
+                let was_sent = !matches!(
+                    error,
+                    FetchError::Connect(_) | FetchError::ConnectTimeout { .. } | FetchError::HostBusy { .. }
+                );
+                return (failed(was_sent, matches!(error, FetchError::ResponseTooLarge { .. })), None);
+            }
+        };
+        let status = response.status();
+        if status.is_success() {
+            return match Answered::read(event.kind, response.body(), wall_ms()) {
+                Ok(answered) => (Attempt::Answered, Some(answered)),
+                Err(unusable) if event.kind.is_notification() => {
+                    // It has arrived. To send it again would not improve the answer.
+                    self.counters.actions_failed.increment();
+                    tracing::debug!(webhook = self.checked.name, event = event.kind.as_str(), %unusable);
+                    (Attempt::Answered, None)
+                }
+                Err(unusable) => {
+                    tracing::warn!(webhook = self.checked.name, event = event.kind.as_str(), "{unusable}");
+                    (failed(true, true), None)
+                }
+            };
+        }
+        tracing::debug!(webhook = self.checked.name, event = event.kind.as_str(), %status, "a request failed");
+        let attempt = match status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+                let retry_after_ms = seconds.map(|seconds: u64| seconds.saturating_mul(1_000));
+                Attempt::Failed { was_sent: false, is_final: false, retry_after_ms }
+            }
+            StatusCode::REQUEST_TIMEOUT => failed(true, false),
+            status if status.is_server_error() => failed(true, false),
+            _ => Attempt::Rejected,
+        };
+        (attempt, None)
+    }
+
+    fn limits(&self, timeout_ms: u64) -> Limits {
+        Limits { total_timeout_ms: timeout_ms, ..*self.fetcher.limits() }
+    }
+
+    fn request(&self, event: &Event) -> Request<bytes::Bytes> {
+        let timestamp_s = wall_ms() / 1_000;
+        let mut request = Request::new(event.body.clone());
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.checked.url.clone();
+        let signatures = signature::sign(&self.checked.secrets, &event.id, timestamp_s, &event.body);
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(signature::TIMESTAMP, HeaderValue::from(timestamp_s));
+        for (name, value) in [(signature::ID, &event.id), (signature::SIGNATURE, &signatures)] {
+            // Both are ASCII.
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(name, value);
+            }
+        }
+        request
+    }
+
+    /// The server, as soon as it has started. `None` if it never will.
+    async fn server(&self) -> Option<Handle> {
+        let mut server = self.server.clone();
+        server.wait_for(Option::is_some).await.ok().and_then(|server| server.clone())
+    }
+
+    /// Events that have not ended.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue().messages()
+    }
+
+    /// Its metrics now.
+    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
+        let queue = self.queue();
+        let (messages, bytes, breaker) = (queue.messages(), queue.bytes(), queue.breaker());
+        Snapshot { name: &self.checked.name, counters: &self.counters, messages, bytes, breaker }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// A mutex is poisoned when a thread has panicked while holding it. The queue is consistent between its calls.
+    fn queue(&self) -> MutexGuard<'_, Queue<Waiting>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request under way. If its task ends early, the event counts as failed.
+struct UnderWay {
+    backend: Arc<Backend>,
+    id: Option<EventId>,
+}
+
+impl UnderWay {
+    async fn run(mut self, event: Event, timeout_ms: u64) {
+        let backend = self.backend.clone();
+        let (attempt, mut answered) = backend.post(&event, timeout_ms).await;
+        // A service call's actions go with its reply. Others come before the next event of the session.
+        if let Some(answered) =
+            answered.as_mut().filter(|answered| event.kind != EventKind::Service && !answered.actions.is_empty())
+            && let Some(server) = backend.server().await
+        {
+            for action in std::mem::take(&mut answered.actions) {
+                if !perform::by_handle(&server, action).await {
+                    backend.counters.actions_failed.increment();
+                }
+            }
+        }
+        if let Some(id) = self.id.take() {
+            backend.finish(id, attempt, answered);
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            let failed = Attempt::Failed { was_sent: true, is_final: true, retry_after_ms: None };
+            self.backend.finish(id, failed, None);
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+fn wall_ms() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64
+}

@@ -1,0 +1,177 @@
+//! The circuit breaker of a backend.
+//!
+//! It opens after some failures in a row. While it is open, no request is sent. After a pause it is half-open: one request is sent, and
+//! its result closes the breaker, or opens it again for a pause twice as long.
+
+use fastrand::Rng;
+
+/// The limits of a breaker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BreakerLimits {
+    /// The number of failures in a row that open it.
+    pub(crate) failures: u32,
+    /// The first pause, in milliseconds.
+    pub(crate) pause_ms: u64,
+    /// The longest pause, in milliseconds.
+    pub(crate) pause_ms_max: u64,
+}
+
+/// The state of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Requests are sent.
+    Closed,
+    /// No request is sent until this time.
+    Open {
+        /// In milliseconds, on the clock of the caller.
+        until_ms: u64,
+    },
+    /// One request is under way, which decides.
+    HalfOpen,
+}
+
+/// The circuit breaker of a backend.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    limits: BreakerLimits,
+    state: State,
+    /// Failures since the last success.
+    failures: u32,
+    /// The next pause, before jitter.
+    pause_ms: u64,
+}
+
+impl Breaker {
+    pub(crate) fn new(limits: BreakerLimits) -> Breaker {
+        Breaker { limits, state: State::Closed, failures: 0, pause_ms: limits.pause_ms }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    /// True if a request may start at this time. An open breaker whose pause is over lets one request start.
+    pub(crate) fn admits(&self, now_ms: u64) -> bool {
+        match self.state {
+            State::Closed => true,
+            State::Open { until_ms } => until_ms <= now_ms,
+            State::HalfOpen => false,
+        }
+    }
+
+    /// Notes that a request starts, after [`Breaker::admits`].
+    pub(crate) fn started(&mut self) {
+        if let State::Open { .. } = self.state {
+            self.state = State::HalfOpen;
+        }
+    }
+
+    /// Notes that the backend has answered. True if this closes the breaker.
+    pub(crate) fn succeeded(&mut self) -> bool {
+        self.failures = 0;
+        self.pause_ms = self.limits.pause_ms;
+        std::mem::replace(&mut self.state, State::Closed) != State::Closed
+    }
+
+    /// Notes that a request has failed. True if this opens a closed breaker.
+    pub(crate) fn failed(&mut self, now_ms: u64, random: &mut Rng) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        match self.state {
+            State::Closed if self.failures < self.limits.failures => false,
+            State::Closed => {
+                self.open(now_ms, random);
+                true
+            }
+            State::HalfOpen => {
+                self.open(now_ms, random);
+                false
+            }
+            // A request that was under way when it opened.
+            State::Open { .. } => false,
+        }
+    }
+
+    fn open(&mut self, now_ms: u64, random: &mut Rng) {
+        let pause_ms = with_jitter(self.pause_ms, random);
+        self.state = State::Open { until_ms: now_ms.saturating_add(pause_ms) };
+        self.pause_ms = self.pause_ms.saturating_mul(2).min(self.limits.pause_ms_max);
+    }
+}
+
+/// A random time between half of this one and all of it, so that many who wait do not come back at once.
+pub(crate) fn with_jitter(pause_ms: u64, random: &mut Rng) -> u64 {
+    random.u64(pause_ms / 2..=pause_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn breaker() -> (Breaker, Rng) {
+        let limits = BreakerLimits { failures: 3, pause_ms: 1_000, pause_ms_max: 3_000 };
+        (Breaker::new(limits), Rng::with_seed(1))
+    }
+
+    fn until_ms(breaker: &Breaker) -> u64 {
+        match breaker.state() {
+            State::Open { until_ms } => until_ms,
+            other => panic!("not open: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn failures_in_a_row_open_it_and_a_success_between_them_does_not() {
+        let (mut breaker, mut random) = breaker();
+        assert!(!breaker.failed(0, &mut random));
+        assert!(!breaker.failed(0, &mut random));
+        assert!(!breaker.succeeded());
+        assert!(!breaker.failed(0, &mut random));
+        assert!(!breaker.failed(0, &mut random));
+        assert!(breaker.admits(0));
+        assert!(breaker.failed(0, &mut random), "the third in a row opens it");
+        assert!(!breaker.admits(0));
+    }
+
+    #[test]
+    fn after_the_pause_one_request_decides() {
+        let (mut breaker, mut random) = breaker();
+        for _ in 0..3 {
+            breaker.failed(0, &mut random);
+        }
+        let until = until_ms(&breaker);
+        assert!((500..=1_000).contains(&until), "{until}");
+        assert!(!breaker.admits(until - 1));
+        assert!(breaker.admits(until));
+        breaker.started();
+        assert!(!breaker.admits(until + 10_000), "a second request waits for the result of the first");
+        assert!(breaker.succeeded(), "it closes");
+        assert!(breaker.admits(until));
+    }
+
+    #[test]
+    fn each_failed_try_doubles_the_pause_up_to_a_limit() {
+        let (mut breaker, mut random) = breaker();
+        for _ in 0..3 {
+            breaker.failed(0, &mut random);
+        }
+        let mut now = until_ms(&breaker);
+        for longest in [2_000, 3_000, 3_000] {
+            breaker.started();
+            assert!(!breaker.failed(now, &mut random), "it was open before");
+            let pause = until_ms(&breaker) - now;
+            assert!((longest / 2..=longest).contains(&pause), "{pause} of {longest}");
+            now = until_ms(&breaker);
+        }
+    }
+
+    #[test]
+    fn a_late_failure_does_not_prolong_the_pause() {
+        let (mut breaker, mut random) = breaker();
+        for _ in 0..3 {
+            breaker.failed(0, &mut random);
+        }
+        let until = until_ms(&breaker);
+        assert!(!breaker.failed(until - 1, &mut random));
+        assert_eq!(until_ms(&breaker), until);
+    }
+}

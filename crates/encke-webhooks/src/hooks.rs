@@ -1,0 +1,234 @@
+//! The webhooks as a part of the application of a server: each hook asks the backends that want its event.
+//!
+//! They stand in front of another application, whose decisions come first: it may refuse, or change a message, before a backend is
+//! asked. Services that no webhook wants are the other application's.
+
+use std::sync::Arc;
+
+use encke_core::{
+    Actions, Answer as Later, Application, Caller, Decision, EndReason, Handshake, Identity, Pending, Publishing,
+    Refusal, Service, Subscribing, Verdict,
+};
+
+use crate::answer::{Answer, Answered};
+use crate::backend::Backend;
+use crate::perform;
+use crate::settings::{Decide, EventKind};
+
+/// The error that a client gets for a decision without an answer of the backend.
+const UNAVAILABLE: &str = "backend_unavailable";
+/// The time after which a client whose handshake was refused for this reason tries again, in milliseconds.
+const RETRY_MS: u64 = 5_000;
+
+/// An application whose events go to backends.
+pub(crate) struct Hooks {
+    /// The backends that want an event, by the kind of event.
+    by_kind: [Vec<Arc<Backend>>; EventKind::ALL.len()],
+    inner: Box<dyn Application>,
+}
+
+/// A session and its owner, which wait with a decision.
+struct Owner {
+    id: Arc<str>,
+    identity: Option<Arc<Identity>>,
+}
+
+impl Owner {
+    fn of(caller: &Caller<'_>) -> Owner {
+        Owner { id: caller.id.into(), identity: caller.identity.cloned() }
+    }
+
+    fn caller(&self) -> Caller<'_> {
+        Caller::new(&self.id, self.identity.as_ref())
+    }
+}
+
+impl Hooks {
+    pub(crate) fn new(backends: &[Arc<Backend>], inner: Box<dyn Application>) -> Hooks {
+        let wanting = |kind: EventKind| backends.iter().filter(|backend| backend.wants(kind)).cloned().collect();
+        Hooks { by_kind: EventKind::ALL.map(wanting), inner }
+    }
+
+    fn wanting(&self, kind: EventKind) -> &[Arc<Backend>] {
+        &self.by_kind[kind as usize]
+    }
+
+    fn notify(&self, kind: EventKind, caller: &Caller<'_>, reason: Option<EndReason>) {
+        for backend in self.wanting(kind) {
+            let mut event = backend.event(kind).caller(caller);
+            if let Some(reason) = reason {
+                event = event.text("reason", reason.as_str());
+            }
+            backend.notify(caller, event.finish());
+        }
+    }
+}
+
+impl Application for Hooks {
+    fn handshake(&self, handshake: &Handshake<'_>) -> Later<Result<Option<Identity>, Refusal>> {
+        let Some(backend) = self.wanting(EventKind::Handshake).first() else { return self.inner.handshake(handshake) };
+        let mut event = backend.event(EventKind::Handshake).text("transport", &handshake.transport.to_string());
+        if let Some(peer) = handshake.peer {
+            event = event.text("peer", &peer.to_string());
+        }
+        if let Some(head) = handshake.head {
+            event = event.head(head);
+        }
+        let event = event.raw("ext", handshake.ext).finish();
+        let (backend, undecided) = (backend.clone(), backend.undecided(EventKind::Handshake));
+        Later::Later(Box::pin(async move {
+            match backend.ask(None, event).await {
+                Some(Answered { answer: Answer::Identity(identity), .. }) => identity.map(Some),
+                _ if undecided == Decide::Allow => Ok(None),
+                _ => Err(unavailable()),
+            }
+        }))
+    }
+
+    fn refresh(&self, caller: &Caller<'_>, credentials: &str) -> Later<Result<Identity, Refusal>> {
+        let Some(backend) = self.wanting(EventKind::Refresh).first() else {
+            return self.inner.refresh(caller, credentials);
+        };
+        let event = backend.event(EventKind::Refresh).caller(caller).raw("credentials", Some(credentials)).finish();
+        let (backend, owner) = (backend.clone(), Owner::of(caller));
+        Later::Later(Box::pin(async move {
+            let undecided = backend.undecided(EventKind::Refresh);
+            match (backend.ask(Some(owner.id), event).await, owner.identity) {
+                (Some(Answered { answer: Answer::Identity(identity), .. }), _) => identity,
+                // It stays as it is.
+                (_, Some(identity)) if undecided == Decide::Allow => Ok((*identity).clone()),
+                _ => Err(unavailable()),
+            }
+        }))
+    }
+
+    fn subscribe(&self, subscribing: &Subscribing<'_>) -> Later<Decision> {
+        let first = self.inner.subscribe(subscribing);
+        let backends =
+            self.wanting(EventKind::Subscribe).iter().filter(|backend| backend.concerns(subscribing.channel));
+        let backends: Vec<Arc<Backend>> = backends.cloned().collect();
+        if backends.is_empty() || matches!(first, Later::Now(Decision::Deny(_))) {
+            return first;
+        }
+        let owner = Owner::of(&subscribing.caller);
+        let (channel, ext) = (subscribing.channel.to_string(), subscribing.ext.map(String::from));
+        Later::Later(Box::pin(async move {
+            if let decision @ Decision::Deny(_) = decided(first).await {
+                return decision;
+            }
+            for backend in backends {
+                let event = backend.event(EventKind::Subscribe).caller(&owner.caller());
+                let event = event.text("channel", &channel).raw("ext", ext.as_deref()).finish();
+                let undecided = backend.undecided(EventKind::Subscribe);
+                match backend.ask(Some(owner.id.clone()), event).await {
+                    Some(Answered { answer: Answer::Decision(Decision::Allow), .. }) => {}
+                    Some(Answered { answer: Answer::Decision(decision), .. }) => return decision,
+                    _ if undecided == Decide::Allow => {}
+                    _ => return Decision::deny(UNAVAILABLE),
+                }
+            }
+            Decision::Allow
+        }))
+    }
+
+    fn publish(&self, publishing: &Publishing<'_>) -> Later<Verdict> {
+        let first = self.inner.publish(publishing);
+        let backends = self.wanting(EventKind::Publish).iter().filter(|backend| backend.covers(publishing.channel));
+        let backends: Vec<Arc<Backend>> = backends.cloned().collect();
+        if backends.is_empty() || matches!(first, Later::Now(Verdict::Delete | Verdict::Deny(_))) {
+            return first;
+        }
+        let owner = Owner::of(&publishing.caller);
+        let (channel, ext) = (publishing.channel.to_string(), publishing.ext.map(String::from));
+        let data = publishing.data.map(String::from);
+        Later::Later(Box::pin(async move {
+            // The `data` of the last one who replaced it.
+            let mut replaced = match decided(first).await {
+                Verdict::Forward => None,
+                Verdict::Replace(data) => Some(data),
+                verdict => return verdict,
+            };
+            for backend in backends {
+                let event = backend.event(EventKind::Publish).caller(&owner.caller()).text("channel", &channel);
+                let event =
+                    event.raw("data", replaced.as_deref().or(data.as_deref())).raw("ext", ext.as_deref()).finish();
+                let undecided = backend.undecided(EventKind::Publish);
+                match backend.ask(Some(owner.id.clone()), event).await {
+                    Some(Answered { answer: Answer::Verdict(verdict), .. }) => match verdict {
+                        Verdict::Forward => {}
+                        Verdict::Replace(data) => replaced = Some(data),
+                        verdict => return verdict,
+                    },
+                    _ if undecided == Decide::Allow => {}
+                    _ => return Verdict::deny(UNAVAILABLE),
+                }
+            }
+            replaced.map_or(Verdict::Forward, Verdict::Replace)
+        }))
+    }
+
+    fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
+        let wanting = self.wanting(EventKind::Service);
+        let Some(backend) = wanting.iter().find(|backend| backend.covers(message.channel)) else {
+            return self.inner.service(message, actions);
+        };
+        let mut event = backend.event(EventKind::Service).caller(&message.caller).text("channel", message.channel);
+        if let Some(id) = message.id {
+            event = event.text("message_id", id);
+        }
+        let event = event.raw("data", message.data).raw("ext", message.ext).finish();
+        let (backend, session) = (backend.clone(), message.caller.id.into());
+        Some(Box::pin(async move {
+            let mut actions = Actions::default();
+            let undecided = backend.undecided(EventKind::Service);
+            match backend.ask(Some(session), event).await {
+                Some(answered) => {
+                    answered.actions.into_iter().for_each(|action| perform::with_reply(action, &mut actions));
+                    if let Answer::Call(Some(reply)) = answered.answer {
+                        if reply.successful {
+                            actions.reply(&reply.data);
+                        } else {
+                            actions.fail(&reply.data);
+                        }
+                    }
+                }
+                None if undecided == Decide::Allow => {}
+                None => actions.fail(&format!("{UNAVAILABLE:?}")),
+            }
+            actions
+        }))
+    }
+
+    fn opened(&self, caller: &Caller<'_>, actions: &mut Actions) {
+        self.notify(EventKind::Opened, caller, None);
+        self.inner.opened(caller, actions);
+    }
+
+    fn ended(&self, caller: &Caller<'_>, reason: EndReason, actions: &mut Actions) {
+        self.notify(EventKind::Ended, caller, Some(reason));
+        self.inner.ended(caller, reason, actions);
+    }
+
+    fn subscribed(&self, caller: &Caller<'_>, channel: &str) {
+        self.inner.subscribed(caller, channel);
+    }
+
+    fn unsubscribed(&self, caller: &Caller<'_>, channel: &str) {
+        self.inner.unsubscribed(caller, channel);
+    }
+
+    fn reads_heads(&self) -> bool {
+        !self.wanting(EventKind::Handshake).is_empty() || self.inner.reads_heads()
+    }
+}
+
+async fn decided<T>(answer: Later<T>) -> T {
+    match answer {
+        Later::Now(answer) => answer,
+        Later::Later(pending) => pending.await,
+    }
+}
+
+fn unavailable() -> Refusal {
+    Refusal::new(503, UNAVAILABLE).retry_after_ms(RETRY_MS)
+}

@@ -1,0 +1,388 @@
+//! The section `[[webhooks]]` of a configuration.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::PathBuf;
+
+use encke_core::Patterns;
+use http::Uri;
+use serde::{Deserialize, Serialize};
+
+use crate::signature::Secret;
+
+/// A webhook: the address of a backend, the events that it gets, and its limits.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebhookSettings {
+    /// Its name in logs. Empty: the host of its URL.
+    pub name: String,
+    /// The URL to which all events are posted.
+    pub url: String,
+    /// The events that it gets.
+    pub events: Vec<EventKind>,
+    /// The channels and patterns whose events it gets: `subscribe`, `publish` and `service`. Other events have no channel.
+    pub channels: Vec<String>,
+    /// The secrets that sign each request, separated by spaces: `whsec_` and base64 each.
+    pub secret: String,
+    /// A file with secrets, one on each line.
+    pub secret_file: Option<PathBuf>,
+    /// The environment variable that holds the secrets, separated by spaces.
+    pub secret_variable: Option<String>,
+    /// A file of PEM certificates to trust, beside those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// The longest time to open a connection, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// The longest time of one request, in milliseconds. One for a service call may take as long as the call.
+    pub request_timeout_ms: u64,
+    /// The longest time of a decision with all its retries, in milliseconds.
+    pub decision_timeout_ms: u64,
+    /// The longest time of a service call with all its retries, in milliseconds.
+    pub call_timeout_ms: u64,
+    /// The first pause before a retry, in milliseconds. It doubles with each one, less a random part.
+    pub retry_pause_ms: u64,
+    /// The longest pause before a retry, also if the backend asks for more, in milliseconds.
+    pub retry_pause_ms_max: u64,
+    /// The number of requests for a notification, after which it is dropped.
+    pub notification_attempts_max: u32,
+    /// The age at which a notification is dropped, in milliseconds.
+    pub notification_age_ms_max: u64,
+    /// The longest body of a response, in bytes.
+    pub response_bytes_max: usize,
+    /// Requests under way at the same time.
+    pub requests_in_flight_max: usize,
+    /// Events that wait or are under way.
+    pub queue_messages_max: usize,
+    /// The bytes of these events.
+    pub queue_bytes_max: usize,
+    /// Failures in a row after which no request is sent for a while.
+    pub breaker_failures: u32,
+    /// This while, in milliseconds. It doubles each time the backend still fails.
+    pub breaker_pause_ms: u64,
+    /// The longest such while, in milliseconds.
+    pub breaker_pause_ms_max: u64,
+    /// The decisions without an answer of the backend.
+    pub when_down: WhenDown,
+}
+
+impl Default for WebhookSettings {
+    fn default() -> WebhookSettings {
+        WebhookSettings {
+            name: String::new(),
+            url: String::new(),
+            events: Vec::new(),
+            channels: vec!["/**".into()],
+            secret: String::new(),
+            secret_file: None,
+            secret_variable: None,
+            ca_file: None,
+            connect_timeout_ms: 1_000,
+            request_timeout_ms: 2_000,
+            decision_timeout_ms: 4_000,
+            call_timeout_ms: 25_000,
+            retry_pause_ms: 100,
+            retry_pause_ms_max: 60_000,
+            notification_attempts_max: 100,
+            notification_age_ms_max: 3_600_000,
+            response_bytes_max: 1024 * 1024,
+            requests_in_flight_max: 64,
+            queue_messages_max: 10_000,
+            queue_bytes_max: 16 * 1024 * 1024,
+            breaker_failures: 5,
+            breaker_pause_ms: 1_000,
+            breaker_pause_ms_max: 30_000,
+            when_down: WhenDown::default(),
+        }
+    }
+}
+
+/// A log shows no secret.
+impl fmt::Debug for WebhookSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookSettings").field("url", &self.url).field("events", &self.events).finish_non_exhaustive()
+    }
+}
+
+/// An event that a backend can get. Its name is the `type` of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A client wants to open a session. The backend decides.
+    Handshake,
+    /// A client sends new credentials for its session. The backend decides.
+    Refresh,
+    /// A session has been opened.
+    Opened,
+    /// A session has ended.
+    Ended,
+    /// A session wants to subscribe. The backend decides.
+    Subscribe,
+    /// A session wants to publish. The backend decides.
+    Publish,
+    /// A session has sent a message to a service. The backend answers.
+    Service,
+}
+
+impl EventKind {
+    /// All of them.
+    pub const ALL: [EventKind; 7] = [
+        EventKind::Handshake,
+        EventKind::Refresh,
+        EventKind::Opened,
+        EventKind::Ended,
+        EventKind::Subscribe,
+        EventKind::Publish,
+        EventKind::Service,
+    ];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EventKind::Handshake => "handshake",
+            EventKind::Refresh => "refresh",
+            EventKind::Opened => "opened",
+            EventKind::Ended => "ended",
+            EventKind::Subscribe => "subscribe",
+            EventKind::Publish => "publish",
+            EventKind::Service => "service",
+        }
+    }
+
+    /// True for an event whose answer decides nothing.
+    pub fn is_notification(self) -> bool {
+        matches!(self, EventKind::Opened | EventKind::Ended)
+    }
+}
+
+/// The decisions without an answer of the backend: it is down, late, or its answer cannot be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WhenDown {
+    /// On handshakes and refreshes.
+    pub handshake: Decide,
+    /// On subscribes.
+    pub subscribe: Decide,
+    /// On publishes.
+    pub publish: Decide,
+    /// On service calls.
+    pub service: Decide,
+    /// On notifications of opened sessions.
+    pub opened: Notify,
+    /// On notifications of ended sessions.
+    pub ended: Notify,
+}
+
+/// A decision without the backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decide {
+    /// It is allowed. A session is anonymous then, and a service call has no answer.
+    Allow,
+    /// It is refused, at once while the backend is known to be down.
+    #[default]
+    Deny,
+    /// It waits for the backend to come back, and is refused when its time is over.
+    Queue,
+}
+
+/// A notification without the backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Notify {
+    /// It waits for the backend to come back, up to its age and its number of requests.
+    #[default]
+    Queue,
+    /// It is dropped.
+    Drop,
+}
+
+/// A webhook that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("webhooks[{index}].{key} = {value}: {reason}")]
+#[non_exhaustive]
+pub struct WebhookError {
+    /// Its index among the webhooks.
+    pub index: usize,
+    /// The setting.
+    pub key: &'static str,
+    /// Its value, unless it is a secret.
+    pub value: String,
+    /// The values that would work.
+    pub reason: String,
+}
+
+/// A webhook whose settings have been checked.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) settings: WebhookSettings,
+    pub(crate) name: String,
+    pub(crate) url: Uri,
+    pub(crate) secrets: Vec<Secret>,
+    pub(crate) channels: Patterns,
+}
+
+/// Checks webhooks. Reads the files and variables of secrets.
+pub(crate) fn check_all(webhooks: &[WebhookSettings]) -> Result<Vec<Checked>, WebhookError> {
+    let decides = |settings: &WebhookSettings, kind| settings.events.contains(&kind);
+    for kind in [EventKind::Handshake, EventKind::Refresh] {
+        if let Some((index, _)) = webhooks.iter().enumerate().filter(|(_, webhook)| decides(webhook, kind)).nth(1) {
+            let reason = format!("only one webhook decides on a {}", kind.as_str());
+            return Err(WebhookError { index, key: "events", value: format!("{:?}", kind.as_str()), reason });
+        }
+    }
+    webhooks.iter().enumerate().map(|(index, webhook)| check(index, webhook)).collect()
+}
+
+fn check(index: usize, webhook: &WebhookSettings) -> Result<Checked, WebhookError> {
+    let error = |key, value: String, reason: &str| WebhookError { index, key, value, reason: reason.into() };
+    let wrong_url = |reason| error("url", format!("{:?}", webhook.url), reason);
+    let url: Uri = webhook.url.parse().map_err(|_| wrong_url("a URL such as http://127.0.0.1:3000/encke"))?;
+    let (Some("http" | "https"), Some(host)) = (url.scheme_str(), url.host()) else {
+        return Err(wrong_url("a URL such as http://127.0.0.1:3000/encke"));
+    };
+    if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err(error("url", "…".into(), "a URL without name and password; the signature authenticates"));
+    }
+    if webhook.events.is_empty() {
+        let names: Vec<_> = EventKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        return Err(error("events", "[]".into(), &format!("at least one of {}", names.join(", "))));
+    }
+    let channels = Patterns::new(&webhook.channels)
+        .map_err(|wrong| error("channels", format!("{:?}", webhook.channels), &wrong.to_string()))?;
+    check_numbers(index, webhook)?;
+    let name = if webhook.name.is_empty() { host.into() } else { webhook.name.clone() };
+    let secrets = secrets(index, webhook)?;
+    Ok(Checked { settings: webhook.clone(), name, url, secrets, channels })
+}
+
+fn check_numbers(index: usize, webhook: &WebhookSettings) -> Result<(), WebhookError> {
+    let at_least_one = [
+        ("connect_timeout_ms", webhook.connect_timeout_ms),
+        ("request_timeout_ms", webhook.request_timeout_ms),
+        ("decision_timeout_ms", webhook.decision_timeout_ms),
+        ("call_timeout_ms", webhook.call_timeout_ms),
+        ("retry_pause_ms", webhook.retry_pause_ms),
+        ("notification_attempts_max", webhook.notification_attempts_max.into()),
+        ("notification_age_ms_max", webhook.notification_age_ms_max),
+        ("response_bytes_max", webhook.response_bytes_max as u64),
+        ("requests_in_flight_max", webhook.requests_in_flight_max as u64),
+        ("queue_messages_max", webhook.queue_messages_max as u64),
+        ("queue_bytes_max", webhook.queue_bytes_max as u64),
+        ("breaker_failures", webhook.breaker_failures.into()),
+        ("breaker_pause_ms", webhook.breaker_pause_ms),
+    ];
+    let longest = [
+        ("retry_pause_ms_max", webhook.retry_pause_ms_max, "retry_pause_ms", webhook.retry_pause_ms),
+        ("breaker_pause_ms_max", webhook.breaker_pause_ms_max, "breaker_pause_ms", webhook.breaker_pause_ms),
+    ];
+    let error = |key, value: u64, reason| WebhookError { index, key, value: value.to_string(), reason };
+    for (key, value) in at_least_one {
+        if value == 0 || value > NUMBER_MAX {
+            return Err(error(key, value, format!("a whole number from 1 to {NUMBER_MAX}")));
+        }
+    }
+    for (key, value, shortest, least) in longest {
+        if !(least..=NUMBER_MAX).contains(&value) {
+            return Err(error(key, value, format!("a whole number from {shortest} ({least}) to {NUMBER_MAX}")));
+        }
+    }
+    Ok(())
+}
+
+/// The secrets of a webhook, from all their sources.
+fn secrets(index: usize, webhook: &WebhookSettings) -> Result<Vec<Secret>, WebhookError> {
+    let error = |key, value: String, reason: String| WebhookError { index, key, value, reason };
+    let mut texts = vec![("secret", webhook.secret.clone())];
+    if let Some(file) = &webhook.secret_file {
+        let read = std::fs::read_to_string(file);
+        let text = read.map_err(|failed| error("secret_file", format!("{file:?}"), failed.to_string()))?;
+        texts.push(("secret_file", text));
+    }
+    if let Some(name) = &webhook.secret_variable {
+        let text = std::env::var(name)
+            .map_err(|_| error("secret_variable", format!("{name:?}"), "a variable of the environment".into()))?;
+        texts.push(("secret_variable", text));
+    }
+    let mut secrets = Vec::new();
+    let mut known = HashSet::new();
+    for (key, text) in &texts {
+        for text in text.split_whitespace().filter(|text| known.insert(*text)) {
+            let secret = Secret::parse(text).map_err(|wrong| error(key, "…".into(), wrong.to_string()))?;
+            secrets.push(secret);
+        }
+    }
+    if secrets.is_empty() || secrets.len() > SECRETS_MAX {
+        let reason = format!("1 to {SECRETS_MAX} secrets, in secret, secret_file or secret_variable");
+        return Err(error("secret", format!("{} of them", secrets.len()), reason));
+    }
+    Ok(secrets)
+}
+
+/// The largest value of a number: twelve days, or 1 GiB.
+const NUMBER_MAX: u64 = 1 << 30;
+
+/// The most secrets of a webhook.
+const SECRETS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn webhook() -> WebhookSettings {
+        WebhookSettings {
+            url: "http://127.0.0.1:3000/encke".into(),
+            events: vec![EventKind::Publish],
+            secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into(),
+            ..WebhookSettings::default()
+        }
+    }
+
+    fn problem(change: impl FnOnce(&mut WebhookSettings)) -> String {
+        let mut webhook = webhook();
+        change(&mut webhook);
+        check_all(&[webhook]).expect_err("it cannot work").to_string()
+    }
+
+    #[test]
+    fn a_webhook_that_cannot_work_names_the_setting_its_value_and_what_would_work() {
+        check_all(&[webhook()]).expect("it works");
+        type Change = fn(&mut WebhookSettings);
+        let cases: [(&str, Change); 10] = [
+            ("webhooks[0].url = \"x\": a URL such as", |w| w.url = "x".into()),
+            ("webhooks[0].url = \"ftp://x/\": a URL such as", |w| w.url = "ftp://x/".into()),
+            ("webhooks[0].url = …: a URL without name", |w| w.url = "http://u:p@x/".into()),
+            ("webhooks[0].events = []: at least one of handshake", |w| w.events.clear()),
+            ("webhooks[0].channels = [\"a\"]: \"a\" is not a channel", |w| w.channels = vec!["a".into()]),
+            ("webhooks[0].secret = …: a secret begins with whsec_", |w| w.secret = "hidden".into()),
+            ("webhooks[0].secret = 0 of them: 1 to 8 secrets", |w| w.secret.clear()),
+            ("webhooks[0].secret_file = \"/none\": ", |w| w.secret_file = Some("/none".into())),
+            ("webhooks[0].queue_messages_max = 0: a whole number from 1", |w| w.queue_messages_max = 0),
+            ("webhooks[0].retry_pause_ms_max = 1: a whole number from retry", |w| w.retry_pause_ms_max = 1),
+        ];
+        for (expected, change) in cases {
+            let found = problem(change);
+            assert!(found.starts_with(expected), "{found}");
+            assert!(!found.contains("hidden"), "{found}");
+        }
+    }
+
+    #[test]
+    fn only_one_webhook_decides_on_handshakes() {
+        let mut first = webhook();
+        first.events.push(EventKind::Handshake);
+        let error = check_all(&[first.clone(), webhook(), first]).expect_err("two decide").to_string();
+        assert_eq!(error, "webhooks[2].events = \"handshake\": only one webhook decides on a handshake");
+    }
+
+    #[test]
+    fn all_sources_of_secrets_sign() {
+        let path = std::env::temp_dir().join(format!("encke-webhook-secrets-{}", std::process::id()));
+        std::fs::write(&path, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\nwhsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB\n")
+            .expect("a file");
+        let webhook = WebhookSettings { secret_file: Some(path.clone()), ..webhook() };
+        let checked = check_all(&[webhook]).expect("it works");
+        std::fs::remove_file(path).expect("the file");
+        assert_eq!(checked[0].secrets.len(), 3);
+        assert_eq!(checked[0].name, "127.0.0.1");
+    }
+}

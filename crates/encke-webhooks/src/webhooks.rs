@@ -1,0 +1,127 @@
+//! All webhooks of a server, and their thread.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use encke::Handle;
+use encke_core::Application;
+use encke_fetch::FetchError;
+use tokio::sync::{oneshot, watch};
+
+use crate::backend::Backend;
+use crate::counters;
+use crate::hooks::Hooks;
+use crate::settings::{WebhookError, WebhookSettings, check_all};
+
+/// The webhooks of a server. Their requests run on a separate thread, so that shards never wait. When this is dropped, requests end.
+#[derive(Debug)]
+pub struct Webhooks {
+    backends: Vec<Arc<Backend>>,
+    server: watch::Sender<Option<Handle>>,
+    thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+/// A reason why webhooks do not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A setting cannot work.
+    #[error(transparent)]
+    Setting(#[from] WebhookError),
+    /// The file of certificates cannot be used.
+    #[error("webhooks: {0}")]
+    Certificates(#[from] FetchError),
+    /// The thread or the runtime cannot start.
+    #[error("the thread of the webhooks cannot start: {0}")]
+    Thread(#[from] io::Error),
+    /// The system has no random numbers.
+    #[error("no random numbers for webhooks: {0}")]
+    Random(getrandom::Error),
+}
+
+impl Webhooks {
+    /// Checks settings without starting anything. Reads the files of secrets.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn check(settings: &[WebhookSettings]) -> Result<(), WebhookError> {
+        check_all(settings).map(drop)
+    }
+
+    /// Starts the thread of the webhooks.
+    ///
+    /// # Errors
+    /// When a setting cannot work, or the thread cannot start.
+    pub fn start(settings: &[WebhookSettings]) -> Result<Webhooks, StartError> {
+        let server = watch::Sender::new(None);
+        let mut backends = Vec::new();
+        for checked in check_all(settings)? {
+            let seed = getrandom::u64().map_err(StartError::Random)?;
+            backends.push(Arc::new(Backend::new(checked, server.subscribe(), seed)?));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let running = backends.clone();
+        let thread = std::thread::Builder::new().name("webhooks".into()).spawn(move || {
+            runtime.block_on(async move {
+                for backend in running {
+                    tokio::spawn(backend.run());
+                }
+                // Dropping the sender is a stop, too.
+                let _stopped = stopped.await;
+            });
+        })?;
+        Ok(Webhooks { backends, server, thread: Some((stop, thread)) })
+    }
+
+    /// The application that posts events, in front of another one: that one decides first, and has the services that no webhook
+    /// wants.
+    pub fn in_front_of(&self, inner: Box<dyn Application>) -> Box<dyn Application> {
+        Box::new(Hooks::new(&self.backends, inner))
+    }
+
+    /// Connects the webhooks with their server once it has started: it performs the actions of backends, and shows the metrics.
+    pub fn serve(&self, server: &Handle) {
+        self.server.send_replace(Some(server.clone()));
+        let backends = self.backends.clone();
+        server.add_metrics(move || {
+            let snapshots: Vec<_> = backends.iter().map(|backend| backend.snapshot()).collect();
+            counters::metrics(&snapshots)
+        });
+    }
+
+    /// Waits until all events have been posted, or for this time. Then ends the thread. Returns the number of events that were lost.
+    pub fn finish(mut self, timeout: Duration) -> usize {
+        let began = Instant::now();
+        let waiting = |backends: &[Arc<Backend>]| backends.iter().map(|backend| backend.waiting()).sum();
+        let mut left = waiting(&self.backends);
+        while left > 0 && began.elapsed() < timeout {
+            std::thread::sleep(FINISH_PAUSE);
+            left = waiting(&self.backends);
+        }
+        if left > 0 {
+            tracing::warn!(events = left, "webhooks: events were not posted before the end");
+        }
+        self.stop();
+        left
+    }
+
+    fn stop(&mut self) {
+        if let Some((stop, thread)) = self.thread.take() {
+            drop(stop);
+            // A thread that panicked has already logged it.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Drop for Webhooks {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Time between two looks at the queues at the end.
+const FINISH_PAUSE: Duration = Duration::from_millis(10);
