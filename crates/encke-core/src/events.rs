@@ -129,6 +129,27 @@ pub struct PublishToken {
     pub number: u64,
 }
 
+impl PublishToken {
+    /// In [`PublishToken::shard`]: a handle of the server waits, and no shard. The environment delivers messages for
+    /// this shard to it.
+    pub const HANDLES: u16 = u16::MAX;
+
+    /// True if a handle waits for it.
+    pub fn is_of_handle(&self) -> bool {
+        self.shard == PublishToken::HANDLES
+    }
+}
+
+/// The outcome of a request of a handle, known before it is persisted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Publications have their positions: the number of their token, the epoch, and the offset of the first one.
+    Recorded(u64, Arc<str>, u64),
+    /// Messages were removed from a history: the number of the token, and of the messages. None if the channel has no
+    /// history.
+    Cleared(u64, Option<usize>),
+}
+
 /// The result for the publications that a token stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Persisted {
@@ -148,6 +169,11 @@ pub enum ShardMessage {
     Record(Arc<Publication>),
     /// The results of publications whose replies wait.
     Persisted(Vec<Persisted>),
+    /// Remove all messages from the history of a channel, which the receiving shard owns. The token is settled when the
+    /// removal is persisted.
+    ClearHistory(Box<str>, PublishToken),
+    /// The outcome of a request of a handle.
+    Report(Report),
     /// A request for a session of the receiving shard.
     Request(Box<Request>),
     /// The response to a forwarded request.
@@ -227,12 +253,14 @@ impl Envelope {
             ShardMessage::Request(request) => request.body.len() + request.head.as_ref().map_or(0, |head| head.bytes()),
             ShardMessage::Response(_, response) => response.body.len(),
             ShardMessage::Deliver(_, frame) => frame.len(),
+            ShardMessage::ClearHistory(channel, _) => channel.len(),
             ShardMessage::Abandoned(_)
             | ShardMessage::Delivered(..)
             | ShardMessage::Alive(_)
             | ShardMessage::Disconnect(_)
             | ShardMessage::Settings(_)
             | ShardMessage::MakeRoom
+            | ShardMessage::Report(_)
             | ShardMessage::Drain => 0,
         };
         Envelope { charge: account.charge(ENVELOPE_BYTES + bytes), message }

@@ -31,6 +31,7 @@ mod settings;
 mod shard;
 #[cfg(test)]
 mod tests;
+mod views;
 mod wheel;
 
 pub use application::{
@@ -44,7 +45,7 @@ pub use connections::admission::{Usage, Weight};
 pub use connections::socket::Received;
 pub use events::{
     Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, HttpTransport, Peer, PersistRequest, Persisted, Publication,
-    PublishToken, Request, Response, SessionKey, ShardMessage, SocketKey,
+    PublishToken, Report, Request, Response, SessionKey, ShardMessage, SocketKey,
 };
 pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use metrics::{Count, Meaning, Metrics};
@@ -60,4 +61,5 @@ pub use settings::{ChannelRule, HistoryCommit, HistoryTerms, SHARDS_MAX, Setting
 pub use shard::flush::Wire;
 pub use shard::http::Taken;
 pub use shard::{Shard, Shared};
+pub use views::{ChannelView, Page, SLOTS_VISITED_MAX, SessionView};
 pub use wheel::SLOT_MS;

@@ -368,6 +368,23 @@ mod tests {
     }
 
     #[test]
+    fn messages_removed_by_a_cleared_state_stay_removed_in_any_order_of_records() {
+        let settings = settings(1_000, usize::MAX / 2);
+        let burst = |numbers: std::ops::Range<u64>| {
+            let (from, next) = (numbers.start, numbers.end);
+            let messages = numbers.map(|number| message(number, "text")).collect();
+            Record::Burst(Part { channel: "/a", epoch: "e", from, next, messages })
+        };
+        let cleared = Record::State(Part { channel: "/a", epoch: "e", from: 3, next: 3, messages: Vec::new() });
+        let records = [burst(1..3), cleared, burst(3..5)];
+        for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0]] {
+            let mut recovery = Recovery::new(&settings, NOW);
+            order.iter().for_each(|at| recovery.read(Position(1), &records[*at].encode()));
+            assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), vec![3, 4])], "{order:?}");
+        }
+    }
+
+    #[test]
     fn old_messages_read_after_many_new_ones_get_their_positions() {
         let settings = settings(1_000_000, usize::MAX / 2);
         let mut recovery = Recovery::new(&settings, NOW);

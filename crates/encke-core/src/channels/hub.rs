@@ -96,7 +96,12 @@ impl Hub {
         self.names.find(hash, |index| self.name(*index) == name).copied()
     }
 
-    /// The name of a channel.
+    /// The number of slots, empty or occupied.
+    pub fn slots(&self) -> usize {
+        self.channels.capacity()
+    }
+
+    /// The name of a channel. Empty if there is none at this index.
     pub fn name(&self, channel: u32) -> &str {
         self.channels.get(channel as usize).map_or("", |channel| &channel.name)
     }

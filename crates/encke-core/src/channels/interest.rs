@@ -68,6 +68,13 @@ impl Interest {
         all
     }
 
+    /// The shards with subscribers of exactly this channel or pattern, a bit each. Nothing is noted while there is only
+    /// one shard.
+    pub fn of_name(&self, name: &str) -> u64 {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        names.shards.get(name).copied().unwrap_or(0)
+    }
+
     /// The number of names with any interest.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)

@@ -78,6 +78,11 @@ pub fn birth(ring: &Ring) -> Vec<u8> {
     Writer::new(BURST, ring.name(), ring.epoch(), ring.next()).finish(ring.next())
 }
 
+/// The record of a ring from which all messages were removed: a state without messages.
+pub fn cleared(ring: &Ring) -> Vec<u8> {
+    Writer::new(STATE, ring.name(), ring.epoch(), ring.next()).finish(ring.next())
+}
+
 /// The record of a part of a ring's state: its messages from this offset on, as many as `bytes_max` allows but at least
 /// one. Leaves out messages that do not fit into `record_bytes_max`. Also returns the offset of the next part; None if
 /// this one is the last.

@@ -225,6 +225,26 @@ impl Histories {
         found
     }
 
+    /// Removes all messages of a channel's ring; its epoch and offsets go on. Returns the number of messages, and what
+    /// `look` returns for the empty ring. None if the channel has no ring. Only the owner does it.
+    pub fn clear<T>(&self, channel: &str, now_ms: u64, look: impl FnOnce(&Ring) -> T) -> Option<(usize, T)> {
+        let mut owned = self.lock(self.owner(channel))?;
+        let owned = &mut *owned;
+        let slot = owned.names.get(channel)?;
+        let ring = owned.rings.get_mut(slot as usize)?;
+        let (messages, bytes) = (ring.messages(), ring.bytes());
+        if messages > 0 {
+            ring.clear();
+            ring.empty_since_ms = now_ms;
+            owned.messages -= messages;
+            owned.bytes -= bytes;
+            owned.empty.insert((now_ms, slot));
+            // Its entry would add the ring to the empty ones again.
+            owned.due.retain(|Reverse((_, other, _))| *other != slot);
+        }
+        Some((messages, look(ring)))
+    }
+
     /// Removes expired messages. Each owner does it for its own rings.
     pub fn sweep(&self, owner: usize, room: Room, now_ms: u64) {
         let Some(mut owned) = self.lock(owner) else { return };

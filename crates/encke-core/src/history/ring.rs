@@ -151,6 +151,13 @@ impl Ring {
         }
     }
 
+    /// Drops all messages.
+    pub fn clear(&mut self) {
+        self.entries = VecDeque::new();
+        self.oldest = self.next;
+        self.bytes = 0;
+    }
+
     /// The time when the oldest message expires, in milliseconds of the monotonic clock; None if there is none.
     pub fn due_ms(&self) -> Option<u64> {
         self.entries.front().map(|entry| entry.at_ms.saturating_add(self.terms.age_max_ms))

@@ -183,3 +183,27 @@ fn the_record_of_a_new_ring_names_its_first_message_even_if_its_owner_appends_at
 
 /// The number of channels that two threads create at the same time.
 const ROUNDS: u64 = 5_000;
+
+#[test]
+fn a_cleared_history_is_empty_keeps_its_offsets_and_is_removed_once() {
+    let histories = Histories::new(1);
+    let first = append(&histories, "/a", 0, "1");
+    append(&histories, "/a", 1, "2");
+    append(&histories, "/b", 0, "other");
+    let (removed, record) = histories.clear("/a", 5, log_record::cleared).expect("a ring");
+    let next = first.first + 2;
+    let Some(Record::State(part)) = decode(&record) else { panic!("a state") };
+    assert_eq!((removed, part.from, part.next, part.messages.len()), (2, next, next, 0));
+    assert_eq!(histories.holding(0).messages, 1);
+    assert_eq!(histories.clear("/a", 6, |ring| ring.oldest()), Some((0, next)));
+    assert_eq!(histories.clear("/none", 6, |_| ()), None);
+    // Its old deadline passes, then it is filled again, then all rings expire: none is removed twice.
+    histories.sweep(0, ROOM, 2_000);
+    assert_eq!(append(&histories, "/a", 2_000, "3").first, next);
+    assert_eq!(texts(&histories, first.ring, 0), ["3"]);
+    histories.sweep(0, ROOM, 4_000);
+    histories.sweep(0, ROOM, 4_000 + EMPTY_RETAINED_MS);
+    append(&histories, "/c", 0, "new");
+    histories.sweep(0, ROOM, 2 * EMPTY_RETAINED_MS);
+    assert_eq!(histories.holding(0).channels, 1);
+}

@@ -123,6 +123,11 @@ impl Sessions {
         self.slab.capacity()
     }
 
+    /// The session in a slot, for reading.
+    pub fn seen_in_slot(&self, slot: usize) -> Option<&Session> {
+        self.slab.get(slot)
+    }
+
     /// The session in a slot, if there is one.
     pub fn in_slot(&mut self, slot: usize) -> Option<&mut Session> {
         self.slab.get_mut(slot)

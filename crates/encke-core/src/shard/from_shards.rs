@@ -98,6 +98,9 @@ impl Shard {
             ShardMessage::Publication(publication) => parts.publication_from_shard(&publication),
             ShardMessage::Record(publication) => parts.record_from_shard(&publication),
             ShardMessage::Persisted(stored) => stored.into_iter().for_each(|stored| parts.stored(stored)),
+            ShardMessage::ClearHistory(channel, token) => parts.clear_history(&channel, token),
+            // For handles, which the environment answers.
+            ShardMessage::Report(_) => {}
             ShardMessage::Request(request) => {
                 self.request(now, *request);
             }

@@ -15,6 +15,7 @@ mod from_shards;
 mod handshake;
 mod held;
 pub(crate) mod http;
+mod inspect;
 mod memory;
 mod newcomers;
 mod pending_replies;

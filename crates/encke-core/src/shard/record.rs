@@ -12,7 +12,7 @@
 
 use bayeux::ChannelName;
 
-use crate::events::{Effect, PersistRequest, Publication, SessionKey, ShardMessage};
+use crate::events::{Effect, PersistRequest, Publication, PublishToken, Report, SessionKey, ShardMessage};
 use crate::fanout::delivery::Delivery;
 use crate::history::{Birth, RingKey, Room, log_record};
 use crate::outbox::payloads;
@@ -97,6 +97,13 @@ impl Parts {
             let record = stored.map(|at| log_record::burst(delivery.channel.as_str(), at, except_id, messages()));
             (position, record.map(|record| PersistRequest { record, token: delivery.token }))
         };
+        let token = delivery.token.filter(PublishToken::is_of_handle);
+        if let (Some(token), Some(at)) = (token, &position) {
+            self.report(Report::Recorded(token.number, at.epoch.clone(), at.first));
+            if !shared.is_durable {
+                self.settle_token(Some(token), true);
+            }
+        }
         let is_refused = position.is_none();
         if is_refused {
             self.metrics.history_refused.add(delivery.messages as usize);
@@ -107,6 +114,23 @@ impl Parts {
             self.settle_token(delivery.token, false);
         }
         self.update_history_gauges();
+    }
+
+    /// Removes all messages from a history that this shard owns.
+    pub(super) fn clear_history(&mut self, channel: &str, token: PublishToken) {
+        let shared = self.shared.clone();
+        let cleared = shared.histories.clear(channel, self.now.ms, log_record::cleared);
+        let (removed, record) = cleared.unzip();
+        self.report(Report::Cleared(token.number, removed));
+        match record.filter(|_| shared.is_durable) {
+            Some(record) => self.effects.push(Effect::Persist(PersistRequest { record, token: Some(token) })),
+            None => self.settle_token(Some(token), true),
+        }
+        self.update_history_gauges();
+    }
+
+    fn report(&mut self, report: Report) {
+        self.effects.push(Effect::SendToShard(usize::from(PublishToken::HANDLES), ShardMessage::Report(report)));
     }
 
     /// The limits for the rings of this shard: its share of the server's limits.

@@ -1,0 +1,65 @@
+//! Reads a shard for lists: sessions, channels, settings of a channel. Nothing changes.
+
+use std::sync::Arc;
+
+use bayeux::ChannelName;
+
+use crate::sessions::id::Id;
+use crate::sessions::session::Session;
+use crate::shard::{Parts, Shared};
+use crate::views::{ChannelView, Page, SessionView};
+
+impl Parts {
+    /// The state that all shards share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The limits of channel names and JSON.
+    pub fn limits(&self) -> &bayeux::Limits {
+        &self.limits
+    }
+
+    /// True if a rule gives this channel a history.
+    pub fn has_history(&self, channel: ChannelName<'_>) -> bool {
+        let rules = &self.settings.channels;
+        let rule = self.rules.first(rules, channel, &mut String::new());
+        !channel.is_pattern() && rule.is_some_and(|rule| rules[rule].history().is_some())
+    }
+
+    /// The sessions from this slot of the table on, at most `max`.
+    pub fn sessions_from(&self, slot: usize, max: usize) -> Page<SessionView> {
+        Page::read(slot, self.sessions.slots(), max, |slot| self.sessions.seen_in_slot(slot).map(view))
+    }
+
+    /// A session, with the channels and patterns that it subscribes to. None if it is unknown.
+    pub fn session(&self, id: &Id) -> Option<(SessionView, Vec<Box<str>>)> {
+        let session = self.sessions.get(self.sessions.find(id)?)?;
+        let channels = session.subscriptions.iter().map(|subscription| self.hub.name(subscription.channel).into());
+        Some((view(session), channels.collect()))
+    }
+
+    /// The channels and patterns with subscribers from this slot of the table on, at most `max` of those that are
+    /// wanted.
+    pub fn channels_from(&self, slot: usize, max: usize, is_wanted: impl Fn(&str) -> bool) -> Page<ChannelView> {
+        Page::read(slot, self.hub.slots(), max, |slot| {
+            let name = Some(self.hub.name(slot as u32)).filter(|name| !name.is_empty() && is_wanted(name))?;
+            Some(ChannelView { name: name.into(), subscribers: self.hub.subscribers(slot as u32).len() })
+        })
+    }
+
+    /// The number of subscribers of exactly this channel or pattern on this shard.
+    pub fn subscribers_of(&self, name: &str) -> usize {
+        self.hub.find(name).map_or(0, |channel| self.hub.subscribers(channel).len())
+    }
+}
+
+fn view(session: &Session) -> SessionView {
+    SessionView {
+        id: session.id,
+        is_connected: !session.is_away(),
+        subscriptions: session.subscriptions.len(),
+        waiting_messages: session.outbox.messages(),
+        waiting_bytes: session.outbox.bytes(),
+    }
+}
