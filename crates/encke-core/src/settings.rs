@@ -111,8 +111,12 @@ pub struct Settings {
     /// The query parameter that names the callback of callback-polling.
     pub callback_parameter: String,
 
-    /// `/metrics` is also served to other machines and to clients of a proxy.
-    pub metrics_public: bool,
+    /// True: programs on this machine may use the HTTP API without a key.
+    pub api_loopback: bool,
+    /// Time for which the HTTP API remembers the answer to a request with an idempotency key, in milliseconds.
+    pub idempotency_ms: u64,
+    /// Bytes of the answers that the HTTP API remembers; above it the oldest are forgotten.
+    pub idempotency_bytes_max: usize,
 
     // ---- limits
     /// Open connections of the whole server.
@@ -335,7 +339,9 @@ impl Default for Settings {
             cookie_partitioned: false,
             duplicate_connect_status: 409,
             callback_parameter: "jsonp".into(),
-            metrics_public: false,
+            api_loopback: false,
+            idempotency_ms: 300_000,
+            idempotency_bytes_max: 16 * 1024 * 1024,
             connections_max: 1_000_000,
             connections_per_second_max: 20_000,
             socket_send_buffer_bytes: 128 * 1024,

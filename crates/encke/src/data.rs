@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use crate::entropy::kernel_entropy;
 use crate::error::StartError;
 use crate::net::node::ThreadMessage;
+use crate::net::outcomes::Outcomes;
 use crate::net::store_thread::{self, Inbox};
 use crate::sessions_file::{self, Found};
 use encke_core::Settings;
@@ -92,9 +93,11 @@ impl Data {
         self,
         shared: &Arc<Shared>,
         mailboxes: &[mpsc::UnboundedSender<ThreadMessage>],
+        outcomes: &Arc<Outcomes>,
         metrics: &Arc<Metrics>,
     ) -> Result<(Inbox, DataInUse), StartError> {
-        let started = store_thread::start(self.history_store, shared.clone(), mailboxes.to_vec(), metrics.clone());
+        let (shared, mailboxes) = (shared.clone(), mailboxes.to_vec());
+        let started = store_thread::start(self.history_store, shared, mailboxes, outcomes.clone(), metrics.clone());
         let (inbox, history_store) = started.map_err(StartError::Thread)?;
         Ok((inbox, DataInUse { path: self.path, history_store }))
     }

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use bayeux::{Publication, RawJson, ext};
 
+use crate::api_keys::ApiKeys;
 use crate::error::PublishError;
 use crate::local::{Start, SubscribeError, Subscription};
 use crate::metric::Metric;
 use crate::net::node::{ServerShared, ThreadMessage};
-use crate::net::published::{Added, Published};
+use crate::net::published::Published;
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
 use encke_core::{Envelope, Id, Settings, ShardMessage, Shared, Weight};
@@ -67,13 +68,10 @@ impl Handle {
         // any.
         let shard = self.0.shared.histories.owner(channel);
         let account = &self.0.server_shared.mailbox;
-        let published = self.0.server_shared.published.get(shard).filter(|_| account.has_room(Weight::Heavy));
-        match published.map_or(Added::Closed, |published| published.add(account, &message)) {
-            Added::Noted => {}
-            Added::First => _ = self.0.server_shared.mailboxes[shard].send(ThreadMessage::Published),
-            Added::Closed => return Err(PublishError::Busy),
+        if account.has_room(Weight::Heavy) && self.0.server_shared.publish(shard, &message, None) {
+            return Ok(());
         }
-        Ok(())
+        Err(PublishError::Busy)
     }
 
     /// Subscribes to a channel or pattern, as a part of the program: nothing is decided about it, and there is no
@@ -110,6 +108,11 @@ impl Handle {
     /// so it must not block. Names begin with `encke_` or the name of the program, and no other metric has them.
     pub fn add_metrics(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
         self.0.server_shared.added_metrics.add(Arc::new(read));
+    }
+
+    /// Replaces the keys of the HTTP API. A key that is not in the list is revoked.
+    pub fn set_api_keys(&self, keys: ApiKeys) {
+        *self.0.server_shared.api_keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
     }
 
     /// Applies new settings while the server runs. Returns the names of those that changed but need a restart: they stay

@@ -167,16 +167,18 @@
 //!
 //! # Metrics and logs
 //!
-//! `/metrics` answers in the OpenMetrics text format, to clients on the same machine unless [`Settings::metrics_public`] is set. Each
-//! name begins with `encke_`, and each metric has a line of help. `/healthz` answers while the process lives, `/readyz` while it takes
+//! `/metrics` answers in the OpenMetrics text format, to clients on the same machine and to those with an [`ApiKey`] that has the scope
+//! [`Scope::Metrics`]. Each name begins with `encke_`, and each metric has a line of help. `/healthz` answers while the process lives, `/readyz` while it takes
 //! new clients. [`Handle::add_metrics`] adds those of the program. Logs are events of the crate `tracing`; the library prints nothing.
 
+mod api_keys;
 mod asset;
 mod data;
 mod entropy;
 mod error;
 mod handle;
 mod http;
+mod idempotency;
 mod local;
 mod metric;
 mod net;
@@ -185,6 +187,7 @@ mod sessions_file;
 mod settings;
 mod threads;
 
+pub use api_keys::{ApiKey, ApiKeys, ApiKeysError, Scope};
 pub use asset::Asset;
 pub use encke_core::{
     Action, Actions, Answer, Application, Caller, ChannelRule, Decision, EndReason, Handshake, Head, HistoryCommit,

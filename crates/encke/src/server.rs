@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 
+use crate::api_keys::ApiKeys;
 use crate::asset::Asset;
 use crate::data::{Data, DataInUse};
 use crate::entropy::kernel_entropy;
@@ -33,6 +34,7 @@ pub struct Server {
     assets: &'static [Asset],
     application: Box<dyn Application>,
     listener: Option<TcpListener>,
+    api_keys: ApiKeys,
     echo: bool,
     reclaim_memory: Option<fn()>,
 }
@@ -45,6 +47,7 @@ impl Server {
             assets: &[],
             application: Box::new(NoApplication),
             listener: None,
+            api_keys: ApiKeys::default(),
             echo: false,
             reclaim_memory: None,
         }
@@ -66,6 +69,13 @@ impl Server {
     /// Installs an application, which decides what clients may do and serves their calls.
     pub fn application(mut self, application: impl Application + 'static) -> Server {
         self.application = Box::new(application);
+        self
+    }
+
+    /// The keys of the HTTP API below `/api/v1/`. Without any, only programs on this machine can use it, and only if
+    /// [`Settings::api_loopback`] is set. [`Handle::set_api_keys`] replaces them.
+    pub fn api_keys(mut self, keys: ApiKeys) -> Server {
+        self.api_keys = keys;
         self
     }
 
@@ -125,6 +135,9 @@ impl Server {
             local,
             confirmations,
             published: (0..shards).map(|_| Published::default()).collect(),
+            outcomes: Arc::default(),
+            api_keys: RwLock::new(Arc::new(self.api_keys)),
+            idempotency: Arc::default(),
             mailbox: shared.mailbox.clone(),
             metrics,
             added_metrics: AddedMetrics::default(),
@@ -136,7 +149,10 @@ impl Server {
             accepting: watch::Sender::new(true),
         });
         let stored = data
-            .map(|data| data.start(&shared, &server_shared.mailboxes, &server_shared.metrics[shards]))
+            .map(|data| {
+                let ServerShared { mailboxes, outcomes, metrics, .. } = &*server_shared;
+                data.start(&shared, mailboxes, outcomes, &metrics[shards])
+            })
             .transpose()?;
         let (history_store, data) = stored.unzip();
         let saved = data.as_ref().map(|data| data.sessions(shards, settings.sessions_max)).transpose()?;

@@ -230,9 +230,9 @@ fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incom
 }
 
 /// The reason for refusing a body.
-struct Refusal {
-    status: StatusCode,
-    text: &'static str,
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) text: &'static str,
     /// True if the connection must close: after part of a body no further request can be read.
     close: bool,
 }
@@ -271,7 +271,7 @@ fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Reads the whole body, within its limit and its time. A declared length over the limit is refused unread: the first
 /// read would make hyper ask for the body (`100 Continue`).
-async fn collect(connection: &Connection, body: Incoming, settings: &Settings) -> Result<Bytes, Refusal> {
+pub(super) async fn collect(connection: &Connection, body: Incoming, settings: &Settings) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > settings.message_bytes_max as u64 {
         return Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text: TOO_LARGE, close: true });
     }

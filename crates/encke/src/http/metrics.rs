@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use http::{Request, Response, StatusCode, Version};
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Request, Response, StatusCode};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text::encode};
 use prometheus_client::metrics::MetricType;
@@ -12,16 +12,20 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::connection::Connection;
-use super::host::{self, Host};
-use super::{Body, text, whole};
+use super::{Body, api, text, whole};
 use crate::net::node::ServerShared;
 use encke_core::Meaning;
-use encke_core::Settings;
 
-/// Answers a scrape from this machine, or from anywhere if the settings allow it.
-pub(crate) fn answer<B>(connection: &Connection, settings: &Settings, request: &Request<B>) -> Response<Body> {
-    if !settings.metrics_public && !is_from_here(connection, request) {
-        return text(StatusCode::FORBIDDEN, "metrics are for this machine only (setting metrics_public)\n");
+/// Answers a scrape from this machine, or one with an API key that has the scope `metrics`.
+pub(crate) fn answer<B>(connection: &Connection, request: &Request<B>) -> Response<Body> {
+    let server_shared = &connection.node.server_shared;
+    if !api::is_from_here(connection, request) && !api::may_read_metrics(&server_shared.api_keys(), request.headers()) {
+        return text(StatusCode::FORBIDDEN, "metrics are for this machine, or an API key with the scope metrics\n");
+    }
+    let (bytes, evicted) = server_shared.idempotency.figures();
+    if let Some(metrics) = server_shared.metrics.last() {
+        metrics.idempotency_bytes.set(bytes);
+        metrics.idempotency_evicted.set(evicted);
     }
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Sums(connection.node.server_shared.clone())));
@@ -33,19 +37,6 @@ pub(crate) fn answer<B>(connection: &Connection, settings: &Settings, request: &
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
-}
-
-/// True for a request of a program on this machine, false for one that a proxy on this machine forwards. The peer and the host are
-/// loopback, and no field is one that proxies add. HTTP/1.0 counts as such a field: older nginx speaks it by default and adds none.
-fn is_from_here<B>(connection: &Connection, request: &Request<B>) -> bool {
-    let is_proxied = |name: &HeaderName| {
-        matches!(name.as_str(), "forwarded" | "via" | "x-real-ip") || name.as_str().starts_with("x-forwarded-")
-    };
-    let authority = request.uri().authority().map(|authority| authority.as_str());
-    connection.peer.is_some_and(|peer| peer.to_canonical().is_loopback())
-        && request.version() != Version::HTTP_10
-        && host::of(request.headers(), authority).is_some_and(Host::is_loopback)
-        && !request.headers().keys().any(is_proxied)
 }
 
 /// The type as the format names it.

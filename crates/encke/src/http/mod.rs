@@ -1,5 +1,6 @@
 //! HTTP around the Bayeux endpoint: routes, hosts, origins, cookies, files.
 
+pub(crate) mod api;
 pub(crate) mod assets;
 pub(crate) mod bayeux;
 pub(crate) mod callback;

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use websocket::handshake;
 
 use super::connection::Connection;
-use super::{Body, assets, bayeux, closing, files, form, host, metrics, text, unread};
+use super::{Body, api, assets, bayeux, closing, files, form, host, metrics, text, unread};
 use encke_core::Settings;
 
 /// Answers one request.
@@ -20,6 +20,8 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
         refusal
     } else if has_other_coding(request.headers()) {
         closing(text(StatusCode::NOT_IMPLEMENTED, "chunked is the one transfer coding\n"))
+    } else if api::is_of_api(path) && !connection.node.server_shared.echo {
+        api::answer(connection, &settings, request).await
     } else if connection.node.server_shared.echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request)
     {
         bayeux::answer(connection, &settings, request).await
@@ -33,7 +35,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
                 text(StatusCode::SERVICE_UNAVAILABLE, "histories are not stored\n")
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
-            "/metrics" => metrics::answer(connection, &settings, &request),
+            "/metrics" => metrics::answer(connection, &request),
             _ => page(connection, &settings, &request).await,
         };
         unread(only_reading(request.method(), found), &request)

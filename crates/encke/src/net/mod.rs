@@ -5,6 +5,7 @@ mod huge_length;
 pub(crate) mod incomplete;
 pub(crate) mod io;
 pub(crate) mod node;
+pub(crate) mod outcomes;
 pub(crate) mod published;
 pub(crate) mod socket;
 pub(crate) mod store_thread;

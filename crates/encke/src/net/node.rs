@@ -9,11 +9,12 @@ use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::Waker;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use bayeux::Publication;
 use foldhash::fast::RandomState;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -21,16 +22,19 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use super::confirm::{Confirmations, Receipt};
 use super::incomplete::SharedIncomplete;
 use super::io::reset;
-use super::published::Published;
+use super::outcomes::Outcomes;
+use super::published::{Added, Positions, Published};
 use super::socket::From;
 use super::store_thread::Inbox;
 use super::waiting::SharedQueues;
+use crate::api_keys::ApiKeys;
 use crate::asset::Asset;
+use crate::idempotency::Idempotency;
 use crate::local::Local;
 use crate::metric::AddedMetrics;
 use encke_core::{
-    Charge, Effect, Envelope, ExchangeId, MailboxAccount, Metrics, Now, PersistRequest, Persisted, Response, Shard,
-    ShardMessage, SocketKey, Wire,
+    Charge, Effect, Envelope, ExchangeId, MailboxAccount, Metrics, Now, PersistRequest, Persisted, PublishToken,
+    Response, Shard, ShardMessage, SocketKey, Wire,
 };
 
 /// A message from thread to thread.
@@ -48,6 +52,8 @@ pub(crate) enum ThreadMessage {
     /// Asks whether the shard had messages since the last `Settle`. It answers once everything it sends is in other
     /// mailboxes.
     Settle(std::sync::mpsc::Sender<bool>),
+    /// Calls this function with the shard, for reading. It is dropped uncalled if the server stops first.
+    Inspect(Box<dyn FnOnce(&Shard) + Send>),
     /// Nothing more follows: the shard's thread ends.
     Stop,
 }
@@ -78,6 +84,12 @@ pub(crate) struct ServerShared {
     pub(crate) confirmations: Vec<Arc<Confirmations>>,
     /// Publications of handles, for each shard.
     pub(crate) published: Vec<Published>,
+    /// Requests of handles that wait for their outcome.
+    pub(crate) outcomes: Arc<Outcomes>,
+    /// The keys of the HTTP API.
+    pub(crate) api_keys: RwLock<Arc<ApiKeys>>,
+    /// Answers of the HTTP API that are remembered.
+    pub(crate) idempotency: Arc<Idempotency>,
     /// The account of bytes in the mailboxes.
     pub(crate) mailbox: Arc<MailboxAccount>,
     /// One for each shard; then the store thread's, and that of the subscribers in the process.
@@ -101,6 +113,49 @@ impl ServerShared {
     pub(crate) fn now(start: Instant) -> Now {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { ms: CLOCK_START_MS + start.elapsed().as_millis() as u64, wall_ms: wall.as_millis() as u64 }
+    }
+
+    /// Passes a publication to the shard that owns its channel. False if the server has stopped.
+    pub(crate) fn publish(
+        &self,
+        owner: usize,
+        message: &Publication<'_>,
+        wanted: Option<(&mut Positions<'_>, usize)>,
+    ) -> bool {
+        let Some(published) = self.published.get(owner) else { return false };
+        match published.add(&self.mailbox, message, wanted) {
+            Added::Noted => {}
+            Added::First => _ = self.mailboxes[owner].send(ThreadMessage::Published),
+            Added::Closed => return false,
+        }
+        true
+    }
+
+    /// The keys of the HTTP API.
+    pub(crate) fn api_keys(&self) -> Arc<ApiKeys> {
+        self.api_keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Passes a message of a shard to the handle that waits for it.
+    fn report(&self, message: ShardMessage) {
+        match message {
+            ShardMessage::Report(report) => self.outcomes.note(report),
+            ShardMessage::Persisted(persisted) => self.outcomes.settle(&persisted),
+            // Shards send handles nothing else.
+            _ => {}
+        }
+    }
+
+    /// Reads a shard. None if there is no such shard, or the server stops.
+    pub(crate) async fn inspect<T: Send + 'static>(
+        &self,
+        shard: usize,
+        look: impl FnOnce(&Shard) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = oneshot::channel();
+        let look = move |shard: &Shard| _ = sender.send(look(shard));
+        self.mailboxes.get(shard)?.send(ThreadMessage::Inspect(Box::new(look))).ok()?;
+        receiver.await.ok()
     }
 
     /// True if the store thread has panicked and answers every request as not persisted.
@@ -306,7 +361,10 @@ impl Node {
         messages > 0
     }
 
-    fn send_to_shard(&self, shard: usize, message: ShardMessage) {
+    pub(crate) fn send_to_shard(&self, shard: usize, message: ShardMessage) {
+        if shard == usize::from(PublishToken::HANDLES) {
+            return self.server_shared.report(message);
+        }
         let envelope = Envelope::new(&self.mailbox, message);
         if shard == self.server_shared.mailboxes.len() {
             return self.server_shared.local.send(envelope);

@@ -11,7 +11,10 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use websocket::{Opcode, frame};
 
-use encke_core::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount, Publication, ShardMessage};
+use tokio::sync::oneshot;
+
+use super::outcomes::{Outcome, Outcomes};
+use encke_core::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount, Publication, PublishToken, ShardMessage};
 
 /// The publications of handles for one shard.
 #[derive(Default)]
@@ -33,7 +36,40 @@ struct Burst {
     channel: Box<str>,
     frames: Vec<u8>,
     messages: u32,
+    /// The token of those who wait for its position.
+    token: Option<PublishToken>,
     charge: Charge,
+}
+
+/// Publications of one request whose positions it waits for.
+pub(crate) struct Positions<'a> {
+    outcomes: &'a Outcomes,
+    /// For each burst that they are in its token, the last of them in it, and its outcome.
+    pub(crate) bursts: Vec<InBurst>,
+}
+
+/// Publications of one request in a burst.
+pub(crate) struct InBurst {
+    token: PublishToken,
+    /// The index of the last of them in the burst, and in the request.
+    pub(crate) last: u32,
+    pub(crate) publication: usize,
+    /// The outcome of the burst.
+    pub(crate) outcome: oneshot::Receiver<Outcome>,
+}
+
+impl<'a> Positions<'a> {
+    pub(crate) fn new(outcomes: &'a Outcomes) -> Positions<'a> {
+        Positions { outcomes, bursts: Vec::new() }
+    }
+
+    fn note(&mut self, token: &mut Option<PublishToken>, last: u32, publication: usize) {
+        let token = *token.get_or_insert_with(|| self.outcomes.token());
+        match self.bursts.iter_mut().rfind(|burst| burst.token == token) {
+            Some(burst) => (burst.last, burst.publication) = (last, publication),
+            None => self.bursts.push(InBurst { token, last, publication, outcome: self.outcomes.wait(token) }),
+        }
+    }
 }
 
 /// The outcome of [`Published::add`].
@@ -48,18 +84,26 @@ pub(crate) enum Added {
 }
 
 impl Published {
-    /// Adds a publication.
-    pub(crate) fn add(&self, account: &Arc<MailboxAccount>, message: &Message<'_>) -> Added {
+    /// Adds a publication. If its position is wanted, notes it there with its index in the request.
+    pub(crate) fn add(
+        &self,
+        account: &Arc<MailboxAccount>,
+        message: &Message<'_>,
+        wanted: Option<(&mut Positions<'_>, usize)>,
+    ) -> Added {
         let payload_bytes = message.encoded_bytes() + 2;
         let mut queue = self.lock();
         if queue.is_closed {
             return Added::Closed;
         }
-        let Burst { frames, messages, charge, .. } = queue.burst(account, message.channel);
+        let Burst { frames, messages, charge, token, .. } = queue.burst(account, message.channel);
         let room = frames.capacity();
         frames.reserve(frame::header_bytes(payload_bytes) + payload_bytes);
         if frames.capacity() > room {
             charge.add(frames.capacity() - room);
+        }
+        if let Some((positions, publication)) = wanted {
+            positions.note(token, *messages, publication);
         }
         *messages += 1;
         frame::header(Opcode::Text, payload_bytes, frames);
@@ -82,10 +126,9 @@ impl Published {
         };
         let messages = bursts.iter().map(|burst| burst.messages as usize).sum();
         let envelope = |burst: Burst| {
-            let Burst { channel, frames, messages, charge } = burst;
+            let Burst { channel, frames, messages, token, charge } = burst;
             let frames = frames.into();
-            let publication =
-                Publication { channel, frames, messages, except: None, position: None, token: None, charge };
+            let publication = Publication { channel, frames, messages, except: None, position: None, token, charge };
             Envelope::new(account, ShardMessage::Record(publication.into()))
         };
         (bursts.into_iter().map(envelope).collect(), messages)
@@ -122,7 +165,7 @@ impl Queue {
                     }
                 }
                 let charge = account.charge(ENVELOPE_BYTES + channel.len());
-                bursts.push(Burst { channel: channel.into(), frames: Vec::new(), messages: 0, charge });
+                bursts.push(Burst { channel: channel.into(), frames: Vec::new(), messages: 0, token: None, charge });
             }
         }
         &mut bursts[at]
@@ -160,7 +203,7 @@ mod tests {
     fn channels_published_to_in_turn_have_one_burst_each_in_order() {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         for number in 0..300 {
-            published.add(&account, &message(["/a", "/b", "/c"][number % 3], &number.to_string()));
+            published.add(&account, &message(["/a", "/b", "/c"][number % 3], &number.to_string()), None);
         }
         let taken = taken(&published, &account);
         assert_eq!(taken.len(), 3);
@@ -177,8 +220,8 @@ mod tests {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         let data = format!("\"{}\"", "x".repeat(BURST_BYTES / 2));
         for number in 0..5 {
-            published.add(&account, &message("/a", &data));
-            published.add(&account, &message("/b", &number.to_string()));
+            published.add(&account, &message("/a", &data), None);
+            published.add(&account, &message("/b", &number.to_string()), None);
         }
         let charged = account.bytes();
         assert!((5 * BURST_BYTES / 2..8 * BURST_BYTES).contains(&charged), "{charged} bytes for what is held");
@@ -191,7 +234,7 @@ mod tests {
     #[test]
     fn a_shard_is_woken_once_until_it_finds_the_queue_empty() {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
-        let add = || published.add(&account, &message("/a", "1"));
+        let add = || published.add(&account, &message("/a", "1"), None);
         assert_eq!([add(), add()], [Added::First, Added::Noted]);
         assert_eq!(published.take(&account).1, 2);
         assert_eq!(add(), Added::Noted, "it looks again");

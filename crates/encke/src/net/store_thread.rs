@@ -21,6 +21,7 @@ use journal::{Directory, Disk};
 use tokio::sync::mpsc as mailbox;
 
 use super::node::ThreadMessage;
+use super::outcomes::Outcomes;
 use encke_core::{Envelope, Metrics, PersistRequest, Persisted, ShardMessage, Shared};
 use encke_store::HistoryStore;
 
@@ -51,6 +52,7 @@ struct StoreWorker<D: Disk> {
     history_store: HistoryStore<D>,
     shared: Arc<Shared>,
     mailboxes: Vec<mailbox::UnboundedSender<ThreadMessage>>,
+    outcomes: Arc<Outcomes>,
     metrics: Arc<Metrics>,
     posts: Receiver<Post>,
     backlog: Arc<Backlog>,
@@ -70,6 +72,7 @@ pub(crate) fn start(
     history_store: HistoryStore<Directory>,
     shared: Arc<Shared>,
     mailboxes: Vec<mailbox::UnboundedSender<ThreadMessage>>,
+    outcomes: Arc<Outcomes>,
     metrics: Arc<Metrics>,
 ) -> io::Result<(Inbox, JoinHandle<HistoryStore<Directory>>)> {
     let (sender, posts) = mpsc::channel();
@@ -77,7 +80,9 @@ pub(crate) fn start(
     let answers = vec![Vec::new(); mailboxes.len()];
     let inbox = Inbox { posts: sender, backlog: backlog.clone() };
     let start = Instant::now();
-    let worker = StoreWorker { history_store, shared, mailboxes, metrics, posts, backlog, answers, left: 0, start };
+    let left = 0;
+    let worker =
+        StoreWorker { history_store, shared, mailboxes, outcomes, metrics, posts, backlog, answers, left, start };
     let thread = std::thread::Builder::new().name("store".into()).spawn(move || worker.run())?;
     Ok((inbox, thread))
 }
@@ -197,10 +202,12 @@ impl<D: Disk> StoreWorker<D> {
     fn deliver_everywhere(&mut self) {
         for answer in self.history_store.answers() {
             self.backlog.bytes.fetch_sub(cost(answer.bytes), Ordering::Relaxed);
-            if let Some(token) = answer.token
-                && let Some(answers) = self.answers.get_mut(usize::from(token.shard))
-            {
-                answers.push(Persisted { number: token.number, is_persisted: answer.is_persisted });
+            let Some(token) = answer.token else { continue };
+            let persisted = Persisted { number: token.number, is_persisted: answer.is_persisted };
+            if token.is_of_handle() {
+                self.outcomes.settle(&[persisted]);
+            } else if let Some(answers) = self.answers.get_mut(usize::from(token.shard)) {
+                answers.push(persisted);
             }
         }
         for (answers, mailbox) in self.answers.iter_mut().zip(&self.mailboxes).filter(|(stored, _)| !stored.is_empty())
@@ -307,6 +314,7 @@ mod tests {
             history_store,
             shared: Arc::new(Shared::new(1, Box::new(crate::NoApplication))),
             mailboxes: vec![mailbox],
+            outcomes: Arc::default(),
             metrics: metrics.clone(),
             posts,
             backlog: inbox.backlog.clone(),

@@ -128,11 +128,23 @@ impl Node {
             return;
         }
         let reader = Reader::Request(self.shard.borrow().client_of_request(body));
+        self.wait_in_line(usage, body.len(), reader).await;
+    }
+
+    /// Waits until a request of no session may be processed.
+    pub(crate) async fn wait_for_turn(&self, usage: &Usage, bytes: usize) {
+        let now = self.now();
+        if !self.admits_next(now, usage.weigh(now, bytes), None) {
+            self.wait_in_line(usage, bytes, Reader::Request(None)).await;
+        }
+    }
+
+    async fn wait_in_line(&self, usage: &Usage, bytes: usize, reader: Reader) {
         let mut queued = QueuedRequest { node: self, position: None };
         poll_fn(|cx| {
             let now = self.now();
-            let weight = usage.weigh(now, body.len());
-            let admitted = self.admit(now, &mut queued.position, weight, body.len(), reader, cx.waker());
+            let weight = usage.weigh(now, bytes);
+            let admitted = self.admit(now, &mut queued.position, weight, bytes, reader, cx.waker());
             if admitted { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;

@@ -56,6 +56,7 @@ pub(super) fn times(settings: &Settings) -> Result<(), SettingsError> {
         ("drain_timeout_ms", settings.drain_timeout_ms),
         ("drain_spread_ms", settings.drain_spread_ms),
         ("activity_timeout_ms", settings.activity_timeout_ms),
+        ("idempotency_ms", settings.idempotency_ms),
         ("browser_surplus_interval_ms", settings.browser_surplus_interval_ms),
     ];
     if let Some((name, value)) = times.into_iter().find(|(_, value)| *value > TIME_CAP_MS) {

@@ -83,6 +83,7 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
                 ThreadMessage::Socket(moving) => socket::go_on(node, *moving),
                 // The publications are taken already. Only a frozen shard gets a request to settle.
                 ThreadMessage::Published | ThreadMessage::Settle(_) => {}
+                ThreadMessage::Inspect(look) => look(&node.shard.borrow()),
                 ThreadMessage::Freeze => return Some(thread_messages.collect()),
                 ThreadMessage::Stop => return None,
             }

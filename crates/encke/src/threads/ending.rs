@@ -71,6 +71,7 @@ pub(crate) fn finish(
                 ThreadMessage::Connection(_)
                 | ThreadMessage::Socket(_)
                 | ThreadMessage::Published
+                | ThreadMessage::Inspect(_)
                 | ThreadMessage::Freeze,
             ) => {}
             Ok(ThreadMessage::Stop) | Err(TryRecvError::Disconnected) => break,

@@ -4,6 +4,7 @@
 //! a free port of loopback. `docs/bad-input.md` lists the test of each kind of bad input.
 
 mod ack;
+mod api;
 mod bayeux_messages;
 mod channel_names;
 mod cometd;

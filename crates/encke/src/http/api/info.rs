@@ -1,0 +1,21 @@
+//! Information about the server.
+
+use std::sync::atomic::Ordering;
+
+use super::types::Info;
+use super::{Answer, Call};
+
+pub(super) fn info(call: &Call<'_>) -> Answer {
+    let node = &call.connection.node;
+    let (server_shared, shard) = (&node.server_shared, node.shard.borrow());
+    Answer::new(&Info {
+        name: "encke",
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_ms: server_shared.start.elapsed().as_millis() as u64,
+        shards: server_shared.mailboxes.len(),
+        sessions: shard.shared().sessions.load(Ordering::Relaxed),
+        connections: server_shared.connections.load(Ordering::Relaxed),
+        draining: shard.is_draining(),
+        durable: shard.shared().is_durable,
+    })
+}

@@ -1,0 +1,188 @@
+//! The HTTP API below `/api/v1/`: applications that run beside the server publish, deliver, list and manage.
+//!
+//! ```text
+//!   request ─▶ routes (path, method) ─▶ access (key, scope) ─▶ input (query, body) ─▶ operation ─▶ JSON, or a problem
+//! ```
+//!
+//! [`routes`] is the one table of operations, [`types`] has their requests and responses; [`openapi`] makes the document
+//! from both.
+
+mod access;
+mod channels;
+mod info;
+mod input;
+mod openapi;
+mod problem;
+mod publish;
+mod routes;
+mod sessions;
+mod types;
+
+pub(crate) use access::{is_from_here, may_read_metrics};
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use serde::Serialize;
+
+use self::input::Query;
+use self::problem::{Kind, Problem};
+use self::routes::{Operation, Route, Verb};
+use super::connection::Connection;
+use super::{Body, bayeux, unread, whole};
+use encke_core::Settings;
+
+/// A request that has passed the checks of its key and its query.
+struct Call<'a> {
+    connection: &'a Connection,
+    settings: &'a Settings,
+    route: &'static Route,
+    headers: &'a HeaderMap,
+    query: Query,
+    /// The part of the path that `{id}` stands for.
+    id: &'a str,
+    /// The name of the key. Empty for a program on this machine without a key.
+    key_name: &'a str,
+    body: &'a [u8],
+}
+
+/// The outcome of an operation: a JSON text, and true if an earlier request got it first.
+struct Answer {
+    status: StatusCode,
+    body: Bytes,
+    is_repeated: bool,
+}
+
+impl Answer {
+    fn new(answer: &impl Serialize) -> Answer {
+        // The answers are structs of texts, numbers and valid JSON, so they have a JSON form.
+        let body = serde_json::to_vec(answer).unwrap_or_default();
+        Answer { status: StatusCode::OK, body: body.into(), is_repeated: false }
+    }
+}
+
+/// True if a path belongs to the API.
+pub(crate) fn is_of_api(path: &str) -> bool {
+    path.strip_prefix(routes::ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Answers a request for the API.
+pub(crate) async fn answer(
+    connection: &Rc<Connection>,
+    settings: &Settings,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let metrics = connection.node.shard.borrow().metrics().clone();
+    metrics.api_requests.add(1);
+    let path = request.uri().path().strip_prefix(routes::ROOT).unwrap_or_default();
+    let verb = Verb::of(request.method());
+    if path == routes::DOCUMENT {
+        let response = match verb {
+            Some(Verb::Get) => document(),
+            _ => Problem::method("GET, HEAD").response(),
+        };
+        return unread(response, &request);
+    }
+    let (route, id) = match routes::find(path, verb) {
+        Some(Ok((route, id))) => (route, id.to_owned()),
+        Some(Err(allow)) => return unread(Problem::method(allow).response(), &request),
+        None => return unread(no_operation().response(), &request),
+    };
+    let keys = connection.node.server_shared.api_keys();
+    let key_name = match access::check(connection, settings, &keys, &request, route.scope) {
+        Ok(key_name) => key_name,
+        Err(problem) => {
+            metrics.api_keys_refused.add(1);
+            return unread(problem.response(), &request);
+        }
+    };
+    let (parts, body) = request.into_parts();
+    let outcome = match read(connection, settings, route, &parts, body).await {
+        Ok((query, body)) => {
+            let (headers, id, key_name) = (&parts.headers, &*id, &*key_name);
+            let call = Call { connection, settings, route, headers, query, id, key_name, body: &body };
+            run(&call).await
+        }
+        Err(problem) => Err(problem),
+    };
+    match outcome {
+        Ok(Answer { status, body, is_repeated }) => {
+            let mut response = Response::new(whole(body));
+            *response.status_mut() = status;
+            let is_problem = status.is_client_error() || status.is_server_error();
+            let kind = if is_problem { "application/problem+json" } else { "application/json" };
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            if is_repeated {
+                response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+            }
+            response
+        }
+        Err(problem) => problem.response(),
+    }
+}
+
+/// Reads the query and the body of a request. An operation without a body leaves it unread.
+async fn read(
+    connection: &Connection,
+    settings: &Settings,
+    route: &Route,
+    parts: &Parts,
+    body: Incoming,
+) -> Result<(Query, Bytes), Problem> {
+    let known: Vec<&str> = route.parameters.iter().filter(|known| !known.is_in_path).map(|known| known.name).collect();
+    let has_body = !hyper::body::Body::is_end_stream(&body);
+    let query = Query::parse(parts.uri.query().unwrap_or_default(), &known);
+    if route.body.is_none() {
+        let refused = || Problem::new(Kind::Invalid, "this operation has no body").and_close();
+        return if has_body { Err(refused()) } else { query.map(|query| (query, Bytes::new())) };
+    }
+    let close = |problem: Problem| if has_body { problem.and_close() } else { problem };
+    let query = query.map_err(close)?;
+    input::check_media_type(&parts.headers)?;
+    let body = bayeux::collect(connection, body, settings).await.map_err(|refusal| {
+        let kind = match refusal.status {
+            StatusCode::PAYLOAD_TOO_LARGE => Kind::TooLarge,
+            StatusCode::REQUEST_TIMEOUT => Kind::Timeout,
+            StatusCode::SERVICE_UNAVAILABLE => Kind::Busy,
+            _ => Kind::Invalid,
+        };
+        Problem::new(kind, refusal.text.trim_end()).and_close()
+    })?;
+    Ok((query, body))
+}
+
+async fn run(call: &Call<'_>) -> Result<Answer, Problem> {
+    match call.route.operation {
+        Operation::Publish => publish::one(call).await,
+        Operation::PublishBatch => publish::batch(call).await,
+        Operation::Deliver => sessions::deliver(call).await,
+        Operation::Disconnect => sessions::disconnect(call).await,
+        Operation::Sessions => sessions::list(call).await,
+        Operation::Session => sessions::one(call).await,
+        Operation::Channels => channels::list(call).await,
+        Operation::History => channels::history(call),
+        Operation::RemoveHistory => channels::remove_history(call).await,
+        Operation::Info => Ok(info::info(call)),
+    }
+}
+
+/// The OpenAPI document.
+fn document() -> Response<Body> {
+    let mut response = Response::new(whole(openapi::text()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn no_operation() -> Problem {
+    Problem::new(Kind::NotFound, "there is no such operation: see /api/v1/openapi.json")
+}
+
+/// The server stops while a request is being processed.
+fn going_away() -> Problem {
+    Problem::new(Kind::Busy, "the server is going away")
+}

@@ -1,0 +1,208 @@
+//! Publishing. All publications of a request go to the shards that own their channels, as those of handles do, so that
+//! two requests that follow each other publish in this order, on whichever connections they come.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bayeux::{ChannelName, Publication, RawJson, ext};
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+
+use super::input::{self, broadcast_channel};
+use super::problem::{Kind, Problem};
+use super::types::{BatchMessage, ChannelPosition, Publish, PublishBatch, Published};
+use super::{Answer, Call, going_away};
+use crate::idempotency::{Known, Reservation, Window, sum_of};
+use crate::net::published::{InBurst, Positions};
+
+/// A checked publication: its channel and its data.
+type Checked<'a> = (ChannelName<'a>, RawJson<'a>);
+
+pub(super) async fn one(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Publish { channel, data, idempotency_key } = input::json(call.body)?;
+    let limits = call.limits();
+    let channel = broadcast_channel(&channel, &limits).map_err(|detail| Problem::field("/channel", detail))?;
+    let data = call.data(data.get(), &limits).map_err(|detail| Problem::field("/data", detail))?;
+    publish(call, idempotency_key, &[(channel, data)]).await
+}
+
+pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
+    let PublishBatch { messages, idempotency_key } = input::json(call.body)?;
+    let limits = call.limits();
+    let refused = |pointer: String, detail: String| Err(Problem::field(&pointer, detail));
+    if messages.is_empty() {
+        return refused("/messages".into(), "it is empty: one message or more".into());
+    }
+    let publications_max = call.settings.batch_messages_max;
+    let count: usize = messages.iter().map(|message| message.channels.len()).sum();
+    if count > publications_max {
+        let detail = format!("{count} publications: at most {publications_max} (setting batch_messages_max)");
+        return refused("/messages".into(), detail);
+    }
+    let mut checked = Vec::with_capacity(count);
+    for (index, BatchMessage { channels, data }) in messages.iter().enumerate() {
+        if channels.is_empty() {
+            return refused(format!("/messages/{index}/channels"), "it is empty: one channel or more".into());
+        }
+        let data = match call.data(data.get(), &limits) {
+            Ok(data) => data,
+            Err(detail) => return refused(format!("/messages/{index}/data"), detail),
+        };
+        for (at, channel) in channels.iter().enumerate() {
+            match broadcast_channel(&channel.0, &limits) {
+                Ok(channel) => checked.push((channel, data)),
+                Err(detail) => return refused(format!("/messages/{index}/channels/{at}"), detail),
+            }
+        }
+    }
+    publish(call, idempotency_key, &checked).await
+}
+
+impl Call<'_> {
+    pub(super) fn limits(&self) -> bayeux::Limits {
+        self.connection.node.shard.borrow().limits().clone()
+    }
+
+    /// Checks the depth of data.
+    pub(super) fn data<'d>(&self, data: &'d str, limits: &bayeux::Limits) -> Result<RawJson<'d>, String> {
+        let wanted =
+            || format!("at most {} levels of arrays and objects (setting json_depth_max)", limits.json_depth_max);
+        bayeux::json::validate(data, limits.json_depth_max)
+            .map(RawJson::trusted)
+            .map_err(|error| format!("{error}: {}", wanted()))
+    }
+
+    /// Waits until the server admits the work of this request.
+    pub(super) async fn wait_for_turn(&self) -> Result<(), Problem> {
+        let usage = self.connection.usage.get();
+        let turn = self.connection.node.wait_for_turn(&usage, self.body.len());
+        let busy = |_| Problem::new(Kind::Busy, "the server takes no messages at the moment; nothing was published");
+        tokio::time::timeout(ADMISSION_TIMEOUT, turn).await.map_err(busy)
+    }
+
+    /// Looks up the idempotency key of this request, if it has one.
+    fn reserve(&self, field: Option<String>) -> Result<Option<Known>, Problem> {
+        let header = match self.headers.get_all("idempotency-key").iter().map(|key| key.to_str()).collect::<Vec<_>>()[..]
+        {
+            [] => None,
+            [Ok(key)] => Some(key),
+            _ => return Err(invalid_key("one key of visible ASCII characters")),
+        };
+        let key = match (header, field.as_deref()) {
+            (Some(one), Some(other)) if one != other => return Err(invalid_key("the header and the field differ")),
+            (one, other) => one.or(other),
+        };
+        let Some(key) = key else { return Ok(None) };
+        if !(1..=KEY_BYTES_MAX).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(invalid_key("1 to 255 visible ASCII characters"));
+        }
+        let node = &self.connection.node;
+        let window = Window { ms: self.settings.idempotency_ms, bytes_max: self.settings.idempotency_bytes_max };
+        let key = sum_of(&[self.key_name.as_bytes(), self.route.path.as_bytes(), key.as_bytes()]);
+        Ok(Some(node.server_shared.idempotency.begin(key, sum_of(&[self.body]), node.now().ms, window)))
+    }
+}
+
+fn invalid_key(detail: &'static str) -> Problem {
+    Problem::new(Kind::Invalid, format!("Idempotency-Key: {detail}"))
+}
+
+/// Publishes, unless the request has been answered before.
+async fn publish(call: &Call<'_>, key: Option<String>, publications: &[Checked<'_>]) -> Result<Answer, Problem> {
+    let node = &call.connection.node;
+    let reservation = match call.reserve(key)? {
+        None => None,
+        Some(Known::New(reservation)) => Some(reservation),
+        Some(Known::Answered((status, body))) => {
+            node.shard.borrow().metrics().api_repeated.add(1);
+            return Ok(Answer { status, body, is_repeated: true });
+        }
+        Some(Known::OtherRequest) => {
+            return Err(Problem::new(Kind::KeyReused, "the first request with this Idempotency-Key had another body"));
+        }
+        Some(Known::InProgress) => {
+            return Err(Problem::new(Kind::InProgress, "a request with this Idempotency-Key is in progress"));
+        }
+    };
+    call.wait_for_turn().await?;
+    let bursts = publish_now(call, publications)?;
+    let mut usage = call.connection.usage.get();
+    usage.add(node.now(), call.body.len() as u64);
+    call.connection.usage.set(usage);
+    let published = publications.len() as u64;
+    let Some(reservation) = reservation else { return answer(published, bursts).await };
+    if bursts.is_empty() {
+        return Ok(complete(reservation, node.now().ms, answer(published, bursts).await));
+    }
+    // The publications are on their way. If the client leaves before the answer, a later request must find it.
+    let now_ms = node.now().ms;
+    let whole = tokio::task::spawn_local(async move { complete(reservation, now_ms, answer(published, bursts).await) });
+    whole.await.map_err(|_| going_away())
+}
+
+/// Remembers an answer, also one that the messages were not stored: they were delivered.
+fn complete(reservation: Reservation, now_ms: u64, answer: Result<Answer, Problem>) -> Answer {
+    let answer = answer.unwrap_or_else(|problem| {
+        let body = Bytes::from(problem.body());
+        Answer { status: problem.status(), body, is_repeated: false }
+    });
+    reservation.complete(now_ms, (answer.status, answer.body.clone()));
+    answer
+}
+
+/// Sends publications to the shards that own their channels. Returns those that get a position, with their channels.
+fn publish_now(call: &Call<'_>, publications: &[Checked<'_>]) -> Result<Vec<(String, InBurst)>, Problem> {
+    let node = &call.connection.node;
+    let shard = node.shard.borrow();
+    let server_shared = &node.server_shared;
+    let timestamp = call.settings.timestamps.then(|| format!("\"{}\"", ext::timestamp(node.now().wall_ms as i64)));
+    let timestamp = timestamp.as_deref().map(RawJson::trusted);
+    let mut positions = Positions::new(&server_shared.outcomes);
+    for (index, (channel, data)) in publications.iter().enumerate() {
+        let message = Publication { channel: channel.as_str(), data: Some(*data), timestamp, ..Publication::default() };
+        let owner = shard.shared().histories.owner(channel.as_str());
+        let wanted = shard.has_history(*channel).then_some((&mut positions, index));
+        if !server_shared.publish(owner, &message, wanted) {
+            return Err(going_away());
+        }
+    }
+    let with_channel = |burst: InBurst| {
+        let channel = publications.get(burst.publication).map_or("", |(channel, _)| channel.as_str());
+        (channel.to_owned(), burst)
+    };
+    Ok(positions.bursts.into_iter().map(with_channel).collect())
+}
+
+/// Waits until the publications have their positions and are stored.
+async fn answer(published: u64, bursts: Vec<(String, InBurst)>) -> Result<Answer, Problem> {
+    let mut positions: Vec<ChannelPosition> = Vec::with_capacity(bursts.len());
+    let mut known: HashMap<String, usize, RandomState> = HashMap::default();
+    let mut is_stored = true;
+    for (channel, InBurst { last, outcome, .. }) in bursts {
+        let outcome = tokio::time::timeout(OUTCOME_TIMEOUT, outcome).await;
+        let Ok(Ok(outcome)) = outcome else {
+            return Err(Problem::new(Kind::NotStored, "published; the server does not know yet if it is stored"));
+        };
+        is_stored &= outcome.is_persisted;
+        let Some((epoch, first)) = outcome.first else { continue };
+        let position = ChannelPosition { channel, epoch: (*epoch).into(), offset: first + u64::from(last) };
+        match known.get(&position.channel) {
+            Some(at) => positions[*at] = position,
+            None => {
+                known.insert(position.channel.clone(), positions.len());
+                positions.push(position);
+            }
+        }
+    }
+    if is_stored {
+        return Ok(Answer::new(&Published { published, positions }));
+    }
+    Err(Problem::new(Kind::NotStored, "published; a history could not store it"))
+}
+
+/// The time for which a request waits until the server admits its work.
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time for which a request waits until its publications are stored.
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum length of an idempotency key, in bytes.
+const KEY_BYTES_MAX: usize = 255;

@@ -1,0 +1,323 @@
+//! The operations of the HTTP API: the one table that requests are routed by and that the OpenAPI document is made from.
+
+use schemars::{Schema, SchemaGenerator};
+
+use super::types::{
+    ChannelList, Deliver, Disconnect, History, Info, OneSession, Publish, PublishBatch, Published, Reached, Removed,
+    SessionList, channel, channel_or_pattern,
+};
+use crate::api_keys::Scope;
+
+/// An operation.
+pub(super) struct Route {
+    pub(super) method: Verb,
+    /// The path below [`ROOT`]. `{id}` stands for one segment.
+    pub(super) path: &'static str,
+    pub(super) operation: Operation,
+    /// The scope that a key needs.
+    pub(super) scope: Scope,
+    pub(super) summary: &'static str,
+    pub(super) description: &'static str,
+    pub(super) parameters: &'static [Parameter],
+    /// The schema of the body. None if the operation has no body.
+    pub(super) body: Option<SchemaOf>,
+    /// The schema of the answer.
+    pub(super) answer: SchemaOf,
+    /// The statuses of errors beside those that every operation has.
+    pub(super) errors: &'static [u16],
+}
+
+/// Makes a schema.
+pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// A method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Get,
+    Post,
+    Delete,
+}
+
+/// The operations by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Publish,
+    PublishBatch,
+    Deliver,
+    Disconnect,
+    Sessions,
+    Session,
+    Channels,
+    History,
+    RemoveHistory,
+    Info,
+}
+
+/// A parameter of the query, or of the path.
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) description: &'static str,
+    pub(super) is_required: bool,
+    pub(super) is_in_path: bool,
+    pub(super) schema: SchemaOf,
+}
+
+impl Verb {
+    pub(super) fn of(method: &http::Method) -> Option<Verb> {
+        match *method {
+            // hyper leaves out the body of the response to HEAD.
+            http::Method::GET | http::Method::HEAD => Some(Verb::Get),
+            http::Method::POST => Some(Verb::Post),
+            http::Method::DELETE => Some(Verb::Delete),
+            _ => None,
+        }
+    }
+}
+
+impl Operation {
+    /// Its name in the OpenAPI document.
+    pub(super) fn id(self) -> &'static str {
+        match self {
+            Operation::Publish => "publish",
+            Operation::PublishBatch => "publishBatch",
+            Operation::Deliver => "deliver",
+            Operation::Disconnect => "disconnect",
+            Operation::Sessions => "listSessions",
+            Operation::Session => "getSession",
+            Operation::Channels => "listChannels",
+            Operation::History => "readHistory",
+            Operation::RemoveHistory => "removeHistory",
+            Operation::Info => "getInfo",
+        }
+    }
+}
+
+/// The route of a path below [`ROOT`] with the value of its `{id}`, or the methods of the path. None if there is no such
+/// path.
+pub(super) fn find(path: &str, verb: Option<Verb>) -> Option<Result<(&'static Route, &str), &'static str>> {
+    let of_path = || ROUTES.iter().filter_map(|route| Some((route, id_in(path, route)?)));
+    if let Some(found) = of_path().find(|(route, _)| Some(route.method) == verb) {
+        return Some(Ok(found));
+    }
+    let has = |verb| of_path().any(|(route, _)| route.method == verb);
+    match (has(Verb::Get), has(Verb::Post), has(Verb::Delete)) {
+        (false, false, false) => None,
+        (true, false, false) => Some(Err("GET, HEAD")),
+        (true, false, true) => Some(Err("GET, HEAD, DELETE")),
+        (false, true, false) => Some(Err("POST")),
+        _ => Some(Err("GET, HEAD, POST, DELETE")),
+    }
+}
+
+/// The value of `{id}` in a path, if the path is that of the route. Empty if the route has none.
+fn id_in<'p>(path: &'p str, route: &Route) -> Option<&'p str> {
+    match route.path.split_once("{id}") {
+        None => path.strip_prefix(route.path).filter(|rest| rest.is_empty()),
+        Some((before, _)) => path.strip_prefix(before).filter(|id| !id.is_empty() && !id.contains('/')),
+    }
+}
+
+fn of<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+fn limit(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT })
+}
+
+fn offset(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({ "type": "integer", "minimum": 0, "maximum": OFFSET_MAX })
+}
+
+fn text(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({ "type": "string" })
+}
+
+const fn parameter(name: &'static str, schema: SchemaOf, description: &'static str) -> Parameter {
+    Parameter { name, description, is_required: false, is_in_path: false, schema }
+}
+
+const LIMIT: Parameter = parameter("limit", limit, "The most items of the answer.");
+const CURSOR: Parameter =
+    parameter("cursor", text, "The value of `next` on the page before. Missing for the first page.");
+const CHANNEL: Parameter = Parameter { is_required: true, ..parameter("channel", channel, "The channel.") };
+
+/// The path of all operations.
+pub(super) const ROOT: &str = "/api/v1";
+/// The path of the OpenAPI document below [`ROOT`].
+pub(super) const DOCUMENT: &str = "/openapi.json";
+/// Items of one answer.
+pub(super) const LIMIT_MAX: u64 = 1_000;
+/// Items of one answer if the request does not say.
+pub(super) const LIMIT_DEFAULT: u64 = 100;
+/// The largest offset: the largest integer that JavaScript can represent exactly.
+pub(super) const OFFSET_MAX: u64 = (1 << 53) - 1;
+
+/// All operations.
+pub(super) const ROUTES: &[Route] = &[
+    Route {
+        method: Verb::Post,
+        path: "/publish",
+        operation: Operation::Publish,
+        scope: Scope::Publish,
+        summary: "Publish a message on a channel",
+        description: "All subscribers of the channel get the message. If the channel has a history, the answer comes when the message is \
+                      stored, and contains its position. Requests that are sent one after another publish in this order.",
+        parameters: &[],
+        body: Some(of::<Publish<'_>>),
+        answer: of::<Published>,
+        errors: &[409, 422, 507],
+    },
+    Route {
+        method: Verb::Post,
+        path: "/publish/batch",
+        operation: Operation::PublishBatch,
+        scope: Scope::Publish,
+        summary: "Publish messages, each on one or more channels",
+        description: "The messages are published in their order. If one of them is not valid, none is published.",
+        parameters: &[],
+        body: Some(of::<PublishBatch<'_>>),
+        answer: of::<Published>,
+        errors: &[409, 422, 507],
+    },
+    Route {
+        method: Verb::Post,
+        path: "/deliver",
+        operation: Operation::Deliver,
+        scope: Scope::Deliver,
+        summary: "Send a message to one session, or to all sessions of a user",
+        description: "The sessions need no subscription. The answer comes when the message is on its way.",
+        parameters: &[],
+        body: Some(of::<Deliver<'_>>),
+        answer: of::<Reached>,
+        errors: &[404],
+    },
+    Route {
+        method: Verb::Post,
+        path: "/disconnect",
+        operation: Operation::Disconnect,
+        scope: Scope::Manage,
+        summary: "End one session, or all sessions of a user",
+        description: "The clients get a disconnect message.",
+        parameters: &[],
+        body: Some(of::<Disconnect>),
+        answer: of::<Reached>,
+        errors: &[404],
+    },
+    Route {
+        method: Verb::Get,
+        path: "/sessions",
+        operation: Operation::Sessions,
+        scope: Scope::Read,
+        summary: "List sessions",
+        description: "A session that exists during the whole listing is on exactly one page.",
+        parameters: &[LIMIT, CURSOR],
+        body: None,
+        answer: of::<SessionList>,
+        errors: &[],
+    },
+    Route {
+        method: Verb::Get,
+        path: "/sessions/{id}",
+        operation: Operation::Session,
+        scope: Scope::Read,
+        summary: "Show one session",
+        description: "With the channels and patterns that it subscribes to.",
+        parameters: &[Parameter {
+            is_required: true,
+            is_in_path: true,
+            ..parameter("id", text, "The id of the session.")
+        }],
+        body: None,
+        answer: of::<OneSession>,
+        errors: &[404],
+    },
+    Route {
+        method: Verb::Get,
+        path: "/channels",
+        operation: Operation::Channels,
+        scope: Scope::Read,
+        summary: "List channels and patterns with subscribers",
+        description: "A channel that has subscribers during the whole listing is on exactly one page.",
+        parameters: &[
+            LIMIT,
+            CURSOR,
+            parameter("pattern", channel_or_pattern, "Only channels that this pattern matches, or this channel."),
+        ],
+        body: None,
+        answer: of::<ChannelList>,
+        errors: &[],
+    },
+    Route {
+        method: Verb::Get,
+        path: "/history",
+        operation: Operation::History,
+        scope: Scope::Read,
+        summary: "Read messages of a channel's history",
+        description: "The messages after an offset, oldest first.",
+        parameters: &[
+            CHANNEL,
+            parameter(
+                "after",
+                offset,
+                "The offset of the last message that is known. Missing: from the oldest message on.",
+            ),
+            LIMIT,
+        ],
+        body: None,
+        answer: of::<History>,
+        errors: &[404],
+    },
+    Route {
+        method: Verb::Delete,
+        path: "/history",
+        operation: Operation::RemoveHistory,
+        scope: Scope::Manage,
+        summary: "Remove all messages of a channel's history",
+        description: "Subscribers that replay the channel are informed that messages are gone. The answer comes when the removal is stored.",
+        parameters: &[CHANNEL],
+        body: None,
+        answer: of::<Removed>,
+        errors: &[404, 507],
+    },
+    Route {
+        method: Verb::Get,
+        path: "/info",
+        operation: Operation::Info,
+        scope: Scope::Read,
+        summary: "Show the server",
+        description: "Its version, its uptime, and how much it serves.",
+        parameters: &[],
+        body: None,
+        answer: of::<Info>,
+        errors: &[],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_its_methods() {
+        let found = |path, verb| find(path, Some(verb)).map(|found| found.map(|(route, id)| (route.operation, id)));
+        assert_eq!(found("/publish", Verb::Post), Some(Ok((Operation::Publish, ""))));
+        assert_eq!(found("/publish", Verb::Get), Some(Err("POST")));
+        assert_eq!(found("/sessions/abc", Verb::Get), Some(Ok((Operation::Session, "abc"))));
+        assert_eq!(found("/history", Verb::Post), Some(Err("GET, HEAD, DELETE")));
+        assert_eq!(find("/history", None).map(|found| found.err()), Some(Some("GET, HEAD, DELETE")));
+        for path in ["", "/", "/publish/", "/sessions/", "/sessions/a/b", "/PUBLISH", "/other"] {
+            assert_eq!(found(path, Verb::Get), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn operations_are_described_once() {
+        for (index, route) in ROUTES.iter().enumerate() {
+            let others = &ROUTES[index + 1..];
+            assert!(others.iter().all(|other| other.operation != route.operation), "{}", route.path);
+            assert!(others.iter().all(|other| (other.path, other.method) != (route.path, route.method)));
+            assert!(route.summary.len() > 5 && route.description.ends_with('.'), "{}", route.path);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Sessions: lists, one of them, and what is done to it.
+
+use std::sync::Arc;
+
+use websocket::{Opcode, frame};
+
+use encke_core::{Id, SessionView, ShardMessage};
+
+use super::input::{self, any_channel};
+use super::problem::{Kind, Problem};
+use super::routes::{LIMIT_DEFAULT, LIMIT_MAX};
+use super::types::{Deliver, Disconnect, OneSession, Reached, SessionItem, SessionList};
+use super::{Answer, Call, going_away};
+
+pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
+    let limit = call.limit()?;
+    let mut cursor = call.cursor()?;
+    let server_shared = &call.connection.node.server_shared;
+    let mut sessions = Vec::new();
+    while let Some((shard, slot)) = cursor
+        && sessions.len() < limit
+    {
+        let max = limit - sessions.len();
+        let page = server_shared.inspect(shard, move |shard| shard.sessions_from(slot, max)).await;
+        let page = page.ok_or_else(going_away)?;
+        let is_searched = page.next.is_some() && page.items.len() < max;
+        sessions.extend(page.items.iter().map(item));
+        cursor = call.next_cursor(shard, page.next);
+        if is_searched {
+            break;
+        }
+    }
+    Ok(Answer::new(&SessionList { sessions, next: cursor.map(written) }))
+}
+
+pub(super) async fn one(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Some((view, channels)) = find(call, call.id).await? else { return Err(unknown()) };
+    let channels = channels.into_iter().map(String::from).collect();
+    Ok(Answer::new(&OneSession { session: item(&view), channels }))
+}
+
+pub(super) async fn deliver(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Deliver { session, user, channel, data } = input::json(call.body)?;
+    let limits = call.limits();
+    let target = Target::of(session, user)?;
+    let name = any_channel(&channel, &limits).map_err(|detail| Problem::field("/channel", detail))?;
+    if name.is_pattern() || channel.starts_with("/meta/") {
+        return Err(Problem::field("/channel", "a channel that is no pattern, and none below /meta/"));
+    }
+    let data = call.data(data.get(), &limits).map_err(|detail| Problem::field("/data", detail))?;
+    call.wait_for_turn().await?;
+    let message = bayeux::Publication { channel: &channel, data: Some(data), ..bayeux::Publication::default() };
+    let payload_bytes = message.encoded_bytes() + 2;
+    let mut frame = Vec::with_capacity(frame::header_bytes(payload_bytes) + payload_bytes);
+    frame::header(Opcode::Text, payload_bytes, &mut frame);
+    frame.push(b'[');
+    message.write(&mut frame);
+    frame.push(b']');
+    let frame: Arc<[u8]> = frame.into();
+    reach(call, target, |id| ShardMessage::Deliver(id, frame.clone())).await
+}
+
+pub(super) async fn disconnect(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Disconnect { session, user } = input::json(call.body)?;
+    reach(call, Target::of(session, user)?, ShardMessage::Disconnect).await
+}
+
+/// The sessions that a request is about.
+enum Target {
+    Session(String),
+}
+
+impl Target {
+    fn of(session: Option<String>, user: Option<String>) -> Result<Target, Problem> {
+        match (session, user) {
+            (Some(session), None) => Ok(Target::Session(session)),
+            (None, Some(_)) => Err(Problem::field("/user", "this server knows no users")),
+            _ => Err(Problem::field("", "one of session and user is needed, and only one")),
+        }
+    }
+}
+
+/// Sends a message to the shards of these sessions.
+async fn reach(call: &Call<'_>, target: Target, message: impl Fn(Id) -> ShardMessage) -> Result<Answer, Problem> {
+    let Target::Session(session) = target;
+    let Some((view, _)) = find(call, &session).await? else { return Err(unknown()) };
+    call.connection.node.send_to_shard(view.id.shard(), message(view.id));
+    Ok(Answer::new(&Reached { sessions: 1 }))
+}
+
+/// A session with its channels. None if there is none with this id.
+async fn find(call: &Call<'_>, id: &str) -> Result<Option<(SessionView, Vec<Box<str>>)>, Problem> {
+    let server_shared = &call.connection.node.server_shared;
+    let shards = server_shared.mailboxes.len();
+    let Some(id) = Id::parse(id).filter(|id| id.shard() < shards) else { return Ok(None) };
+    server_shared.inspect(id.shard(), move |shard| shard.session(&id)).await.ok_or_else(going_away)
+}
+
+fn unknown() -> Problem {
+    Problem::new(Kind::NotFound, "there is no such session")
+}
+
+fn item(view: &SessionView) -> SessionItem {
+    SessionItem {
+        id: view.id.as_str().into(),
+        connected: view.is_connected,
+        subscriptions: view.subscriptions,
+        waiting_messages: view.waiting_messages,
+        waiting_bytes: view.waiting_bytes,
+    }
+}
+
+/// A position in a listing: a shard, and a slot of its table.
+pub(super) type Cursor = (usize, usize);
+
+/// A cursor as clients get it.
+pub(super) fn written((shard, slot): Cursor) -> String {
+    format!("{shard}.{slot}")
+}
+
+impl Call<'_> {
+    /// The number of items that the request wants.
+    pub(super) fn limit(&self) -> Result<usize, Problem> {
+        Ok(self.query.number("limit", 1..=LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT) as usize)
+    }
+
+    /// The position at which the page begins. None behind the last shard.
+    pub(super) fn cursor(&self) -> Result<Option<Cursor>, Problem> {
+        let Some(text) = self.query.text("cursor") else { return Ok(Some((0, 0))) };
+        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+        let cursor = text.split_once('.').and_then(|(shard, slot)| Some((number(shard)?, number(slot)?)));
+        let shards = self.connection.node.server_shared.mailboxes.len();
+        let cursor = cursor.filter(|(shard, _)| *shard < shards);
+        cursor.map(Some).ok_or_else(|| Problem::parameter("cursor", "the value of `next` on the page before"))
+    }
+
+    /// The position behind a page.
+    pub(super) fn next_cursor(&self, shard: usize, next_slot: Option<usize>) -> Option<Cursor> {
+        let shards = self.connection.node.server_shared.mailboxes.len();
+        match next_slot {
+            Some(slot) => Some((shard, slot)),
+            None => (shard + 1 < shards).then_some((shard + 1, 0)),
+        }
+    }
+}

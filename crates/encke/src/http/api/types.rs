@@ -1,0 +1,267 @@
+//! The requests and responses of the HTTP API. The OpenAPI document is made from these types.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+/// One publication.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Publish<'a> {
+    /// The channel: no pattern, and none below `/meta/` or `/service/`.
+    #[serde(borrow)]
+    #[schemars(schema_with = "channel")]
+    pub(super) channel: Cow<'a, str>,
+    /// The data: any JSON.
+    #[serde(borrow)]
+    pub(super) data: &'a RawValue,
+    /// The same as the header `Idempotency-Key`.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(schema_with = "idempotency_key")]
+    pub(super) idempotency_key: Option<String>,
+}
+
+/// Several publications.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PublishBatch<'a> {
+    /// The messages. Each is published on each of its channels; the setting `batch_messages_max` limits the number of
+    /// publications.
+    #[serde(borrow)]
+    #[schemars(length(min = 1))]
+    pub(super) messages: Vec<BatchMessage<'a>>,
+    /// The same as the header `Idempotency-Key`.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(schema_with = "idempotency_key")]
+    pub(super) idempotency_key: Option<String>,
+}
+
+/// A message for one or more channels.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BatchMessage<'a> {
+    /// The channels: no patterns, and none below `/meta/` or `/service/`.
+    #[serde(borrow)]
+    #[schemars(schema_with = "channels")]
+    pub(super) channels: Vec<Name<'a>>,
+    /// The data: any JSON.
+    #[serde(borrow)]
+    pub(super) data: &'a RawValue,
+}
+
+/// A text that is borrowed from the body where it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Name<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+/// The outcome of a publish.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Published {
+    /// The number of publications.
+    pub(super) published: u64,
+    /// For each channel with a history, the position of its last publication of this request.
+    pub(super) positions: Vec<ChannelPosition>,
+}
+
+/// A position in the history of a channel.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ChannelPosition {
+    /// The channel.
+    pub(super) channel: String,
+    /// The epoch of the history. Offsets of different epochs cannot be compared.
+    pub(super) epoch: String,
+    /// The offset of the message.
+    pub(super) offset: u64,
+}
+
+/// A message for one session, or for all sessions of a user.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{"required": ["session"]}, {"required": ["user"]}]))]
+pub(super) struct Deliver<'a> {
+    /// The id of the session.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(schema_with = "session_id")]
+    pub(super) session: Option<String>,
+    /// The user.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(schema_with = "user")]
+    pub(super) user: Option<String>,
+    /// The channel that the message names. The session need not subscribe to it.
+    #[serde(borrow)]
+    #[schemars(schema_with = "channel")]
+    pub(super) channel: Cow<'a, str>,
+    /// The data: any JSON.
+    #[serde(borrow)]
+    pub(super) data: &'a RawValue,
+}
+
+/// A session, or all sessions of a user.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{"required": ["session"]}, {"required": ["user"]}]))]
+pub(super) struct Disconnect {
+    /// The id of the session.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(schema_with = "session_id")]
+    pub(super) session: Option<String>,
+    /// The user.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(schema_with = "user")]
+    pub(super) user: Option<String>,
+}
+
+/// The number of sessions that a request reached.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Reached {
+    /// The number of sessions.
+    pub(super) sessions: usize,
+}
+
+/// Sessions, a page of them.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SessionList {
+    /// The sessions. A page may have fewer than the limit, or none, and still have a next page.
+    pub(super) sessions: Vec<SessionItem>,
+    /// The `cursor` of the next page. Missing on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<String>,
+}
+
+/// A session in a list.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SessionItem {
+    /// Its id. Whoever knows it can act as its client: keep it secret.
+    pub(super) id: String,
+    /// True if it has a connection now: a WebSocket, or a request with a held connect.
+    pub(super) connected: bool,
+    /// The number of its subscriptions.
+    pub(super) subscriptions: usize,
+    /// Messages that wait for it.
+    pub(super) waiting_messages: usize,
+    /// Bytes that wait for it.
+    pub(super) waiting_bytes: usize,
+}
+
+/// One session.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct OneSession {
+    #[serde(flatten)]
+    pub(super) session: SessionItem,
+    /// The channels and patterns that it subscribes to.
+    pub(super) channels: Vec<String>,
+}
+
+/// Channels with subscribers, a page of them.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ChannelList {
+    /// The channels and patterns. A page may have fewer than the limit, or none, and still have a next page.
+    pub(super) channels: Vec<ChannelItem>,
+    /// The `cursor` of the next page. Missing on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<String>,
+}
+
+/// A channel or a pattern with subscribers.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ChannelItem {
+    /// Its name.
+    pub(super) channel: String,
+    /// The number of its subscribers.
+    pub(super) subscribers: usize,
+}
+
+/// Messages of a channel's history.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct History {
+    /// The channel.
+    pub(super) channel: String,
+    /// The epoch of the history. After a change of the epoch earlier offsets mean nothing.
+    pub(super) epoch: String,
+    /// The oldest offset from which on no message is missing.
+    pub(super) oldest: u64,
+    /// The offset that the next publication gets, at least.
+    pub(super) next: u64,
+    /// False if messages after the requested offset are no longer retained.
+    pub(super) complete: bool,
+    /// The messages, oldest first. Fewer than the limit: these are all, or they fill the response.
+    pub(super) messages: Vec<HistoryMessage>,
+}
+
+/// A message of a history.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct HistoryMessage {
+    /// Its offset.
+    pub(super) offset: u64,
+    /// The time when it was published, in milliseconds since 1970.
+    pub(super) time_ms: u64,
+    /// The message as subscribers got it: an object with `channel` and mostly `data`.
+    pub(super) message: Box<RawValue>,
+}
+
+/// The outcome of removing a history.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Removed {
+    /// The number of messages that were removed.
+    pub(super) removed: usize,
+}
+
+/// The server.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Info {
+    /// Its name: `encke`.
+    pub(super) name: &'static str,
+    /// Its version.
+    pub(super) version: &'static str,
+    /// The time since its start, in milliseconds.
+    pub(super) uptime_ms: u64,
+    /// The number of shards: threads with their own sessions.
+    pub(super) shards: usize,
+    /// The number of sessions.
+    pub(super) sessions: usize,
+    /// The number of open connections.
+    pub(super) connections: usize,
+    /// True if the server stops soon and admits no sessions.
+    pub(super) draining: bool,
+    /// True if histories and sessions survive a restart.
+    pub(super) durable: bool,
+}
+
+/// Reads an optional field that, if it is there, has a value: `null` is refused.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(deserializer).map(Some)
+}
+
+/// A channel that is no pattern.
+pub(super) fn channel(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "pattern": CHANNEL_PATTERN, "maxLength": 256, "examples": ["/stock/GOOG"] })
+}
+
+/// A channel or a pattern.
+pub(super) fn channel_or_pattern(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "pattern": SUBSCRIPTION_PATTERN, "maxLength": 256, "examples": ["/stock/**"] })
+}
+
+fn channels(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "minItems": 1, "items": channel(generator) })
+}
+
+fn idempotency_key(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "pattern": IDEMPOTENCY_KEY_PATTERN })
+}
+
+fn session_id(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1 })
+}
+
+fn user(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1 })
+}
+
+/// Segments of a channel. Names below `/meta/` and `/service/` are not excluded.
+const CHANNEL_PATTERN: &str = "^(/[A-Za-z0-9 !#$()+.@_{~}-]+)+$";
+const SUBSCRIPTION_PATTERN: &str = "^(/[A-Za-z0-9 !#$()+.@_{~}-]+)*(/[A-Za-z0-9 !#$()+.@_{~}-]+|/[*]|/[*][*])$";
+/// Visible ASCII.
+const IDEMPOTENCY_KEY_PATTERN: &str = "^[!-~]{1,255}$";

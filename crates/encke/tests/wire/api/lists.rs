@@ -1,0 +1,116 @@
+//! Sessions, channels, the server itself, and the document.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use encke::Settings;
+use serde_json::{Value, json};
+
+use super::{Api, serve};
+use crate::common::{Ws, settings};
+
+/// All items of a listing, page by page.
+fn all(api: &mut Api, path: &str, list: &str, limit: usize) -> Vec<Value> {
+    let (mut items, mut cursor) = (Vec::new(), None::<String>);
+    loop {
+        let and = if path.contains('?') { '&' } else { '?' };
+        let cursor_part = cursor.map(|cursor| format!("&cursor={cursor}")).unwrap_or_default();
+        let page = api.get(&format!("{path}{and}limit={limit}{cursor_part}"));
+        let found = page[list].as_array().expect("a list");
+        assert!(found.len() <= limit);
+        items.extend(found.iter().cloned());
+        match page["next"].as_str() {
+            Some(next) => cursor = Some(next.to_owned()),
+            None => return items,
+        }
+    }
+}
+
+#[test]
+fn every_session_is_on_one_page() {
+    let server = serve(Settings { shards: 3, ..settings() });
+    let mut sessions: Vec<Ws> = (0..20).map(|_| server.session()).collect();
+    sessions[3].subscribe("/a");
+    let mut api = Api::of(&server);
+    for limit in [1, 7, 1_000] {
+        let found = all(&mut api, "/sessions", "sessions", limit);
+        let ids: BTreeSet<_> = found.iter().map(|session| session["id"].as_str().expect("an id")).collect();
+        assert_eq!((found.len(), ids.len()), (20, 20), "limit {limit}");
+        assert!(sessions.iter().all(|session| ids.contains(&*session.id)));
+    }
+    let found = all(&mut api, "/sessions", "sessions", 1_000);
+    let subscribed: Vec<_> = found.iter().filter(|session| session["subscriptions"] == 1).collect();
+    assert_eq!((subscribed.len(), subscribed[0]["id"].as_str()), (1, Some(&*sessions[3].id)));
+}
+
+#[test]
+fn one_session_is_shown_with_its_channels() {
+    let server = serve(Settings { shards: 2, ..settings() });
+    let mut ws = server.session();
+    ws.subscribe("/a/b");
+    ws.subscribe("/c/**");
+    let mut api = Api::of(&server);
+    let session = api.get(&format!("/sessions/{}", ws.id));
+    let expected = json!({"id": ws.id, "connected": true, "subscriptions": 2, "waiting_messages": 0,
+        "waiting_bytes": 0, "channels": ["/a/b", "/c/**"]});
+    assert_eq!(session, expected);
+    for unknown in ["x", &"0".repeat(32), "%2e%2e"] {
+        assert_eq!(api.problem("GET", &format!("/sessions/{unknown}"), "")["status"], 404, "{unknown}");
+    }
+}
+
+#[test]
+fn channels_have_the_subscribers_of_all_shards_and_are_on_one_page() {
+    let server = serve(Settings { shards: 3, ..settings() });
+    let mut sessions: Vec<Ws> = (0..9).map(|_| server.session()).collect();
+    let mut expected = BTreeMap::new();
+    for (index, ws) in sessions.iter_mut().enumerate() {
+        for channel in ["/all", &format!("/some/{}", index % 4), &format!("/one/{index}"), "/some/**"] {
+            ws.subscribe(channel);
+            *expected.entry(channel.to_owned()).or_insert(0) += 1;
+        }
+    }
+    let mut api = Api::of(&server);
+    let counts = |channels: &[Value]| -> BTreeMap<String, u64> {
+        let count = |channel: &Value| Some((channel["channel"].as_str()?.to_owned(), channel["subscribers"].as_u64()?));
+        channels.iter().filter_map(count).collect()
+    };
+    for limit in [1, 4, 1_000] {
+        let found = all(&mut api, "/channels", "channels", limit);
+        assert_eq!((found.len(), counts(&found)), (expected.len(), expected.clone()), "limit {limit}");
+    }
+    let some = all(&mut api, "/channels?pattern=/some/*", "channels", 2);
+    let names: BTreeSet<_> = some.iter().filter_map(|channel| channel["channel"].as_str()).collect();
+    assert_eq!(names, BTreeSet::from(["/some/0", "/some/1", "/some/2", "/some/3"]));
+    assert_eq!(api.get("/channels?pattern=/all")["channels"], json!([{"channel": "/all", "subscribers": 9}]));
+    assert_eq!(api.get("/channels?pattern=/none"), json!({"channels": []}));
+}
+
+#[test]
+fn info_describes_the_server() {
+    let server = serve(Settings { shards: 2, ..settings() });
+    let _ws = server.session();
+    let info = Api::of(&server).get("/info");
+    assert_eq!((&info["name"], &info["shards"], &info["sessions"]), (&json!("encke"), &json!(2), &json!(1)));
+    assert_eq!((&info["draining"], &info["durable"]), (&json!(false), &json!(false)));
+    assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
+    assert!(info["uptime_ms"].is_u64() && info["connections"].as_u64() >= Some(2), "{info}");
+}
+
+#[test]
+fn the_document_needs_no_key_and_describes_every_path() {
+    let server = crate::common::TestServer::start(settings());
+    let response = server.http().get("/api/v1/openapi.json");
+    assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")));
+    let document: Value = serde_json::from_slice(&response.body).expect("JSON");
+    assert_eq!(document["openapi"], "3.1.0");
+    let mut http = server.http();
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        let path = path.replace("{id}", "x");
+        for method in methods.as_object().expect("methods").keys() {
+            // There are no keys: every operation asks for one.
+            let response = http.again().request(&method.to_uppercase(), &path, &[], b"");
+            assert_eq!(response.status, 401, "{method} {path}");
+        }
+        assert_eq!(http.request("PUT", &path, &[], b"").status, 405, "{path}");
+    }
+}
