@@ -10,6 +10,7 @@ use toml::{Table, Value};
 use crate::layers::{self, Given, Origin, Problem, Raw};
 use crate::logs::{self, LogFormat};
 use crate::options::{self, Found, NotFound, Opt};
+use crate::sections::Sections;
 
 /// The sources of the configuration; they can be read again when the file has changed.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,8 @@ pub(crate) struct Config {
     pub(crate) settings: Settings,
     /// For the program around it.
     pub(crate) program: Program,
+    /// For what runs beside the server.
+    pub(crate) sections: Sections,
     /// The file that was read.
     pub(crate) file: Option<PathBuf>,
     /// Warnings about values that work.
@@ -65,13 +68,18 @@ impl Sources {
     pub(crate) fn read(&self) -> Result<Config, Vec<Problem>> {
         let file = self.file();
         let mut merge = Merge::default();
+        let mut sections = Sections::default();
         if let Some(path) = &file {
-            merge.apply(layers::of_file(path)?, options::find);
+            let (of_sections, settings) =
+                layers::of_file(path)?.into_iter().partition(|given| Sections::has(&given.name));
+            merge.apply(settings, options::find);
+            let of_sections: Vec<Given> = of_sections;
+            merge.problems.extend(of_sections.iter().filter_map(|given| sections.read(given).err()).flatten());
         }
         merge.apply(layers::of_environment(self.environment.iter().cloned()), options::find_variable);
         merge.apply(self.flags.clone(), options::find);
         let mut config = merge.finish()?;
-        config.file = file;
+        (config.file, config.sections) = (file, sections);
         Ok(config)
     }
 
@@ -242,7 +250,7 @@ impl Merge {
         }
         self.notes.dedup();
         let Merge { values, origins, notes, .. } = self;
-        Ok(Config { settings, program, file: None, notes, values, origins })
+        Ok(Config { settings, program, sections: Sections::default(), file: None, notes, values, origins })
     }
 }
 

@@ -56,6 +56,9 @@ pub(crate) fn show(sources: &Sources) -> ExitCode {
                     None => println!("{} = {value}", option.name),
                 }
             }
+            for (name, scopes) in config.sections.api_keys.names() {
+                println!("[[api_keys]] {name}: {scopes}");
+            }
             ExitCode::SUCCESS
         }
         Err(problems) => complain_all(&problems),
@@ -104,6 +107,7 @@ fn reference() -> String {
         }
     }
     out.push_str(CHANNELS);
+    out.push_str(API_KEYS);
     out.push_str(COMETD);
     let prefixes: Vec<String> = options::PREFIXES.iter().map(|prefix| format!("`{prefix}`")).collect();
     let _ = writeln!(out, "Prefixes: {}.", prefixes.join(", "));
@@ -165,6 +169,21 @@ history_messages = 1000          # retained for clients that come later (the rep
 history_ms = 600000              # the time they are retained; 0: 10 minutes
 history_bytes = 67108864         # bytes of each channel; 0: 64 MiB
 ```
+";
+
+const API_KEYS: &str = "
+## Keys of the HTTP API
+
+```toml
+[[api_keys]]
+name = \"backend\"                 # in errors and in `encke config show`
+key_file = \"/run/secrets/encke\"  # or key = \"…\", or key_env = \"NAME\": 16 to 1,024 visible ASCII characters
+scopes = [\"publish\", \"read\"]    # and \"deliver\", \"manage\", \"metrics\"
+```
+
+[http-api.md](http-api.md) describes the operations and the scopes. Keys are only in the file. On SIGHUP the server reads them again: a
+key that is not in the file any more is revoked. Without any key only programs on this machine can use the API, and only with
+`api_loopback`.
 ";
 
 const COMETD: &str = "

@@ -7,6 +7,7 @@ use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 use crate::options;
+use crate::sections::Sections;
 
 /// A value with the name as it was given.
 #[derive(Clone, Debug)]
@@ -84,7 +85,9 @@ fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut 
     for (key, value) in spanned {
         let name = format!("{prefix}{}", key.get_ref());
         match (value.get_ref(), values.get(key.get_ref().as_ref())) {
-            (DeValue::Table(inner), Some(Value::Table(values))) if options::find(&name).is_err() => {
+            (DeValue::Table(inner), Some(Value::Table(values)))
+                if options::find(&name).is_err() && !Sections::has(&name) =>
+            {
                 collect(inner, values, &format!("{name}."), put);
             }
             (_, Some(value)) => put(name, key.span().start, value.clone()),

@@ -11,6 +11,7 @@ mod handover;
 mod layers;
 mod logs;
 mod options;
+mod sections;
 mod serve;
 mod talk;
 

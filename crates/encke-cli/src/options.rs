@@ -293,7 +293,16 @@ pub(crate) const GROUPS: &[Group] = &[
                 &["callbackParameter"],
                 "The query parameter that names the callback of callback-polling.",
             ),
-            option("metrics_public", &[], "`/metrics` is also served to other machines and to clients of a proxy."),
+            option(
+                "api_loopback",
+                &[],
+                "Programs on this machine may use the HTTP API without a key. Others need a key: `[[api_keys]]`.",
+            ),
+            option(
+                "idempotency_ms",
+                &[],
+                "Time for which the HTTP API remembers the answer to a request with an idempotency key.",
+            ),
         ],
     },
     Group {
@@ -349,6 +358,11 @@ pub(crate) const GROUPS: &[Group] = &[
                 "callback_bytes_max",
                 &["callbackParameterMaxLength"],
                 "Length of the name of a JSONP callback, in bytes.",
+            ),
+            option(
+                "idempotency_bytes_max",
+                &[],
+                "Bytes of the answers that the HTTP API remembers; above it the oldest are forgotten.",
             ),
             option("mailbox_bytes_max", &[], "Bytes in transit between shards, and as many again of light messages."),
             option(

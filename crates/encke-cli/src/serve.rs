@@ -58,6 +58,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, P
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
     let server = Server::new(config.settings.clone()).assets(assets::all());
+    let server = server.api_keys(config.sections.api_keys.clone());
     let server = server.reclaim_memory_with(allocator::reclaim);
     let server = match config.program {
         config::Program { demo: false, .. } => server,
@@ -265,6 +266,7 @@ impl Signals {
             Ok(names) => names,
             Err(error) => return tracing::error!("{error}; the old settings stay in force"),
         };
+        self.handle.set_api_keys(new.sections.api_keys.clone());
         let changes = new.changes_from(&self.current);
         restart.extend(
             ["demo", "demo_cometd_channels", "log_format"]
