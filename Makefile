@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve check test scenarios bench-core bench-delivery bench-json compare fmt web
+.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api compare fmt web
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -26,6 +26,9 @@ bench-delivery: ## Measure what acknowledgement, history and replay cost
 
 bench-json: ## Measure JSON engines at what a server does with messages
 	@bash scripts/bench-json.sh
+
+bench-api: ## Measure publishing over the HTTP API beside a WebSocket
+	@bash scripts/bench-api.sh
 
 compare: ## Measure Encke beside CometD, Faye and Bun
 	@bash scripts/compare.sh

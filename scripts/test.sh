@@ -46,6 +46,7 @@ step node aside 540 'interop: the official clients in Node' bash scripts/interop
 step java aside 540 'interop: the official client for Java' bash scripts/interop.sh java
 step chromium aside 540 'interop: the official client in Chromium' bash scripts/interop.sh chromium
 step autobahn aside 600 'Autobahn: the WebSocket conformance suite' bash scripts/autobahn.sh
+step api aside 300 'HTTP API: the schema fuzzer, and clients in four languages' bash scripts/api.sh
 step browser aside 540 'browser: pages in Chromium' bash scripts/browser.sh
 step hostile alone 420 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
 
@@ -102,7 +103,7 @@ in_set() {
 # waits for them.
 build_programs() {
     say 'building the programs that are tested'
-    cargo build --quiet --locked --workspace --bin simulator --bin hostile --example interop_server --example echo &&
+    cargo build --quiet --locked --workspace --bin simulator --bin hostile --example interop_server --example echo --example http_api &&
         say 'built those of the tests'
 }
 build_release() {

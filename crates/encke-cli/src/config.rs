@@ -71,7 +71,7 @@ impl Sources {
         let mut sections = Sections::default();
         if let Some(path) = &file {
             let (of_sections, settings) =
-                layers::of_file(path)?.into_iter().partition(|given| Sections::has(&given.name));
+                layers::of_file(path)?.into_iter().partition(|given| layers::is_section(&given.name));
             merge.apply(settings, options::find);
             let of_sections: Vec<Given> = of_sections;
             merge.problems.extend(of_sections.iter().filter_map(|given| sections.read(given).err()).flatten());

@@ -7,7 +7,6 @@ use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 use crate::options;
-use crate::sections::Sections;
 
 /// A value with the name as it was given.
 #[derive(Clone, Debug)]
@@ -86,7 +85,7 @@ fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut 
         let name = format!("{prefix}{}", key.get_ref());
         match (value.get_ref(), values.get(key.get_ref().as_ref())) {
             (DeValue::Table(inner), Some(Value::Table(values)))
-                if options::find(&name).is_err() && !Sections::has(&name) =>
+                if options::find(&name).is_err() && !is_section(&name) =>
             {
                 collect(inner, values, &format!("{name}."), put);
             }
@@ -95,6 +94,14 @@ fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut 
         }
     }
 }
+
+/// True for a section of the file that is no setting of the server.
+pub(crate) fn is_section(name: &str) -> bool {
+    SECTIONS.contains(&name)
+}
+
+/// The sections of the file that are no settings of the server.
+const SECTIONS: &[&str] = &["api_keys"];
 
 /// Picks the settings out of an environment. An empty variable counts as not set.
 pub(crate) fn of_environment(variables: impl Iterator<Item = (String, String)>) -> Vec<Given> {

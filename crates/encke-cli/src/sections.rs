@@ -13,11 +13,6 @@ pub(crate) struct Sections {
 }
 
 impl Sections {
-    /// True for the name of a section.
-    pub(crate) fn has(name: &str) -> bool {
-        name == API_KEYS
-    }
-
     /// Reads a section.
     ///
     /// # Errors
@@ -25,12 +20,10 @@ impl Sections {
     pub(crate) fn read(&mut self, given: &Given) -> Result<(), Vec<Problem>> {
         let Raw::Typed(value) = &given.value else { return Ok(()) };
         let located = |problem: String| Problem(format!("{}: {problem}", given.origin));
-        let in_one_line = |error: toml::de::Error| format!("{API_KEYS}: {}", error.message().replace('\n', "; "));
+        let in_one_line = |error: toml::de::Error| format!("api_keys: {}", error.message().replace('\n', "; "));
         let api_keys = Vec::<ApiKey>::deserialize(value.clone()).map_err(in_one_line);
         let api_keys = api_keys.and_then(|keys| ApiKeys::new(&keys).map_err(|error| error.to_string()));
         self.api_keys = api_keys.map_err(|problem| vec![located(problem)])?;
         Ok(())
     }
 }
-
-const API_KEYS: &str = "api_keys";

@@ -1,4 +1,4 @@
-//! What lists show of a shard: plain data that leaves its thread.
+//! Plain data that lists show of a shard. It leaves the thread of the shard.
 
 use crate::sessions::id::Id;
 

@@ -464,7 +464,12 @@ fn every_limit_has_its_test() {
     // The age of a cookie limits no input.
     for name in names.filter(|name| name.contains("max") && *name != "cookie_max_age_s") {
         let test = format!("\nfn {name}_");
-        let files = [include_str!("api/publish.rs"), include_str!("limits.rs"), include_str!("limits/clients.rs"), include_str!("limits/held.rs")];
+        let files = [
+            include_str!("api/publish.rs"),
+            include_str!("limits.rs"),
+            include_str!("limits/clients.rs"),
+            include_str!("limits/held.rs"),
+        ];
         assert!(files.iter().any(|file| file.contains(&test)), "no test is named after {name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Who may use the HTTP API and `/metrics`: the holder of a key, or a program on this machine if the settings say so.
+//! The right to use the HTTP API and `/metrics`: that of a key, or of a program on this machine if the settings say so.
 
 use http::header::{AUTHORIZATION, HeaderName, ORIGIN};
 use http::{HeaderMap, Request, Version};

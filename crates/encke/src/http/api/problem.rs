@@ -72,7 +72,7 @@ pub(super) struct InputError {
     /// The parameter of the query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parameter: Option<String>,
-    /// What is wrong, and what would be right.
+    /// The error, and a description of what would be right.
     pub(super) detail: String,
 }
 

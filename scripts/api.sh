@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# The HTTP API against its own description: the schema fuzzer schemathesis sends valid and invalid requests to every operation of
+# the OpenAPI document, and the example clients of examples/http-api run. No answer may be a server error or differ from the document.
+# `ENCKE_BIN` names another program to test.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+venv=$PWD/$target_dir/api-venv
+work=$PWD/$target_dir/api
+suite_seconds_max=120
+start_seconds_max=10
+# Requests for each operation and phase, always the same ones.
+examples_max=${EXAMPLES_MAX:-25}
+seed=${SEED:-20261122}
+key=api-test-key-0123456789
+
+# A virtual environment with the fuzzer, made once for each version of the list of requirements.
+prepare_fuzzer() {
+    local requirements=tests/api/requirements.txt
+    cmp --silent "$requirements" "$venv/installed.txt" && return
+    echo 'installing schemathesis' >&2
+    rm -rf "$venv"
+    python3 -m venv "$venv" >&2 && "$venv/bin/pip" install --quiet --requirement "$requirements" >&2 &&
+        cp "$requirements" "$venv/installed.txt"
+}
+
+# Starts the program with histories, a client and a key, and sets `url`.
+start_encke() {
+    cat >"$work/encke.toml" <<TOML
+listen = "127.0.0.1:0"
+shards = 2
+demo = false
+log = "warn"
+
+[[channels]]
+pattern = "/history/**"
+history_messages = 100
+
+[[api_keys]]
+name = "test"
+key = "$key"
+scopes = ["publish", "deliver", "read", "manage", "metrics"]
+TOML
+    "$ENCKE_BIN" serve --config "$work/encke.toml" >"$work/encke.out" 2>"$work/encke.err" &
+    encke_pid=$!
+    trap 'kill "$encke_pid" 2>/dev/null || true' EXIT
+    local until=$((SECONDS + start_seconds_max))
+    while ! url=$(sed -n 's/^encke listening on //p' "$work/encke.out" | grep .); do
+        if ! kill -0 "$encke_pid" 2>/dev/null || [ "$SECONDS" -ge "$until" ]; then
+            echo 'the server did not start:' >&2
+            cat "$work/encke.err" >&2
+            return 1
+        fi
+        sleep 0.1
+    done
+}
+
+fuzz() {
+    timeout "$suite_seconds_max" "$venv/bin/st" --config-file tests/api/schemathesis.toml run "$url/api/v1/openapi.json" \
+        --header "Authorization: Bearer $key" --phases examples,coverage,fuzzing --max-examples "$examples_max" --seed "$seed" \
+        --generation-deterministic --generation-database none --workers 2 --request-timeout 10 --continue-on-failure --no-shrink
+}
+
+# The example clients: each publishes and reads, and ends with an error if something is wrong.
+run_examples() {
+    local name ran=0
+    export ENCKE_URL=$url ENCKE_API_KEY=$key
+    for name in rust python node go; do
+        case $name in
+        rust) set -- "$target_dir/debug/examples/http_api" ;;
+        python) set -- python3 examples/http-api/python/client.py ;;
+        node) set -- node examples/http-api/node/client.mjs ;;
+        go) set -- go run examples/http-api/go/client.go ;;
+        esac
+        if ! command -v "$1" >/dev/null; then
+            note skipped "the example in $name: $1 is missing"
+            continue
+        fi
+        echo "== the example in $name"
+        "$@" | tee "$work/example-$name.out"
+        grep -q 'history: 3 messages' "$work/example-$name.out"
+        ran=$((ran + 1))
+    done
+    note passed "$ran"
+}
+
+command -v python3 >/dev/null || skip 'python3 is missing: install Python 3.10 or newer'
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || skip 'python3 is older than 3.10'
+mkdir -p "$work"
+prepare_fuzzer || skip 'schemathesis cannot be installed: PyPI does not answer'
+if [ -z "${ENCKE_BIN:-}" ]; then
+    need_encke
+    ENCKE_BIN=$encke
+fi
+need_built dev -p encke --example http_api
+start_encke
+run_examples
+fuzz | tee "$work/fuzz.out"
+kill -0 "$encke_pid"
+if grep -E 'panicked|ERROR' "$work/encke.err"; then
+    echo 'the server has logged an error' >&2
+    exit 1
+fi
+note passed "$(sed -n 's/.*[^0-9]\([0-9][0-9]*\) generated.*/\1/p' "$work/fuzz.out" | tail -n 1)"
