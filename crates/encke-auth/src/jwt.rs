@@ -1,0 +1,112 @@
+//! The authentication of handshakes by tokens.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use encke::{Identity, Metric};
+
+use crate::error::TokenError;
+use crate::settings::{AuthSettings, AuthSettingsError};
+use crate::verifier::Verifier;
+
+/// Authenticates handshakes by JSON Web Tokens (RFC 7519). Clones share keys and counters.
+#[derive(Clone)]
+pub struct Jwt(Arc<Shared>);
+
+struct Shared {
+    verifier: RwLock<Arc<Verifier>>,
+    accepted: AtomicU64,
+    /// In the order of [`TokenError::REASONS`].
+    refused: [AtomicU64; TokenError::REASONS.len()],
+}
+
+impl fmt::Debug for Jwt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Jwt")
+    }
+}
+
+impl Jwt {
+    /// Reads the keys of the settings. A set of keys is requested when the first token needs it.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn new(settings: &AuthSettings) -> Result<Jwt, AuthSettingsError> {
+        let verifier = RwLock::new(Arc::new(Verifier::new(settings)?));
+        Ok(Jwt(Arc::new(Shared { verifier, accepted: AtomicU64::new(0), refused: Default::default() })))
+    }
+
+    /// Replaces settings and keys, for all clones. Sessions that are open stay so.
+    ///
+    /// # Errors
+    /// The first setting that cannot work. Then the old ones stay.
+    pub fn reload(&self, settings: &AuthSettings) -> Result<(), AuthSettingsError> {
+        let mut new = Verifier::new(settings)?;
+        let mut current = self.0.verifier.write().unwrap_or_else(PoisonError::into_inner);
+        if *settings == current.settings {
+            // The set of keys stays, and its age with it. Keys in files may have changed.
+            new.jwks.clone_from(&current.jwks);
+        }
+        *current = Arc::new(new);
+        Ok(())
+    }
+
+    /// Checks a token. It waits only if a set of keys has to be read first.
+    ///
+    /// # Errors
+    /// The reason why it is refused.
+    pub async fn verify(&self, token: &str) -> Result<Identity, TokenError> {
+        self.counted(self.verifier().verify(token).await)
+    }
+
+    /// Finds the token of a handshake where the settings say, and checks it.
+    ///
+    /// # Errors
+    /// The reason why it is refused.
+    pub async fn authenticate_parts(
+        &self,
+        ext: Option<&str>,
+        head: Option<&encke::Head>,
+    ) -> Result<Identity, TokenError> {
+        self.counted(self.verifier().authenticate(ext, head).await)
+    }
+
+    /// The counters, for the metrics of a server.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut refused = Metric::counter("encke_tokens_refused", "Tokens that were refused, by reason");
+        for (reason, counter) in TokenError::REASONS.iter().zip(&self.0.refused) {
+            refused = refused.with(&[("reason", reason)], count(counter));
+        }
+        let accepted = Metric::counter("encke_tokens_accepted", "Tokens that were accepted");
+        let mut metrics = vec![accepted.with(&[], count(&self.0.accepted)), refused];
+        if let Some(jwks) = &self.verifier().jwks {
+            let (requests, failures, keys) = jwks.counts();
+            metrics.extend([
+                Metric::counter("encke_jwks_requests", "Requests for the set of keys").with(&[], requests),
+                Metric::counter("encke_jwks_failures", "Requests for the set of keys that failed").with(&[], failures),
+                Metric::gauge("encke_jwks_keys", "Keys of the set that can be used").with(&[], keys),
+            ]);
+        }
+        metrics
+    }
+
+    fn verifier(&self) -> Arc<Verifier> {
+        self.0.verifier.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn counted(&self, result: Result<Identity, TokenError>) -> Result<Identity, TokenError> {
+        match &result {
+            Ok(_) => _ = self.0.accepted.fetch_add(1, Ordering::Relaxed),
+            Err(error) => {
+                tracing::debug!("token refused: {error}");
+                let at = TokenError::REASONS.iter().position(|reason| *reason == error.reason());
+                if let Some(counter) = at.and_then(|at| self.0.refused.get(at)) {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        result
+    }
+}
