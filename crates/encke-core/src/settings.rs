@@ -117,6 +117,10 @@ pub struct Settings {
     pub idempotency_ms: u64,
     /// Bytes of the answers that the HTTP API remembers; above it the oldest are forgotten.
     pub idempotency_bytes_max: usize,
+    /// The path below which GET requests are held until a message comes on the channel that follows. Empty: no path.
+    pub hold_path: String,
+    /// The longest time for which such a request is held, in milliseconds.
+    pub hold_timeout_max_ms: u64,
 
     // ---- limits
     /// Open connections of the whole server.
@@ -127,6 +131,10 @@ pub struct Settings {
     pub connections_per_second_max: usize,
     /// Sessions of the whole server.
     pub sessions_max: usize,
+    /// Requests below `hold_path` that are held at the same time, of the whole server.
+    pub held_requests_max: usize,
+    /// Requests below `hold_path` that are held at the same time, of one address.
+    pub held_requests_per_address_max: usize,
     /// Sessions of one connection that have not connected yet.
     pub unconnected_per_connection_max: usize,
     /// Sessions of one address that have not connected yet.
@@ -342,10 +350,14 @@ impl Default for Settings {
             api_loopback: false,
             idempotency_ms: 300_000,
             idempotency_bytes_max: 16 * 1024 * 1024,
+            hold_path: "/hold".into(),
+            hold_timeout_max_ms: 120_000,
             connections_max: 1_000_000,
             connections_per_second_max: 20_000,
             socket_send_buffer_bytes: 128 * 1024,
             sessions_max: 1_000_000,
+            held_requests_max: 100_000,
+            held_requests_per_address_max: 20_000,
             unconnected_per_connection_max: 1_000,
             unconnected_per_address_max: 20_000,
             message_bytes_max: 1024 * 1024,

@@ -133,6 +133,7 @@ impl Server {
         let server_shared = Arc::new(ServerShared {
             mailboxes,
             local,
+            holds: Arc::default(),
             confirmations,
             published: (0..shards).map(|_| Published::default()).collect(),
             outcomes: Arc::default(),

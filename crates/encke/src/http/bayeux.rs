@@ -2,6 +2,7 @@
 //! preflight.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use super::connection::{Connection, Upgrade};
 use super::origin::{self, Origin};
 use super::{Body, closing, cookie, form, text, unread, whole};
 use crate::net::incomplete::{GivenUp, Watched};
-use encke_core::{ExchangeId, HttpTransport, Request as Exchange};
+use encke_core::{ExchangeId, Head, HttpTransport, Id, Request as Exchange};
 use encke_core::{Settings, TransportName};
 
 /// Answers a request to the endpoint.
@@ -81,7 +82,10 @@ async fn long_polling(connection: &Rc<Connection>, settings: &Settings, request:
     let (parts, body) = request.into_parts();
     let request = Request::from_parts(parts, ());
     let batch = match check_content(request.headers()) {
-        Ok(()) => collect(connection, body, settings).await.and_then(batch_of),
+        Ok(()) => collect(connection, body, settings).await.and_then(|body| {
+            connection.set_body_read();
+            batch_of(body)
+        }),
         Err(refusal) => Err(refusal),
     };
     let batch = match batch {
@@ -92,7 +96,10 @@ async fn long_polling(connection: &Rc<Connection>, settings: &Settings, request:
             return refusal.response();
         }
     };
-    exchange(connection, settings, HttpTransport::LongPolling, &request, batch).await
+    let requester = Requester::of(connection, settings, &request, &batch);
+    // Its headers are not needed while it is held.
+    drop(request);
+    exchange(connection, settings, HttpTransport::LongPolling, requester, batch).await
 }
 
 async fn callback_polling(
@@ -126,20 +133,34 @@ async fn callback_polling(
         return text(StatusCode::BAD_REQUEST, "there is no message\n");
     };
     let transport = HttpTransport::CallbackPolling(callback.as_str().into());
-    exchange(connection, settings, transport, request, batch).await
+    let requester = Requester::of(connection, settings, request, &batch);
+    exchange(connection, settings, transport, requester, batch).await
+}
+
+/// The parts of a request's head that its shard needs.
+struct Requester {
+    /// The browser's cookie.
+    browser: Option<Id>,
+    /// The head, if the application reads heads and the batch may have a handshake.
+    head: Option<Arc<Head>>,
+}
+
+impl Requester {
+    fn of<B>(connection: &Connection, settings: &Settings, request: &Request<B>, batch: &str) -> Requester {
+        let head = if batch.contains(META_HANDSHAKE) { connection.head(request) } else { None };
+        Requester { browser: cookie::browser(request.headers(), settings), head }
+    }
 }
 
 /// Passes a batch to the shard and waits for its answer, for as long as a connect may be held.
-async fn exchange<B>(
+async fn exchange(
     connection: &Rc<Connection>,
     settings: &Settings,
     transport: HttpTransport,
-    request: &Request<B>,
+    Requester { browser, head }: Requester,
     body: String,
 ) -> Response<Body> {
     let node = &connection.node;
-    let browser = cookie::browser(request.headers(), settings);
-    let head = if body.contains(META_HANDSHAKE) { connection.head(request) } else { None };
     let script = matches!(transport, HttpTransport::CallbackPolling(_));
     let mut usage = connection.usage.get();
     node.wait_for_admission(&usage, &body).await;

@@ -2,18 +2,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
-use http::StatusCode;
+use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use tokio::net::TcpStream;
 
-use super::{Body, routes};
+use super::held::{Current, InHyper};
+use super::{Body, held, routes};
 use crate::net::io::{Health, Io, Timeouts, linger, release};
 use crate::net::node::{Counted, Node};
 use crate::net::socket;
@@ -31,6 +36,7 @@ pub(crate) struct Connection {
     pub(crate) usage: Cell<Usage>,
     /// Its number among the connections of the server.
     number: u64,
+    current: Rc<Current>,
 }
 
 /// The parts of an upgrade request that its WebSocket needs.
@@ -56,6 +62,11 @@ impl Connection {
     pub(crate) fn peer(&self) -> Peer {
         Peer { address: self.peer, connection: self.number }
     }
+
+    /// The body of the request was read: the request may leave hyper if it waits for long.
+    pub(crate) fn set_body_read(&self) {
+        self.current.set_body_read();
+    }
 }
 
 /// Serves a connection.
@@ -74,78 +85,130 @@ pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream) {
 }
 
 async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
-    let settings = node.shard.borrow().settings().clone();
-    let timeouts = Timeouts::of(&settings);
-    let health = Arc::new(Health::default());
-    let peer = tcp.peer_addr().ok().map(|address| address.ip());
     let connection = Rc::new(Connection {
         node: node.clone(),
-        health: health.clone(),
-        peer,
+        health: Arc::default(),
+        peer: tcp.peer_addr().ok().map(|address| address.ip()),
         number: node.connection_number(),
         upgrade: RefCell::default(),
         usage: Cell::default(),
+        current: Rc::default(),
     });
-    let io = Io::new(node.clone(), tcp, health.clone(), timeouts);
+    let (mut tcp, mut read) = (tcp, Bytes::new());
+    loop {
+        // Boxed: nothing of hyper stays while a request is held.
+        match Box::pin(in_hyper(&connection, tcp, read)).await {
+            Left::Held(held, read_by_hyper) => {
+                let Some(front) = held::wait(&node, &connection.current, &held, read_by_hyper).await else {
+                    connection.health.set_broken();
+                    return release(&held);
+                };
+                (tcp, read) = (held, front);
+            }
+            Left::Upgraded(tcp, Upgrade { browser, head }, rest) => {
+                let from = socket::From { browser, peer: connection.peer(), head };
+                return socket::open(&node, tcp, counted, from, rest);
+            }
+            Left::Done(tcp) => return Box::pin(linger(&tcp)).await,
+            Left::Broken(tcp) => return release(&tcp),
+        }
+    }
+}
+
+/// The state in which a connection has left hyper.
+enum Left {
+    /// Its request waits for long; with the bytes that hyper has read after the request.
+    Held(TcpStream, Vec<u8>),
+    /// It is a WebSocket, with the bytes after the handshake.
+    Upgraded(TcpStream, Upgrade, Vec<u8>),
+    /// It is complete: the rest of the bytes may still arrive at the client.
+    Done(TcpStream),
+    /// It is of no more use.
+    Broken(TcpStream),
+}
+
+/// Serves requests with hyper until the connection ends, becomes a WebSocket, or has a request that waits for long.
+async fn in_hyper(connection: &Rc<Connection>, tcp: TcpStream, read: Bytes) -> Left {
+    let Connection { node, health, current, .. } = &**connection;
+    let settings = node.shard.borrow().settings().clone();
+    let io = Io::new(node.clone(), tcp, read, health.clone(), Timeouts::of(&settings));
     let service = service_fn(|request| {
         let connection = connection.clone();
         // Boxed: an idle connection reserves no room for a request, and hyper returns the socket only from an `Unpin`
         // service.
-        Box::pin(async move {
-            connection.health.set_busy(true);
-            let mut response = routes::answer(&connection, request).await;
-            connection.health.set_busy(false);
-            if connection.node.shard.borrow().is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            Ok::<http::Response<Body>, Infallible>(response)
-        })
+        Box::pin(async move { Ok::<_, Infallible>(answer(connection, request).await) })
     });
     let mut served = http1::Builder::new()
         .max_buf_size(settings.header_bytes_max)
         .max_headers(HEADERS_MAX)
         .serve_connection(io, service);
+    let mut leaving = pin!(node.leaving.notified());
+    let mut is_leaving = false;
     // Polled to its end, not only to its last response: only then has hyper flushed its buffers.
-    let ended = {
-        let mut leaving = pin!(node.leaving.notified());
-        tokio::select! {
-            biased;
-            ended = &mut served => ended,
-            () = leaving.as_mut() => {
-                // A connection without a request so far is about to send one: it is closed after the response.
-                if health.was_used() {
-                    std::pin::Pin::new(&mut served).graceful_shutdown();
-                }
-                (&mut served).await
+    let ended = poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(ended) = Pin::new(&mut served).poll(cx) {
+                return Poll::Ready(Some(ended));
+            }
+            if current.leaves(node, health, cx) {
+                return Poll::Ready(None);
+            }
+            if is_leaving || leaving.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            is_leaving = true;
+            // A connection without a request so far is about to send one: it is closed after the response.
+            if health.was_used() {
+                Pin::new(&mut served).graceful_shutdown();
             }
         }
-    };
-    if ended.is_err() {
+    })
+    .await;
+    if ended.as_ref().is_some_and(Result::is_err) {
         // Set before hyper's buffers are dropped with the bytes that the client did not take.
         health.set_broken();
     }
-    let agreed = connection.upgrade.borrow_mut().take();
     let parts = served.into_parts();
+    let (tcp, front) = parts.io.detach();
+    let Some(ended) = ended else { return Left::Held(tcp, [parts.read_buf, front].concat()) };
     let metrics = node.shard.borrow().metrics().clone();
     metrics.timeouts.add(usize::from(health.has_timed_out()));
-    match (ended, agreed) {
-        (Ok(()), Some(Upgrade { browser, head })) => {
-            let from = socket::From { browser, peer: connection.peer(), head };
-            socket::open(&node, parts.io.into_tcp(), counted, from, parts.read_buf.to_vec());
-        }
-        (Ok(()), None) => Box::pin(linger(&parts.io.into_tcp())).await,
+    // Nothing more is written: bytes that hyper still had are lost.
+    health.set_broken();
+    match (ended, connection.upgrade.borrow_mut().take()) {
+        (Ok(()), Some(upgrade)) => Left::Upgraded(tcp, upgrade, [parts.read_buf, front].concat()),
+        (Ok(()), None) => Left::Done(tcp),
         (Err(error), _) => {
             tracing::debug!(%error, "a connection ended");
-            let tcp = parts.io.into_tcp();
-            if error.is_parse() {
-                // hyper has answered these requests itself: 400, 414 or 431.
-                metrics.requests_refused.add(1);
-                Box::pin(linger(&tcp)).await;
-            } else {
-                release(&tcp);
+            if !error.is_parse() {
+                return Left::Broken(tcp);
             }
+            // hyper has answered these requests itself: 400, 414 or 431.
+            metrics.requests_refused.add(1);
+            Left::Done(tcp)
         }
     }
+}
+
+/// Answers a request, or a head that stands for one whose answer is there.
+async fn answer(connection: Rc<Connection>, request: Request<Incoming>) -> Response<Body> {
+    let current = connection.current.clone();
+    if let Some(response) = current.take_ready() {
+        connection.health.set_busy(false);
+        return response;
+    }
+    connection.health.begin_request();
+    current.begin(&request);
+    let answer = async move {
+        connection.health.set_busy(true);
+        let mut response = routes::answer(&connection, request).await;
+        connection.health.set_busy(false);
+        if connection.node.shard.borrow().is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    };
+    InHyper::new(&current, Box::pin(answer)).await
 }
 
 /// The most header lines of one request.

@@ -9,8 +9,17 @@ pub(crate) fn fields(form: &[u8]) -> impl Iterator<Item = Option<(String, String
     })
 }
 
+/// A path, where `+` is itself. None if it is not UTF-8.
+pub(crate) fn path(encoded: &[u8]) -> Option<String> {
+    decode_with(encoded, b'+')
+}
+
 /// `+` is a space, `%41` is a byte; a percent sign before anything else is itself.
 fn decode(encoded: &[u8]) -> Option<String> {
+    decode_with(encoded, b' ')
+}
+
+fn decode_with(encoded: &[u8], plus: u8) -> Option<String> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded;
     while let Some((byte, after)) = rest.split_first() {
@@ -21,7 +30,7 @@ fn decode(encoded: &[u8]) -> Option<String> {
         rest = if escaped.is_some() { &after[2..] } else { after };
         bytes.push(match escaped {
             Some((high, low)) => high * 16 + low,
-            None if *byte == b'+' => b' ',
+            None if *byte == b'+' => plus,
             None => *byte,
         });
     }

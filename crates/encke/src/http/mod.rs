@@ -8,6 +8,8 @@ pub(crate) mod connection;
 pub(crate) mod cookie;
 pub(crate) mod files;
 pub(crate) mod form;
+mod held;
+pub(crate) mod hold;
 pub(crate) mod host;
 pub(crate) mod metrics;
 pub(crate) mod origin;

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use websocket::handshake;
 
 use super::connection::Connection;
-use super::{Body, api, assets, bayeux, closing, files, form, host, metrics, text, unread};
+use super::{Body, api, assets, bayeux, closing, files, form, hold, host, metrics, text, unread};
 use encke_core::Settings;
 
 /// Answers one request.
@@ -25,6 +25,8 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
     } else if connection.node.server_shared.echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request)
     {
         bayeux::answer(connection, &settings, request).await
+    } else if hold::channel_in(&settings, path).is_some() {
+        Box::pin(hold::answer(connection, &settings, request)).await
     } else {
         let found = match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),

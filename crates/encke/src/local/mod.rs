@@ -68,6 +68,11 @@ impl Local {
         Ok(Local { registry, inbox })
     }
 
+    /// The state that all shards share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.registry.shared
+    }
+
     /// Passes a message of a shard to the dispatcher.
     pub(crate) fn send(&self, envelope: Envelope) {
         // After the end nobody reads.

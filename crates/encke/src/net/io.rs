@@ -7,10 +7,11 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use bytes::{Buf, Bytes};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -33,6 +34,12 @@ pub(crate) struct Health {
     used: AtomicBool,
     /// The client exceeded a time-out.
     timed_out: AtomicBool,
+    /// The kernel took no bytes at the last attempt, so hyper still holds some.
+    stalled: AtomicBool,
+    /// The number of requests so far.
+    requests: AtomicU32,
+    /// The request has waited for its answer for some time.
+    waits_long: AtomicBool,
 }
 
 impl Health {
@@ -45,6 +52,11 @@ impl Health {
         self.broken.store(true, Ordering::Relaxed);
     }
 
+    /// True while a request is being answered.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed)
+    }
+
     /// True if the connection ended because its client exceeded a time-out.
     pub(crate) fn has_timed_out(&self) -> bool {
         self.timed_out.load(Ordering::Relaxed)
@@ -55,6 +67,27 @@ impl Health {
         self.busy.store(busy, Ordering::Relaxed);
         self.served.store(true, Ordering::Relaxed);
         self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a request that is about to be answered.
+    pub(crate) fn begin_request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.waits_long.store(false, Ordering::Relaxed);
+    }
+
+    /// The number of requests so far.
+    pub(crate) fn requests(&self) -> u32 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Marks that the request will wait for its answer, or has waited for some time.
+    pub(crate) fn set_waits_long(&self) {
+        self.waits_long.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the request waits for long, and all responses before it were written.
+    pub(crate) fn may_leave_hyper(&self) -> bool {
+        self.waits_long.load(Ordering::Relaxed) && !self.stalled.load(Ordering::Relaxed)
     }
 
     /// True if the connection has taken at least one request.
@@ -87,6 +120,8 @@ impl Timeouts {
 /// The connection.
 pub(crate) struct Io {
     tcp: TokioIo<TcpStream>,
+    /// Bytes to read before those of the connection.
+    front: Bytes,
     health: BrokenOnDrop,
     node: Rc<Node>,
     timeouts: Timeouts,
@@ -115,14 +150,16 @@ impl Drop for BrokenOnDrop {
 }
 
 impl Io {
-    pub(crate) fn new(node: Rc<Node>, tcp: TcpStream, health: Arc<Health>, timeouts: Timeouts) -> Io {
+    /// `front` was read before.
+    pub(crate) fn new(node: Rc<Node>, tcp: TcpStream, front: Bytes, health: Arc<Health>, timeouts: Timeouts) -> Io {
         let (tcp, health, huge_length) = (TokioIo::new(tcp), BrokenOnDrop(health), HugeLength::default());
-        Io { tcp, health, node, timeouts, deadline: None, stall: None, begun: false, huge_length }
+        Io { tcp, front, health, node, timeouts, deadline: None, stall: None, begun: false, huge_length }
     }
 
-    /// The socket, after an upgrade.
-    pub(crate) fn into_tcp(self) -> TcpStream {
-        self.tcp.into_inner()
+    /// The socket, and the bytes to read before those of the socket. The connection goes on without this value.
+    pub(crate) fn detach(mut self) -> (TcpStream, Bytes) {
+        self.health.0 = Arc::default();
+        (self.tcp.into_inner(), self.front)
     }
 
     /// Ready when the client took too long to send or to read.
@@ -180,6 +217,7 @@ impl Io {
     /// too long.
     fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.deadline = None;
+        self.health.0.stalled.store(result.is_pending(), Ordering::Relaxed);
         if result.is_pending() {
             return self.poll_stall(cx).map(Err);
         }
@@ -191,6 +229,13 @@ impl Io {
 
     /// Reads. Bytes that may be part of a head go through a buffer here, because hyper's buffer cannot be searched.
     fn poll_look(&mut self, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        if !self.front.is_empty() {
+            let bytes = self.front.len().min(buf.remaining());
+            self.huge_length.look(&self.front[..bytes]);
+            buf.put_slice(&self.front[..bytes]);
+            self.front.advance(bytes);
+            return Poll::Ready(Ok(()));
+        }
         if self.health.0.busy.load(Ordering::Relaxed) {
             return Pin::new(&mut self.tcp).poll_read(cx, buf);
         }

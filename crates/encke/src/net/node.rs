@@ -20,8 +20,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use super::confirm::{Confirmations, Receipt};
+use super::holds::Holds;
 use super::incomplete::SharedIncomplete;
-use super::io::reset;
+use super::io::{Health, reset};
 use super::outcomes::Outcomes;
 use super::published::{Added, Positions, Published};
 use super::socket::From;
@@ -80,6 +81,8 @@ pub(crate) struct ServerShared {
     pub(crate) mailboxes: Vec<mpsc::UnboundedSender<ThreadMessage>>,
     /// The subscribers in the process: the virtual shard after the last one.
     pub(crate) local: Local,
+    /// The numbers of held requests.
+    pub(crate) holds: Arc<Holds>,
     /// One for each shard, with its wake-up.
     pub(crate) confirmations: Vec<Arc<Confirmations>>,
     /// Publications of handles, for each shard.
@@ -201,6 +204,17 @@ pub(crate) struct Node {
     pub(crate) incomplete: SharedIncomplete,
     /// Wakes the tasks of HTTP connections when the server drains.
     pub(crate) leaving: Notify,
+    /// Requests that wait inside hyper.
+    young: RefCell<Vec<Young>>,
+    /// The number of requests that wait outside hyper.
+    pub(crate) held: Cell<usize>,
+}
+
+/// A request that waits for its answer inside hyper: its connection, its number there, and the task of the connection.
+struct Young {
+    connection: Arc<Health>,
+    request: u32,
+    task: Waker,
 }
 
 /// The connection of a WebSocket, shared by the task that reads it and the flusher that writes it.
@@ -251,6 +265,8 @@ impl Node {
             queues: RefCell::default(),
             incomplete: RefCell::default(),
             leaving: Notify::new(),
+            young: RefCell::default(),
+            held: Cell::new(0),
         }
     }
 
@@ -280,6 +296,23 @@ impl Node {
             }
         }
         self.confirmations.wake.notify_one();
+    }
+
+    /// Notes a request that waits inside hyper.
+    pub(crate) fn note_young(&self, connection: &Arc<Health>, task: &Waker) {
+        let (connection, request) = (connection.clone(), connection.requests());
+        self.young.borrow_mut().push(Young { connection, request, task: task.clone() });
+    }
+
+    /// Lets the requests leave hyper that have waited since the last call.
+    pub(crate) fn release_young(&self) {
+        let young = std::mem::take(&mut *self.young.borrow_mut());
+        for Young { connection, request, task } in young {
+            if connection.requests() == request && connection.is_busy() {
+                connection.set_waits_long();
+                task.wake();
+            }
+        }
     }
 
     /// A number that is unique among the connections of the server.

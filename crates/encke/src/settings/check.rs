@@ -11,6 +11,9 @@ pub(super) fn texts(settings: &Settings) -> Result<(), SettingsError> {
     each("mounts", &settings.mounts, is_mount, "a path such as /cometd, without a slash at its end, or /")?;
     let wanted = "another path: this one is the server's own";
     each("mounts", &settings.mounts, |mount| !OWN_PATHS.contains(&mount), wanted)?;
+    let is_hold_path = |path: &str| path.is_empty() || path != "/" && is_mount(path) && !OWN_PATHS.contains(&path);
+    let wanted = "a path such as /hold, without a slash at its end, or empty; not the server's own";
+    one("hold_path", &settings.hold_path, is_hold_path, wanted)?;
     let wanted =
         "an origin as browsers send it, such as https://example.com: lower case, no path, no default port; or *";
     each("allowed_origins", &settings.allowed_origins, |origin| origin == "*" || is_origin(origin), wanted)?;
@@ -58,6 +61,7 @@ pub(super) fn times(settings: &Settings) -> Result<(), SettingsError> {
         ("activity_timeout_ms", settings.activity_timeout_ms),
         ("idempotency_ms", settings.idempotency_ms),
         ("browser_surplus_interval_ms", settings.browser_surplus_interval_ms),
+        ("hold_timeout_max_ms", settings.hold_timeout_max_ms),
     ];
     if let Some((name, value)) = times.into_iter().find(|(_, value)| *value > TIME_CAP_MS) {
         return SettingsError::of(name, &value, "at most 1000000000000, which is 31 years");

@@ -135,6 +135,7 @@ async fn tick(node: Rc<Node>) {
         // Before the shard's tick checks time-outs.
         if now.ms >= alive_ms {
             node.keep_waiting_alive();
+            node.release_young();
             alive_ms = now.ms + ALIVE_EVERY_MS;
         }
         node.shard.borrow_mut().advance(now);

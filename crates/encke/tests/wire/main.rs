@@ -13,6 +13,8 @@ mod durable;
 mod examples;
 mod files;
 mod floods;
+mod held;
+mod hold;
 mod hosts;
 mod http_requests;
 mod in_process;

@@ -1,8 +1,8 @@
-//! Limits of subscriptions in the process.
+//! Limits of subscriptions in the process, and of held requests.
 
 use encke::{Gap, Settings};
 
-use crate::common::{TestServer, data, is_silent, next, settings};
+use crate::common::{Http, TestServer, data, is_silent, next, settings};
 
 /// A reader that is too slow gets a gap with the number of messages, then the latest ones. Another one misses nothing.
 #[test]
@@ -34,4 +34,42 @@ fn in_process_bytes_max_discards_the_oldest_with_a_gap() {
     }
     assert_eq!(next(&mut slow).map(|message| message.data().to_owned()), Err(Gap::Slow { messages: 2 }));
     assert_eq!(data(&mut slow, 1), [long]);
+}
+
+/// A request above the limit gets 503; the others go on.
+#[test]
+fn held_requests_max_answers_one_more_with_503() {
+    let server = TestServer::start(Settings { held_requests_max: 2, ..settings() });
+    let mut held: Vec<Http> = (0..2).map(|_| server.http()).collect();
+    for (number, http) in held.iter_mut().enumerate() {
+        http.send("GET", "/hold/a", &[], b"");
+        server.wait_for("encke_in_process_subscriptions", number as u64 + 1);
+    }
+    let refused = server.http().get("/hold/a");
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
+    server.handle.publish("/a", "1").expect("taken");
+    for http in &mut held {
+        assert_eq!(http.receive().text(), r#"[{"channel":"/a","data":1}]"#);
+    }
+    assert_eq!(server.http().get("/hold/a?timeout=0").status, 200, "there is room again");
+    assert_eq!(server.metric("encke_holds_refused"), 1);
+}
+
+#[test]
+fn held_requests_per_address_max_answers_one_more_with_429() {
+    let server = TestServer::start(Settings { held_requests_per_address_max: 1, ..settings() });
+    let mut http = server.http();
+    http.send("GET", "/hold/a", &[], b"");
+    server.wait_for("encke_in_process_subscriptions", 1);
+    assert_eq!(server.http().get("/hold/a").status, 429);
+    assert_eq!(server.metric("encke_holds_refused"), 1);
+}
+
+/// A longer time than the limit is the limit.
+#[test]
+fn hold_timeout_max_ms_bounds_the_time_that_a_client_asks_for() {
+    let server = TestServer::start(Settings { hold_timeout_max_ms: 100, ..settings() });
+    for timeout in ["", "?timeout=60", "?timeout=18446744073709551615"] {
+        assert_eq!(server.http().get(&format!("/hold/a{timeout}")).text(), "[]");
+    }
 }

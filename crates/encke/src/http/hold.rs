@@ -1,0 +1,259 @@
+//! `GET /hold/CHANNEL`: a request that is held until a message comes on a channel or a pattern. It is decided about like
+//! a subscribe, and needs no session.
+//!
+//! ```text
+//!   GET /hold/chat/*?after=POSITION&timeout=30
+//!   200  [{"channel":"/chat/a","data":"hello","position":"k3jd9a2f-17"}]     a message came
+//!   200  []                                                                 the time is over
+//!        link: </hold/chat/*?after=/chat/a:k3jd9a2f-17>; rel="next"          continues without a loss
+//! ```
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_core::Stream;
+use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::{Body as _, Incoming};
+
+use super::connection::Connection;
+use super::origin::{self, Origin};
+use super::{Body, closing, form, text, unread, whole};
+use crate::local::{Gap, Message, Start, SubscribeError, Subscription};
+use crate::net::holds::TooMany;
+use encke_core::{Answer, Caller, Decision, Handshake, Settings, Subscribing, TransportName};
+
+/// The channel in a path below `hold_path`, which is still encoded.
+pub(crate) fn channel_in<'a>(settings: &Settings, path: &'a str) -> Option<&'a str> {
+    let path = path.strip_prefix(settings.hold_path.as_str()).filter(|_| !settings.hold_path.is_empty())?;
+    path.starts_with('/').then_some(path)
+}
+
+/// Answers a request below `hold_path`.
+pub(crate) async fn answer(
+    connection: &Rc<Connection>,
+    settings: &Settings,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let origin = origin::of(request.headers(), request.uri(), settings);
+    if origin == Origin::Foreign {
+        connection.node.shard.borrow().metrics().origins_refused.add(1);
+        return unread(text(StatusCode::FORBIDDEN, "this origin is not allowed\n"), &request);
+    }
+    let mut response = match *request.method() {
+        Method::GET if !request.body().is_end_stream() => closing(text(StatusCode::BAD_REQUEST, "a GET has no body\n")),
+        Method::GET => match Wanted::of(settings, &request) {
+            Ok(wanted) => match decide(connection, &request, &wanted.channel).await {
+                Ok(()) => {
+                    // Its headers are not needed while it is held.
+                    drop(request);
+                    hold(connection, settings, &wanted).await
+                }
+                Err(status) => text(status, "not allowed\n"),
+            },
+            Err(refusal) => text(StatusCode::BAD_REQUEST, refusal),
+        },
+        Method::OPTIONS => {
+            let mut response = unread(text(StatusCode::OK, ""), &request);
+            if origin != Origin::None {
+                origin::preflight(response.headers_mut());
+            }
+            response
+        }
+        _ => {
+            let mut response = unread(text(StatusCode::METHOD_NOT_ALLOWED, "GET or OPTIONS\n"), &request);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, OPTIONS"));
+            response
+        }
+    };
+    origin::allow(&origin, response.headers_mut());
+    if matches!(origin, Origin::Allowed(_) | Origin::Anybody) {
+        response.headers_mut().insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("link"));
+    }
+    response
+}
+
+/// The parts of a valid request.
+struct Wanted {
+    channel: String,
+    start: Start,
+    timeout: Duration,
+    /// The time as the client gave it, for the next request.
+    timeout_s: Option<u64>,
+}
+
+impl Wanted {
+    fn of<B>(settings: &Settings, request: &Request<B>) -> Result<Wanted, &'static str> {
+        let path = channel_in(settings, request.uri().path()).unwrap_or_default();
+        let channel = form::path(path.as_bytes()).ok_or("the path is not UTF-8\n")?;
+        let (mut start, mut timeout_s) = (Start::Latest, None);
+        for field in form::fields(request.uri().query().unwrap_or_default().as_bytes()) {
+            let (name, value) = field.ok_or("the query is not UTF-8\n")?;
+            match name.as_str() {
+                "after" => start = value.parse().map_err(|_| "after is not a position\n")?,
+                "timeout" => timeout_s = Some(value.parse().map_err(|_| "timeout is not a number of seconds\n")?),
+                _ => {}
+            }
+        }
+        let timeout_ms = timeout_s.map_or(TIMEOUT_MS, |seconds: u64| seconds.saturating_mul(1_000));
+        let timeout = Duration::from_millis(timeout_ms.min(settings.hold_timeout_max_ms));
+        Ok(Wanted { channel, start, timeout, timeout_s })
+    }
+}
+
+/// Authenticates the request by its head, and decides like a subscribe.
+async fn decide<B>(connection: &Connection, request: &Request<B>, channel: &str) -> Result<(), StatusCode> {
+    let shared = connection.node.server_shared.local.shared().clone();
+    let application = &shared.application;
+    let head = connection.head(request);
+    let mut handshake = Handshake::new(None);
+    (handshake.head, handshake.peer) = (head.as_ref(), connection.peer);
+    handshake.transport = TransportName::LongPolling;
+    let identity = match made(application.handshake(&handshake)).await {
+        Ok(identity) => identity.map(Arc::new),
+        Err(refusal) => return Err(StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::FORBIDDEN)),
+    };
+    if identity.as_ref().is_some_and(|identity| !identity.may_subscribe(channel)) {
+        return Err(StatusCode::FORBIDDEN);
+    }
+    let mut subscribing = Subscribing::new("", channel);
+    subscribing.caller = Caller::new("", identity.as_ref());
+    match made(application.subscribe(&subscribing)).await {
+        Decision::Allow => Ok(()),
+        _ => Err(StatusCode::FORBIDDEN),
+    }
+}
+
+async fn made<T>(answer: Answer<T>) -> T {
+    match answer {
+        Answer::Now(made) => made,
+        Answer::Later(pending) => pending.await,
+    }
+}
+
+/// Holds a request until a message comes, its time is over, or the server drains.
+async fn hold(connection: &Connection, settings: &Settings, wanted: &Wanted) -> Response<Body> {
+    let node = &connection.node;
+    let refused = |status, reason| {
+        let mut response = text(status, reason);
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        node.shard.borrow().metrics().holds_refused.add(1);
+        response
+    };
+    if node.shard.borrow().is_draining() {
+        return refused(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+    }
+    let _held = match node.server_shared.holds.begin(connection.peer, settings) {
+        Ok(held) => held,
+        Err(TooMany::InAll) => return refused(StatusCode::SERVICE_UNAVAILABLE, "too many requests are held\n"),
+        Err(TooMany::OfAddress) => {
+            return refused(StatusCode::TOO_MANY_REQUESTS, "too many requests of this address are held\n");
+        }
+    };
+    let mut subscription = match node.server_shared.local.subscribe(settings, &wanted.channel, &wanted.start) {
+        Ok(subscription) => subscription,
+        Err(SubscribeError::Channel(_)) => return text(StatusCode::BAD_REQUEST, "this is no channel or pattern\n"),
+        Err(SubscribeError::Positions) => {
+            return text(StatusCode::BAD_REQUEST, "after is not a position of this channel or pattern\n");
+        }
+        Err(SubscribeError::TooManyChannels) => {
+            return text(StatusCode::BAD_REQUEST, "the pattern matches too many channels with a history\n");
+        }
+    };
+    let mut body = vec![b'['];
+    if let Some(item) = first(connection, &mut subscription, wanted.timeout).await {
+        write(&item, &mut body);
+        let mut ready = Context::from_waker(Waker::noop());
+        while body.len() < settings.response_bytes_max
+            && let Poll::Ready(Some(item)) = pin!(&mut subscription).poll_next(&mut ready)
+        {
+            body.push(b',');
+            write(&item, &mut body);
+        }
+    }
+    body.push(b']');
+    let mut response = Response::new(whole(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(link) = next_link(settings, wanted, &subscription) {
+        headers.insert(LINK, link);
+    }
+    response
+}
+
+/// The first item; None if the time is over or the server ends.
+async fn first(
+    connection: &Connection,
+    subscription: &mut Subscription,
+    timeout: Duration,
+) -> Option<Result<Message, Gap>> {
+    let mut leaving = pin!(connection.node.leaving.notified());
+    let mut deadline = pin!(tokio::time::sleep(timeout));
+    poll_fn(|cx| {
+        if let Poll::Ready(item) = pin!(&mut *subscription).poll_next(cx) {
+            return Poll::Ready(item);
+        }
+        if leaving.as_mut().poll(cx).is_ready() || deadline.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        connection.health.set_waits_long();
+        Poll::Pending
+    })
+    .await
+}
+
+/// Writes a message with its position, or a gap.
+fn write(item: &Result<Message, Gap>, out: &mut Vec<u8>) {
+    match item {
+        Ok(message) => {
+            let json = message.json().as_bytes();
+            match message.position() {
+                Some(position) => {
+                    out.extend_from_slice(json.strip_suffix(b"}").unwrap_or(json));
+                    out.extend_from_slice(format!(",\"position\":\"{position}\"}}").as_bytes());
+                }
+                None => out.extend_from_slice(json),
+            }
+        }
+        Err(Gap::Slow { messages }) => {
+            out.extend_from_slice(format!("{{\"gap\":\"slow\",\"messages\":{messages}}}").as_bytes());
+        }
+        // The name of a channel needs no escapes.
+        Err(Gap::Gone { channel }) => {
+            out.extend_from_slice(format!("{{\"gap\":\"gone\",\"channel\":\"{channel}\"}}").as_bytes());
+        }
+    }
+}
+
+/// The request that continues after the last message. None if more channels have positions than a request can name.
+fn next_link(settings: &Settings, wanted: &Wanted, subscription: &Subscription) -> Option<HeaderValue> {
+    let positions = subscription.positions()?.to_string();
+    let mut link = format!("<{}", settings.hold_path);
+    encode(&wanted.channel, &mut link);
+    link.push_str("?after=");
+    encode(&positions, &mut link);
+    if let Some(seconds) = wanted.timeout_s {
+        link.push_str(&format!("&timeout={seconds}"));
+    }
+    link.push_str(">; rel=\"next\"");
+    HeaderValue::try_from(link).ok()
+}
+
+/// Percent-encodes every byte but those that may stand in a path and in a query (RFC 3986 §3.3, §3.4).
+fn encode(text: &str, out: &mut String) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/:,*!$()@".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+}
+
+/// The time for which a request is held if it names none, in milliseconds.
+const TIMEOUT_MS: u64 = 30_000;
