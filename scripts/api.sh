@@ -53,12 +53,15 @@ TOML
     done
 }
 
-fuzz() {
-    timeout "$suite_seconds_max" "$venv/bin/st" --config-file tests/api/schemathesis.toml run "$url/api/v1/openapi.json" \
+fuzz() (
+    config=$PWD/tests/api/schemathesis.toml
+    # It leaves files where it runs.
+    cd "$work"
+    timeout "$suite_seconds_max" "$venv/bin/st" --config-file "$config" run "$url/api/v1/openapi.json" \
         --header "Authorization: Bearer $key" --phases examples,coverage,fuzzing --max-examples "$examples_max" \
         --generation-deterministic --generation-with-security-parameters false --workers 1 --request-timeout 10 \
         --continue-on-failure --no-shrink
-}
+)
 
 # The example clients: each publishes and reads, and ends with an error if something is wrong.
 run_examples() {

@@ -296,12 +296,12 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "api_loopback",
                 &[],
-                "Programs on this machine may use the HTTP API without a key. Others need a key: `[[api_keys]]`.",
+                "Programs on this machine may use the HTTP API without a key. All others need one: `[[api_keys]]`.",
             ),
             option(
                 "idempotency_ms",
                 &[],
-                "Time for which the HTTP API remembers the answer to a request with an idempotency key.",
+                "Time for which the HTTP API remembers the answer to a request with an idempotency key, in milliseconds.",
             ),
             option("hold_path", &[], "GET requests below this path wait for a message on a channel. Empty: none."),
             option("hold_timeout_max_ms", &[], "The longest time for which such a request is held, in milliseconds."),

@@ -148,6 +148,19 @@ pub enum Report {
     /// Messages were removed from a history: the number of the token, and of the messages. None if the channel has no
     /// history.
     Cleared(u64, Option<usize>),
+    /// A subscription was changed, or why not: the number of the token.
+    Changed(u64, Changed),
+}
+
+/// The outcome of a change of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// It is as requested.
+    Done,
+    /// The session is gone, or ends.
+    SessionUnknown,
+    /// The session has as many subscriptions as it may have, or the shard as many channels.
+    Full,
 }
 
 /// The result for the publications that a token stands for.
@@ -172,6 +185,10 @@ pub enum ShardMessage {
     /// Remove all messages from the history of a channel, which the receiving shard owns. The token is settled when the
     /// removal is persisted.
     ClearHistory(Box<str>, PublishToken),
+    /// Subscribe a session for a handle, without a decision about it. The token is settled with the outcome.
+    Subscribe(Id, Box<str>, PublishToken),
+    /// Unsubscribe a session for a handle. The token is settled with the outcome.
+    Unsubscribe(Id, Box<str>, PublishToken),
     /// The outcome of a request of a handle.
     Report(Report),
     /// A request for a session of the receiving shard.
@@ -253,7 +270,9 @@ impl Envelope {
             ShardMessage::Request(request) => request.body.len() + request.head.as_ref().map_or(0, |head| head.bytes()),
             ShardMessage::Response(_, response) => response.body.len(),
             ShardMessage::Deliver(_, frame) => frame.len(),
-            ShardMessage::ClearHistory(channel, _) => channel.len(),
+            ShardMessage::ClearHistory(channel, _)
+            | ShardMessage::Subscribe(_, channel, _)
+            | ShardMessage::Unsubscribe(_, channel, _) => channel.len(),
             ShardMessage::Abandoned(_)
             | ShardMessage::Delivered(..)
             | ShardMessage::Alive(_)

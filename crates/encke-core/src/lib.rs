@@ -44,8 +44,8 @@ pub use connections::account::{Charge, MailboxAccount};
 pub use connections::admission::{Usage, Weight};
 pub use connections::socket::Received;
 pub use events::{
-    Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, HttpTransport, Peer, PersistRequest, Persisted, Publication,
-    PublishToken, Report, Request, Response, SessionKey, ShardMessage, SocketKey,
+    Changed, Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, HttpTransport, Peer, PersistRequest, Persisted,
+    Publication, PublishToken, Report, Request, Response, SessionKey, ShardMessage, SocketKey,
 };
 pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use metrics::{Count, Meaning, Metrics};

@@ -111,7 +111,7 @@ pub struct Settings {
     /// The query parameter that names the callback of callback-polling.
     pub callback_parameter: String,
 
-    /// True: programs on this machine may use the HTTP API without a key.
+    /// Programs on this machine may use the HTTP API without a key. All others need one: `[[api_keys]]`.
     pub api_loopback: bool,
     /// Time for which the HTTP API remembers the answer to a request with an idempotency key, in milliseconds.
     pub idempotency_ms: u64,

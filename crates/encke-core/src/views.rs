@@ -7,6 +7,8 @@ use crate::sessions::id::Id;
 pub struct SessionView {
     /// Its id.
     pub id: Id,
+    /// Its user. Empty: anonymous.
+    pub user: Box<str>,
     /// True if it has a connection now: a WebSocket, or a request with a held connect.
     pub is_connected: bool,
     /// The number of its subscriptions.

@@ -99,6 +99,14 @@ impl Shard {
             ShardMessage::Record(publication) => parts.record_from_shard(&publication),
             ShardMessage::Persisted(stored) => stored.into_iter().for_each(|stored| parts.stored(stored)),
             ShardMessage::ClearHistory(channel, token) => parts.clear_history(&channel, token),
+            ShardMessage::Subscribe(session, channel, token) => {
+                let changed = parts.subscribe_for_handle(&session, &channel);
+                parts.report_change(token, changed);
+            }
+            ShardMessage::Unsubscribe(session, channel, token) => {
+                let changed = parts.unsubscribe_for_handle(&session, &channel);
+                parts.report_change(token, changed);
+            }
             // For handles, which the environment answers.
             ShardMessage::Report(_) => {}
             ShardMessage::Request(request) => {

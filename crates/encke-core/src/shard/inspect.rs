@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bayeux::ChannelName;
 
+use crate::identity::Identity;
 use crate::sessions::id::Id;
 use crate::sessions::session::Session;
 use crate::shard::{Parts, Shared};
@@ -32,6 +33,14 @@ impl Parts {
         Page::read(slot, self.sessions.slots(), max, |slot| self.sessions.seen_in_slot(slot).map(view))
     }
 
+    /// The ids of sessions from this slot of the table on whose identity is wanted.
+    pub fn sessions_of(&self, slot: usize, is_wanted: impl Fn(&Identity) -> bool) -> Page<Id> {
+        Page::read(slot, self.sessions.slots(), usize::MAX, |slot| {
+            let session = self.sessions.seen_in_slot(slot)?;
+            session.identity().filter(|identity| is_wanted(identity)).map(|_| session.id)
+        })
+    }
+
     /// A session, with the channels and patterns that it subscribes to. None if it is unknown.
     pub fn session(&self, id: &Id) -> Option<(SessionView, Vec<Box<str>>)> {
         let session = self.sessions.get(self.sessions.find(id)?)?;
@@ -57,6 +66,7 @@ impl Parts {
 fn view(session: &Session) -> SessionView {
     SessionView {
         id: session.id,
+        user: session.identity().map(|identity| identity.user.clone()).unwrap_or_default(),
         is_connected: !session.is_away(),
         subscriptions: session.subscriptions.len(),
         waiting_messages: session.outbox.messages(),

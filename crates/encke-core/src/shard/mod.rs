@@ -5,6 +5,7 @@
 mod admission;
 mod attach;
 mod batch;
+mod by_handle;
 mod channels;
 mod connect;
 mod connect_reply;

@@ -129,7 +129,8 @@ impl Parts {
         self.update_history_gauges();
     }
 
-    fn report(&mut self, report: Report) {
+    /// Reports to a handle.
+    pub(super) fn report(&mut self, report: Report) {
         self.effects.push(Effect::SendToShard(usize::from(PublishToken::HANDLES), ShardMessage::Report(report)));
     }
 

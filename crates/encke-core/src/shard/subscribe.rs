@@ -140,7 +140,7 @@ impl Parts {
         followed
     }
 
-    fn unsubscribe_from(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {
+    pub(super) fn unsubscribe_from(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {
         let channel = parse(name, &self.limits)?;
         if channel.kind() == ChannelKind::Service {
             return Ok(());

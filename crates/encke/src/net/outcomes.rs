@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
-use encke_core::{Persisted, PublishToken, Report};
+use encke_core::{Changed, Persisted, PublishToken, Report};
 
 /// The requests that wait. Messages in the mailboxes and in the store's backlog bound their number.
 #[derive(Default)]
@@ -31,6 +31,8 @@ pub(crate) struct Outcome {
     pub(crate) first: Option<(Arc<str>, u64)>,
     /// The number of messages that were removed from the history. None if it was no removal, or there is no history.
     pub(crate) removed: Option<usize>,
+    /// The outcome of a changed subscription. None if it was none.
+    pub(crate) changed: Option<Changed>,
     /// True if it counts as persisted, or nothing is persisted in this server.
     pub(crate) is_persisted: bool,
 }
@@ -50,12 +52,13 @@ impl Outcomes {
 
     /// Notes what a shard reports. The outcome follows with [`Outcomes::settle`].
     pub(crate) fn note(&self, report: Report) {
-        let (Report::Recorded(number, ..) | Report::Cleared(number, _)) = report;
+        let (Report::Recorded(number, ..) | Report::Cleared(number, _) | Report::Changed(number, _)) = report;
         let mut waiting = self.lock();
         let Some(Waiting { outcome, .. }) = waiting.get_mut(&number) else { return };
         match report {
             Report::Recorded(_, epoch, first) => outcome.first = Some((epoch, first)),
             Report::Cleared(_, removed) => outcome.removed = removed,
+            Report::Changed(_, changed) => outcome.changed = Some(changed),
         }
     }
 
@@ -89,7 +92,7 @@ mod tests {
         outcomes.note(Report::Recorded(one.number, "epoch".into(), 7));
         assert!(waiting[0].try_recv().is_err(), "not persisted yet");
         outcomes.settle(&[Persisted { number: one.number, is_persisted: true }]);
-        let outcome = Outcome { first: Some(("epoch".into(), 7)), removed: None, is_persisted: true };
+        let outcome = Outcome { first: Some(("epoch".into(), 7)), is_persisted: true, ..Outcome::default() };
         assert_eq!([waiting[0].try_recv(), waiting[1].try_recv()], [Ok(outcome.clone()), Ok(outcome)]);
         outcomes.settle(&[Persisted { number: other.number, is_persisted: false }]);
         assert_eq!(waiting[2].try_recv(), Ok(Outcome::default()));

@@ -5,6 +5,7 @@ mod input;
 mod keys;
 mod lists;
 mod publish;
+mod users;
 
 use encke::{ApiKey, ApiKeys, Scope, Settings};
 use serde_json::Value;

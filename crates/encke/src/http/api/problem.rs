@@ -32,6 +32,7 @@ pub(super) enum Kind {
     Method,
     Timeout,
     InProgress,
+    Full,
     TooLarge,
     MediaType,
     KeyReused,
@@ -51,6 +52,7 @@ impl Kind {
             Kind::Method => ("method-not-allowed", "Another method is needed", StatusCode::METHOD_NOT_ALLOWED),
             Kind::Timeout => ("timeout", "The request took too long", StatusCode::REQUEST_TIMEOUT),
             Kind::InProgress => ("in-progress", "The first request is still in progress", StatusCode::CONFLICT),
+            Kind::Full => ("full", "A limit is reached", StatusCode::CONFLICT),
             Kind::TooLarge => ("too-large", "The body is too large", StatusCode::PAYLOAD_TOO_LARGE),
             Kind::MediaType => ("media-type", "The body must be JSON in UTF-8", StatusCode::UNSUPPORTED_MEDIA_TYPE),
             Kind::KeyReused => {

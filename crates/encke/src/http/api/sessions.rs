@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use bayeux::ChannelKind;
 use websocket::{Opcode, frame};
 
-use encke_core::{Id, SessionView, ShardMessage};
+use encke_core::{Changed, Id, Identity, PublishToken, SessionView, ShardMessage};
 
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
 use super::routes::{LIMIT_DEFAULT, LIMIT_MAX};
-use super::types::{Deliver, Disconnect, OneSession, Reached, SessionItem, SessionList};
+use super::types::{Deliver, Disconnect, OneSession, Reached, Revoke, SessionItem, SessionList, Subscription};
 use super::{Answer, Call, going_away};
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -65,16 +66,62 @@ pub(super) async fn disconnect(call: &Call<'_>) -> Result<Answer, Problem> {
     reach(call, Target::of(session, user)?, ShardMessage::Disconnect).await
 }
 
+pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, Problem> {
+    let Revoke { token_id } = input::json(call.body)?;
+    if token_id.is_empty() {
+        return Err(Problem::field("/token_id", "it is empty"));
+    }
+    let ids = matching(call, move |identity| identity.token_id.as_deref() == Some(&*token_id)).await?;
+    Ok(send_to_all(call, &ids, ShardMessage::Disconnect))
+}
+
+pub(super) async fn subscribe(call: &Call<'_>) -> Result<Answer, Problem> {
+    change(call, ShardMessage::Subscribe).await
+}
+
+pub(super) async fn unsubscribe(call: &Call<'_>) -> Result<Answer, Problem> {
+    change(call, ShardMessage::Unsubscribe).await
+}
+
+/// Changes a subscription, and waits for the outcome.
+async fn change(
+    call: &Call<'_>,
+    message: impl FnOnce(Id, Box<str>, PublishToken) -> ShardMessage,
+) -> Result<Answer, Problem> {
+    let Subscription { session, channel } = input::json(call.body)?;
+    let limits = call.limits();
+    let name = any_channel(&channel, &limits).map_err(|detail| Problem::field("/channel", detail))?;
+    if name.kind() != ChannelKind::Broadcast {
+        return Err(Problem::field("/channel", "a channel or pattern, and none below /meta/ or /service/"));
+    }
+    let node = &call.connection.node;
+    let shards = node.server_shared.mailboxes.len();
+    let Some(id) = Id::parse(&session).filter(|id| id.shard() < shards) else { return Err(unknown()) };
+    let token = node.server_shared.outcomes.token();
+    let outcome = node.server_shared.outcomes.wait(token);
+    node.send_to_shard(id.shard(), message(id, channel.into(), token));
+    match outcome.await.map_err(|_| going_away())?.changed {
+        Some(Changed::Done) => Ok(Answer::new(&Reached { sessions: 1 })),
+        Some(Changed::Full) => {
+            let detail = "the session has subscriptions_max subscriptions, or its shard channels_max channels";
+            Err(Problem::new(Kind::Full, detail))
+        }
+        Some(Changed::SessionUnknown) | None => Err(unknown()),
+    }
+}
+
 /// The sessions that a request is about.
 enum Target {
     Session(String),
+    User(String),
 }
 
 impl Target {
     fn of(session: Option<String>, user: Option<String>) -> Result<Target, Problem> {
         match (session, user) {
             (Some(session), None) => Ok(Target::Session(session)),
-            (None, Some(_)) => Err(Problem::field("/user", "this server knows no users")),
+            (None, Some(user)) if user.is_empty() => Err(Problem::field("/user", "it is empty")),
+            (None, Some(user)) => Ok(Target::User(user)),
             _ => Err(Problem::field("", "one of session and user is needed, and only one")),
         }
     }
@@ -82,10 +129,36 @@ impl Target {
 
 /// Sends a message to the shards of these sessions.
 async fn reach(call: &Call<'_>, target: Target, message: impl Fn(Id) -> ShardMessage) -> Result<Answer, Problem> {
-    let Target::Session(session) = target;
-    let Some((view, _)) = find(call, &session).await? else { return Err(unknown()) };
-    call.connection.node.send_to_shard(view.id.shard(), message(view.id));
-    Ok(Answer::new(&Reached { sessions: 1 }))
+    let ids = match target {
+        Target::User(user) => matching(call, move |identity| *identity.user == *user).await?,
+        Target::Session(session) => {
+            let Some((view, _)) = find(call, &session).await? else { return Err(unknown()) };
+            vec![view.id]
+        }
+    };
+    Ok(send_to_all(call, &ids, message))
+}
+
+fn send_to_all(call: &Call<'_>, ids: &[Id], message: impl Fn(Id) -> ShardMessage) -> Answer {
+    ids.iter().for_each(|id| call.connection.node.send_to_shard(id.shard(), message(*id)));
+    Answer::new(&Reached { sessions: ids.len() })
+}
+
+/// The sessions whose identity is wanted, on all shards. Each shard searches its table in parts.
+async fn matching(
+    call: &Call<'_>,
+    is_wanted: impl Fn(&Identity) -> bool + Clone + Send + 'static,
+) -> Result<Vec<Id>, Problem> {
+    let mut ids = Vec::new();
+    let mut cursor = Some((0, 0));
+    while let Some((shard, slot)) = cursor {
+        let is_wanted = is_wanted.clone();
+        let page = call.connection.node.server_shared.inspect(shard, move |shard| shard.sessions_of(slot, is_wanted));
+        let page = page.await.ok_or_else(going_away)?;
+        ids.extend(page.items);
+        cursor = call.next_cursor(shard, page.next);
+    }
+    Ok(ids)
 }
 
 /// A session with its channels. None if there is none with this id.
@@ -103,6 +176,7 @@ fn unknown() -> Problem {
 fn item(view: &SessionView) -> SessionItem {
     SessionItem {
         id: view.id.as_str().into(),
+        user: Some(String::from(&*view.user)).filter(|user| !user.is_empty()),
         connected: view.is_connected,
         subscriptions: view.subscriptions,
         waiting_messages: view.waiting_messages,

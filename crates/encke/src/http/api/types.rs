@@ -113,6 +113,27 @@ pub(super) struct Disconnect {
     pub(super) user: Option<String>,
 }
 
+/// A session and a channel or pattern.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Subscription {
+    /// The id of the session.
+    #[schemars(schema_with = "session_id")]
+    pub(super) session: String,
+    /// The channel or pattern: none below `/meta/` or `/service/`.
+    #[schemars(schema_with = "channel_or_pattern")]
+    pub(super) channel: String,
+}
+
+/// A token.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Revoke {
+    /// The id of the token: the claim `jti` of a JSON Web Token.
+    #[schemars(schema_with = "user")]
+    pub(super) token_id: String,
+}
+
 /// The number of sessions that a request reached.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Reached {
@@ -135,6 +156,9 @@ pub(super) struct SessionList {
 pub(super) struct SessionItem {
     /// Its id. Whoever knows it can act as its client: keep it secret.
     pub(super) id: String,
+    /// Its user. Missing: anonymous.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user: Option<String>,
     /// True if it has a connection now: a WebSocket, or a request with a held connect.
     pub(super) connected: bool,
     /// The number of its subscriptions.

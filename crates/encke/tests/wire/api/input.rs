@@ -13,6 +13,9 @@ fn bodies() -> Vec<(&'static str, Value)> {
         ("/publish/batch", json!({"messages": [{"channels": ["/a"], "data": 1}]})),
         ("/deliver", json!({"session": "x", "channel": "/a", "data": 1})),
         ("/disconnect", json!({"session": "x"})),
+        ("/subscribe", json!({"session": "x", "channel": "/a"})),
+        ("/unsubscribe", json!({"session": "x", "channel": "/a"})),
+        ("/revoke", json!({"token_id": "x"})),
     ]
 }
 

@@ -1,0 +1,115 @@
+//! Users, tokens, and subscriptions that the API changes.
+
+use encke::{Answer, Application, Handshake, Identity, Refusal, Scope, Settings};
+use serde_json::json;
+
+use super::{Api, KEY, keys, serve};
+use crate::common::{TestServer, Ws, settings};
+
+/// Believes who a client says it is: `ext` is the text `user/token`.
+struct Believing;
+
+impl Application for Believing {
+    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        let identity = handshake.ext.and_then(|ext| {
+            let (user, token) = ext.split('"').nth(3)?.split_once('/')?;
+            Some(Identity { token_id: Some(token.into()), ..Identity::of_user(user) })
+        });
+        Answer::Now(Ok(identity))
+    }
+}
+
+fn serve_users(settings: Settings) -> TestServer {
+    let server = TestServer::serving(settings, Believing);
+    server.handle.set_api_keys(keys(&[("all", KEY, &Scope::ALL)]));
+    server
+}
+
+/// A session of a user, opened with a token.
+fn session_of(server: &TestServer, user: &str, token: &str) -> Ws {
+    let mut ws = server.websocket();
+    let ext = json!({"who": format!("{user}/{token}")});
+    let types = ["websocket"];
+    ws.send_json(&json!([{"id": "h", "channel": "/meta/handshake", "version": "1.0",
+        "supportedConnectionTypes": types, "ext": ext}]));
+    let reply = ws.next_json();
+    ws.id = reply[0]["clientId"].as_str().expect("an id").to_owned();
+    let advice = json!({"timeout": 0});
+    ws.call(json!({"id": "c", "channel": "/meta/connect", "connectionType": "websocket", "advice": advice}));
+    ws
+}
+
+#[test]
+fn a_message_for_a_user_reaches_all_sessions_of_the_user_and_no_others() {
+    let server = serve_users(Settings { shards: 3, ..settings() });
+    let mut ann: Vec<Ws> = (0..5).map(|_| session_of(&server, "ann", "t1")).collect();
+    let mut bob = session_of(&server, "bob", "t2");
+    let mut nobody = server.session();
+    let mut api = Api::of(&server);
+    let message = |user: &str| json!({"user": user, "channel": "/letters", "data": user});
+    assert_eq!(api.post("/deliver", &message("ann")), json!({"sessions": 5}));
+    assert_eq!(api.post("/deliver", &message("eve")), json!({"sessions": 0}));
+    assert_eq!(api.post("/deliver", &message("bob")), json!({"sessions": 1}));
+    for ws in &mut ann {
+        assert_eq!(ws.next_json(), json!([{"channel": "/letters", "data": "ann"}]));
+    }
+    assert_eq!(bob.next_json(), json!([{"channel": "/letters", "data": "bob"}]));
+    nobody.subscribe("/x");
+    assert_eq!(api.get(&format!("/sessions/{}", bob.id))["user"], "bob");
+    assert_eq!(api.get(&format!("/sessions/{}", nobody.id)).get("user"), None);
+    assert_eq!(api.problem("POST", "/deliver", &message("").to_string())["errors"][0]["pointer"], "#/user");
+}
+
+#[test]
+fn a_user_is_disconnected_and_a_token_revoked() {
+    let server = serve_users(Settings { shards: 2, ..settings() });
+    let mut neighbour = server.neighbour();
+    let (mut old, mut new) = (session_of(&server, "ann", "t1"), session_of(&server, "ann", "t2"));
+    let mut bob: Vec<Ws> = (0..3).map(|number| session_of(&server, "bob", &format!("b{number}"))).collect();
+    let mut api = Api::of(&server);
+    assert_eq!(api.post("/revoke", &json!({"token_id": "t1"})), json!({"sessions": 1}));
+    assert_eq!(old.next_json()[0]["channel"], "/meta/disconnect");
+    new.subscribe("/x");
+    assert_eq!(api.post("/disconnect", &json!({"user": "bob"})), json!({"sessions": 3}));
+    bob.iter_mut().for_each(|ws| assert_eq!(ws.next_json()[0]["channel"], "/meta/disconnect"));
+    assert_eq!(api.post("/revoke", &json!({"token_id": "t1"})), json!({"sessions": 0}));
+    assert_eq!(api.problem("POST", "/revoke", r#"{"token_id":""}"#)["status"], 400);
+    neighbour.lives(&server);
+}
+
+#[test]
+fn the_api_subscribes_and_unsubscribes_a_session() {
+    let server = serve(Settings { shards: 2, subscriptions_max: 2, ..settings() });
+    let mut sessions: Vec<Ws> = (0..3).map(|_| server.session()).collect();
+    let mut api = Api::of(&server);
+    let change = |ws: &Ws, channel: &str| json!({"session": ws.id, "channel": channel});
+    for ws in &sessions {
+        for channel in ["/news/*", "/a", "/a"] {
+            assert_eq!(api.post("/subscribe", &change(ws, channel)), json!({"sessions": 1}));
+        }
+    }
+    let full = api.problem("POST", "/subscribe", &change(&sessions[0], "/third").to_string());
+    assert_eq!((&full["status"], &full["type"]), (&json!(409), &json!("urn:encke:problem:full")));
+    api.post("/publish", &json!({"channel": "/news/x", "data": 1}));
+    for ws in &mut sessions {
+        assert_eq!(ws.next_json(), json!([{"channel": "/news/x", "data": 1}]));
+    }
+    for ws in &sessions {
+        assert_eq!(api.post("/unsubscribe", &change(ws, "/news/*")), json!({"sessions": 1}));
+        assert_eq!(api.post("/unsubscribe", &change(ws, "/never")), json!({"sessions": 1}));
+    }
+    api.post("/publish", &json!({"channel": "/news/x", "data": 2}));
+    api.post("/publish", &json!({"channel": "/a", "data": 3}));
+    for ws in &mut sessions {
+        assert_eq!(ws.next_json(), json!([{"channel": "/a", "data": 3}]));
+    }
+    assert_eq!(server.metric("encke_subscriptions"), 3);
+    for (session, status) in [("x", 404), (&*"0".repeat(32), 404)] {
+        let body = json!({"session": session, "channel": "/a"}).to_string();
+        assert_eq!(api.problem("POST", "/subscribe", &body)["status"], status);
+        assert_eq!(api.problem("POST", "/unsubscribe", &body)["status"], status);
+    }
+    for channel in ["a", "/meta/connect", "/service/x", "/a/*/b"] {
+        assert_eq!(api.problem("POST", "/subscribe", &change(&sessions[0], channel).to_string())["status"], 400);
+    }
+}
