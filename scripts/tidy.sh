@@ -71,7 +71,7 @@ while IFS= read -r file; do
 done <<<"$named"
 while IFS= read -r file; do
     complain "the map in ARCHITECTURE.md does not name $file once"
-done < <(git ls-files crates/{bayeux,websocket,journal,encke-store,encke,encke-client,encke-cli}/src/'*.rs' |
+done < <(git ls-files crates/{bayeux,websocket,journal,encke-store,encke,encke-client,encke-cli,encke-sources}/src/'*.rs' |
     grep -vE '/(lib|mod|tests|config_tests)\.rs$|/tests/' | while IFS= read -r file; do
     [ "$(grep -cxF "$file" <<<"$named")" = 1 ] || echo "$file"
 done)

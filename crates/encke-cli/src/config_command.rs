@@ -59,6 +59,9 @@ pub(crate) fn show(sources: &Sources) -> ExitCode {
             for (name, scopes) in config.sections.api_keys.names() {
                 println!("[[api_keys]] {name}: {scopes}");
             }
+            for source in &config.sections.sources {
+                println!("[[source]] {}: {} publishes to {}", source.name, source.kind.name(), source.channel);
+            }
             ExitCode::SUCCESS
         }
         Err(problems) => complain_all(&problems),
@@ -108,6 +111,7 @@ fn reference() -> String {
     }
     out.push_str(CHANNELS);
     out.push_str(API_KEYS);
+    out.push_str(SOURCES);
     out.push_str(COMETD);
     let prefixes: Vec<String> = options::PREFIXES.iter().map(|prefix| format!("`{prefix}`")).collect();
     let _ = writeln!(out, "Prefixes: {}.", prefixes.join(", "));
@@ -184,6 +188,26 @@ scopes = [\"publish\", \"read\"]    # and \"deliver\", \"manage\", \"metrics\"
 [http-api.md](http-api.md) describes the operations and the scopes. Keys are only in the file. On SIGHUP the server reads them again: a
 key that is not in the file any more is revoked. Without any key only programs on this machine can use the API, and only with
 `api_loopback`.
+";
+
+const SOURCES: &str = "
+## Sources
+
+```toml
+[[source]]
+kind = \"mail\"                    # or \"quotes\", \"command\", \"file\"
+name = \"home\"                    # in logs and metrics; the default is the kind
+channel = \"/mail/home\"           # the default of this kind and name
+restart_pause_ms = 1000            # the pause after a failure; it doubles with each further one
+restart_pause_max_ms = 60000       # the longest pause
+host = \"imap.example.org\"        # from here on the settings of the kind
+user = \"ann\"
+password_file = \"/run/secrets/mail\"
+```
+
+A source publishes by itself: new mails of an account, prices, the output of a program, the lines of a growing file.
+[sources.md](sources.md) lists the kinds with their settings. Sources are only in the file. On SIGHUP those that are new, gone or
+changed start and stop.
 ";
 
 const COMETD: &str = "

@@ -2,10 +2,12 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use encke::{Handle, Running, Server};
 use encke_demo::Demo;
+use encke_sources::{Sources as Publishing, SourcesSettings};
 use listenfd::ListenFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -29,10 +31,11 @@ pub(crate) fn run(sources: Sources) -> ExitCode {
     raise_open_files();
     let (connections_max, was_asked_for) = (config.settings.connections_max as u64, config.is_set("connections_max"));
     match start(sources, config, level) {
-        Ok(running) => {
+        Ok((running, publishing)) => {
             report_to_room(connections_max, was_asked_for);
             announce(&running.address().to_string());
             running.join();
+            publishing.join();
             tracing::info!("ended");
             ExitCode::SUCCESS
         }
@@ -52,9 +55,11 @@ enum Problem {
     Signals(io::Error),
     #[error("cannot use the inherited listening socket: {0}")]
     Socket(io::Error),
+    #[error("cannot start the thread of the sources: {0}")]
+    Publishing(io::Error),
 }
 
-fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, Problem> {
+fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, Publishing), Problem> {
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
     let server = Server::new(config.settings.clone()).assets(assets::all());
@@ -89,9 +94,22 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Running, P
     let running = listener.into_iter().fold(server, Server::listener).start()?;
     let listener = running.listener().map_err(Problem::Socket)?;
     let handle = running.handle();
-    let signals = Signals { sources, current: config, level, handle, program, listener, belongs, successor: None };
+    let data = Some(PathBuf::from(&config.settings.data)).filter(|data| !data.as_os_str().is_empty());
+    let publishing = SourcesSettings { sources: config.sections.sources.clone(), data };
+    let publishing = Publishing::start(publishing, handle.clone()).map_err(Problem::Publishing)?;
+    let signals = Signals {
+        sources,
+        current: config,
+        level,
+        handle,
+        publishing: publishing.clone(),
+        program,
+        listener,
+        belongs,
+        successor: None,
+    };
     signals.start(runtime, received).map_err(Problem::Signals)?;
-    Ok(running)
+    Ok((running, publishing))
 }
 
 /// The owner of the listening socket.
@@ -189,6 +207,8 @@ struct Signals {
     current: Config,
     level: LogLevel,
     handle: Handle,
+    /// The sources that publish by themselves.
+    publishing: Publishing,
     program: Program,
     listener: TcpListener,
     belongs: Belongs,
@@ -229,6 +249,7 @@ impl Signals {
                 // The next process that holds the socket serves the connections that come now.
                 self.handle.stop_accepting();
             }
+            self.publishing.stop();
             self.handle.drain();
         }
     }
@@ -241,6 +262,7 @@ impl Signals {
                 self.successor = Some(successor);
                 tracing::info!(process, "draining: another server takes over when this one has ended");
                 self.handle.stop_accepting();
+                self.publishing.stop();
                 self.handle.drain();
                 true
             }
@@ -273,6 +295,12 @@ impl Signals {
                 .into_iter()
                 .filter(|name| changes.iter().any(|(changed, ..)| changed == name)),
         );
+        let publishing = self.publishing.reload(new.sections.sources.clone());
+        for (what, names) in
+            [("starts", &publishing.added), ("stops", &publishing.removed), ("has other settings", &publishing.changed)]
+        {
+            names.iter().for_each(|source| tracing::info!(source, "{what}"));
+        }
         if new.program.log != self.current.program.log {
             self.level.change(&new.program.log);
         }

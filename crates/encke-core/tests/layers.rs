@@ -21,6 +21,7 @@ const LAYERED: &[(&str, &[&str])] = &[
     ("encke", &[]),
     ("encke-bench", &[]),
     ("encke-cli", &[]),
+    ("encke-sources", &[]),
     ("encke-client", &["client", "builder", "driver", "registry", "subscription"]),
     ("websocket", &[]),
 ];

@@ -1,0 +1,255 @@
+//! The sections `[[source]]` of a configuration.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use crate::check::Check;
+use crate::command::CommandSettings;
+use crate::file::FileSettings;
+use crate::mail::MailSettings;
+use crate::quotes::QuotesSettings;
+
+/// The settings of one source.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct SourceSettings {
+    /// Its name, which no other source has: letters, digits, `-` and `_`. The default is its kind.
+    pub name: String,
+    /// The channel it publishes to. The default depends on the kind.
+    pub channel: String,
+    /// The pause after the first failure, in milliseconds. It doubles with each further failure.
+    pub restart_pause_ms: u64,
+    /// The longest pause, in milliseconds. A source that has worked for this time begins with the shortest pause again.
+    pub restart_pause_max_ms: u64,
+    /// The settings of its kind.
+    pub kind: Kind,
+}
+
+/// The kinds of sources.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The output of a program.
+    Command(CommandSettings),
+    /// The lines that are added to a file.
+    File(FileSettings),
+    /// New mails of an account.
+    Mail(MailSettings),
+    /// Prices of symbols.
+    Quotes(QuotesSettings),
+}
+
+/// The errors in the settings of sources, one line each. The user is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", problems.join("; "))]
+#[non_exhaustive]
+pub struct SettingsError {
+    /// Each names the source, the setting, its value, and the allowed values.
+    pub problems: Vec<String>,
+}
+
+/// Settings that every kind has.
+#[derive(Deserialize)]
+#[serde(default)]
+struct Common {
+    name: Option<String>,
+    channel: Option<String>,
+    restart_pause_ms: u64,
+    restart_pause_max_ms: u64,
+}
+
+impl Default for Common {
+    fn default() -> Common {
+        Common { name: None, channel: None, restart_pause_ms: 1_000, restart_pause_max_ms: 60_000 }
+    }
+}
+
+impl Kind {
+    /// Its name in a configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Command(_) => "command",
+            Kind::File(_) => "file",
+            Kind::Mail(_) => "mail",
+            Kind::Quotes(_) => "quotes",
+        }
+    }
+
+    /// The kind with this name, its settings without the common ones, and its default channel.
+    fn parse(kind: &str, table: Table) -> Result<(Kind, &'static str), String> {
+        match kind {
+            "command" => Ok((Kind::Command(fields(kind, table)?), "/command/{name}")),
+            "file" => Ok((Kind::File(fields(kind, table)?), "/file/{name}")),
+            "mail" => Ok((Kind::Mail(fields(kind, table)?), "/mail/{name}")),
+            "quotes" => Ok((Kind::Quotes(fields(kind, table)?), "/stock/{symbol}")),
+            other => Err(format!("kind = {other:?}: {KINDS}")),
+        }
+    }
+
+    fn check(&self, channel: &str, check: &mut Check<'_>) {
+        match self {
+            Kind::Command(settings) => settings.check(check),
+            Kind::File(settings) => settings.check(check),
+            Kind::Mail(settings) => settings.check(check),
+            Kind::Quotes(settings) => settings.check(channel, check),
+        }
+    }
+}
+
+/// Reads the list of all `[[source]]`.
+///
+/// # Errors
+/// All errors: an unknown kind or setting, a value that cannot work, a name that two sources have.
+pub fn parse(list: &Value) -> Result<Vec<SourceSettings>, SettingsError> {
+    let (mut sources, mut problems, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let none = Vec::new();
+    let tables = list.as_array().unwrap_or_else(|| {
+        problems.push("source: a list; each source begins with [[source]]".into());
+        &none
+    });
+    for (index, table) in tables.iter().enumerate() {
+        let named = table.get("name").and_then(Value::as_str).map(|name| format!("source {name:?}"));
+        let subject = named.unwrap_or_else(|| format!("source {}", index + 1));
+        let Some(table) = table.as_table() else {
+            problems.push(format!("{subject}: a table; each source begins with [[source]]"));
+            continue;
+        };
+        match parse_one(table.clone()) {
+            Ok(source) => {
+                let mut check = Check::new(&subject, &mut problems);
+                source.check(&mut check);
+                let is_new = names.insert(source.name.clone());
+                check.that(is_new, format_args!("name = {:?}: another source has this name", source.name));
+                sources.push(source);
+            }
+            Err(problem) => problems.push(format!("{subject}: {problem}")),
+        }
+    }
+    if problems.is_empty() { Ok(sources) } else { Err(SettingsError { problems }) }
+}
+
+fn parse_one(mut table: Table) -> Result<SourceSettings, String> {
+    let kind = match table.remove("kind") {
+        Some(Value::String(kind)) => kind,
+        Some(other) => return Err(format!("kind = {other}: {KINDS}")),
+        None => return Err(format!("kind is missing: {KINDS}")),
+    };
+    let common: Table = COMMON.iter().filter_map(|name| table.remove_entry(*name)).collect();
+    let common: Common = fields(&kind, common)?;
+    let (settings, channel) = Kind::parse(&kind, table)?;
+    let name = common.name.unwrap_or(kind);
+    let channel = common.channel.unwrap_or_else(|| channel.into()).replace("{name}", &name);
+    Ok(SourceSettings {
+        name,
+        channel,
+        restart_pause_ms: common.restart_pause_ms,
+        restart_pause_max_ms: common.restart_pause_max_ms,
+        kind: settings,
+    })
+}
+
+/// Reads a struct. The error names the setting.
+fn fields<T: DeserializeOwned>(kind: &str, table: Table) -> Result<T, String> {
+    T::deserialize(Value::Table(table)).map_err(|error| {
+        let text = error.to_string().trim().replace('\n', " ");
+        match text.split_once("unknown field ").and_then(|(_, rest)| rest.split_once(", expected ")) {
+            Some((name, expected)) => {
+                let expected = expected.trim_start_matches("one of ").replace('`', "");
+                let expected = expected.split(" in ").next().unwrap_or_default();
+                format!(
+                    "{} is no setting of a {kind}; there are: kind, {}, {expected}",
+                    name.replace('`', ""),
+                    COMMON.join(", ")
+                )
+            }
+            None => text,
+        }
+    })
+}
+
+impl SourceSettings {
+    fn check(&self, check: &mut Check<'_>) {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let is_named = !self.name.is_empty() && self.name.len() <= NAME_BYTES_MAX && self.name.chars().all(is_name);
+        check.that(is_named, format_args!("name = {:?}: 1 to {NAME_BYTES_MAX} letters, digits, - and _", self.name));
+        let channel = self.channel.as_str();
+        let is_channel = channel.starts_with('/')
+            && !["/meta/", "/service/"].iter().any(|prefix| channel.starts_with(prefix))
+            && !channel.ends_with('/')
+            && !channel.contains('*');
+        check.that(is_channel, format_args!("channel = {channel:?}: a channel for broadcasts such as /news/today"));
+        check.range("restart_pause_ms", self.restart_pause_ms, 1..=86_400_000);
+        check.range("restart_pause_max_ms", self.restart_pause_max_ms, self.restart_pause_ms..=86_400_000);
+        self.kind.check(channel, check);
+    }
+}
+
+/// The settings of [`Common`].
+const COMMON: [&str; 4] = ["name", "channel", "restart_pause_ms", "restart_pause_max_ms"];
+
+const KINDS: &str = "one of mail, quotes, command, file";
+
+const NAME_BYTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Vec<SourceSettings>, Vec<String>> {
+        let table: Table = toml::from_str(text).expect("TOML");
+        parse(&table["source"]).map_err(|error| error.problems)
+    }
+
+    #[test]
+    fn a_source_has_defaults_for_all_but_its_kind_and_its_input() {
+        let text = "[[source]]\nkind = \"command\"\ncommand = [\"date\"]\n[[source]]\nkind = \"file\"\nname = \"log\"\npath = \"/var/log/x\"\n";
+        let sources = parsed(text).expect("valid");
+        let names: Vec<_> = sources.iter().map(|source| (source.name.as_str(), source.channel.as_str())).collect();
+        assert_eq!(names, [("command", "/command/command"), ("log", "/file/log")]);
+        assert_eq!((sources[0].restart_pause_ms, sources[0].restart_pause_max_ms), (1_000, 60_000));
+    }
+
+    #[test]
+    fn an_error_names_the_source_the_setting_and_the_allowed_values() {
+        for (text, expected) in [
+            ("", "source 1: kind is missing: one of "),
+            ("kind = \"mial\"", "source 1: kind = \"mial\": one of "),
+            ("kind = 3", "source 1: kind = 3: one of "),
+            ("kind = \"command\"", "source 1: command = []: a program and its arguments"),
+            (
+                "kind = \"command\"\nname = \"x\"\ncomand = [\"a\"]",
+                "source \"x\": comand is no setting of a command; there are: kind, name, ",
+            ),
+            (
+                "kind = \"command\"\ncommand = \"a\"",
+                "source 1: invalid type: string \"a\", expected a sequence in `command`",
+            ),
+            (
+                "kind = \"command\"\ncommand = [\"a\"]\nname = \"a/b\"",
+                "source \"a/b\": name = \"a/b\": 1 to 64 letters",
+            ),
+            (
+                "kind = \"command\"\ncommand = [\"a\"]\nchannel = \"/meta/x\"",
+                "source 1: channel = \"/meta/x\": a channel for broadcasts",
+            ),
+            ("kind = \"command\"\ncommand = [\"a\"]\nline_bytes_max = 0", "source 1: line_bytes_max = 0: from 1 to "),
+            (
+                "kind = \"file\"\npath = \"a\"\nstart = \"middle\"",
+                "source 1: unknown variant `middle`, expected `end` or `beginning`",
+            ),
+            (
+                "kind = \"file\"\npath = \"a\"\nrestart_pause_ms = 9\nrestart_pause_max_ms = 8",
+                "source 1: restart_pause_max_ms = 8: from 9 to ",
+            ),
+        ] {
+            let problems = parsed(&format!("[[source]]\n{text}\n")).expect_err(text);
+            assert!(problems[0].starts_with(expected), "{problems:?}");
+        }
+        let twice = "[[source]]\nkind = \"file\"\npath = \"a\"\n".repeat(2);
+        assert_eq!(parsed(&twice), Err(vec!["source 2: name = \"file\": another source has this name".into()]));
+        assert!(parsed("source = 3").expect_err("no list")[0].starts_with("source: a list"));
+    }
+}

@@ -1,0 +1,209 @@
+#!/usr/bin/env bash
+# The mail notifier against a real server: Debian's dovecot, on free loopback ports and in a folder under /tmp, without root's rights. A
+# subscribed client and a held request both learn of a new mail, over IMAP with IDLE and over POP3. `ENCKE_BIN` names another program.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# The time that an event may take on a busy machine. Nothing but IDLE reports a mail over IMAP within it: the next look is 28 minutes away.
+event_seconds=60
+password=secret
+
+# The dovecot that Debian installs would start at once, on the ports of a mail server.
+install_dovecot() {
+    local policy=/usr/sbin/policy-rc.d made=
+    if [ "$(id -u)" = 0 ] && [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy" && made=yes
+    fi
+    local status=0
+    need_debian dovecot-imapd dovecot-pop3d curl || status=1
+    [ -z "$made" ] || rm "$policy"
+    return "$status"
+}
+
+# Sets `imap_port` and `pop3_port` to ports that are free now.
+find_ports() {
+    local port
+    local free=()
+    for port in $(shuf -i 20000-30000 -n 50); do
+        if ! (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then free+=("$port"); fi
+    done
+    imap_port=${free[0]} pop3_port=${free[1]}
+}
+
+# as_user COMMAND…: with the rights of an ordinary user.
+as_user() {
+    if [ "$(id -u)" = 0 ]; then runuser -u "$user" -- "$@"; else "$@"; fi
+}
+
+# wait_for FILE TEXT: until the text is in the file.
+wait_for() {
+    local until=$((SECONDS + event_seconds))
+    until grep -qF -- "$2" "$1" 2>/dev/null; do
+        if [ "$SECONDS" -ge "$until" ]; then
+            echo "no “$2” in $1:" >&2
+            tail -n 20 "$work"/*.log "$work"/*.out >&2
+            return 1
+        fi
+        sleep 0.02
+    done
+}
+
+start_dovecot() {
+    cat >"$work/dovecot.conf" <<CONFIG
+protocols = imap pop3
+listen = 127.0.0.1
+base_dir = $work/run
+state_dir = $work/state
+log_path = $work/dovecot.log
+default_internal_user = $user
+default_internal_group = $(id -gn "$user")
+default_login_user = $user
+mail_location = maildir:$work/mail/%u
+ssl = no
+disable_plaintext_auth = no
+auth_mechanisms = plain login
+passdb {
+  driver = static
+  args = password=$password
+}
+userdb {
+  driver = static
+  args = uid=$(id -u "$user") gid=$(id -g "$user") home=$work/mail/%u
+}
+service anvil {
+  chroot =
+}
+service imap-login {
+  chroot =
+  inet_listener imap {
+    port = $imap_port
+  }
+  inet_listener imaps {
+    port = 0
+  }
+}
+service pop3-login {
+  chroot =
+  inet_listener pop3 {
+    port = $pop3_port
+  }
+  inet_listener pop3s {
+    port = 0
+  }
+}
+CONFIG
+    chown -R "$user" "$work"
+    as_user dovecot -F -c "$work/dovecot.conf" >"$work/dovecot.out" 2>&1 &
+    dovecot=$!
+    wait_for "$work/dovecot.log" 'starting up'
+}
+
+start_encke() {
+    cat >"$work/encke.toml" <<CONFIG
+port = 0
+[[source]]
+kind = "mail"
+name = "imap"
+host = "127.0.0.1"
+port = $imap_port
+tls = "none"
+user = "ann"
+password = "$password"
+[[source]]
+kind = "mail"
+name = "pop3"
+protocol = "pop3"
+host = "127.0.0.1"
+port = $pop3_port
+tls = "none"
+user = "bob"
+password_file = "$work/password"
+poll_ms = 200
+[[source]]
+kind = "mail"
+name = "wrong"
+host = "127.0.0.1"
+port = $imap_port
+tls = "none"
+user = "eve"
+password = "guessed"
+restart_pause_ms = 100
+CONFIG
+    echo "$password" >"$work/password"
+    "$ENCKE_BIN" serve --config "$work/encke.toml" >"$work/encke.out" 2>"$work/encke.log" &
+    encke=$!
+    wait_for "$work/encke.out" 'listening on'
+    url=$(sed -n 's/^encke listening on //p' "$work/encke.out")
+}
+
+# deliver USER SUBJECT [FILE]: a new mail, with a file as its body.
+deliver() {
+    {
+        printf 'From: =?UTF-8?Q?J=C3=B6rg?= <joerg@example.org>\r\nSubject: %s\r\n' "$2"
+        printf 'Date: Sun, 22 Nov 2026 15:04:05 +0100\r\nMessage-ID: <%s@example.org>\r\n\r\n' "$RANDOM"
+        [ $# -lt 3 ] || base64 "$3"
+    } >"$work/new"
+    as_user /usr/lib/dovecot/dovecot-lda -c "$work/dovecot.conf" -d "$1" <"$work/new"
+}
+
+# notices SOURCE USER: a client and a held request get a new mail of this user.
+notices() {
+    local source=$1 recipient=$2 held subscriber
+    "$ENCKE_BIN" subscribe --url "$url" --count 2 "/mail/$source" >"$work/$source.out" 2>"$work/$source.log" &
+    subscriber=$!
+    curl --silent --max-time "$event_seconds" "$url/hold/mail/$source?timeout=$event_seconds" >"$work/$source.held" &
+    held=$!
+    metric "encke_subscriptions" "$3"
+    metric "encke_held_requests" 1
+    local began=${EPOCHREALTIME/./}
+    deliver "$recipient" "=?UTF-8?B?R3LDvMOfZQ==?= $source"
+    wait_for "$work/$source.out" "\"subject\":\"Grüße $source\""
+    echo "$source: the client has it after $(((${EPOCHREALTIME/./} - began) / 1000)) ms"
+    wait "$held"
+    grep -qF "\"subject\":\"Grüße $source\"" "$work/$source.held" || { echo "the held request has: $(cat "$work/$source.held")" >&2; return 1; }
+    # A large mail costs its header only, and so the next message comes.
+    deliver "$recipient" "large $source" "$work/large"
+    wait "$subscriber"
+    grep -qF "\"subject\":\"large $source\"" "$work/$source.out"
+    grep -qF '"sender":"joerg@example.org","sender_name":"Jörg"' "$work/$source.out"
+    note passed 1
+}
+
+# metric NAME LEAST: waits until a metric of the server has this value.
+metric() {
+    local until=$((SECONDS + event_seconds))
+    until curl --silent "$url/metrics" | awk -v name="$1" -v least="$2" '$1 ~ "^" name { sum += $2 } END { exit sum < least }'; do
+        [ "$SECONDS" -lt "$until" ] || { echo "$1 is not $2" >&2; return 1; }
+        sleep 0.05
+    done
+}
+
+stop() {
+    kill ${encke:+"$encke"} ${dovecot:+"$dovecot"} 2>/dev/null || true
+    wait
+    rm -rf "$work"
+}
+
+install_dovecot || skip 'dovecot is missing, and cannot be installed here'
+if [ -z "${ENCKE_BIN:-}" ]; then
+    need_encke
+    ENCKE_BIN=$(realpath "$encke")
+    encke=
+fi
+user=$(id -un)
+[ "$(id -u)" != 0 ] || user=nobody
+# The path of a socket is short.
+work=$(mktemp -d /tmp/encke-mail.XXXXXX)
+trap stop EXIT
+head -c 20000000 /dev/urandom >"$work/large"
+find_ports
+start_dovecot
+start_encke
+metric 'encke_source_running{source="imap"' 1
+# Each has logged in, and knows the mailbox.
+wait_for "$work/dovecot.log" 'pop3(bob)'
+notices imap ann 1
+notices pop3 bob 1
+errors=$(grep -c 'refuses the user "eve"' "$work/encke.log" || true)
+[ "$errors" = 1 ] || { echo "$errors lines in the log about the wrong password" >&2; exit 1; }
+! grep -qF -e "$password" -e guessed "$work/encke.log" || { echo 'the log has a password' >&2; exit 1; }
+note passed 1
