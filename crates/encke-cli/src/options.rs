@@ -117,6 +117,11 @@ pub(crate) const GROUPS: &[Group] = &[
             option("port", &[], "The port of `listen` alone. 0: any free port."),
             option("shards", &[], "Number of shards (threads with their own sessions). 0: one per core."),
             option(
+                "application_threads",
+                &[],
+                "Number of threads for futures of the application that wait. 0: one per core.",
+            ),
+            option(
                 "files",
                 &[],
                 "A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.",

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use encke::{Handle, Running, Server};
+use encke::{Builder, Handle, Running, Server};
 use encke_demo::Demo;
 use encke_sources::{Sources as Publishing, SourcesSettings};
 use listenfd::ListenFd;
@@ -62,13 +62,13 @@ enum Problem {
 fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, Publishing), Problem> {
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
-    let server = Server::new(config.settings.clone()).assets(assets::all());
+    let server = Server::builder().settings(config.settings.clone()).assets(assets::all());
     let server = server.api_keys(config.sections.api_keys.clone());
     let server = server.reclaim_memory_with(allocator::reclaim);
     let server = match config.program {
         config::Program { demo: false, .. } => server,
-        config::Program { demo_cometd_channels: true, .. } => server.application(Demo::with_cometd_channels()),
-        config::Program { .. } => server.application(Demo::default()),
+        config::Program { demo_cometd_channels: true, .. } => Demo::with_cometd_channels().install(server),
+        config::Program { .. } => Demo::default().install(server),
     };
     let predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
     let (listener, belongs) = match &predecessor {
@@ -91,7 +91,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, 
     }
     // From here on this process may hold the only copy of the sessions.
     let (runtime, received) = early.all().map_err(Problem::Signals)?;
-    let running = listener.into_iter().fold(server, Server::listener).start()?;
+    let running = listener.into_iter().fold(server, Builder::listener).start()?;
     let listener = running.listener().map_err(Problem::Socket)?;
     let handle = running.handle();
     let data = Some(PathBuf::from(&config.settings.data)).filter(|data| !data.as_os_str().is_empty());

@@ -376,6 +376,11 @@ impl Actions {
         self.0.push(Action::Reply { data: data.into(), successful: false });
     }
 
+    /// Adds other actions after these.
+    pub fn append(&mut self, other: Actions) {
+        self.0.extend(other.0);
+    }
+
     /// The actions so far, in order.
     pub fn as_slice(&self) -> &[Action] {
         &self.0
@@ -384,6 +389,15 @@ impl Actions {
     /// Ends a session. Its client gets a disconnect message.
     pub fn disconnect(&mut self, session: &str) {
         self.0.push(Action::Disconnect { session: session.into() });
+    }
+}
+
+impl IntoIterator for Actions {
+    type Item = Action;
+    type IntoIter = std::vec::IntoIter<Action>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 

@@ -51,6 +51,7 @@ pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use metrics::{Count, Meaning, Metrics};
 pub use now::Now;
 pub use outbox::memory::SessionsMemory;
+pub use protocol::batch::message_frame;
 #[cfg(test)]
 pub(crate) use sessions::id::kernel_entropy;
 pub use sessions::id::{Entropy, Id};

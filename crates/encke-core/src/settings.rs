@@ -19,6 +19,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Number of shards (threads with their own sessions). 0: one per core.
     pub shards: usize,
+    /// Number of threads for futures of the application that wait. 0: one per core.
+    pub application_threads: usize,
     /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.
     pub files: String,
     /// A directory that stores histories and sessions across a restart; created if it does not exist. Empty: they are in memory only.
@@ -305,6 +307,7 @@ impl Default for Settings {
         Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             shards: 0,
+            application_threads: 0,
             files: String::new(),
             data: String::new(),
             history_commit: HistoryCommit::default(),

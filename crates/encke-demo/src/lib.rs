@@ -22,12 +22,12 @@ mod pace;
 mod rooms;
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bayeux::{ChannelKind, ChannelName, Limits, escape_into, json};
 
-use encke::{Actions, Answer, Application, Caller, EndReason, Pending, Publishing, Service, Verdict};
+use encke::{Actions, Builder, Call, Publishing, SessionEvent, Verdict};
 use filter::{escape_markup, filter};
 use rooms::{Change, Reporting, Rooms};
 
@@ -61,50 +61,65 @@ impl Default for Demo {
     }
 }
 
-impl Application for Demo {
-    fn publish(&self, publishing: &Publishing<'_>) -> Answer<Verdict> {
-        let is_chat = self.kinds().any(|names| publishing.channel.starts_with(names.rooms));
-        Answer::Now(match publishing.data {
-            Some(data) if is_chat => filter(data),
-            _ => Verdict::Forward,
-        })
-    }
-
-    fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
-        self.serve(self.started.elapsed().as_millis() as u64, message, actions);
-        None
-    }
-
-    fn ended(&self, caller: &Caller<'_>, _: EndReason, actions: &mut Actions) {
-        let mut rooms = self.rooms();
-        for change in rooms.leave(caller.id) {
-            report(&rooms, &change, actions);
-        }
-    }
-}
-
 impl Demo {
     /// The demo's services, on their own channels and on those of CometD's demo chat.
     pub fn with_cometd_channels() -> Demo {
         Demo { answers_as_cometd: true, ..Demo::default() }
     }
 
-    fn kinds(&self) -> impl Iterator<Item = &'static Names> {
+    /// Adds the demo's hooks to a server.
+    pub fn install(self, mut server: Builder) -> Builder {
+        let demo = Arc::new(self);
+        for names in demo.kinds() {
+            let of = |message: &Publishing<'_>| message.data().map_or(Verdict::Forward, filter);
+            server = server.filter(&format!("{}**", names.rooms), of);
+        }
+        for service in demo.services() {
+            let demo = demo.clone();
+            server = server.service(service, move |call: Call| {
+                let actions = demo.serve(demo.started.elapsed().as_millis() as u64, &call);
+                std::future::ready(actions)
+            });
+        }
+        server.on_session(move |event, actions| {
+            if let SessionEvent::Ended { caller, .. } = event {
+                demo.ended(caller.session(), actions);
+            }
+        })
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = &'static Names> + use<> {
         [&OWN, &COMETD].into_iter().take(if self.answers_as_cometd { 2 } else { 1 })
     }
 
+    fn services(&self) -> &'static [&'static str] {
+        let all = &[
+            "/service/echo",
+            "/service/demo/members",
+            "/service/demo/privatechat",
+            "/service/members",
+            "/service/privatechat",
+        ];
+        if self.answers_as_cometd { all } else { &all[..3] }
+    }
+
     /// Processes a call at this time, in milliseconds.
-    fn serve(&self, now_ms: u64, message: &Service<'_>, actions: &mut Actions) {
-        let data = message.data.unwrap_or("null");
-        match message.channel {
-            "/service/echo" => actions.reply(data),
-            "/service/demo/members" => self.join(now_ms, message.caller.id, data, &OWN, actions),
-            "/service/demo/privatechat" => self.private(message, data, actions),
-            "/service/members" if self.answers_as_cometd => {
-                self.join(now_ms, message.caller.id, data, &COMETD, actions);
-            }
-            "/service/privatechat" if self.answers_as_cometd => self.private(message, data, actions),
-            _ => {}
+    fn serve(&self, now_ms: u64, call: &Call) -> Actions {
+        let mut actions = Actions::default();
+        let data = call.data().unwrap_or("null");
+        match call.channel() {
+            "/service/demo/members" => self.join(now_ms, call.session(), data, &OWN, &mut actions),
+            "/service/members" => self.join(now_ms, call.session(), data, &COMETD, &mut actions),
+            "/service/demo/privatechat" | "/service/privatechat" => self.private(call, data, &mut actions),
+            _ => actions.reply(data),
+        }
+        actions
+    }
+
+    fn ended(&self, session: &str, actions: &mut Actions) {
+        let mut rooms = self.rooms();
+        for change in rooms.leave(session) {
+            report(&rooms, &change, actions);
         }
     }
 
@@ -136,7 +151,7 @@ impl Demo {
         }
     }
 
-    fn private(&self, message: &Service<'_>, data: &str, actions: &mut Actions) {
+    fn private(&self, call: &Call, data: &str, actions: &mut Actions) {
         let field = |name| text(data, name);
         let (Some(room), Some(user), Some(peers), Some(chat)) =
             (field("room"), field("user"), field("peer"), field("chat"))
@@ -153,15 +168,15 @@ impl Demo {
         if peers.len() > PEERS_MAX || sessions.len() > PEERS_MAX {
             return actions.fail(r#""a private message reaches 16 at most""#);
         }
-        sessions.retain(|session| *session != message.caller.id);
-        sessions.push(message.caller.id);
+        sessions.retain(|session| *session != call.session());
+        sessions.push(call.session());
         let data = format!(
             r#"{{"chat":{},"user":{},"scope":"private"}}"#,
             quoted(&escape_markup(&chat)),
             quoted(&escape_markup(&user))
         );
         for session in sessions {
-            actions.deliver(session, &room, &data, message.id);
+            actions.deliver(session, &room, &data, call.id());
         }
     }
 }

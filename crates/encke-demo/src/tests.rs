@@ -3,11 +3,7 @@ use super::*;
 use encke::Action;
 
 fn call_at(demo: &Demo, now_ms: u64, session: &str, channel: &str, data: &str) -> Vec<Action> {
-    let mut actions = Actions::default();
-    let mut message = Service::new(session, channel, data);
-    message.id = Some("7");
-    demo.serve(now_ms, &message, &mut actions);
-    actions.as_slice().to_vec()
+    demo.serve(now_ms, &Call::new(session, channel, data).with_id("7")).as_slice().to_vec()
 }
 
 fn call(demo: &Demo, session: &str, channel: &str, data: &str) -> Vec<Action> {
@@ -16,7 +12,7 @@ fn call(demo: &Demo, session: &str, channel: &str, data: &str) -> Vec<Action> {
 
 fn end(demo: &Demo, session: &str) -> Vec<Action> {
     let mut actions = Actions::default();
-    demo.ended(&Caller::new(session, None), EndReason::Disconnected, &mut actions);
+    demo.ended(session, &mut actions);
     actions.as_slice().to_vec()
 }
 
@@ -140,22 +136,15 @@ fn with_cometds_channels_all_names_are_published_each_time() {
 }
 
 #[test]
-fn other_channels_are_not_affected() {
-    let publishing = |channel| Publishing::new("s", channel, r#"{"chat":"dang"}"#);
+fn cometds_channels_belong_to_the_demo_only_on_request() {
     let (own, both) = (Demo::default(), Demo::with_cometd_channels());
-    for (channel, with_own, with_both) in [
-        ("/demo/chat/lobby", Verdict::Delete, Verdict::Delete),
-        ("/chat/demo", Verdict::Forward, Verdict::Delete),
-        ("/other", Verdict::Forward, Verdict::Forward),
-    ] {
-        let verdict = |demo: &Demo| match demo.publish(&publishing(channel)) {
-            Answer::Now(verdict) => Some(verdict),
-            Answer::Later(_) => None,
-        };
-        assert_eq!((verdict(&own), verdict(&both)), (Some(with_own), Some(with_both)));
+    let rooms = |demo: &Demo| demo.kinds().map(|names| names.rooms).collect::<Vec<_>>();
+    assert_eq!((rooms(&own), rooms(&both)), (vec!["/demo/chat/"], vec!["/demo/chat/", "/chat/"]));
+    let has = |demo: &Demo, name: &str| demo.services().contains(&name);
+    for name in ["/service/members", "/service/privatechat"] {
+        assert!(!has(&own, name) && has(&both, name), "{name}");
     }
-    assert_eq!(join_cometd(&own, 0, "s1", "ann"), []);
-    assert_eq!(call(&own, "s1", "/service/privatechat", "{}"), []);
+    assert!(has(&own, "/service/demo/members") && has(&own, "/service/echo"));
 }
 
 #[test]

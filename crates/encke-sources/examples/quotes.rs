@@ -13,7 +13,7 @@ const SOURCES: &str = r#"
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listen = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".into()).parse()?;
-    let running = Server::new(Settings { listen, ..Settings::default() }).start()?;
+    let running = Server::builder().settings(Settings { listen, ..Settings::default() }).start()?;
     let sources = encke_sources::parse(&toml::from_str::<toml::Table>(SOURCES)?["source"])?;
     let sources = Sources::start(SourcesSettings { sources, data: None }, running.handle())?;
     println!("subscribe to /stock/** at http://{}/cometd; a line ends it", running.address());

@@ -7,7 +7,7 @@
 //! use encke_sources::{Sources, SourcesSettings};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let running = Server::new(Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() }).start()?;
+//! let running = Server::builder().settings(Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() }).start()?;
 //! let file = r#"
 //!     [[source]]
 //!     kind = "command"

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         handshake_timeout_ms: 60_000,
         ..Settings::default()
     };
-    let running = Server::new(settings).echo().start()?;
+    let running = Server::builder().settings(settings).echo().start()?;
     println!("listening on ws://{}", running.address());
     running.join();
     Ok(())

@@ -23,7 +23,8 @@ const PAGE: &[Asset] = &[Asset::new(
 )];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let running = Server::new(settings(std::env::args().skip(1))?).assets(PAGE).application(Demo::default()).start()?;
+    let server = Server::builder().settings(settings(std::env::args().skip(1))?).assets(PAGE);
+    let running = Demo::default().install(server).start()?;
     println!("listening on http://{}", running.address());
     let handle = running.handle();
     for line in std::io::stdin().lock().lines() {

@@ -6,51 +6,42 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 
-use encke::{
-    Actions, Answer, Application, Handle, Handshake, Identity, Pending, Publishing, Refusal, Server, Service, Settings,
-    Verdict,
-};
+use encke::{Builder, Failure, Handle, Handshake, Identity, Json, Refusal, Server, Settings, State, Verdict};
 use serde_json::{Value, from_str};
 
 /// The latest price of each symbol, in cents.
-#[derive(Clone, Default)]
-pub struct Prices(Arc<Mutex<HashMap<String, u64>>>);
+pub type Prices = Arc<Mutex<HashMap<String, u64>>>;
 
-impl Application for Prices {
-    /// A client has to send `"ext":{"token":"open sesame"}` with its handshake.
-    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
-        let ext: Value = handshake.ext.and_then(|ext| from_str(ext).ok()).unwrap_or_default();
-        let is_right = ext["token"] == "open sesame";
-        Answer::Now(if is_right { Ok(None) } else { Err(Refusal::new(403, "wrong_token")) })
-    }
+/// The server with its hooks.
+pub fn server(prices: &Prices) -> Builder {
+    let server = Server::builder().authenticate(admit).state(prices.clone()).service("/service/latest", latest);
+    // Clients do not publish. Messages of the server's own handle pass no filter.
+    server.filter("/**", |_| Verdict::deny("read_only"))
+}
 
-    /// Clients do not publish. Messages of the server's own handle do not pass here.
-    fn publish(&self, _: &Publishing<'_>) -> Answer<Verdict> {
-        Answer::Now(Verdict::deny("read_only"))
-    }
+/// A client has to send `"ext":{"token":"open sesame"}` with its handshake.
+async fn admit(handshake: Handshake) -> Result<Identity, Refusal> {
+    let ext: Value = handshake.ext().and_then(|ext| from_str(ext).ok()).unwrap_or_default();
+    if ext["token"] == "open sesame" { Ok(Identity::default()) } else { Err(Refusal::new(403, "wrong_token")) }
+}
 
-    /// `/service/latest` answers a symbol with its latest price.
-    fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
-        let symbol: String = message.data.and_then(|data| from_str(data).ok()).unwrap_or_default();
-        match self.0.lock().expect("no thread panics with it").get(&symbol) {
-            Some(cents) => actions.reply(&cents.to_string()),
-            None => actions.fail(r#""there is no price yet""#),
-        }
-        None
-    }
+/// `/service/latest` answers a symbol with its latest price.
+async fn latest(State(prices): State<Prices>, Json(symbol): Json<String>) -> Result<Json<u64>, Failure> {
+    let cents = prices.lock().expect("no thread panics with it").get(&symbol).copied();
+    cents.map(Json).ok_or(Failure::new("unknown", "there is no price yet"))
 }
 
 /// Takes a line such as `GOOG 19900`.
 pub fn push(handle: &Handle, prices: &Prices, line: &str) -> Result<(), Box<dyn Error>> {
     let (symbol, cents) = line.split_once(' ').ok_or("a line is a symbol and a price")?;
-    prices.0.lock().expect("no thread panics with it").insert(symbol.into(), cents.parse()?);
+    prices.lock().expect("no thread panics with it").insert(symbol.into(), cents.parse()?);
     Ok(handle.publish(&format!("/stock/{symbol}"), cents)?)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let listen = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".into()).parse()?;
     let prices = Prices::default();
-    let running = Server::new(Settings { listen, ..Settings::default() }).application(prices.clone()).start()?;
+    let running = server(&prices).settings(Settings { listen, ..Settings::default() }).start()?;
     println!("clients connect to http://{}/cometd", running.address());
     for line in std::io::stdin().lines() {
         if let Err(error) = push(&running.handle(), &prices, &line?) {

@@ -79,7 +79,8 @@ fn main() -> Result<(), Failure> {
     let per_second = arguments.next().transpose()?.unwrap_or(usize::MAX);
     let channels = arguments.next().transpose()?.unwrap_or(1).max(1);
     let names: Vec<String> = (0..channels).map(|number| format!("/news/{number}")).collect();
-    let running = Server::new(Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() }).start()?;
+    let running =
+        Server::builder().settings(Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() }).start()?;
     let (address, handle) = (running.address(), running.handle());
     // Each with the number of messages that it is to get.
     let open = |number: usize| -> Result<_, Failure> {

@@ -1,8 +1,8 @@
 //! The files that are part of a program.
 
-/// A file in memory that the server answers with, for example one that `include_bytes!` embeds. See [`Server::assets`].
+/// A file in memory that the server answers with, for example one that `include_bytes!` embeds. See [`Builder::assets`].
 ///
-/// [`Server::assets`]: crate::Server::assets
+/// [`Builder::assets`]: crate::Builder::assets
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Asset {

@@ -6,15 +6,19 @@ use std::path::PathBuf;
 
 use encke_store::StoreError;
 
+use crate::app::hooks::HookError;
 use crate::settings::SettingsError;
 
-/// The reason why [`Server::start`](crate::Server::start) or [`Server::check`](crate::Server::check) failed.
+/// The reason why [`Builder::start`](crate::Builder::start) or [`Builder::check`](crate::Builder::check) failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// A setting has an invalid value.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// A hook given to the builder cannot work.
+    #[error(transparent)]
+    Hook(#[from] HookError),
     /// The server cannot listen on the address: another program has it, or it is not an address of this machine.
     #[error("cannot listen on {address}: {source}")]
     #[non_exhaustive]
@@ -67,4 +71,16 @@ pub enum PublishError {
     /// The server is too busy, or it is stopping. The caller may try again.
     #[error("the server takes no messages at the moment")]
     Busy,
+}
+
+/// The reason why [`Handle::publish_many`](crate::Handle::publish_many) did not take all messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("message {published} was not published: {error}")]
+#[non_exhaustive]
+pub struct PublishManyError {
+    /// The number of messages before it, which are published.
+    pub published: usize,
+    /// The reason for this one.
+    #[source]
+    pub error: PublishError,
 }

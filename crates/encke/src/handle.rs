@@ -2,24 +2,35 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use bayeux::{Publication, RawJson, ext};
 
 use crate::api_keys::ApiKeys;
-use crate::error::PublishError;
+use crate::error::{PublishError, PublishManyError};
 use crate::local::{Start, SubscribeError, Subscription};
 use crate::metric::Metric;
 use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::Published;
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
-use encke_core::{Envelope, Id, Settings, ShardMessage, Shared, Weight};
+use encke_core::{Action, Actions, Envelope, Id, Settings, ShardMessage, Shared, Weight};
 
 /// Controls a running server, from any thread. Clones control the same server; they do not keep it running.
 #[derive(Clone)]
 pub struct Handle(Arc<Inner>);
+
+/// A handle that does not hold the server's data.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakHandle(Weak<Inner>);
+
+impl WeakHandle {
+    /// The handle, while a shard or another handle has the data.
+    pub(crate) fn upgrade(&self) -> Option<Handle> {
+        self.0.upgrade().map(Handle)
+    }
+}
 
 struct Inner {
     server_shared: Arc<ServerShared>,
@@ -44,6 +55,10 @@ impl Handle {
         Handle(Arc::new(Inner { server_shared, shared, settings, draining, open, keeps }))
     }
 
+    pub(crate) fn downgrade(&self) -> WeakHandle {
+        WeakHandle(Arc::downgrade(&self.0))
+    }
+
     /// Broadcasts `data_json` on a channel, and returns before it is delivered. Messages that one thread publishes on one
     /// channel arrive in that order. If the channel has a history, the message enters it.
     ///
@@ -51,11 +66,89 @@ impl Handle {
     /// When the channel is not publishable, the data is not JSON, or the server is too busy: after
     /// [`PublishError::Busy`] the caller may try again.
     pub fn publish(&self, channel: &str, data_json: &str) -> Result<(), PublishError> {
-        let (limits, has_timestamp) = {
-            let settings = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner);
-            (bayeux::Limits::from(&**settings), settings.timestamps)
-        };
-        let name = bayeux::ChannelName::parse(channel, &limits).ok();
+        let terms = self.terms();
+        self.broadcast(&terms, channel, data_json, Weight::Heavy)
+    }
+
+    /// Broadcasts messages, each with its channel and its data, in their order.
+    ///
+    /// # Errors
+    /// The first error. The messages before it are published, and their number is in the error.
+    pub fn publish_many<C: AsRef<str>, D: AsRef<str>>(
+        &self,
+        messages: impl IntoIterator<Item = (C, D)>,
+    ) -> Result<usize, PublishManyError> {
+        let terms = self.terms();
+        let mut published = 0;
+        for (channel, data) in messages {
+            self.broadcast(&terms, channel.as_ref(), data.as_ref(), Weight::Heavy)
+                .map_err(|error| PublishManyError { published, error })?;
+            published += 1;
+        }
+        Ok(published)
+    }
+
+    /// Sends a message to one session only, as a message of this channel. False if no session can have this id, or the
+    /// server has stopped. A session that has just ended gets nothing, and nobody is notified.
+    ///
+    /// # Errors
+    /// The same as of [`Handle::publish`], but any channel outside `/meta/` will do, also one below `/service/`.
+    pub fn deliver(&self, client_id: &str, channel: &str, data_json: &str) -> Result<bool, PublishError> {
+        let frame = self.frame(&self.terms(), channel, data_json, None)?;
+        if !self.0.server_shared.mailbox.has_room(Weight::Heavy) {
+            return Err(PublishError::Busy);
+        }
+        let Some(id) = Id::parse(client_id) else { return Ok(false) };
+        Ok(self.send_to_shard(id.shard(), ShardMessage::Deliver(id, frame)))
+    }
+
+    /// Does what a hook has requested. It never fails for want of room, like messages between shards: hooks run only
+    /// for input that was admitted.
+    pub(crate) fn act(&self, actions: Actions) {
+        let terms = self.terms();
+        for action in actions {
+            let done = match &action {
+                Action::Publish { channel, data } => self.broadcast(&terms, channel, data, Weight::Light),
+                Action::Deliver { session, channel, data, id } => {
+                    let frame = self.frame(&terms, channel, data, id.as_deref());
+                    frame.map(|frame| {
+                        let id = Id::parse(session);
+                        _ = id.is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Deliver(id, frame)));
+                    })
+                }
+                Action::Disconnect { session } => {
+                    self.disconnect(session);
+                    Ok(())
+                }
+                _ => Ok(()),
+            };
+            if let Err(error) = done {
+                tracing::error!(%error, "a hook requested what cannot be done");
+            }
+        }
+    }
+
+    /// True if a channel exists although nobody subscribes to it: it has a history, or a rule names it.
+    pub(crate) fn knows(&self, channel: &str) -> bool {
+        self.0.shared.histories.find(channel, 0).is_some()
+            || self.settings().channels.iter().any(|rule| rule.pattern == channel)
+    }
+
+    /// The settings that concern publications.
+    fn terms(&self) -> (bayeux::Limits, bool) {
+        let settings = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        (bayeux::Limits::from(&**settings), settings.timestamps)
+    }
+
+    /// Publishes. Light messages are taken without regard to the room between shards.
+    fn broadcast(
+        &self,
+        (limits, has_timestamp): &(bayeux::Limits, bool),
+        channel: &str,
+        data_json: &str,
+        weight: Weight,
+    ) -> Result<(), PublishError> {
+        let name = bayeux::ChannelName::parse(channel, limits).ok();
         if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
             return Err(PublishError::Channel(channel.into()));
         }
@@ -68,7 +161,8 @@ impl Handle {
         // any.
         let shard = self.0.shared.histories.owner(channel);
         let account = &self.0.server_shared.mailbox;
-        if account.has_room(Weight::Heavy) && self.0.server_shared.publish(shard, &message, None) {
+        let has_room = weight == Weight::Light || account.has_room(weight);
+        if has_room && self.0.server_shared.publish(shard, &message, None) {
             return Ok(());
         }
         Err(PublishError::Busy)
@@ -91,6 +185,23 @@ impl Handle {
     /// with a history.
     pub fn subscribe_from(&self, pattern: &str, start: &Start) -> Result<Subscription, SubscribeError> {
         self.0.server_shared.local.subscribe(&self.settings(), pattern, start)
+    }
+
+    /// The frame of a message for one session.
+    fn frame(
+        &self,
+        (limits, _): &(bayeux::Limits, bool),
+        channel: &str,
+        data_json: &str,
+        id: Option<&str>,
+    ) -> Result<Arc<[u8]>, PublishError> {
+        let name = bayeux::ChannelName::parse(channel, limits).ok();
+        if name.is_none_or(|name| bayeux::channel::is_meta(name.as_str())) {
+            return Err(PublishError::Channel(channel.into()));
+        }
+        let data = bayeux::json::validate(data_json, limits.json_depth_max).map_err(|_| PublishError::Data)?;
+        let id = id.map(bayeux::Id::new);
+        Ok(encke_core::message_frame(channel, data, id.as_ref(), None).into())
     }
 
     /// Ends a session. Its client gets a disconnect message. False if no session can have this id, or the server has
@@ -127,6 +238,7 @@ impl Handle {
         let fixed = [
             ("listen", settings.listen != current.listen && settings.listen.port() != 0),
             ("shards", settings.shards != current.shards),
+            ("application_threads", settings.application_threads != current.application_threads),
             ("data", settings.data != current.data),
             ("history_commit", settings.history_commit != current.history_commit),
             ("history_commit_interval_ms", settings.history_commit_interval_ms != current.history_commit_interval_ms),
@@ -134,6 +246,7 @@ impl Handle {
         let next = Arc::new(Settings {
             listen: current.listen,
             shards: current.shards,
+            application_threads: current.application_threads,
             data: current.data.clone(),
             history_commit: current.history_commit,
             history_commit_interval_ms: current.history_commit_interval_ms,

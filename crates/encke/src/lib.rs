@@ -7,7 +7,7 @@
 //!
 //! // Port 0 takes a free port; the defaults listen on loopback.
 //! let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
-//! let running = Server::new(settings).start()?;
+//! let running = Server::builder().settings(settings).start()?;
 //! let handle = running.handle();
 //! println!("clients connect to http://{}/cometd", running.address());
 //!
@@ -18,7 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Server`] is a server before its start, a [`Running`] is a running server, and a [`Handle`] controls it from any thread. The
+//! A [`Builder`] is a server before its start, a [`Running`] is a running server, and a [`Handle`] controls it from any thread. The
 //! clients of CometD and Faye connect unchanged, and so does the crate `encke-client`. `examples/price_feed.rs` is a longer program: it
 //! requires a token from clients, refuses their publications, and answers a service.
 //!
@@ -45,7 +45,7 @@
 //! assert!(encke::check_settings(&settings).is_ok());
 //! ```
 //!
-//! [`Server::start`] checks them first and returns [`StartError::Settings`] for one that cannot work. [`Handle::reload`] changes most of
+//! [`Builder::start`] checks them first and returns [`StartError::Settings`] for one that cannot work. [`Handle::reload`] changes most of
 //! them while the server runs. `docs/configuration.md` in the repository lists all of them with their defaults.
 //!
 //! # Publishing
@@ -89,73 +89,83 @@
 //! }
 //! ```
 //!
-//! # Decisions
+//! # Hooks
 //!
-//! An [`Application`] decides what clients may do: open a session ([`Application::handshake`]), subscribe
-//! ([`Application::subscribe`]), publish ([`Application::publish`]). Without one, everything is allowed. Its methods run on the thread of
-//! a shard, so they must be short and never block. What the program itself publishes is not decided about.
+//! A program takes part in the server through hooks, which it gives to the builder. Without any, everything is allowed. [`Builder`] has
+//! a table of all hooks, and says where they run and what happens if they take too long or panic.
 //!
 //! ```
-//! use encke::{Answer, Application, Decision, Publishing, Server, Settings, Subscribing, Verdict};
+//! use encke::{Access, Grant, Handshake, Identity, Operation, Publishing, Refusal, Server, Verdict};
 //!
-//! /// Allows subscriptions below `/public` only, and replaces exclamation marks.
-//! struct Quiet;
-//!
-//! impl Application for Quiet {
-//!     fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
-//!         let is_public = subscribing.channel.starts_with("/public/");
-//!         Answer::Now(if is_public { Decision::Allow } else { Decision::deny("members_only") })
-//!     }
-//!
-//!     fn publish(&self, publishing: &Publishing<'_>) -> Answer<Verdict> {
-//!         Answer::Now(match publishing.data {
-//!             Some(data) if data.contains('!') => Verdict::Replace(data.replace('!', ".")),
-//!             _ => Verdict::Forward,
-//!         })
-//!     }
-//! }
-//!
-//! let server = Server::new(Settings::default()).application(Quiet);
+//! let server = Server::builder()
+//!     // Who may open a session, and as whom.
+//!     .authenticate(async |handshake: Handshake| match handshake.ext() {
+//!         Some(ext) if ext.contains("sesame") => Ok(Identity::of_user("ali")),
+//!         _ => Err(Refusal::new(401, "say_the_word")),
+//!     })
+//!     // Who may create, subscribe to and publish to a channel.
+//!     .authorize("/cave/**", |access: &Access| match access.operation() {
+//!         Operation::Publish if access.user() != "ali" => Grant::deny("read_only"),
+//!         _ => Grant::Grant,
+//!     })
+//!     // What is published.
+//!     .filter("/cave/**", |message: &Publishing| match message.data() {
+//!         Some(data) if data.contains('!') => Verdict::Replace(data.replace('!', ".")),
+//!         _ => Verdict::Forward,
+//!     });
 //! # drop(server);
 //! ```
 //!
-//! The reason of a refusal goes to the client, inside the Bayeux error: `403:members_only:subscribe_denied`.
+//! The reason of a refusal goes to the client, inside the Bayeux error: `403:read_only:publish_denied`. An [`Identity`] belongs to its
+//! session until the end, also over restarts; every later hook sees it. It may limit the channels of its session by itself.
 //!
 //! # Services
 //!
-//! A service is a channel below `/service/` (Bayeux 1.0 "Service Channels"): its messages go to the application only, as remote calls do.
-//! [`Application::service`] receives them. With its [`Actions`] it replies to the caller, sends a message to one session, publishes, or
-//! ends a session. [`Application::ended`] reports the end of each session, so that the application can forget it.
+//! A service is a channel below `/service/` (Bayeux 1.0 "Service Channels"): its messages go to the application only. An async function
+//! answers them, one call at a time or many, as CometD's remote calls: the caller gets a message with the channel and the id of its
+//! call, the reply as `data`, and `"successful":true` or `false`.
 //!
 //! ```
-//! use encke::{Actions, Application, Pending, Service};
+//! use encke::{Call, Failure, Json, Server, State};
+//! use std::sync::{Arc, Mutex};
 //!
-//! /// Doubles numbers on `/service/double`.
-//! struct Doubler;
-//!
-//! impl Application for Doubler {
-//!     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
-//!         if message.channel == "/service/double" {
-//!             match message.data.and_then(|data| data.parse::<i32>().ok()) {
-//!                 Some(number) => actions.reply(&(i64::from(number) * 2).to_string()),
-//!                 None => actions.fail(r#""not a number""#),
-//!             }
-//!         }
-//!         None
-//!     }
+//! #[derive(serde::Deserialize)]
+//! struct Bid {
+//!     cents: u64,
 //! }
 //!
-//! // A test needs no server.
-//! let mut actions = Actions::default();
-//! Doubler.service(&Service::new("a session", "/service/double", "21"), &mut actions);
-//! assert_eq!(actions.as_slice().len(), 1);
+//! async fn bid(call: Call, State(highest): State<Arc<Mutex<u64>>>, Json(bid): Json<Bid>) -> Result<Json<u64>, Failure> {
+//!     let mut highest = highest.lock().expect("no panic");
+//!     if bid.cents <= *highest {
+//!         return Err(Failure::new("too_low", "somebody offers more"));
+//!     }
+//!     *highest = bid.cents;
+//!     // Everybody else gets to know.
+//!     if let Some(handle) = call.handle() {
+//!         _ = handle.publish("/auction/highest", &highest.to_string());
+//!     }
+//!     Ok(Json(*highest))
+//! }
+//!
+//! let server = Server::builder().state(Arc::new(Mutex::new(0_u64))).service("/service/bid", bid);
+//! # drop(server);
 //! ```
+//!
+//! A function takes at most four values that implement [`FromCall`], and returns anything that implements [`IntoReply`]. [`Actions`] are
+//! such a value: a list of messages for the caller, for other sessions and for channels, which are sent in their order. Calls of one
+//! session run at the same time; each answer comes when it is ready. [`with_timeout`] limits one service,
+//! `call_timeout_ms` all of them.
+//!
+//! # Sessions and subscribers
+//!
+//! [`Builder::on_session`] reports when a session begins, and when and why it ends; [`Builder::on_channel`] when a channel gets its first
+//! subscriber and when the last one is gone, on whatever shard.
 //!
 //! # The data directory
 //!
 //! Without [`Settings::data`], histories and sessions are in memory only. With it, histories are in files of that directory and survive
 //! every end of the process; sessions survive a clean stop. [`Settings::history_commit`] decides when a publication counts as stored:
-//! when the system has it, or when it is on disk. Only one server at a time can use the directory. [`Server::check`] checks before a
+//! when the system has it, or when it is on disk. Only one server at a time can use the directory. [`Builder::check`] checks before a
 //! start if a server could use it.
 //!
 //! # Stopping
@@ -163,7 +173,7 @@
 //! [`Handle::drain`] ends a server in order: clients learn when to come back, connections close, sessions are saved to the data
 //! directory. It takes [`Settings::drain_timeout_ms`] at most. [`Running::join`] waits for the end. Dropping a [`Running`] stops nothing:
 //! the threads go on without it. A program that replaces itself passes its listening socket on: [`Handle::stop_accepting`],
-//! [`Running::listener`], [`Server::listener`].
+//! [`Running::listener`], [`Builder::listener`].
 //!
 //! # Metrics and logs
 //!
@@ -172,7 +182,9 @@
 //! new clients. [`Handle::add_metrics`] adds those of the program. Logs are events of the crate `tracing`; the library prints nothing.
 
 mod api_keys;
+mod app;
 mod asset;
+mod builder;
 mod data;
 mod entropy;
 mod error;
@@ -188,13 +200,22 @@ mod settings;
 mod threads;
 
 pub use api_keys::{ApiKey, ApiKeys, ApiKeysError, Scope};
+pub use app::access::{Access, Grant, Operation};
+pub use app::authenticate::{Authenticate, Handshake};
+pub use app::call::{Call, FromCall, Need, State, User};
+pub use app::caller::Caller;
+pub use app::events::{ChannelEvent, SessionEvent};
+pub use app::filter::Publishing;
+pub use app::hooks::HookError;
+pub use app::reply::{Failure, IntoReply, Json, Raw};
+pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
 pub use asset::Asset;
+pub use builder::Builder;
 pub use encke_core::{
-    Action, Actions, Answer, Application, Caller, ChannelRule, Decision, EndReason, Handshake, Head, HistoryCommit,
-    HistoryTerms, Identity, NoApplication, PatternError, Patterns, Pending, Publishing, Refusal, Service,
-    SessionLimits, Settings, SlowConsumer, Subscribing, TransportName, Verdict,
+    Action, Actions, ChannelRule, EndReason, Head, HistoryCommit, HistoryTerms, Identity, PatternError, Patterns,
+    Pending, Refusal, SessionLimits, Settings, SlowConsumer, TransportName, Verdict,
 };
-pub use error::{PublishError, StartError};
+pub use error::{PublishError, PublishManyError, StartError};
 pub use handle::Handle;
 pub use local::{Gap, Message, Position, PositionError, Positions, Start, SubscribeError, Subscription};
 pub use metric::Metric;

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 
-use crate::api_keys::ApiKeys;
-use crate::asset::Asset;
+use crate::app::decisions::Decisions;
+use crate::builder::Builder;
 use crate::data::{Data, DataInUse};
 use crate::entropy::kernel_entropy;
 use crate::error::StartError;
@@ -23,84 +23,31 @@ use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::Published;
 use crate::net::store_thread::Inbox;
 use crate::settings::check_settings;
+use crate::threads::application::ApplicationThreads;
 use crate::threads::{accept, driver};
-use encke_core::Settings;
-use encke_core::{Application, NoApplication};
-use encke_core::{Metrics, Saved, Shard, Shared};
+use encke_core::{Application, Metrics, Saved, Settings, Shard, Shared};
 
-/// A server that does not run yet: its settings, its application, its files. [`Server::start`] runs it.
-pub struct Server {
-    settings: Settings,
-    assets: &'static [Asset],
-    application: Box<dyn Application>,
-    listener: Option<TcpListener>,
-    api_keys: ApiKeys,
-    echo: bool,
-    reclaim_memory: Option<fn()>,
-}
+/// The beginning of every server: [`Server::builder`].
+#[derive(Clone, Copy, Debug)]
+pub enum Server {}
 
 impl Server {
-    /// Creates a server with these settings, without an application and without files.
-    pub fn new(settings: Settings) -> Server {
-        Server {
-            settings,
-            assets: &[],
-            application: Box::new(NoApplication),
-            listener: None,
-            api_keys: ApiKeys::default(),
-            echo: false,
-            reclaim_memory: None,
-        }
+    /// A builder of a server with default settings and without hooks.
+    pub fn builder() -> Builder {
+        Builder::new()
     }
+}
 
-    /// Accepts connections from this bound socket instead of binding one: the socket of a supervisor, or of the
-    /// previous server process.
-    pub fn listener(mut self, listener: TcpListener) -> Server {
-        self.listener = Some(listener);
-        self
-    }
-
-    /// Serves these files beside the Bayeux endpoint. [`Settings::files`] serves those of a directory.
-    pub fn assets(mut self, assets: &'static [Asset]) -> Server {
-        self.assets = assets;
-        self
-    }
-
-    /// Installs an application, which decides what clients may do and serves their calls.
-    pub fn application(mut self, application: impl Application + 'static) -> Server {
-        self.application = Box::new(application);
-        self
-    }
-
-    /// The keys of the HTTP API below `/api/v1/`. Without any, only programs on this machine can use it, and only if
-    /// [`Settings::api_loopback`] is set. [`Handle::set_api_keys`] replaces them.
-    pub fn api_keys(mut self, keys: ApiKeys) -> Server {
-        self.api_keys = keys;
-        self
-    }
-
-    /// Echoes every WebSocket message instead of speaking Bayeux, for suites that test the WebSocket protocol.
-    pub fn echo(mut self) -> Server {
-        self.echo = true;
-        self
-    }
-
-    /// Calls this function on the thread of a shard that has been busy and is now quiet, or that holds much less than
-    /// before. It returns the thread's free memory to the system: `mi_collect` of mimalloc, for example. Without it,
-    /// an allocator may retain that memory.
-    pub fn reclaim_memory_with(mut self, reclaim: fn()) -> Server {
-        self.reclaim_memory = Some(reclaim);
-        self
-    }
-
+impl Builder {
     /// Checks for reasons why the server could not start, as far as they show while another server runs on the same
     /// `data` directory: its settings, a disk that takes no file, a file of another version. Damage further inside
     /// the files shows only at the start.
     ///
     /// # Errors
-    /// The same as [`Server::start`] would return.
+    /// The same as [`Builder::start`] would return.
     pub fn check(&self) -> Result<(), StartError> {
         check_settings(&self.settings)?;
+        self.hooks.check()?;
         Data::probe(&self.settings)
     }
 
@@ -111,6 +58,7 @@ impl Server {
     /// started. The server then has accepted no client.
     pub fn start(self) -> Result<Running, StartError> {
         check_settings(&self.settings)?;
+        self.hooks.check()?;
         let listen = self.settings.listen;
         let failed = |source| StartError::Listen { address: listen, source };
         let listener = self.listener.map_or_else(|| accept::listen(listen), accept::adopt).map_err(failed)?;
@@ -122,7 +70,12 @@ impl Server {
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let start = Instant::now();
-        let mut shared = Shared::new(shards, self.application);
+        let threads = ApplicationThreads::start(settings.application_threads).map_err(StartError::Thread)?;
+        let decisions = Decisions::new(self.hooks, threads.handle().clone());
+        let hooks = decisions.context().clone();
+        let layers = self.layers.into_iter();
+        let application = layers.fold(Box::new(decisions) as Box<dyn Application>, |inner, layer| layer(inner));
+        let mut shared = Shared::new(shards, application);
         let data = Data::open(&settings, &mut shared, ServerShared::now(start))?;
         let shared = Arc::new(shared);
         let confirmations: Vec<Arc<Confirmations>> = (0..shards).map(|_| Arc::default()).collect();
@@ -149,6 +102,8 @@ impl Server {
             start,
             accepting: watch::Sender::new(true),
         });
+        let handle = Handle::new(server_shared.clone(), shared.clone(), settings.clone(), !settings.data.is_empty());
+        hooks.set(handle.downgrade());
         let stored = data
             .map(|data| {
                 let ServerShared { mailboxes, outcomes, metrics, .. } = &*server_shared;
@@ -162,6 +117,8 @@ impl Server {
             settings: settings.clone(),
             server_shared: server_shared.clone(),
             saved: Arc::new(saved.unwrap_or_default()),
+            handle: handle.clone(),
+            application: Arc::new(threads),
         };
         let (threads, starts) = context.start_shards(receivers, listener, history_store)?;
         // Removed only now: if an earlier step fails, the next start still finds the sessions.
@@ -170,7 +127,6 @@ impl Server {
             // A thread that panicked has already logged it.
             let _gone = start.send(());
         }
-        let handle = Handle::new(server_shared, shared, settings, data.is_some());
         Ok(Running { address, handle, threads, listener: again, data })
     }
 }
@@ -182,6 +138,9 @@ struct ThreadContext {
     settings: Arc<Settings>,
     server_shared: Arc<ServerShared>,
     saved: Arc<Saved>,
+    /// Lives as long as a shard, so that hooks can use it.
+    handle: Handle,
+    application: Arc<ApplicationThreads>,
 }
 
 /// A shard's thread, which returns its sessions.
@@ -207,6 +166,7 @@ impl ThreadContext {
             let thread = std::thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
                 let runtime = driver::runtime();
                 let runtime = runtime.map_err(|error| ready.send(Err(error))).ok()?;
+                let _alive = (context.handle.clone(), context.application.clone());
                 let (shard, server_shared) = context.restored(index);
                 let _gone = ready.send(Ok(()));
                 drop(ready);
@@ -253,7 +213,7 @@ impl Running {
         self.handle.clone()
     }
 
-    /// The socket it accepts connections from, for the server process that follows: see [`Server::listener`].
+    /// The socket it accepts connections from, for the server process that follows: see [`Builder::listener`].
     ///
     /// # Errors
     /// The error of the system, for example too many open files.
@@ -274,12 +234,6 @@ impl Running {
         // Everything is written. Dropping this value releases the directory.
         let Some(data) = self.data.and_then(DataInUse::close) else { return };
         data.save_sessions(saved);
-    }
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 

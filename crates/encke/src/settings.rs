@@ -25,7 +25,7 @@ impl SettingsError {
     }
 }
 
-/// Checks what types cannot express: ranges, and settings that contradict each other. [`Server::start`](crate::Server::start)
+/// Checks what types cannot express: ranges, and settings that contradict each other. [`Builder::start`](crate::Builder::start)
 /// and [`Handle::reload`](crate::Handle::reload) do so themselves.
 ///
 /// # Errors

@@ -34,7 +34,7 @@ fn a_start_without_enough_file_descriptors_is_an_error_and_loses_no_session() {
     let before = getrlimit(Resource::Nofile);
     let started = (3..100).find_map(|files| {
         setrlimit(Resource::Nofile, Rlimit { current: Some(files), ..before }).expect("a lower limit");
-        let started = Server::new(settings.clone()).start();
+        let started = Server::builder().settings(settings.clone()).start();
         setrlimit(Resource::Nofile, before).expect("the limit of before");
         started.map_err(|error| refused.push(error.to_string())).ok()
     });

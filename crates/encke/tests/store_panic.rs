@@ -45,7 +45,7 @@ fn after_a_panic_of_the_store_readyz_fails_and_delivery_continues() {
     let settings =
         Settings { data: folder.name(), history_commit: HistoryCommit::Always, channels: vec![rule], ..settings() };
     let filler = "x".repeat(settings.message_bytes_max - 1_000);
-    let running = Server::new(settings).start().expect("the server starts");
+    let running = Server::builder().settings(settings).start().expect("the server starts");
     let status = || {
         let response = Http::connect(running.address()).get("/readyz");
         (response.status, response.text())

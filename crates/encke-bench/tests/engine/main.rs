@@ -25,7 +25,7 @@ fn server_with(channels: Vec<ChannelRule>) -> (Running, String) {
     let listen = ([127, 0, 0, 1], 0).into();
     let settings =
         Settings { listen, shards: 1, timeout_ms: 2_000, drain_timeout_ms: 0, channels, ..Settings::default() };
-    let running = Server::new(settings).application(Demo::default()).start().expect("the server starts");
+    let running = Demo::default().install(Server::builder().settings(settings)).start().expect("the server starts");
     let target = format!("http://{}", running.address());
     (running, target)
 }

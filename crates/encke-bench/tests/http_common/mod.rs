@@ -34,7 +34,7 @@ pub struct Encke(Option<Running>);
 impl Encke {
     pub fn start(settings: Settings) -> Encke {
         let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), shards: 1, drain_timeout_ms: 0, ..settings };
-        Encke(Some(Server::new(settings).start().expect("the server starts")))
+        Encke(Some(Server::builder().settings(settings).start().expect("the server starts")))
     }
 
     pub fn address(&self) -> SocketAddr {

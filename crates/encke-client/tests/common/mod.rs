@@ -20,7 +20,8 @@ pub const TRANSPORTS: [Transport; 2] = [Transport::WebSocket, Transport::LongPol
 
 /// Starts a server; it ends with [`end`].
 pub fn start(settings: Settings) -> Running {
-    Server::new(Settings { shards: 1, ..settings }).application(encke_demo::Demo::default()).start().expect("starts")
+    let server = Server::builder().settings(Settings { shards: 1, ..settings });
+    encke_demo::Demo::default().install(server).start().expect("starts")
 }
 
 pub fn any_port() -> Settings {

@@ -131,12 +131,7 @@ pub(crate) fn error_reply<'a>(message: &'a Message<'_>, error: &'a str) -> Reply
 }
 
 /// Encodes a message for a single session as a frame.
-pub(crate) fn message_frame(
-    channel: &str,
-    data: &str,
-    id: Option<&bayeux::Id<'_>>,
-    successful: Option<bool>,
-) -> Vec<u8> {
+pub fn message_frame(channel: &str, data: &str, id: Option<&bayeux::Id<'_>>, successful: Option<bool>) -> Vec<u8> {
     let mut payload = vec![b'['];
     Reply { id, data: Some(bayeux::RawJson::trusted(data)), successful, ..Reply::new(channel) }.write(&mut payload);
     payload.push(b']');

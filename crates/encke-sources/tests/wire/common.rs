@@ -23,7 +23,7 @@ impl TestServer {
     /// A server without sources: a test subscribes before it starts them.
     pub async fn start(data: Option<PathBuf>) -> TestServer {
         let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), drain_timeout_ms: 100, ..Settings::default() };
-        let running = Server::new(settings).start().expect("the server starts");
+        let running = Server::builder().settings(settings).start().expect("the server starts");
         let sources =
             Sources::start(SourcesSettings { sources: Vec::new(), data }, running.handle()).expect("they start");
         let client = Client::connect(&format!("http://{}", running.address())).await.expect("a session");

@@ -312,7 +312,7 @@ mod tests {
         let metrics = Arc::<Metrics>::default();
         let worker = StoreWorker {
             history_store,
-            shared: Arc::new(Shared::new(1, Box::new(crate::NoApplication))),
+            shared: Arc::new(Shared::new(1, Box::new(encke_core::NoApplication))),
             mailboxes: vec![mailbox],
             outcomes: Arc::default(),
             metrics: metrics.clone(),

@@ -2,6 +2,7 @@
 //! which do not know them.
 
 pub(crate) mod accept;
+pub(crate) mod application;
 pub(crate) mod driver;
 pub(crate) mod ending;
 mod reclaim;

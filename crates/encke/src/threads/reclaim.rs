@@ -2,7 +2,7 @@
 //!
 //! An allocator retains the free memory of a thread for that thread's next allocations, and notices blocks that other
 //! threads have freed only when it allocates again. A shard that has been busy and is now quiet would hold that memory
-//! until its next busy time. See [`Server::reclaim_memory_with`](crate::Server::reclaim_memory_with).
+//! until its next busy time. See [`Builder::reclaim_memory_with`](crate::Builder::reclaim_memory_with).
 
 /// The times at which one shard's thread reclaims memory.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Names of channels, patterns and subscriptions (Bayeux 1.0 "Channels"; rows 19 to 22 and 27 of `docs/bad-input.md`).
 
-use encke::{Answer, Application, ChannelRule, Decision, Publishing, Settings, Subscribing, Verdict};
+use encke::{Access, ChannelRule, Grant, Operation, Server, Settings, Verdict};
 use serde_json::json;
 
 use crate::common::{TestServer, Ws, settings};
@@ -280,31 +280,20 @@ fn two_sessions_that_subscribe_and_leave_one_channel_leave_nothing_behind() {
 }
 
 /// Grants the literal name `/open/**`, and below `/rooms` each session its own channel only.
-struct Rights;
-
-impl Application for Rights {
-    fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
-        Answer::Now(match subscribing.channel.starts_with("/open/") {
-            true => Decision::Allow,
-            false => Decision::deny("not_yours"),
-        })
-    }
-
-    fn publish(&self, publishing: &Publishing<'_>) -> Answer<Verdict> {
-        Answer::Now(match publishing.channel {
-            channel if channel.starts_with("/rooms/") && channel != format!("/rooms/{}", publishing.caller.id) => {
-                Verdict::deny("not_yours")
-            }
-            "/open/swallowed" => Verdict::Delete,
-            _ => Verdict::Forward,
-        })
+fn rights(access: &Access) -> Grant {
+    let is_own = || access.channel() == format!("/rooms/{}", access.caller().session());
+    match access.operation() {
+        Operation::Subscribe if !access.channel().starts_with("/open/") => Grant::deny("not_yours"),
+        Operation::Publish if access.channel().starts_with("/rooms/") && !is_own() => Grant::deny("not_yours"),
+        _ => Grant::Grant,
     }
 }
 
 /// Row 27: a right to a channel does not grant a pattern that covers it, nor publishing.
 #[test]
 fn rights_are_checked_for_every_exact_name() {
-    let server = TestServer::serving(settings(), Rights);
+    let server = Server::builder().settings(settings()).authorize("/**", rights);
+    let server = TestServer::of(server.filter("/open/swallowed", |_| Verdict::Delete));
     let mut ws = server.session();
     let mut other = server.session();
     assert_eq!(subscribe(&mut ws, "/open/x"), None);

@@ -43,7 +43,7 @@ impl Folder {
 
 /// The error with which a server does not start.
 fn refusal(settings: Settings) -> String {
-    match Server::new(settings).start() {
+    match Server::builder().settings(settings).start() {
         Ok(_) => panic!("it starts"),
         Err(error) => error.to_string(),
     }

@@ -4,7 +4,7 @@
 #[path = "../../examples/price_feed.rs"]
 mod price_feed;
 
-use price_feed::{Prices, push};
+use price_feed::{Prices, push, server};
 use serde_json::json;
 
 use crate::common::{TestServer, settings};
@@ -12,7 +12,7 @@ use crate::common::{TestServer, settings};
 #[test]
 fn the_price_feed_admits_clients_with_its_token_and_pushes_prices() {
     let prices = Prices::default();
-    let server = TestServer::serving(settings(), prices.clone());
+    let server = TestServer::of(server(&prices).settings(settings()));
     let mut ws = server.websocket();
     let handshake = |token: &str| {
         json!({
@@ -30,7 +30,9 @@ fn the_price_feed_admits_clients_with_its_token_and_pushes_prices() {
     push(&server.handle, &prices, "GOOG").expect_err("no price");
     let refused = ws.call(json!({"channel": "/stock/GOOG", "data": 1}));
     assert_eq!(refused["error"], "403:read_only:publish_denied");
-    for (symbol, answer) in [("GOOG", json!(19_900)), ("AAPL", json!("there is no price yet"))] {
+    for (symbol, answer) in
+        [("GOOG", json!(19_900)), ("AAPL", json!({"class": "unknown", "message": "there is no price yet"}))]
+    {
         let reply = ws.call(json!({"channel": "/service/latest", "id": symbol, "data": symbol}));
         assert_eq!(reply["data"], answer);
         assert_eq!(ws.next_json()[0]["successful"], true, "the call itself");

@@ -179,7 +179,8 @@ fn built_in_pages_take_precedence_except_for_the_start_page() {
     for name in ["healthz", "own.css", "cometd", "metrics"] {
         folder.write(name, "the user's");
     }
-    let running = Server::new(serving(&folder.site())).assets(ASSETS).start().expect("the server starts");
+    let running =
+        Server::builder().settings(serving(&folder.site())).assets(ASSETS).start().expect("the server starts");
     let mut http = crate::common::Http::connect(running.address());
     assert_eq!(http.get("/").text(), "the program's start");
     folder.write("index.html", "the user's start");
@@ -285,10 +286,14 @@ fn a_page_of_a_foreign_name_reads_no_files() {
 fn a_directory_must_exist_at_the_start_and_may_be_removed_later() {
     let folder = Folder::new();
     folder.write("a.txt", "a");
-    let missing = Server::new(serving(&folder.0.join("missing"))).start().expect_err("no such directory");
+    let missing =
+        Server::builder().settings(serving(&folder.0.join("missing"))).start().expect_err("no such directory");
     let name = folder.0.join("missing");
     assert_eq!(missing.to_string(), format!("files = {}: a directory that is there and can be read", name.display()));
-    assert!(Server::new(serving(&folder.site().join("a.txt"))).start().is_err(), "a file is no directory");
+    assert!(
+        Server::builder().settings(serving(&folder.site().join("a.txt"))).start().is_err(),
+        "a file is no directory"
+    );
     let server = folder.serve();
     let mut neighbour = server.neighbour();
     fs::remove_dir_all(folder.site()).expect("removed");

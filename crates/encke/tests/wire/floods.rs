@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use encke::{Actions, Application, Pending, PublishError, Service, Settings};
+use encke::{PublishError, Server, Settings};
 use serde_json::{Value, json};
 
 use crate::common::{TestServer, Ws, settings, wait_until};
@@ -157,15 +157,18 @@ struct StartSignal {
     stands: Arc<AtomicBool>,
 }
 
-impl Application for StartSignal {
-    fn service(&self, _: &Service<'_>, _: &mut Actions) -> Option<Pending<Actions>> {
-        self.stands.store(true, Ordering::Relaxed);
-        let _opened = self.closed.lock();
-        None
-    }
-}
-
 impl StartSignal {
+    /// A server with this gate.
+    fn server(&self, settings: Settings) -> TestServer {
+        let gate = self.clone();
+        let server = Server::builder().settings(settings);
+        TestServer::of(server.service("/service/stop", move || {
+            gate.stands.store(true, Ordering::Relaxed);
+            let _opened = gate.closed.lock();
+            std::future::ready(())
+        }))
+    }
+
     /// Closes the gate, and returns when the shard of this session blocks at it.
     fn stop(&self, ws: &mut Ws) -> MutexGuard<'_, ()> {
         let closed = self.closed.lock().expect("not poisoned");
@@ -190,7 +193,7 @@ fn sessions_of_each(server: &TestServer, count: usize) -> [Vec<Ws>; 2] {
 fn sessions_that_wait_for_a_stalled_shard_do_not_expire_and_others_do() {
     let gate = StartSignal::default();
     let settings = Settings { mailbox_bytes_max: 1, max_interval_ms: 2_000, ..two_shards() };
-    let server = TestServer::serving(settings, gate.clone());
+    let server = gate.server(settings);
     let [mut far, mut near] = sessions_of_each(&server, 3);
     for ws in far.iter_mut().chain(&mut near[3..]) {
         ws.start_connect();
@@ -215,7 +218,7 @@ fn sessions_that_wait_for_a_stalled_shard_do_not_expire_and_others_do() {
 #[test]
 fn publications_of_a_handle_pass_a_stalled_shard() {
     let gate = StartSignal::default();
-    let server = TestServer::serving(two_shards(), gate.clone());
+    let server = gate.server(two_shards());
     let [mut far, mut near] = sessions_of_each(&server, 1);
     near[0].subscribe("/c/*");
     let closed = gate.stop(&mut far[0]);

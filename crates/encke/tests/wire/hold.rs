@@ -1,8 +1,6 @@
 //! `GET /hold/CHANNEL`: requests that wait for a message.
 
-use encke::{
-    Answer, Application, ChannelRule, Decision, Handshake, Identity, Patterns, Refusal, Settings, Subscribing,
-};
+use encke::{Access, Builder, ChannelRule, Grant, Handshake, Identity, Patterns, Refusal, Server, Settings};
 use serde_json::{Value, json};
 
 use crate::common::{Http, Response, TestServer, settings, wait_until};
@@ -170,34 +168,29 @@ fn an_empty_path_holds_nothing() {
     assert_eq!(json_of(&server.http().get("/wait/for/a?timeout=0")), json!([]));
 }
 
-/// Lets users in by a header, and to their own channels only.
-struct Doors;
-
-impl Application for Doors {
-    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
-        let head = handshake.head.expect("the head");
-        let Some(user) = head.header("x-user") else { return Answer::Now(Err(Refusal::new(401, "who"))) };
-        let mut identity = Identity::of_user(user);
-        if user == "narrow" {
-            identity.subscribe = Patterns::new(["/own/narrow/a"]).ok();
-        }
-        Answer::Later(Box::pin(async { Ok(Some(identity)) }))
-    }
-
-    fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
-        let own = format!("/own/{}/", subscribing.caller.user());
-        let is_own = subscribing.channel.starts_with(&own);
-        Answer::Later(Box::pin(async move { if is_own { Decision::Allow } else { Decision::deny("not_yours") } }))
-    }
-
-    fn reads_heads(&self) -> bool {
-        true
-    }
+/// Knows users by a header, and allows each its own channels; both answers take a moment.
+fn doors() -> Builder {
+    Server::builder()
+        .settings(settings())
+        .authenticate(async |handshake: Handshake| {
+            tokio::task::yield_now().await;
+            let user = handshake.header("x-user").ok_or(Refusal::new(401, "who"))?;
+            let mut identity = Identity::of_user(user);
+            if user == "narrow" {
+                identity.subscribe = Patterns::new(["/own/narrow/a"]).ok();
+            }
+            Ok(identity)
+        })
+        .authorize_async("/**", async |access: Access| {
+            tokio::task::yield_now().await;
+            let is_own = access.channel().starts_with(&format!("/own/{}/", access.user()));
+            if is_own { Grant::Grant } else { Grant::deny("not_yours") }
+        })
 }
 
 #[test]
 fn the_application_decides_like_about_a_subscribe() {
-    let server = TestServer::serving(settings(), Doors);
+    let server = TestServer::of(doors());
     for (user, channel, status) in [
         (None, "/own/a/x", 401),
         (Some("a"), "/own/a/x", 200),

@@ -452,7 +452,7 @@ fn settings_that_cannot_work_are_refused_by_name() {
         (Settings { mounts: vec!["cometd".into()], ..settings() }, "mounts"),
         (Settings { allowed_origins: vec!["example.com".into()], ..settings() }, "allowed_origins"),
     ] {
-        let error = Server::new(settings).start().expect_err("an error").to_string();
+        let error = Server::builder().settings(settings).start().expect_err("an error").to_string();
         assert!(error.starts_with(name), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use encke::{Actions, Application, Caller, EndReason, HistoryCommit, NoApplication, Server, Settings};
+use encke::{HistoryCommit, Server, SessionEvent, Settings};
 use serde_json::{Value, json};
 
 use crate::ack;
@@ -278,7 +278,7 @@ fn an_unreadable_sessions_file_is_named() {
     let folder = Folder::new();
     let file = folder.path().join("sessions");
     std::fs::create_dir_all(&file).expect("a directory where the file should be");
-    let started = Server::new(keeping(&folder)).start();
+    let started = Server::builder().settings(keeping(&folder)).start();
     let error = started.expect_err("refused").to_string();
     assert!(error.starts_with(&format!("cannot restore the sessions in {}: ", file.display())), "{error}");
 }
@@ -353,9 +353,14 @@ fn a_session_gets_a_report_of_a_lost_history_and_then_positions_again() {
 #[derive(Clone, Default)]
 struct Ends(Arc<Mutex<Vec<String>>>);
 
-impl Application for Ends {
-    fn ended(&self, caller: &Caller<'_>, _: EndReason, _: &mut Actions) {
-        self.0.lock().expect("no panic").push(caller.id.into());
+impl Ends {
+    fn server(&self, settings: Settings) -> TestServer {
+        let ends = self.0.clone();
+        TestServer::of(Server::builder().settings(settings).on_session(move |event, _| {
+            if let SessionEvent::Ended { caller, .. } = event {
+                ends.lock().expect("no panic").push(caller.session().into());
+            }
+        }))
     }
 }
 
@@ -363,11 +368,11 @@ impl Application for Ends {
 fn a_session_that_is_stored_has_not_ended_for_the_application() {
     let folder = Folder::new();
     let ends = Ends::default();
-    let server = TestServer::serving(keeping(&folder), ends.clone());
+    let server = ends.server(keeping(&folder));
     let ws = server.session();
     server.stop();
     assert!(ends.0.lock().expect("no panic").is_empty());
-    let server = TestServer::serving(keeping(&folder), ends.clone());
+    let server = ends.server(keeping(&folder));
     let mut again = moved_ws(&ws.id, &server);
     assert_eq!(again.call(json!({"id": "d", "channel": "/meta/disconnect"}))["successful"], true);
     assert_eq!(*ends.0.lock().expect("no panic"), [ws.id]);
@@ -376,7 +381,7 @@ fn a_session_that_is_stored_has_not_ended_for_the_application() {
 #[test]
 fn a_session_ended_before_the_restart_gets_the_disconnect_from_the_next_server() {
     let folder = Folder::new();
-    let server = TestServer::serving(keeping(&folder), NoApplication);
+    let server = TestServer::start(keeping(&folder));
     let poller = server.poller();
     server.handle.disconnect(&poller.id);
     server.stop();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use encke::Settings;
+use encke::{Handshake, Refusal, Server, Settings};
 use serde_json::json;
 
 use crate::common::{TestServer, Ws, publications, settings};
@@ -328,18 +328,11 @@ fn a_client_that_vanished_misses_nothing_until_it_expires() {
     assert_eq!(data, [json!(0), json!(1), json!(2)]);
 }
 
-/// Refuses every handshake.
-struct Closed;
-
-impl encke::Application for Closed {
-    fn handshake(&self, _: &encke::Handshake<'_>) -> encke::Answer<Result<Option<encke::Identity>, encke::Refusal>> {
-        encke::Answer::Now(Err(encke::Refusal::new(403, "closed: \"ask later\"")))
-    }
-}
-
 #[test]
 fn a_denied_handshake_gets_the_reason_and_the_advice_not_to_retry() {
-    let server = TestServer::serving(settings(), Closed);
+    let server = Server::builder().settings(settings());
+    let closed = async |_: Handshake| Err(Refusal::new(403, "closed: \"ask later\""));
+    let server = TestServer::of(server.authenticate(closed));
     let reply = server.http().call(json!({"id": "1", "channel": "/meta/handshake", "ext": {"token": "x"}}));
     let expected = json!({"id": "1", "channel": "/meta/handshake", "successful": false,
         "error": "403:closed_ _ask later_:handshake_denied", "advice": {"reconnect": "none"}});

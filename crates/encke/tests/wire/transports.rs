@@ -1,7 +1,7 @@
 //! Transports without faults: connects, publications, windows, connections, shards, the end
 //! (Bayeux 1.0 §4, §5; the exchanges are CometD 9's, byte for byte where clients look).
 
-use encke::{Actions, Application, ChannelRule, Pending, Service, Settings, SlowConsumer};
+use encke::{Actions, Call, ChannelRule, Failure, Json, Raw, Server, Settings, SlowConsumer};
 use serde_json::{Value, json};
 
 use crate::common::{Frame, Poller, TestServer, Ws, publications, reply, settings};
@@ -413,24 +413,23 @@ fn timesync_and_timestamps_are_answered() {
     }
 }
 
-/// Answers calls, and answers with an error on request.
-struct Caller;
-
-impl Application for Caller {
-    fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
-        match (message.channel, message.data.unwrap_or("null")) {
-            ("/service/echo", data) => actions.reply(data),
-            ("/service/fail", _) => actions.fail("\"no\""),
-            ("/service/kick/me", _) => actions.disconnect(message.caller.id),
-            (_, receiver) => actions.deliver(receiver.trim_matches('"'), "/sent", "1", None),
-        }
-        None
-    }
-}
-
 #[test]
 fn a_service_answers_its_caller_only() {
-    let server = TestServer::serving(Settings { shards: 2, ..settings() }, Caller);
+    let server = Server::builder()
+        .settings(Settings { shards: 2, ..settings() })
+        .service("/service/echo", async |data: Raw| data)
+        .service("/service/fail", async || Failure::json(&"no"))
+        .service("/service/kick/me", async |call: Call| {
+            let mut actions = Actions::default();
+            actions.disconnect(call.session());
+            actions
+        })
+        .service("/service/tell", async |Json(other): Json<String>| {
+            let mut actions = Actions::default();
+            actions.deliver(&other, "/sent", "1", None);
+            actions
+        });
+    let server = TestServer::of(server);
     let (mut ws, mut other) = (server.session(), server.session());
     let call = ws.mine(json!({"id": "7", "channel": "/service/echo", "data": {"x": [1]}}));
     ws.send_json(&json!([call]));

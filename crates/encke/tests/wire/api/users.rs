@@ -1,26 +1,22 @@
 //! Users, tokens, and subscriptions that the API changes.
 
-use encke::{Answer, Application, Handshake, Identity, Refusal, Scope, Settings};
+use encke::{Handshake, Identity, Refusal, Scope, Server, Settings};
 use serde_json::json;
 
 use super::{Api, KEY, keys, serve};
 use crate::common::{TestServer, Ws, settings};
 
 /// Believes who a client says it is: `ext` is the text `user/token`.
-struct Believing;
-
-impl Application for Believing {
-    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
-        let identity = handshake.ext.and_then(|ext| {
-            let (user, token) = ext.split('"').nth(3)?.split_once('/')?;
-            Some(Identity { token_id: Some(token.into()), ..Identity::of_user(user) })
-        });
-        Answer::Now(Ok(identity))
-    }
+async fn believe(handshake: Handshake) -> Result<Identity, Refusal> {
+    let identity = handshake.ext().and_then(|ext| {
+        let (user, token) = ext.split('"').nth(3)?.split_once('/')?;
+        Some(Identity { token_id: Some(token.into()), ..Identity::of_user(user) })
+    });
+    Ok(identity.unwrap_or_default())
 }
 
 fn serve_users(settings: Settings) -> TestServer {
-    let server = TestServer::serving(settings, Believing);
+    let server = TestServer::of(Server::builder().settings(settings).authenticate(believe));
     server.handle.set_api_keys(keys(&[("all", KEY, &Scope::ALL)]));
     server
 }

@@ -4,7 +4,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use encke::{Application, Handle, NoApplication, Running, Server, Settings};
+use encke::{Builder, Handle, Running, Server, Settings};
 use serde_json::json;
 
 use super::{Http, Poller, TIMEOUT, Tcp, Ws};
@@ -31,12 +31,12 @@ pub fn settings() -> Settings {
 
 impl TestServer {
     pub fn start(settings: Settings) -> TestServer {
-        TestServer::serving(settings, NoApplication)
+        TestServer::of(Server::builder().settings(settings))
     }
 
-    pub fn serving(settings: Settings, application: impl Application + 'static) -> TestServer {
+    pub fn of(server: Builder) -> TestServer {
         watch_panics();
-        let running = Server::new(settings).application(application).start().expect("the server starts");
+        let running = server.start().expect("the server starts");
         let handle = running.handle();
         TestServer { running: Some(running), handle }
     }

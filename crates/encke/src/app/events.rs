@@ -1,0 +1,63 @@
+//! Events of sessions and channels, for listeners.
+
+use std::fmt;
+
+use encke_core::{Actions, EndReason};
+
+use super::caller::Caller;
+
+/// The beginning or the end of a session.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SessionEvent<'a> {
+    /// A handshake has opened it. A session that a restart restores is not opened again.
+    Opened {
+        /// The session.
+        caller: Caller<'a>,
+    },
+    /// It has ended. A session that is saved at a stop has not.
+    Ended {
+        /// The session.
+        caller: Caller<'a>,
+        /// The reason.
+        reason: EndReason,
+    },
+}
+
+/// A change of the subscribers of a channel or pattern, over all shards. The events of one channel alternate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChannelEvent<'a> {
+    /// It has its first subscriber.
+    FirstSubscribed {
+        /// The channel, or the pattern if the subscription is to one.
+        channel: &'a str,
+    },
+    /// Its last subscriber is gone.
+    LastUnsubscribed {
+        /// The channel, or the pattern if the subscription was to one.
+        channel: &'a str,
+    },
+}
+
+/// A registered listener for sessions.
+pub(crate) struct SessionListener(pub(crate) Box<OnSession>);
+
+type OnSession = dyn Fn(&SessionEvent<'_>, &mut Actions) + Send + Sync;
+
+/// A registered listener for channels.
+pub(crate) struct ChannelListener(pub(crate) Box<OnChannel>);
+
+type OnChannel = dyn Fn(&ChannelEvent<'_>, &mut Actions) + Send + Sync;
+
+impl fmt::Debug for SessionListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionListener")
+    }
+}
+
+impl fmt::Debug for ChannelListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ChannelListener")
+    }
+}

@@ -1,0 +1,119 @@
+//! Everything that a program has registered with the builder, before the start.
+
+use std::sync::Arc;
+
+use bayeux::{ChannelKind, ChannelName, Limits};
+
+use super::access::Authorizer;
+use super::authenticate::AnyAuthenticate;
+use super::call::{Need, States};
+use super::events::{ChannelListener, SessionListener};
+use super::filter::Filter;
+use super::patterns::Patterns;
+use super::service::Registered;
+
+/// The hooks of an application.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    pub(crate) authenticator: Option<Arc<dyn AnyAuthenticate>>,
+    pub(crate) channels: Patterns<ChannelHooks>,
+    pub(crate) services: Patterns<Option<Registered>>,
+    pub(crate) sessions: Vec<SessionListener>,
+    pub(crate) states: States,
+    /// The states that services need.
+    needs: Vec<(String, Need)>,
+    /// The mistakes of the program, in order.
+    errors: Vec<HookError>,
+}
+
+/// The hooks of one channel or pattern, each kind in the order of its registration.
+#[derive(Debug, Default)]
+pub(crate) struct ChannelHooks {
+    pub(crate) authorizers: Vec<Authorizer>,
+    pub(crate) filters: Vec<Filter>,
+    pub(crate) listeners: Vec<ChannelListener>,
+}
+
+/// A hook that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HookError {
+    /// The name is neither a channel nor a pattern.
+    #[error("{0:?} is not a channel or a pattern such as /orders/* or /orders/**")]
+    Pattern(String),
+    /// The name of a service is not below `/service/`.
+    #[error("{0:?} is not the name of a service: it must begin with /service/")]
+    NotAService(String),
+    /// Two services have the same name.
+    #[error("there are two services {0}")]
+    TwoServices(String),
+    /// A service takes a state that the builder was not given.
+    #[error("the service {service} takes State<{state}>, but Builder::state got none")]
+    StateMissing {
+        /// The name of the service.
+        service: String,
+        /// The type of the state.
+        state: &'static str,
+    },
+    /// Two authenticators are registered.
+    #[error("authenticate was called twice")]
+    TwoAuthenticators,
+}
+
+impl ChannelHooks {
+    /// True if a decision about a publication may wait.
+    pub(crate) fn waits(&self) -> bool {
+        self.authorizers.iter().any(Authorizer::waits) || self.filters.iter().any(Filter::waits)
+    }
+}
+
+impl Hooks {
+    /// The hooks of a channel or pattern. None if the name is no such thing: the start reports it.
+    pub(crate) fn channel(&mut self, pattern: &str) -> Option<&mut ChannelHooks> {
+        let Ok(name) = ChannelName::parse(pattern, &any_length()) else {
+            self.errors.push(HookError::Pattern(pattern.into()));
+            return None;
+        };
+        Some(self.channels.entry(name))
+    }
+
+    pub(crate) fn authenticate(&mut self, authenticator: Arc<dyn AnyAuthenticate>) {
+        if self.authenticator.replace(authenticator).is_some() {
+            self.errors.push(HookError::TwoAuthenticators);
+        }
+    }
+
+    pub(crate) fn service(&mut self, channel: &str, service: Registered) {
+        let Ok(name) = ChannelName::parse(channel, &any_length()) else {
+            return self.errors.push(HookError::Pattern(channel.into()));
+        };
+        if name.kind() != ChannelKind::Service {
+            return self.errors.push(HookError::NotAService(channel.into()));
+        }
+        for need in &service.needs {
+            self.needs.push((channel.into(), *need));
+        }
+        if self.services.entry(name).replace(service).is_some() {
+            self.errors.push(HookError::TwoServices(channel.into()));
+        }
+    }
+
+    /// Checks that everything can work.
+    ///
+    /// # Errors
+    /// The first mistake.
+    pub(crate) fn check(&self) -> Result<(), HookError> {
+        if let Some(error) = self.errors.first() {
+            return Err(error.clone());
+        }
+        let mut missing = self.needs.iter().filter_map(|(service, need)| Some((service, need.missing(&self.states)?)));
+        let state_missing =
+            |(service, state): (&String, _)| HookError::StateMissing { service: service.clone(), state };
+        missing.next().map_or(Ok(()), |found| Err(state_missing(found)))
+    }
+}
+
+/// Limits on names that the program itself gives: settings limit only those of clients.
+fn any_length() -> Limits {
+    Limits { channel_bytes_max: usize::MAX, channel_segments_max: usize::MAX, ..Limits::default() }
+}

@@ -1,0 +1,14 @@
+//! The application: the hooks that a program registers with the builder, and their data.
+
+pub(crate) mod access;
+pub(crate) mod authenticate;
+pub(crate) mod call;
+pub(crate) mod caller;
+pub(crate) mod decisions;
+pub(crate) mod events;
+pub(crate) mod filter;
+pub(crate) mod hooks;
+pub(crate) mod patterns;
+pub(crate) mod reply;
+pub(crate) mod service;
+pub(crate) mod subscribers;

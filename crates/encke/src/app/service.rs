@@ -1,0 +1,110 @@
+//! Services: async functions that answer calls.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use encke_core::{Actions, Pending};
+
+use super::call::{Call, FromCall, Need};
+use super::reply::{Failure, IntoReply};
+
+/// An async function that answers calls of a service.
+///
+/// It takes one to four values, or none, from the call ([`FromCall`]) and returns a reply ([`IntoReply`]). `T` tells functions with
+/// different arguments apart.
+pub trait ServiceHandler<T>: Send + Sync + 'static {
+    /// Answers a call.
+    fn answer(&self, call: Call) -> Pending<Actions>;
+
+    /// The states that it needs.
+    fn needs(&self) -> Vec<Need> {
+        Vec::new()
+    }
+}
+
+macro_rules! handler {
+    ($($argument:ident),*) => {
+        impl<F, Fut, R, $($argument),*> ServiceHandler<($($argument,)*)> for F
+        where
+            F: Fn($($argument),*) -> Fut + Send + Sync + 'static,
+            Fut: Future<Output = R> + Send + 'static,
+            R: IntoReply,
+            $($argument: FromCall,)*
+        {
+            fn answer(&self, call: Call) -> Pending<Actions> {
+                // The arguments are taken before the future starts, so it need not hold the handler.
+                let take = || Ok(self($($argument::from_call(&call)?),*));
+                let taken: Result<Fut, Failure> = take();
+                drop(call);
+                match taken {
+                    Ok(answer) => Box::pin(async move { answer.await.into_reply() }),
+                    Err(failure) => Box::pin(std::future::ready(failure.into_reply())),
+                }
+            }
+
+            fn needs(&self) -> Vec<Need> {
+                let needs: [Option<Need>; _] = [$($argument::needs()),*];
+                needs.into_iter().flatten().collect()
+            }
+        }
+    };
+}
+
+handler!();
+handler!(A);
+handler!(A, B);
+handler!(A, B, C);
+handler!(A, B, C, D);
+
+/// Limits the time of one service: after it the caller gets a failure of the class `timeout`, and the future is dropped.
+/// `call_timeout_ms` limits all services.
+pub fn with_timeout<T, H: ServiceHandler<T>>(timeout: Duration, handler: H) -> WithTimeout<T, H> {
+    WithTimeout { handler, timeout, arguments: PhantomData }
+}
+
+/// A service with a separate time-out, made by [`with_timeout`].
+#[derive(Debug)]
+pub struct WithTimeout<T, H> {
+    handler: H,
+    timeout: Duration,
+    arguments: PhantomData<fn(T)>,
+}
+
+impl<T: 'static, H: ServiceHandler<T>> ServiceHandler<WithTimeout<T, H>> for WithTimeout<T, H> {
+    fn answer(&self, call: Call) -> Pending<Actions> {
+        let (answer, timeout) = (self.handler.answer(call), self.timeout);
+        Box::pin(async move {
+            let late = |_| Failure::new("timeout", "the service did not answer in time").into_reply();
+            tokio::time::timeout(timeout, answer).await.unwrap_or_else(late)
+        })
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        self.handler.needs()
+    }
+}
+
+/// A registered service.
+pub(crate) struct Registered {
+    answer: Box<dyn Fn(Call) -> Pending<Actions> + Send + Sync>,
+    pub(crate) needs: Vec<Need>,
+}
+
+impl Registered {
+    pub(crate) fn new<T, H: ServiceHandler<T>>(handler: H) -> Registered {
+        let needs = handler.needs();
+        Registered { answer: Box::new(move |call| handler.answer(call)), needs }
+    }
+
+    pub(crate) fn answer(&self, call: Call) -> Pending<Actions> {
+        (self.answer)(call)
+    }
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registered").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,258 @@
+//! The builder of a server: settings, hooks, files.
+
+use std::fmt;
+use std::future::Future;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use encke_core::{Actions, Application, Settings, Verdict};
+
+use crate::api_keys::ApiKeys;
+use crate::app::access::{Access, Authorizer, Grant};
+use crate::app::authenticate::Authenticate;
+use crate::app::events::{ChannelEvent, ChannelListener, SessionEvent, SessionListener};
+use crate::app::filter::{Filter, Publishing};
+use crate::app::hooks::Hooks;
+use crate::app::service::{Registered, ServiceHandler};
+use crate::asset::Asset;
+
+/// A server before its start: its settings, the hooks of the application, its files. [`Builder::start`] runs it.
+///
+/// The hooks:
+///
+/// | method | decides or does | may wait |
+/// | --- | --- | --- |
+/// | [`authenticate`](Builder::authenticate) | who may open a session, and as whom | yes |
+/// | [`authorize`](Builder::authorize), [`authorize_async`](Builder::authorize_async) | who may create, subscribe to and publish to a channel | the second |
+/// | [`service`](Builder::service) | answers calls | yes |
+/// | [`filter`](Builder::filter), [`filter_async`](Builder::filter_async) | changes or refuses publications | the second |
+/// | [`on_session`](Builder::on_session), [`on_channel`](Builder::on_channel) | learns of sessions and subscribers | no |
+///
+/// Hooks that do not wait run on the thread of a shard, between reading and writing: they must be short and never block. A
+/// future is first polled there, too. If it is not ready, it continues on the threads of the application
+/// ([`Settings::application_threads`]); the message of its session waits for it, and the messages after it. The rest of the
+/// server does not. A future that takes longer than `decision_timeout_ms` is dropped and its message refused.
+///
+/// A panic in a hook refuses the message, too. The session and the server live on.
+///
+/// Sessions that a restart restores are not decided about again. Messages of the program itself ([`Handle::publish`]) pass no
+/// hook.
+///
+/// [`Handle::publish`]: crate::Handle::publish
+#[must_use = "a builder does nothing until it is started"]
+pub struct Builder {
+    pub(crate) settings: Settings,
+    pub(crate) hooks: Hooks,
+    pub(crate) assets: &'static [Asset],
+    pub(crate) listener: Option<TcpListener>,
+    pub(crate) api_keys: ApiKeys,
+    pub(crate) layers: Vec<Box<Layer>>,
+    pub(crate) echo: bool,
+    pub(crate) reclaim_memory: Option<fn()>,
+}
+
+/// Puts an application in front of another.
+pub(crate) type Layer = dyn FnOnce(Box<dyn Application>) -> Box<dyn Application> + Send;
+
+impl Builder {
+    /// A builder with default settings and without hooks.
+    pub(crate) fn new() -> Builder {
+        Builder {
+            settings: Settings::default(),
+            hooks: Hooks::default(),
+            assets: &[],
+            listener: None,
+            api_keys: ApiKeys::default(),
+            layers: Vec::new(),
+            echo: false,
+            reclaim_memory: None,
+        }
+    }
+
+    /// Sets the settings.
+    pub fn settings(mut self, settings: Settings) -> Builder {
+        self.settings = settings;
+        self
+    }
+
+    /// Authenticates handshakes. Without it, every session is anonymous.
+    ///
+    /// ```
+    /// use encke::{Handshake, Identity, Refusal, Server};
+    ///
+    /// let server = Server::builder().authenticate(async |handshake: Handshake| match handshake.header("x-user") {
+    ///     Some(user) => Ok(Identity::of_user(user)),
+    ///     None => Err(Refusal::new(401, "who_are_you")),
+    /// });
+    /// # drop(server);
+    /// ```
+    pub fn authenticate(mut self, authenticator: impl Authenticate) -> Builder {
+        self.hooks.authenticate(Arc::new(authenticator));
+        self
+    }
+
+    /// Adds an authorizer for a channel or pattern. Once a channel has any, at least one of them must grant an operation
+    /// and none deny it. Those of wider patterns are asked first.
+    ///
+    /// ```
+    /// use encke::{Access, Grant, Operation, Server};
+    ///
+    /// // Everybody reads the news, editors write them.
+    /// let server = Server::builder().authorize("/news/**", |access: &Access| match access.operation() {
+    ///     Operation::Publish if access.user() != "editor" => Grant::deny("editors_only"),
+    ///     _ => Grant::Grant,
+    /// });
+    /// # drop(server);
+    /// ```
+    pub fn authorize<F>(mut self, pattern: &str, authorizer: F) -> Builder
+    where
+        F: Fn(&Access<'_>) -> Grant + Send + Sync + 'static,
+    {
+        if let Some(hooks) = self.hooks.channel(pattern) {
+            hooks.authorizers.push(Authorizer::Now(Box::new(authorizer)));
+        }
+        self
+    }
+
+    /// Adds an authorizer that may wait, for a database, for example.
+    pub fn authorize_async<F, Fut>(mut self, pattern: &str, authorizer: F) -> Builder
+    where
+        F: Fn(Access<'static>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Grant> + Send + 'static,
+    {
+        if let Some(hooks) = self.hooks.channel(pattern) {
+            hooks.authorizers.push(Authorizer::later(authorizer));
+        }
+        self
+    }
+
+    /// Adds a service: an async function that answers the calls to a channel below `/service/`, or to a pattern. The
+    /// closest one answers. [`ServiceHandler`] tells what it may take and return.
+    ///
+    /// ```
+    /// use encke::{Call, Failure, Json, Server};
+    ///
+    /// let server = Server::builder().service("/service/divide", async |call: Call, Json((a, b)): Json<(i64, i64)>| {
+    ///     let quotient = a.checked_div(b).ok_or(Failure::new("division", "that cannot be divided"))?;
+    ///     println!("{} divides", call.session());
+    ///     Ok::<_, Failure>(Json(quotient))
+    /// });
+    /// # drop(server);
+    /// ```
+    pub fn service<T, H: ServiceHandler<T>>(mut self, channel: &str, handler: H) -> Builder {
+        self.hooks.service(channel, Registered::new(handler));
+        self
+    }
+
+    /// Adds a state that services take as [`State<T>`](crate::State), one for each type: mostly an `Arc`.
+    pub fn state<T: Clone + Send + Sync + 'static>(mut self, state: T) -> Builder {
+        self.hooks.states.insert(state);
+        self
+    }
+
+    /// Adds a filter for what clients publish on a channel or pattern: it passes a message on, changes it, drops it or
+    /// refuses it. Each filter sees the changes of those before it. Those of wider patterns come first, then those that were
+    /// added first.
+    ///
+    /// ```
+    /// use encke::{Publishing, Server, Verdict};
+    ///
+    /// let server = Server::builder().filter("/chat/**", |message: &Publishing| match message.data() {
+    ///     Some(data) if data.contains('!') => Verdict::Replace(data.replace('!', ".")),
+    ///     _ => Verdict::Forward,
+    /// });
+    /// # drop(server);
+    /// ```
+    pub fn filter<F>(mut self, pattern: &str, filter: F) -> Builder
+    where
+        F: Fn(&Publishing<'_>) -> Verdict + Send + Sync + 'static,
+    {
+        if let Some(hooks) = self.hooks.channel(pattern) {
+            hooks.filters.push(Filter::Now(Box::new(filter)));
+        }
+        self
+    }
+
+    /// Adds a filter that may wait.
+    pub fn filter_async<F, Fut>(mut self, pattern: &str, filter: F) -> Builder
+    where
+        F: Fn(Publishing<'static>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Verdict> + Send + 'static,
+    {
+        if let Some(hooks) = self.hooks.channel(pattern) {
+            hooks.filters.push(Filter::later(filter));
+        }
+        self
+    }
+
+    /// Adds a listener for the beginnings and ends of sessions. What it requests through [`Actions`] is done after it.
+    pub fn on_session<F>(mut self, listener: F) -> Builder
+    where
+        F: Fn(&SessionEvent<'_>, &mut Actions) + Send + Sync + 'static,
+    {
+        self.hooks.sessions.push(SessionListener(Box::new(listener)));
+        self
+    }
+
+    /// Adds a listener for the subscribers of a channel, or of the channels that a pattern covers: the first one, and that
+    /// the last one is gone.
+    pub fn on_channel<F>(mut self, pattern: &str, listener: F) -> Builder
+    where
+        F: Fn(&ChannelEvent<'_>, &mut Actions) + Send + Sync + 'static,
+    {
+        if let Some(hooks) = self.hooks.channel(pattern) {
+            hooks.listeners.push(ChannelListener(Box::new(listener)));
+        }
+        self
+    }
+
+    /// Puts an application of the core in front of all hooks, for crates such as `encke-webhooks`: `layer` gets the
+    /// application that the hooks make, and returns one that asks it.
+    pub fn layer<F>(mut self, layer: F) -> Builder
+    where
+        F: FnOnce(Box<dyn Application>) -> Box<dyn Application> + Send + 'static,
+    {
+        self.layers.push(Box::new(layer));
+        self
+    }
+
+    /// Accepts connections from this bound socket instead of binding one: the socket of a supervisor, or of the
+    /// previous server process.
+    pub fn listener(mut self, listener: TcpListener) -> Builder {
+        self.listener = Some(listener);
+        self
+    }
+
+    /// Serves these files beside the Bayeux endpoint. [`Settings::files`] serves those of a directory.
+    pub fn assets(mut self, assets: &'static [Asset]) -> Builder {
+        self.assets = assets;
+        self
+    }
+
+    /// The keys of the HTTP API below `/api/v1/`. Without any, only programs on this machine can use it, and only if
+    /// [`Settings::api_loopback`] is set. [`Handle::set_api_keys`](crate::Handle::set_api_keys) replaces them.
+    pub fn api_keys(mut self, keys: ApiKeys) -> Builder {
+        self.api_keys = keys;
+        self
+    }
+
+    /// Echoes every WebSocket message instead of speaking Bayeux, for suites that test the WebSocket protocol.
+    pub fn echo(mut self) -> Builder {
+        self.echo = true;
+        self
+    }
+
+    /// Calls this function on the thread of a shard that has been busy and is now quiet, or that holds much less than
+    /// before. It returns the thread's free memory to the system: `mi_collect` of mimalloc, for example. Without it,
+    /// an allocator may retain that memory.
+    pub fn reclaim_memory_with(mut self, reclaim: fn()) -> Builder {
+        self.reclaim_memory = Some(reclaim);
+        self
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
