@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use encke::{Identity, Metric};
+use encke::{Authenticate, Caller, Handshake, Identity, Metric, Refusal};
+use serde_json::Value;
 
 use crate::error::TokenError;
 use crate::settings::{AuthSettings, AuthSettingsError};
@@ -24,6 +25,33 @@ struct Shared {
 impl fmt::Debug for Jwt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Jwt")
+    }
+}
+
+impl Authenticate for Jwt {
+    async fn authenticate(&self, handshake: Handshake) -> Result<Identity, Refusal> {
+        Ok(self.counted(self.verifier().authenticate(handshake.ext(), handshake.head()).await)?)
+    }
+
+    /// The credentials are a token, or an object with one as `token`. It must be of the same user.
+    async fn refresh(&self, caller: Caller<'static>, credentials: String) -> Result<Identity, Refusal> {
+        let token = match serde_json::from_str(&credentials) {
+            Ok(Value::String(token)) => Some(token),
+            Ok(Value::Object(mut members)) => match members.remove("token") {
+                Some(Value::String(token)) => Some(token),
+                _ => None,
+            },
+            _ => None,
+        };
+        let identity = match token {
+            Some(token) => self.verifier().verify(&token).await,
+            None => Err(TokenError::Missing),
+        };
+        let of_caller = |identity: Identity| match *identity.user == *caller.user() {
+            true => Ok(identity),
+            false => Err(TokenError::OtherUser),
+        };
+        Ok(self.counted(identity.and_then(of_caller))?)
     }
 }
 
@@ -58,18 +86,6 @@ impl Jwt {
     /// The reason why it is refused.
     pub async fn verify(&self, token: &str) -> Result<Identity, TokenError> {
         self.counted(self.verifier().verify(token).await)
-    }
-
-    /// Finds the token of a handshake where the settings say, and checks it.
-    ///
-    /// # Errors
-    /// The reason why it is refused.
-    pub async fn authenticate_parts(
-        &self,
-        ext: Option<&str>,
-        head: Option<&encke::Head>,
-    ) -> Result<Identity, TokenError> {
-        self.counted(self.verifier().authenticate(ext, head).await)
     }
 
     /// The counters, for the metrics of a server.

@@ -39,3 +39,4 @@ pub use error::TokenError;
 pub use jwt::Jwt;
 pub use make::{KeyError, KeyPair, SigningKey};
 pub use settings::{AuthSettings, AuthSettingsError, Secret};
+pub use verifier::unverified;

@@ -31,13 +31,19 @@ fn of_ext(paths: &[String], ext: &str) -> Result<Option<String>, TokenError> {
     // The server has checked that it is JSON, but not how deep it is.
     let ext: Value = serde_json::from_str(ext).map_err(|_| TokenError::Malformed("the ext is nested too deeply"))?;
     for path in paths {
-        match path.split('.').try_fold(&ext, |value, name| value.get(name)) {
+        match member(&ext, path) {
             None | Some(Value::Null) => {}
             Some(Value::String(token)) => return Ok(Some(token.clone())),
             Some(_) => return Err(TokenError::Malformed("the token in the ext is no text")),
         }
     }
     Ok(None)
+}
+
+/// The member at a path such as `auth.token`. Names may contain dots themselves: `com.example.login.token`.
+fn member<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    let deeper = || path.match_indices('.').find_map(|(at, _)| member(value.get(&path[..at])?, &path[at + 1..]));
+    value.get(path).or_else(deeper)
 }
 
 /// The token of a header such as `Bearer abc` (RFC 6750 §2.1).
@@ -68,6 +74,9 @@ mod tests {
         assert_eq!(find(&settings, None, Some(&head)).as_deref(), Some("of-cookie"));
         settings.token_bearer = true;
         assert_eq!(find(&settings, None, Some(&head)).as_deref(), Some("of-header"));
+        let dotted = AuthSettings { token_ext: vec!["com.example.login.token".into()], ..AuthSettings::default() };
+        let ext = r#"{"com.example":{},"com.example.login":{"token":"d"}}"#;
+        assert_eq!(find(&dotted, Some(ext), None).as_deref(), Some("d"));
         let ignored = AuthSettings { token_ext: Vec::new(), ..AuthSettings::default() };
         assert_eq!(find(&ignored, Some(r#"{"token":"b"}"#), None), None);
     }

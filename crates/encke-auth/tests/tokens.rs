@@ -229,25 +229,6 @@ fn a_token_of_a_mebibyte_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn nobody_is_let_in_only_where_it_is_configured() {
-    let closed = Jwt::new(&with_secret()).expect("good settings");
-    assert_eq!(run(closed.authenticate_parts(None, None)).expect_err("nobody").reason(), "token_missing");
-    let open = AuthSettings {
-        anonymous: true,
-        anonymous_subscribe: Some(vec!["/public/**".into()]),
-        anonymous_publish: Some(Vec::new()),
-        ..with_secret()
-    };
-    let open = Jwt::new(&open).expect("good settings");
-    let nobody = run(open.authenticate_parts(None, None)).expect("nobody is allowed");
-    assert!(nobody.user.is_empty() && nobody.may_subscribe("/public/a") && !nobody.may_subscribe("/private"));
-    assert!(!nobody.may_publish("/public/a"));
-    // A bad token is not the same as none.
-    let bad = run(open.authenticate_parts(Some(r#"{"token":"bad"}"#), None));
-    assert_eq!(bad.expect_err("bad").reason(), "token_malformed");
-}
-
-#[test]
 fn settings_that_cannot_work_are_refused_by_name() {
     let refusal = |settings: AuthSettings| Jwt::new(&settings).expect_err("refused").to_string();
     let default = AuthSettings::default;

@@ -56,6 +56,10 @@ pub(crate) fn show(sources: &Sources) -> ExitCode {
                     None => println!("{} = {value}", option.name),
                 }
             }
+            if config.sections.auth.is_some() {
+                // Not its settings: a secret may be among them.
+                println!("[auth]");
+            }
             for (name, scopes) in config.sections.api_keys.names() {
                 println!("[[api_keys]] {name}: {scopes}");
             }
@@ -110,6 +114,7 @@ fn reference() -> String {
         }
     }
     out.push_str(CHANNELS);
+    out.push_str(options::AUTH);
     out.push_str(API_KEYS);
     out.push_str(SOURCES);
     out.push_str(COMETD);

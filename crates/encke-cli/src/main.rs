@@ -1,4 +1,4 @@
-//! The program `encke`: the server, its configuration, two small clients, and the load that measures servers.
+//! The program `encke`: the server, its configuration, two small clients, tokens, and the load that measures servers.
 //!
 //! Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 no server answers.
 
@@ -14,6 +14,7 @@ mod options;
 mod sections;
 mod serve;
 mod talk;
+mod token;
 
 use std::process::ExitCode;
 
@@ -21,7 +22,7 @@ use clap::ArgMatches;
 
 fn main() -> ExitCode {
     allocator::give_memory_back();
-    let matches = match args::command().try_get_matches() {
+    let matches = match args::command().subcommand(token::command()).try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return args::complain(&error),
     };
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Some(("config", matches)) => config(matches),
         Some(("publish", matches)) => talk::publish(matches),
         Some(("subscribe", matches)) => talk::subscribe(matches),
+        Some(("token", matches)) => token::run(matches),
         Some(("bench", matches)) => encke_bench::run(matches),
         Some(("flood-target", matches)) => encke_bench::flood_target::run(matches),
         _ => ExitCode::from(USAGE),

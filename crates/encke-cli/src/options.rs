@@ -1,8 +1,10 @@
 //! Every option of `encke serve`: its name, CometD's name for it, and its description. Flags, environment, file and
 //! `docs/configuration.md` all come from this table.
 
+mod auth;
 mod cometd;
 
+pub(crate) use auth::AUTH;
 use cometd::OF_EACH_TRANSPORT;
 pub(crate) use cometd::{IGNORED, PREFIXES, REFUSED};
 

@@ -1,9 +1,11 @@
 //! Sections of the file that are no settings of the server. Each is read by the crate that uses it.
 
 use encke::{ApiKey, ApiKeys};
+use encke_auth::{AuthSettings, Jwt};
 use encke_sources::SourceSettings;
 use serde::Deserialize;
-use toml::Value;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
 
 use crate::layers::{Given, Problem, Raw};
 
@@ -14,6 +16,8 @@ pub(crate) struct Sections {
     pub(crate) api_keys: ApiKeys,
     /// `[[source]]`
     pub(crate) sources: Vec<SourceSettings>,
+    /// `[auth]`
+    pub(crate) auth: Option<AuthSettings>,
 }
 
 impl Sections {
@@ -24,23 +28,41 @@ impl Sections {
     pub(crate) fn read(&mut self, given: &Given) -> Result<(), Vec<Problem>> {
         let Raw::Typed(value) = &given.value else { return Ok(()) };
         let read = match given.name.as_str() {
-            "source" => self.read_sources(value),
-            _ => self.read_api_keys(value),
+            "source" => encke_sources::parse(value).map(|all| self.sources = all).map_err(|error| error.problems),
+            "auth" => auth(value).map(|auth| self.auth = Some(auth)),
+            _ => api_keys(value).map(|api_keys| self.api_keys = api_keys),
         };
-        let located = |problem: String| Problem(format!("{}: {problem}", given.origin));
-        read.map_err(|problems| problems.into_iter().map(located).collect())
+        read.map_err(|all| all.into_iter().map(|problem| Problem(format!("{}: {problem}", given.origin))).collect())
     }
+}
 
-    fn read_api_keys(&mut self, value: &Value) -> Result<(), Vec<String>> {
-        let in_one_line = |error: toml::de::Error| format!("api_keys: {}", error.message().replace('\n', "; "));
-        let api_keys = Vec::<ApiKey>::deserialize(value.clone()).map_err(in_one_line);
-        let api_keys = api_keys.and_then(|keys| ApiKeys::new(&keys).map_err(|error| error.to_string()));
-        self.api_keys = api_keys.map_err(|problem| vec![problem])?;
-        Ok(())
-    }
+fn api_keys(value: &Value) -> Result<ApiKeys, Vec<String>> {
+    let keys = Vec::<ApiKey>::deserialize(value.clone());
+    let keys = keys.map_err(|error| vec![format!("api_keys: {}", in_one_line(&error))])?;
+    ApiKeys::new(&keys).map_err(|error| vec![error.to_string()])
+}
 
-    fn read_sources(&mut self, value: &Value) -> Result<(), Vec<String>> {
-        self.sources = encke_sources::parse(value).map_err(|error| error.problems)?;
-        Ok(())
+fn auth(value: &Value) -> Result<AuthSettings, Vec<String>> {
+    let settings = table("auth", value)?;
+    // The keys are read again when the server starts.
+    Jwt::new(&settings).map_err(|error| vec![error.to_string()])?;
+    Ok(settings)
+}
+
+/// Reads a section that is a table. Each error names its key, which is why the keys are read one by one.
+fn table<T: DeserializeOwned>(section: &str, value: &Value) -> Result<T, Vec<String>> {
+    let Value::Table(all) = value else { return Err(vec![format!("{section}: a table, [{section}]")]) };
+    let alone = |(key, value): (&String, &Value)| {
+        let error = T::deserialize(Table::from_iter([(key.clone(), value.clone())])).err()?;
+        Some(format!("{section}.{key}: {}", in_one_line(&error)))
+    };
+    let problems: Vec<String> = all.iter().filter_map(alone).collect();
+    if !problems.is_empty() {
+        return Err(problems);
     }
+    T::deserialize(all.clone()).map_err(|error| vec![format!("{section}: {}", in_one_line(&error))])
+}
+
+fn in_one_line(error: &toml::de::Error) -> String {
+    error.message().replace('\n', "; ")
 }

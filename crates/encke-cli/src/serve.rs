@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use encke::{Builder, Handle, Running, Server};
+use encke_auth::{AuthSettingsError, Jwt};
 use encke_demo::Demo;
 use encke_sources::{Sources as Publishing, SourcesSettings};
 use listenfd::ListenFd;
@@ -51,6 +52,8 @@ pub(crate) fn run(sources: Sources) -> ExitCode {
 enum Problem {
     #[error(transparent)]
     Server(#[from] encke::StartError),
+    #[error(transparent)]
+    Auth(#[from] AuthSettingsError),
     #[error("cannot listen to signals: {0}")]
     Signals(io::Error),
     #[error("cannot use the inherited listening socket: {0}")]
@@ -63,6 +66,8 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, 
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
     let server = Server::builder().settings(config.settings.clone()).assets(assets::all());
+    let auth = config.sections.auth.as_ref().map(Jwt::new).transpose()?;
+    let server = auth.iter().cloned().fold(server, Builder::authenticate);
     let server = server.api_keys(config.sections.api_keys.clone());
     let server = server.reclaim_memory_with(allocator::reclaim);
     let server = match config.program {
@@ -94,6 +99,9 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, 
     let running = listener.into_iter().fold(server, Builder::listener).start()?;
     let listener = running.listener().map_err(Problem::Socket)?;
     let handle = running.handle();
+    if let Some(auth) = auth.clone() {
+        handle.add_metrics(move || auth.metrics());
+    }
     let data = Some(PathBuf::from(&config.settings.data)).filter(|data| !data.as_os_str().is_empty());
     let publishing = SourcesSettings { sources: config.sections.sources.clone(), data };
     let publishing = Publishing::start(publishing, handle.clone()).map_err(Problem::Publishing)?;
@@ -102,6 +110,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, 
         current: config,
         level,
         handle,
+        auth,
         publishing: publishing.clone(),
         program,
         listener,
@@ -209,6 +218,8 @@ struct Signals {
     handle: Handle,
     /// The sources that publish by themselves.
     publishing: Publishing,
+    /// The authentication, if the configuration had the section `[auth]` at the start.
+    auth: Option<Jwt>,
     program: Program,
     listener: TcpListener,
     belongs: Belongs,
@@ -284,6 +295,14 @@ impl Signals {
                 return tracing::error!("the old settings stay in force");
             }
         };
+        if let (Some(jwt), Some(auth)) = (&self.auth, &new.sections.auth)
+            && let Err(error) = jwt.reload(auth)
+        {
+            return tracing::error!("{error}; the old settings stay in force");
+        }
+        if self.auth.is_some() != new.sections.auth.is_some() {
+            tracing::warn!("[auth] stays as it is until a restart");
+        }
         let mut restart = match self.handle.reload(new.settings.clone()) {
             Ok(names) => names,
             Err(error) => return tracing::error!("{error}; the old settings stay in force"),

@@ -59,6 +59,11 @@ impl Handshake {
         self.head.as_ref()?.header(name)
     }
 
+    /// The head of that request.
+    pub fn head(&self) -> Option<&Head> {
+        self.head.as_deref()
+    }
+
     /// A cookie of that request.
     pub fn cookie(&self, name: &str) -> Option<&str> {
         self.head.as_ref()?.cookie(name)

@@ -5,6 +5,11 @@ const PAGES: [(&str, usize); 2] =
     [(include_str!("../../../../docs/bad-input.md"), 150), (include_str!("../../../../docs/delivery.md"), 30)];
 const FILES: &[(&str, &str)] = &[
     ("ack", include_str!("ack.rs")),
+    ("api::durable", include_str!("api/durable.rs")),
+    ("api::input", include_str!("api/input.rs")),
+    ("api::keys", include_str!("api/keys.rs")),
+    ("api::lists", include_str!("api/lists.rs")),
+    ("api::publish", include_str!("api/publish.rs")),
     ("bayeux_messages", include_str!("bayeux_messages.rs")),
     ("bounds", include_str!("../../../encke-core/src/tests/bounds.rs")),
     ("channel_names", include_str!("channel_names.rs")),
@@ -19,9 +24,12 @@ const FILES: &[(&str, &str)] = &[
     ("floods", include_str!("floods.rs")),
     ("full_disk", include_str!("../../../encke-cli/tests/full_disk.rs")),
     ("handover", include_str!("../../../encke-cli/tests/handover.rs")),
+    ("hostile_servers", include_str!("../../../encke-fetch/tests/hostile/main.rs")),
     ("hosts", include_str!("hosts.rs")),
     ("http_requests", include_str!("http_requests.rs")),
     ("jsonp", include_str!("jsonp.rs")),
+    ("jwks", include_str!("../../../encke-auth/tests/jwks.rs")),
+    ("jwks_tests", include_str!("../../../encke-auth/src/jwks_tests.rs")),
     ("store", include_str!("../../../encke-store/src/tests.rs")),
     ("kill", include_str!("../../../encke-cli/tests/kill.rs")),
     ("limits", include_str!("limits.rs")),
@@ -40,6 +48,8 @@ const FILES: &[(&str, &str)] = &[
     ("shard_ack", include_str!("../../../encke-core/src/tests/ack.rs")),
     ("slow_consumers", include_str!("slow_consumers.rs")),
     ("store_panic", include_str!("../store_panic.rs")),
+    ("tokens", include_str!("../../../encke-auth/tests/tokens.rs")),
+    ("tokens_of_sessions", include_str!("../../../encke-auth/tests/sessions.rs")),
     ("transports", include_str!("transports.rs")),
     ("pending_replies", include_str!("../../../encke-core/src/tests/pending_replies.rs")),
     ("websocket_frames", include_str!("websocket_frames.rs")),
@@ -50,16 +60,17 @@ const FILES: &[(&str, &str)] = &[
 fn every_test_named_in_a_page_exists() {
     let files: std::collections::HashMap<_, _> = FILES.iter().copied().collect();
     for (page, least) in PAGES {
-        let names = page.split('`').filter_map(|quoted| quoted.split_once("::"));
+        let names = page.split('`').filter_map(|quoted| quoted.rsplit_once("::"));
         let mut found = 0;
         for (file, test) in names {
             // Error texts and Rust paths are quoted the same way.
-            if !file.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
+            if !file.bytes().all(|byte| byte.is_ascii_lowercase() || b"_:".contains(&byte)) {
                 continue;
             }
             let text = files.get(file).unwrap_or_else(|| panic!("{file}::{test}: no such file in FILES"));
-            let forms = [format!("#[test]\nfn {test}() {{"), format!("#[tokio::test]\nasync fn {test}() {{")];
-            assert!(forms.iter().any(|form| text.contains(form)), "{file}::{test}");
+            let (name, begin) =
+                (format!("fn {test}() {{"), ["#[test]\n", "#[tokio::test]\nasync ", "= true)]\nasync "]);
+            assert!(begin.iter().any(|begin| text.contains(&format!("{begin}{name}"))), "{file}::{test}");
             found += 1;
         }
         assert!(found >= least, "{found}");

@@ -1,0 +1,126 @@
+//! Handshakes of one shard, with and without tokens: how many of them a second of its processor serves.
+//!
+//! `cargo run --release -p encke-auth --example handshakes`
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use encke::{Server, Settings};
+use encke_auth::{AuthSettings, Jwt, KeyPair, Secret, SigningKey};
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const CONNECTIONS: usize = 8;
+const MEASURED: Duration = Duration::from_secs(3);
+
+fn main() {
+    let without = measure(None);
+    println!("{:24} {without:>8.0} handshakes/s", "no authentication");
+    for algorithm in ["EdDSA", "ES256", "RS256", "HS256"] {
+        let rate = measure(Some(algorithm));
+        println!("{algorithm:24} {rate:>8.0} handshakes/s, ratio {:.2}", rate / without);
+    }
+}
+
+/// The handshakes in one second of the shard's processor.
+fn measure(algorithm: Option<&str>) -> f64 {
+    let settings =
+        Settings { listen: ([127, 0, 0, 1], 0).into(), shards: 1, drain_timeout_ms: 100, ..Settings::default() };
+    let server = Server::builder().settings(settings);
+    let (server, ext) = match algorithm {
+        Some(algorithm) => {
+            let (auth, token) = issuer(algorithm);
+            (
+                server.authenticate(Jwt::new(&auth).expect("good settings")),
+                format!(r#","ext":{{"auth":{{"token":"{token}"}}}}"#),
+            )
+        }
+        None => (server, String::new()),
+    };
+    let running = server.start().expect("starts");
+    let body = format!(
+        r#"[{{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["websocket","long-polling"]{ext}}}]"#
+    );
+    let (address, done, count) = (running.address(), AtomicBool::new(false), AtomicU64::new(0));
+    let rate = thread::scope(|scope| {
+        for _ in 0..CONNECTIONS {
+            scope.spawn(|| repeat(address, &body, &done, &count));
+        }
+        thread::sleep(Duration::from_millis(300));
+        let (before, used) = (count.load(Ordering::Relaxed), processor_s());
+        thread::sleep(MEASURED);
+        let rate = (count.load(Ordering::Relaxed) - before) as f64 / (processor_s() - used);
+        done.store(true, Ordering::Relaxed);
+        rate
+    });
+    running.handle().drain();
+    running.join();
+    rate
+}
+
+/// Settings with a key, and a token that it signed.
+fn issuer(algorithm: &str) -> (AuthSettings, String) {
+    let pair = KeyPair::generate(algorithm).expect("a pair");
+    let (settings, key) = match &pair.jwks {
+        Some(jwks) => {
+            let path = std::env::temp_dir().join(format!("encke-handshakes-{}.json", std::process::id()));
+            fs::write(&path, jwks).expect("a file");
+            let settings = AuthSettings { jwks_file: Some(path), ..AuthSettings::default() };
+            (settings, SigningKey::of_pem(pair.private.as_bytes(), Some(algorithm)))
+        }
+        None => {
+            let settings = AuthSettings { secret: Some(Secret::new(SECRET)), ..AuthSettings::default() };
+            (settings, SigningKey::of_secret(SECRET.as_bytes(), Some(algorithm)))
+        }
+    };
+    let claims = serde_json::json!({
+        "sub": "alice", "exp": 4_102_444_800_u64, "jti": "1", "subscribe": ["/news/**"], "publish": ["/chat/alice"],
+    });
+    let key = key.expect("a key");
+    let token = key.token(claims.as_object().expect("an object"), key.kid().as_deref()).expect("a token");
+    (settings, token)
+}
+
+/// Handshakes over one connection, one after another.
+fn repeat(address: SocketAddr, body: &str, done: &AtomicBool, count: &AtomicU64) {
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_nodelay(true).expect("no delay");
+    let mut reader = BufReader::new(stream);
+    let request = format!(
+        "POST /cometd HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut answer = Vec::new();
+    while !done.load(Ordering::Relaxed) {
+        reader.get_mut().write_all(request.as_bytes()).expect("the server reads");
+        let mut length = 0;
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            assert!(reader.read_line(&mut line).expect("a head") > 0, "the server has closed the connection");
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse().expect("a length");
+            }
+        }
+        answer.resize(length, 0);
+        reader.read_exact(&mut answer).expect("a body");
+        let text = String::from_utf8_lossy(&answer);
+        assert!(text.contains(r#""successful":true"#), "{text}");
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The time that the shard's thread has used the processor, in seconds.
+fn processor_s() -> f64 {
+    let tasks = fs::read_dir("/proc/self/task").expect("Linux").flatten();
+    let mut shards =
+        tasks.filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("shard-")));
+    let stat = fs::read_to_string(shards.next().expect("a shard").path().join("schedstat")).expect("its times");
+    // The first number: nanoseconds on the processor.
+    stat.split(' ').next().and_then(|number| number.parse::<f64>().ok()).expect("a number") / 1e9
+}

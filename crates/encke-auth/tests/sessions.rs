@@ -1,0 +1,175 @@
+//! Real servers with `[auth]`: clients with good tokens, and with every bad one, over real sockets.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use encke::{Running, Server, Settings};
+use encke_auth::{AuthSettings, Jwt, KeyPair, Secret, SigningKey};
+use encke_client::{Client, ClientBuilder, Error, Extension, Outgoing, Transport};
+use serde_json::{Value, json};
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+const TRANSPORTS: [Transport; 2] = [Transport::WebSocket, Transport::LongPolling];
+
+/// Puts a token into the `ext` of handshakes.
+struct InExt(Arc<str>);
+
+impl Extension for InExt {
+    fn outgoing(&mut self, message: &mut Outgoing<'_>) {
+        if message.channel == "/meta/handshake" {
+            message.ext.insert("auth".into(), json!({"token": &*self.0}));
+        }
+    }
+}
+
+fn start(auth: AuthSettings) -> Running {
+    let settings = Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        drain_timeout_ms: 100,
+        drain_spread_ms: 20,
+        shards: 1,
+        ..Settings::default()
+    };
+    let jwt = Jwt::new(&auth).expect("good settings");
+    Server::builder().settings(settings).authenticate(jwt).start().expect("starts")
+}
+
+fn end(running: Running) {
+    running.handle().drain();
+    running.join();
+}
+
+fn with_secret() -> AuthSettings {
+    AuthSettings { secret: Some(Secret::new(SECRET)), ..AuthSettings::default() }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
+}
+
+fn token(more: Value) -> String {
+    let mut claims = json!({"sub": "alice", "exp": now_s() + 600}).as_object().expect("an object").clone();
+    claims.extend(more.as_object().expect("an object").clone());
+    let key = SigningKey::of_secret(SECRET.as_bytes(), None).expect("a key");
+    key.token(&claims, None).expect("a token")
+}
+
+fn client(transport: Transport) -> ClientBuilder {
+    Client::builder().transport(transport).reconnect(false)
+}
+
+async fn connect(running: &Running, builder: ClientBuilder) -> Result<Client, Error> {
+    builder.connect(&format!("http://{}", running.address())).await
+}
+
+async fn with_token(running: &Running, transport: Transport, token: &str) -> Result<Client, Error> {
+    connect(running, client(transport).extension(InExt(token.into()))).await
+}
+
+/// The error of a handshake that is refused, such as `401:token_expired:handshake_denied`.
+async fn refusal(running: &Running, transport: Transport, token: &str) -> String {
+    match with_token(running, transport, token).await {
+        Err(Error::Refused(refusal)) => refusal.error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_token_opens_a_session_from_each_of_its_sources() {
+    let settings = AuthSettings { token_cookie: "jwt".into(), token_query: "access_token".into(), ..with_secret() };
+    let running = start(settings);
+    let good = token(json!({}));
+    for transport in TRANSPORTS {
+        let bearer = client(transport).header("authorization", &format!("Bearer {good}"));
+        let cookie = client(transport).header("cookie", &format!("a=b; jwt={good}"));
+        let in_ext = client(transport).extension(InExt(good.as_str().into()));
+        for builder in [bearer, cookie, in_ext] {
+            let client = connect(&running, builder).await.expect("accepted");
+            client.subscribe("/news/a").await.expect("subscribes");
+            client.disconnect().await.expect("disconnects");
+        }
+        let missing = connect(&running, client(transport)).await.expect_err("no token");
+        assert!(missing.to_string().contains("401:token_missing:handshake_denied"), "{missing}");
+    }
+    let url = format!("http://{}/cometd?access_token={good}", running.address());
+    client(Transport::WebSocket).connect(&url).await.expect("accepted by its query");
+    end(running);
+}
+
+#[tokio::test]
+async fn a_bad_token_is_refused_with_its_reason_and_the_neighbour_does_not_notice() {
+    let running = start(AuthSettings { audience: vec!["push".into()], ..with_secret() });
+    let good = token(json!({"aud": "push"}));
+    let neighbour = with_token(&running, Transport::WebSocket, &good).await.expect("accepted");
+    let mut news = neighbour.subscribe("/news").await.expect("subscribes");
+    let other = SigningKey::of_secret(&[7; 32], None).expect("a key");
+    let claims = json!({"sub": "alice", "exp": now_s() + 600, "aud": "push"});
+    let claims = claims.as_object().expect("an object");
+    let rsa = KeyPair::generate("RS256").expect("a pair");
+    let rsa = SigningKey::of_pem(rsa.private.as_bytes(), None).expect("a key");
+    let (_, rest) = good.split_once('.').expect("parts");
+    let cases = [
+        // {"alg":"none"}
+        (format!("eyJhbGciOiJub25lIn0.{rest}"), "token_unsigned"),
+        (rsa.token(claims, None).expect("a token"), "token_algorithm_refused"),
+        (other.token(claims, None).expect("a token"), "token_signature_wrong"),
+        (token(json!({"aud": "push", "exp": now_s() - 60})), "token_expired"),
+        (token(json!({"aud": "push", "nbf": now_s() + 60})), "token_not_yet_valid"),
+        (token(json!({"aud": "shop"})), "token_audience_refused"),
+        (token(json!({"aud": "push", "subscribe": 7})), "token_claim_wrong"),
+        (token(json!({"aud": "push", "padding": "x".repeat(10_000)})), "token_too_long"),
+        ("garbage".into(), "token_malformed"),
+    ];
+    for (token, reason) in &cases {
+        for transport in TRANSPORTS {
+            let error = refusal(&running, transport, token).await;
+            assert_eq!(error, format!("401:{reason}:handshake_denied"), "{transport:?}");
+        }
+    }
+    // Longer than any message may be.
+    let huge = token(json!({"padding": "x".repeat(1024 * 1024)}));
+    for transport in TRANSPORTS {
+        assert!(with_token(&running, transport, &huge).await.is_err());
+    }
+    running.handle().publish("/news", "1").expect("published");
+    let message = news.next().await.expect("the session is open").expect("no gap");
+    assert_eq!(message.json::<u32>().expect("a number"), 1);
+    end(running);
+}
+
+#[tokio::test]
+async fn a_token_limits_the_channels_of_its_session() {
+    let running = start(with_secret());
+    let token = token(json!({"subscribe": ["/news/**"], "publish": ["/chat/alice"]}));
+    for transport in TRANSPORTS {
+        let client = with_token(&running, transport, &token).await.expect("accepted");
+        client.subscribe("/news/**").await.expect("allowed");
+        client.subscribe("/news/a").await.expect("allowed");
+        for channel in ["/**", "/orders", "/newsletter"] {
+            let error = client.subscribe(channel).await.expect_err(channel).to_string();
+            assert!(error.contains("subscribe_denied"), "{error}");
+        }
+        client.publish("/chat/alice", &1).await.expect("allowed");
+        let error = client.publish("/chat/bob", &1).await.expect_err("not allowed").to_string();
+        assert!(error.contains("publish_denied"), "{error}");
+    }
+    end(running);
+}
+
+#[tokio::test]
+async fn nobody_opens_a_session_only_where_it_is_configured() {
+    let running = start(AuthSettings {
+        anonymous: true,
+        anonymous_subscribe: Some(vec!["/public/**".into()]),
+        anonymous_publish: Some(Vec::new()),
+        ..with_secret()
+    });
+    for transport in TRANSPORTS {
+        let client = connect(&running, client(transport)).await.expect("accepted");
+        client.subscribe("/public/a").await.expect("allowed");
+        assert!(client.subscribe("/private").await.is_err());
+        assert!(client.publish("/public/a", &1).await.is_err());
+        assert_eq!(refusal(&running, transport, "bad").await, "401:token_malformed:handshake_denied");
+    }
+    end(running);
+}
