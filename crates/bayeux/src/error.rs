@@ -74,6 +74,12 @@ pub enum BayeuxError {
     DecisionFailed,
     /// As many messages wait for decisions of the application as allowed.
     DecisionsWaitingMax,
+    /// The application did not answer a call in time.
+    CallTimeout,
+    /// The application failed to answer a call.
+    CallFailed,
+    /// As many calls wait for answers of the application as allowed.
+    CallsWaitingMax,
 }
 
 impl BayeuxError {
@@ -110,6 +116,9 @@ impl BayeuxError {
             BayeuxError::SessionsMax => "413::sessions_max",
             BayeuxError::ChannelsMax => "413::channels_max",
             BayeuxError::ServerDraining => "503::server_draining",
+            BayeuxError::CallTimeout => "503::call_timeout",
+            BayeuxError::CallFailed => "503::call_failed",
+            BayeuxError::CallsWaitingMax => "503::calls_waiting_max",
             BayeuxError::DecisionTimeout => "503::decision_timeout",
             BayeuxError::DecisionFailed => "503::decision_failed",
             BayeuxError::DecisionsWaitingMax => "503::decisions_waiting_max",

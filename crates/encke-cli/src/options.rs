@@ -3,6 +3,7 @@
 
 mod auth;
 mod cometd;
+mod limits;
 
 pub(crate) use auth::AUTH;
 use cometd::OF_EACH_TRANSPORT;
@@ -200,6 +201,16 @@ pub(crate) const GROUPS: &[Group] = &[
                 &[],
                 "Window over which a draining server spreads its clients' reconnects, in milliseconds.",
             ),
+            option(
+                "decision_timeout_ms",
+                &[],
+                "Time that the application may take for a decision, in milliseconds. The message is then refused.",
+            ),
+            option(
+                "call_timeout_ms",
+                &[],
+                "Time that the application may take for the answer to a call, in milliseconds. The call has then failed.",
+            ),
         ],
     },
     Group {
@@ -314,73 +325,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option("hold_timeout_max_ms", &[], "The longest time for which such a request is held, in milliseconds."),
         ],
     },
-    Group {
-        title: "Limits",
-        options: &[
-            option("connections_max", &[], "Open connections of the whole server."),
-            option(
-                "socket_send_buffer_bytes",
-                &[],
-                "Bytes that the system may buffer for one connection (SO_SNDBUF). 0: the system's default.",
-            ),
-            option(
-                "connections_per_second_max",
-                &[],
-                "New connections that each shard accepts in a second; more wait in the system's backlog. 0: no limit.",
-            ),
-            option("sessions_max", &[], "Sessions of the whole server."),
-            option("held_requests_max", &[], "Requests below `hold_path` held at once, of the whole server."),
-            option("held_requests_per_address_max", &[], "Requests below `hold_path` held at once, of one address."),
-            option("unconnected_per_connection_max", &[], "Sessions of one connection that have not connected yet."),
-            option("unconnected_per_address_max", &[], "Sessions of one address that have not connected yet."),
-            option("message_bytes_max", &["maxMessageSize"], "Bytes of one WebSocket message or request body."),
-            option(
-                "incomplete_bytes_max",
-                &[],
-                "Bytes of incomplete messages and request bodies of one shard; at least two messages.",
-            ),
-            option("header_bytes_max", &[], "Size of all headers of a request, in bytes."),
-            option("batch_messages_max", &[], "Messages in one batch."),
-            option("json_depth_max", &[], "Depth of nesting in JSON; at most 128."),
-            option("channel_bytes_max", &[], "Length of a channel name, in bytes."),
-            option("channel_segments_max", &[], "Segments of a channel name."),
-            option("channels_max", &[], "Channels and patterns with a subscriber, of one shard."),
-            option("subscriptions_max", &[], "Subscriptions of one session."),
-            option("outbox_messages_max", &["maxQueue"], "Messages that wait in the outbox of one session."),
-            option("outbox_bytes_max", &[], "Bytes of one outbox, including its queue and unacknowledged messages."),
-            option(
-                "sessions_bytes_max",
-                &[],
-                "Bytes that all sessions hold in memory; above it the largest sessions are ended.",
-            ),
-            option(
-                "response_bytes_max",
-                &[],
-                "Bytes of messages in one response; the rest comes with the next connect.",
-            ),
-            option(
-                "responses_bytes_max",
-                &[],
-                "Bytes of all responses that clients are reading; above it connects wait.",
-            ),
-            option("history_bytes_max", &[], "Bytes of all histories together; the oldest messages are removed first."),
-            option("history_channels_max", &[], "Channels with a history; above it other channels get none."),
-            option(
-                "callback_bytes_max",
-                &["callbackParameterMaxLength"],
-                "Length of the name of a JSONP callback, in bytes.",
-            ),
-            option(
-                "idempotency_bytes_max",
-                &[],
-                "Bytes of the answers that the HTTP API remembers; above it the oldest are forgotten.",
-            ),
-            option("mailbox_bytes_max", &[], "Bytes in transit between shards, and as many again of light messages."),
-            option("in_process_messages_max", &[], "Messages in the queue of one in-process subscription."),
-            option("in_process_bytes_max", &[], "Bytes in the queue of one in-process subscription."),
-            option("fairness_budget_us", &[], "Time after which a fan-out yields to other work, in microseconds."),
-        ],
-    },
+    limits::LIMITS,
     Group {
         title: "The program",
         options: &[

@@ -354,6 +354,18 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// The bytes of its texts.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Action::Publish { channel, data } => channel.len() + data.len(),
+            Action::Deliver { session, channel, data, .. } => session.len() + channel.len() + data.len(),
+            Action::Reply { data, .. } => data.len(),
+            Action::Disconnect { session } => session.len(),
+        }
+    }
+}
+
 impl Actions {
     /// Broadcasts `data` (valid JSON) on a channel.
     pub fn publish(&mut self, channel: &str, data: &str) {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::Settings;
 use crate::connections::account::{Charge, MailboxAccount};
+use crate::decision::{Awaited, Resolved, WaitKey};
 use crate::history::Position;
 use crate::identity::Head;
 use crate::sessions::id::Id;
@@ -107,6 +108,12 @@ pub enum Effect {
     Reset(SocketKey),
     /// Put this into another shard's mailbox.
     SendToShard(usize, ShardMessage),
+    /// Run this future and return its result with [`ShardMessage::Resolved`]. A panic counts as [`Resolved::Failed`].
+    Await(WaitKey, Awaited),
+    /// Drop the future of this wait, if it is not done.
+    Cancel(WaitKey),
+    /// Read on from this WebSocket, whose last message has waited ([`Received::Waits`](crate::Received)).
+    Continue(SocketKey),
     /// Append this to the history log, then report the result to the token's shard with [`ShardMessage::Persisted`].
     Persist(PersistRequest),
 }
@@ -207,6 +214,8 @@ pub enum ShardMessage {
     Disconnect(Id),
     /// End the oldest session that has not connected yet, because another shard has admitted one more.
     MakeRoom,
+    /// The result of a future.
+    Resolved(WaitKey, Resolved),
     /// New settings.
     Settings(Arc<Settings>),
     /// Advise all clients to come back later, and close their WebSockets.
@@ -273,6 +282,7 @@ impl Envelope {
             ShardMessage::ClearHistory(channel, _)
             | ShardMessage::Subscribe(_, channel, _)
             | ShardMessage::Unsubscribe(_, channel, _) => channel.len(),
+            ShardMessage::Resolved(_, resolved) => resolved.bytes(),
             ShardMessage::Abandoned(_)
             | ShardMessage::Delivered(..)
             | ShardMessage::Alive(_)

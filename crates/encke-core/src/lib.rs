@@ -17,6 +17,7 @@
 mod application;
 mod channels;
 mod connections;
+mod decision;
 mod events;
 mod fanout;
 pub mod history;
@@ -43,6 +44,7 @@ pub use channels::rules::Rules;
 pub use connections::account::{Charge, MailboxAccount};
 pub use connections::admission::{Usage, Weight};
 pub use connections::socket::Received;
+pub use decision::{Awaited, Resolved, WaitKey};
 pub use events::{
     Changed, Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, HttpTransport, Peer, PersistRequest, Persisted,
     Publication, PublishToken, Report, Request, Response, SessionKey, ShardMessage, SocketKey,

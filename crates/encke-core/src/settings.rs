@@ -57,6 +57,11 @@ pub struct Settings {
     /// Window over which a draining server spreads its clients' reconnects, in milliseconds.
     pub drain_spread_ms: u64,
 
+    /// Time that the application may take for a decision, in milliseconds. The message is then refused.
+    pub decision_timeout_ms: u64,
+    /// Time that the application may take for the answer to a call, in milliseconds. The call has then failed.
+    pub call_timeout_ms: u64,
+
     // ---- Bayeux behaviour
     /// The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.
     pub transports: Vec<TransportName>,
@@ -173,6 +178,14 @@ pub struct Settings {
     pub history_bytes_max: usize,
     /// Channels with a history; above it other channels get none.
     pub history_channels_max: usize,
+    /// Batches of one shard that wait for decisions of the application; further messages that would wait are refused.
+    pub decisions_waiting_max: usize,
+    /// Bytes of these batches.
+    pub decisions_waiting_bytes_max: usize,
+    /// Calls of one shard that wait for answers of the application; further calls are refused.
+    pub calls_waiting_max: usize,
+    /// Calls of one session that wait for answers of the application.
+    pub calls_waiting_per_session_max: usize,
     /// Length of the name of a JSONP callback, in bytes.
     pub callback_bytes_max: usize,
     /// Bytes in transit between shards, and as many again of light messages.
@@ -324,6 +337,8 @@ impl Default for Settings {
             keep_alive_timeout_ms: 60_000,
             drain_timeout_ms: 5_000,
             drain_spread_ms: 5_000,
+            decision_timeout_ms: 5_000,
+            call_timeout_ms: 30_000,
             transports: vec![TransportName::Websocket, TransportName::LongPolling, TransportName::CallbackPolling],
             mounts: ["/cometd", "/bayeux", "/faye"].map(String::from).to_vec(),
             broadcast_to_publisher: true,
@@ -379,6 +394,10 @@ impl Default for Settings {
             responses_bytes_max: 256 * 1024 * 1024,
             history_bytes_max: 256 * 1024 * 1024,
             history_channels_max: 100_000,
+            decisions_waiting_max: 10_000,
+            decisions_waiting_bytes_max: 64 * 1024 * 1024,
+            calls_waiting_max: 10_000,
+            calls_waiting_per_session_max: 100,
             callback_bytes_max: 64,
             mailbox_bytes_max: 8 * 1024 * 1024,
             in_process_messages_max: 10_000,

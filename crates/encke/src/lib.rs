@@ -194,6 +194,7 @@ mod idempotency;
 mod local;
 mod metric;
 mod net;
+mod runtime;
 mod server;
 mod sessions_file;
 mod settings;

@@ -93,6 +93,7 @@ impl Builder {
             api_keys: RwLock::new(Arc::new(self.api_keys)),
             idempotency: Arc::default(),
             mailbox: shared.mailbox.clone(),
+            application: threads.handle().clone(),
             metrics,
             added_metrics: AddedMetrics::default(),
             assets: self.assets,

@@ -55,6 +55,8 @@ pub struct Conn {
     pub shut: bool,
     /// True if it is on its way to another shard.
     pub moving: bool,
+    /// True while its last message waits for the application.
+    pub suspended: bool,
     /// True if the server does not read it for now.
     pub waits: bool,
     /// True if the client still uses it.
@@ -188,6 +190,7 @@ impl Network {
             blocked: false,
             shut: false,
             moving: false,
+            suspended: false,
             waits: false,
             client_open: true,
             unread_bytes: 0,

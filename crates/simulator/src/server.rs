@@ -35,7 +35,7 @@ impl World {
     /// The server reads one input from a WebSocket. False if there is none.
     pub(crate) fn upload(&mut self, conn: usize) -> bool {
         let state = &mut self.network.conns[conn];
-        if state.moving {
+        if state.moving || (state.suspended && !state.shut) {
             return false;
         }
         let Some(up) = state.up.pop_front() else { return false };
@@ -65,7 +65,8 @@ impl World {
             }
             (Up::Text(text, session), Some(key)) if !shut => match self.shards[shard].socket_text(now, key, &text) {
                 // A socket that is about to be closed takes no messages.
-                Received::Here => {
+                received @ (Received::Here | Received::Waits) => {
+                    self.network.conns[conn].suspended = received == Received::Waits;
                     let received = self.shards[shard].metrics().messages.get() > taken;
                     self.received(session.filter(|_| received));
                     self.overtaken_on(conn, &text);
@@ -265,6 +266,13 @@ impl World {
                 }
                 Effect::SendToShard(to, message) if to == shard || to >= self.shards.len() => {
                     self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} sends to {to}: {message:?}"));
+                }
+                Effect::Await(key, awaited) => self.futures.push((shard, key, awaited)),
+                Effect::Cancel(key) => self.futures.retain(|(of, other, _)| (*of, *other) != (shard, key)),
+                Effect::Continue(key) => {
+                    if let Some(conn) = self.network.find(shard, key) {
+                        self.network.conns[conn].suspended = false;
+                    }
                 }
                 Effect::SendToShard(to, message) => self.send_to_shard(to, shard, message),
                 Effect::Persist(request) => match &mut self.log {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use encke_core::{Charge, Envelope, ExchangeId, Id, Now, Shard, ShardMessage, Shared, Weight};
+use encke_core::{Awaited, Charge, Envelope, ExchangeId, Id, Now, Shard, ShardMessage, Shared, WaitKey, Weight};
 use journal::sim::SimDisk;
 
 use crate::application::Recorder;
@@ -32,6 +32,8 @@ pub struct World {
     pub(crate) waiting: Vec<(usize, usize)>,
     /// Results of responses, not reported to the shards yet.
     pub(crate) reports: VecDeque<Report>,
+    /// Futures of the application for which shards wait.
+    pub(crate) futures: Vec<(usize, WaitKey, Awaited)>,
     pub(crate) recorder: Recorder,
     pub(crate) network: Network,
     pub(crate) clients: Vec<Client>,
@@ -117,6 +119,7 @@ impl World {
                 .collect(),
             waiting: Vec::new(),
             reports: VecDeque::new(),
+            futures: Vec::new(),
             browsers: vec![(None, 0); count],
             healing: false,
             drained: false,

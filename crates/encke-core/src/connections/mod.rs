@@ -7,3 +7,4 @@ pub(crate) mod exchanges;
 pub(crate) mod pending_replies;
 pub(crate) mod socket;
 pub(crate) mod sockets;
+pub(crate) mod waits;

@@ -30,6 +30,8 @@ pub struct Socket {
     /// The head of its upgrade request, if the application reads heads.
     pub(crate) head: Option<Arc<Head>>,
     pub(crate) phase: Phase,
+    /// True while its last batch waits for the application: nothing more is read from it.
+    pub(crate) is_suspended: bool,
     /// Its entries in the shard's schedule.
     pub(crate) marks: Marks,
     /// The payload of the latest unanswered ping, held back while the kernel takes no bytes.
@@ -72,6 +74,8 @@ pub(crate) enum Phase {
 pub enum Received {
     /// The message was processed.
     Here,
+    /// The message waits for the application. The next one must not come before [`Effect::Continue`](crate::Effect).
+    Waits,
     /// Its session lives on another shard. The socket must move there, and that shard must receive this text first.
     Elsewhere(usize),
 }

@@ -33,6 +33,7 @@ impl Sockets {
             origins: [0; 2],
             head: None,
             phase: Phase::Open,
+            is_suspended: false,
             marks: Marks::default(),
             pong: None,
             pong_bytes: 0,

@@ -1,9 +1,11 @@
 //! One batch of messages of one client. Each message gets its reply, in order.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bayeux::{BayeuxError, Message, Reply};
+use bayeux::{BayeuxError, Message, MessageError, Reply};
 
+use crate::decision::{Awaited, Resolved};
 use crate::events::{ExchangeId, HttpTransport, Peer, SessionKey, SocketKey};
 use crate::identity::Head;
 use crate::protocol::replay_request::Begun;
@@ -51,6 +53,61 @@ pub(crate) struct Batch {
     pub(crate) late: Option<LateKey>,
     /// The positions in histories at which its subscribes begin.
     pub(crate) begun: Option<Box<Begun>>,
+    /// The decisions that came later, or for which it waits.
+    pub(crate) decisions: Option<Box<Decisions>>,
+}
+
+/// The decisions on the current message of a batch that come later.
+pub(crate) struct Decisions {
+    /// The future for which the batch waits.
+    pub(crate) awaited: Option<Awaited>,
+    /// The index of the name that it is about, in a subscribe of several names.
+    pub(crate) name: usize,
+    /// The decisions that have come, each with the index of its name.
+    pub(crate) made: Vec<(usize, Resolved)>,
+    /// The messages that are not processed yet, from the current one on.
+    pub(crate) rest: Rest,
+    /// True if nobody waits for the response to its request.
+    pub(crate) is_abandoned: bool,
+}
+
+/// Messages that are not processed yet, each with its own text.
+#[derive(Default)]
+pub(crate) struct Rest {
+    text: String,
+    /// For each message the end of its text, and its fault.
+    messages: VecDeque<(usize, Option<MessageError>)>,
+    start: usize,
+}
+
+impl Rest {
+    /// Copies these messages.
+    pub(crate) fn of(messages: &[Message<'_>]) -> Rest {
+        let mut text = Vec::new();
+        let mut ends = VecDeque::with_capacity(messages.len());
+        for message in messages {
+            message.write(&mut text);
+            ends.push_back((text.len(), message.fault));
+        }
+        Rest { text: String::from_utf8(text).unwrap_or_default(), messages: ends, start: 0 }
+    }
+
+    /// The text and the fault of the first message.
+    pub(crate) fn first(&self) -> Option<(&str, Option<MessageError>)> {
+        let (end, fault) = *self.messages.front()?;
+        Some((self.text.get(self.start..end)?, fault))
+    }
+
+    /// Removes the first message.
+    pub(crate) fn pop(&mut self) {
+        if let Some((end, _)) = self.messages.pop_front() {
+            self.start = end;
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.text.len() + self.messages.len() * size_of::<(usize, Option<MessageError>)>()
+    }
 }
 
 impl Batch {
@@ -66,6 +123,39 @@ impl Batch {
             outcome: Outcome::Replies,
             late: None,
             begun: None,
+            decisions: None,
+        }
+    }
+
+    /// Lets its current message wait for a decision, in a subscribe that on the name of this index.
+    pub(crate) fn wait_for(&mut self, awaited: Awaited, name: usize) {
+        let decisions = self.decisions.get_or_insert_with(|| {
+            let rest = Rest::default();
+            Box::new(Decisions { awaited: None, name: 0, made: Vec::new(), rest, is_abandoned: false })
+        });
+        (decisions.awaited, decisions.name) = (Some(awaited), name);
+    }
+
+    /// True if its current message waits for a decision.
+    pub(crate) fn waits(&self) -> bool {
+        self.decisions.as_ref().is_some_and(|decisions| decisions.awaited.is_some())
+    }
+
+    /// Takes the decision on its current message, if that has waited for it.
+    pub(crate) fn decided(&mut self) -> Option<Resolved> {
+        self.decisions.as_mut()?.made.pop().map(|(_, resolved)| resolved)
+    }
+
+    /// The bytes that it holds while it waits.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let rest = self.decisions.as_ref().map_or(0, |decisions| decisions.rest.bytes());
+        size_of::<Batch>() + self.replies.capacity() + rest
+    }
+
+    /// Notes that the replies so far have left. Later replies do not answer a connect any more.
+    pub(crate) fn replies_have_left(&mut self) {
+        if self.outcome == Outcome::Connected {
+            self.outcome = Outcome::Replies;
         }
     }
 
@@ -119,6 +209,10 @@ pub(crate) fn is_handshake(message: &Message<'_>) -> bool {
     message.fault.is_none() && message.channel.as_deref() == Some(bayeux::channel::META_HANDSHAKE)
 }
 
+pub(crate) fn is_connect(message: &Message<'_>) -> bool {
+    message.fault.is_none() && message.channel.as_deref() == Some(bayeux::channel::META_CONNECT)
+}
+
 /// The error reply to a message. It repeats the message's channel, id and subscription, if they are present.
 pub(crate) fn error_reply<'a>(message: &'a Message<'_>, error: &'a str) -> Reply<'a> {
     Reply {
@@ -134,6 +228,16 @@ pub(crate) fn error_reply<'a>(message: &'a Message<'_>, error: &'a str) -> Reply
 pub fn message_frame(channel: &str, data: &str, id: Option<&bayeux::Id<'_>>, successful: Option<bool>) -> Vec<u8> {
     let mut payload = vec![b'['];
     Reply { id, data: Some(bayeux::RawJson::trusted(data)), successful, ..Reply::new(channel) }.write(&mut payload);
+    payload.push(b']');
+    let mut frame = Vec::with_capacity(payload.len() + 10);
+    websocket::frame::message(websocket::Opcode::Text, &payload, &mut frame);
+    frame
+}
+
+/// Encodes the failed answer to a call as a frame.
+pub(crate) fn failed_call_frame(channel: &str, id: Option<&bayeux::Id<'_>>, error: &str) -> Vec<u8> {
+    let mut payload = vec![b'['];
+    Reply { id, successful: Some(false), error: Some(error), ..Reply::new(channel) }.write(&mut payload);
     payload.push(b']');
     let mut frame = Vec::with_capacity(payload.len() + 10);
     websocket::frame::message(websocket::Opcode::Text, &payload, &mut frame);

@@ -5,8 +5,10 @@
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, RawJson, ext};
 
 use crate::application::{Actions, Answer, Publishing, Service, Verdict};
+use crate::connections::waits::Call;
+use crate::decision::{Awaited, Resolved};
 use crate::events::SessionKey;
-use crate::protocol::batch::{Batch, Via};
+use crate::protocol::batch::{Batch, Rest, Via};
 use crate::shard::{Parts, Shard};
 
 impl Shard {
@@ -15,18 +17,31 @@ impl Shard {
         let parts = self.beside_burst();
         parts.metrics.batches.add(1);
         parts.metrics.messages.add(messages.len());
-        let is_short = matches!(batch.via, Via::Http { .. }) && parts.is_short_of_responses();
-        let replies_max = if is_short { 0 } else { parts.capacity.bytes_max / 2 }.max(REPLIES_BYTES_LEAST);
-        for message in messages {
+        let replies_max = parts.replies_bytes_max(batch);
+        for (index, message) in messages.iter().enumerate() {
             if batch.replies.len() <= replies_max {
                 self.process_one(batch, message);
             } else {
                 self.beside_burst().refuse(batch, message, BayeuxError::RepliesTooLong.as_str());
             }
+            if let Some(decisions) = &mut batch.decisions {
+                decisions.rest = Rest::of(&messages[index..]);
+                break;
+            }
         }
         let parts = if batch.begun.is_some() { self.parts() } else { self.beside_burst() };
         parts.unqueue(batch);
         parts.update_old_gauges();
+    }
+
+    /// Processes the next message of a batch that has been suspended.
+    pub(super) fn process_next(&mut self, batch: &mut Batch, message: &Message<'_>) {
+        let parts = self.beside_burst();
+        if batch.replies.len() <= parts.replies_bytes_max(batch) {
+            self.process_one(batch, message);
+        } else {
+            parts.refuse(batch, message, BayeuxError::RepliesTooLong.as_str());
+        }
     }
 
     fn process_one(&mut self, batch: &mut Batch, message: &Message<'_>) {
@@ -70,6 +85,9 @@ impl Shard {
     fn serve(&mut self, batch: &mut Batch, message: &Message<'_>, channel: ChannelName<'_>, key: SessionKey) {
         let parts = self.parts();
         parts.active(key);
+        if !parts.may_call(key) {
+            return parts.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
+        }
         let Some(session) = parts.sessions.get(key) else { return };
         let mut actions = Actions::default();
         let service = Service {
@@ -79,9 +97,14 @@ impl Shard {
             data: message.data.map(RawJson::as_str),
             ext: message.ext.map(RawJson::as_str),
         };
-        let _later = parts.shared.application.service(&service, &mut actions);
+        let later = parts.shared.application.service(&service, &mut actions);
         self.act(actions, Some((key, channel.as_str(), message.id.as_ref())));
-        self.beside_burst().accept(batch, message);
+        let parts = self.beside_burst();
+        parts.accept(batch, message);
+        if let Some(later) = later {
+            let id = message.id.clone().map(bayeux::Id::into_owned);
+            parts.wait_for_answer(Call { session: key, channel: channel.as_str().into(), id }, Awaited::Service(later));
+        }
     }
 
     /// Publishes a message on a broadcast channel, if the application allows it.
@@ -104,18 +127,19 @@ impl Shard {
             data: message.data.map(RawJson::as_str),
             ext: message.ext.map(RawJson::as_str),
         };
-        let replacement = match parts.shared.application.publish(&publishing) {
-            Answer::Now(Verdict::Forward) => None,
-            Answer::Now(Verdict::Replace(data)) => Some(data),
-            Answer::Now(Verdict::Delete) => {
-                return parts.refuse(batch, message, BayeuxError::MessageDeleted.as_str());
-            }
-            Answer::Now(Verdict::Deny(reason)) => {
-                return parts.refuse(batch, message, &BayeuxError::PublishDenied.because(&reason));
-            }
-            Answer::Later(_) => {
-                return parts.refuse(batch, message, BayeuxError::DecisionsWaitingMax.as_str());
-            }
+        let verdict = match batch.decided() {
+            None => match parts.shared.application.publish(&publishing) {
+                Answer::Now(verdict) => verdict,
+                Answer::Later(later) => return parts.ask(batch, message, Awaited::Publish(later), 0),
+            },
+            Some(Resolved::Publish(verdict)) => verdict,
+            Some(_) => return parts.refuse(batch, message, BayeuxError::DecisionFailed.as_str()),
+        };
+        let replacement = match verdict {
+            Verdict::Forward => None,
+            Verdict::Replace(data) => Some(data),
+            Verdict::Delete => return parts.refuse(batch, message, BayeuxError::MessageDeleted.as_str()),
+            Verdict::Deny(reason) => return parts.refuse(batch, message, &BayeuxError::PublishDenied.because(&reason)),
         };
         let stamp = parts.raw_timestamp();
         let mut publication = Publication::from_message(channel, message, parts.settings.forward_ext);
@@ -133,6 +157,12 @@ impl Shard {
 }
 
 impl Parts {
+    /// The bytes of replies after which the rest of a batch is refused.
+    fn replies_bytes_max(&self, batch: &Batch) -> usize {
+        let is_short = matches!(batch.via, Via::Http { .. }) && self.is_short_of_responses();
+        if is_short { 0 } else { self.capacity.bytes_max / 2 }.max(REPLIES_BYTES_LEAST)
+    }
+
     /// The session of a message: the session of the batch, if the message names it.
     fn sender(&self, batch: &Batch, message: &Message<'_>) -> Option<SessionKey> {
         let key = batch.session.filter(|_| !batch.handshake)?;

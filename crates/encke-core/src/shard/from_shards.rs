@@ -121,6 +121,7 @@ impl Shard {
             ShardMessage::Alive(session) => parts.alive(&session),
             ShardMessage::Deliver(session, frame) => parts.deliver_here(&session, &frame),
             ShardMessage::Disconnect(session) => parts.kick_here(&session),
+            ShardMessage::Resolved(key, resolved) => self.resolved(now, key, resolved),
             ShardMessage::Settings(settings) => {
                 parts.shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
                 parts.limits = (&*settings).into();

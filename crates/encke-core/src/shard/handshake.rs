@@ -9,6 +9,7 @@ use bayeux::advice::{Advice, Reconnect};
 use bayeux::{BayeuxError, Message, RawJson, Reply};
 
 use crate::application::{Actions, Answer, EndReason, Handshake, Refusal};
+use crate::decision::{Awaited, Resolved};
 use crate::events::{HttpTransport, SessionKey};
 use crate::identity::Identity;
 use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of};
@@ -26,12 +27,9 @@ impl Parts {
             return self.refuse(batch, message, BayeuxError::SessionUnknown.as_str());
         }
         let identity = match self.admit(batch, message) {
-            Ok(identity) => identity,
-            Err((error, advice)) => {
-                self.metrics.sessions_refused.add(1);
-                let advice = advice.to_json();
-                return batch.reply(&Reply { advice: Some(RawJson::trusted(&advice)), ..error_reply(message, &error) });
-            }
+            Admission::Admitted(identity) => identity,
+            Admission::Refused(error, advice) => return self.refuse_handshake(batch, message, &error, &advice),
+            Admission::Waits => return,
         };
         let id = Id::new(self.index, &mut self.entropy);
         let browser = self.browser_of(batch);
@@ -78,33 +76,52 @@ impl Parts {
         });
     }
 
-    /// Checks that there is room for one more session and that the application allows it. If not, returns the error and
-    /// the advice for the client.
-    fn admit(&mut self, batch: &Batch, message: &Message<'_>) -> Result<Option<Identity>, (Cow<'static, str>, Advice)> {
-        let at = |interval_ms| Advice {
-            interval_ms: Some(interval_ms),
-            reconnect: Some(Reconnect::Handshake),
-            ..Advice::none()
-        };
+    fn refuse_handshake(&mut self, batch: &mut Batch, message: &Message<'_>, error: &str, advice: &Advice) {
+        self.metrics.sessions_refused.add(1);
+        let advice = advice.to_json();
+        batch.reply(&Reply { advice: Some(RawJson::trusted(&advice)), ..error_reply(message, error) });
+    }
+
+    /// Refuses a handshake, and advises its client to try again soon.
+    pub(super) fn refuse_handshake_for_now(&mut self, batch: &mut Batch, message: &Message<'_>, error: BayeuxError) {
+        self.refuse_handshake(batch, message, error.as_str(), &handshake_after(RETRY_MS));
+    }
+
+    /// Checks that the application allows one more session and that there is room for it.
+    fn admit(&mut self, batch: &mut Batch, message: &Message<'_>) -> Admission {
         if self.draining {
-            return Err((BayeuxError::ServerDraining.as_str().into(), at(RETRY_MS + self.jitter_ms())));
+            let advice = handshake_after(RETRY_MS + self.jitter_ms());
+            return Admission::Refused(BayeuxError::ServerDraining.as_str().into(), advice);
         }
-        let handshake = self.handshake_of(&batch.via, message.ext.map(RawJson::as_str));
-        let answer = self.shared.application.handshake(&handshake);
+        let answer = match batch.decided() {
+            None => {
+                let handshake = self.handshake_of(&batch.via, message.ext.map(RawJson::as_str));
+                self.shared.application.handshake(&handshake)
+            }
+            Some(Resolved::Handshake(result)) => Answer::Now(result),
+            Some(_) => Answer::Now(Err(Refusal::new(503, "decision_failed"))),
+        };
         let identity = match answer {
             Answer::Now(Ok(identity)) => identity,
             Answer::Now(Err(Refusal { code, reason, retry_ms })) => {
                 let error = BayeuxError::HandshakeDenied.with_code(code, &reason);
-                return Err((error.into(), retry_ms.map_or(Advice::none(), at)));
+                return Admission::Refused(error.into(), retry_ms.map_or(Advice::none(), handshake_after));
             }
-            Answer::Later(_) => return Err((BayeuxError::DecisionsWaitingMax.as_str().into(), at(RETRY_MS))),
+            Answer::Later(_) if !self.may_wait(batch) => {
+                let error = BayeuxError::DecisionsWaitingMax.as_str();
+                return Admission::Refused(error.into(), handshake_after(RETRY_MS));
+            }
+            Answer::Later(later) => {
+                batch.wait_for(Awaited::Handshake(later), 0);
+                return Admission::Waits;
+            }
         };
         // This check comes last, because it makes room by ending another session. A client that is denied must not cost
         // anybody a session.
         if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max && !self.make_room() {
-            return Err((BayeuxError::SessionsMax.as_str().into(), at(RETRY_MS)));
+            return Admission::Refused(BayeuxError::SessionsMax.as_str().into(), handshake_after(RETRY_MS));
         }
-        Ok(identity)
+        Admission::Admitted(identity)
     }
 
     /// The handshake as the application sees it.
@@ -169,6 +186,21 @@ impl Parts {
         batch.session = None;
         batch.comes_to(Outcome::Disconnected);
     }
+}
+
+/// The result of the checks of a handshake.
+enum Admission {
+    /// A session may be opened, with this owner.
+    Admitted(Option<Identity>),
+    /// The error and the advice for the client.
+    Refused(Cow<'static, str>, Advice),
+    /// The application decides later.
+    Waits,
+}
+
+/// The advice to shake hands again after this time, in milliseconds.
+fn handshake_after(interval_ms: u64) -> Advice {
+    Advice { interval_ms: Some(interval_ms), reconnect: Some(Reconnect::Handshake), ..Advice::none() }
 }
 
 /// The Bayeux version of this server.

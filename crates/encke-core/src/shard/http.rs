@@ -2,7 +2,7 @@
 //! each request, [`Shard::abandoned`] when its client is gone before the response, and [`Shard::delivered`] when the
 //! fate of a response with messages is known.
 
-use bayeux::{BayeuxError, RawJson};
+use bayeux::{BayeuxError, Message, RawJson};
 
 use crate::events::{Effect, ExchangeId, Request, Response, SessionKey, ShardMessage};
 use crate::now::Now;
@@ -34,21 +34,26 @@ impl Shard {
         }
         let session = client.and_then(|id| parts.sessions.find(&id));
         let session = session.filter(|key| parts.is_usable(*key, request.browser, false));
-        if let Some(key) = session
-            && messages.iter().any(|message| message.subscription.is_some() && parts.is_torn(key, message.ext))
-        {
-            // The subscribe may name a position. A message of which the WebSocket has only a part would then come out
-            // of the history and also wait here.
-            parts.leave_socket(key);
-        }
         let Request { exchange, transport, browser, peer, head, .. } = request;
-        let via = Via::Http { exchange, transport: transport.clone(), browser, peer, head };
+        let via = Via::Http { exchange, transport, browser, peer, head };
         let mut batch = Batch::new(via, &messages, session, Vec::with_capacity(256));
+        messages.iter().for_each(|message| parts.settle_torn(&batch, message));
         self.process(&mut batch, &messages);
-        if !batch.is(Outcome::Held) {
+        self.answer_request(batch);
+        Taken::Here
+    }
+
+    /// Answers a request as far as its batch has been processed, or suspends the batch.
+    pub(super) fn answer_request(&mut self, batch: Batch) {
+        if batch.waits() {
+            return self.parts().suspend(batch);
+        }
+        if let Via::Http { exchange, transport, .. } = &batch.via
+            && !batch.is(Outcome::Held)
+        {
+            let (exchange, transport) = (*exchange, transport.clone());
             self.parts().finish_when_persisted(batch, exchange, transport);
         }
-        Taken::Here
     }
 
     /// Handles a client that has gone before it got its response.
@@ -56,6 +61,9 @@ impl Shard {
         let parts = self.at(now);
         if let Some(home) = parts.exchanges.return_forwarded(&exchange) {
             parts.effects.push(Effect::SendToShard(home, ShardMessage::Abandoned(exchange)));
+            return;
+        }
+        if parts.waits.abandon(&exchange) {
             return;
         }
         let Some(key) = parts.exchanges.session(&exchange) else { return };
@@ -98,6 +106,17 @@ impl Shard {
 }
 
 impl Parts {
+    /// Takes the session of a request off its WebSocket if a subscribe may name a position and the WebSocket has only a
+    /// part of a message. That message would come out of the history and also wait here.
+    pub(super) fn settle_torn(&mut self, batch: &Batch, message: &Message<'_>) {
+        if let (Via::Http { .. }, Some(key)) = (&batch.via, batch.session)
+            && message.subscription.is_some()
+            && self.is_torn(key, message.ext)
+        {
+            self.leave_socket(key);
+        }
+    }
+
     /// True if a session that uses replay, or is about to by this `ext`, has a message of which its WebSocket has taken
     /// a part.
     fn is_torn(&self, key: SessionKey, ext: Option<RawJson<'_>>) -> bool {

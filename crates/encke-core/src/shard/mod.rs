@@ -9,6 +9,7 @@ mod by_handle;
 mod channels;
 mod connect;
 mod connect_reply;
+mod decisions;
 mod ending;
 mod fan_out;
 pub(crate) mod flush;
@@ -33,6 +34,7 @@ mod slow_consumers;
 mod socket_replies;
 mod sockets;
 mod subscribe;
+mod suspend;
 mod tick;
 mod timers;
 mod websocket;
@@ -56,6 +58,8 @@ use crate::connections::arrivals::Arrivals;
 use crate::connections::exchanges::Exchanges;
 use crate::connections::pending_replies::PendingReplies;
 use crate::connections::sockets::Sockets;
+use crate::connections::waits::Waits;
+use crate::decision::WaitKey;
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::fanout::backpressure::Backpressure;
 use crate::fanout::encoder::Encoder;
@@ -129,7 +133,7 @@ impl Shard {
     }
 
     /// The sizes of all tables and queues, by name. All are zero some time after the last client has left.
-    pub fn holdings(&self) -> [(&'static str, usize); 14] {
+    pub fn holdings(&self) -> [(&'static str, usize); 15] {
         let [writes, connects, searches] = self.schedule.lens();
         let [exchanges, browsers, forwarded] = self.exchanges.lens();
         [
@@ -147,6 +151,7 @@ impl Shard {
             ("connects that wait for response memory", connects),
             ("sessions that wait for a search", searches),
             ("sessions without a connect", self.newcomers.len()),
+            ("waits for the application", self.waits.len()),
         ]
     }
 
@@ -251,6 +256,10 @@ pub struct Parts {
     exchanges: Exchanges,
     /// Replies to publications that are not persisted yet.
     pub(crate) pending_replies: PendingReplies,
+    /// Messages that wait for the application.
+    waits: Waits,
+    /// Waits whose timer has come.
+    overdue: Vec<WaitKey>,
     wheel: Wheel<Timer>,
     /// Sessions and sockets that have something to do.
     pub(crate) schedule: Schedule,
@@ -299,6 +308,8 @@ impl Parts {
             sockets: Sockets::default(),
             exchanges: Exchanges::default(),
             pending_replies: PendingReplies::default(),
+            waits: Waits::default(),
+            overdue: Vec::new(),
             wheel: Wheel::new(now.ms),
             schedule: Schedule::default(),
             newcomers: Newcomers::default(),
@@ -324,6 +335,7 @@ impl Parts {
 pub(crate) enum Timer {
     Session(SessionKey),
     Socket(SocketKey),
+    Wait(WaitKey),
 }
 
 /// The timing of the Bayeux protocol, out of the settings.

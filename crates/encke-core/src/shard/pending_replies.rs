@@ -162,7 +162,7 @@ impl Parts {
     }
 
     /// Queues replies for the session's current or next connection.
-    fn late_to_session(&mut self, session: SessionKey, replies: &[u8]) {
+    pub(super) fn late_to_session(&mut self, session: SessionKey, replies: &[u8]) {
         let frames = self.encoder.replies(replies);
         self.deliver_to(session, &frames, None);
     }

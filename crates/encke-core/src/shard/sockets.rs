@@ -16,6 +16,11 @@ impl Parts {
         self.socket(key).is_some()
     }
 
+    /// True if frames may be sent on this WebSocket.
+    pub(super) fn is_open(&self, key: SocketKey) -> bool {
+        self.socket(key).is_some_and(|socket| socket.phase == Phase::Open)
+    }
+
     pub(super) fn open_socket(&mut self, browser: Option<Id>) -> SocketKey {
         let now = self.now;
         let key = self.sockets.insert(browser, now.ms);

@@ -1,15 +1,19 @@
 //! `/meta/subscribe` and `/meta/unsubscribe` (Bayeux 1.0 §4.5, §4.6). `batch` leads here; `resume_at` handles the
 //! positions that a subscribe names.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, RawJson, Reply, subscription_names};
 use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 
 use crate::application::{Answer, Decision, Subscribing};
+use crate::decision::{Awaited, Resolved};
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, ext_of};
 use crate::protocol::replay_request::ReplayRequest;
+use crate::sessions::session::Session;
 use crate::shard::Parts;
 
 impl Parts {
@@ -19,62 +23,130 @@ impl Parts {
             // `402::session_unknown`: a client that gets that may leave without its remaining messages.
             return self.refuse(batch, message, &BayeuxError::SubscribeDenied.because("session_ending"));
         }
+        let Some((raw, names)) = self.names(batch, message, key) else { return };
+        let Some(decisions) = self.decide(batch, message, key, &names) else { return };
         let mut replay_request = match self.replay_request(batch, key, message) {
             Ok(replay_request) => replay_request,
             Err(error) => return self.refuse(batch, message, error.as_str()),
         };
-        let raw = self.each_name(batch, message, key, |shard, name| {
-            shard.subscribe_to(key, name, message.ext, replay_request.as_mut())
+        let mut decisions = decisions.into_iter();
+        let result = each(&names, |name| {
+            let decision = decisions.next().unwrap_or_default();
+            self.subscribe_to(key, name, decision, replay_request.as_mut())
         });
         let mut replay = None;
         if let Some(replay_request) = replay_request {
             let (begun, member) = replay_request.end();
             (batch.begun, replay) = (Some(begun), member);
         }
-        if let Some(raw) = raw {
-            self.accept_names(batch, message, raw, replay);
+        match result {
+            Ok(()) => self.accept_names(batch, message, raw, replay),
+            Err(error) => self.refuse(batch, message, &error),
         }
     }
 
     pub(super) fn unsubscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
-        if let Some(raw) = self.each_name(batch, message, key, |shard, name| shard.unsubscribe_from(key, name)) {
-            self.accept_names(batch, message, raw, None);
+        let Some((raw, names)) = self.names(batch, message, key) else { return };
+        match each(&names, |name| self.unsubscribe_from(key, name)) {
+            Ok(()) => self.accept_names(batch, message, raw, None),
+            Err(error) => self.refuse(batch, message, &error),
         }
     }
 
-    /// Calls `each` with every name of the `subscription` field. At the first failure the rest is skipped: earlier
-    /// names stand, and the single reply has the error (CometD 9). Returns the field if none failed.
-    fn each_name<'m>(
+    /// The `subscription` field and its names, each once. An invalid field is refused.
+    fn names<'m>(
         &mut self,
         batch: &mut Batch,
         message: &Message<'m>,
         key: SessionKey,
-        mut each: impl FnMut(&mut Parts, &str) -> Result<(), Refusal>,
-    ) -> Option<RawJson<'m>> {
+    ) -> Option<(RawJson<'m>, Names<'m>)> {
         self.active(key);
         let Some(raw) = message.subscription else {
             self.refuse(batch, message, BayeuxError::SubscriptionMissing.as_str());
             return None;
         };
-        let names = match subscription_names(raw, &self.limits) {
+        let mut names = match subscription_names(raw, &self.limits) {
             Ok(names) => names,
             Err(error) => {
                 self.refuse(batch, message, error.error());
                 return None;
             }
         };
-        let mut known = HashSet::with_hasher(RandomState::default());
-        for name in &names {
-            // A repeated name is handled once.
-            if names.len() > 1 && !known.insert(&**name) {
-                continue;
-            }
-            if let Err(error) = each(self, name) {
-                self.refuse(batch, message, &error);
-                return None;
+        if names.len() > 1 {
+            let mut known = HashSet::with_hasher(RandomState::default());
+            names.retain(|name| known.insert(name.clone()));
+        }
+        Some((raw, names))
+    }
+
+    /// Asks the application about the names of a subscribe, before anything is done for one of them. None if the
+    /// message waits for a decision, or is refused. After a denied name no further ones are asked about.
+    fn decide(
+        &mut self,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        key: SessionKey,
+        names: &Names<'_>,
+    ) -> Option<Decided> {
+        let mut made = batch.decisions.as_mut().map(|later| std::mem::take(&mut later.made)).unwrap_or_default();
+        let mut decisions = Decided::new();
+        let mut added = 0;
+        for (index, name) in names.iter().enumerate() {
+            let earlier = made.iter().position(|(of, _)| *of == index).map(|at| made.swap_remove(at).1);
+            let decision = match earlier {
+                Some(Resolved::Subscribe(decision)) => decision,
+                Some(_) => Decision::deny("decision_failed"),
+                None => {
+                    let Some(session) = self.sessions.get(key).filter(|_| self.has_room(key, name, added)) else {
+                        decisions.push(None);
+                        continue;
+                    };
+                    if session.identity().is_some_and(|identity| !identity.may_subscribe(name)) {
+                        Decision::deny("")
+                    } else {
+                        let (caller, ext) = (session.caller(), message.ext.map(RawJson::as_str));
+                        match self.shared.application.subscribe(&Subscribing { caller, channel: name, ext }) {
+                            Answer::Now(decision) => decision,
+                            Answer::Later(later) => {
+                                self.ask(batch, message, Awaited::Subscribe(later), index);
+                                let decided = decisions.into_iter().enumerate();
+                                let decided = decided.filter_map(|(at, made)| Some((at, Resolved::Subscribe(made?))));
+                                if let Some(later) = batch.decisions.as_mut().filter(|later| later.awaited.is_some()) {
+                                    later.made = decided.collect();
+                                }
+                                return None;
+                            }
+                        }
+                    }
+                }
+            };
+            added += 1;
+            let is_denied = matches!(decision, Decision::Deny(_));
+            decisions.push(Some(decision));
+            if is_denied {
+                break;
             }
         }
-        Some(raw)
+        Some(decisions)
+    }
+
+    /// True if the application has to be asked about a name: it is a channel that the session does not have yet, and the
+    /// limits allow it.
+    fn has_room(&self, key: SessionKey, name: &str, added: usize) -> bool {
+        let is_broadcast = parse(name, &self.limits).is_ok_and(|channel| channel.kind() == ChannelKind::Broadcast);
+        let known = self.hub.find(name);
+        let Some(session) = self.sessions.get(key).filter(|_| is_broadcast) else { return false };
+        let has_it = known.is_some_and(|known| session.subscriptions.iter().any(|s| s.channel == known));
+        let subscriptions = session.subscriptions.len() + added;
+        let is_full = subscriptions >= self.subscriptions_max(session)
+            || (known.is_none() && self.hub.channels() >= self.settings.channels_max);
+        !has_it && !is_full
+    }
+
+    /// The number of subscriptions that a session may have.
+    fn subscriptions_max(&self, session: &Session) -> usize {
+        let own = session.identity().and_then(|identity| identity.limits.subscriptions_max);
+        own.map_or(self.settings.subscriptions_max, |own| own as usize)
     }
 
     fn accept_names(&self, batch: &mut Batch, message: &Message<'_>, raw: RawJson<'_>, replay: Option<String>) {
@@ -93,7 +165,7 @@ impl Parts {
         &mut self,
         key: SessionKey,
         name: &str,
-        ext: Option<RawJson<'_>>,
+        decision: Option<Decision>,
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
         let channel = parse(name, &self.limits)?;
@@ -106,11 +178,11 @@ impl Parts {
             _ => return Err(BayeuxError::SubscribeDenied.as_str().into()),
         }
         let known = self.hub.find(name);
-        let Some(session) = self.sessions.get_mut(key) else { return Ok(()) };
+        let Some(session) = self.sessions.get(key) else { return Ok(()) };
         if known.is_some_and(|known| session.subscriptions.iter().any(|s| s.channel == known)) {
             return replay_request.map_or(Ok(()), |replay_request| self.follow(key, channel, None, replay_request));
         }
-        if session.subscriptions.len() >= self.settings.subscriptions_max {
+        if session.subscriptions.len() >= self.subscriptions_max(session) {
             self.metrics.subscriptions_refused.add(1);
             return Err(BayeuxError::SubscriptionsMax.as_str().into());
         }
@@ -118,14 +190,10 @@ impl Parts {
             self.metrics.subscriptions_refused.add(1);
             return Err(BayeuxError::ChannelsMax.as_str().into());
         }
-        if session.identity().is_some_and(|identity| !identity.may_subscribe(name)) {
-            return Err(BayeuxError::SubscribeDenied.because("").into());
-        }
-        let subscribing = Subscribing { caller: session.caller(), channel: name, ext: ext.map(RawJson::as_str) };
-        match self.shared.application.subscribe(&subscribing) {
-            Answer::Now(Decision::Allow) => {}
-            Answer::Now(Decision::Deny(reason)) => return Err(BayeuxError::SubscribeDenied.because(&reason).into()),
-            Answer::Later(_) => return Err(BayeuxError::DecisionsWaitingMax.as_str().into()),
+        match decision {
+            Some(Decision::Allow) => {}
+            Some(Decision::Deny(reason)) => return Err(BayeuxError::SubscribeDenied.because(&reason).into()),
+            None => return Err(BayeuxError::DecisionFailed.as_str().into()),
         }
         let slot = session.subscriptions.len();
         // Before the reply leaves: a publication by a client that has seen the reply reaches this session.
@@ -163,8 +231,20 @@ impl Parts {
     }
 }
 
+/// The names of a `subscription` field.
+type Names<'m> = SmallVec<[Cow<'m, str>; 1]>;
+
+/// The decision on each name. None for a name that the application is not asked about.
+type Decided = SmallVec<[Option<Decision>; 1]>;
+
+/// Calls `each` with every name. At the first failure the rest is skipped: earlier names stand, and the single reply has
+/// the error (CometD 9).
+fn each(names: &Names<'_>, mut each: impl FnMut(&str) -> Result<(), Refusal>) -> Result<(), Refusal> {
+    names.iter().try_for_each(|name| each(name))
+}
+
 /// The error text of a refused subscription.
-type Refusal = std::borrow::Cow<'static, str>;
+type Refusal = Cow<'static, str>;
 
 /// Parses the name of a channel to subscribe to. A name without a leading slash is invalid, in CometD's words.
 fn parse<'n>(name: &'n str, limits: &bayeux::Limits) -> Result<ChannelName<'n>, Refusal> {

@@ -13,6 +13,7 @@ impl Shard {
     /// Does everything that is due.
     pub fn advance(&mut self, now: Now) {
         self.at(now).tick();
+        self.time_out_waits();
     }
 }
 
@@ -25,6 +26,7 @@ impl Parts {
             match timer {
                 Timer::Session(key) => self.session_due(key),
                 Timer::Socket(key) => self.socket_due(key),
+                Timer::Wait(key) => self.overdue.push(key),
             }
         }
         if self.budget.is_held_back() && self.schedule.is_written() {
@@ -48,6 +50,8 @@ impl Parts {
         }
         match session.protocol.due(now_ms) {
             Some(Due::Connect) => self.answer_held(key, None),
+            // The client waits for the application.
+            Some(Due::Expiry) if self.waits.has_batch_of(key) => self.received(key),
             Some(Due::Expiry) if !session.is_taking() => return self.expire(key),
             Some(Due::Expiry) | None => {}
         }
@@ -70,6 +74,10 @@ impl Parts {
         let now_ms = self.now.ms;
         let Some(socket) = self.socket_mut(key).filter(|socket| socket.armed_ms <= now_ms) else { return };
         socket.armed_ms = u64::MAX;
+        if socket.is_suspended {
+            // The server does not read it.
+            (socket.last_received_ms, socket.alone_ms) = (now_ms, now_ms);
+        }
         let Some(socket) = self.socket(key) else { return };
         let alone_until_ms = socket.alone_ms + self.settings.handshake_timeout_ms;
         let idle_ms = self.settings.websocket_idle_timeout_ms;

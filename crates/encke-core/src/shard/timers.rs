@@ -22,10 +22,11 @@ impl Parts {
     /// Notes that the owner of a timer has gone. Its entry is removed together with those of many others.
     pub(super) fn disarm(&mut self, armed_ms: u64) {
         if armed_ms < u64::MAX && self.wheel.forget() {
-            let Parts { wheel, sessions, sockets, .. } = self;
+            let Parts { wheel, sessions, sockets, waits, .. } = self;
             wheel.retain(|timer| match timer {
                 Timer::Session(key) => sessions.get(*key).is_some(),
                 Timer::Socket(key) => sockets.get(*key).is_some(),
+                Timer::Wait(key) => waits.timer(*key).is_some(),
             });
         }
     }

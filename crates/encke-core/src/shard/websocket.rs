@@ -53,6 +53,11 @@ impl Shard {
         }
         let mut batch = Batch::new(Via::Socket(key), &messages, session, room);
         self.process(&mut batch, &messages);
+        self.answer_on_socket(key, batch)
+    }
+
+    /// Sends the replies of a batch as far as it has been processed. If it waits for the application, it is suspended.
+    pub(super) fn answer_on_socket(&mut self, key: SocketKey, mut batch: Batch) -> Received {
         // The client's own publications come before the replies. Those of others do not reach it without a subscription.
         let session = batch.session.and_then(|key| self.sessions.get(key));
         let is_reached = session.is_none_or(|session| !session.subscriptions.is_empty());
@@ -68,12 +73,24 @@ impl Shard {
             }
             socket.final_replies.append(&mut batch.replies);
         }
-        if !batch.replies.is_empty() {
+        if !batch.replies.is_empty() && batch.decisions.is_some() && !parts.is_open(key) {
+            // The socket is gone, or is about to be, since the batch was suspended.
+            batch.session.into_iter().for_each(|session| parts.late_to_session(session, &batch.replies));
+        } else if !batch.replies.is_empty() {
             parts.reply_on_socket(key, batch.session.filter(|_| batch.is_connected()), &batch.replies);
         }
         if batch.replies.capacity() <= REPLIES_BUFFER_BYTES_MAX {
             parts.replies = std::mem::take(&mut batch.replies);
             parts.replies.clear();
+        }
+        if batch.waits() {
+            batch.replies = Vec::new();
+            batch.replies_have_left();
+            parts.suspend(batch);
+            return Received::Waits;
+        }
+        if batch.decisions.is_some() {
+            parts.set_suspended(key, false);
         }
         if batch.is(Outcome::EndsSession)
             && let Some(session) = batch.session

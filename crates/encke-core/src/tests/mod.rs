@@ -2,6 +2,7 @@
 
 mod ack;
 mod bounds;
+mod decisions;
 mod edges;
 mod identity;
 mod memory;

@@ -18,6 +18,7 @@ use bayeux::Publication;
 use foldhash::fast::RandomState;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 
 use super::confirm::{Confirmations, Receipt};
 use super::holds::Holds;
@@ -35,7 +36,7 @@ use crate::local::Local;
 use crate::metric::AddedMetrics;
 use encke_core::{
     Charge, Effect, Envelope, ExchangeId, MailboxAccount, Metrics, Now, PersistRequest, Persisted, PublishToken,
-    Response, Shard, ShardMessage, SocketKey, Wire,
+    Response, Shard, ShardMessage, SocketKey, WaitKey, Wire,
 };
 
 /// A message from thread to thread.
@@ -95,6 +96,8 @@ pub(crate) struct ServerShared {
     pub(crate) idempotency: Arc<Idempotency>,
     /// The account of bytes in the mailboxes.
     pub(crate) mailbox: Arc<MailboxAccount>,
+    /// The threads on which the application waits.
+    pub(crate) application: tokio::runtime::Handle,
     /// One for each shard; then the store thread's, and that of the subscribers in the process.
     pub(crate) metrics: Vec<Arc<Metrics>>,
     /// The metrics of the program around the server.
@@ -196,6 +199,8 @@ pub(crate) struct Node {
     history_store: Option<Inbox>,
     exchanges: RefCell<HashMap<ExchangeId, oneshot::Sender<Answer>, RandomState>>,
     exchanges_made: Cell<u64>,
+    /// The futures of the application for which the shard waits.
+    pub(super) futures: RefCell<HashMap<WaitKey, AbortHandle, RandomState>>,
     /// True if writing takes longer than its budget.
     behind: Cell<bool>,
     /// The readers that wait to be read.
@@ -228,6 +233,8 @@ pub(crate) struct Stream {
     pub(crate) blocked: Cell<bool>,
     /// Set when the shard has closed it.
     pub(crate) closed: Cell<Option<Closed>>,
+    /// True while its last message waits for the application: nothing more is read.
+    pub(crate) suspended: Cell<bool>,
     /// True if its incomplete message was given up.
     pub(crate) given_up: Cell<bool>,
 }
@@ -261,6 +268,7 @@ impl Node {
             history_store,
             exchanges: RefCell::default(),
             exchanges_made: Cell::new(0),
+            futures: RefCell::default(),
             behind: Cell::new(false),
             queues: RefCell::default(),
             incomplete: RefCell::default(),
@@ -293,6 +301,9 @@ impl Node {
                 Effect::Reset(socket) => self.shut(socket, Closed::GivenUp),
                 Effect::SendToShard(shard, message) => self.send_to_shard(shard, message),
                 Effect::Persist(keep) => self.keep(keep),
+                Effect::Await(key, awaited) => self.run_later(key, awaited),
+                Effect::Cancel(key) => self.forget_future(key).into_iter().for_each(|future| future.abort()),
+                Effect::Continue(socket) => self.read_on(socket),
             }
         }
         self.confirmations.wake.notify_one();

@@ -80,6 +80,7 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
         tcp,
         reader: Cell::default(),
         blocked: Cell::default(),
+        suspended: Cell::default(),
         closed: Cell::default(),
         given_up: Cell::default(),
     });
@@ -160,6 +161,10 @@ impl Socket {
             self.node.settle();
         }
         loop {
+            if self.stream.suspended.get() {
+                self.node.wait_for_decision(&mut self.position, Reader::Socket(self.key), cx.waker());
+                return Poll::Pending;
+            }
             if self.unread.is_none() {
                 match self.stream.tcp.poll_read_ready(cx) {
                     Poll::Pending => {
@@ -227,10 +232,15 @@ impl Socket {
     /// Continues with the input that had to wait.
     fn resume(&mut self, now: Now, unread: Unread) -> Option<(End, Vec<u8>)> {
         let Unread { text, mut rest } = unread;
-        if let Some(text) = text
-            && let Received::Elsewhere(shard) = self.text(now, &text)
-        {
-            return Some((End::Move(shard, text), rest));
+        if let Some(text) = text {
+            match self.text(now, &text) {
+                Received::Elsewhere(shard) => return Some((End::Move(shard, text), rest)),
+                Received::Waits => {
+                    self.unread = Some(Box::new(Unread { text: None, rest }));
+                    return None;
+                }
+                Received::Here => {}
+            }
         }
         if rest.is_empty() { None } else { self.take(now, &mut rest) }
     }
@@ -284,8 +294,11 @@ impl Socket {
                 self.unread = Some(Box::new(Unread { text: Some(text.to_owned()), rest: Vec::new() }));
             }
             Event::Text(text) => {
-                if let Received::Elsewhere(shard) = self.text(now, text) {
-                    return Some(End::Move(shard, text.to_owned()));
+                match self.text(now, text) {
+                    Received::Elsewhere(shard) => return Some(End::Move(shard, text.to_owned())),
+                    // The bytes behind it wait, too.
+                    Received::Waits => self.unread = Some(Box::new(Unread { text: None, rest: Vec::new() })),
+                    Received::Here => {}
                 }
             }
             Event::Binary(bytes) if self.node.server_shared.echo => self.echo(now, Opcode::Binary, bytes),
@@ -305,7 +318,9 @@ impl Socket {
             self.echo(now, Opcode::Text, text.as_bytes());
             return Received::Here;
         }
-        self.node.shard.borrow_mut().socket_text(now, self.key, text)
+        let received = self.node.shard.borrow_mut().socket_text(now, self.key, text);
+        self.stream.suspended.set(received == Received::Waits);
+        received
     }
 
     fn echo(&mut self, now: Now, opcode: Opcode, payload: &[u8]) {

@@ -1,7 +1,8 @@
 //! Readers that wait at the edge of a shard: WebSockets with a message, requests with a batch.
 //!
 //! The shard decides which of them may continue ([`Shard::admits`](encke_core::Shard::admits)). The readers wait here in three
-//! queues: light messages, heavy messages, and publications that wait for the disk. A reader that leaves its queue, and
+//! queues: light messages, heavy messages, and publications that wait for the disk. A fourth has WebSockets whose last
+//! message waits for the application: they go on when the shard says so. A reader that leaves its queue, and
 //! every flush that wrote everything, wakes the next ones to try again. While readers wait, neither they nor their
 //! sessions count as silent.
 
@@ -28,6 +29,8 @@ enum Queue {
     Light,
     Heavy,
     Disk,
+    /// Behind a message that waits for the application. The shard wakes each by itself.
+    Decision,
 }
 
 /// A position in a queue. The reader holds it until it is admitted.
@@ -47,7 +50,7 @@ struct Waiter {
 /// The queues of one shard.
 #[derive(Default)]
 pub(crate) struct Queues {
-    waiters: [BTreeMap<u64, Waiter>; 3],
+    waiters: [BTreeMap<u64, Waiter>; 4],
     numbers: u64,
 }
 
@@ -119,6 +122,11 @@ impl Node {
         self.shard.borrow().metrics().history_store_waits.add(1);
         self.wait_in_queue(position, Queue::Disk, Waiter { reader, bytes: 0, waker: waker.clone() });
         false
+    }
+
+    /// Lets a reader wait while its last message waits for the application.
+    pub(crate) fn wait_for_decision(&self, position: &mut Option<QueuePosition>, reader: Reader, waker: &Waker) {
+        self.wait_in_queue(position, Queue::Decision, Waiter { reader, bytes: 0, waker: waker.clone() });
     }
 
     /// Waits until a request may be processed.

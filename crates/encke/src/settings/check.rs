@@ -58,6 +58,8 @@ pub(super) fn times(settings: &Settings) -> Result<(), SettingsError> {
         ("keep_alive_timeout_ms", settings.keep_alive_timeout_ms),
         ("drain_timeout_ms", settings.drain_timeout_ms),
         ("drain_spread_ms", settings.drain_spread_ms),
+        ("decision_timeout_ms", settings.decision_timeout_ms),
+        ("call_timeout_ms", settings.call_timeout_ms),
         ("activity_timeout_ms", settings.activity_timeout_ms),
         ("idempotency_ms", settings.idempotency_ms),
         ("browser_surplus_interval_ms", settings.browser_surplus_interval_ms),

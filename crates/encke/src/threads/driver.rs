@@ -71,6 +71,9 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
             match thread_message {
                 ThreadMessage::FromShard(envelope) => {
                     let drains = matches!(envelope.message, ShardMessage::Drain);
+                    if let ShardMessage::Resolved(key, _) = envelope.message {
+                        node.forget_future(key);
+                    }
                     node.shard.borrow_mut().receive(node.now(), envelope);
                     if drains {
                         node.leave();

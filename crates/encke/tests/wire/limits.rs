@@ -5,6 +5,7 @@
 
 mod clients;
 mod held;
+mod waits;
 
 use encke::{Server, Settings};
 use serde_json::json;
@@ -469,6 +470,7 @@ fn every_limit_has_its_test() {
             include_str!("limits.rs"),
             include_str!("limits/clients.rs"),
             include_str!("limits/held.rs"),
+            include_str!("limits/waits.rs"),
         ];
         assert!(files.iter().any(|file| file.contains(&test)), "no test is named after {name}");
     }

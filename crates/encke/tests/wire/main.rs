@@ -9,6 +9,7 @@ mod bayeux_messages;
 mod channel_names;
 mod cometd;
 mod common;
+mod decisions;
 mod durable;
 mod examples;
 mod files;

@@ -1,0 +1,63 @@
+//! Limits of messages that wait for the application.
+
+use encke::Settings;
+use serde_json::json;
+
+use crate::common::settings;
+use crate::decisions::Gate;
+
+/// Lets two batches wait. Returns the reply to a third one.
+fn third(settings: Settings) -> serde_json::Value {
+    let server = Gate::closed().serve(settings);
+    let mut neighbour = server.neighbour();
+    let mut sessions: Vec<_> = (0..2).map(|_| server.session()).collect();
+    for ws in &mut sessions {
+        let data = format!("gate{}", "x".repeat(2_000));
+        ws.send_json(&json!([ws.mine(json!({"id": "1", "channel": "/a", "data": data}))]));
+    }
+    server.wait_for_exactly("encke_decisions_waiting", 2);
+    let reply = server.session().call(json!({"id": "2", "channel": "/a", "data": "gate"}));
+    assert_eq!(server.metric("encke_decisions_refused"), 1);
+    neighbour.lives(&server);
+    reply
+}
+
+#[test]
+fn decisions_waiting_max_refuses_one_more_message() {
+    let reply = third(Settings { decisions_waiting_max: 2, ..settings() });
+    assert_eq!(reply["error"], "503::decisions_waiting_max");
+}
+
+#[test]
+fn decisions_waiting_bytes_max_refuses_one_more_message() {
+    let reply = third(Settings { decisions_waiting_bytes_max: 4_000, ..settings() });
+    assert_eq!(reply["error"], "503::decisions_waiting_max");
+}
+
+/// Makes two calls from each of two sessions, which wait, and a last one from each. Returns the errors of the last.
+fn last(settings: Settings) -> Vec<Option<String>> {
+    let server = Gate::closed().serve(settings);
+    let mut sessions: Vec<_> = (0..2).map(|_| server.session()).collect();
+    let call = |ws: &mut crate::common::Ws, id: &str| {
+        ws.call(json!({"id": id, "channel": "/service/x", "data": "gate"}))["error"].as_str().map(String::from)
+    };
+    let ids = ["1", "2", "3"];
+    let errors: Vec<_> = sessions.iter_mut().map(|ws| ids.map(|id| call(ws, id))).collect();
+    let refused = errors.iter().flatten().filter(|error| error.is_some()).count() as u64;
+    assert_eq!(server.metric("encke_calls_refused"), refused);
+    errors.into_iter().flatten().collect()
+}
+
+#[test]
+fn calls_waiting_max_refuses_one_more_call() {
+    let refused = Some("503::calls_waiting_max".to_owned());
+    let errors = last(Settings { calls_waiting_max: 4, ..settings() });
+    assert_eq!(errors, [None, None, None, None, refused.clone(), refused]);
+}
+
+#[test]
+fn calls_waiting_per_session_max_refuses_one_more_call_of_a_session() {
+    let refused = Some("503::calls_waiting_max".to_owned());
+    let errors = last(Settings { calls_waiting_per_session_max: 2, ..settings() });
+    assert_eq!(errors, [None, None, refused.clone(), None, None, refused]);
+}
