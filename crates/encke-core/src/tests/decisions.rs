@@ -404,8 +404,8 @@ fn messages_are_read_again_as_they_were() {
                 .replace(r#"{"channel":"/a","id":"2","successful":false,"error":"404::message_deleted"},"#, "")
         })
         .to_vec();
-    let tail = |text: &str| text.split_once(r#"[{"channel":"/a","id":"7""#).map(|(_, tail)| tail.to_owned());
-    assert!(tail(&texts[0]).is_some() && tail(&texts[0]) == tail(&texts[1]), "{texts:#?}");
+    let end = |text: &str| text.split_once(r#"[{"channel":"/a","id":"7""#).map(|(_, end)| end.to_owned());
+    assert!(end(&texts[0]).is_some() && end(&texts[0]) == end(&texts[1]), "{texts:#?}");
     assert!(texts[0].contains(r#""data":{"n":12345678901234567890.10,"t":"\u2028\"\\"}"#), "{texts:#?}");
 }
 
