@@ -199,3 +199,23 @@ fn changes_are_reported_with_both_values() {
     let new = read("timeout_ms = 2", &[], &[]).expect("valid");
     assert_eq!(new.changes_from(&old), [("timeout_ms", "1".to_string(), "2".to_string())]);
 }
+
+#[test]
+fn keys_of_the_api_are_read_from_the_file_and_no_error_shows_one() {
+    let key = |fields: &str| format!("[[api_keys]]\nname = \"backend\"\nscopes = [\"read\", \"publish\"]\n{fields}\n");
+    let config = read(&key("key = \"secret-0123456789\""), &[], &[]).expect("valid");
+    let names: Vec<_> = config.sections.api_keys.names().collect();
+    assert_eq!(names, [("backend", "publish, read".to_string())]);
+    for (fields, reason) in [
+        ("key = \"secret\"", "FILE:1: api_keys: \"backend\": a key has 16 to 1024 visible ASCII characters"),
+        ("key = 7", "FILE:1: api_keys: invalid type: integer `7`, expected a string"),
+        ("keys = \"secret\"", "FILE:1: api_keys: unknown field `keys`"),
+        ("", "one of key, key_file and key_env is needed"),
+        ("key_file = \"/nowhere/secret\"", "/nowhere/secret"),
+        ("key = \"secret-0123456789\"\n[[api_keys]]\nname = \"x\"\nscopes = [\"all\"]", "unknown variant `all`"),
+    ] {
+        let problem = problem(&key(fields));
+        assert!(problem.contains(reason), "{problem}");
+        assert!(!problem.contains("secret-") && !problem.contains('\n'), "{problem}");
+    }
+}

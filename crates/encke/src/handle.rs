@@ -1,5 +1,7 @@
 //! The handle of a running server: publications, sessions, reload, drain.
 
+mod lists;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -16,6 +18,8 @@ use crate::net::published::Published;
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
 use encke_core::{Action, Actions, Envelope, Id, Settings, ShardMessage, Shared, Weight};
+
+pub use lists::List;
 
 /// Controls a running server, from any thread. Clones control the same server; they do not keep it running.
 #[derive(Clone)]

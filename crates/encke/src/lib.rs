@@ -213,11 +213,12 @@ pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
 pub use asset::Asset;
 pub use builder::Builder;
 pub use encke_core::{
-    Action, Actions, ChannelRule, EndReason, Head, HistoryCommit, HistoryTerms, Identity, PatternError, Patterns,
-    Pending, Refusal, SessionLimits, Settings, SlowConsumer, TransportName, Verdict,
+    Action, Actions, ChannelRule, ChannelView, EndReason, Head, HistoryCommit, HistoryTerms, Id, Identity,
+    PatternError, Patterns, Pending, Refusal, SessionLimits, SessionView, Settings, SlowConsumer, TransportName,
+    Verdict,
 };
 pub use error::{PublishError, PublishManyError, StartError};
-pub use handle::Handle;
+pub use handle::{Handle, List};
 pub use local::{Gap, Message, Position, PositionError, Positions, Start, SubscribeError, Subscription};
 pub use metric::Metric;
 pub use server::{Running, Server};

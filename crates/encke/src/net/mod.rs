@@ -6,6 +6,7 @@ pub(crate) mod holds;
 mod huge_length;
 pub(crate) mod incomplete;
 pub(crate) mod io;
+pub(crate) mod listing;
 pub(crate) mod node;
 pub(crate) mod outcomes;
 pub(crate) mod published;

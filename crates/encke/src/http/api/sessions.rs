@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bayeux::ChannelKind;
 use websocket::{Opcode, frame};
 
+use crate::net::listing::{Cursor, written};
 use encke_core::{Changed, Id, Identity, PublishToken, SessionView, ShardMessage};
 
 use super::input::{self, any_channel};
@@ -14,24 +15,10 @@ use super::types::{Deliver, Disconnect, OneSession, Reached, Revoke, SessionItem
 use super::{Answer, Call, going_away};
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
-    let limit = call.limit()?;
-    let mut cursor = call.cursor()?;
-    let server_shared = &call.connection.node.server_shared;
-    let mut sessions = Vec::new();
-    while let Some((shard, slot)) = cursor
-        && sessions.len() < limit
-    {
-        let max = limit - sessions.len();
-        let page = server_shared.inspect(shard, move |shard| shard.sessions_from(slot, max)).await;
-        let page = page.ok_or_else(going_away)?;
-        let is_searched = page.next.is_some() && page.items.len() < max;
-        sessions.extend(page.items.iter().map(item));
-        cursor = call.next_cursor(shard, page.next);
-        if is_searched {
-            break;
-        }
-    }
-    Ok(Answer::new(&SessionList { sessions, next: cursor.map(written) }))
+    let (limit, from) = (call.limit()?, call.cursor()?);
+    let listed = call.connection.node.server_shared.list_sessions(from, limit).await.ok_or_else(going_away)?;
+    let sessions = listed.items.iter().map(item).collect();
+    Ok(Answer::new(&SessionList { sessions, next: listed.next.map(written) }))
 }
 
 pub(super) async fn one(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -144,21 +131,12 @@ fn send_to_all(call: &Call<'_>, ids: &[Id], message: impl Fn(Id) -> ShardMessage
     Answer::new(&Reached { sessions: ids.len() })
 }
 
-/// The sessions whose identity is wanted, on all shards. Each shard searches its table in parts.
+/// The sessions whose identity is wanted, on all shards.
 async fn matching(
     call: &Call<'_>,
     is_wanted: impl Fn(&Identity) -> bool + Clone + Send + 'static,
 ) -> Result<Vec<Id>, Problem> {
-    let mut ids = Vec::new();
-    let mut cursor = Some((0, 0));
-    while let Some((shard, slot)) = cursor {
-        let is_wanted = is_wanted.clone();
-        let page = call.connection.node.server_shared.inspect(shard, move |shard| shard.sessions_of(slot, is_wanted));
-        let page = page.await.ok_or_else(going_away)?;
-        ids.extend(page.items);
-        cursor = call.next_cursor(shard, page.next);
-    }
-    Ok(ids)
+    call.connection.node.server_shared.sessions_of(is_wanted).await.ok_or_else(going_away)
 }
 
 /// A session with its channels. None if there is none with this id.
@@ -184,36 +162,16 @@ fn item(view: &SessionView) -> SessionItem {
     }
 }
 
-/// A position in a listing: a shard, and a slot of its table.
-pub(super) type Cursor = (usize, usize);
-
-/// A cursor as clients get it.
-pub(super) fn written((shard, slot): Cursor) -> String {
-    format!("{shard}.{slot}")
-}
-
 impl Call<'_> {
     /// The number of items that the request wants.
     pub(super) fn limit(&self) -> Result<usize, Problem> {
         Ok(self.query.number("limit", 1..=LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT) as usize)
     }
 
-    /// The position at which the page begins. None behind the last shard.
-    pub(super) fn cursor(&self) -> Result<Option<Cursor>, Problem> {
-        let Some(text) = self.query.text("cursor") else { return Ok(Some((0, 0))) };
-        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-        let cursor = text.split_once('.').and_then(|(shard, slot)| Some((number(shard)?, number(slot)?)));
-        let shards = self.connection.node.server_shared.mailboxes.len();
-        let cursor = cursor.filter(|(shard, _)| *shard < shards);
-        cursor.map(Some).ok_or_else(|| Problem::parameter("cursor", "the value of `next` on the page before"))
-    }
-
-    /// The position behind a page.
-    pub(super) fn next_cursor(&self, shard: usize, next_slot: Option<usize>) -> Option<Cursor> {
-        let shards = self.connection.node.server_shared.mailboxes.len();
-        match next_slot {
-            Some(slot) => Some((shard, slot)),
-            None => (shard + 1 < shards).then_some((shard + 1, 0)),
-        }
+    /// The position at which the page begins.
+    pub(super) fn cursor(&self) -> Result<Cursor, Problem> {
+        let Some(text) = self.query.text("cursor") else { return Ok((0, 0)) };
+        let cursor = self.connection.node.server_shared.cursor(text);
+        cursor.ok_or_else(|| Problem::parameter("cursor", "the value of `next` on the page before"))
     }
 }

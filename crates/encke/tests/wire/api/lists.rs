@@ -114,3 +114,31 @@ fn the_document_needs_no_key_and_describes_every_path() {
         assert_eq!(http.request("PUT", &path, &[], b"").status, 405, "{path}");
     }
 }
+
+/// The value of a future of a handle.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
+}
+
+#[test]
+fn a_handle_lists_the_same_sessions_and_channels() {
+    let server = serve(Settings { shards: 2, ..settings() });
+    let mut sessions: Vec<Ws> = (0..5).map(|_| server.session()).collect();
+    sessions.iter_mut().for_each(|ws| ws.subscribe("/a"));
+    let handle = &server.handle;
+    let (mut ids, mut cursor) = (BTreeSet::new(), None::<String>);
+    loop {
+        let page = wait(handle.list_sessions(cursor.as_deref(), 2)).expect("a page");
+        ids.extend(page.items.iter().map(|session| session.id.as_str().to_owned()));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(ids, sessions.iter().map(|ws| ws.id.clone()).collect());
+    let channels = wait(handle.list_channels(Some("/*"), None, 10)).expect("a page").items;
+    assert_eq!((channels.len(), &*channels[0].name, channels[0].subscribers), (1, "/a", 5));
+    assert!(
+        wait(handle.list_sessions(Some("x"), 1)).is_none() && wait(handle.list_channels(Some("a"), None, 1)).is_none()
+    );
+}

@@ -1,0 +1,65 @@
+//! Lists of sessions and channels, and what is done to all sessions of a user.
+
+use super::Handle;
+use crate::net::listing::{Listed, written};
+use encke_core::{ChannelView, Identity, SessionView, ShardMessage};
+
+/// A page of a list. Items that exist during the whole listing are on exactly one page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<T> {
+    /// The items. There may be fewer than the limit, or none, and still a next page.
+    pub items: Vec<T>,
+    /// The cursor of the next page. None after the last one.
+    pub next: Option<String>,
+}
+
+impl Handle {
+    /// Lists sessions, at most `limit` of them: the first page, or the one at the cursor of the page before. None if the
+    /// cursor is not valid, or the server has stopped.
+    pub async fn list_sessions(&self, cursor: Option<&str>, limit: usize) -> Option<List<SessionView>> {
+        let server_shared = &self.0.server_shared;
+        let from = cursor.map_or(Some((0, 0)), |cursor| server_shared.cursor(cursor))?;
+        server_shared.list_sessions(from, limit).await.map(List::from)
+    }
+
+    /// Lists channels and patterns with their subscribers, at most `limit` of them: those that `pattern` matches, or all.
+    /// None if the pattern or the cursor is not valid, or the server has stopped.
+    pub async fn list_channels(
+        &self,
+        pattern: Option<&str>,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Option<List<ChannelView>> {
+        let limits = bayeux::Limits::from(&*self.settings());
+        if pattern.is_some_and(|pattern| bayeux::ChannelName::parse(pattern, &limits).is_err()) {
+            return None;
+        }
+        let server_shared = &self.0.server_shared;
+        let from = cursor.map_or(Some((0, 0)), |cursor| server_shared.cursor(cursor))?;
+        server_shared.list_channels(&self.0.shared, from, limit, pattern).await.map(List::from)
+    }
+
+    /// Ends all sessions of a user. Returns their number, which is 0 if the server has stopped.
+    pub async fn disconnect_user(&self, user: &str) -> usize {
+        let user = Box::<str>::from(user);
+        self.disconnect_all(move |identity| identity.user == user).await
+    }
+
+    /// Ends all sessions that were opened with a token. Returns their number, which is 0 if the server has stopped. New
+    /// handshakes with the token are up to the authentication.
+    pub async fn revoke(&self, token_id: &str) -> usize {
+        let token_id = Box::<str>::from(token_id);
+        self.disconnect_all(move |identity| identity.token_id.as_ref() == Some(&token_id)).await
+    }
+
+    async fn disconnect_all(&self, is_wanted: impl Fn(&Identity) -> bool + Clone + Send + 'static) -> usize {
+        let ids = self.0.server_shared.sessions_of(is_wanted).await.unwrap_or_default();
+        ids.iter().filter(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(**id))).count()
+    }
+}
+
+impl<T> From<Listed<T>> for List<T> {
+    fn from(listed: Listed<T>) -> List<T> {
+        List { items: listed.items, next: listed.next.map(written) }
+    }
+}

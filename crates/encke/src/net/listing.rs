@@ -1,0 +1,134 @@
+//! Lists of sessions and channels over all shards, page by page. Each shard reads its own table; nothing is locked, and no
+//! shard searches for long at once.
+
+use std::collections::HashMap;
+
+use bayeux::ChannelName;
+use foldhash::fast::RandomState;
+
+use super::node::ServerShared;
+use encke_core::{ChannelView, Id, Identity, Page, SessionView, Shard, Shared};
+
+/// A position in a list: a shard, and a slot of its table.
+pub(crate) type Cursor = (usize, usize);
+
+/// A page of a list.
+pub(crate) struct Listed<T> {
+    pub(crate) items: Vec<T>,
+    /// The position of the next page. None after the last one.
+    pub(crate) next: Option<Cursor>,
+}
+
+/// The text of a position.
+pub(crate) fn written((shard, slot): Cursor) -> String {
+    format!("{shard}.{slot}")
+}
+
+impl ServerShared {
+    /// The position with this text. None if it is the text of no position.
+    pub(crate) fn cursor(&self, text: &str) -> Option<Cursor> {
+        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+        let (shard, slot) = text.split_once('.')?;
+        Some((number(shard)?, number(slot)?)).filter(|(shard, _)| *shard < self.mailboxes.len())
+    }
+
+    /// A page of the sessions. None if the server stops.
+    pub(crate) async fn list_sessions(&self, from: Cursor, limit: usize) -> Option<Listed<SessionView>> {
+        self.list(from, limit, |slot, max| move |shard: &Shard| shard.sessions_from(slot, max)).await
+    }
+
+    /// A page of the channels and patterns with subscribers that a pattern matches, or of all. A channel with subscribers
+    /// on several shards belongs to the list of the lowest of them; the others only count their subscribers. None if the
+    /// server stops.
+    pub(crate) async fn list_channels(
+        &self,
+        shared: &Shared,
+        from: Cursor,
+        limit: usize,
+        pattern: Option<&str>,
+    ) -> Option<Listed<ChannelView>> {
+        let page = |slot, max| {
+            let pattern = pattern.map(String::from);
+            move |shard: &Shard| {
+                let pattern = pattern.as_deref().map(ChannelName::known);
+                let lower = (1_u64 << shard.index()) - 1;
+                let interest = &shard.shared().interest;
+                shard.channels_from(slot, max, |name| {
+                    let channel = ChannelName::known(name);
+                    let fits = pattern.is_none_or(|pattern| pattern == channel || pattern.matches(channel));
+                    fits && interest.of_name(name) & lower == 0
+                })
+            }
+        };
+        let mut listed = self.list(from, limit, page).await?;
+        self.add_other_shards(shared, &mut listed.items).await?;
+        Some(listed)
+    }
+
+    /// The sessions with a wanted identity. None if the server stops.
+    pub(crate) async fn sessions_of(
+        &self,
+        is_wanted: impl Fn(&Identity) -> bool + Clone + Send + 'static,
+    ) -> Option<Vec<Id>> {
+        let (mut ids, mut cursor) = (Vec::new(), Some((0, 0)));
+        while let Some((shard, slot)) = cursor {
+            let is_wanted = is_wanted.clone();
+            let page = self.inspect(shard, move |shard| shard.sessions_of(slot, is_wanted)).await?;
+            ids.extend(page.items);
+            cursor = self.after(shard, page.next);
+        }
+        Some(ids)
+    }
+
+    /// Reads shards until there are `limit` items, or one of them has searched for long.
+    async fn list<T: Send + 'static, L: FnOnce(&Shard) -> Page<T> + Send + 'static>(
+        &self,
+        from: Cursor,
+        limit: usize,
+        look: impl Fn(usize, usize) -> L,
+    ) -> Option<Listed<T>> {
+        let mut listed = Listed { items: Vec::new(), next: Some(from) };
+        while let Some((shard, slot)) = listed.next
+            && listed.items.len() < limit
+        {
+            let max = limit - listed.items.len();
+            let page = self.inspect(shard, look(slot, max)).await?;
+            let has_searched = page.next.is_some() && page.items.len() < max;
+            listed.items.extend(page.items);
+            listed.next = self.after(shard, page.next);
+            if has_searched {
+                break;
+            }
+        }
+        Some(listed)
+    }
+
+    /// The position behind a page of a shard.
+    fn after(&self, shard: usize, next_slot: Option<usize>) -> Option<Cursor> {
+        match next_slot {
+            Some(slot) => Some((shard, slot)),
+            None => (shard + 1 < self.mailboxes.len()).then_some((shard + 1, 0)),
+        }
+    }
+
+    /// Adds the subscribers on other shards than the first of each channel.
+    async fn add_other_shards(&self, shared: &Shared, channels: &mut [ChannelView]) -> Option<()> {
+        let shards = self.mailboxes.len();
+        let mut elsewhere: HashMap<usize, Vec<usize>, RandomState> = HashMap::default();
+        for (index, channel) in channels.iter().enumerate() {
+            let interested = shared.interest.of_name(&channel.name);
+            // The lowest bit is the shard that has listed it.
+            let others = interested & interested.wrapping_sub(1);
+            (0..shards).filter(|shard| others >> shard & 1 == 1).for_each(|shard| {
+                elsewhere.entry(shard).or_default().push(index);
+            });
+        }
+        for (shard, indexes) in elsewhere {
+            let names: Vec<Box<str>> = indexes.iter().map(|index| channels[*index].name.clone()).collect();
+            let count = move |shard: &Shard| names.iter().map(|name| shard.subscribers_of(name)).collect::<Vec<_>>();
+            let counts = self.inspect(shard, count).await?;
+            indexes.into_iter().zip(counts).for_each(|(index, count)| channels[index].subscribers += count);
+        }
+        Some(())
+    }
+}
