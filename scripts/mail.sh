@@ -93,7 +93,6 @@ service pop3-login {
 CONFIG
     chown -R "$user" "$work"
     as_user dovecot -F -c "$work/dovecot.conf" >"$work/dovecot.out" 2>&1 &
-    dovecot=$!
     wait_for "$work/dovecot.log" 'starting up'
 }
 
@@ -130,7 +129,6 @@ restart_pause_ms = 100
 CONFIG
     echo "$password" >"$work/password"
     "$ENCKE_BIN" serve --config "$work/encke.toml" >"$work/encke.out" 2>"$work/encke.log" &
-    encke=$!
     wait_for "$work/encke.out" 'listening on'
     url=$(sed -n 's/^encke listening on //p' "$work/encke.out")
 }
@@ -178,7 +176,8 @@ metric() {
 }
 
 stop() {
-    kill ${encke:+"$encke"} ${dovecot:+"$dovecot"} 2>/dev/null || true
+    local pid
+    for pid in $(jobs -p); do kill "$pid" 2>/dev/null || true; done
     wait
     rm -rf "$work"
 }
@@ -187,7 +186,6 @@ install_dovecot || skip 'dovecot is missing, and cannot be installed here'
 if [ -z "${ENCKE_BIN:-}" ]; then
     need_encke
     ENCKE_BIN=$(realpath "$encke")
-    encke=
 fi
 user=$(id -un)
 [ "$(id -u)" != 0 ] || user=nobody

@@ -200,12 +200,12 @@ const SOURCES: &str = "
 
 ```toml
 [[source]]
-kind = \"mail\"                    # or \"quotes\", \"command\", \"file\"
-name = \"home\"                    # in logs and metrics; the default is the kind
-channel = \"/mail/home\"           # the default of this kind and name
-restart_pause_ms = 1000            # the pause after a failure; it doubles with each further one
-restart_pause_max_ms = 60000       # the longest pause
-host = \"imap.example.org\"        # from here on the settings of the kind
+kind = \"mail\"                   # or \"quotes\", \"command\", \"file\"
+name = \"home\"                   # in logs and metrics; the default is the kind
+channel = \"/mail/home\"          # the default of this kind and name
+restart_pause_ms = 1000         # the pause after a failure; it doubles with each further one
+restart_pause_max_ms = 60000    # the longest pause
+host = \"imap.example.org\"       # from here on the settings of the kind
 user = \"ann\"
 password_file = \"/run/secrets/mail\"
 ```
