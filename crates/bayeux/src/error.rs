@@ -66,6 +66,8 @@ pub enum BayeuxError {
     SessionsMax,
     /// The server already has as many channels as allowed.
     ChannelsMax,
+    /// Its session, user, address or channel, or the server as a whole, got more in a second than allowed.
+    RateExceeded,
     /// The server is about to stop and opens no sessions.
     ServerDraining,
     /// The application did not decide in time.
@@ -115,6 +117,7 @@ impl BayeuxError {
             BayeuxError::SubscriptionsMax => "413::subscriptions_max",
             BayeuxError::SessionsMax => "413::sessions_max",
             BayeuxError::ChannelsMax => "413::channels_max",
+            BayeuxError::RateExceeded => "429::rate_exceeded",
             BayeuxError::ServerDraining => "503::server_draining",
             BayeuxError::CallTimeout => "503::call_timeout",
             BayeuxError::CallFailed => "503::call_failed",

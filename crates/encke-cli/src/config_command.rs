@@ -177,7 +177,50 @@ broadcast_to_publisher = false   # overrides the setting of this name
 history_messages = 1000          # retained for clients that come later (the replay extension); 0: none
 history_ms = 600000              # the time they are retained; 0: 10 minutes
 history_bytes = 67108864         # bytes of each channel; 0: 64 MiB
+persistent = false               # true: an empty history stays, with its positions, and makes no room for others
+publishers = \"anyone\"            # or \"users\": sessions with a user; \"server\": only the program itself
+subscribers_max = 0              # subscriptions to each channel; 0: no limit
+messages_per_s_max = 0           # messages of clients on each channel; 0: no limit
+bytes_per_s_max = 0              # their bytes; 0: no limit
 ```
+
+**Persistent.** CometD sweeps a channel without subscribers and listeners, and a persistent one stays. In Encke a channel without subscribers
+costs nothing and loses nothing, so there is nothing to sweep, but for a history: if it is empty, the server removes it after a day, or when
+`history_channels_max` is reached. Then a client that comes back with a position gets no answer to the question if it has missed
+something. A persistent history stays.
+
+**Lazy** messages do not wake a held connect. They go out with the next message that is not lazy, with the reply to the connect, or when
+their time is over; on a WebSocket, too.
+
+**Publishers.** A client that may not publish gets `403:denied_by_security_policy:publish_denied`. The rule is checked before the
+application is asked. Services, handles and the HTTP API always publish.
+
+The patterns of subscriptions are names of their own: `subscribers_max` of `/game/7` counts the subscriptions to `/game/7`, and not those to
+`/game/*`.
+
+### Rates
+
+A rate is a token bucket that holds the tokens of one second: after a pause a client may send a second's worth at once. A message of more bytes
+than that needs a full bucket, and the following ones wait for its debt. A message above a rate is answered with `429:LIMIT:rate_exceeded`,
+where LIMIT is the name of the setting (`channel_messages_per_s_max` for the rule of a channel), and has no other effect. Its session goes
+on. The metrics `encke_session_rates_exceeded`, `encke_user_…`, `encke_address_…`, `encke_channel_…` and `encke_server_rates_exceeded` count
+them. Numbers above a limit are answered with `413:LIMIT:subscriptions_max` or `413:LIMIT:sessions_max`.
+
+- **Counted** are publications, messages to services, subscribes and unsubscribes; their bytes are those of the channel, `data`, `ext`,
+  `subscription` and custom fields. Connects and disconnects are not counted, because a session lives by them. Handshakes have rates of
+  their own; a client above one is advised to try again.
+- **A limit holds for the whole server**, whatever its number of shards: 100 messages a second for a user are 100 for all its sessions
+  together. The shards share one table without locks. It holds `rate_entries_max` rates, 16 bytes each, and takes memory when a rate of users,
+  addresses or channels is first used.
+  A user, address or channel that has sent nothing for a second needs no entry. If the table is full of others, those that sent least
+  are forgotten (`encke_rates_forgotten`): they may send a burst too many, and nobody is refused because of others.
+- **The narrowest limit is first**: session, user, address, channel, server. So a session that sends too much does not use up what its
+  user, its address or the server may send.
+- **The identity of a session may have limits of its own** (`messages_per_s_max`, `bytes_per_s_max`, `subscriptions_max`), which replace those of
+  the settings for a session.
+- **An address** is an IPv4 address or a network of 2^64 IPv6 addresses, because a host has a whole one. Behind a proxy all clients
+  have the proxy's address: leave limits by address off there.
+- A limit on the sessions or subscriptions of a user counts those that were opened since it was set.
 ";
 
 const API_KEYS: &str = "

@@ -4,6 +4,7 @@
 mod auth;
 mod cometd;
 mod limits;
+mod rates;
 
 pub(crate) use auth::AUTH;
 use cometd::OF_EACH_TRANSPORT;
@@ -326,6 +327,7 @@ pub(crate) const GROUPS: &[Group] = &[
         ],
     },
     limits::LIMITS,
+    Group { title: "Rates", options: rates::OPTIONS },
     Group {
         title: "The program",
         options: &[

@@ -55,7 +55,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Limits of one session. `None`: as the settings say.
+/// Limits of one session. `None`: as the settings say. A rate of 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionLimits {

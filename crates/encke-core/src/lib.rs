@@ -22,6 +22,7 @@ mod events;
 mod fanout;
 pub mod history;
 mod identity;
+mod limits;
 mod metrics;
 mod now;
 mod outbox;
@@ -50,6 +51,8 @@ pub use events::{
     Publication, PublishToken, Report, Request, Response, SessionKey, ShardMessage, SocketKey,
 };
 pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
+pub use limits::counts::Counts;
+pub use limits::network;
 pub use metrics::{Count, Meaning, Metrics};
 pub use now::Now;
 pub use outbox::memory::SessionsMemory;
@@ -60,7 +63,9 @@ pub use sessions::id::{Entropy, Id};
 pub use sessions::saved::{
     Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage,
 };
-pub use settings::{ChannelRule, HistoryCommit, HistoryTerms, SHARDS_MAX, Settings, SlowConsumer, TransportName};
+pub use settings::{
+    ChannelRule, HistoryCommit, HistoryTerms, Publishers, SHARDS_MAX, Settings, SlowConsumer, TransportName,
+};
 pub use shard::flush::Wire;
 pub use shard::http::Taken;
 pub use shard::{Shard, Shared};

@@ -4,10 +4,14 @@
 //! server has one list, so that each setting is declared once. The server checks it before it passes it to a shard. The
 //! defaults are CometD's where CometD has the option (reference: CometD 9 "Server options").
 
+mod rule;
+
 use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+
+pub use rule::{ChannelRule, HistoryTerms, Publishers, SlowConsumer};
 
 /// The settings of a server. `Settings::default()` describes a server on loopback. A program writes
 /// `Settings { timeout_ms: 30_000, ..Settings::default() }`: later versions have more fields.
@@ -132,6 +136,8 @@ pub struct Settings {
     // ---- limits
     /// Open connections of the whole server.
     pub connections_max: usize,
+    /// Open connections of one address; one more gets status 429. 0: no limit.
+    pub address_connections_max: usize,
     /// Bytes that the system may buffer for one connection (SO_SNDBUF). 0: the system's default.
     pub socket_send_buffer_bytes: usize,
     /// New connections that each shard accepts in a second; more wait in the system's backlog. 0: no limit.
@@ -196,35 +202,38 @@ pub struct Settings {
     pub in_process_bytes_max: usize,
     /// Time after which a fan-out yields to other work, in microseconds.
     pub fairness_budget_us: u64,
-}
 
-/// A rule for the channels that match a pattern, written as `ChannelRule { pattern: …, ..ChannelRule::default() }`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ChannelRule {
-    /// A channel (`/stock/GOOG`) or a pattern (`/stock/*`, `/stock/**`).
-    pub pattern: String,
-    /// The policy for a session whose outbox is full when such a message arrives.
-    #[serde(default)]
-    pub slow_consumer: SlowConsumer,
-    /// True: messages are lazy. They are delayed until the next other message, or until their time is over.
-    #[serde(default)]
-    pub lazy: bool,
-    /// Longest time that lazy messages of these channels are delayed, in milliseconds. 0: `lazy_timeout_max_ms`.
-    #[serde(default)]
-    pub lazy_timeout_ms: u64,
-    /// Overrides `broadcast_to_publisher` for these channels.
-    #[serde(default)]
-    pub broadcast_to_publisher: Option<bool>,
-    /// Messages of each of these channels that the history retains. 0: the channels have no history.
-    #[serde(default)]
-    pub history_messages: usize,
-    /// Time that the history retains them, in milliseconds. 0: 10 minutes.
-    #[serde(default)]
-    pub history_ms: u64,
-    /// Bytes of each of these channels that the history retains; the latest message is always retained. 0: 64 MiB.
-    #[serde(default)]
-    pub history_bytes: usize,
+    // ---- rates
+    /// Messages that the client of one session may send in a second. 0: no limit.
+    pub session_messages_per_s_max: usize,
+    /// Bytes of messages that the client of one session may send in a second. 0: no limit.
+    pub session_bytes_per_s_max: usize,
+    /// Messages that all sessions of one user may send in a second. 0: no limit.
+    pub user_messages_per_s_max: usize,
+    /// Bytes of messages that all sessions of one user may send in a second. 0: no limit.
+    pub user_bytes_per_s_max: usize,
+    /// Handshakes of one user in a second. 0: no limit.
+    pub user_handshakes_per_s_max: usize,
+    /// Sessions of one user. 0: no limit.
+    pub user_sessions_max: usize,
+    /// Subscriptions of all sessions of one user. 0: no limit.
+    pub user_subscriptions_max: usize,
+    /// Messages that all clients of one address may send in a second. 0: no limit.
+    pub address_messages_per_s_max: usize,
+    /// Bytes of messages that all clients of one address may send in a second. 0: no limit.
+    pub address_bytes_per_s_max: usize,
+    /// Handshakes of one address in a second. 0: no limit.
+    pub address_handshakes_per_s_max: usize,
+    /// Messages that all clients may send in a second. 0: no limit.
+    pub messages_per_s_max: usize,
+    /// Bytes of messages that all clients may send in a second. 0: no limit.
+    pub bytes_per_s_max: usize,
+    /// Handshakes of the whole server in a second. 0: no limit.
+    pub handshakes_per_s_max: usize,
+    /// Subscriptions of all sessions. 0: no limit.
+    pub all_subscriptions_max: usize,
+    /// Users, addresses and channels whose rates are known at the same time; above it those that sent least are forgotten.
+    pub rate_entries_max: usize,
 }
 
 /// The point at which a message counts as stored.
@@ -239,43 +248,6 @@ pub enum HistoryCommit {
     Interval,
     /// It is on disk.
     Always,
-}
-
-/// The limits of a channel's history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HistoryTerms {
-    /// Messages.
-    pub messages_max: usize,
-    /// The age of a message, in milliseconds.
-    pub age_max_ms: u64,
-    /// Bytes, including the overhead of each message.
-    pub bytes_max: usize,
-}
-
-impl ChannelRule {
-    /// The limits of the histories of these channels, if they have any.
-    pub fn history(&self) -> Option<HistoryTerms> {
-        (self.history_messages > 0).then_some(HistoryTerms {
-            messages_max: self.history_messages,
-            age_max_ms: if self.history_ms == 0 { HISTORY_MS } else { self.history_ms },
-            bytes_max: if self.history_bytes == 0 { HISTORY_BYTES } else { self.history_bytes },
-        })
-    }
-}
-
-/// The policy for a session whose outbox is full. A session that acknowledges is always ended: it was promised every
-/// message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum SlowConsumer {
-    /// The session is ended; its client starts again.
-    #[default]
-    Disconnect,
-    /// The oldest queued messages are dropped.
-    DropOldest,
-    /// All but the latest queued message of each channel are dropped.
-    KeepLatest,
 }
 
 /// A transport by its Bayeux name.
@@ -371,6 +343,7 @@ impl Default for Settings {
             hold_path: "/hold".into(),
             hold_timeout_max_ms: 120_000,
             connections_max: 1_000_000,
+            address_connections_max: 0,
             connections_per_second_max: 20_000,
             socket_send_buffer_bytes: 128 * 1024,
             sessions_max: 1_000_000,
@@ -403,13 +376,24 @@ impl Default for Settings {
             in_process_messages_max: 10_000,
             in_process_bytes_max: 16 * 1024 * 1024,
             fairness_budget_us: 2_000,
+            session_messages_per_s_max: 0,
+            session_bytes_per_s_max: 0,
+            user_messages_per_s_max: 0,
+            user_bytes_per_s_max: 0,
+            user_handshakes_per_s_max: 0,
+            user_sessions_max: 0,
+            user_subscriptions_max: 0,
+            address_messages_per_s_max: 0,
+            address_bytes_per_s_max: 0,
+            address_handshakes_per_s_max: 0,
+            messages_per_s_max: 0,
+            bytes_per_s_max: 0,
+            handshakes_per_s_max: 100_000,
+            all_subscriptions_max: 0,
+            rate_entries_max: 262_144,
         }
     }
 }
 
 /// The maximum number of shards: the map of interest holds one bit for each, and one for the subscribers in the process.
 pub const SHARDS_MAX: usize = 63;
-/// The time that a history retains messages if the rule does not set it, in milliseconds.
-const HISTORY_MS: u64 = 10 * 60 * 1000;
-/// The bytes that a history retains if the rule does not set it.
-const HISTORY_BYTES: usize = 64 * 1024 * 1024;

@@ -244,6 +244,7 @@ impl Handle {
             ("shards", settings.shards != current.shards),
             ("application_threads", settings.application_threads != current.application_threads),
             ("data", settings.data != current.data),
+            ("rate_entries_max", settings.rate_entries_max != current.rate_entries_max),
             ("history_commit", settings.history_commit != current.history_commit),
             ("history_commit_interval_ms", settings.history_commit_interval_ms != current.history_commit_interval_ms),
         ];
@@ -252,6 +253,7 @@ impl Handle {
             shards: current.shards,
             application_threads: current.application_threads,
             data: current.data.clone(),
+            rate_entries_max: current.rate_entries_max,
             history_commit: current.history_commit,
             history_commit_interval_ms: current.history_commit_interval_ms,
             ..settings

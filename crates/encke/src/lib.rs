@@ -214,8 +214,8 @@ pub use asset::Asset;
 pub use builder::Builder;
 pub use encke_core::{
     Action, Actions, ChannelRule, ChannelView, EndReason, Head, HistoryCommit, HistoryTerms, Id, Identity,
-    PatternError, Patterns, Pending, Refusal, SessionLimits, SessionView, Settings, SlowConsumer, TransportName,
-    Verdict,
+    PatternError, Patterns, Pending, Publishers, Refusal, SessionLimits, SessionView, Settings, SlowConsumer,
+    TransportName, Verdict,
 };
 pub use error::{PublishError, PublishManyError, StartError};
 pub use handle::{Handle, List};

@@ -25,7 +25,7 @@ use crate::net::store_thread::Inbox;
 use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
 use crate::threads::{accept, driver};
-use encke_core::{Application, Metrics, Saved, Settings, Shard, Shared};
+use encke_core::{Application, Counts, Metrics, Saved, Settings, Shard, Shared};
 
 /// The beginning of every server: [`Server::builder`].
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +98,7 @@ impl Builder {
             added_metrics: AddedMetrics::default(),
             assets: self.assets,
             connections: AtomicUsize::new(0),
+            address_connections: Counts::default(),
             echo: self.echo,
             reclaim_memory: self.reclaim_memory,
             start,

@@ -64,6 +64,7 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
         ("in_process_bytes_max", settings.in_process_bytes_max),
         ("history_bytes_max", settings.history_bytes_max),
         ("history_channels_max", settings.history_channels_max),
+        ("rate_entries_max", settings.rate_entries_max),
         ("history_commit_interval_ms", settings.history_commit_interval_ms as usize),
         ("decision_timeout_ms", settings.decision_timeout_ms as usize),
         ("call_timeout_ms", settings.call_timeout_ms as usize),

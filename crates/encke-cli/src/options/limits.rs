@@ -17,6 +17,11 @@ pub(super) const LIMITS: Group = Group {
             &[],
             "New connections that each shard accepts in a second; more wait in the system's backlog. 0: no limit.",
         ),
+        option(
+            "address_connections_max",
+            &[],
+            "Open connections of one address; one more gets status 429. 0: no limit.",
+        ),
         option("sessions_max", &[], "Sessions of the whole server."),
         option("held_requests_max", &[], "Requests below `hold_path` held at once, of the whole server."),
         option("held_requests_per_address_max", &[], "Requests below `hold_path` held at once, of one address."),

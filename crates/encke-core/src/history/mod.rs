@@ -300,7 +300,9 @@ impl Histories {
         ring.empty_since_ms = birth.now.ms;
         let slot = owned.rings.insert(ring) as u32;
         owned.names.insert(birth.channel, slot);
-        owned.empty.insert((birth.now.ms, slot));
+        if !birth.terms.is_persistent {
+            owned.empty.insert((birth.now.ms, slot));
+        }
         Some((slot, true))
     }
 }
@@ -330,7 +332,9 @@ impl Owned {
             Some(due_ms) => self.due.push(Reverse((due_ms, slot, serial))),
             None => {
                 ring.empty_since_ms = now_ms;
-                self.empty.insert((now_ms, slot));
+                if !ring.terms.is_persistent {
+                    self.empty.insert((now_ms, slot));
+                }
             }
         }
         dropped

@@ -49,6 +49,7 @@ impl Histories {
         owned.names.insert(channel, slot);
         match due_ms {
             Some(due_ms) => owned.due.push(Reverse((due_ms, slot, serial))),
+            None if terms.is_persistent => {}
             None => _ = owned.empty.insert((now.ms, slot)),
         }
         owned.make_room(room.bytes_max, now.ms);

@@ -141,6 +141,11 @@ impl Batch {
         self.decisions.as_ref().is_some_and(|decisions| decisions.awaited.is_some())
     }
 
+    /// True if its current message is processed again, because a decision on it has come.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.decisions.as_ref().is_some_and(|decisions| !decisions.made.is_empty())
+    }
+
     /// Takes the decision on its current message, if that has waited for it.
     pub(crate) fn decided(&mut self) -> Option<Resolved> {
         self.decisions.as_mut()?.made.pop().map(|(_, resolved)| resolved)

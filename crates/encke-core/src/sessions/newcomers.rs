@@ -7,12 +7,12 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::net::IpAddr;
 
 use foldhash::fast::RandomState;
 use slab::Slab;
 
 use crate::events::{Peer, SessionKey};
+use crate::limits::network;
 
 /// The origins of a session: hashes of its connection and its address; 0 if unknown.
 pub(crate) type Origins = [u64; 2];
@@ -53,13 +53,13 @@ const ALL: u64 = 1;
 pub(crate) const NONE: u32 = u32::MAX;
 
 impl Newcomers {
-    /// The origins of a client. A host has a whole network of IPv6 addresses (RFC 6177), so a network counts as one
-    /// address.
+    /// No newcomers. `hasher`: that of all shards, so that an address is the same on each.
+    pub(crate) fn new(hasher: RandomState) -> Newcomers {
+        Newcomers { hasher, ..Newcomers::default() }
+    }
+
+    /// The origins of a client, with [`network`] for its address.
     pub(crate) fn origins(&self, peer: Peer) -> Origins {
-        let network = |address: IpAddr| match address.to_canonical() {
-            IpAddr::V4(address) => u128::from(u32::from(address)),
-            IpAddr::V6(address) => u128::from(address) & (u128::MAX << 64),
-        };
         let hash = |kind: u8, value: u128| self.hasher.hash_one((kind, value)).max(ALL + 1);
         let connection = if peer.connection == 0 { 0 } else { hash(0, u128::from(peer.connection)) };
         [connection, peer.address.map_or(0, |address| hash(1, network(address)))]
@@ -133,6 +133,8 @@ const RETAINED: usize = 1_024;
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[test]

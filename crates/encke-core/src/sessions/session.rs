@@ -45,6 +45,8 @@ pub struct Session {
     pub owner: Option<Box<Owner>>,
     /// Its subscriptions.
     pub subscriptions: SmallVec<[Subscription; 1]>,
+    /// The token buckets of its messages and their bytes. They stay 0 where no rate is set.
+    pub buckets: [u64; 2],
     /// Distinguishes sessions that reuse an index, so late events are recognized.
     pub generation: u32,
     /// Its index among the sessions that have not connected yet.
@@ -62,6 +64,10 @@ pub struct Session {
 pub struct Owner {
     /// The identity, which decisions that wait share.
     pub identity: Arc<Identity>,
+    /// True if it counts among the sessions of its user.
+    pub is_counted: bool,
+    /// The number of its subscriptions that count among those of its user.
+    pub subscriptions_counted: u32,
 }
 
 /// The state of a session's delivery: the connection that takes its messages, with the connect that is held there.

@@ -53,6 +53,7 @@ impl Sessions {
             browser,
             owner: None,
             subscriptions: SmallVec::new(),
+            buckets: [0; 2],
             generation: self.generation,
             newcomer: newcomers::NONE,
             armed_ms: u64::MAX,

@@ -59,6 +59,9 @@ impl Shard {
             let Some(key) = parts.sender(batch, message) else {
                 return parts.refuse_unknown(batch, message, kind);
             };
+            if let Some(error) = parts.over_rate(batch, message, channel, key) {
+                return parts.refuse(batch, message, &error);
+            }
             self.publish(batch, message, channel, key);
             return self.beside_burst().received(key);
         }
@@ -70,6 +73,10 @@ impl Shard {
         let Some(key) = parts.sender(batch, message) else {
             return parts.refuse_unknown(batch, message, kind);
         };
+        let is_counted = matches!(kind, ChannelKind::Subscribe | ChannelKind::Unsubscribe | ChannelKind::Service);
+        if is_counted && let Some(error) = parts.over_rate(batch, message, channel, key) {
+            return parts.refuse(batch, message, &error);
+        }
         match kind {
             ChannelKind::Connect => parts.connect(batch, message, key),
             ChannelKind::Disconnect => parts.disconnect(batch, message, key),
@@ -121,6 +128,10 @@ impl Shard {
         if session.identity().is_some_and(|identity| !identity.may_publish(channel.as_str())) {
             return parts.refuse(batch, message, &BayeuxError::PublishDenied.because(""));
         }
+        if !parts.may_publish(channel, key) {
+            return parts.refuse(batch, message, BayeuxError::PublishDenied.as_str());
+        }
+        let Some(session) = parts.sessions.get(key) else { return };
         let publishing = Publishing {
             caller: session.caller(),
             channel: channel.as_str(),

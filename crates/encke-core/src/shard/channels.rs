@@ -1,5 +1,5 @@
-//! The tables of subscriptions and channel rules: who subscribes to a channel, which rule holds for it, and how far it
-//! has been fanned out. Most other chapters call these methods; no event leads here directly.
+//! The table of subscriptions: who subscribes to a channel, and how far it has been fanned out. Most other chapters call
+//! these methods; no event leads here directly.
 
 use bayeux::ChannelName;
 
@@ -8,7 +8,6 @@ use crate::events::SessionKey;
 use crate::fanout::delivery::Delivery;
 use crate::history::{Position, RingKey};
 use crate::protocol::replay_request::Start;
-use crate::settings::{ChannelRule, SlowConsumer};
 use crate::shard::Parts;
 
 impl Parts {
@@ -20,27 +19,6 @@ impl Parts {
         let subscribers = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
         self.lists = lists;
         subscribers
-    }
-
-    /// The index of the first rule that matches a channel.
-    pub(super) fn rule_of(&mut self, channel: ChannelName<'_>) -> Option<usize> {
-        self.rules.first(&self.settings.channels, channel, &mut self.spelling)
-    }
-
-    pub(super) fn returns_to_publisher(&self, rule: Option<usize>) -> bool {
-        let own = rule.and_then(|rule| self.settings.channels[rule].broadcast_to_publisher);
-        own.unwrap_or(self.settings.broadcast_to_publisher)
-    }
-
-    pub(super) fn lazy_due_ms(&self, rule: &ChannelRule) -> Option<u64> {
-        let most = self.settings.lazy_timeout_max_ms;
-        let wait_ms = if rule.lazy_timeout_ms == 0 { most } else { rule.lazy_timeout_ms.min(most) };
-        rule.lazy.then_some(self.now.ms + wait_ms)
-    }
-
-    /// The policy for sessions that are too slow for a channel with this rule.
-    pub(super) fn policy(&self, rule: Option<usize>) -> SlowConsumer {
-        rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default()
     }
 
     /// Notes at the channel itself up to which position it has been fanned out.
@@ -107,6 +85,8 @@ impl Parts {
     pub(super) fn resubscribe(&mut self, key: SessionKey, name: &str) {
         let limits = self.limits.clone();
         let Ok(channel) = ChannelName::parse(name, &limits) else { return };
+        // It was within the limits before the restart.
+        let _counted = self.count_subscription(key, channel, false);
         let Some(listed) = self.enlist(key, channel) else { return };
         // All messages of the history were fanned out before the restart. A session with an empty queue is at the end
         // of the ring.
@@ -155,6 +135,7 @@ impl Parts {
         }
         self.shared.application.unsubscribed(&session.caller(), self.hub.name(subscription.channel));
         let follows = session.replay.is_some();
+        let name = self.configured.rules_have_subscribers.then(|| self.hub.name(subscription.channel).to_string());
         let (moved, gone) = self.hub.unsubscribe(subscription, follows);
         if let Some(Moved { session, slot, position }) = moved {
             self.sessions.at(session).subscriptions[slot as usize].position = position;
@@ -163,6 +144,10 @@ impl Parts {
             && self.shared.shards > 1
         {
             self.shared.interest.remove(&name, self.index);
+        }
+        self.uncount_subscription(key);
+        if let Some(name) = name {
+            self.state_subscribers(&name);
         }
     }
 }

@@ -37,6 +37,9 @@ impl Parts {
             // Older messages are on their way in a response. These would overtake them.
             session.outbox.drop_messages();
         }
+        if let Some(owner) = session.owner.as_ref().filter(|owner| owner.is_counted) {
+            self.release_user(&owner.identity);
+        }
         match why {
             EndReason::Disconnected => self.metrics.disconnected.add(1),
             EndReason::Expired => self.metrics.expired.add(1),

@@ -5,6 +5,7 @@ use crate::channels::rules::Rules;
 use crate::connections::admission::{LIGHT_BYTES_MAX, Weight};
 use crate::connections::arrivals::{LARGE_REQUESTS, SMALL_REQUESTS};
 use crate::events::{Effect, Envelope, ExchangeId, ShardMessage};
+use crate::limits::configured::Configured;
 use crate::now::Now;
 use crate::protocol::batch::client_of;
 use crate::sessions::id::Id;
@@ -128,6 +129,7 @@ impl Shard {
                 parts.terms = terms(&settings);
                 parts.capacity = capacity(&settings);
                 parts.rules = Rules::new(&settings.channels);
+                parts.configured = Configured::new(&settings);
                 parts.settings = settings;
             }
             ShardMessage::MakeRoom => parts.make_room_for_others(),

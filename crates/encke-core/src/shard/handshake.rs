@@ -14,7 +14,6 @@ use crate::events::{HttpTransport, SessionKey};
 use crate::identity::Identity;
 use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of};
 use crate::sessions::id::Id;
-use crate::sessions::newcomers::Origins;
 use crate::sessions::session::{Confirmation, Owner};
 use crate::sessions::unacked::Unacked;
 use crate::settings::{Settings, TransportName};
@@ -42,10 +41,14 @@ impl Parts {
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
         let unacked = acknowledges.then(Unacked::default);
         let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
+        let owner = identity.map(|identity| {
+            let is_counted = self.counts_sessions_of(&identity);
+            Box::new(Owner { identity: Arc::new(identity), is_counted, subscriptions_counted: 0 })
+        });
         let key = self.sessions.insert(id, browser, protocol, confirmation, self.now.ms);
         if let Some(session) = self.sessions.get_mut(key) {
             session.replay = replays.then(Box::default);
-            session.owner = identity.map(|identity| Box::new(Owner { identity: Arc::new(identity) }));
+            session.owner = owner;
         }
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.handshakes.add(1);
@@ -95,6 +98,10 @@ impl Parts {
         }
         let answer = match batch.decided() {
             None => {
+                if let Some(limit) = self.handshake_over_rate(batch) {
+                    let advice = handshake_after(RETRY_MS + self.jitter_ms());
+                    return Admission::Refused(BayeuxError::RateExceeded.because(limit).into(), advice);
+                }
                 let handshake = self.handshake_of(&batch.via, message.ext.map(RawJson::as_str));
                 self.shared.application.handshake(&handshake)
             }
@@ -116,9 +123,15 @@ impl Parts {
                 return Admission::Waits;
             }
         };
+        if let Err(error) = self.admit_user(identity.as_ref()) {
+            return Admission::Refused(error.into(), handshake_after(RETRY_MS + self.jitter_ms()));
+        }
         // This check comes last, because it makes room by ending another session. A client that is denied must not cost
         // anybody a session.
         if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max && !self.make_room() {
+            if let Some(identity) = identity.filter(|identity| self.counts_sessions_of(identity)) {
+                self.release_user(&identity);
+            }
             return Admission::Refused(BayeuxError::SessionsMax.as_str().into(), handshake_after(RETRY_MS));
         }
         Admission::Admitted(identity)
@@ -161,13 +174,6 @@ impl Parts {
                 batch.set_browser = Some(browser);
                 Some(browser)
             }
-        }
-    }
-
-    fn origins_of(&self, batch: &Batch) -> Origins {
-        match &batch.via {
-            Via::Socket(socket) => self.socket(*socket).map_or([0; 2], |socket| socket.origins),
-            Via::Http { peer, .. } => self.newcomers.origins(*peer),
         }
     }
 

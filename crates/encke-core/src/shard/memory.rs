@@ -25,6 +25,9 @@ impl Parts {
         // Response bodies belong to no shard, so the first shard counts them.
         let bodies = if self.index == 0 { self.shared.memory.body_bytes() } else { 0 };
         metrics.memory_bytes.set(self.encoder.bytes() + bodies);
+        if self.index == 0 {
+            metrics.rates_forgotten.set(self.shared.limits.buckets.forgotten() as usize);
+        }
     }
 
     /// Publishes the memory of this shard to the others.

@@ -18,6 +18,7 @@ mod handshake;
 mod held;
 pub(crate) mod http;
 mod inspect;
+mod limits;
 mod memory;
 mod newcomers;
 mod pending_replies;
@@ -29,6 +30,7 @@ mod replies;
 mod responses;
 mod restart;
 mod resume_at;
+mod rules;
 mod sessions;
 mod slow_consumers;
 mod socket_replies;
@@ -64,6 +66,8 @@ use crate::events::{Effect, SessionKey, SocketKey};
 use crate::fanout::backpressure::Backpressure;
 use crate::fanout::encoder::Encoder;
 use crate::history::Histories;
+use crate::limits::SharedLimits;
+use crate::limits::configured::Configured;
 use crate::metrics::Metrics;
 use crate::now::Now;
 use crate::outbox::Capacity;
@@ -204,6 +208,8 @@ pub struct Shared {
     pub newcomers: Box<[AtomicIsize]>,
     /// The memory that the sessions of all shards hold.
     pub memory: SessionsMemory,
+    /// The limits on rates and numbers that hold for the whole server.
+    pub limits: SharedLimits,
     /// The application's hooks.
     pub application: Box<dyn Application>,
     /// The number of shards.
@@ -226,6 +232,7 @@ impl Shared {
             sessions,
             newcomers: (0..shards).map(|_| AtomicIsize::new(0)).collect(),
             memory,
+            limits: SharedLimits::default(),
             application,
             shards,
         }
@@ -239,6 +246,8 @@ pub struct Parts {
     pub(crate) settings: Arc<Settings>,
     /// The channel rules of the settings, indexed.
     rules: Rules,
+    /// The limits of the settings.
+    configured: Configured,
     limits: bayeux::Limits,
     terms: Terms,
     capacity: Capacity,
@@ -289,6 +298,7 @@ pub struct Parts {
 impl Parts {
     fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Parts {
         shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
+        let newcomers = Newcomers::new(shared.limits.buckets.hasher());
         Parts {
             index,
             shared,
@@ -296,6 +306,7 @@ impl Parts {
             terms: terms(&settings),
             capacity: capacity(&settings),
             rules: Rules::new(&settings.channels),
+            configured: Configured::new(&settings),
             settings,
             metrics: Arc::default(),
             entropy,
@@ -312,7 +323,7 @@ impl Parts {
             overdue: Vec::new(),
             wheel: Wheel::new(now.ms),
             schedule: Schedule::default(),
-            newcomers: Newcomers::default(),
+            newcomers,
             effects: Vec::new(),
             deferred_actions: VecDeque::new(),
             publications: 0,

@@ -196,6 +196,7 @@ impl Parts {
             None => return Err(BayeuxError::DecisionFailed.as_str().into()),
         }
         let slot = session.subscriptions.len();
+        self.count_subscription(key, channel, true)?;
         // Before the reply leaves: a publication by a client that has seen the reply reaches this session.
         let Some(listed) = self.enlist(key, channel) else { return Ok(()) };
         // After the subscription: later publications arrive live, and earlier ones are in the history.

@@ -5,6 +5,7 @@ mod bounds;
 mod decisions;
 mod edges;
 mod identity;
+mod limits;
 mod memory;
 mod newcomers;
 mod pending_replies;
@@ -60,6 +61,12 @@ impl Rig {
     pub(super) fn with(shared: Shared, settings: Settings) -> Rig {
         let shared = Arc::new(shared);
         let shard = Shard::new(0, shared, Arc::new(settings), kernel_entropy(), NOW);
+        Rig { shard, kernel: FakeKernel { room: usize::MAX / 2, ..FakeKernel::default() }, exchanges: 0 }
+    }
+
+    /// Another shard of the same server.
+    pub(super) fn beside(&self, index: usize, settings: Settings) -> Rig {
+        let shard = Shard::new(index, self.shard.shared.clone(), Arc::new(settings), kernel_entropy(), NOW);
         Rig { shard, kernel: FakeKernel { room: usize::MAX / 2, ..FakeKernel::default() }, exchanges: 0 }
     }
 

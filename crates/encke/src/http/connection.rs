@@ -70,7 +70,7 @@ impl Connection {
 }
 
 /// Serves a connection.
-pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream) {
+pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted) {
     // Messages are small and urgent.
     if let Err(error) = tcp.set_nodelay(true) {
         return tracing::debug!(%error, "a connection was gone before it was served");
@@ -80,7 +80,6 @@ pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream) {
         // The kernel would let the buffer grow to megabytes for a client that does not read.
         let _as_it_is = socket2::SockRef::from(&tcp).set_send_buffer_size(send_buffer_bytes);
     }
-    let counted = Counted::new(&node.server_shared);
     tokio::task::spawn_local(serve(node.clone(), tcp, counted));
 }
 

@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -35,8 +35,8 @@ use crate::idempotency::Idempotency;
 use crate::local::Local;
 use crate::metric::AddedMetrics;
 use encke_core::{
-    Charge, Effect, Envelope, ExchangeId, MailboxAccount, Metrics, Now, PersistRequest, Persisted, PublishToken,
-    Response, Shard, ShardMessage, SocketKey, WaitKey, Wire,
+    Charge, Counts, Effect, Envelope, ExchangeId, MailboxAccount, Metrics, Now, PersistRequest, Persisted,
+    PublishToken, Response, Shard, ShardMessage, SocketKey, WaitKey, Wire, network,
 };
 
 /// A message from thread to thread.
@@ -46,7 +46,7 @@ pub(crate) enum ThreadMessage {
     /// Handles have published something.
     Published,
     /// A new connection.
-    Connection(std::net::TcpStream),
+    Connection(std::net::TcpStream, Counted),
     /// A WebSocket whose session lives on the receiving shard.
     Socket(Box<Moving>),
     /// From now on the thread reads and writes no sockets; only messages between shards are processed.
@@ -104,6 +104,8 @@ pub(crate) struct ServerShared {
     pub(crate) added_metrics: AddedMetrics,
     pub(crate) assets: &'static [Asset],
     pub(crate) connections: AtomicUsize,
+    /// Open connections by address, while `address_connections_max` is set.
+    pub(crate) address_connections: Counts,
     /// Echoes every WebSocket message, for conformance suites.
     pub(crate) echo: bool,
     /// Returns the thread's free memory to the system.
@@ -171,18 +173,31 @@ impl ServerShared {
 }
 
 /// Counts a connection while it lives.
-pub(crate) struct Counted(Arc<ServerShared>);
+pub(crate) struct Counted {
+    server_shared: Arc<ServerShared>,
+    /// The key of its address, if it counts among the connections of the address.
+    address: Option<u64>,
+}
 
 impl Counted {
-    pub(crate) fn new(server_shared: &Arc<ServerShared>) -> Counted {
+    /// Counts a connection of this address. None if the address already has as many as allowed.
+    pub(crate) fn new(server_shared: &Arc<ServerShared>, address: IpAddr, address_max: usize) -> Option<Counted> {
+        let counts = &server_shared.address_connections;
+        let address = (address_max > 0).then(|| counts.key(network(address)));
+        if address.is_some_and(|address| !counts.try_add(address, address_max)) {
+            return None;
+        }
         server_shared.connections.fetch_add(1, Ordering::Relaxed);
-        Counted(server_shared.clone())
+        Some(Counted { server_shared: server_shared.clone(), address })
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.server_shared.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(address) = self.address {
+            self.server_shared.address_connections.remove(address, 1);
+        }
     }
 }
 

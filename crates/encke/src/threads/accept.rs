@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 use crate::http;
-use crate::net::node::{Node, ThreadMessage};
+use crate::net::node::{Counted, Node, ThreadMessage};
 
 /// Accepts until the server stops accepting connections.
 pub(crate) async fn run(node: Rc<Node>, listener: std::net::TcpListener) {
@@ -69,21 +69,27 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
 }
 
 fn welcome(node: &Rc<Node>, tcp: tokio::net::TcpStream, peer: SocketAddr, next: &mut usize) {
-    let connections_max = node.shard.borrow().settings().connections_max;
-    if node.server_shared.connections.load(Ordering::Relaxed) >= connections_max {
+    let settings = node.shard.borrow().settings().clone();
+    if node.server_shared.connections.load(Ordering::Relaxed) >= settings.connections_max {
         node.shard.borrow().metrics().connections_refused.add(1);
         tracing::debug!(%peer, "connection refused: connections_max reached");
         let _gone = tcp.try_write(FULL);
         return;
     }
+    let Some(counted) = Counted::new(&node.server_shared, peer.ip(), settings.address_connections_max) else {
+        node.shard.borrow().metrics().address_connections_refused.add(1);
+        tracing::debug!(%peer, "connection refused: address_connections_max reached");
+        let _gone = tcp.try_write(FULL_FOR_ADDRESS);
+        return;
+    };
     let shards = node.server_shared.mailboxes.len();
     let shard = *next % shards;
     *next = next.wrapping_add(1);
     if shard == node.shard.borrow().index() {
-        return http::connection::open(node, tcp);
+        return http::connection::open(node, tcp, counted);
     }
     match tcp.into_std() {
-        Ok(tcp) => node.send(shard, ThreadMessage::Connection(tcp)),
+        Ok(tcp) => node.send(shard, ThreadMessage::Connection(tcp, counted)),
         Err(error) => tracing::warn!(%error, "a connection could not be passed to its shard"),
     }
 }
@@ -143,6 +149,9 @@ const BACKLOG: i32 = 65_535;
 /// The response to a connection above the limit.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n";
+/// The response to a connection of an address that has too many.
+const FULL_FOR_ADDRESS: &[u8] =
+    b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n";
 
 #[cfg(test)]
 mod tests {

@@ -68,7 +68,7 @@ pub(crate) fn finish(
                 let _gone = answer.send(std::mem::take(&mut had_messages));
             }
             Ok(
-                ThreadMessage::Connection(_)
+                ThreadMessage::Connection(..)
                 | ThreadMessage::Socket(_)
                 | ThreadMessage::Published
                 | ThreadMessage::Inspect(_)

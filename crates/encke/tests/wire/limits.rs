@@ -5,6 +5,7 @@
 
 mod clients;
 mod held;
+mod rates;
 mod waits;
 
 use encke::{Server, Settings};
@@ -470,6 +471,7 @@ fn every_limit_has_its_test() {
             include_str!("limits.rs"),
             include_str!("limits/clients.rs"),
             include_str!("limits/held.rs"),
+            include_str!("limits/rates.rs"),
             include_str!("limits/waits.rs"),
         ];
         assert!(files.iter().any(|file| file.contains(&test)), "no test is named after {name}");

@@ -1,0 +1,48 @@
+//! Limits on rates and numbers: token buckets, the tables of buckets and counts that all shards share, and the rates
+//! of the settings.
+
+pub mod buckets;
+pub mod configured;
+pub mod counts;
+pub mod rate;
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use buckets::Buckets;
+use counts::{Counts, ShardCounts};
+
+/// The state of all limits that hold for the whole server.
+#[derive(Debug, Default)]
+pub struct SharedLimits {
+    /// The buckets of users, addresses and channels.
+    pub buckets: Buckets,
+    /// The buckets of the server: see [`Resource`].
+    pub server: [AtomicU64; 3],
+    /// The sessions of each user, and its subscriptions.
+    pub users: Counts,
+    /// The subscriptions to each channel whose rule has `subscribers_max`.
+    pub subscribers: ShardCounts,
+    /// Subscriptions of all sessions.
+    pub subscriptions: AtomicUsize,
+}
+
+/// A resource with a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resource {
+    /// Messages.
+    Messages,
+    /// Their bytes.
+    Bytes,
+    /// Handshakes.
+    Handshakes,
+}
+
+/// The name under which the addresses of a host are counted. A host has a whole network of IPv6 addresses (RFC 6177), so
+/// a network counts as one address.
+pub fn network(address: IpAddr) -> u128 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address) & (u128::MAX << 64),
+    }
+}

@@ -1,0 +1,253 @@
+//! Limits by session, user, address, channel and server. `batch` asks for each message, `handshake` for each handshake,
+//! `subscribe` and `channels` for each subscription.
+//!
+//! The narrowest limit is checked first: a session that sends too much must not use up what its user, its address or
+//! the server may send.
+
+use std::hash::Hash;
+use std::sync::atomic::Ordering;
+
+use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, RawJson};
+
+use crate::events::SessionKey;
+use crate::identity::Identity;
+use crate::limits::Resource;
+use crate::limits::rate::Rate;
+use crate::metrics::Count;
+use crate::protocol::batch::{Batch, Via};
+use crate::sessions::newcomers::Origins;
+use crate::shard::Parts;
+
+impl Parts {
+    /// The error for a message that exceeds a rate. None if it may be processed. Connects, disconnects and handshakes are
+    /// not counted here: a session lives by them.
+    #[inline]
+    pub(super) fn over_rate(
+        &mut self,
+        batch: &Batch,
+        message: &Message<'_>,
+        channel: ChannelName<'_>,
+        key: SessionKey,
+    ) -> Option<String> {
+        let has_own = self.sessions.get(key)?.owner.is_some();
+        // A message that waited for a decision was counted before.
+        if (!self.configured.has_rates && !has_own) || batch.is_decided() {
+            return None;
+        }
+        let exceeded = self.exceeded(batch, message, channel, key)?;
+        Some(BayeuxError::RateExceeded.because(exceeded))
+    }
+
+    /// The name of the first limit that a message exceeds.
+    fn exceeded(
+        &mut self,
+        batch: &Batch,
+        message: &Message<'_>,
+        channel: ChannelName<'_>,
+        key: SessionKey,
+    ) -> Option<&'static str> {
+        let (now, configured) = (self.now, self.configured);
+        let units = [1, bytes_of(message)];
+        let session = self.sessions.get_mut(key)?;
+        let identity = session.owner.as_ref().map(|owner| owner.identity.clone());
+        let limits = identity.as_ref().map_or_else(Default::default, |identity| identity.limits);
+        let own = [limits.messages_per_s_max, limits.bytes_per_s_max];
+        for (at, name) in ["session_messages_per_s_max", "session_bytes_per_s_max"].into_iter().enumerate() {
+            let rate = own[at].map_or(configured.session[at], |per_s| Rate(u64::from(per_s)));
+            if rate.is_on() && !rate.take(&mut session.buckets[at], now, units[at]) {
+                self.metrics.session_rates_exceeded.add(1);
+                return Some(name);
+            }
+        }
+        if !configured.has_rates {
+            return None;
+        }
+        let user = identity.as_ref().map_or("", |identity| &identity.user);
+        let names = ["user_messages_per_s_max", "user_bytes_per_s_max"];
+        if !user.is_empty()
+            && let Some(at) = self.first_over(&configured.user, units, (USER, user))
+        {
+            self.metrics.user_rates_exceeded.add(1);
+            return Some(names[at]);
+        }
+        let names = ["address_messages_per_s_max", "address_bytes_per_s_max"];
+        if configured.address.iter().any(|rate| rate.is_on()) {
+            let [_, address] = self.origins_of(batch);
+            if address > 0
+                && let Some(at) = self.first_over(&configured.address, units, (ADDRESS, address))
+            {
+                self.metrics.address_rates_exceeded.add(1);
+                return Some(names[at]);
+            }
+        }
+        if configured.rules_have_rates
+            && channel.kind() == ChannelKind::Broadcast
+            && let Some(rule) = self.rule_of(channel)
+        {
+            let rule = &self.settings.channels[rule];
+            let rates = [Rate(rule.messages_per_s_max as u64), Rate(rule.bytes_per_s_max as u64)];
+            if let Some(at) = self.first_over(&rates, units, (CHANNEL, channel.as_str())) {
+                self.metrics.channel_rates_exceeded.add(1);
+                return Some(["channel_messages_per_s_max", "channel_bytes_per_s_max"][at]);
+            }
+        }
+        let server = &self.shared.limits.server;
+        let over = (0..2).find(|at| {
+            let rate = configured.server[*at];
+            rate.is_on() && !rate.take_shared(&server[*at], now, units[*at])
+        })?;
+        self.metrics.server_rates_exceeded.add(1);
+        Some(["messages_per_s_max", "bytes_per_s_max"][over])
+    }
+
+    /// The index of the first rate of an owner, of messages or of bytes, that is exceeded.
+    fn first_over(&self, rates: &[Rate; 2], units: [usize; 2], owner: impl Hash + Copy) -> Option<usize> {
+        let resources = [Resource::Messages, Resource::Bytes];
+        (0..2).find(|at| !self.take(resources[*at], rates[*at], units[*at], owner))
+    }
+
+    fn take(&self, resource: Resource, rate: Rate, units: usize, owner: impl Hash) -> bool {
+        let buckets = &self.shared.limits.buckets;
+        !rate.is_on()
+            || buckets.take(buckets.key((resource, owner)), rate, self.now, units, self.settings.rate_entries_max)
+    }
+
+    /// The name of the rate that one more handshake of a client exceeds, before it is known who the client is.
+    pub(super) fn handshake_over_rate(&mut self, batch: &Batch) -> Option<&'static str> {
+        let rate = Rate(self.settings.address_handshakes_per_s_max as u64);
+        if rate.is_on() {
+            let [_, address] = self.origins_of(batch);
+            if address > 0 && !self.take(Resource::Handshakes, rate, 1, (ADDRESS, address)) {
+                return exceeded(&self.metrics.address_rates_exceeded, "address_handshakes_per_s_max");
+            }
+        }
+        let rate = Rate(self.settings.handshakes_per_s_max as u64);
+        let bucket = &self.shared.limits.server[Resource::Handshakes as usize];
+        if rate.is_on() && !rate.take_shared(bucket, self.now, 1) {
+            return exceeded(&self.metrics.server_rates_exceeded, "handshakes_per_s_max");
+        }
+        None
+    }
+
+    /// Counts one more session of a user. Otherwise returns the error: the user has too many, or opens them too fast.
+    pub(super) fn admit_user(&mut self, identity: Option<&Identity>) -> Result<(), String> {
+        let Some(user) = identity.map(|identity| &*identity.user).filter(|user| !user.is_empty()) else {
+            return Ok(());
+        };
+        let rate = Rate(self.settings.user_handshakes_per_s_max as u64);
+        if !self.take(Resource::Handshakes, rate, 1, (USER, user)) {
+            self.metrics.user_rates_exceeded.add(1);
+            return Err(BayeuxError::RateExceeded.because("user_handshakes_per_s_max"));
+        }
+        let (users, most) = (&self.shared.limits.users, self.settings.user_sessions_max);
+        if most > 0 && !users.try_add(users.key((SESSIONS, user)), most) {
+            return Err(BayeuxError::SessionsMax.because("user_sessions_max"));
+        }
+        Ok(())
+    }
+
+    /// True if [`Parts::admit_user`] has counted this identity, or would.
+    pub(super) fn counts_sessions_of(&self, identity: &Identity) -> bool {
+        self.settings.user_sessions_max > 0 && !identity.user.is_empty()
+    }
+
+    /// Ends the count of a session of a user.
+    pub(super) fn release_user(&self, identity: &Identity) {
+        let users = &self.shared.limits.users;
+        users.remove(users.key((SESSIONS, &*identity.user)), 1);
+    }
+
+    /// The origins of the client of a batch.
+    pub(super) fn origins_of(&self, batch: &Batch) -> Origins {
+        match &batch.via {
+            Via::Socket(socket) => self.socket(*socket).map_or([0; 2], |socket| socket.origins),
+            Via::Http { peer, .. } => self.newcomers.origins(*peer),
+        }
+    }
+
+    /// Counts one more subscription of a session, before it is made. Otherwise returns the error. `is_limited`: the
+    /// limits hold. If not, it was made before a restart, and is only counted.
+    pub(super) fn count_subscription(
+        &mut self,
+        key: SessionKey,
+        channel: ChannelName<'_>,
+        is_limited: bool,
+    ) -> Result<(), String> {
+        let most = |set: usize| if is_limited && set > 0 { set } else { usize::MAX };
+        let limits = &self.shared.limits;
+        let all_max = most(self.settings.all_subscriptions_max);
+        let one_more = |all: usize| (all < all_max).then_some(all + 1);
+        if limits.subscriptions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
+            return Err(self.too_many("all_subscriptions_max"));
+        }
+        if self.settings.user_subscriptions_max > 0
+            && let Some(owner) = self.sessions.get_mut(key).and_then(|session| session.owner.as_deref_mut())
+            && !owner.identity.user.is_empty()
+        {
+            let user = limits.users.key((SUBSCRIPTIONS, &*owner.identity.user));
+            if !limits.users.try_add(user, most(self.settings.user_subscriptions_max)) {
+                limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
+                return Err(self.too_many("user_subscriptions_max"));
+            }
+            owner.subscriptions_counted += 1;
+        }
+        if self.configured.rules_have_subscribers
+            && let Some(rule) = self.rule_of(channel)
+            && let subscribers_max = self.settings.channels[rule].subscribers_max
+            && subscribers_max > 0
+        {
+            let name = channel.as_str();
+            let here = self.hub.find(name).map_or(0, |known| self.hub.subscribers(known).len());
+            if !self.shared.limits.subscribers.try_set(name, self.index, here + 1, most(subscribers_max)) {
+                self.uncount_subscription(key);
+                return Err(self.too_many("channel_subscribers_max"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the count of a subscription of a session.
+    pub(super) fn uncount_subscription(&mut self, key: SessionKey) {
+        let limits = &self.shared.limits;
+        limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
+        if let Some(owner) = self.sessions.get_mut(key).and_then(|session| session.owner.as_deref_mut())
+            && owner.subscriptions_counted > 0
+        {
+            owner.subscriptions_counted -= 1;
+            limits.users.remove(limits.users.key((SUBSCRIPTIONS, &*owner.identity.user)), 1);
+        }
+    }
+
+    /// States the number of subscribers that a channel has on this shard, if its rule limits them.
+    pub(super) fn state_subscribers(&mut self, name: &str) {
+        if self.configured.rules_have_subscribers {
+            let here = self.hub.find(name).map_or(0, |known| self.hub.subscribers(known).len());
+            self.shared.limits.subscribers.set(name, self.index, here);
+        }
+    }
+
+    fn too_many(&self, limit: &'static str) -> String {
+        self.metrics.subscriptions_refused.add(1);
+        BayeuxError::SubscriptionsMax.because(limit)
+    }
+}
+
+fn exceeded(count: &Count, limit: &'static str) -> Option<&'static str> {
+    count.add(1);
+    Some(limit)
+}
+
+/// The bytes of the parts of a message that its client chooses.
+fn bytes_of(message: &Message<'_>) -> usize {
+    let raw = |json: Option<RawJson<'_>>| json.map_or(0, |json| json.as_str().len());
+    let custom: usize = message.custom.iter().map(|(name, value)| name.as_str().len() + value.as_str().len()).sum();
+    let channel = message.channel.as_deref().map_or(0, str::len);
+    channel + raw(message.data) + raw(message.ext) + raw(message.subscription) + custom
+}
+
+/// The kinds of owners of a bucket, and of counts.
+const USER: u8 = 0;
+const ADDRESS: u8 = 1;
+const CHANNEL: u8 = 2;
+const SESSIONS: u8 = 3;
+const SUBSCRIPTIONS: u8 = 4;

@@ -1,0 +1,204 @@
+//! Limits on rates and numbers by session, user, address and server.
+
+use encke::{Answer, Application, Handshake, Identity, Refusal, Settings};
+use serde_json::{Value, json};
+
+use crate::common::{TestServer, Ws, settings, wait_until};
+
+/// The `ext` of a handshake is the name of its user.
+struct Users;
+
+impl Application for Users {
+    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        let ext = handshake.ext.and_then(|ext| serde_json::from_str::<Value>(ext).ok());
+        let user = ext.and_then(|ext| Some(ext["user"].as_str()?.to_string()));
+        Answer::Now(Ok(user.map(|user| Identity::of_user(&user))))
+    }
+}
+
+/// The reply to a handshake of this user, and its WebSocket.
+fn opened(server: &TestServer, user: &str) -> (Value, Ws) {
+    let mut ws = server.websocket();
+    let handshake = json!([{"id": "h", "channel": "/meta/handshake", "version": "1.0", "ext": {"user": user}}]);
+    ws.send_json(&handshake);
+    let reply = ws.next_json()[0].clone();
+    ws.id = reply["clientId"].as_str().unwrap_or_default().to_string();
+    (reply, ws)
+}
+
+/// The errors of 30 publications of a session; those that were accepted have none.
+fn errors(ws: &mut Ws) -> Vec<String> {
+    let publish = |ws: &mut Ws| ws.call(json!({"id": "p", "channel": "/rates", "data": "x".repeat(40)}));
+    (0..30).filter_map(|_| publish(ws)["error"].as_str().map(String::from)).collect()
+}
+
+/// A limit refuses some messages by its name, a metric counts them, and the session and its neighbours go on.
+fn is_met(settings: Settings, limit: &str, metric: &str) {
+    let server = TestServer::serving(settings, Users);
+    let mut ws = opened(&server, "ann").1;
+    let refused = errors(&mut ws);
+    assert!((1..30).contains(&refused.len()), "{refused:?}");
+    assert!(refused.iter().all(|error| *error == format!("429:{limit}:rate_exceeded")), "{refused:?}");
+    assert_eq!(server.metric(metric), refused.len() as u64);
+    assert_eq!(ws.call(json!({"id": "c", "channel": "/meta/connect", "advice": {"timeout": 0}}))["successful"], true);
+    wait_until("it may publish again", || errors(&mut ws).len() < 30);
+}
+
+#[test]
+fn session_messages_per_s_max_refuses_further_messages() {
+    let settings = Settings { session_messages_per_s_max: 5, ..settings() };
+    is_met(settings, "session_messages_per_s_max", "encke_session_rates_exceeded");
+}
+
+#[test]
+fn session_bytes_per_s_max_refuses_further_bytes() {
+    let settings = Settings { session_bytes_per_s_max: 200, ..settings() };
+    is_met(settings, "session_bytes_per_s_max", "encke_session_rates_exceeded");
+}
+
+#[test]
+fn user_messages_per_s_max_refuses_further_messages() {
+    let settings = Settings { user_messages_per_s_max: 5, ..settings() };
+    is_met(settings, "user_messages_per_s_max", "encke_user_rates_exceeded");
+}
+
+#[test]
+fn user_bytes_per_s_max_refuses_further_bytes() {
+    let settings = Settings { user_bytes_per_s_max: 200, ..settings() };
+    is_met(settings, "user_bytes_per_s_max", "encke_user_rates_exceeded");
+}
+
+#[test]
+fn address_messages_per_s_max_refuses_further_messages() {
+    let settings = Settings { address_messages_per_s_max: 5, ..settings() };
+    is_met(settings, "address_messages_per_s_max", "encke_address_rates_exceeded");
+}
+
+#[test]
+fn address_bytes_per_s_max_refuses_further_bytes() {
+    let settings = Settings { address_bytes_per_s_max: 200, ..settings() };
+    is_met(settings, "address_bytes_per_s_max", "encke_address_rates_exceeded");
+}
+
+#[test]
+fn messages_per_s_max_refuses_further_messages() {
+    let settings = Settings { messages_per_s_max: 5, ..settings() };
+    is_met(settings, "messages_per_s_max", "encke_server_rates_exceeded");
+}
+
+#[test]
+fn bytes_per_s_max_refuses_further_bytes() {
+    let settings = Settings { bytes_per_s_max: 200, ..settings() };
+    is_met(settings, "bytes_per_s_max", "encke_server_rates_exceeded");
+}
+
+/// 20 handshakes at once: some are refused with advice, and a later one is accepted.
+fn handshakes_are_paced(settings: Settings, limit: &str, metric: &str) {
+    let server = TestServer::serving(settings, Users);
+    let replies: Vec<Value> = (0..20).map(|_| opened(&server, "ann").0).collect();
+    let refused: Vec<&Value> = replies.iter().filter(|reply| reply["successful"] == false).collect();
+    assert!((1..20).contains(&refused.len()), "{replies:?}");
+    for reply in &refused {
+        assert_eq!(reply["error"], format!("429:{limit}:rate_exceeded"));
+        assert_eq!(reply["advice"]["reconnect"], "handshake");
+    }
+    assert_eq!(server.metric(metric), refused.len() as u64);
+    wait_until("there is room again", || opened(&server, "ann").0["successful"] == true);
+}
+
+#[test]
+fn handshakes_per_s_max_refuses_further_handshakes() {
+    let settings = Settings { handshakes_per_s_max: 3, ..settings() };
+    handshakes_are_paced(settings, "handshakes_per_s_max", "encke_server_rates_exceeded");
+}
+
+#[test]
+fn address_handshakes_per_s_max_refuses_further_handshakes() {
+    let settings = Settings { address_handshakes_per_s_max: 3, ..settings() };
+    handshakes_are_paced(settings, "address_handshakes_per_s_max", "encke_address_rates_exceeded");
+}
+
+#[test]
+fn user_handshakes_per_s_max_refuses_further_handshakes() {
+    let settings = Settings { user_handshakes_per_s_max: 3, ..settings() };
+    handshakes_are_paced(settings, "user_handshakes_per_s_max", "encke_user_rates_exceeded");
+}
+
+#[test]
+fn user_sessions_max_refuses_one_more_session_of_a_user() {
+    let server = TestServer::serving(Settings { user_sessions_max: 2, shards: 2, ..settings() }, Users);
+    let (_first, mut second) = (opened(&server, "ann"), opened(&server, "ann").1);
+    let (refused, _) = opened(&server, "ann");
+    assert_eq!(refused["error"], "413:user_sessions_max:sessions_max");
+    assert_eq!(opened(&server, "bob").0["successful"], true);
+    assert_eq!(server.metric("encke_sessions_refused"), 1);
+    second.call(json!({"id": "d", "channel": "/meta/disconnect"}));
+    assert_eq!(opened(&server, "ann").0["successful"], true);
+}
+
+#[test]
+fn user_subscriptions_max_counts_all_sessions_of_a_user() {
+    let server = TestServer::serving(Settings { user_subscriptions_max: 2, shards: 2, ..settings() }, Users);
+    let (mut first, mut second) = (opened(&server, "ann").1, opened(&server, "ann").1);
+    first.subscribe("/a");
+    second.subscribe("/a");
+    let reply = second.call(json!({"id": "s", "channel": "/meta/subscribe", "subscription": "/b"}));
+    assert_eq!(reply["error"], "413:user_subscriptions_max:subscriptions_max");
+    assert_eq!(server.metric("encke_subscriptions_refused"), 1);
+    first.call(json!({"id": "u", "channel": "/meta/unsubscribe", "subscription": "/a"}));
+    second.subscribe("/b");
+}
+
+#[test]
+fn all_subscriptions_max_counts_all_sessions() {
+    let server = TestServer::serving(Settings { all_subscriptions_max: 2, shards: 2, ..settings() }, Users);
+    let (mut first, mut second) = (opened(&server, "ann").1, opened(&server, "bob").1);
+    first.subscribe("/a");
+    second.subscribe("/a");
+    let reply = second.call(json!({"id": "s", "channel": "/meta/subscribe", "subscription": "/b"}));
+    assert_eq!(reply["error"], "413:all_subscriptions_max:subscriptions_max");
+    assert_eq!(server.metric("encke_subscriptions_refused"), 1);
+    first.call(json!({"id": "d", "channel": "/meta/disconnect"}));
+    second.subscribe("/b");
+}
+
+/// A table for 8 rates meets 30 users. None is refused because of the others.
+#[test]
+fn rate_entries_max_forgets_the_rates_of_those_that_sent_least() {
+    let server = TestServer::serving(
+        Settings { rate_entries_max: 8, user_messages_per_s_max: 2, shards: 1, ..settings() },
+        Users,
+    );
+    for user in 0..30 {
+        let mut ws = opened(&server, &format!("user{user}")).1;
+        assert_eq!(ws.call(json!({"id": "p", "channel": "/a", "data": 1}))["successful"], true);
+    }
+    server.wait_for("encke_rates_forgotten", 1);
+}
+
+#[test]
+fn address_connections_max_answers_one_more_with_429() {
+    let server = TestServer::start(Settings { address_connections_max: 4, ..settings() });
+    let mut neighbour = server.neighbour();
+    let mut held = Vec::new();
+    let refusal = loop {
+        let mut tcp = server.tcp();
+        let _cut = tcp.try_send("GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n");
+        let response = tcp.response().expect("an answer");
+        if response.status != 200 {
+            break response;
+        }
+        held.push(tcp);
+        assert!(held.len() < 4, "with the neighbour's");
+    };
+    assert_eq!((refusal.status, refusal.header("retry-after")), (429, Some("5")));
+    neighbour.lives(&server);
+    held.clear();
+    wait_until("there is room again", || {
+        let mut tcp = server.tcp();
+        let _cut = tcp.try_send("GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n");
+        tcp.response().is_some_and(|response| response.status == 200)
+    });
+    wait_until("the page is served", || server.http().get("/metrics").status == 200);
+    assert!(server.metric("encke_address_connections_refused") >= 1);
+}
