@@ -178,6 +178,7 @@ history_messages = 1000          # retained for clients that come later (the rep
 history_ms = 600000              # the time they are retained; 0: 10 minutes
 history_bytes = 67108864         # bytes of each channel; 0: 64 MiB
 persistent = false               # true: an empty history stays, with its positions, and makes no room for others
+presence = false                 # true: who is on each channel is known and announced: docs/presence.md
 publishers = \"anyone\"            # or \"users\": sessions with a user; \"server\": only the program itself
 subscribers_max = 0              # subscriptions to each channel; 0: no limit
 messages_per_s_max = 0           # messages of clients on each channel; 0: no limit
@@ -195,7 +196,7 @@ their time is over; on a WebSocket, too.
 **Publishers.** A client that may not publish gets `403:denied_by_security_policy:publish_denied`. The rule is checked before the
 application is asked. Services, handles and the HTTP API always publish.
 
-The patterns of subscriptions are names of their own: `subscribers_max` of `/game/7` counts the subscriptions to `/game/7`, and not those to
+A pattern of a subscription is a separate name: `subscribers_max` of `/game/7` counts the subscriptions to `/game/7`, and not those to
 `/game/*`.
 
 ### Rates
@@ -207,8 +208,8 @@ on. The metrics `encke_session_rates_exceeded`, `encke_user_…`, `encke_address
 them. Numbers above a limit are answered with `413:LIMIT:subscriptions_max` or `413:LIMIT:sessions_max`.
 
 - **Counted** are publications, messages to services, subscribes and unsubscribes; their bytes are those of the channel, `data`, `ext`,
-  `subscription` and custom fields. Connects and disconnects are not counted, because a session lives by them. Handshakes have rates of
-  their own; a client above one is advised to try again.
+  `subscription` and custom fields. Connects and disconnects are not counted, because a session lives by them. Handshakes have separate
+  rates; a client above one is advised to try again.
 - **A limit holds for the whole server**, whatever its number of shards: 100 messages a second for a user are 100 for all its sessions
   together. The shards share one table without locks. It holds `rate_entries_max` rates, 16 bytes each, and takes memory when a rate of users,
   addresses or channels is first used.
@@ -216,7 +217,7 @@ them. Numbers above a limit are answered with `413:LIMIT:subscriptions_max` or `
   are forgotten (`encke_rates_forgotten`): they may send a burst too many, and nobody is refused because of others.
 - **The narrowest limit is first**: session, user, address, channel, server. So a session that sends too much does not use up what its
   user, its address or the server may send.
-- **The identity of a session may have limits of its own** (`messages_per_s_max`, `bytes_per_s_max`, `subscriptions_max`), which replace those of
+- **The identity of a session may have separate limits** (`messages_per_s_max`, `bytes_per_s_max`, `subscriptions_max`), which replace those of
   the settings for a session.
 - **An address** is an IPv4 address or a network of 2^64 IPv6 addresses, because a host has a whole one. Behind a proxy all clients
   have the proxy's address: leave limits by address off there.

@@ -327,6 +327,7 @@ pub(crate) const GROUPS: &[Group] = &[
         ],
     },
     limits::LIMITS,
+    Group { title: "Presence", options: rates::PRESENCE },
     Group { title: "Rates", options: rates::OPTIONS },
     Group {
         title: "The program",

@@ -116,7 +116,52 @@ pub enum Effect {
     Continue(SocketKey),
     /// Append this to the history log, then report the result to the token's shard with [`ShardMessage::Persisted`].
     Persist(PersistRequest),
+    /// Note who is on a channel, or answer who is.
+    Presence(Box<PresenceEvent>),
 }
+
+/// An event of a channel with presence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PresenceEvent {
+    /// A session has subscribed to it.
+    Joined {
+        /// The channel.
+        channel: Box<str>,
+        /// The session.
+        session: Id,
+        /// Its user. Empty: anonymous.
+        user: Box<str>,
+        /// False if it was a member before a restart, or before the channel had presence.
+        is_new: bool,
+    },
+    /// A session has unsubscribed, or ended.
+    Left {
+        /// The channel.
+        channel: Box<str>,
+        /// The session.
+        session: Id,
+        /// Its user.
+        user: Box<str>,
+    },
+    /// A session asks for the members. It gets the answer as a message of [`PRESENCE_SERVICE`].
+    Asked {
+        /// The channel.
+        channel: Box<str>,
+        /// The session.
+        session: Id,
+        /// The id of its message.
+        id: Option<bayeux::Id<'static>>,
+        /// The user after whom the answer begins.
+        after: Box<str>,
+        /// The most members that it wants.
+        limit: usize,
+    },
+}
+
+/// The service that answers who is on a channel.
+pub const PRESENCE_SERVICE: &str = "/service/presence";
+/// The channel on which changes of the members of `/chat` are announced is `/presence/chat`.
+pub const PRESENCE_CHANNEL: &str = "/presence";
 
 /// A change of a history that must survive the end of the process.
 #[derive(Clone, Debug)]

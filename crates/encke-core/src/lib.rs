@@ -47,8 +47,9 @@ pub use connections::admission::{Usage, Weight};
 pub use connections::socket::Received;
 pub use decision::{Awaited, Resolved, WaitKey};
 pub use events::{
-    Changed, Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, HttpTransport, Peer, PersistRequest, Persisted,
-    Publication, PublishToken, Report, Request, Response, SessionKey, ShardMessage, SocketKey,
+    Changed, Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, HttpTransport, PRESENCE_CHANNEL, PRESENCE_SERVICE,
+    Peer, PersistRequest, Persisted, PresenceEvent, Publication, PublishToken, Report, Request, Response, SessionKey,
+    ShardMessage, SocketKey,
 };
 pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use limits::counts::Counts;

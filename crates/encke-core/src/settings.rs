@@ -203,6 +203,16 @@ pub struct Settings {
     /// Time after which a fan-out yields to other work, in microseconds.
     pub fairness_budget_us: u64,
 
+    // ---- presence
+    /// Time for which a user without a session stays a member of a channel, so that a reload is no leave, in milliseconds.
+    pub presence_grace_ms: u64,
+    /// Shortest time between two announcements of a channel's members, in milliseconds.
+    pub presence_interval_ms: u64,
+    /// Members of all channels with presence; sessions above it are not listed.
+    pub presence_members_max: usize,
+    /// Bytes of all members of channels with presence; sessions above it are not listed.
+    pub presence_bytes_max: usize,
+
     // ---- rates
     /// Messages that the client of one session may send in a second. 0: no limit.
     pub session_messages_per_s_max: usize,
@@ -376,6 +386,10 @@ impl Default for Settings {
             in_process_messages_max: 10_000,
             in_process_bytes_max: 16 * 1024 * 1024,
             fairness_budget_us: 2_000,
+            presence_grace_ms: 5_000,
+            presence_interval_ms: 500,
+            presence_members_max: 1_000_000,
+            presence_bytes_max: 512 * 1024 * 1024,
             session_messages_per_s_max: 0,
             session_bytes_per_s_max: 0,
             user_messages_per_s_max: 0,

@@ -15,9 +15,10 @@ use crate::local::{Start, SubscribeError, Subscription};
 use crate::metric::Metric;
 use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::Published;
+use crate::presence::{Announcer, Members, Presence};
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
-use encke_core::{Action, Actions, Envelope, Id, Settings, ShardMessage, Shared, Weight};
+use encke_core::{Action, Actions, Envelope, Id, Now, Settings, ShardMessage, Shared, Weight};
 
 pub use lists::List;
 
@@ -208,6 +209,13 @@ impl Handle {
         Ok(encke_core::message_frame(channel, data, id.as_ref(), None).into())
     }
 
+    /// The members of a channel whose rule has `presence`: up to `max` users whose names come after `after`, in the order
+    /// of their names, and the numbers of all. The answer ends earlier after 64 KiB of names; `next` is then set, too.
+    /// Nobody is a member of a channel without presence.
+    pub fn presence(&self, channel: &str, after: &str, max: usize) -> Members {
+        self.0.server_shared.presence.members(channel, after, max)
+    }
+
     /// Ends a session. Its client gets a disconnect message. False if no session can have this id, or the server has
     /// stopped.
     pub fn disconnect(&self, client_id: &str) -> bool {
@@ -305,6 +313,7 @@ impl Handle {
             let _ended = mailbox.send(ThreadMessage::Stop);
         }
         self.0.server_shared.local.stop();
+        self.0.server_shared.presence.stop();
     }
 
     fn settings(&self) -> Arc<Settings> {
@@ -318,6 +327,25 @@ impl Handle {
         let open = self.0.open.read().unwrap_or_else(PoisonError::into_inner);
         let thread_message = || ThreadMessage::FromShard(Envelope::new(&self.0.server_shared.mailbox, message));
         self.0.server_shared.mailboxes.get(shard).is_some_and(|mailbox| *open && mailbox.send(thread_message()).is_ok())
+    }
+}
+
+/// Announces who is on a channel as the program itself.
+impl Announcer for Handle {
+    fn now(&self) -> Now {
+        ServerShared::now(self.0.server_shared.start)
+    }
+
+    fn settings(&self) -> Arc<Settings> {
+        Handle::settings(self)
+    }
+
+    fn publish(&self, channel: &str, data: &str) -> Result<(), PublishError> {
+        Handle::publish(self, channel, data)
+    }
+
+    fn presence(&self) -> &Presence {
+        &self.0.server_shared.presence
     }
 }
 

@@ -194,6 +194,7 @@ mod idempotency;
 mod local;
 mod metric;
 mod net;
+mod presence;
 mod runtime;
 mod server;
 mod sessions_file;
@@ -221,6 +222,7 @@ pub use error::{PublishError, PublishManyError, StartError};
 pub use handle::{Handle, List};
 pub use local::{Gap, Message, Position, PositionError, Positions, Start, SubscribeError, Subscription};
 pub use metric::Metric;
+pub use presence::{Member, Members, PresenceCounts};
 pub use server::{Running, Server};
 pub use settings::{SettingsError, check_settings};
 

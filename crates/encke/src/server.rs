@@ -22,6 +22,7 @@ use crate::net::confirm::Confirmations;
 use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::Published;
 use crate::net::store_thread::Inbox;
+use crate::presence::Presence;
 use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
 use crate::threads::{accept, driver};
@@ -64,9 +65,7 @@ impl Builder {
         let listener = self.listener.map_or_else(|| accept::listen(listen), accept::adopt).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let again = listener.try_clone().map_err(failed)?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let shards = if self.settings.shards == 0 { cores } else { self.settings.shards };
-        let shards = shards.min(encke_core::SHARDS_MAX);
+        let shards = shards_of(&self.settings);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let start = Instant::now();
@@ -81,12 +80,13 @@ impl Builder {
         let confirmations: Vec<Arc<Confirmations>> = (0..shards).map(|_| Arc::default()).collect();
         let who_may_wait = confirmations.clone();
         shared.mailbox.set_on_room(move || who_may_wait.iter().for_each(|shard| shard.wake.notify_one()));
-        let metrics: Vec<_> = (0..=shards + 1).map(|_| Arc::<Metrics>::default()).collect();
+        let metrics: Vec<_> = (0..=shards + 2).map(|_| Arc::<Metrics>::default()).collect();
         let local = Local::start(shared.clone(), metrics[shards + 1].clone()).map_err(StartError::Thread)?;
         let server_shared = Arc::new(ServerShared {
             mailboxes,
             local,
             holds: Arc::default(),
+            presence: Presence::new(metrics[shards + 2].clone()),
             confirmations,
             published: (0..shards).map(|_| Published::default()).collect(),
             outcomes: Arc::default(),
@@ -105,6 +105,7 @@ impl Builder {
             accepting: watch::Sender::new(true),
         });
         let handle = Handle::new(server_shared.clone(), shared.clone(), settings.clone(), !settings.data.is_empty());
+        server_shared.presence.announce_by(handle.clone());
         hooks.set(handle.downgrade());
         let stored = data
             .map(|data| {
@@ -125,12 +126,17 @@ impl Builder {
         let (threads, starts) = context.start_shards(receivers, listener, history_store)?;
         // Removed only now: if an earlier step fails, the next start still finds the sessions.
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
-        for start in starts {
-            // A thread that panicked has already logged it.
-            let _gone = start.send(());
-        }
+        // A thread that panicked has already logged it.
+        starts.into_iter().for_each(|start| _ = start.send(()));
         Ok(Running { address, handle, threads, listener: again, data })
     }
+}
+
+/// The number of shards: as the settings say, or one for each core.
+fn shards_of(settings: &Settings) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let shards = if settings.shards == 0 { cores } else { settings.shards };
+    shards.min(encke_core::SHARDS_MAX)
 }
 
 /// The context that the threads of all shards start with.

@@ -275,6 +275,8 @@ impl World {
                     }
                 }
                 Effect::SendToShard(to, message) => self.send_to_shard(to, shard, message),
+                // Its table is outside of the core.
+                Effect::Presence(_) => {}
                 Effect::Persist(request) => match &mut self.log {
                     Some(log) => log.inboxes[shard].push_back(request),
                     None => self

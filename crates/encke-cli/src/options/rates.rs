@@ -1,6 +1,26 @@
-//! The options that limit rates and numbers by session, user, address and server.
+//! The options of presence, and those that limit rates and numbers by session, user, address and server.
 
 use super::{Opt, option};
+
+/// The group "Presence".
+pub(super) const PRESENCE: &[Opt] = &[
+    option(
+        "presence_grace_ms",
+        &[],
+        "Time for which a user without a session stays a member of a channel, so that a reload is no leave, in milliseconds.",
+    ),
+    option(
+        "presence_interval_ms",
+        &[],
+        "Shortest time between two announcements of a channel's members, in milliseconds.",
+    ),
+    option("presence_members_max", &[], "Members of all channels with presence; sessions above it are not listed."),
+    option(
+        "presence_bytes_max",
+        &[],
+        "Bytes of all members of channels with presence; sessions above it are not listed.",
+    ),
+];
 
 /// The group "Rates".
 pub(super) const OPTIONS: &[Opt] = &[

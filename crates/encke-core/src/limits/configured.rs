@@ -22,6 +22,8 @@ pub struct Configured {
     pub rules_have_publishers: bool,
     /// True if the rule for a channel may limit its subscribers.
     pub rules_have_subscribers: bool,
+    /// True if a channel may have presence.
+    pub rules_have_presence: bool,
 }
 
 impl Configured {
@@ -38,6 +40,7 @@ impl Configured {
             rules_have_rates: has(|rule| rule.messages_per_s_max + rule.bytes_per_s_max > 0),
             rules_have_publishers: has(|rule| rule.publishers != Publishers::Anyone),
             rules_have_subscribers: has(|rule| rule.subscribers_max > 0),
+            rules_have_presence: has(|rule| rule.presence),
         };
         let Configured { session, user, address, server, .. } = configured;
         let is_on = [session, user, address, server].iter().flatten().any(|rate| rate.is_on());

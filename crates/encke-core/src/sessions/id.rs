@@ -9,7 +9,7 @@ const ID_BYTES: usize = 32;
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
 /// The id of a session (`clientId`) or of a browser (the cookie): 32 characters, each 5 bits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Id([u8; ID_BYTES]);
 

@@ -32,6 +32,9 @@ pub struct ChannelRule {
     /// The histories of these channels stay when they are empty, with their positions, and make no room for others.
     #[serde(default)]
     pub persistent: bool,
+    /// The users and sessions on each of these channels are known, and announced on `/presence/CHANNEL`.
+    #[serde(default)]
+    pub presence: bool,
     /// The clients that may publish: `anyone`, `users` (sessions with a user), or `server` (none: only the program itself).
     #[serde(default)]
     pub publishers: Publishers,

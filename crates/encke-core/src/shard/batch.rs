@@ -82,6 +82,7 @@ impl Shard {
             ChannelKind::Disconnect => parts.disconnect(batch, message, key),
             ChannelKind::Subscribe => parts.subscribe(batch, message, key),
             ChannelKind::Unsubscribe => parts.unsubscribe(batch, message, key),
+            ChannelKind::Service if parts.serves_presence(channel) => parts.ask_presence(batch, message, key),
             ChannelKind::Service => self.serve(batch, message, channel, key),
             _ => parts.refuse(batch, message, BayeuxError::ChannelCreateDenied.as_str()),
         }

@@ -97,6 +97,7 @@ impl Parts {
         if let Some(end) = end {
             self.hub.set_last_received(listed, end);
         }
+        self.joined(key, name, false);
     }
 
     /// Adds a session to the subscribers of a channel, to which it must not subscribe yet. Returns the channel's index
@@ -135,7 +136,8 @@ impl Parts {
         }
         self.shared.application.unsubscribed(&session.caller(), self.hub.name(subscription.channel));
         let follows = session.replay.is_some();
-        let name = self.configured.rules_have_subscribers.then(|| self.hub.name(subscription.channel).to_string());
+        let is_watched = self.configured.rules_have_subscribers || self.configured.rules_have_presence;
+        let name = is_watched.then(|| self.hub.name(subscription.channel).to_string());
         let (moved, gone) = self.hub.unsubscribe(subscription, follows);
         if let Some(Moved { session, slot, position }) = moved {
             self.sessions.at(session).subscriptions[slot as usize].position = position;
@@ -148,6 +150,7 @@ impl Parts {
         self.uncount_subscription(key);
         if let Some(name) = name {
             self.state_subscribers(&name);
+            self.left(key, &name);
         }
     }
 }

@@ -124,6 +124,7 @@ impl Shard {
             ShardMessage::Disconnect(session) => parts.kick_here(&session),
             ShardMessage::Resolved(key, resolved) => self.resolved(now, key, resolved),
             ShardMessage::Settings(settings) => {
+                let members = parts.memberships();
                 parts.shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
                 parts.limits = (&*settings).into();
                 parts.terms = terms(&settings);
@@ -131,6 +132,7 @@ impl Shard {
                 parts.rules = Rules::new(&settings.channels);
                 parts.configured = Configured::new(&settings);
                 parts.settings = settings;
+                parts.restate_presence(&members);
             }
             ShardMessage::MakeRoom => parts.make_room_for_others(),
             ShardMessage::Drain => parts.drain(),

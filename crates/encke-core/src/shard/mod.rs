@@ -22,6 +22,7 @@ mod limits;
 mod memory;
 mod newcomers;
 mod pending_replies;
+mod presence;
 mod publish;
 mod record;
 mod relief;

@@ -2,7 +2,7 @@
 
 use bayeux::ChannelName;
 
-use crate::events::SessionKey;
+use crate::events::{PRESENCE_CHANNEL, SessionKey};
 use crate::settings::{ChannelRule, Publishers, SlowConsumer};
 use crate::shard::Parts;
 
@@ -30,6 +30,9 @@ impl Parts {
 
     /// True if the rule for a channel lets this session publish there.
     pub(super) fn may_publish(&mut self, channel: ChannelName<'_>, key: SessionKey) -> bool {
+        if self.configured.rules_have_presence && is_announcement(channel.as_str()) {
+            return false;
+        }
         if !self.configured.rules_have_publishers {
             return true;
         }
@@ -41,4 +44,9 @@ impl Parts {
             Publishers::Server => false,
         }
     }
+}
+
+/// True for the channels on which presence is announced.
+pub(super) fn is_announcement(name: &str) -> bool {
+    name.strip_prefix(PRESENCE_CHANNEL).is_some_and(|rest| rest.starts_with('/'))
 }

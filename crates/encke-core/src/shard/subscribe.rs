@@ -205,6 +205,8 @@ impl Parts {
         if followed.is_err() {
             self.drop_subscription(key, slot);
             self.forget_cursors(key, name);
+        } else {
+            self.joined(key, name, true);
         }
         followed
     }

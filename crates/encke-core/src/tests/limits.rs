@@ -10,7 +10,7 @@ use crate::identity::{Identity, SessionLimits};
 use crate::now::Now;
 use crate::settings::{ChannelRule, Publishers, Settings};
 
-/// The user is in the `ext` of the handshake. The user `vip` has limits of its own.
+/// The user is in the `ext` of the handshake. The user `vip` has separate limits.
 struct Users;
 
 impl Application for Users {

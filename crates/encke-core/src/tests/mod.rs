@@ -9,6 +9,7 @@ mod limits;
 mod memory;
 mod newcomers;
 mod pending_replies;
+mod presence;
 mod replay;
 mod responses;
 mod schedule;

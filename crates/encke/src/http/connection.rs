@@ -19,8 +19,9 @@ use tokio::net::TcpStream;
 
 use super::held::{Current, InHyper};
 use super::{Body, held, routes};
+use crate::net::counted::Counted;
 use crate::net::io::{Health, Io, Timeouts, linger, release};
-use crate::net::node::{Counted, Node};
+use crate::net::node::Node;
 use crate::net::socket;
 use encke_core::{Head, Id, Peer, Usage};
 

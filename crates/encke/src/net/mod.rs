@@ -1,6 +1,7 @@
 //! The I/O of one shard: its sockets, its mailbox, its clock, and the thread that stores histories.
 
 pub(crate) mod confirm;
+pub(crate) mod counted;
 mod futures;
 pub(crate) mod holds;
 mod huge_length;

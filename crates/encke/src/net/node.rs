@@ -7,9 +7,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Shutdown};
+use std::net::Shutdown;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::Waker;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use super::confirm::{Confirmations, Receipt};
+use super::counted::Counted;
 use super::holds::Holds;
 use super::incomplete::SharedIncomplete;
 use super::io::{Health, reset};
@@ -34,9 +35,10 @@ use crate::asset::Asset;
 use crate::idempotency::Idempotency;
 use crate::local::Local;
 use crate::metric::AddedMetrics;
+use crate::presence::Presence;
 use encke_core::{
     Charge, Counts, Effect, Envelope, ExchangeId, MailboxAccount, Metrics, Now, PersistRequest, Persisted,
-    PublishToken, Response, Shard, ShardMessage, SocketKey, WaitKey, Wire, network,
+    PresenceEvent, PublishToken, Response, Shard, ShardMessage, SocketKey, WaitKey, Wire,
 };
 
 /// A message from thread to thread.
@@ -98,7 +100,9 @@ pub(crate) struct ServerShared {
     pub(crate) mailbox: Arc<MailboxAccount>,
     /// The threads on which the application waits.
     pub(crate) application: tokio::runtime::Handle,
-    /// One for each shard; then the store thread's, and that of the subscribers in the process.
+    /// The members of channels.
+    pub(crate) presence: Presence,
+    /// One for each shard; then the store thread's, that of the subscribers in the process, and that of presence.
     pub(crate) metrics: Vec<Arc<Metrics>>,
     /// The metrics of the program around the server.
     pub(crate) added_metrics: AddedMetrics,
@@ -169,35 +173,6 @@ impl ServerShared {
     /// True if the store thread has panicked and answers every request as not persisted.
     pub(crate) fn history_store_has_panicked(&self) -> bool {
         self.metrics.iter().any(|metrics| metrics.history_store_panicked.get() > 0)
-    }
-}
-
-/// Counts a connection while it lives.
-pub(crate) struct Counted {
-    server_shared: Arc<ServerShared>,
-    /// The key of its address, if it counts among the connections of the address.
-    address: Option<u64>,
-}
-
-impl Counted {
-    /// Counts a connection of this address. None if the address already has as many as allowed.
-    pub(crate) fn new(server_shared: &Arc<ServerShared>, address: IpAddr, address_max: usize) -> Option<Counted> {
-        let counts = &server_shared.address_connections;
-        let address = (address_max > 0).then(|| counts.key(network(address)));
-        if address.is_some_and(|address| !counts.try_add(address, address_max)) {
-            return None;
-        }
-        server_shared.connections.fetch_add(1, Ordering::Relaxed);
-        Some(Counted { server_shared: server_shared.clone(), address })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.server_shared.connections.fetch_sub(1, Ordering::Relaxed);
-        if let Some(address) = self.address {
-            self.server_shared.address_connections.remove(address, 1);
-        }
     }
 }
 
@@ -319,6 +294,7 @@ impl Node {
                 Effect::Await(key, awaited) => self.run_later(key, awaited),
                 Effect::Cancel(key) => self.forget_future(key).into_iter().for_each(|future| future.abort()),
                 Effect::Continue(socket) => self.read_on(socket),
+                Effect::Presence(event) => self.take_presence(*event),
             }
         }
         self.confirmations.wake.notify_one();
@@ -363,6 +339,14 @@ impl Node {
         if self.exchanges.borrow_mut().remove(&exchange).is_some() {
             self.shard.borrow_mut().abandoned(self.now(), exchange);
             self.settle();
+        }
+    }
+
+    /// Notes who is on a channel, or answers who is.
+    fn take_presence(&self, event: PresenceEvent) {
+        let settings = self.shard.borrow().settings().clone();
+        if let Some((session, answer)) = self.server_shared.presence.take(event, self.now(), &settings) {
+            self.send_to_shard(session.shard(), answer);
         }
     }
 

@@ -13,9 +13,10 @@ use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 use websocket::{Decoder, Event, Flow, Opcode, Role};
 
+use super::counted::Counted;
 use super::incomplete::Sender;
 use super::io::linger;
-use super::node::{Closed, Counted, Moving, Node, Stream, ThreadMessage};
+use super::node::{Closed, Moving, Node, Stream, ThreadMessage};
 use super::waiting::{QueuePosition, Reader};
 use encke_core::{Closing, ENVELOPE_BYTES, Head, Id, Now, Peer, Received, SocketKey, Usage, Weight};
 

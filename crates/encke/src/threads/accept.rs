@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 use crate::http;
-use crate::net::node::{Counted, Node, ThreadMessage};
+use crate::net::counted::Counted;
+use crate::net::node::{Node, ThreadMessage};
 
 /// Accepts until the server stops accepting connections.
 pub(crate) async fn run(node: Rc<Node>, listener: std::net::TcpListener) {

@@ -25,6 +25,7 @@ mod long_polling;
 mod metrics;
 mod origins;
 mod page;
+mod presence;
 mod replay;
 mod restarts;
 mod sessions;

@@ -1,20 +1,10 @@
 //! Limits on rates and numbers by session, user, address and server.
 
-use encke::{Answer, Application, Handshake, Identity, Refusal, Settings};
+use encke::Settings;
 use serde_json::{Value, json};
 
 use crate::common::{TestServer, Ws, settings, wait_until};
-
-/// The `ext` of a handshake is the name of its user.
-struct Users;
-
-impl Application for Users {
-    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
-        let ext = handshake.ext.and_then(|ext| serde_json::from_str::<Value>(ext).ok());
-        let user = ext.and_then(|ext| Some(ext["user"].as_str()?.to_string()));
-        Answer::Now(Ok(user.map(|user| Identity::of_user(&user))))
-    }
-}
+use crate::presence::{serving, session, with_presence};
 
 /// The reply to a handshake of this user, and its WebSocket.
 fn opened(server: &TestServer, user: &str) -> (Value, Ws) {
@@ -34,7 +24,7 @@ fn errors(ws: &mut Ws) -> Vec<String> {
 
 /// A limit refuses some messages by its name, a metric counts them, and the session and its neighbours go on.
 fn is_met(settings: Settings, limit: &str, metric: &str) {
-    let server = TestServer::serving(settings, Users);
+    let server = serving(settings);
     let mut ws = opened(&server, "ann").1;
     let refused = errors(&mut ws);
     assert!((1..30).contains(&refused.len()), "{refused:?}");
@@ -94,7 +84,7 @@ fn bytes_per_s_max_refuses_further_bytes() {
 
 /// 20 handshakes at once: some are refused with advice, and a later one is accepted.
 fn handshakes_are_paced(settings: Settings, limit: &str, metric: &str) {
-    let server = TestServer::serving(settings, Users);
+    let server = serving(settings);
     let replies: Vec<Value> = (0..20).map(|_| opened(&server, "ann").0).collect();
     let refused: Vec<&Value> = replies.iter().filter(|reply| reply["successful"] == false).collect();
     assert!((1..20).contains(&refused.len()), "{replies:?}");
@@ -126,7 +116,7 @@ fn user_handshakes_per_s_max_refuses_further_handshakes() {
 
 #[test]
 fn user_sessions_max_refuses_one_more_session_of_a_user() {
-    let server = TestServer::serving(Settings { user_sessions_max: 2, shards: 2, ..settings() }, Users);
+    let server = serving(Settings { user_sessions_max: 2, shards: 2, ..settings() });
     let (_first, mut second) = (opened(&server, "ann"), opened(&server, "ann").1);
     let (refused, _) = opened(&server, "ann");
     assert_eq!(refused["error"], "413:user_sessions_max:sessions_max");
@@ -138,7 +128,7 @@ fn user_sessions_max_refuses_one_more_session_of_a_user() {
 
 #[test]
 fn user_subscriptions_max_counts_all_sessions_of_a_user() {
-    let server = TestServer::serving(Settings { user_subscriptions_max: 2, shards: 2, ..settings() }, Users);
+    let server = serving(Settings { user_subscriptions_max: 2, shards: 2, ..settings() });
     let (mut first, mut second) = (opened(&server, "ann").1, opened(&server, "ann").1);
     first.subscribe("/a");
     second.subscribe("/a");
@@ -151,7 +141,7 @@ fn user_subscriptions_max_counts_all_sessions_of_a_user() {
 
 #[test]
 fn all_subscriptions_max_counts_all_sessions() {
-    let server = TestServer::serving(Settings { all_subscriptions_max: 2, shards: 2, ..settings() }, Users);
+    let server = serving(Settings { all_subscriptions_max: 2, shards: 2, ..settings() });
     let (mut first, mut second) = (opened(&server, "ann").1, opened(&server, "bob").1);
     first.subscribe("/a");
     second.subscribe("/a");
@@ -165,10 +155,7 @@ fn all_subscriptions_max_counts_all_sessions() {
 /// A table for 8 rates meets 30 users. None is refused because of the others.
 #[test]
 fn rate_entries_max_forgets_the_rates_of_those_that_sent_least() {
-    let server = TestServer::serving(
-        Settings { rate_entries_max: 8, user_messages_per_s_max: 2, shards: 1, ..settings() },
-        Users,
-    );
+    let server = serving(Settings { rate_entries_max: 8, user_messages_per_s_max: 2, shards: 1, ..settings() });
     for user in 0..30 {
         let mut ws = opened(&server, &format!("user{user}")).1;
         assert_eq!(ws.call(json!({"id": "p", "channel": "/a", "data": 1}))["successful"], true);
@@ -201,4 +188,27 @@ fn address_connections_max_answers_one_more_with_429() {
     });
     wait_until("the page is served", || server.http().get("/metrics").status == 200);
     assert!(server.metric("encke_address_connections_refused") >= 1);
+}
+
+#[test]
+fn presence_members_max_lists_no_further_sessions() {
+    let server = serving(Settings { presence_members_max: 2, ..with_presence() });
+    let mut members: Vec<Ws> = (0..4).map(|user| session(&server, &format!("user{user}"))).collect();
+    members.iter_mut().for_each(|ws| ws.subscribe("/room/1"));
+    server.wait_for_exactly("encke_presence_refused", 2);
+    assert_eq!(server.handle.presence("/room/1", "", 10).counts.users, 2);
+    // They are subscribed all the same.
+    server.handle.publish("/room/1", "1").expect("taken");
+    members.iter_mut().for_each(|ws| assert_eq!(ws.next_json()[0]["data"], 1));
+}
+
+#[test]
+fn presence_bytes_max_lists_no_further_sessions() {
+    let server = serving(Settings { presence_bytes_max: 10_000, ..with_presence() });
+    let mut long = session(&server, &"x".repeat(20_000));
+    let mut short = session(&server, "ann");
+    long.subscribe("/room/1");
+    short.subscribe("/room/1");
+    server.wait_for_exactly("encke_presence_refused", 1);
+    wait_until("the other is listed", || server.handle.presence("/room/1", "", 10).members[0].user == "ann");
 }

@@ -1,0 +1,178 @@
+//! Presence: who is on a channel.
+//!
+//! Shards report subscriptions to channels with presence, and their ends, as effects. The table of members is one for all
+//! shards, behind a lock that no publication takes. A thread announces changes on `/presence/CHANNEL` and lets the grace
+//! time of users end. It starts with the first member.
+
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bayeux::ChannelName;
+use encke_core::{
+    Id, Metrics, Now, PRESENCE_CHANNEL, PRESENCE_SERVICE, PresenceEvent, Settings, ShardMessage, message_frame,
+};
+use serde::Serialize;
+
+pub use table::{Member, Members, PresenceCounts};
+use table::{Table, Terms};
+
+use crate::error::PublishError;
+
+/// The members of all channels with presence, and the thread that announces changes.
+pub(crate) struct Presence {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Written while the state is locked.
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct State {
+    table: Table,
+    /// The work of the thread, until it starts.
+    starter: Option<Box<dyn FnOnce() + Send>>,
+    is_stopped: bool,
+}
+
+/// The environment of the thread: clock, settings and publications.
+pub(crate) trait Announcer: Send + 'static {
+    /// The time.
+    fn now(&self) -> Now;
+    /// The settings in force.
+    fn settings(&self) -> Arc<Settings>;
+    /// Publishes an announcement.
+    fn publish(&self, channel: &str, data: &str) -> Result<(), PublishError>;
+    /// The members.
+    fn presence(&self) -> &Presence;
+}
+
+/// The answer of the service.
+#[derive(Serialize)]
+struct Answer<'a> {
+    channel: &'a str,
+    #[serde(flatten)]
+    members: &'a Members,
+}
+
+impl Presence {
+    /// No members.
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Presence {
+        Presence { state: Mutex::default(), changed: Condvar::new(), metrics }
+    }
+
+    /// Lets the thread start with the first member.
+    pub(crate) fn announce_by(&self, announcer: impl Announcer) {
+        self.lock().starter = Some(Box::new(move || run(&announcer)));
+    }
+
+    /// Ends the thread. Nothing is announced any more.
+    pub(crate) fn stop(&self) {
+        let mut state = self.lock();
+        (state.is_stopped, state.starter) = (true, None);
+        self.changed.notify_all();
+    }
+
+    /// Handles an event of a shard. Returns the message that answers it.
+    pub(crate) fn take(&self, event: PresenceEvent, now: Now, settings: &Settings) -> Option<(Id, ShardMessage)> {
+        let terms = Terms::of(settings);
+        let mut state = self.lock();
+        let before_ms = state.table.next_ms();
+        match event {
+            PresenceEvent::Joined { channel, session, user, is_new } => {
+                if !state.table.join(&channel, &session, &user, is_new, now.ms, &terms) {
+                    self.metrics.presence_refused.add(1);
+                    tracing::debug!(
+                        channel,
+                        "a session is not listed: presence_members_max or presence_bytes_max reached"
+                    );
+                }
+                if let Some(starter) = state.starter.take() {
+                    // Without the thread the members are known, and changes are not announced.
+                    if let Err(error) = std::thread::Builder::new().name("presence".into()).spawn(starter) {
+                        tracing::error!(%error, "changes of members are not announced");
+                    }
+                }
+            }
+            PresenceEvent::Left { channel, session, user } => {
+                state.table.leave(&channel, &session, &user, now.ms, &terms);
+            }
+            PresenceEvent::Asked { channel, session, id, after, limit } => {
+                let members = state.table.members(&channel, &after, limit);
+                drop(state);
+                let answer = serde_json::to_string(&Answer { channel: &channel, members: &members });
+                let frame = message_frame(PRESENCE_SERVICE, &answer.unwrap_or_default(), id.as_ref(), Some(true));
+                return Some((session, ShardMessage::Deliver(session, frame.into())));
+            }
+        }
+        self.measure(&state);
+        // The thread sleeps until the time that was the next one before.
+        let next_ms = state.table.next_ms();
+        if next_ms.is_some_and(|next_ms| before_ms.is_none_or(|before_ms| next_ms < before_ms)) {
+            self.changed.notify_one();
+        }
+        None
+    }
+
+    /// Members of a channel: see [`Handle::presence`](crate::Handle::presence).
+    pub(crate) fn members(&self, channel: &str, after: &str, max: usize) -> Members {
+        self.lock().table.members(channel, after, max)
+    }
+
+    fn measure(&self, state: &State) {
+        let [members, channels, bytes] = state.table.sizes();
+        self.metrics.presence_members.set(members);
+        self.metrics.presence_channels.set(channels);
+        self.metrics.presence_bytes.set(bytes);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread: announces changes until the server stops.
+fn run(announcer: &impl Announcer) {
+    let presence = announcer.presence();
+    loop {
+        let terms = Terms::of(&announcer.settings());
+        let mut state = presence.lock();
+        if state.is_stopped {
+            return;
+        }
+        let now = announcer.now();
+        let announcements = state.table.advance(now.ms, &terms);
+        presence.measure(&state);
+        if announcements.is_empty() {
+            let pause_ms = state.table.next_ms().map_or(PAUSE_MAX_MS, |next_ms| next_ms.saturating_sub(now.ms).max(1));
+            let pause = Duration::from_millis(pause_ms.min(PAUSE_MAX_MS));
+            let _woken = presence.changed.wait_timeout(state, pause);
+            continue;
+        }
+        drop(state);
+        for (channel, data) in announcements {
+            publish(announcer, &channel, &data);
+        }
+    }
+}
+
+/// Publishes an announcement. Waits while the shards have too much to do.
+fn publish(announcer: &impl Announcer, channel: &str, data: &str) {
+    let name = format!("{PRESENCE_CHANNEL}{}", ChannelName::known(channel).as_str());
+    loop {
+        match announcer.publish(&name, data) {
+            Ok(()) => return,
+            Err(PublishError::Busy) if !announcer.presence().lock().is_stopped => std::thread::sleep(BUSY_PAUSE),
+            // The name is too long, or the server has stopped.
+            Err(error) => return tracing::debug!(channel, %error, "a change of members is not announced"),
+        }
+    }
+}
+
+/// The longest sleep of the thread, in milliseconds.
+const PAUSE_MAX_MS: u64 = 60_000;
+/// The pause before another attempt to publish.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);

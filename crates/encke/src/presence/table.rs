@@ -1,0 +1,348 @@
+//! The members of channels, and the changes that are to be announced. Time is an input.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use encke_core::{Id, Settings};
+use foldhash::fast::RandomState;
+use serde::Serialize;
+
+/// The settings of presence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) grace_ms: u64,
+    pub(crate) interval_ms: u64,
+    pub(crate) members_max: usize,
+    pub(crate) bytes_max: usize,
+}
+
+impl Terms {
+    pub(crate) fn of(settings: &Settings) -> Terms {
+        Terms {
+            grace_ms: settings.presence_grace_ms,
+            interval_ms: settings.presence_interval_ms,
+            members_max: settings.presence_members_max,
+            bytes_max: settings.presence_bytes_max,
+        }
+    }
+}
+
+/// The members of all channels with presence.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    channels: HashMap<Arc<str>, Channel, RandomState>,
+    /// Users without a session, and anonymous sessions that have left, by the time at which they count as gone.
+    leaving: BTreeSet<(u64, Arc<str>, Arc<str>)>,
+    /// Channels with changes that are not announced yet.
+    changed: BTreeSet<Arc<str>>,
+    /// The time of the next announcement, if a channel has changed.
+    announce_ms: u64,
+    /// Distinguishes anonymous sessions that leave a channel at the same time.
+    departures: u64,
+    sessions: usize,
+    /// The bytes of all members, and of those that are leaving.
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    users: BTreeMap<Arc<str>, User>,
+    anonymous: BTreeSet<Id>,
+    /// Anonymous sessions that have left and still count, oldest first: their entries in `leaving`.
+    anonymous_leaving: VecDeque<(u64, Arc<str>)>,
+    sessions: usize,
+    joined: BTreeSet<Arc<str>>,
+    left: BTreeSet<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+struct User {
+    sessions: BTreeSet<Id>,
+    /// The time at which it counts as gone, while it has no session.
+    gone_ms: Option<u64>,
+}
+
+/// The numbers of a channel's members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PresenceCounts {
+    /// Users with a session, and those whose last one has left within the grace time.
+    pub users: usize,
+    /// Sessions without a user, and those that have left within the grace time.
+    pub anonymous: usize,
+    /// Sessions that subscribe now, with and without a user.
+    pub sessions: usize,
+}
+
+/// A user on a channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Member {
+    /// The name of the user.
+    pub user: String,
+    /// The number of its sessions. 0 within the grace time.
+    pub sessions: usize,
+    /// The client ids of its sessions, up to 100. They are secrets: clients must not see those of others.
+    #[serde(skip)]
+    pub session_ids: Vec<String>,
+}
+
+/// Members of a channel, in the order of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Members {
+    /// The numbers of all members.
+    #[serde(flatten)]
+    pub counts: PresenceCounts,
+    /// The users of this page.
+    pub members: Vec<Member>,
+    /// The last user of this page, if more follow.
+    pub next: Option<String>,
+}
+
+/// A change of a channel's members, as the subscribers of its presence channel get it.
+#[derive(Debug, Serialize)]
+struct Announcement<'a> {
+    channel: &'a str,
+    joined: Vec<&'a str>,
+    left: Vec<&'a str>,
+    #[serde(flatten)]
+    counts: PresenceCounts,
+}
+
+impl Table {
+    /// Adds a session to a channel. False if there is no room: then it is no member. A session that is there already
+    /// stays. `is_announced`: false for sessions that were members before a restart.
+    pub(crate) fn join(
+        &mut self,
+        channel: &str,
+        session: &Id,
+        user: &str,
+        is_announced: bool,
+        now_ms: u64,
+        terms: &Terms,
+    ) -> bool {
+        if self.channels.get(channel).is_some_and(|known| known.has(session, user)) {
+            return true;
+        }
+        if self.sessions + self.leaving.len() >= terms.members_max || self.bytes + cost(channel, user) > terms.bytes_max
+        {
+            return false;
+        }
+        let (name, mut known) =
+            self.channels.remove_entry(channel).unwrap_or_else(|| (channel.into(), Channel::default()));
+        self.sessions += 1;
+        self.bytes += cost(channel, user);
+        known.sessions += 1;
+        let has_changed = if user.is_empty() {
+            known.anonymous.insert(*session);
+            // It takes the place of one that has just left.
+            match known.anonymous_leaving.pop_back() {
+                None => true,
+                Some((gone_ms, number)) => {
+                    self.leaving.remove(&(gone_ms, name.clone(), number));
+                    self.bytes -= cost(channel, user);
+                    false
+                }
+            }
+        } else if let Some(member) = known.users.get_mut(user) {
+            member.sessions.insert(*session);
+            if let Some(gone_ms) = member.gone_ms.take() {
+                self.leaving.remove(&(gone_ms, name.clone(), user.into()));
+                self.bytes -= cost(channel, user);
+            }
+            false
+        } else {
+            let user: Arc<str> = user.into();
+            known.users.insert(user.clone(), User { sessions: BTreeSet::from([*session]), gone_ms: None });
+            // Its leave is not announced yet: for everybody else it never left.
+            let is_new = !known.left.remove(&user);
+            if is_new && is_announced {
+                known.joined.insert(user);
+            }
+            is_new
+        };
+        self.channels.insert(name.clone(), known);
+        if has_changed && is_announced {
+            self.change(&name, now_ms);
+        }
+        true
+    }
+
+    /// Removes a session from a channel. Its user stays a member for the grace time.
+    pub(crate) fn leave(&mut self, channel: &str, session: &Id, user: &str, now_ms: u64, terms: &Terms) {
+        let Some((name, mut known)) = self.channels.remove_entry(channel) else { return };
+        let gone_ms = now_ms + terms.grace_ms;
+        let is_member = known.remove(session, user);
+        if is_member {
+            known.sessions -= 1;
+            self.sessions -= 1;
+            if user.is_empty() {
+                self.departures += 1;
+                let number: Arc<str> = format!("\n{}", self.departures).into();
+                known.anonymous_leaving.push_back((gone_ms, number.clone()));
+                self.leaving.insert((gone_ms, name.clone(), number));
+            } else if let Some(member) = known.users.get_mut(user).filter(|member| member.sessions.is_empty()) {
+                member.gone_ms = Some(gone_ms);
+                self.leaving.insert((gone_ms, name.clone(), user.into()));
+            } else {
+                self.bytes -= cost(channel, user);
+            }
+        }
+        self.channels.insert(name, known);
+        if is_member && terms.grace_ms == 0 {
+            self.expire(now_ms);
+        }
+    }
+
+    /// Advances time, and returns announcements: the name of a channel and the data.
+    pub(crate) fn advance(&mut self, now_ms: u64, terms: &Terms) -> Vec<(Arc<str>, String)> {
+        self.expire(now_ms);
+        if self.changed.is_empty() || now_ms < self.announce_ms {
+            return Vec::new();
+        }
+        self.announce_ms = now_ms + terms.interval_ms;
+        let names = std::mem::take(&mut self.changed);
+        names.into_iter().flat_map(|name| self.announce(&name)).collect()
+    }
+
+    /// The next time at which something is to be done. `None`: at the next change.
+    pub(crate) fn next_ms(&self) -> Option<u64> {
+        let announce_ms = (!self.changed.is_empty()).then_some(self.announce_ms);
+        let gone_ms = self.leaving.first().map(|(gone_ms, ..)| *gone_ms);
+        announce_ms.into_iter().chain(gone_ms).min()
+    }
+
+    /// The numbers of a channel's members.
+    #[cfg(test)]
+    pub(crate) fn counts(&self, channel: &str) -> PresenceCounts {
+        self.channels.get(channel).map(Channel::counts).unwrap_or_default()
+    }
+
+    /// Up to `max` members of a channel whose names come after `after`, of [`PAGE_BYTES_MAX`] bytes at most.
+    pub(crate) fn members(&self, channel: &str, after: &str, max: usize) -> Members {
+        let Some(known) = self.channels.get(channel) else { return Members::default() };
+        let mut page = Members { counts: known.counts(), ..Members::default() };
+        let mut bytes = 0;
+        for (name, user) in known.users.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)) {
+            bytes += name.len();
+            let is_full = page.members.len() >= max.max(1) || bytes > PAGE_BYTES_MAX;
+            if is_full && let Some(last) = page.members.last() {
+                page.next = Some(last.user.clone());
+                break;
+            }
+            let session_ids = user.sessions.iter().take(SESSION_IDS_MAX).map(Id::to_string).collect();
+            page.members.push(Member { user: name.to_string(), sessions: user.sessions.len(), session_ids });
+        }
+        page
+    }
+
+    /// Members in all channels, channels, and their bytes.
+    pub(crate) fn sizes(&self) -> [usize; 3] {
+        [self.sessions, self.channels.len(), self.bytes]
+    }
+
+    fn change(&mut self, name: &Arc<str>, now_ms: u64) {
+        if self.changed.insert(name.clone()) && self.changed.len() == 1 {
+            self.announce_ms = self.announce_ms.max(now_ms);
+        }
+    }
+
+    /// Removes those whose grace time is over.
+    fn expire(&mut self, now_ms: u64) {
+        while self.leaving.first().is_some_and(|(gone_ms, ..)| *gone_ms <= now_ms)
+            && let Some((gone_ms, name, user)) = self.leaving.pop_first()
+        {
+            let is_anonymous = user.starts_with('\n');
+            self.bytes -= cost(&name, if is_anonymous { "" } else { &user });
+            let Some(known) = self.channels.get_mut(&name) else { continue };
+            if is_anonymous {
+                let entry = (gone_ms, user);
+                // The first one, unless the grace time has been changed.
+                if known.anonymous_leaving.front() == Some(&entry) {
+                    known.anonymous_leaving.pop_front();
+                } else {
+                    known.anonymous_leaving.retain(|other| *other != entry);
+                }
+            } else {
+                known.users.remove(&user);
+                // Its join is not announced yet: for everybody else it never came.
+                if !known.joined.remove(&user) {
+                    known.left.insert(user);
+                }
+            }
+            self.change(&name, now_ms);
+        }
+    }
+
+    /// The announcements of a channel's changes.
+    fn announce(&mut self, name: &Arc<str>) -> Vec<(Arc<str>, String)> {
+        let Some(known) = self.channels.get_mut(name) else { return Vec::new() };
+        let counts = known.counts();
+        let mut announcements = Vec::new();
+        while announcements.is_empty() || !known.joined.is_empty() || !known.left.is_empty() {
+            let (joined, left) = (first_of(&mut known.joined), first_of(&mut known.left));
+            let (joined, left) =
+                (joined.iter().map(|name| &**name).collect(), left.iter().map(|name| &**name).collect());
+            let announcement = Announcement { channel: name, joined, left, counts };
+            announcements.push((name.clone(), serde_json::to_string(&announcement).unwrap_or_default()));
+        }
+        if known.is_empty() {
+            self.channels.remove(name);
+        }
+        announcements
+    }
+}
+
+/// Takes the first names of one announcement.
+fn first_of(names: &mut BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
+    let (mut first, mut bytes) = (Vec::new(), 0);
+    while first.len() < ANNOUNCED_MAX
+        && bytes < PAGE_BYTES_MAX
+        && let Some(user) = names.pop_first()
+    {
+        bytes += user.len();
+        first.push(user);
+    }
+    first
+}
+
+impl Channel {
+    fn counts(&self) -> PresenceCounts {
+        let anonymous = self.anonymous.len() + self.anonymous_leaving.len();
+        PresenceCounts { users: self.users.len(), anonymous, sessions: self.sessions }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.anonymous.is_empty() && self.anonymous_leaving.is_empty()
+    }
+
+    fn has(&self, session: &Id, user: &str) -> bool {
+        match user {
+            "" => self.anonymous.contains(session),
+            user => self.users.get(user).is_some_and(|member| member.sessions.contains(session)),
+        }
+    }
+
+    fn remove(&mut self, session: &Id, user: &str) -> bool {
+        match user {
+            "" => self.anonymous.remove(session),
+            user => self.users.get_mut(user).is_some_and(|member| member.sessions.remove(session)),
+        }
+    }
+}
+
+/// The bytes of one member, roughly.
+fn cost(channel: &str, user: &str) -> usize {
+    channel.len() + user.len() + MEMBER_BYTES
+}
+
+/// The bytes of a member beside the names, with its room in the tables.
+const MEMBER_BYTES: usize = 256;
+/// The client ids that a member is listed with.
+const SESSION_IDS_MAX: usize = 100;
+/// The most users in one list of an announcement. Further ones come with the next.
+pub(crate) const ANNOUNCED_MAX: usize = 1_000;
+/// The bytes of names in one announcement or page; more by one name at most.
+const PAGE_BYTES_MAX: usize = 64 * 1024;
