@@ -322,7 +322,11 @@ pub(crate) const GROUPS: &[Group] = &[
                 &[],
                 "Time for which the HTTP API remembers the answer to a request with an idempotency key, in milliseconds.",
             ),
-            option("hold_path", &[], "GET requests below this path wait for a message on a channel. Empty: none."),
+            option(
+                "hold_path",
+                &[],
+                "The path below which GET requests are held until a message comes on the channel that follows. Empty: no path.",
+            ),
             option("hold_timeout_max_ms", &[], "The longest time for which such a request is held, in milliseconds."),
         ],
     },

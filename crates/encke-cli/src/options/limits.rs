@@ -23,8 +23,16 @@ pub(super) const LIMITS: Group = Group {
             "Open connections of one address; one more gets status 429. 0: no limit.",
         ),
         option("sessions_max", &[], "Sessions of the whole server."),
-        option("held_requests_max", &[], "Requests below `hold_path` held at once, of the whole server."),
-        option("held_requests_per_address_max", &[], "Requests below `hold_path` held at once, of one address."),
+        option(
+            "held_requests_max",
+            &[],
+            "Requests below `hold_path` that are held at the same time, of the whole server.",
+        ),
+        option(
+            "held_requests_per_address_max",
+            &[],
+            "Requests below `hold_path` that are held at the same time, of one address.",
+        ),
         option("unconnected_per_connection_max", &[], "Sessions of one connection that have not connected yet."),
         option("unconnected_per_address_max", &[], "Sessions of one address that have not connected yet."),
         option("message_bytes_max", &["maxMessageSize"], "Bytes of one WebSocket message or request body."),
@@ -74,8 +82,16 @@ pub(super) const LIMITS: Group = Group {
             "Bytes of the answers that the HTTP API remembers; above it the oldest are forgotten.",
         ),
         option("mailbox_bytes_max", &[], "Bytes in transit between shards, and as many again of light messages."),
-        option("in_process_messages_max", &[], "Messages in the queue of one in-process subscription."),
-        option("in_process_bytes_max", &[], "Bytes in the queue of one in-process subscription."),
+        option(
+            "in_process_messages_max",
+            &[],
+            "Messages that may wait for one subscription of the program itself; above it the oldest are discarded.",
+        ),
+        option(
+            "in_process_bytes_max",
+            &[],
+            "Bytes that may wait for one subscription of the program itself; above it the oldest messages are discarded.",
+        ),
         option("fairness_budget_us", &[], "Time after which a fan-out yields to other work, in microseconds."),
     ],
 };
