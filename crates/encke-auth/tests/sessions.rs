@@ -1,12 +1,14 @@
 //! Real servers with `[auth]`: clients with good tokens, and with every bad one, over real sockets.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use encke::{Running, Server, Settings};
 use encke_auth::{AuthSettings, Jwt, KeyPair, Secret, SigningKey};
 use encke_client::{Client, ClientBuilder, Error, Extension, Outgoing, Transport};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const TRANSPORTS: [Transport; 2] = [Transport::WebSocket, Transport::LongPolling];
@@ -72,6 +74,25 @@ async fn refusal(running: &Running, transport: Transport, token: &str) -> String
         Err(Error::Refused(refusal)) => refusal.error,
         other => panic!("{other:?}"),
     }
+}
+
+/// The answer to a handshake, by a client that does not try again.
+async fn handshake(running: &Running, token: &str) -> String {
+    let message = json!([{
+        "channel": "/meta/handshake", "version": "1.0", "supportedConnectionTypes": ["long-polling"],
+        "ext": {"token": token},
+    }]);
+    let body = message.to_string();
+    let head = format!(
+        "POST /cometd HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        running.address(),
+        body.len()
+    );
+    let mut stream = TcpStream::connect(running.address()).await.expect("a connection");
+    stream.write_all((head + &body).as_bytes()).await.expect("the server reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("text");
+    answer
 }
 
 #[tokio::test]
@@ -171,5 +192,38 @@ async fn nobody_opens_a_session_only_where_it_is_configured() {
         assert!(client.publish("/public/a", &1).await.is_err());
         assert_eq!(refusal(&running, transport, "bad").await, "401:token_malformed:handshake_denied");
     }
+    end(running);
+}
+
+#[tokio::test]
+async fn handshakes_wait_for_keys_that_do_not_come_and_the_neighbour_does_not_notice() {
+    // A server that accepts and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let pair = KeyPair::generate("EdDSA").expect("a pair");
+    let key = SigningKey::of_pem(pair.private.as_bytes(), None).expect("a key");
+    let running = start(AuthSettings {
+        jwks_url: Some(format!("http://{}/keys", silent.local_addr().expect("an address"))),
+        jwks_timeout_ms: 1_000,
+        ..with_secret()
+    });
+    let neighbour = with_token(&running, Transport::WebSocket, &token(json!({}))).await.expect("accepted");
+    let mut news = neighbour.subscribe("/news").await.expect("subscribes");
+    let claims = json!({"sub": "bob", "exp": now_s() + 600});
+    let waiting = key.token(claims.as_object().expect("an object"), key.kid().as_deref()).expect("a token");
+    let mut refused = Box::pin(handshake(&running, &waiting));
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        running.handle().publish("/news", "1").expect("published");
+        news.next().await.expect("the session is open").expect("no gap")
+    };
+    // The message comes while the other handshake waits: it is the first to be ready.
+    tokio::select! {
+        answer = &mut refused => panic!("the handshake did not wait: {answer}"),
+        _ = meanwhile => {}
+    }
+    let answer = refused.await;
+    assert!(answer.contains(r#""error":"503:token_keys_unavailable:handshake_denied""#), "{answer}");
+    // The client may try again.
+    assert!(answer.contains(r#""reconnect":"handshake""#), "{answer}");
     end(running);
 }
