@@ -63,6 +63,9 @@ pub(crate) fn show(sources: &Sources) -> ExitCode {
             for (name, scopes) in config.sections.api_keys.names() {
                 println!("[[api_keys]] {name}: {scopes}");
             }
+            if let Some(proxy) = &config.sections.proxy {
+                println!("[proxy] {}: {}", proxy.backend, proxy.paths.join(", "));
+            }
             for source in &config.sections.sources {
                 println!("[[source]] {}: {} publishes to {}", source.name, source.kind.name(), source.channel);
             }
@@ -116,6 +119,7 @@ fn reference() -> String {
     out.push_str(CHANNELS);
     out.push_str(options::AUTH);
     out.push_str(API_KEYS);
+    out.push_str(PROXY);
     out.push_str(SOURCES);
     out.push_str(COMETD);
     let prefixes: Vec<String> = options::PREFIXES.iter().map(|prefix| format!("`{prefix}`")).collect();
@@ -237,6 +241,29 @@ scopes = [\"publish\", \"read\"]    # and \"deliver\", \"manage\", \"metrics\"
 [http-api.md](http-api.md) describes the operations and the scopes. Keys are only in the file. On SIGHUP the server reads them again: a
 key that is not in the file any more is revoked. Without any key only programs on this machine can use the API, and only with
 `api_loopback`.
+";
+
+const PROXY: &str = "
+## A backend behind Encke
+
+```toml
+[proxy]
+backend = \"http://127.0.0.1:3000\" # the path of a request is appended to it
+paths = [\"/\"]                    # these paths and everything below them; / is all that Encke does not answer itself
+connect_timeout_ms = 3000          # longest time to connect
+timeout_ms = 30000                 # longest time for the whole answer
+request_bytes_max = 1048576        # bytes of the body of one request
+response_bytes_max = 8388608       # bytes of the body of one answer
+requests_max = 256                 # requests to the backend at the same time; more wait
+keep_alive_ms = 60000              # time after which an unused connection is closed
+held_max = 100000                  # responses and streams that are held at the same time
+hold_timeout_ms = 55000            # time for which a response is held if the backend names none
+hold_timeout_max_ms = 600000       # longest time for which a response is held
+hold_channels_max = 16             # channels that one response is held on
+```
+
+Encke passes requests to the backend, which may hold its responses by headers: [held-requests.md](held-requests.md). The section is
+only in the file, and a change of it needs a restart.
 ";
 
 const SOURCES: &str = "

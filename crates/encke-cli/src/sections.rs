@@ -2,6 +2,7 @@
 
 use encke::{ApiKey, ApiKeys};
 use encke_auth::{AuthSettings, Jwt};
+use encke_proxy::ProxySettings;
 use encke_sources::SourceSettings;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +15,8 @@ use crate::layers::{Given, Problem, Raw};
 pub(crate) struct Sections {
     /// `[[api_keys]]`
     pub(crate) api_keys: ApiKeys,
+    /// `[proxy]`
+    pub(crate) proxy: Option<ProxySettings>,
     /// `[[source]]`
     pub(crate) sources: Vec<SourceSettings>,
     /// `[auth]`
@@ -30,6 +33,7 @@ impl Sections {
         let read = match given.name.as_str() {
             "source" => encke_sources::parse(value).map(|all| self.sources = all).map_err(|error| error.problems),
             "auth" => auth(value).map(|auth| self.auth = Some(auth)),
+            "proxy" => proxy(value).map(|proxy| self.proxy = Some(proxy)),
             _ => api_keys(value).map(|api_keys| self.api_keys = api_keys),
         };
         read.map_err(|all| all.into_iter().map(|problem| Problem(format!("{}: {problem}", given.origin))).collect())
@@ -46,6 +50,12 @@ fn auth(value: &Value) -> Result<AuthSettings, Vec<String>> {
     let settings = table("auth", value)?;
     // The keys are read again when the server starts.
     Jwt::new(&settings).map_err(|error| vec![error.to_string()])?;
+    Ok(settings)
+}
+
+fn proxy(value: &Value) -> Result<ProxySettings, Vec<String>> {
+    let settings: ProxySettings = table("proxy", value)?;
+    settings.check().map_err(|error| vec![error.to_string()])?;
     Ok(settings)
 }
 

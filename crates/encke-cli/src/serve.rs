@@ -4,10 +4,12 @@ use std::io::{self, IsTerminal, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use encke::{Builder, Handle, Running, Server};
+use encke::{Builder, Fallback, Handle, Running, Server};
 use encke_auth::{AuthSettingsError, Jwt};
 use encke_demo::Demo;
+use encke_proxy::{Proxy, ProxyError, ProxySettings};
 use encke_sources::{Sources as Publishing, SourcesSettings};
 use listenfd::ListenFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -56,6 +58,8 @@ enum Problem {
     Auth(#[from] AuthSettingsError),
     #[error("cannot listen to signals: {0}")]
     Signals(io::Error),
+    #[error("cannot put the backend behind the server: {0}")]
+    Proxy(#[from] ProxyError),
     #[error("cannot use the inherited listening socket: {0}")]
     Socket(io::Error),
     #[error("cannot start the thread of the sources: {0}")]
@@ -105,6 +109,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, 
     let data = Some(PathBuf::from(&config.settings.data)).filter(|data| !data.as_os_str().is_empty());
     let publishing = SourcesSettings { sources: config.sections.sources.clone(), data };
     let publishing = Publishing::start(publishing, handle.clone()).map_err(Problem::Publishing)?;
+    install_proxy(&handle, config.sections.proxy.as_ref())?;
     let signals = Signals {
         sources,
         current: config,
@@ -119,6 +124,13 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, 
     };
     signals.start(runtime, received).map_err(Problem::Signals)?;
     Ok((running, publishing))
+}
+
+/// Puts the backend of the section `[proxy]` behind the server, or none.
+fn install_proxy(handle: &Handle, settings: Option<&ProxySettings>) -> Result<(), ProxyError> {
+    let proxy = settings.map(|settings| Proxy::new(settings.clone(), handle.clone())).transpose()?;
+    handle.set_fallback(proxy.map(|proxy| Arc::new(proxy) as Arc<dyn Fallback>));
+    Ok(())
 }
 
 /// The owner of the listening socket.
@@ -314,6 +326,7 @@ impl Signals {
                 .into_iter()
                 .filter(|name| changes.iter().any(|(changed, ..)| changed == name)),
         );
+        restart.extend((new.sections.proxy != self.current.sections.proxy).then_some("proxy"));
         let publishing = self.publishing.reload(new.sections.sources.clone());
         for (what, names) in
             [("starts", &publishing.added), ("stops", &publishing.removed), ("has other settings", &publishing.changed)]

@@ -89,11 +89,23 @@ impl Fetcher {
     ///
     /// # Errors
     /// The reason why there is no response. A response with any status is none.
-    pub async fn send(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, FetchError> {
+    pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, FetchError> {
+        let follows = [Method::GET, Method::HEAD].contains(request.method());
+        self.run(request, follows).await
+    }
+
+    /// Makes a request, whose URL is absolute, and follows no redirect: a redirect is the response.
+    ///
+    /// # Errors
+    /// The reason why there is no response. A response with any status is none.
+    pub async fn send_once(&self, request: Request<Bytes>) -> Result<Response<Bytes>, FetchError> {
+        self.run(request, false).await
+    }
+
+    async fn run(&self, mut request: Request<Bytes>, follows: bool) -> Result<Response<Bytes>, FetchError> {
         let total_timeout_ms = self.limits.total_timeout_ms;
         let deadline = Instant::now() + Duration::from_millis(total_timeout_ms);
         request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT_VALUE));
-        let follows = [Method::GET, Method::HEAD].contains(request.method());
         let mut asked = Vec::new();
         loop {
             let uri = request.uri().clone();

@@ -11,6 +11,7 @@ use bayeux::{Publication, RawJson, ext};
 
 use crate::api_keys::ApiKeys;
 use crate::error::{PublishError, PublishManyError};
+use crate::fallback::Fallback;
 use crate::local::{Start, SubscribeError, Subscription};
 use crate::metric::Metric;
 use crate::net::node::{ServerShared, ThreadMessage};
@@ -192,6 +193,11 @@ impl Handle {
         self.0.server_shared.local.subscribe(&self.settings(), pattern, start)
     }
 
+    /// Installs a service for the requests that are not the server's own, in place of the one before. None: there is none.
+    pub fn set_fallback(&self, fallback: Option<Arc<dyn Fallback>>) {
+        self.0.server_shared.fallback.set(fallback);
+    }
+
     /// The frame of a message for one session.
     fn frame(
         &self,
@@ -314,6 +320,8 @@ impl Handle {
         }
         self.0.server_shared.local.stop();
         self.0.server_shared.presence.stop();
+        // It may have a handle of this server.
+        self.set_fallback(None);
     }
 
     fn settings(&self) -> Arc<Settings> {

@@ -188,7 +188,9 @@ mod builder;
 mod data;
 mod entropy;
 mod error;
+mod fallback;
 mod handle;
+mod hold;
 mod http;
 mod idempotency;
 mod local;
@@ -219,7 +221,9 @@ pub use encke_core::{
     TransportName, Verdict,
 };
 pub use error::{PublishError, PublishManyError, StartError};
+pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
 pub use handle::{Handle, List};
+pub use hold::{ConditionPanicked, Hold, Release};
 pub use local::{Gap, Message, Position, PositionError, Positions, Start, SubscribeError, Subscription};
 pub use metric::Metric;
 pub use presence::{Member, Members, PresenceCounts};

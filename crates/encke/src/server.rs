@@ -15,6 +15,7 @@ use crate::builder::Builder;
 use crate::data::{Data, DataInUse};
 use crate::entropy::kernel_entropy;
 use crate::error::StartError;
+use crate::fallback::Installed;
 use crate::handle::Handle;
 use crate::local::Local;
 use crate::metric::AddedMetrics;
@@ -85,6 +86,7 @@ impl Builder {
         let server_shared = Arc::new(ServerShared {
             mailboxes,
             local,
+            fallback: Installed::default(),
             holds: Arc::default(),
             presence: Presence::new(metrics[shards + 2].clone()),
             confirmations,

@@ -45,7 +45,7 @@ pub(crate) async fn answer<B>(settings: &Settings, request: &Request<B>) -> Opti
     let served = ServeDir::with_backend("", tree).ignore_multi_range_requests(true).try_call(asked).await;
     let mut response = match served {
         Ok(response) if response.status() == StatusCode::NOT_FOUND => return None,
-        Ok(response) => response.map(Either::Right),
+        Ok(response) => response.map(|body| Either::Right(Either::Left(body))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
             tracing::warn!(%error, path, "a file cannot be read");

@@ -113,7 +113,7 @@ async fn decide<B>(connection: &Connection, request: &Request<B>, channel: &str)
     let mut handshake = Handshake::new(None);
     (handshake.head, handshake.peer) = (head.as_ref(), connection.peer);
     handshake.transport = TransportName::LongPolling;
-    let identity = match made(application.handshake(&handshake)).await {
+    let identity = match made(connection, application.handshake(&handshake)).await? {
         Ok(identity) => identity.map(Arc::new),
         Err(refusal) => return Err(StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::FORBIDDEN)),
     };
@@ -122,16 +122,24 @@ async fn decide<B>(connection: &Connection, request: &Request<B>, channel: &str)
     }
     let mut subscribing = Subscribing::new("", channel);
     subscribing.caller = Caller::new("", identity.as_ref());
-    match made(application.subscribe(&subscribing)).await {
+    match made(connection, application.subscribe(&subscribing)).await? {
         Decision::Allow => Ok(()),
         _ => Err(StatusCode::FORBIDDEN),
     }
 }
 
-async fn made<T>(answer: Answer<T>) -> T {
-    match answer {
-        Answer::Now(made) => made,
-        Answer::Later(pending) => pending.await,
+/// The result of a decision. One that waits does so on the threads of the application; if it does not come in time, or
+/// panics, the request is refused with 503.
+async fn made<T: Send + 'static>(connection: &Connection, answer: Answer<T>) -> Result<T, StatusCode> {
+    let pending = match answer {
+        Answer::Now(made) => return Ok(made),
+        Answer::Later(pending) => pending,
+    };
+    let timeout = Duration::from_millis(connection.node.shard.borrow().settings().decision_timeout_ms);
+    let task = connection.node.server_shared.application.spawn(tokio::time::timeout(timeout, pending));
+    match task.await {
+        Ok(Ok(made)) => Ok(made),
+        _ => Err(StatusCode::SERVICE_UNAVAILABLE),
     }
 }
 

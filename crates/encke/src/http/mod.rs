@@ -15,14 +15,15 @@ pub(crate) mod metrics;
 pub(crate) mod origin;
 pub(crate) mod routes;
 
+use crate::fallback::ResponseBody;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use tower_http::services::fs::ServeFileSystemResponseBody;
 
-/// The body of a response: complete in memory, or a file that is read while it is sent.
-pub(crate) type Body = Either<Full<Bytes>, ServeFileSystemResponseBody>;
+/// The body of a response: complete in memory, a file that is read while it is sent, or that of a fallback.
+pub(crate) type Body = Either<Full<Bytes>, Either<ServeFileSystemResponseBody, ResponseBody>>;
 
 /// A body in memory.
 pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {

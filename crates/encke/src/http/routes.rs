@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use http::header::{ALLOW, HeaderMap, HeaderValue, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
+use http_body_util::Either;
 use hyper::body::Incoming;
 use websocket::handshake;
 
@@ -21,12 +22,16 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
     } else if has_other_coding(request.headers()) {
         closing(text(StatusCode::NOT_IMPLEMENTED, "chunked is the one transfer coding\n"))
     } else if api::is_of_api(path) && !connection.node.server_shared.echo {
-        api::answer(connection, &settings, request).await
+        Box::pin(api::answer(connection, &settings, request)).await
     } else if connection.node.server_shared.echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request)
     {
         bayeux::answer(connection, &settings, request).await
     } else if hold::channel_in(&settings, path).is_some() {
         Box::pin(hold::answer(connection, &settings, request)).await
+    } else if let Some(fallback) =
+        connection.node.server_shared.fallback.of(path).filter(|_| !OWN_PATHS.contains(&path))
+    {
+        fallback.answer(request, connection.peer).await.map(|body| Either::Right(Either::Right(body)))
     } else {
         let found = match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),
@@ -38,7 +43,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
             "/metrics" => metrics::answer(connection, &request),
-            _ => page(connection, &settings, &request).await,
+            _ => Box::pin(page(connection, &settings, &request)).await,
         };
         unread(only_reading(request.method(), found), &request)
     };
@@ -93,6 +98,8 @@ fn is_for_root_mount<B>(settings: &Settings, request: &Request<B>) -> bool {
         }
 }
 
+/// Paths that no fallback answers.
+const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 const ROOT: &str = "/";
 
 /// True for transfer codings other than one `chunked` (RFC 9112 §6.1). hyper accepts any that end in `chunked` and decodes only that.

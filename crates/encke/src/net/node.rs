@@ -32,6 +32,7 @@ use super::store_thread::Inbox;
 use super::waiting::SharedQueues;
 use crate::api_keys::ApiKeys;
 use crate::asset::Asset;
+use crate::fallback::Installed;
 use crate::idempotency::Idempotency;
 use crate::local::Local;
 use crate::metric::AddedMetrics;
@@ -84,6 +85,8 @@ pub(crate) struct ServerShared {
     pub(crate) mailboxes: Vec<mpsc::UnboundedSender<ThreadMessage>>,
     /// The subscribers in the process: the virtual shard after the last one.
     pub(crate) local: Local,
+    /// Answers the requests that are not the server's own.
+    pub(crate) fallback: Installed,
     /// The numbers of held requests.
     pub(crate) holds: Arc<Holds>,
     /// One for each shard, with its wake-up.

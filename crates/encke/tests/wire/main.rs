@@ -16,6 +16,7 @@ mod files;
 mod floods;
 mod held;
 mod hold;
+mod hold_rust;
 mod hosts;
 mod http_requests;
 mod in_process;

@@ -1,0 +1,236 @@
+//! One request, from the client to the backend and back.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use encke::{Fallback, FallbackResponse, Handle, Hold, Metric, Release, RequestBody, ResponseBody};
+use encke_fetch::{FetchError, Fetcher};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, UPGRADE};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body;
+
+use crate::body::ProxyBody;
+use crate::headers::{forward, remove_hop_by_hop};
+use crate::instruct::{self, Mode};
+use crate::item;
+use crate::settings::{ProxyError, ProxySettings};
+
+/// A reverse proxy in front of a backend. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    shared: Arc<Shared>,
+    fetcher: Fetcher,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: ProxySettings,
+    /// The URL of the backend, without a slash at its end.
+    backend: String,
+    handle: Handle,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    held: AtomicUsize,
+    requests: AtomicUsize,
+    failures: AtomicUsize,
+    holds_refused: AtomicUsize,
+}
+
+/// Counts a held response while it lives.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<Counts>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Proxy {
+    /// A proxy for a running server, whose publications release what is held.
+    ///
+    /// # Errors
+    /// A setting that cannot work.
+    pub fn new(settings: ProxySettings, handle: Handle) -> Result<Proxy, ProxyError> {
+        let backend = settings.check()?;
+        let fetcher = Fetcher::new(settings.limits(), None)?;
+        let counts = Arc::<Counts>::default();
+        let read = counts.clone();
+        handle.add_metrics(move || {
+            let count = |count: &AtomicUsize| count.load(Ordering::Relaxed) as u64;
+            vec![
+                Metric::gauge("encke_proxy_held", "Responses of the backend that are held.")
+                    .with(&[], count(&read.held)),
+                Metric::counter("encke_proxy_requests", "Requests passed to the backend.")
+                    .with(&[], count(&read.requests)),
+                Metric::counter("encke_proxy_failures", "Requests that the backend did not answer, or not in time.")
+                    .with(&[], count(&read.failures)),
+                Metric::counter(
+                    "encke_proxy_holds_refused",
+                    "Responses that were not held: too many, or invalid instructions.",
+                )
+                .with(&[], count(&read.holds_refused)),
+            ]
+        });
+        Ok(Proxy { shared: Arc::new(Shared { settings, backend, handle, counts }), fetcher })
+    }
+
+    /// True if a path goes to the backend.
+    pub fn takes(&self, path: &str) -> bool {
+        let below = |prefix: &String| {
+            let prefix = prefix.trim_end_matches('/');
+            path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.shared.settings.paths.iter().any(below)
+    }
+
+    /// Passes a request to the backend, and answers when the backend has answered or the response is released.
+    pub async fn answer<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Response<ProxyBody>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let is_head = *request.method() == Method::HEAD;
+        let forwarded = match self.forwarded(request, peer).await {
+            Ok(forwarded) => forwarded,
+            Err((status, reason)) => return text(status, reason),
+        };
+        let counts = &self.shared.counts;
+        counts.requests.fetch_add(1, Ordering::Relaxed);
+        let mut answer = match self.fetcher.send_once(forwarded).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                counts.failures.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%error, "the backend did not answer");
+                return failed(&error);
+            }
+        };
+        remove_hop_by_hop(answer.headers_mut());
+        let hold = instruct::of(&mut answer);
+        if !is_head {
+            answer.headers_mut().remove(CONTENT_LENGTH);
+        }
+        match hold {
+            Ok(None) => answer.map(ProxyBody::whole),
+            Ok(Some(hold)) => self.hold(answer, hold).await,
+            Err(reason) => {
+                counts.holds_refused.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(reason, "the backend's instructions are invalid");
+                text(StatusCode::BAD_GATEWAY, "the backend's instructions are invalid\n")
+            }
+        }
+    }
+
+    async fn answer_boxed(self, request: Request<RequestBody>, peer: Option<IpAddr>) -> Response<ResponseBody> {
+        let never = |never: Infallible| match never {};
+        self.answer(request, peer).await.map(|body| body.map_err(never).boxed_unsync())
+    }
+
+    /// The request for the backend.
+    async fn forwarded<B>(
+        &self,
+        request: Request<B>,
+        peer: Option<IpAddr>,
+    ) -> Result<Request<Bytes>, (StatusCode, &'static str)>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        if request.headers().contains_key(UPGRADE) || *request.method() == Method::CONNECT {
+            return Err((StatusCode::NOT_IMPLEMENTED, "upgrades are not passed to the backend\n"));
+        }
+        let (mut parts, body) = request.into_parts();
+        let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
+        let url = format!("{}{target}", self.shared.backend);
+        parts.uri = url.parse().map_err(|_| (StatusCode::BAD_REQUEST, "this is no target for the backend\n"))?;
+        parts.version = http::Version::HTTP_11;
+        forward(&mut parts.headers, peer);
+        let limited = Limited::new(body, self.shared.settings.request_bytes_max);
+        let collected = tokio::time::timeout(Duration::from_millis(self.shared.settings.timeout_ms), limited.collect());
+        match collected.await {
+            Ok(Ok(body)) => Ok(Request::from_parts(parts, body.to_bytes())),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than request_bytes_max\n"))
+            }
+            Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the body did not arrive whole\n")),
+            Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body took too long\n")),
+        }
+    }
+
+    /// Holds the answer of the backend, as it has instructed.
+    async fn hold(&self, answer: Response<Bytes>, instruct: instruct::Hold) -> Response<ProxyBody> {
+        let Shared { settings, counts, .. } = &*self.shared;
+        let refused = |status, reason| {
+            counts.holds_refused.fetch_add(1, Ordering::Relaxed);
+            text(status, reason)
+        };
+        let Some(counted) = self.counted() else {
+            return refused(StatusCode::SERVICE_UNAVAILABLE, "too many responses are held\n");
+        };
+        let Some(hold) = self.on_channels(instruct.channels) else {
+            return refused(StatusCode::BAD_GATEWAY, "the backend names no valid channel, or too many\n");
+        };
+        if instruct.mode == Mode::Stream {
+            return answer.map(|first| ProxyBody::stream(first, hold, instruct.keep_alive, counted));
+        }
+        let longest = Duration::from_millis(settings.hold_timeout_max_ms);
+        let timeout = instruct.timeout.unwrap_or(Duration::from_millis(settings.hold_timeout_ms)).min(longest);
+        let mut hold = hold.timeout(timeout);
+        match hold.next().await {
+            Release::Message(message) => item::response(message.data()).map(ProxyBody::whole),
+            // The client asks again, and the backend sees what is there.
+            _ => answer.map(ProxyBody::whole),
+        }
+    }
+
+    /// None if too many responses are held.
+    fn counted(&self) -> Option<Counted> {
+        let counts = &self.shared.counts;
+        let counted = Counted(counts.clone());
+        (counts.held.fetch_add(1, Ordering::Relaxed) < self.shared.settings.held_max).then_some(counted)
+    }
+
+    fn on_channels(&self, channels: Vec<(String, encke::Start)>) -> Option<Hold> {
+        if channels.len() > self.shared.settings.hold_channels_max {
+            return None;
+        }
+        channels.iter().try_fold(self.shared.handle.hold(), |hold, (channel, start)| hold.on_from(channel, start)).ok()
+    }
+}
+
+impl Fallback for Proxy {
+    fn takes(&self, path: &str) -> bool {
+        Proxy::takes(self, path)
+    }
+
+    fn answer(&self, request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse {
+        Box::pin(self.clone().answer_boxed(request, peer))
+    }
+}
+
+/// The response to a request that the backend did not answer.
+fn failed(error: &FetchError) -> Response<ProxyBody> {
+    match error {
+        FetchError::HostBusy { .. } => text(StatusCode::SERVICE_UNAVAILABLE, "the backend is busy\n"),
+        error if error.is_timeout() => text(StatusCode::GATEWAY_TIMEOUT, "the backend did not answer in time\n"),
+        FetchError::ResponseTooLarge { .. } => text(StatusCode::BAD_GATEWAY, "the backend's answer is too large\n"),
+        FetchError::Connect(_) => text(StatusCode::BAD_GATEWAY, "the backend cannot be reached\n"),
+        _ => text(StatusCode::BAD_GATEWAY, "the backend's answer is invalid\n"),
+    }
+}
+
+fn text(status: StatusCode, text: &'static str) -> Response<ProxyBody> {
+    let mut response = Response::new(ProxyBody::whole(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,113 @@
+//! The section `[proxy]` of the configuration file.
+
+use encke_fetch::{FetchError, Limits};
+use http::Uri;
+use serde::{Deserialize, Serialize};
+
+/// The backend, and the limits of requests to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProxySettings {
+    /// The URL of the backend, such as `http://127.0.0.1:3000`. The path of a request is appended to it.
+    pub backend: String,
+    /// The paths that go to the backend, with everything below them. `/` is everything that Encke does not answer itself.
+    pub paths: Vec<String>,
+    /// Longest time to connect to the backend, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// Longest time for the whole answer of the backend, in milliseconds.
+    pub timeout_ms: u64,
+    /// Bytes of the body of one request.
+    pub request_bytes_max: usize,
+    /// Bytes of the body of one answer of the backend.
+    pub response_bytes_max: usize,
+    /// Requests to the backend at the same time; more wait.
+    pub requests_max: usize,
+    /// Time after which an unused connection to the backend is closed, in milliseconds.
+    pub keep_alive_ms: u64,
+    /// Responses that are held at the same time. Above it, responses are sent at once, and streams are refused.
+    pub held_max: usize,
+    /// Time for which a response is held if the backend names none, in milliseconds.
+    pub hold_timeout_ms: u64,
+    /// Longest time for which a response is held, in milliseconds.
+    pub hold_timeout_max_ms: u64,
+    /// Channels that one response is held on.
+    pub hold_channels_max: usize,
+}
+
+/// The reason why a proxy cannot work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProxyError {
+    /// A setting has an invalid value.
+    #[error("proxy.{name}: {value:?} is not {wanted}")]
+    Setting {
+        /// The name of the setting.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// The values that it may have.
+        wanted: &'static str,
+    },
+    /// The client for requests to the backend cannot be made.
+    #[error(transparent)]
+    Client(#[from] FetchError),
+}
+
+impl Default for ProxySettings {
+    fn default() -> ProxySettings {
+        ProxySettings {
+            backend: String::new(),
+            paths: vec!["/".into()],
+            connect_timeout_ms: 3_000,
+            timeout_ms: 30_000,
+            request_bytes_max: 1024 * 1024,
+            response_bytes_max: 8 * 1024 * 1024,
+            requests_max: 256,
+            keep_alive_ms: 60_000,
+            held_max: 100_000,
+            hold_timeout_ms: 55_000,
+            hold_timeout_max_ms: 600_000,
+            hold_channels_max: 16,
+        }
+    }
+}
+
+impl ProxySettings {
+    /// Checks the settings. Returns the URL of the backend, without a slash at its end.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn check(&self) -> Result<String, ProxyError> {
+        let fail = |name, value: &str, wanted| Err(ProxyError::Setting { name, value: value.into(), wanted });
+        let base = self.backend.trim_end_matches('/');
+        let uri = base.parse::<Uri>().ok().filter(|uri| uri.authority().is_some() && uri.query().is_none());
+        if !uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) {
+            return fail("backend", &self.backend, "a URL such as http://127.0.0.1:3000");
+        }
+        if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/')) {
+            return fail("paths", path, "a path such as /app, or /");
+        }
+        let positive = [
+            ("connect_timeout_ms", self.connect_timeout_ms),
+            ("timeout_ms", self.timeout_ms),
+            ("response_bytes_max", self.response_bytes_max as u64),
+            ("requests_max", self.requests_max as u64),
+            ("hold_channels_max", self.hold_channels_max as u64),
+        ];
+        if let Some((name, value)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return fail(name, &value.to_string(), "a number above 0");
+        }
+        Ok(base.to_owned())
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            connect_timeout_ms: self.connect_timeout_ms,
+            total_timeout_ms: self.timeout_ms,
+            response_bytes_max: self.response_bytes_max,
+            redirects_max: 0,
+            requests_per_host_max: self.requests_max,
+            idle_timeout_ms: self.keep_alive_ms,
+        }
+    }
+}

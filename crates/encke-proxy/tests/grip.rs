@@ -1,0 +1,291 @@
+//! The proxy in front of backends that hold responses, and of backends that misbehave.
+
+use std::future::Future;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use bytes::Bytes;
+use encke::{Handle, Running, Server, Settings};
+use encke_proxy::{Proxy, ProxyBody, ProxySettings};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+
+/// The time after which a test gives up.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A backend whose connections are each handled by a function, which gets the head of the first request.
+fn backend(behave: impl Fn(String, TcpStream) + Send + Clone + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let behave = behave.clone();
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().expect("a stream"));
+                let (mut head, mut length) = (String::new(), 0);
+                while !head.ends_with("\r\n\r\n") {
+                    if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                for line in head.to_ascii_lowercase().lines() {
+                    length = line.strip_prefix("content-length: ").map_or(length, |it| it.parse().expect("a length"));
+                }
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).expect("the body");
+                head.push_str(&String::from_utf8_lossy(&body));
+                behave(head, stream);
+            });
+        }
+    });
+    url
+}
+
+/// A backend that answers every request with this text.
+fn answering(answer: impl Into<String>) -> String {
+    let answer = answer.into();
+    backend(move |_, mut stream| _ = stream.write_all(answer.as_bytes()))
+}
+
+/// An answer with these header lines and this body.
+fn answer(headers: &str, body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
+}
+
+struct Rig {
+    running: Option<Running>,
+    handle: Handle,
+    proxy: Proxy,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.handle.drain();
+        self.running.take().into_iter().for_each(Running::join);
+    }
+}
+
+fn rig(settings: ProxySettings) -> Rig {
+    let server = Settings { listen: ([127, 0, 0, 1], 0).into(), shards: 1, drain_timeout_ms: 0, ..Settings::default() };
+    let running = Server::builder().settings(server).start().expect("starts");
+    let handle = running.handle();
+    let proxy = Proxy::new(settings, handle.clone()).expect("valid settings");
+    Rig { running: Some(running), handle, proxy }
+}
+
+fn of(backend: String) -> Rig {
+    rig(ProxySettings { backend, ..ProxySettings::default() })
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await.expect("it ends in time") })
+}
+
+fn request(target: &str) -> Request<Full<Bytes>> {
+    Request::get(target).header("host", "a.example").body(Full::default()).expect("a request")
+}
+
+async fn body(response: Response<ProxyBody>) -> (u16, String) {
+    let status = response.status().as_u16();
+    let Ok(body) = response.into_body().collect().await;
+    (status, String::from_utf8(body.to_bytes().into()).expect("text"))
+}
+
+impl Rig {
+    fn get(&self, target: &str) -> (u16, String) {
+        run(async { body(self.proxy.answer(request(target), None).await).await })
+    }
+
+    /// Publishes when the proxy holds a response.
+    async fn when_held(&self, publish: impl FnOnce(&Handle)) {
+        while !format!("{:?}", self.proxy).contains("held: 1") {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        // Held, and subscribed in the same step.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        publish(&self.handle);
+    }
+
+    fn held(&self, publish: impl FnOnce(&Handle)) -> Response<ProxyBody> {
+        run(async { tokio::join!(self.proxy.answer(request("/x"), None), self.when_held(publish)).0 })
+    }
+}
+
+#[test]
+fn a_request_goes_to_the_backend_and_its_answer_comes_back() {
+    let rig = of(backend(|head, mut stream| {
+        let (line, rest) = head.split_once("\r\n").expect("a head");
+        let rest = rest.to_ascii_lowercase();
+        let forwarded = ["x-forwarded-for: 192.0.2.7", "x-forwarded-host: a.example", "x-own: 1"];
+        let is_right = forwarded.iter().all(|line| rest.contains(line)) && !rest.contains("te: ");
+        let text = format!("{line} {is_right} {}", rest.rsplit("\r\n").next().unwrap_or_default());
+        _ = stream.write_all(answer("x-answer: yes\r\nkeep-alive: 5\r\nset-cookie: a=b\r\n", &text).as_bytes());
+    }));
+    let request = Request::post("/path/%20?a=b&c")
+        .header("host", "a.example")
+        .header("x-own", "1")
+        .header("te", "trailers")
+        .body(Full::new(Bytes::from_static(b"the body")))
+        .expect("a request");
+    let response = run(rig.proxy.answer(request, Some([192, 0, 2, 7].into())));
+    let names: Vec<_> = response.headers().keys().map(|name| name.as_str().to_owned()).collect();
+    assert_eq!(names, ["x-answer", "set-cookie"]);
+    assert_eq!(run(body(response)), (200, "POST /path/%20?a=b&c HTTP/1.1 true the body".into()));
+}
+
+#[test]
+fn a_redirect_is_passed_on() {
+    let rig = of(answering("HTTP/1.1 302 Found\r\nlocation: /there\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"));
+    assert_eq!(rig.get("/x").0, 302);
+}
+
+#[test]
+fn a_held_response_is_the_message_that_comes() {
+    let rig = of(answering(answer("Grip-Hold: response\r\nGrip-Channel: orders, other\r\n", "nothing yet")));
+    let response = rig.held(|handle| handle.publish("/orders", r#"{"item":"tea"}"#).expect("taken"));
+    assert_eq!(response.headers()["content-type"], "application/json");
+    assert!(!response.headers().keys().any(|name| name.as_str().starts_with("grip")));
+    assert_eq!(run(body(response)), (200, r#"{"item":"tea"}"#.into()));
+    let formatted = r#"{"http-response":{"code":201,"headers":{"x-a":"b"},"body":"done"}}"#;
+    let response = rig.held(|handle| handle.publish("/other", formatted).expect("taken"));
+    assert_eq!(response.headers()["x-a"], "b");
+    assert_eq!(run(body(response)), (201, "done".into()));
+}
+
+/// The answer of the backend is that at the end of the time.
+#[test]
+fn a_held_response_without_a_message_is_that_of_the_backend() {
+    let headers = "Grip-Hold: response\r\nGrip-Channel: a\r\nGrip-Timeout: 0\r\nGrip-Status: 404\r\nx-own: 1\r\n";
+    let rig = of(answering(answer(headers, "nothing yet")));
+    let response = run(rig.proxy.answer(request("/x"), None));
+    assert_eq!(response.headers()["x-own"], "1");
+    assert_eq!(run(body(response)), (404, "nothing yet".into()));
+}
+
+#[test]
+fn an_instruction_may_be_a_json_body() {
+    let instruct = r#"{"hold":{"mode":"response","timeout":0,"channels":[{"name":"a","prev-id":"x"}]},
+        "response":{"code":202,"headers":{"x-a":"b"},"body":"later"}}"#;
+    let rig = of(answering(answer("content-type: application/grip-instruct\r\n", instruct)));
+    let response = run(rig.proxy.answer(request("/x"), None));
+    assert_eq!(response.headers()["x-a"], "b");
+    assert_eq!(run(body(response)), (202, "later".into()));
+}
+
+#[test]
+fn a_stream_goes_on_with_each_message_until_one_closes_it() {
+    let headers = "Grip-Hold: stream\r\nGrip-Channel: a\r\nGrip-Keep-Alive: \\n; format=cstring; timeout=1\r\n";
+    let rig = of(answering(answer(headers, "first\n")));
+    run(async {
+        let response = rig.proxy.answer(request("/x"), None).await;
+        rig.handle.publish("/a", "1").expect("taken");
+        rig.handle.publish("/a", r#"{"http-stream":{"content":"two\n"}}"#).expect("taken");
+        let mut stream = response.into_body();
+        let mut text = String::new();
+        // The line feed after the silence of a second.
+        while text != "first\n1\ntwo\n\n" {
+            let Ok(frame) = stream.frame().await.expect("more");
+            text.push_str(str::from_utf8(frame.data_ref().expect("data")).expect("text"));
+            assert!("first\n1\ntwo\n\n".starts_with(&text), "{text:?}");
+        }
+        rig.handle.publish("/a", r#"{"http-stream":{"action":"close"}}"#).expect("taken");
+        while let Some(Ok(frame)) = stream.frame().await {
+            assert_eq!(frame.data_ref().map(|data| &data[..]), Some(&b"\n"[..]), "only keep-alives");
+        }
+    });
+    assert!(format!("{:?}", rig.proxy).contains("held: 0"));
+}
+
+#[test]
+fn instructions_that_cannot_be_followed_are_a_bad_gateway() {
+    let hold = |headers: &str| answer(&format!("Grip-Hold: response\r\n{headers}"), "x");
+    let many: Vec<String> = (0..17).map(|number| format!("c{number}")).collect();
+    for text in [
+        hold(""),
+        hold("Grip-Channel: \r\n"),
+        hold("Grip-Channel: a/\r\n"),
+        hold("Grip-Channel: /meta/connect\r\n"),
+        hold(&format!("Grip-Channel: {}\r\n", many.join(","))),
+        hold("Grip-Channel: a\r\nGrip-Timeout: soon\r\n"),
+        hold("Grip-Channel: a\r\nGrip-Keep-Alive: x; timeout=0\r\n"),
+        answer("Grip-Hold: forever\r\nGrip-Channel: a\r\n", "x"),
+        answer("content-type: application/grip-instruct\r\n", "not JSON"),
+        answer("content-type: application/grip-instruct\r\n", r#"{"response":{"code":99}}"#),
+        answer("content-type: application/grip-instruct\r\n", r#"{"hold":{"mode":"response"}}"#),
+    ] {
+        assert_eq!(of(answering(text.clone())).get("/x").0, 502, "{text}");
+    }
+}
+
+#[test]
+fn a_backend_that_misbehaves_is_a_bad_gateway_in_time() {
+    let down = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    assert_eq!(of(format!("http://{down}")).get("/x").0, 502);
+    let closes = backend(|_, stream| drop(stream));
+    assert_eq!(of(closes).get("/x").0, 502);
+    assert_eq!(of(answering("garbage\r\n\r\n")).get("/x").0, 502);
+    let cut = answering("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this");
+    assert_eq!(of(cut).get("/x").0, 502);
+    // A gigabyte, announced and not.
+    let announced = answering("HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\n\r\nx");
+    assert_eq!(of(announced).get("/x"), (502, "the backend's answer is too large\n".into()));
+    let endless = backend(|_, mut stream| {
+        let _head = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+        while stream.write_all(&[b'x'; 65_536]).is_ok() {}
+    });
+    let settings = ProxySettings { backend: endless, response_bytes_max: 1 << 20, ..ProxySettings::default() };
+    assert_eq!(rig(settings).get("/x"), (502, "the backend's answer is too large\n".into()));
+    let slow = backend(|_, mut stream| {
+        while stream.write_all(b"H").is_ok() {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+    let settings = ProxySettings { backend: slow, timeout_ms: 200, ..ProxySettings::default() };
+    assert_eq!(rig(settings).get("/x").0, 504);
+}
+
+#[test]
+fn requests_beyond_a_limit_do_not_reach_the_backend() {
+    let backend = answering(answer("", "reached"));
+    let rig = rig(ProxySettings { backend, request_bytes_max: 10, ..ProxySettings::default() });
+    let post = Request::post("/x").body(Full::new(Bytes::from_static(b"eleven bytes"))).expect("a request");
+    assert_eq!(run(async { body(rig.proxy.answer(post, None).await).await }).0, 413);
+    let upgrade = Request::get("/x").header("upgrade", "websocket").header("connection", "upgrade");
+    let upgrade = upgrade.body(Full::<Bytes>::default()).expect("a request");
+    assert_eq!(run(rig.proxy.answer(upgrade, None)).status(), 501);
+    assert_eq!(rig.get("/x"), (200, "reached".into()));
+}
+
+/// The limit is of those that are held at once.
+#[test]
+fn a_response_beyond_held_max_is_refused() {
+    let backend = answering(answer("Grip-Hold: stream\r\nGrip-Channel: a\r\n", "first"));
+    let rig = rig(ProxySettings { backend, held_max: 1, ..ProxySettings::default() });
+    run(async {
+        let first = rig.proxy.answer(request("/x"), None).await;
+        assert_eq!(rig.proxy.answer(request("/x"), None).await.status(), 503);
+        drop(first);
+        assert_eq!(rig.proxy.answer(request("/x"), None).await.status(), 200);
+    });
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_by_name() {
+    let backend = || "http://127.0.0.1:1".to_owned();
+    let rig = of(backend());
+    for (settings, name) in [
+        (ProxySettings::default(), "proxy.backend"),
+        (ProxySettings { backend: "127.0.0.1:3000".into(), ..ProxySettings::default() }, "proxy.backend"),
+        (ProxySettings { backend: "ftp://a".into(), ..ProxySettings::default() }, "proxy.backend"),
+        (ProxySettings { backend: backend(), paths: vec!["app".into()], ..ProxySettings::default() }, "proxy.paths"),
+        (ProxySettings { backend: backend(), timeout_ms: 0, ..ProxySettings::default() }, "proxy.timeout_ms"),
+    ] {
+        let error = Proxy::new(settings, rig.handle.clone()).expect_err("an error").to_string();
+        assert!(error.starts_with(name), "{error}");
+    }
+    let app = ProxySettings { backend: backend(), paths: vec!["/app".into()], ..ProxySettings::default() };
+    let proxy = Proxy::new(app, rig.handle.clone()).expect("valid");
+    assert!(proxy.takes("/app") && proxy.takes("/app/x") && !proxy.takes("/apple") && rig.proxy.takes("/any"));
+}

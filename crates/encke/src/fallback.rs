@@ -1,0 +1,47 @@
+//! A service for the requests that are not the server's own.
+
+use std::error::Error;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+
+/// The body of a request for a [`Fallback`].
+pub type RequestBody = hyper::body::Incoming;
+/// The body of a response of a [`Fallback`]: whole, or a stream.
+pub type ResponseBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
+/// The response of a [`Fallback`], which may take long: the client's connection needs few bytes meanwhile.
+pub type FallbackResponse = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>;
+
+/// Answers the requests that are not the server's own. [`Handle::set_fallback`](crate::Handle::set_fallback) installs it.
+///
+/// The server answers its Bayeux endpoint, `/api/v1/`, `/hold`, `/healthz`, `/readyz` and `/metrics` itself. Its futures run on
+/// the threads of shards: they must not block.
+pub trait Fallback: Send + Sync {
+    /// True if it answers requests for this path. The server answers all others.
+    fn takes(&self, path: &str) -> bool;
+
+    /// Answers a request of a client with this address. If the client leaves, the future is dropped.
+    fn answer(&self, request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse;
+}
+
+/// The fallback of a server, if it has one.
+#[derive(Default)]
+pub(crate) struct Installed(RwLock<Option<Arc<dyn Fallback>>>);
+
+impl Installed {
+    /// Replaces the fallback.
+    pub(crate) fn set(&self, fallback: Option<Arc<dyn Fallback>>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = fallback;
+    }
+
+    /// The fallback that takes a path.
+    pub(crate) fn of(&self, path: &str) -> Option<Arc<dyn Fallback>> {
+        let installed = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        installed.as_ref().filter(|fallback| fallback.takes(path)).cloned()
+    }
+}

@@ -1,0 +1,79 @@
+//! Waits of the program itself: for the first of several channels, a time, a condition.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::time::Duration;
+
+use encke::{ConditionPanicked, Message, Release};
+
+use crate::common::{TestServer, settings};
+
+/// Runs a future with a clock.
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(future)
+}
+
+fn data(release: Release) -> String {
+    match release {
+        Release::Message(message) => format!("{} {}", message.channel(), message.data()),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_first_of_several_channels_releases_a_wait() {
+    let server = TestServer::start(settings());
+    let mut hold = server.handle.hold().on("/a").and_then(|hold| hold.on("/b/*")).expect("channels");
+    server.handle.publish("/other", "1").expect("taken");
+    server.handle.publish("/b/x", "2").expect("taken");
+    assert_eq!(data(run(hold.next())), "/b/x 2");
+    server.handle.publish("/a", "3").expect("taken");
+    assert_eq!(data(run(hold.next())), "/a 3");
+    assert!(server.handle.hold().on("/a/").is_err());
+}
+
+#[test]
+fn a_wait_ends_after_its_time() {
+    let server = TestServer::start(settings());
+    let hold = server.handle.hold().on("/a").expect("a channel");
+    assert_eq!(data(run(hold.timeout(Duration::from_millis(20)).next())), "Timeout");
+    // Without a channel it is a timer.
+    assert_eq!(data(run(server.handle.hold().timeout(Duration::ZERO).next())), "Timeout");
+}
+
+/// It is evaluated before the first message, so a change before the wait is noticed.
+#[test]
+fn a_condition_is_evaluated_at_once_and_at_each_message() {
+    let server = TestServer::start(settings());
+    let mut hold = server.handle.hold().on("/a").expect("a channel");
+    assert!(matches!(run(hold.until(|message| message.is_none())), Ok(Release::Met)));
+    (0..5).for_each(|number| server.handle.publish("/a", &number.to_string()).expect("taken"));
+    let looks = Cell::new(0);
+    let is_three = |message: Option<&Message>| {
+        looks.set(looks.get() + 1);
+        message.is_some_and(|message| message.data() == "3")
+    };
+    assert_eq!(data(run(hold.until(is_three)).expect("no panic")), "/a 3");
+    assert_eq!(looks.get(), 5, "once without a message, then at 0, 1, 2 and 3");
+}
+
+#[test]
+fn a_condition_that_panics_fails_its_own_wait_only() {
+    let server = TestServer::start(settings());
+    let mut hold = server.handle.hold().on("/a").expect("a channel");
+    let mut other = server.handle.hold().on("/a").expect("a channel");
+    server.handle.publish("/a", "1").expect("taken");
+    let panics = |message: Option<&Message>| message.is_some_and(|_| panic!("a fault of the program"));
+    assert_eq!(run(hold.until(panics)).map(|_| ()), Err(ConditionPanicked));
+    assert_eq!(data(run(other.until(|message| message.is_some())).expect("no panic")), "/a 1");
+    server.neighbour().lives(&server);
+}
+
+#[test]
+fn waits_end_with_the_server() {
+    let server = TestServer::start(settings());
+    let mut hold = server.handle.hold().on("/a").expect("a channel");
+    server.stop();
+    assert_eq!(data(run(hold.next())), "Stopped");
+}
