@@ -75,6 +75,7 @@ impl Sources {
             merge.apply(settings, options::find);
             let of_sections: Vec<Given> = of_sections;
             merge.problems.extend(of_sections.iter().filter_map(|given| sections.read(given).err()).flatten());
+            merge.problems.extend(sections.contradiction());
         }
         merge.apply(layers::of_environment(self.environment.iter().cloned()), options::find_variable);
         merge.apply(self.flags.clone(), options::find);

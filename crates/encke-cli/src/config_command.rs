@@ -69,6 +69,10 @@ pub(crate) fn show(sources: &Sources) -> ExitCode {
             for source in &config.sections.sources {
                 println!("[[source]] {}: {} publishes to {}", source.name, source.kind.name(), source.channel);
             }
+            for webhook in &config.sections.webhooks {
+                let events: Vec<_> = webhook.events.iter().map(|event| event.as_str()).collect();
+                println!("[[webhooks]] {}: {}", webhook.url, events.join(", "));
+            }
             ExitCode::SUCCESS
         }
         Err(problems) => complain_all(&problems),
@@ -121,6 +125,7 @@ fn reference() -> String {
     out.push_str(API_KEYS);
     out.push_str(PROXY);
     out.push_str(SOURCES);
+    out.push_str(WEBHOOKS);
     out.push_str(COMETD);
     let prefixes: Vec<String> = options::PREFIXES.iter().map(|prefix| format!("`{prefix}`")).collect();
     let _ = writeln!(out, "Prefixes: {}.", prefixes.join(", "));
@@ -284,6 +289,48 @@ password_file = \"/run/secrets/mail\"
 A source publishes by itself: new mails of an account, prices, the output of a program, the lines of a growing file.
 [sources.md](sources.md) lists the kinds with their settings. Sources are only in the file. On SIGHUP those that are new, gone or
 changed start and stop.
+";
+
+const WEBHOOKS: &str = "
+## Webhooks
+
+```toml
+[[webhooks]]
+url = \"http://127.0.0.1:3000/encke\"
+events = [\"handshake\", \"refresh\", \"opened\", \"ended\", \"subscribe\", \"publish\", \"service\"]
+channels = [\"/**\"]                 # the channels and patterns of subscribe, publish and service
+secret_file = \"/run/secrets/hook\"  # one secret on each line; or secret = \"whsec_… whsec_…\", or secret_env = \"NAME\"
+name = \"\"                          # in logs and metrics; empty: the host of the URL
+ca_file = \"/etc/ssl/backend.pem\"   # certificates to trust beside those of the system; the default is none
+connect_timeout_ms = 1000           # the longest time to open a connection
+request_timeout_ms = 2000           # the longest time of one request
+decision_timeout_ms = 4000          # the longest time of a decision with all its retries
+call_timeout_ms = 25000             # the longest time of a service call with all its retries
+retry_pause_ms = 100                # the first pause before a retry; it doubles each time, less a random part
+retry_pause_ms_max = 60000          # the longest such pause, also if the backend asks for more
+notification_attempts_max = 100     # requests for a notification of an opened or ended session, before it is dropped
+notification_age_ms_max = 3600000   # the age at which such a notification is dropped
+response_bytes_max = 1048576        # the longest response
+requests_in_flight_max = 64         # requests at the same time
+queue_messages_max = 10000          # events that wait or are under way
+queue_bytes_max = 16777216          # the bytes of these events
+breaker_failures = 5                # failures in a row after which requests pause
+breaker_pause_ms = 1000             # this pause; it doubles each time the backend still fails
+breaker_pause_ms_max = 30000        # the longest such pause
+
+[webhooks.when_down]                # the decision without an answer of the backend
+handshake = \"deny\"                # or \"allow\", \"queue\"; also for refresh
+subscribe = \"deny\"                # or \"allow\", \"queue\"
+publish = \"deny\"                  # or \"allow\", \"queue\"
+service = \"deny\"                  # or \"allow\", \"queue\"
+opened = \"queue\"                  # or \"drop\"
+ended = \"queue\"                   # or \"drop\"
+```
+
+A backend in any language decides about sessions and messages and answers services: see [webhooks.md](webhooks.md). `url`, `events` and a
+secret are required; the other values above are the defaults. A webhook decides within the time that the server itself gives a decision
+or a call, so its `decision_timeout_ms` and `call_timeout_ms` should be shorter than the settings of these names. Webhooks are only in the
+file. They change with a restart.
 ";
 
 const COMETD: &str = "

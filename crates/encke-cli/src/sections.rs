@@ -4,6 +4,7 @@ use encke::{ApiKey, ApiKeys};
 use encke_auth::{AuthSettings, Jwt};
 use encke_proxy::ProxySettings;
 use encke_sources::SourceSettings;
+use encke_webhooks::{EventKind, WebhookSettings, Webhooks};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -21,6 +22,8 @@ pub(crate) struct Sections {
     pub(crate) sources: Vec<SourceSettings>,
     /// `[auth]`
     pub(crate) auth: Option<AuthSettings>,
+    /// `[[webhooks]]`
+    pub(crate) webhooks: Vec<WebhookSettings>,
 }
 
 impl Sections {
@@ -34,9 +37,19 @@ impl Sections {
             "source" => encke_sources::parse(value).map(|all| self.sources = all).map_err(|error| error.problems),
             "auth" => auth(value).map(|auth| self.auth = Some(auth)),
             "proxy" => proxy(value).map(|proxy| self.proxy = Some(proxy)),
+            "webhooks" => webhooks(value).map(|webhooks| self.webhooks = webhooks),
             _ => api_keys(value).map(|api_keys| self.api_keys = api_keys),
         };
         read.map_err(|all| all.into_iter().map(|problem| Problem(format!("{}: {problem}", given.origin))).collect())
+    }
+
+    /// An error about sections that contradict each other.
+    pub(crate) fn contradiction(&self) -> Option<Problem> {
+        let decides = |webhook: &WebhookSettings| {
+            webhook.events.iter().any(|event| matches!(event, EventKind::Handshake | EventKind::Refresh))
+        };
+        let both = self.auth.is_some() && self.webhooks.iter().any(decides);
+        both.then(|| Problem("[auth] and a webhook both decide about handshakes: remove one of them".into()))
     }
 }
 
@@ -44,6 +57,13 @@ fn api_keys(value: &Value) -> Result<ApiKeys, Vec<String>> {
     let keys = Vec::<ApiKey>::deserialize(value.clone());
     let keys = keys.map_err(|error| vec![format!("api_keys: {}", in_one_line(&error))])?;
     ApiKeys::new(&keys).map_err(|error| vec![error.to_string()])
+}
+
+fn webhooks(value: &Value) -> Result<Vec<WebhookSettings>, Vec<String>> {
+    let webhooks = Vec::deserialize(value.clone());
+    let webhooks: Vec<WebhookSettings> = webhooks.map_err(|error| vec![format!("webhooks: {}", in_one_line(&error))])?;
+    Webhooks::check(&webhooks).map_err(|error| vec![error.to_string()])?;
+    Ok(webhooks)
 }
 
 fn auth(value: &Value) -> Result<AuthSettings, Vec<String>> {

@@ -5,12 +5,14 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use encke::{Builder, Fallback, Handle, Running, Server};
 use encke_auth::{AuthSettingsError, Jwt};
 use encke_demo::Demo;
 use encke_proxy::{Proxy, ProxyError, ProxySettings};
 use encke_sources::{Sources as Publishing, SourcesSettings};
+use encke_webhooks::Webhooks;
 use listenfd::ListenFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -34,11 +36,13 @@ pub(crate) fn run(sources: Sources) -> ExitCode {
     raise_open_files();
     let (connections_max, was_asked_for) = (config.settings.connections_max as u64, config.is_set("connections_max"));
     match start(sources, config, level) {
-        Ok((running, publishing)) => {
+        Ok(Started { running, publishing, webhooks }) => {
             report_to_room(connections_max, was_asked_for);
             announce(&running.address().to_string());
             running.join();
             publishing.join();
+            // The ends of sessions are events, too.
+            webhooks.finish(WEBHOOKS_TIMEOUT);
             tracing::info!("ended");
             ExitCode::SUCCESS
         }
@@ -64,9 +68,18 @@ enum Problem {
     Socket(io::Error),
     #[error("cannot start the thread of the sources: {0}")]
     Publishing(io::Error),
+    #[error(transparent)]
+    Webhooks(#[from] encke_webhooks::StartError),
 }
 
-fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, Publishing), Problem> {
+/// Everything that runs.
+struct Started {
+    running: Running,
+    publishing: Publishing,
+    webhooks: Webhooks,
+}
+
+fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, Problem> {
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
     let server = Server::builder().settings(config.settings.clone()).assets(assets::all());
@@ -79,6 +92,8 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, 
         config::Program { demo_cometd_channels: true, .. } => Demo::with_cometd_channels().install(server),
         config::Program { .. } => Demo::default().install(server),
     };
+    let webhooks = Webhooks::start(&config.sections.webhooks)?;
+    let server = webhooks.in_front_of(server);
     let predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
     let (listener, belongs) = match &predecessor {
         Some(predecessor) => (Some(predecessor.socket().map_err(Problem::Socket)?), Belongs::Here),
@@ -106,6 +121,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, 
     if let Some(auth) = auth.clone() {
         handle.add_metrics(move || auth.metrics());
     }
+    webhooks.serve(&handle);
     let data = Some(PathBuf::from(&config.settings.data)).filter(|data| !data.as_os_str().is_empty());
     let publishing = SourcesSettings { sources: config.sections.sources.clone(), data };
     let publishing = Publishing::start(publishing, handle.clone()).map_err(Problem::Publishing)?;
@@ -123,7 +139,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<(Running, 
         successor: None,
     };
     signals.start(runtime, received).map_err(Problem::Signals)?;
-    Ok((running, publishing))
+    Ok(Started { running, publishing, webhooks })
 }
 
 /// Puts the backend of the section `[proxy]` behind the server, or none.
@@ -333,6 +349,9 @@ impl Signals {
         {
             names.iter().for_each(|source| tracing::info!(source, "{what}"));
         }
+        if new.sections.webhooks != self.current.sections.webhooks {
+            tracing::warn!("webhooks: the old ones stay until a restart");
+        }
         if new.program.log != self.current.program.log {
             self.level.change(&new.program.log);
         }
@@ -350,6 +369,9 @@ impl Signals {
         self.current = new;
     }
 }
+
+/// The time for webhooks to post the events that still wait when the server has stopped.
+const WEBHOOKS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Files that are no connections, where the system does not list them: listeners, epoll, logs.
 const OTHER_FILES: u64 = 32;

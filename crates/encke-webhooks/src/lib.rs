@@ -20,6 +20,8 @@ mod event;
 mod hooks;
 mod perform;
 mod queue;
+#[cfg(test)]
+mod schema_tests;
 mod settings;
 pub mod signature;
 mod webhooks;

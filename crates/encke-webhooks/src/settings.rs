@@ -27,7 +27,7 @@ pub struct WebhookSettings {
     /// A file with secrets, one on each line.
     pub secret_file: Option<PathBuf>,
     /// The environment variable that holds the secrets, separated by spaces.
-    pub secret_variable: Option<String>,
+    pub secret_env: Option<String>,
     /// A file of PEM certificates to trust, beside those of the system.
     pub ca_file: Option<PathBuf>,
     /// The longest time to open a connection, in milliseconds.
@@ -73,7 +73,7 @@ impl Default for WebhookSettings {
             channels: vec!["/**".into()],
             secret: String::new(),
             secret_file: None,
-            secret_variable: None,
+            secret_env: None,
             ca_file: None,
             connect_timeout_ms: 1_000,
             request_timeout_ms: 2_000,
@@ -230,7 +230,16 @@ pub(crate) fn check_all(webhooks: &[WebhookSettings]) -> Result<Vec<Checked>, We
             return Err(WebhookError { index, key: "events", value: format!("{:?}", kind.as_str()), reason });
         }
     }
-    webhooks.iter().enumerate().map(|(index, webhook)| check(index, webhook)).collect()
+    let mut names = HashSet::new();
+    let unique = |(index, webhook)| {
+        let checked: Checked = check(index, webhook)?;
+        if !names.insert(checked.name.clone()) {
+            let reason = "another name than that of the webhooks before; without one it is the host of the URL".into();
+            return Err(WebhookError { index, key: "name", value: format!("{:?}", checked.name), reason });
+        }
+        Ok(checked)
+    };
+    webhooks.iter().enumerate().map(unique).collect()
 }
 
 fn check(index: usize, webhook: &WebhookSettings) -> Result<Checked, WebhookError> {
@@ -298,10 +307,10 @@ fn secrets(index: usize, webhook: &WebhookSettings) -> Result<Vec<Secret>, Webho
         let text = read.map_err(|failed| error("secret_file", format!("{file:?}"), failed.to_string()))?;
         texts.push(("secret_file", text));
     }
-    if let Some(name) = &webhook.secret_variable {
+    if let Some(name) = &webhook.secret_env {
         let text = std::env::var(name)
-            .map_err(|_| error("secret_variable", format!("{name:?}"), "a variable of the environment".into()))?;
-        texts.push(("secret_variable", text));
+            .map_err(|_| error("secret_env", format!("{name:?}"), "a variable of the environment".into()))?;
+        texts.push(("secret_env", text));
     }
     let mut secrets = Vec::new();
     let mut known = HashSet::new();
@@ -312,7 +321,7 @@ fn secrets(index: usize, webhook: &WebhookSettings) -> Result<Vec<Secret>, Webho
         }
     }
     if secrets.is_empty() || secrets.len() > SECRETS_MAX {
-        let reason = format!("1 to {SECRETS_MAX} secrets, in secret, secret_file or secret_variable");
+        let reason = format!("1 to {SECRETS_MAX} secrets, in secret, secret_file or secret_env");
         return Err(error("secret", format!("{} of them", secrets.len()), reason));
     }
     Ok(secrets)
@@ -372,6 +381,13 @@ mod tests {
         first.events.push(EventKind::Handshake);
         let error = check_all(&[first.clone(), webhook(), first]).expect_err("two decide").to_string();
         assert_eq!(error, "webhooks[2].events = \"handshake\": only one webhook decides on a handshake");
+    }
+
+    #[test]
+    fn webhooks_of_one_host_need_names() {
+        let error = check_all(&[webhook(), webhook()]).expect_err("equal names").to_string();
+        assert!(error.starts_with("webhooks[1].name = \"127.0.0.1\": another name"), "{error}");
+        check_all(&[webhook(), WebhookSettings { name: "other".into(), ..webhook() }]).expect("two names");
     }
 
     #[test]

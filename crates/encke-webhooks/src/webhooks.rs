@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use encke::Handle;
-use encke_core::Application;
+use encke::{Builder, Handle};
 use encke_fetch::FetchError;
 use tokio::sync::{oneshot, watch};
 
@@ -50,7 +49,7 @@ impl Webhooks {
         check_all(settings).map(drop)
     }
 
-    /// Starts the thread of the webhooks.
+    /// Starts the thread of the webhooks, if there are any.
     ///
     /// # Errors
     /// When a setting cannot work, or the thread cannot start.
@@ -60,6 +59,9 @@ impl Webhooks {
         for checked in check_all(settings)? {
             let seed = getrandom::u64().map_err(StartError::Random)?;
             backends.push(Arc::new(Backend::new(checked, server.subscribe(), seed)?));
+        }
+        if backends.is_empty() {
+            return Ok(Webhooks { backends, server, thread: None });
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
@@ -76,15 +78,21 @@ impl Webhooks {
         Ok(Webhooks { backends, server, thread: Some((stop, thread)) })
     }
 
-    /// The application that posts events, in front of another one: that one decides first, and has the services that no webhook
-    /// wants.
-    pub fn in_front_of(&self, inner: Box<dyn Application>) -> Box<dyn Application> {
-        Box::new(Hooks::new(&self.backends, inner))
+    /// Puts the webhooks in front of the hooks of a server: those decide first, and have the services that no webhook wants.
+    pub fn in_front_of(&self, server: Builder) -> Builder {
+        if self.backends.is_empty() {
+            return server;
+        }
+        let backends = self.backends.clone();
+        server.layer(move |inner| Box::new(Hooks::new(&backends, inner)))
     }
 
     /// Connects the webhooks with their server once it has started: it performs the actions of backends, and shows the metrics.
     pub fn serve(&self, server: &Handle) {
         self.server.send_replace(Some(server.clone()));
+        if self.backends.is_empty() {
+            return;
+        }
         let backends = self.backends.clone();
         server.add_metrics(move || {
             let snapshots: Vec<_> = backends.iter().map(|backend| backend.snapshot()).collect();
