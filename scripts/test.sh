@@ -42,6 +42,7 @@ step docs test 300 'documentation, warnings are errors' env RUSTDOCFLAGS='-D war
 step simulator test 300 'simulator: seeded faults under virtual time' bash scripts/simulator.sh
 step fuzz test 300 'fuzz targets, ten seconds each' bash scripts/fuzz.sh
 step instructions test 300 'gates: heap per session, instruction counts' bash scripts/instructions.sh
+step webhooks test 400 'webhooks: backends in three languages, signatures by the official libraries' bash scripts/webhooks.sh
 step node aside 540 'interop: the official clients in Node' bash scripts/interop.sh node
 step java aside 540 'interop: the official client for Java' bash scripts/interop.sh java
 step chromium aside 540 'interop: the official client in Chromium' bash scripts/interop.sh chromium

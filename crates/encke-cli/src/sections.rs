@@ -61,7 +61,8 @@ fn api_keys(value: &Value) -> Result<ApiKeys, Vec<String>> {
 
 fn webhooks(value: &Value) -> Result<Vec<WebhookSettings>, Vec<String>> {
     let webhooks = Vec::deserialize(value.clone());
-    let webhooks: Vec<WebhookSettings> = webhooks.map_err(|error| vec![format!("webhooks: {}", in_one_line(&error))])?;
+    let webhooks: Vec<WebhookSettings> =
+        webhooks.map_err(|error| vec![format!("webhooks: {}", in_one_line(&error))])?;
     Webhooks::check(&webhooks).map_err(|error| vec![error.to_string()])?;
     Ok(webhooks)
 }

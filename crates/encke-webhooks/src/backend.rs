@@ -11,7 +11,7 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, StatusCode};
 use tokio::sync::{Notify as Wake, oneshot, watch};
 
-use crate::answer::Answered;
+use crate::answer::{Action, Answered};
 use crate::breaker::{BreakerLimits, State};
 use crate::channels::concern;
 use crate::counters::{Counters, Snapshot};
@@ -129,17 +129,27 @@ impl Backend {
         Writer::new(kind, format!("msg_{:016x}{number:08x}", self.ids.prefix), wall_ms())
     }
 
-    /// Posts an event and waits for its answer. `None`: there is none in time.
-    pub(crate) async fn ask(self: Arc<Self>, session: Option<Arc<str>>, event: Event) -> Option<Answered> {
+    /// Posts an event. The future is its answer; `None`: there is none in time.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        session: Option<&Arc<str>>,
+        event: Event,
+    ) -> impl Future<Output = Option<Answered>> + Send + use<> {
         let kind = event.kind;
         let (sender, receiver) = oneshot::channel();
-        let is_queued = self.push(session.as_ref(), event, Some(sender));
-        let answered = if is_queued { receiver.await.ok() } else { None };
-        if answered.is_none() {
-            self.counters.undecided.increment();
-            tracing::debug!(webhook = self.checked.name, event = kind.as_str(), "no answer of the backend");
+        let receiver = self.push(session, event, Some(sender)).then_some(receiver);
+        let backend = self.clone();
+        async move {
+            let answered = match receiver {
+                Some(receiver) => receiver.await.ok(),
+                None => None,
+            };
+            if answered.is_none() {
+                backend.counters.undecided.increment();
+                tracing::debug!(webhook = backend.checked.name, event = kind.as_str(), "no answer of the backend");
+            }
+            answered
         }
-        answered
     }
 
     /// Posts a notification.
@@ -327,10 +337,17 @@ impl Backend {
         request
     }
 
-    /// The server, as soon as it has started. `None` if it never will.
-    async fn server(&self) -> Option<Handle> {
+    /// Performs an action, as soon as the server has started.
+    pub(crate) async fn perform(&self, action: &Action) {
         let mut server = self.server.clone();
-        server.wait_for(Option::is_some).await.ok().and_then(|server| server.clone())
+        let server = server.wait_for(Option::is_some).await.ok().and_then(|server| server.clone());
+        let is_done = match server {
+            Some(server) => perform::by_handle(&server, action).await,
+            None => false,
+        };
+        if !is_done {
+            self.counters.actions_failed.increment();
+        }
     }
 
     /// Events that have not ended.
@@ -366,14 +383,9 @@ impl UnderWay {
         let backend = self.backend.clone();
         let (attempt, mut answered) = backend.post(&event, timeout_ms).await;
         // A service call's actions go with its reply. Others come before the next event of the session.
-        if let Some(answered) =
-            answered.as_mut().filter(|answered| event.kind != EventKind::Service && !answered.actions.is_empty())
-            && let Some(server) = backend.server().await
-        {
+        if let Some(answered) = answered.as_mut().filter(|_| event.kind != EventKind::Service) {
             for action in std::mem::take(&mut answered.actions) {
-                if !perform::by_handle(&server, action).await {
-                    backend.counters.actions_failed.increment();
-                }
+                backend.perform(&action).await;
             }
         }
         if let Some(id) = self.id.take() {

@@ -75,9 +75,9 @@ impl Application for Hooks {
             event = event.head(head);
         }
         let event = event.raw("ext", handshake.ext).finish();
-        let (backend, undecided) = (backend.clone(), backend.undecided(EventKind::Handshake));
+        let (asked, undecided) = (backend.ask(None, event), backend.undecided(EventKind::Handshake));
         Later::Later(Box::pin(async move {
-            match backend.ask(None, event).await {
+            match asked.await {
                 Some(Answered { answer: Answer::Identity(identity), .. }) => identity.map(Some),
                 _ if undecided == Decide::Allow => Ok(None),
                 _ => Err(unavailable()),
@@ -90,10 +90,10 @@ impl Application for Hooks {
             return self.inner.refresh(caller, credentials);
         };
         let event = backend.event(EventKind::Refresh).caller(caller).raw("credentials", Some(credentials)).finish();
-        let (backend, owner) = (backend.clone(), Owner::of(caller));
+        let owner = Owner::of(caller);
+        let (asked, undecided) = (backend.ask(Some(&owner.id), event), backend.undecided(EventKind::Refresh));
         Later::Later(Box::pin(async move {
-            let undecided = backend.undecided(EventKind::Refresh);
-            match (backend.ask(Some(owner.id), event).await, owner.identity) {
+            match (asked.await, owner.identity) {
                 (Some(Answered { answer: Answer::Identity(identity), .. }), _) => identity,
                 // It stays as it is.
                 (_, Some(identity)) if undecided == Decide::Allow => Ok((*identity).clone()),
@@ -112,15 +112,20 @@ impl Application for Hooks {
         }
         let owner = Owner::of(&subscribing.caller);
         let (channel, ext) = (subscribing.channel.to_string(), subscribing.ext.map(String::from));
+        let ask = move |backend: &Arc<Backend>| {
+            let event = backend.event(EventKind::Subscribe).caller(&owner.caller());
+            let event = event.text("channel", &channel).raw("ext", ext.as_deref()).finish();
+            backend.ask(Some(&owner.id), event)
+        };
+        // The first backend is asked before anything waits.
+        let mut asked = matches!(first, Later::Now(_)).then(|| ask(&backends[0]));
         Later::Later(Box::pin(async move {
             if let decision @ Decision::Deny(_) = decided(first).await {
                 return decision;
             }
             for backend in backends {
-                let event = backend.event(EventKind::Subscribe).caller(&owner.caller());
-                let event = event.text("channel", &channel).raw("ext", ext.as_deref()).finish();
                 let undecided = backend.undecided(EventKind::Subscribe);
-                match backend.ask(Some(owner.id.clone()), event).await {
+                match asked.take().unwrap_or_else(|| ask(&backend)).await {
                     Some(Answered { answer: Answer::Decision(Decision::Allow), .. }) => {}
                     Some(Answered { answer: Answer::Decision(decision), .. }) => return decision,
                     _ if undecided == Decide::Allow => {}
@@ -141,6 +146,17 @@ impl Application for Hooks {
         let owner = Owner::of(&publishing.caller);
         let (channel, ext) = (publishing.channel.to_string(), publishing.ext.map(String::from));
         let data = publishing.data.map(String::from);
+        let ask = move |backend: &Arc<Backend>, replaced: Option<&str>| {
+            let event = backend.event(EventKind::Publish).caller(&owner.caller()).text("channel", &channel);
+            let event = event.raw("data", replaced.or(data.as_deref())).raw("ext", ext.as_deref()).finish();
+            backend.ask(Some(&owner.id), event)
+        };
+        // The first backend is asked before anything waits.
+        let mut asked = match &first {
+            Later::Now(Verdict::Replace(data)) => Some(ask(&backends[0], Some(data))),
+            Later::Now(_) => Some(ask(&backends[0], None)),
+            Later::Later(_) => None,
+        };
         Later::Later(Box::pin(async move {
             // The `data` of the last one who replaced it.
             let mut replaced = match decided(first).await {
@@ -149,11 +165,8 @@ impl Application for Hooks {
                 verdict => return verdict,
             };
             for backend in backends {
-                let event = backend.event(EventKind::Publish).caller(&owner.caller()).text("channel", &channel);
-                let event =
-                    event.raw("data", replaced.as_deref().or(data.as_deref())).raw("ext", ext.as_deref()).finish();
                 let undecided = backend.undecided(EventKind::Publish);
-                match backend.ask(Some(owner.id.clone()), event).await {
+                match asked.take().unwrap_or_else(|| ask(&backend, replaced.as_deref())).await {
                     Some(Answered { answer: Answer::Verdict(verdict), .. }) => match verdict {
                         Verdict::Forward => {}
                         Verdict::Replace(data) => replaced = Some(data),
@@ -177,13 +190,17 @@ impl Application for Hooks {
             event = event.text("message_id", id);
         }
         let event = event.raw("data", message.data).raw("ext", message.ext).finish();
-        let (backend, session) = (backend.clone(), message.caller.id.into());
+        let asked = backend.ask(Some(&message.caller.id.into()), event);
+        let (backend, undecided) = (backend.clone(), backend.undecided(EventKind::Service));
         Some(Box::pin(async move {
             let mut actions = Actions::default();
-            let undecided = backend.undecided(EventKind::Service);
-            match backend.ask(Some(session), event).await {
+            match asked.await {
                 Some(answered) => {
-                    answered.actions.into_iter().for_each(|action| perform::with_reply(action, &mut actions));
+                    for action in answered.actions {
+                        if let Some(of_user) = perform::with_reply(action, &mut actions) {
+                            backend.perform(&of_user).await;
+                        }
+                    }
                     if let Answer::Call(Some(reply)) = answered.answer {
                         if reply.successful {
                             actions.reply(&reply.data);

@@ -7,31 +7,23 @@ use encke_core::Actions;
 
 use crate::answer::{Action, Deliver, Publish, Target};
 
-/// Adds an action to those of a service call, which the shard performs with the reply.
-pub(crate) fn with_reply(action: Action, actions: &mut Actions) {
+/// Adds an action to those of a service call, which the shard performs with the reply. Returns an action that only a handle can perform.
+pub(crate) fn with_reply(action: Action, actions: &mut Actions) -> Option<Action> {
     match action {
         Action::Publish(Publish { channel, data }) => actions.publish(&channel, data.get()),
         Action::Deliver(Deliver { session: Some(session), channel, data, id, .. }) => {
             actions.deliver(&session, &channel, data.get(), id.as_deref());
         }
         Action::Disconnect(Target { session: Some(session), .. }) => actions.disconnect(&session),
-        _ => {}
+        of_user => return Some(of_user),
     }
+    None
 }
 
-/// Performs an action. False if the server refuses it.
-pub(crate) async fn by_handle(server: &Handle, action: Action) -> bool {
-    match action {
-        Action::Publish(Publish { channel, data }) => publish(server, &channel, data.get()).await,
-        Action::Disconnect(Target { session: Some(session), .. }) => server.disconnect(&session),
-        _ => false,
-    }
-}
-
-/// Publishes, and tries again for a while if the server is busy.
-async fn publish(server: &Handle, channel: &str, data: &str) -> bool {
+/// Performs an action, and tries again for a while if the server is busy. False if the server refuses it.
+pub(crate) async fn by_handle(server: &Handle, action: &Action) -> bool {
     for _ in 0..TRIES {
-        match server.publish(channel, data) {
+        match once(server, action).await {
             Err(PublishError::Busy) => tokio::time::sleep(PAUSE).await,
             done => return done.is_ok(),
         }
@@ -39,6 +31,27 @@ async fn publish(server: &Handle, channel: &str, data: &str) -> bool {
     false
 }
 
-/// Tries to publish while the server is busy, with a pause after each.
+async fn once(server: &Handle, action: &Action) -> Result<(), PublishError> {
+    match action {
+        Action::Publish(Publish { channel, data }) => server.publish(channel, data.get()),
+        Action::Deliver(Deliver { session: Some(session), channel, data, .. }) => {
+            server.deliver(session, channel, data.get()).map(drop)
+        }
+        Action::Deliver(Deliver { user, channel, data, .. }) => {
+            let user = user.as_deref().unwrap_or_default();
+            server.deliver_to_user(user, channel, data.get()).await.map(drop)
+        }
+        Action::Disconnect(Target { session: Some(session), .. }) => {
+            server.disconnect(session);
+            Ok(())
+        }
+        Action::Disconnect(Target { user, .. }) => {
+            server.disconnect_user(user.as_deref().unwrap_or_default()).await;
+            Ok(())
+        }
+    }
+}
+
+/// Tries while the server is busy, with a pause after each.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(10);

@@ -1,8 +1,9 @@
 //! Lists of sessions and channels, and what is done to all sessions of a user.
 
 use super::Handle;
+use crate::error::PublishError;
 use crate::net::listing::{Listed, written};
-use encke_core::{ChannelView, Identity, SessionView, ShardMessage};
+use encke_core::{ChannelView, Id, Identity, SessionView, ShardMessage, Weight};
 
 /// A page of a list. Items that exist during the whole listing are on exactly one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,22 @@ impl Handle {
         let server_shared = &self.0.server_shared;
         let from = cursor.map_or(Some((0, 0)), |cursor| server_shared.cursor(cursor))?;
         server_shared.list_channels(&self.0.shared, from, limit, pattern).await.map(List::from)
+    }
+
+    /// Sends a message to all sessions of a user, as a message of this channel. Returns their number, which is 0 if the
+    /// server has stopped.
+    ///
+    /// # Errors
+    /// The same as of [`Handle::deliver`].
+    pub async fn deliver_to_user(&self, user: &str, channel: &str, data_json: &str) -> Result<usize, PublishError> {
+        let frame = self.frame(&self.terms(), channel, data_json, None)?;
+        if !self.0.server_shared.mailbox.has_room(Weight::Heavy) {
+            return Err(PublishError::Busy);
+        }
+        let user = Box::<str>::from(user);
+        let ids = self.0.server_shared.sessions_of(move |identity| identity.user == user).await.unwrap_or_default();
+        let deliver = |id: &Id| self.send_to_shard(id.shard(), ShardMessage::Deliver(*id, frame.clone()));
+        Ok(ids.iter().filter(|id| deliver(id)).count())
     }
 
     /// Ends all sessions of a user. Returns their number, which is 0 if the server has stopped.
