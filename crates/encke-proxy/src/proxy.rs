@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,6 +43,8 @@ struct Counts {
     requests: AtomicUsize,
     failures: AtomicUsize,
     holds_refused: AtomicUsize,
+    /// True while the backend does not answer, which is logged once.
+    is_failing: AtomicBool,
 }
 
 /// Counts a held response while it lives.
@@ -107,10 +109,15 @@ impl Proxy {
         let counts = &self.shared.counts;
         counts.requests.fetch_add(1, Ordering::Relaxed);
         let mut answer = match self.fetcher.send_once(forwarded).await {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                counts.is_failing.store(false, Ordering::Relaxed);
+                answer
+            }
             Err(error) => {
                 counts.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(%error, "the backend did not answer");
+                if !counts.is_failing.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "the backend did not answer (further failures are counted only)");
+                }
                 return failed(&error);
             }
         };

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# The example backends of examples/held-requests behind the program: a held response, a stream, and `/hold` get an order.
+# `ENCKE_BIN` names another program to test.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+work=$PWD/$target_dir/held
+wait_seconds_max=30
+key=held-test-key-0123456789
+
+# until_true WHAT COMMAND…: waits until a command succeeds.
+until_true() {
+    local what=$1 until=$((SECONDS + wait_seconds_max))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$until" ] || { echo "gave up waiting: $what" >&2; return 1; }
+        sleep 0.1
+    done
+}
+
+start_encke() {
+    cat >"$work/encke.toml" <<TOML
+listen = "127.0.0.1:0"
+demo = false
+log = "warn"
+
+[proxy]
+backend = "http://127.0.0.1:$port"
+
+[[api_keys]]
+name = "backend"
+key = "$key"
+scopes = ["publish"]
+TOML
+    "$ENCKE_BIN" serve --config "$work/encke.toml" >"$work/encke.out" 2>"$work/encke.err" &
+    trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+    until_true 'the server listens' grep -q '^encke listening on ' "$work/encke.out"
+    url=$(sed -n 's/^encke listening on //p' "$work/encke.out")
+}
+
+holds() { [ "$(curl -s "$url/metrics" | sed -n "s/^$1 //p")" = "$2" ]; }
+answers() { [ "$(curl -s -o "$work/answer" -w '%{http_code}' "$url/nothing")" = 404 ]; }
+is_gone() { ! answers; }
+
+# is NAME TEXT: compares an answer. Spaces in JSON do not count.
+is() {
+    [ "$(tr -d ' ' <"$work/$1")" = "$2" ] || { echo "$1: $(<"$work/$1")" >&2; return 1; }
+}
+
+# try_backend COMMAND…: runs one backend.
+try_backend() {
+    ENCKE_URL=$url ENCKE_API_KEY=$key PORT=$port "$@" >"$work/backend.out" 2>&1 &
+    local backend=$! next stream hold
+    until_true 'the backend answers' answers
+    curl -sS --max-time 30 "$url/orders/next" >"$work/next" & next=$!
+    curl -sSN --max-time 30 "$url/orders/stream" >"$work/stream" & stream=$!
+    curl -sS --max-time 30 "$url/hold/orders" >"$work/hold" & hold=$!
+    until_true 'both responses are held' holds encke_proxy_held 2
+    until_true 'the request is held' holds encke_in_process_subscriptions 3
+    curl -sS --fail --max-time 30 -d '{"item":"tea"}' "$url/orders"
+    wait "$next" "$hold"
+    until_true 'the order is in the stream' grep -q tea "$work/stream"
+    kill "$stream" "$backend" 2>/dev/null || true
+    wait "$stream" "$backend" 2>/dev/null || true
+    is next '{"item":"tea"}'
+    is hold '[{"channel":"/orders","data":{"item":"tea"}}]'
+    is stream $'orders:\n{"item":"tea"}'
+    until_true 'the backend is gone' is_gone
+}
+
+command -v curl >/dev/null || skip 'curl is missing'
+if [ -z "${ENCKE_BIN:-}" ]; then
+    need_encke
+    ENCKE_BIN=$encke
+fi
+mkdir -p "$work"
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])') ||
+    skip 'python3 is missing: install Python 3'
+start_encke
+ran=0
+for name in python node go; do
+    case $name in
+    python) set -- python3 examples/held-requests/python/backend.py ;;
+    node) set -- node examples/held-requests/node/backend.mjs ;;
+    go)
+        if command -v go >/dev/null; then go build -o "$work/backend-go" examples/held-requests/go/backend.go; fi
+        set -- "$work/backend-go"
+        ;;
+    esac
+    if ! command -v "$1" >/dev/null; then
+        note skipped "the backend in $name: $1 is missing"
+        continue
+    fi
+    echo "== the backend in $name"
+    try_backend "$@"
+    ran=$((ran + 1))
+done
+note passed "$ran"
