@@ -9,7 +9,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Crates whose `tests/` folders need real time. Their unit tests do not.
-real_time=(encke encke-bench encke-cli encke-client)
+real_time=(encke encke-auth encke-bench encke-cli encke-client encke-fetch encke-proxy encke-sources encke-webhooks)
 # More failures than this are no accident.
 repeats_max=10
 repeat_seconds_max=300
