@@ -23,6 +23,7 @@ mod memory;
 mod newcomers;
 mod pending_replies;
 mod presence;
+mod presence_service;
 mod publish;
 mod record;
 mod relief;
