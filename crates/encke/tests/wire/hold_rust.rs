@@ -1,12 +1,18 @@
 //! Waits of the program itself: for the first of several channels, a time, a condition.
 
+#[expect(dead_code, reason = "its main does not end")]
+#[path = "../../examples/held_orders.rs"]
+mod held_orders;
+
 use std::cell::Cell;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use encke::{ConditionPanicked, Message, Release};
 
-use crate::common::{TestServer, settings};
+use crate::common::{Http, TestServer, settings};
+use held_orders::Orders;
 
 /// Runs a future with a clock.
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -76,4 +82,32 @@ fn waits_end_with_the_server() {
     let mut hold = server.handle.hold().on("/a").expect("a channel");
     server.stop();
     assert_eq!(data(run(hold.next())), "Stopped");
+}
+
+/// The handler of the example: an ordinary request waits for a condition.
+#[test]
+fn a_handler_holds_its_request_until_a_condition_is_met() {
+    let server = TestServer::start(settings());
+    server.handle.set_fallback(Some(Arc::new(Orders(server.handle.clone()))));
+    let wait = |name: &str, count: u64| -> Http {
+        let mut http = server.http();
+        http.send("GET", &format!("/orders/wait/{name}"), &[], b"");
+        server.wait_for("encke_in_process_subscriptions", count);
+        http
+    };
+    let (mut tea, mut coffee) = (wait("tea", 1), wait("coffee", 2));
+    server.wait_for_exactly("encke_held_requests", 2);
+    for data in [r#"{"state":"brewing"}"#, r#"{"state":"complete"}"#] {
+        server.handle.publish("/orders/tea", data).expect("taken");
+    }
+    assert_eq!(tea.receive().text(), r#"{"state":"complete"}"#);
+    assert_eq!(tea.get("/healthz").status, 200, "the connection goes on");
+    // A client that leaves ends its wait.
+    let left = wait("tea", 2);
+    drop(left);
+    server.wait_for_exactly("encke_in_process_subscriptions", 1);
+    assert_eq!(tea.get("/orders/wait/tea/").status, 400);
+    server.handle.publish("/orders/coffee", r#"{"state":"complete"}"#).expect("taken");
+    assert_eq!(coffee.receive().text(), r#"{"state":"complete"}"#);
+    assert_eq!(coffee.get("/orders/other").status, 404, "the server answers what the fallback does not take");
 }
