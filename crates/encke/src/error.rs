@@ -6,8 +6,33 @@ use std::path::PathBuf;
 
 use encke_store::StoreError;
 
-use crate::app::hooks::HookError;
 use crate::settings::SettingsError;
+
+/// A hook that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HookError {
+    /// The name is neither a channel nor a pattern.
+    #[error("{0:?} is not a channel or a pattern such as /orders/* or /orders/**")]
+    Pattern(String),
+    /// The name of a service is not below `/service/`.
+    #[error("{0:?} is not the name of a service: it must begin with /service/")]
+    NotAService(String),
+    /// Two services have the same name.
+    #[error("there are two services {0}")]
+    TwoServices(String),
+    /// A service takes a state that the builder was not given.
+    #[error("the service {service} takes State<{state}>, but Builder::state got none")]
+    StateMissing {
+        /// The name of the service.
+        service: String,
+        /// The type of the state.
+        state: &'static str,
+    },
+    /// Two authenticators are registered.
+    #[error("authenticate was called twice")]
+    TwoAuthenticators,
+}
 
 /// The reason why [`Builder::start`](crate::Builder::start) or [`Builder::check`](crate::Builder::check) failed.
 #[derive(Debug, thiserror::Error)]

@@ -16,7 +16,7 @@ use crate::local::{Start, SubscribeError, Subscription};
 use crate::metric::Metric;
 use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::Published;
-use crate::presence::{Announcer, Members, Presence};
+use crate::presence::{Announced, Announcer, Members, Presence};
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
 use encke_core::{Action, Actions, Envelope, Id, Now, Settings, ShardMessage, Shared, Weight};
@@ -348,8 +348,12 @@ impl Announcer for Handle {
         Handle::settings(self)
     }
 
-    fn publish(&self, channel: &str, data: &str) -> Result<(), PublishError> {
-        Handle::publish(self, channel, data)
+    fn publish(&self, channel: &str, data: &str) -> Announced {
+        match Handle::publish(self, channel, data) {
+            Ok(()) => Announced::Published,
+            Err(PublishError::Busy) => Announced::Busy,
+            Err(_) => Announced::Refused,
+        }
     }
 
     fn presence(&self) -> &Presence {

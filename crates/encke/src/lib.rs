@@ -210,7 +210,6 @@ pub use app::call::{Call, FromCall, Need, State, User};
 pub use app::caller::Caller;
 pub use app::events::{ChannelEvent, SessionEvent};
 pub use app::filter::Publishing;
-pub use app::hooks::HookError;
 pub use app::reply::{Failure, IntoReply, Json, Raw};
 pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
 pub use asset::Asset;
@@ -220,7 +219,7 @@ pub use encke_core::{
     PatternError, Patterns, Pending, Publishers, Refusal, SessionLimits, SessionView, Settings, SlowConsumer,
     TransportName, Verdict,
 };
-pub use error::{PublishError, PublishManyError, StartError};
+pub use error::{HookError, PublishError, PublishManyError, StartError};
 pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
 pub use handle::{Handle, List};
 pub use hold::{ConditionPanicked, Hold, Release};

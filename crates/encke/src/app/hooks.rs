@@ -11,6 +11,7 @@ use super::events::{ChannelListener, SessionListener};
 use super::filter::Filter;
 use super::patterns::Patterns;
 use super::service::Registered;
+use crate::error::HookError;
 
 /// The hooks of an application.
 #[derive(Default)]
@@ -32,32 +33,6 @@ pub(crate) struct ChannelHooks {
     pub(crate) authorizers: Vec<Authorizer>,
     pub(crate) filters: Vec<Filter>,
     pub(crate) listeners: Vec<ChannelListener>,
-}
-
-/// A hook that cannot work.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum HookError {
-    /// The name is neither a channel nor a pattern.
-    #[error("{0:?} is not a channel or a pattern such as /orders/* or /orders/**")]
-    Pattern(String),
-    /// The name of a service is not below `/service/`.
-    #[error("{0:?} is not the name of a service: it must begin with /service/")]
-    NotAService(String),
-    /// Two services have the same name.
-    #[error("there are two services {0}")]
-    TwoServices(String),
-    /// A service takes a state that the builder was not given.
-    #[error("the service {service} takes State<{state}>, but Builder::state got none")]
-    StateMissing {
-        /// The name of the service.
-        service: String,
-        /// The type of the state.
-        state: &'static str,
-    },
-    /// Two authenticators are registered.
-    #[error("authenticate was called twice")]
-    TwoAuthenticators,
 }
 
 impl ChannelHooks {

@@ -20,8 +20,6 @@ use serde::Serialize;
 pub use table::{Member, Members, PresenceCounts};
 use table::{Table, Terms};
 
-use crate::error::PublishError;
-
 /// The members of all channels with presence, and the thread that announces changes.
 pub(crate) struct Presence {
     state: Mutex<State>,
@@ -45,9 +43,20 @@ pub(crate) trait Announcer: Send + 'static {
     /// The settings in force.
     fn settings(&self) -> Arc<Settings>;
     /// Publishes an announcement.
-    fn publish(&self, channel: &str, data: &str) -> Result<(), PublishError>;
+    fn publish(&self, channel: &str, data: &str) -> Announced;
     /// The members.
     fn presence(&self) -> &Presence;
+}
+
+/// The outcome of an announcement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Announced {
+    /// It is on its way.
+    Published,
+    /// The shards have too much to do.
+    Busy,
+    /// The name of the channel is too long.
+    Refused,
 }
 
 /// The answer of the service.
@@ -164,10 +173,9 @@ fn publish(announcer: &impl Announcer, channel: &str, data: &str) {
     let name = format!("{PRESENCE_CHANNEL}{}", ChannelName::known(channel).as_str());
     loop {
         match announcer.publish(&name, data) {
-            Ok(()) => return,
-            Err(PublishError::Busy) if !announcer.presence().lock().is_stopped => std::thread::sleep(BUSY_PAUSE),
-            // The name is too long, or the server has stopped.
-            Err(error) => return tracing::debug!(channel, %error, "a change of members is not announced"),
+            Announced::Published => return,
+            Announced::Busy if !announcer.presence().lock().is_stopped => std::thread::sleep(BUSY_PAUSE),
+            outcome => return tracing::debug!(channel, ?outcome, "a change of members is not announced"),
         }
     }
 }
