@@ -26,6 +26,8 @@ pub enum BayeuxError {
     SessionUnknown,
     /// The policy forbids a session for this client.
     HandshakeDenied,
+    /// The new credentials of a session are refused.
+    RefreshDenied,
     /// The policy forbids this subscription.
     SubscribeDenied,
     /// The policy forbids a subscription that would create the channel.
@@ -97,6 +99,7 @@ impl BayeuxError {
             BayeuxError::ReplayInvalid => "400::replay_invalid",
             BayeuxError::SessionUnknown => "402::session_unknown",
             BayeuxError::HandshakeDenied => "403::handshake_denied",
+            BayeuxError::RefreshDenied => "403::refresh_denied",
             BayeuxError::SubscribeDenied => "403:denied_by_security_policy:subscribe_denied",
             BayeuxError::CreateDenied => "403:denied_by_security_policy:create_denied",
             BayeuxError::ChannelCreateDenied => "403:denied_by_security_policy:channel_create_denied",

@@ -212,6 +212,11 @@ pub(crate) const GROUPS: &[Group] = &[
                 &[],
                 "Time that the application may take for the answer to a call, in milliseconds. The call has then failed.",
             ),
+            option(
+                "auth_expiry_notice_ms",
+                &[],
+                "Time before the end of a session's credentials at which its client is notified, in milliseconds. 0: it is not.",
+            ),
         ],
     },
     Group {

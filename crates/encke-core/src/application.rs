@@ -347,6 +347,20 @@ pub enum Action {
         /// The value of the reply's `successful` field.
         successful: bool,
     },
+    /// Send a message to all sessions of a user.
+    DeliverToUser {
+        /// The user.
+        user: String,
+        /// The channel that the message names.
+        channel: String,
+        /// Valid JSON.
+        data: String,
+    },
+    /// End all sessions of a user.
+    DisconnectUser {
+        /// The user.
+        user: String,
+    },
     /// End a session.
     Disconnect {
         /// The session's client id.
@@ -361,6 +375,8 @@ impl Action {
             Action::Publish { channel, data } => channel.len() + data.len(),
             Action::Deliver { session, channel, data, .. } => session.len() + channel.len() + data.len(),
             Action::Reply { data, .. } => data.len(),
+            Action::DeliverToUser { user, channel, data } => user.len() + channel.len() + data.len(),
+            Action::DisconnectUser { user } => user.len(),
             Action::Disconnect { session } => session.len(),
         }
     }
@@ -376,6 +392,16 @@ impl Actions {
     pub fn deliver(&mut self, session: &str, channel: &str, data: &str, id: Option<&str>) {
         let (session, channel, data) = (session.into(), channel.into(), data.into());
         self.0.push(Action::Deliver { session, channel, data, id: id.map(String::from) });
+    }
+
+    /// Sends `data` (valid JSON) to all sessions of a user, as a message of `channel`.
+    pub fn deliver_to_user(&mut self, user: &str, channel: &str, data: &str) {
+        self.0.push(Action::DeliverToUser { user: user.into(), channel: channel.into(), data: data.into() });
+    }
+
+    /// Ends all sessions of a user. Their clients get a disconnect message.
+    pub fn disconnect_user(&mut self, user: &str) {
+        self.0.push(Action::DisconnectUser { user: user.into() });
     }
 
     /// Answers the current remote call with `data` (valid JSON): same channel, same id, `successful: true`.

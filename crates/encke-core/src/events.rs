@@ -257,6 +257,12 @@ pub enum ShardMessage {
     Deliver(Id, Arc<[u8]>),
     /// End a session. Its client gets a disconnect message.
     Disconnect(Id),
+    /// A message for all sessions of a user.
+    DeliverToUser(Box<str>, Arc<[u8]>),
+    /// End all sessions of a user.
+    DisconnectUser(Box<str>),
+    /// End all sessions of a token, which is among the revoked ones already.
+    Revoke(Box<str>),
     /// End the oldest session that has not connected yet, because another shard has admitted one more.
     MakeRoom,
     /// The result of a future.
@@ -324,6 +330,8 @@ impl Envelope {
             ShardMessage::Request(request) => request.body.len() + request.head.as_ref().map_or(0, |head| head.bytes()),
             ShardMessage::Response(_, response) => response.body.len(),
             ShardMessage::Deliver(_, frame) => frame.len(),
+            ShardMessage::DeliverToUser(user, frame) => user.len() + frame.len(),
+            ShardMessage::DisconnectUser(name) | ShardMessage::Revoke(name) => name.len(),
             ShardMessage::ClearHistory(channel, _)
             | ShardMessage::Subscribe(_, channel, _)
             | ShardMessage::Unsubscribe(_, channel, _) => channel.len(),

@@ -61,6 +61,7 @@ pub use protocol::batch::message_frame;
 #[cfg(test)]
 pub(crate) use sessions::id::kernel_entropy;
 pub use sessions::id::{Entropy, Id};
+pub use sessions::owners::Revoked;
 pub use sessions::saved::{
     Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage,
 };

@@ -111,6 +111,7 @@ metrics! {
     Gauge decisions_waiting "encke_decisions_waiting" "Batches of messages that wait for a decision of the application."
     Gauge decisions_waiting_bytes "encke_decisions_waiting_bytes" "Bytes of these batches."
     Gauge calls_waiting "encke_calls_waiting" "Calls that wait for their answer by the application."
+    Gauge tokens_revoked "encke_tokens_revoked" "Revoked tokens that open no session any more."
     Counter decisions_delayed "encke_decisions_delayed" "Decisions of the application that came later, or not."
     Counter calls_delayed "encke_calls_delayed" "Answers of the application that came later, or not."
     Counter decisions_timed_out "encke_decisions_timed_out" "Decisions and answers that did not come in time."

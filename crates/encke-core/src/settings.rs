@@ -65,6 +65,8 @@ pub struct Settings {
     pub decision_timeout_ms: u64,
     /// Time that the application may take for the answer to a call, in milliseconds. The call has then failed.
     pub call_timeout_ms: u64,
+    /// Time before the end of a session's credentials at which its client is notified, in milliseconds. 0: it is not.
+    pub auth_expiry_notice_ms: u64,
 
     // ---- Bayeux behaviour
     /// The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.
@@ -192,6 +194,8 @@ pub struct Settings {
     pub calls_waiting_max: usize,
     /// Calls of one session that wait for answers of the application.
     pub calls_waiting_per_session_max: usize,
+    /// Revoked tokens that have not expired; further ones cannot be revoked.
+    pub revoked_tokens_max: usize,
     /// Length of the name of a JSONP callback, in bytes.
     pub callback_bytes_max: usize,
     /// Bytes in transit between shards, and as many again of light messages.
@@ -321,6 +325,7 @@ impl Default for Settings {
             drain_spread_ms: 5_000,
             decision_timeout_ms: 5_000,
             call_timeout_ms: 30_000,
+            auth_expiry_notice_ms: 60_000,
             transports: vec![TransportName::Websocket, TransportName::LongPolling, TransportName::CallbackPolling],
             mounts: ["/cometd", "/bayeux", "/faye"].map(String::from).to_vec(),
             broadcast_to_publisher: true,
@@ -381,6 +386,7 @@ impl Default for Settings {
             decisions_waiting_bytes_max: 64 * 1024 * 1024,
             calls_waiting_max: 10_000,
             calls_waiting_per_session_max: 100,
+            revoked_tokens_max: 100_000,
             callback_bytes_max: 64,
             mailbox_bytes_max: 8 * 1024 * 1024,
             in_process_messages_max: 10_000,

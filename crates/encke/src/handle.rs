@@ -122,6 +122,16 @@ impl Handle {
                         _ = id.is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Deliver(id, frame)));
                     })
                 }
+                Action::DeliverToUser { user, channel, data } => {
+                    let frame = self.frame(&terms, channel, data, None);
+                    frame.map(|frame| {
+                        self.send_to_all_shards(|| ShardMessage::DeliverToUser((**user).into(), frame.clone()));
+                    })
+                }
+                Action::DisconnectUser { user } => {
+                    self.send_to_all_shards(|| ShardMessage::DisconnectUser((**user).into()));
+                    Ok(())
+                }
                 Action::Disconnect { session } => {
                     self.disconnect(session);
                     Ok(())
@@ -226,6 +236,29 @@ impl Handle {
     /// stopped.
     pub fn disconnect(&self, client_id: &str) -> bool {
         Id::parse(client_id).is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(id)))
+    }
+
+    /// Revokes a token by its id: its sessions end, and it opens no further ones until it has expired, in milliseconds
+    /// since 1970. Returns false if `revoked_tokens_max` tokens are revoked already: then only its sessions end.
+    pub fn revoke(&self, token_id: &str, expires_ms: u64) -> bool {
+        let now_ms = ServerShared::now(self.0.server_shared.start).wall_ms;
+        let tokens_max = self.settings().revoked_tokens_max;
+        // Before the shards end its sessions, so that none is opened in between.
+        let is_revoked = self.0.shared.revoked.add(token_id, expires_ms, now_ms, tokens_max);
+        self.send_to_all_shards(|| ShardMessage::Revoke(token_id.into()));
+        is_revoked
+    }
+
+    /// The revoked tokens that have not expired, each with its end.
+    pub(crate) fn revoked(&self) -> Vec<(Box<str>, u64)> {
+        self.0.shared.revoked.all(ServerShared::now(self.0.server_shared.start).wall_ms)
+    }
+
+    fn send_to_all_shards(&self, message: impl Fn() -> ShardMessage) {
+        for shard in 0..self.0.server_shared.mailboxes.len() {
+            // A shard that has ended has no sessions any more.
+            let _ended = self.send_to_shard(shard, message());
+        }
     }
 
     /// The number of sessions of all shards.

@@ -166,6 +166,10 @@ impl ThreadContext {
         listener: TcpListener,
         history_store: Option<Inbox>,
     ) -> Result<(Vec<ShardThread>, Vec<Sender<()>>), StartError> {
+        let now_ms = ServerShared::now(self.server_shared.start).wall_ms;
+        for (token_id, until_ms) in &self.saved.revoked {
+            self.shared.revoked.add(token_id, *until_ms, now_ms, self.settings.revoked_tokens_max);
+        }
         let (mut threads, mut starts) = (Vec::new(), Vec::new());
         let (ready, readiness) = channel();
         let mut listener = Some(listener);
@@ -243,6 +247,7 @@ impl Running {
         }
         // Everything is written. Dropping this value releases the directory.
         let Some(data) = self.data.and_then(DataInUse::close) else { return };
+        saved.revoked = self.handle.revoked();
         data.save_sessions(saved);
     }
 }

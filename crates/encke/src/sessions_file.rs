@@ -5,6 +5,7 @@
 //! server writes it under another name first. It removes the file once the sessions are restored, before anything
 //! happens to them, so each file is valid for one start only.
 
+use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -30,8 +31,9 @@ pub(crate) enum Found {
 #[serde(rename_all = "lowercase")]
 enum Line<'a> {
     Head { version: u32 },
-    Message(std::borrow::Cow<'a, str>),
+    Message(Cow<'a, str>),
     Session(Box<SavedSession>),
+    Revoked { token: Cow<'a, str>, until_ms: u64 },
     End { messages: usize, sessions: usize, crc32c: u32 },
 }
 
@@ -102,6 +104,9 @@ fn write_whole(path: &Path, saved: Saved) -> io::Result<()> {
     for session in saved.sessions {
         out.line(&Line::Session(Box::new(session)))?;
     }
+    for (token, until_ms) in saved.revoked {
+        out.line(&Line::Revoked { token: token.into_string().into(), until_ms })?;
+    }
     let crc32c = out.crc32c;
     out.line(&Line::End { messages, sessions, crc32c })?;
     out.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
@@ -118,9 +123,13 @@ fn parse(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
             return Ok(Err(format!("it ends at line {number}, too early")));
         }
         match serde_json::from_slice(&line) {
-            Ok(Line::Head { version: VERSION }) if number == 1 => {}
+            // The version before has no identities and no revoked tokens.
+            Ok(Line::Head { version: 2 | VERSION }) if number == 1 => {}
             Ok(Line::Message(text)) if number > 1 => saved.messages.push(text.into()),
             Ok(Line::Session(session)) if number > 1 => saved.sessions.push(*session),
+            Ok(Line::Revoked { token, until_ms }) if number > 1 => {
+                saved.revoked.push((token.into_owned().into(), until_ms));
+            }
             Ok(Line::End { messages, sessions, crc32c }) if number > 1 => break (messages, sessions, crc32c),
             Ok(_) => return Ok(Err(format!("line {number} is of another version, or out of order"))),
             Err(error) => return Ok(Err(format!("line {number}: {error}"))),
@@ -151,7 +160,7 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const NAME: &str = "sessions";
 const NEW: &str = "sessions.new";
 const DAMAGED: &str = "sessions.damaged";
@@ -160,7 +169,7 @@ const DAMAGED: &str = "sessions.damaged";
 mod tests {
     use super::*;
     use crate::entropy::kernel_entropy;
-    use encke_core::Id;
+    use encke_core::{Id, Identity};
     use encke_core::{SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedUnacked, Span, Stage};
 
     /// A separate directory for each test.
@@ -177,6 +186,7 @@ mod tests {
         let session = SavedSession {
             id: Id::new(0, &mut entropy),
             browser: Some(Id::new(0, &mut entropy)),
+            identity: Some(Identity { token_id: Some("t".into()), ..Identity::of_user("ann") }),
             stage: Stage::Connected,
             interval_ms: None,
             max_interval_ms: Some(60_000),
@@ -189,7 +199,7 @@ mod tests {
             replay: Some(SavedReplay { cursors: vec![cursor], losses: vec![loss] }),
         };
         let text = r#"{"channel":"/a","data":{"n":12345678901234567890.10,"t":"\u2028é\n"}}"#;
-        Saved { messages: vec![text.into(), "{}".into()], sessions: vec![session] }
+        Saved { messages: vec![text.into(), "{}".into()], sessions: vec![session], revoked: vec![("t".into(), 9)] }
     }
 
     #[test]
@@ -202,6 +212,7 @@ mod tests {
         let Ok(Found::Sessions(found)) = read(&directory) else { panic!("no sessions") };
         assert_eq!((found.messages.len(), found.sessions.len()), (2, 1));
         assert_eq!(found.messages, sample().messages, "to the last digit");
+        assert_eq!((&found.sessions[0].identity, &found.revoked), (&sample().sessions[0].identity, &sample().revoked));
         assert_eq!(found.sessions[0].subscriptions, sample().sessions[0].subscriptions);
         remove(&directory).expect("it is there");
         assert!(matches!(read(&directory), Ok(Found::Nothing)), "true for one start only");

@@ -72,6 +72,7 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
         ("decisions_waiting_bytes_max", settings.decisions_waiting_bytes_max),
         ("calls_waiting_max", settings.calls_waiting_max),
         ("calls_waiting_per_session_max", settings.calls_waiting_per_session_max),
+        ("revoked_tokens_max", settings.revoked_tokens_max),
         ("handshake_timeout_ms", settings.handshake_timeout_ms as usize),
         ("request_timeout_ms", settings.request_timeout_ms as usize),
         ("response_timeout_ms", settings.response_timeout_ms as usize),

@@ -1,10 +1,15 @@
 //! The application of the simulated server: it allows everything, records the core's calls, and delivers whispers.
 
+use std::collections::HashSet;
+use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use encke_core::{
-    Actions, Answer, Application, Caller, Decision, EndReason, Pending, Publishing, Service, Subscribing, Verdict,
+    Actions, Answer, Application, Caller, Decision, EndReason, Handshake, Identity, Pending, Publishing, Refusal,
+    Service, Subscribing, Verdict,
 };
+
+use crate::rng::Rng;
 
 /// An event of the core, as an application sees it.
 #[derive(Clone, Debug)]
@@ -24,6 +29,12 @@ pub struct Recording {
     pub notes: Vec<Note>,
     /// The session of each client, for whispers.
     pub sessions: Vec<Option<String>>,
+    /// Of 1,000 decisions the number that come later.
+    pub lateness: usize,
+    /// Decides which of them do.
+    pub rng: Option<Rng>,
+    /// The client ids of sessions that have ended.
+    ended: HashSet<String>,
 }
 
 /// The application; a clone shares its data.
@@ -37,23 +48,71 @@ impl Recorder {
     }
 }
 
+impl Recorder {
+    /// A result that comes now, or later, or never. Its notes are taken when it comes, if the session still lives.
+    fn late<T: Send + 'static>(&self, session: &str, result: T, notes: Vec<Note>) -> Result<T, Pending<T>> {
+        let (is_late, is_never) = self.with(|Recording { lateness, rng, .. }| {
+            let mut chance = |per_mille| rng.as_mut().is_some_and(|rng| rng.chance(per_mille));
+            (chance(*lateness), chance(300))
+        });
+        let (recorder, session) = (self.clone(), session.to_owned());
+        let note = move || {
+            recorder.with(|recording| {
+                if !recording.ended.contains(&session) {
+                    recording.notes.extend(notes);
+                }
+            });
+        };
+        match (is_late, is_never) {
+            (false, _) => {
+                note();
+                Ok(result)
+            }
+            (true, true) => Err(Box::pin(pending())),
+            (true, false) => Err(Box::pin(async move {
+                note();
+                result
+            })),
+        }
+    }
+}
+
+fn answer<T>(result: Result<T, Pending<T>>) -> Answer<T> {
+    match result {
+        Ok(result) => Answer::Now(result),
+        Err(later) => Answer::Later(later),
+    }
+}
+
 impl Application for Recorder {
+    fn handshake(&self, _: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        answer(self.late("", Ok(None), Vec::new()))
+    }
+
     fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
         let is_forbidden = subscribing.channel.starts_with("/forbidden");
-        Answer::Now(if is_forbidden { Decision::deny("not_here") } else { Decision::Allow })
+        let decision = if is_forbidden { Decision::deny("not_here") } else { Decision::Allow };
+        answer(self.late(subscribing.caller.id, decision, Vec::new()))
     }
 
     fn publish(&self, publishing: &Publishing<'_>) -> Answer<Verdict> {
-        self.with(|recording| recording.notes.push(Note::Published(publishing.data.unwrap_or_default().to_owned())));
-        Answer::Now(Verdict::Forward)
+        let note = Note::Published(publishing.data.unwrap_or_default().to_owned());
+        answer(self.late(publishing.caller.id, Verdict::Forward, vec![note]))
     }
 
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let data = message.data.unwrap_or_default();
         if message.channel == ECHO {
-            self.with(|recording| recording.notes.push(Note::Delivered(message.caller.id.to_owned(), data.to_owned())));
-            actions.reply(data);
-            return None;
+            let note = Note::Delivered(message.caller.id.to_owned(), data.to_owned());
+            let mut reply = Actions::default();
+            reply.reply(data);
+            return match self.late(message.caller.id, reply, vec![note]) {
+                Ok(reply) => {
+                    *actions = reply;
+                    None
+                }
+                Err(later) => Some(later),
+            };
         }
         let client = message.channel.strip_prefix(WHISPER_TO).and_then(|client| client.parse::<usize>().ok());
         let target = self.with(|recording| recording.sessions.get(client?).cloned().flatten());
@@ -66,7 +125,10 @@ impl Application for Recorder {
 
     fn ended(&self, caller: &Caller<'_>, _: EndReason, actions: &mut Actions) {
         actions.publish(OBITUARIES, OBITUARY);
-        self.with(|recording| recording.notes.push(Note::Ended(caller.id.to_owned())));
+        self.with(|recording| {
+            recording.ended.insert(caller.id.to_owned());
+            recording.notes.push(Note::Ended(caller.id.to_owned()));
+        });
     }
 }
 

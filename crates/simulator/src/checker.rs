@@ -5,6 +5,7 @@ use std::fmt;
 
 use encke_core::Id;
 
+use crate::application::ECHO;
 use crate::follower::has_history;
 
 /// A promise of the server.
@@ -210,6 +211,10 @@ pub struct Tally {
     pub full_starts: u64,
     /// Starts on a disk that lost data of a failed sync, while the system still shows it.
     pub lost_writes: u64,
+    /// Decisions of the application that came later, or not.
+    pub late_decisions: u64,
+    /// Those that did not come in time.
+    pub decisions_timed_out: u64,
     /// Lost responses with more than one WebSocket batch may hold.
     pub long_lost: u64,
     /// Messages that were not admitted at once.
@@ -229,6 +234,8 @@ pub struct Checker {
     pub tally: Tally,
     /// True if publishers get their own messages.
     pub returns_to_publisher: bool,
+    /// True if calls may be answered in another order.
+    pub answers_come_late: bool,
     /// The first promise that was broken.
     pub broken: Option<Broken>,
 }
@@ -346,7 +353,9 @@ impl Checker {
             );
             return self.fail(Invariant::OnlySubscribers, detail);
         }
-        if !publication.repeated {
+        // Calls are answered when their answers are ready.
+        let has_order = channel != ECHO || !self.answers_come_late;
+        if has_order && !publication.repeated {
             let last = state.last.insert((publication.stream, channel.to_owned()), number);
             if let Some(last) = last.filter(|last| *last > number) {
                 let detail = format!("message {number} on {channel} came to session {session} after message {last}");

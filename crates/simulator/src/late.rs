@@ -1,5 +1,5 @@
-//! Replies to publications that wait for the disk and outlive their WebSocket: the session's next connection delivers
-//! them.
+//! Replies to messages that wait for the disk or for the application, and outlive their WebSocket: the session's next
+//! connection delivers them.
 
 use bayeux::json::member;
 
@@ -12,8 +12,13 @@ impl World {
     pub(crate) fn await_no_more(&mut self, client: usize, route: Route) {
         let World { clients, late, .. } = self;
         clients[client].awaited.retain(|id, awaited| {
-            if let (true, Route::Conn(_), What::Publish(number)) = (awaited.route == route, route, &awaited.what) {
-                late.extend(awaited.session.map(|session| (*id, (session, *number))));
+            let number = match &awaited.what {
+                What::Publish(number) => Some(*number),
+                What::Connect | What::Handshake => return awaited.route != route,
+                _ => None,
+            };
+            if awaited.route == route && matches!(route, Route::Conn(_)) {
+                late.extend(awaited.session.map(|session| (*id, (session, number))));
             }
             awaited.route != route
         });
@@ -21,15 +26,20 @@ impl World {
 
     /// Takes the reply to a publication whose WebSocket is gone or closing. False for any other reply.
     pub(crate) fn is_late_reply(&mut self, client: usize, route: Route, id: u64, raw: &str) -> bool {
-        if self.log.is_none() || !field(raw, "channel").starts_with("/past/") {
+        let waits_for_disk = self.log.is_some() && field(raw, "channel").starts_with("/past/");
+        if !waits_for_disk && self.scenario.lateness == 0 {
             return false;
         }
         let session = self.session_on(route);
         let number = match self.clients[client].awaited.get(&id) {
-            Some(Awaited { route: before @ Route::Conn(_), session: of, what: What::Publish(number), .. })
+            Some(Awaited { route: before @ Route::Conn(_), session: of, what, .. })
                 if *before != route && *of == session =>
             {
-                *number
+                if let What::Publish(number) = what {
+                    Some(*number)
+                } else {
+                    None
+                }
             }
             Some(_) => return false,
             None => match self.late.get(&id) {
@@ -39,7 +49,7 @@ impl World {
         };
         self.clients[client].awaited.remove(&id);
         self.late.remove(&id);
-        if member(raw, "successful") == Some("true") {
+        if let Some(number) = number.filter(|_| member(raw, "successful") == Some("true")) {
             self.checker.confirmed.insert(number);
         }
         self.checker.tally.late_replies += 1;

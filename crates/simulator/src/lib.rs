@@ -34,6 +34,7 @@ pub mod rng;
 pub mod script;
 mod sending;
 pub mod server;
+mod waits;
 pub mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -95,6 +96,8 @@ pub enum Sabotage {
     LostSession,
     /// A clean restart loses the queued messages of sessions.
     LostOutbox,
+    /// A WebSocket is read on while its last message waits for the application.
+    ReaderThatReadsOn,
 }
 
 impl Sabotage {
@@ -175,6 +178,8 @@ impl Tally {
             (&mut self.edge_waits, other.edge_waits),
             (&mut self.full_starts, other.full_starts),
             (&mut self.lost_writes, other.lost_writes),
+            (&mut self.late_decisions, other.late_decisions),
+            (&mut self.decisions_timed_out, other.decisions_timed_out),
         ];
         for (mine, more) in pairs {
             *mine += more;

@@ -12,6 +12,7 @@ use crate::network::{Found, Item};
 use crate::oddities::without;
 use crate::script::Transport;
 use crate::server::json_of;
+use crate::waits;
 use crate::world::World;
 
 impl World {
@@ -209,6 +210,7 @@ impl World {
             match data.filter(published) {
                 Some(data) => self.message(client, route, raw, data),
                 // It counts as a message for the limits, and for nothing else.
+                None if data.is_some_and(waits::is_failed_call) => {}
                 None if data == Some(OBITUARY) && field(raw, "channel") == OBITUARIES => {}
                 None => self.reply(client, route, raw),
             }
@@ -322,6 +324,7 @@ impl World {
             }
             // Delivered, and not persisted.
             (What::Publish(_), _) if self.log.is_some() && field(raw, "error").starts_with("507:/past/") => {}
+            (What::Publish(_), _) if waits::is_undecided(raw) => {}
             (What::Publish(number), _) => {
                 self.checker.fail(Invariant::OneReply, format!("publication {number} was refused: {raw}"));
             }
@@ -343,7 +346,7 @@ impl World {
         self.clients[client].next_ms = self.now.ms + 500;
         let text = field(raw, "clientId");
         let Some(id) = Id::parse(&text).filter(|_| successful) else {
-            if !self.has_drained {
+            if !self.has_drained && !waits::is_undecided(raw) {
                 self.checker.fail(Invariant::LivesOn, format!("client {client} was refused: {raw}"));
             }
             return;

@@ -105,6 +105,7 @@ impl World {
             let detail = format!("{restored} of {} sessions came back", saved.sessions.len());
             self.checker.fail(Invariant::LivesOn, detail);
         }
+        self.waits.clear();
         self.drained = false;
         self.frozen = false;
     }

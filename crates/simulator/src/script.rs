@@ -46,6 +46,8 @@ pub struct Scenario {
     /// Nearly all clients replay and acknowledge, and most publications are long and have a history: more is
     /// unacknowledged than one batch may hold, while connections break.
     pub laden: bool,
+    /// Of 1,000 decisions of the application the number that come later, or not.
+    pub lateness: usize,
     /// The longest jump of time in one step, in milliseconds.
     pub jump_ms: u64,
     /// True if histories are on disk, too.
@@ -131,6 +133,7 @@ impl Scenario {
                 _ => rng.pick(&[0, 0, 20, 200]),
             },
             laden,
+            lateness: rng.pick(&[0, 0, 50, 300]),
             durable: false,
             keeping: rng.pick(&[20, 100, 500]),
             segment_bytes: rng.pick(&[2_000, 20_000, 1 << 20]),
@@ -262,6 +265,8 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
         history_commit_interval_ms: rng.between(1, 500),
         history_bytes_max: rng.pick(&[shards * 1_000_000, 1 << 28]),
         subscriptions_max: rng.pick(&[4, 1_000]),
+        decision_timeout_ms: rng.between(50, 1_500),
+        call_timeout_ms: rng.between(50, 1_500),
         channels_max: rng.pick(&[4, 1_000, 1_000]),
         mailbox_bytes_max: rng.pick(&[1, 1_000, 8 << 20, 8 << 20]),
         outbox_messages_max: if tight { rng.between(2, 20) as usize } else { 100_000 },

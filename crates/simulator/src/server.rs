@@ -65,8 +65,8 @@ impl World {
             }
             (Up::Text(text, session), Some(key)) if !shut => match self.shards[shard].socket_text(now, key, &text) {
                 // A socket that is about to be closed takes no messages.
-                received @ (Received::Here | Received::Waits) => {
-                    self.network.conns[conn].suspended = received == Received::Waits;
+                outcome @ (Received::Here | Received::Waits) => {
+                    self.note_suspended(conn, outcome);
                     let received = self.shards[shard].metrics().messages.get() > taken;
                     self.received(session.filter(|_| received));
                     self.overtaken_on(conn, &text);
@@ -146,7 +146,9 @@ impl World {
                 let key = self.shards[to].socket_opened(self.now, self.network.conns[conn].browser);
                 self.network.register(conn, to, key);
                 self.network.conns[conn].moving = false;
-                if let Received::Elsewhere(shard) = self.shards[to].socket_text(self.now, key, &text) {
+                let outcome = self.shards[to].socket_text(self.now, key, &text);
+                self.note_suspended(conn, outcome);
+                if let Received::Elsewhere(shard) = outcome {
                     let detail = format!("connection {conn} moved to shard {to} and is sent on to {shard}");
                     self.checker.fail(Invariant::LivesOn, detail);
                 }
@@ -267,8 +269,8 @@ impl World {
                 Effect::SendToShard(to, message) if to == shard || to >= self.shards.len() => {
                     self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} sends to {to}: {message:?}"));
                 }
-                Effect::Await(key, awaited) => self.futures.push((shard, key, awaited)),
-                Effect::Cancel(key) => self.futures.retain(|(of, other, _)| (*of, *other) != (shard, key)),
+                Effect::Await(key, awaited) => self.wait_for(shard, key, awaited),
+                Effect::Cancel(key) => self.cancel(shard, key),
                 Effect::Continue(key) => {
                     if let Some(conn) = self.network.find(shard, key) {
                         self.network.conns[conn].suspended = false;

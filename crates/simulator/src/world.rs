@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use encke_core::{Awaited, Charge, Envelope, ExchangeId, Id, Now, Shard, ShardMessage, Shared, WaitKey, Weight};
+use encke_core::{Charge, Envelope, ExchangeId, Id, Now, Shard, ShardMessage, Shared, Weight};
 use journal::sim::SimDisk;
 
 use crate::application::Recorder;
@@ -17,6 +17,7 @@ use crate::log::Log;
 use crate::network::Network;
 use crate::rng::Rng;
 use crate::script::{CHANNELS, Scenario};
+use crate::waits::Waiting;
 use crate::{Options, Sabotage};
 
 /// A run.
@@ -33,7 +34,7 @@ pub struct World {
     /// Results of responses, not reported to the shards yet.
     pub(crate) reports: VecDeque<Report>,
     /// Futures of the application for which shards wait.
-    pub(crate) futures: Vec<(usize, WaitKey, Awaited)>,
+    pub(crate) waits: Vec<Waiting>,
     pub(crate) recorder: Recorder,
     pub(crate) network: Network,
     pub(crate) clients: Vec<Client>,
@@ -57,9 +58,9 @@ pub struct World {
     pub(crate) sabotaged: u32,
     /// The number of messages that clients have sent.
     pub(crate) message_ids: u64,
-    /// Publications in histories that lost their WebSocket before their reply, by message id: the session and the
-    /// publication.
-    pub(crate) late: BTreeMap<u64, (usize, usize)>,
+    /// Messages that lost their WebSocket before their reply, by message id: the session, and the publication if it is
+    /// one.
+    pub(crate) late: BTreeMap<u64, (usize, Option<usize>)>,
     /// A text that a sabotaged wire withholds.
     pub(crate) held_back: Option<String>,
     /// Bytes of frames that an empty shard holds.
@@ -100,7 +101,11 @@ impl World {
         // High enough that recovered messages may be old.
         let now = Now { ms: (1 << 40) + rng.between(0, 100_000), wall_ms: WALL_MS };
         let count = scenario.clients.len();
-        recorder.with(|recording| recording.sessions = vec![None; count]);
+        let (lateness, bits) = (scenario.lateness, rng.bits());
+        recorder.with(|recording| {
+            recording.sessions = vec![None; count];
+            (recording.lateness, recording.rng) = (lateness, Some(Rng::new(bits)));
+        });
         let mut clients: Vec<Client> =
             scenario.clients.iter().map(|(transport, browser)| Client::new(*transport, *browser)).collect();
         let follows = match (scenario.laden, scenario.outboxes_are_tight()) {
@@ -110,8 +115,11 @@ impl World {
         };
         clients.iter_mut().for_each(|client| client.follower = rng.chance(follows).then(Follower::default));
         let network = Network::new(Rng::new(rng.bits()), scenario.shards, count, scenario.short_writes);
-        let checker =
-            Checker { returns_to_publisher: scenario.settings[0].broadcast_to_publisher, ..Checker::default() };
+        let checker = Checker {
+            returns_to_publisher: scenario.settings[0].broadcast_to_publisher,
+            answers_come_late: lateness > 0,
+            ..Checker::default()
+        };
         let durable = scenario.durable.then(|| SimDisk::new(rng.bits()));
         let world = World {
             in_transit: (0..scenario.shards)
@@ -119,7 +127,7 @@ impl World {
                 .collect(),
             waiting: Vec::new(),
             reports: VecDeque::new(),
-            futures: Vec::new(),
+            waits: Vec::new(),
             browsers: vec![(None, 0); count],
             healing: false,
             drained: false,
@@ -229,6 +237,9 @@ impl World {
             94..99 => self.some_time(),
             _ => self.some_control(),
         }
+        if self.scenario.lateness > 0 && self.rng.chance(300) {
+            self.some_decision();
+        }
         if self.log.is_some() && self.rng.chance(self.scenario.keeping) {
             let most = 1 + self.rng.below(5);
             self.run_store(most);
@@ -258,6 +269,9 @@ impl World {
                 }
             }
             while self.report() {
+                moved = true;
+            }
+            while self.some_decision() {
                 moved = true;
             }
             moved |= self.run_store(usize::MAX);

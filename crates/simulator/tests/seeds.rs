@@ -37,6 +37,8 @@ fn hundreds_of_seeds_violate_no_invariant() {
         ("publications not stored", tally.pending_replies),
         ("replies that waited longer than their connection", tally.late_replies),
         ("unconfirmed messages lost with a process", tally.positions_lost),
+        ("decisions that came later", tally.late_decisions),
+        ("decisions that did not come in time", tally.decisions_timed_out),
         ("sessions ended for memory, ten times", tally.ended_for_memory * 10),
     ] {
         assert!(count >= 50, "{what}: only {count}");
@@ -148,6 +150,11 @@ fn a_session_that_is_not_restored_is_found() {
 #[test]
 fn queued_messages_that_are_not_restored_are_found() {
     finds(Sabotage::LostOutbox, &[Invariant::NothingLost, Invariant::LossReported]);
+}
+
+#[test]
+fn a_websocket_that_is_read_on_while_its_message_waits_is_found() {
+    finds(Sabotage::ReaderThatReadsOn, &[Invariant::InOrder]);
 }
 
 #[test]

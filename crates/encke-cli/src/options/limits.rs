@@ -71,6 +71,7 @@ pub(super) const LIMITS: Group = Group {
             "Calls of one shard that wait for answers of the application; further calls are refused.",
         ),
         option("calls_waiting_per_session_max", &[], "Calls of one session that wait for answers of the application."),
+        option("revoked_tokens_max", &[], "Revoked tokens that have not expired; further ones cannot be revoked."),
         option(
             "callback_bytes_max",
             &["callbackParameterMaxLength"],

@@ -239,14 +239,11 @@ pub fn message_frame(channel: &str, data: &str, id: Option<&bayeux::Id<'_>>, suc
     frame
 }
 
-/// Encodes the failed answer to a call as a frame.
+/// Encodes the failed answer to a call as a frame. Its data has the form that CometD has for exceptions: clients take a
+/// message without data for the reply to the call.
 pub(crate) fn failed_call_frame(channel: &str, id: Option<&bayeux::Id<'_>>, error: &str) -> Vec<u8> {
-    let mut payload = vec![b'['];
-    Reply { id, successful: Some(false), error: Some(error), ..Reply::new(channel) }.write(&mut payload);
-    payload.push(b']');
-    let mut frame = Vec::with_capacity(payload.len() + 10);
-    websocket::frame::message(websocket::Opcode::Text, &payload, &mut frame);
-    frame
+    let class = error.rsplit(':').next().unwrap_or_default();
+    message_frame(channel, &format!("{{\"class\":\"{class}\",\"message\":\"{error}\"}}"), id, Some(false))
 }
 
 /// The error reply to an unreadable batch.

@@ -4,6 +4,7 @@ pub(crate) mod cursors;
 pub(crate) mod id;
 pub(crate) mod loss;
 pub(crate) mod newcomers;
+pub(crate) mod owners;
 pub(crate) mod replay;
 pub(crate) mod saved;
 pub(crate) mod session;

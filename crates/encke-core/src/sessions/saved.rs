@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::identity::Identity;
 use crate::sessions::id::Id;
 use crate::sessions::loss::Loss;
 use crate::sessions::replay::Replay;
@@ -20,6 +21,8 @@ pub struct Saved {
     pub messages: Vec<Box<str>>,
     /// The sessions.
     pub sessions: Vec<SavedSession>,
+    /// Revoked tokens, each with its end in milliseconds since 1970.
+    pub revoked: Vec<(Box<str>, u64)>,
 }
 
 /// A saved session.
@@ -29,6 +32,9 @@ pub struct SavedSession {
     pub id: Id,
     /// The browser that opened it, if it has a cookie.
     pub browser: Option<Id>,
+    /// Its owner, if its handshake was authenticated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
     /// The stage of its life.
     pub stage: Stage,
     /// The interval that its client asked for last, in milliseconds.
@@ -122,6 +128,7 @@ impl Saved {
     pub fn append(&mut self, other: Saved) {
         let by = self.messages.len() as u32;
         self.messages.extend(other.messages);
+        self.revoked.extend(other.revoked);
         self.sessions.extend(other.sessions.into_iter().map(|mut session| {
             session.spans_mut().for_each(|span| span.0 += by);
             session

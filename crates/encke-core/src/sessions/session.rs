@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::application::Caller;
+use crate::application::{Caller, EndReason};
 
 use crate::channels::hub::Subscription;
 use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
@@ -12,6 +12,7 @@ use crate::identity::Identity;
 use crate::outbox::{InFlight, Left, Outbox, Packed, Sweep};
 use crate::schedule::{Marks, Schedule};
 use crate::sessions::id::Id;
+use crate::sessions::owners::Slots;
 use crate::sessions::replay::{InRings, Replay};
 use crate::sessions::unacked::Unacked;
 
@@ -68,6 +69,14 @@ pub struct Owner {
     pub is_counted: bool,
     /// The number of its subscriptions that count among those of its user.
     pub subscriptions_counted: u32,
+    /// Its positions among the sessions of its user and of its token.
+    pub(crate) slots: Slots,
+    /// The time of its entry in the timer wheel, in milliseconds; `u64::MAX` for none.
+    pub(crate) armed_ms: u64,
+    /// True if the client was notified that its credentials are about to end.
+    pub(crate) is_notified: bool,
+    /// The reason why its session ends, if that is the end of the credentials.
+    pub(crate) ends: Option<EndReason>,
 }
 
 /// The state of a session's delivery: the connection that takes its messages, with the connect that is held there.
@@ -152,6 +161,11 @@ impl Session {
     /// Its identity, if its handshake was authenticated.
     pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
         self.owner.as_ref().map(|owner| &owner.identity)
+    }
+
+    /// True if its credentials have ended: its client may only fetch what waits for it.
+    pub(crate) fn has_lost_its_rights(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.ends.is_some())
     }
 
     /// Its key, given its index.

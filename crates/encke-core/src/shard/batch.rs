@@ -9,6 +9,7 @@ use crate::connections::waits::Call;
 use crate::decision::{Awaited, Resolved};
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, Rest, Via};
+use crate::shard::owners::REFRESH;
 use crate::shard::{Parts, Shard};
 
 impl Shard {
@@ -97,6 +98,15 @@ impl Shard {
             return parts.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
         }
         let Some(session) = parts.sessions.get(key) else { return };
+        if session.has_lost_its_rights() {
+            return parts.refuse(batch, message, &BayeuxError::PublishDenied.because("session_ending"));
+        }
+        if session.owner.is_some() && channel.as_str() == REFRESH {
+            let id = message.id.clone().map(bayeux::Id::into_owned);
+            parts.accept(batch, message);
+            let credentials = message.data.map_or("null", RawJson::as_str);
+            return parts.refresh(Call { session: key, channel: REFRESH.into(), id }, credentials);
+        }
         let mut actions = Actions::default();
         let service = Service {
             caller: session.caller(),
@@ -126,6 +136,9 @@ impl Shard {
         let parts = self.beside_burst();
         parts.active(key);
         let Some(session) = parts.sessions.get(key) else { return };
+        if session.has_lost_its_rights() {
+            return parts.refuse(batch, message, &BayeuxError::PublishDenied.because("session_ending"));
+        }
         if session.identity().is_some_and(|identity| !identity.may_publish(channel.as_str())) {
             return parts.refuse(batch, message, &BayeuxError::PublishDenied.because(""));
         }

@@ -5,6 +5,7 @@ use bayeux::advice::Advice;
 use bayeux::session::{Circumstances, Verdict};
 use bayeux::{ChannelKind, Message, RawJson, Reply};
 
+use crate::application::EndReason;
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, Outcome, Via};
 use crate::sessions::session::{HeldConnect, ReplyTo};
@@ -19,6 +20,9 @@ impl Parts {
         let socket = on.is_some();
         self.has_arrived(key);
         self.confirm(key, message.ext);
+        if let Some(ext) = message.ext {
+            self.refresh_by_connect(key, ext.as_str());
+        }
         if !socket {
             self.leave_socket(key);
         }
@@ -27,7 +31,7 @@ impl Parts {
             self.prime(key);
         }
         if self.is_inactive(key) {
-            self.end_later(key);
+            self.end_later(key, EndReason::Kicked);
         }
         let (now_ms, terms) = (self.now.ms, self.terms);
         let room = self.response_room();

@@ -128,7 +128,7 @@ impl Parts {
     /// Ends a session from the server's side. Its client gets a disconnect message: at once if its connection can take
     /// all that waits, else with its next connects.
     pub(super) fn kick(&mut self, key: SessionKey, why: EndReason) {
-        self.end_later(key);
+        self.end_later(key, why);
         let room = self.response_room().unwrap_or(0);
         let Some(session) = self.sessions.get(key) else { return };
         let (socket, is_held) = (session.socket(), session.is_held());
@@ -153,9 +153,20 @@ impl Parts {
 
     /// Puts the disconnect message, without an id, into the outbox, and lets the session end with its next connect. The
     /// session gets no later publications, because otherwise its queue might never become empty.
-    pub(super) fn end_later(&mut self, key: SessionKey) {
+    pub(super) fn end_later(&mut self, key: SessionKey, why: EndReason) {
         let (now_ms, terms) = (self.now.ms, self.terms);
-        let payload: &[u8] = br#"[{"channel":"/meta/disconnect","successful":true}]"#;
+        let payload: &[u8] = match why {
+            EndReason::TokenExpired => {
+                br#"[{"channel":"/meta/disconnect","successful":true,"error":"401::token_expired"}]"#
+            }
+            EndReason::Revoked => br#"[{"channel":"/meta/disconnect","successful":true,"error":"401::token_revoked"}]"#,
+            _ => br#"[{"channel":"/meta/disconnect","successful":true}]"#,
+        };
+        if matches!(why, EndReason::TokenExpired | EndReason::Revoked)
+            && let Some(owner) = self.sessions.get_mut(key).and_then(|session| session.owner.as_mut())
+        {
+            owner.ends = Some(why);
+        }
         let frames =
             self.encoder.single(websocket::Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload));
         let Some(session) = self.sessions.get_mut(key) else { return };

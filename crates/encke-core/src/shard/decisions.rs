@@ -129,6 +129,7 @@ impl Shard {
             Ok(Resolved::Service(actions)) => {
                 return self.act(actions, Some((call.session, &call.channel, call.id.as_ref())));
             }
+            Ok(Resolved::Refresh(result)) => return self.parts().refreshed(call, result),
             Ok(_) | Err(Failure::Panicked) => BayeuxError::CallFailed,
             Err(Failure::TimedOut) => BayeuxError::CallTimeout,
         };

@@ -28,7 +28,11 @@ impl Parts {
         // Its HTTP request must not wait forever.
         self.end_held(key, 503);
         self.has_arrived(key);
+        let owner = self.forget_owner(key);
         let Some(mut session) = self.sessions.remove(key) else { return };
+        // A session whose client was away ends later, by another way.
+        let own = owner.as_ref().and_then(|owner| owner.ends).filter(|_| why == EndReason::Kicked);
+        let why = own.unwrap_or(why);
         self.gauges_are_old = true;
         self.disarm(session.armed_ms);
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
@@ -37,7 +41,7 @@ impl Parts {
             // Older messages are on their way in a response. These would overtake them.
             session.outbox.drop_messages();
         }
-        if let Some(owner) = session.owner.as_ref().filter(|owner| owner.is_counted) {
+        if let Some(owner) = owner.as_ref().filter(|owner| owner.is_counted) {
             self.release_user(&owner.identity);
         }
         match why {
@@ -58,7 +62,7 @@ impl Parts {
             }
             self.inherit(socket, session.outbox);
         }
-        let caller = Caller::new(session.id.as_str(), session.owner.as_ref().map(|owner| &owner.identity));
+        let caller = Caller::new(session.id.as_str(), owner.as_ref().map(|owner| &owner.identity));
         let mut actions = Actions::default();
         self.shared.application.ended(&caller, why, &mut actions);
         self.act_later(actions);

@@ -122,6 +122,9 @@ impl Shard {
             ShardMessage::Alive(session) => parts.alive(&session),
             ShardMessage::Deliver(session, frame) => parts.deliver_here(&session, &frame),
             ShardMessage::Disconnect(session) => parts.kick_here(&session),
+            ShardMessage::DeliverToUser(user, frame) => parts.deliver_to_user(&user, &frame),
+            ShardMessage::DisconnectUser(user) => parts.disconnect_user(&user),
+            ShardMessage::Revoke(token_id) => parts.revoke(&token_id),
             ShardMessage::Resolved(key, resolved) => self.resolved(now, key, resolved),
             ShardMessage::Settings(settings) => {
                 let members = parts.memberships();

@@ -2,7 +2,6 @@
 //! `batch` leads here.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bayeux::advice::{Advice, Reconnect};
@@ -14,7 +13,7 @@ use crate::events::{HttpTransport, SessionKey};
 use crate::identity::Identity;
 use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of};
 use crate::sessions::id::Id;
-use crate::sessions::session::{Confirmation, Owner};
+use crate::sessions::session::Confirmation;
 use crate::sessions::unacked::Unacked;
 use crate::settings::{Settings, TransportName};
 use crate::shard::Parts;
@@ -41,14 +40,13 @@ impl Parts {
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
         let unacked = acknowledges.then(Unacked::default);
         let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
-        let owner = identity.map(|identity| {
-            let is_counted = self.counts_sessions_of(&identity);
-            Box::new(Owner { identity: Arc::new(identity), is_counted, subscriptions_counted: 0 })
-        });
+        let is_counted = identity.as_ref().is_some_and(|identity| self.counts_sessions_of(identity));
         let key = self.sessions.insert(id, browser, protocol, confirmation, self.now.ms);
         if let Some(session) = self.sessions.get_mut(key) {
             session.replay = replays.then(Box::default);
-            session.owner = owner;
+        }
+        if let Some(identity) = identity {
+            self.set_owner(key, identity, is_counted);
         }
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.handshakes.add(1);
@@ -123,6 +121,14 @@ impl Parts {
                 return Admission::Waits;
             }
         };
+        let ended = match &identity {
+            Some(identity) if identity.has_expired(self.now.wall_ms) => Some("token_expired"),
+            Some(identity) if self.shared.revoked.has(identity) => Some("token_revoked"),
+            _ => None,
+        };
+        if let Some(reason) = ended {
+            return Admission::Refused(BayeuxError::HandshakeDenied.with_code(401, reason).into(), Advice::none());
+        }
         if let Err(error) = self.admit_user(identity.as_ref()) {
             return Admission::Refused(error.into(), handshake_after(RETRY_MS + self.jitter_ms()));
         }

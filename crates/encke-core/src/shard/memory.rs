@@ -22,8 +22,10 @@ impl Parts {
         metrics.subscriptions.set(self.hub.subscriptions());
         metrics.arrivals.set(self.arrivals.len());
         metrics.frame_bytes.set(self.encoder.held_chunk_bytes());
-        // Response bodies belong to no shard, so the first shard counts them.
-        let bodies = if self.index == 0 { self.shared.memory.body_bytes() } else { 0 };
+        // Response bodies and revoked tokens belong to no shard, so the first shard counts them.
+        let is_first = self.index == 0;
+        let bodies = if is_first { self.shared.memory.body_bytes() } else { 0 };
+        metrics.tokens_revoked.set(if is_first { self.shared.revoked.len() } else { 0 });
         metrics.memory_bytes.set(self.encoder.bytes() + bodies);
         if self.index == 0 {
             metrics.rates_forgotten.set(self.shared.limits.buckets.forgotten() as usize);

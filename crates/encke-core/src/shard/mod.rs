@@ -17,10 +17,12 @@ mod from_shards;
 mod handshake;
 mod held;
 pub(crate) mod http;
+mod identities;
 mod inspect;
 mod limits;
 mod memory;
 mod newcomers;
+pub(crate) mod owners;
 mod pending_replies;
 mod presence;
 mod presence_service;
@@ -78,6 +80,7 @@ use crate::outbox::relief::Relief;
 use crate::schedule::Schedule;
 use crate::sessions::id::{Entropy, Id};
 use crate::sessions::newcomers::Newcomers;
+use crate::sessions::owners::{Owners, Revoked};
 use crate::sessions::table::Sessions;
 use crate::settings::Settings;
 use crate::wheel::Wheel;
@@ -120,6 +123,11 @@ impl Shard {
         self.shared.application.reads_heads()
     }
 
+    /// The tokens that open no session any more, of all shards.
+    pub fn revoked(&self) -> &Revoked {
+        &self.shared.revoked
+    }
+
     /// The number of sessions on this shard.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
@@ -139,7 +147,7 @@ impl Shard {
     }
 
     /// The sizes of all tables and queues, by name. All are zero some time after the last client has left.
-    pub fn holdings(&self) -> [(&'static str, usize); 15] {
+    pub fn holdings(&self) -> [(&'static str, usize); 16] {
         let [writes, connects, searches] = self.schedule.lens();
         let [exchanges, browsers, forwarded] = self.exchanges.lens();
         [
@@ -158,6 +166,7 @@ impl Shard {
             ("sessions that wait for a search", searches),
             ("sessions without a connect", self.newcomers.len()),
             ("waits for the application", self.waits.len()),
+            ("users and tokens with a session", self.owners.len()),
         ]
     }
 
@@ -214,6 +223,8 @@ pub struct Shared {
     pub limits: SharedLimits,
     /// The application's hooks.
     pub application: Box<dyn Application>,
+    /// Tokens that open no session any more.
+    pub revoked: Revoked,
     /// The number of shards.
     pub shards: usize,
 }
@@ -236,6 +247,7 @@ impl Shared {
             memory,
             limits: SharedLimits::default(),
             application,
+            revoked: Revoked::default(),
             shards,
         }
     }
@@ -262,6 +274,8 @@ pub struct Parts {
     relief: Relief,
     hub: Hub,
     pub(crate) sessions: Sessions,
+    /// The sessions of each user and token.
+    owners: Owners,
     pub(crate) sockets: Sockets,
     /// HTTP requests that are not answered yet, and responses on their way.
     exchanges: Exchanges,
@@ -318,6 +332,7 @@ impl Parts {
             relief: Relief::default(),
             hub: Hub::default(),
             sessions: Sessions::default(),
+            owners: Owners::default(),
             sockets: Sockets::default(),
             exchanges: Exchanges::default(),
             pending_replies: PendingReplies::default(),
@@ -349,6 +364,8 @@ pub(crate) enum Timer {
     Session(SessionKey),
     Socket(SocketKey),
     Wait(WaitKey),
+    /// The credentials of a session.
+    Owner(SessionKey),
 }
 
 /// The timing of the Bayeux protocol, out of the settings.

@@ -161,6 +161,17 @@ impl Shard {
                         parts.deliver_to(key, &frames, None);
                     }
                 }
+                Action::DeliverToUser { user, channel, data } => {
+                    let frame: Arc<[u8]> = message_frame(&channel, &data, None, None).into();
+                    let parts = self.parts();
+                    parts.send_to_all_others(|| ShardMessage::DeliverToUser((*user).into(), frame.clone()));
+                    parts.deliver_to_user(&user, &frame);
+                }
+                Action::DisconnectUser { user } => {
+                    let parts = self.parts();
+                    parts.send_to_all_others(|| ShardMessage::DisconnectUser((*user).into()));
+                    parts.disconnect_user(&user);
+                }
                 Action::Disconnect { session } => {
                     if let Some(session) = Id::parse(&session) {
                         self.parts().kick_by_id(session);
@@ -200,6 +211,12 @@ impl Parts {
     pub(super) fn kick_here(&mut self, session: &Id) {
         if let Some(key) = self.sessions.find(session) {
             self.kick(key, EndReason::Kicked);
+        }
+    }
+
+    fn send_to_all_others(&mut self, message: impl Fn() -> ShardMessage) {
+        for shard in (0..self.shared.shards).filter(|shard| *shard != self.index) {
+            self.effects.push(Effect::SendToShard(shard, message()));
         }
     }
 

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use bayeux::ChannelName;
 use bayeux::session::{RequestedTiming, Stage as ProtocolStage};
 
+use crate::application::EndReason;
 use crate::history::Position;
+use crate::identity::Identity;
 use crate::now::Now;
 use crate::outbox::arena::{Chunk, Frames};
 use crate::outbox::{Kind, Outbox, payloads};
@@ -50,7 +52,7 @@ impl Parts {
         let mut pile = Pile::default();
         let sessions = keys.iter().filter_map(|key| self.sessions.get(*key));
         let sessions = sessions.map(|session| self.save_session(session, &mut pile)).collect();
-        Saved { messages: pile.messages, sessions }
+        Saved { messages: pile.messages, sessions, revoked: Vec::new() }
     }
 
     fn save_session(&self, session: &Session, pile: &mut Pile) -> SavedSession {
@@ -72,6 +74,7 @@ impl Parts {
         SavedSession {
             id: session.id,
             browser: session.browser,
+            identity: session.identity().map(|identity| Identity::clone(identity)),
             stage: match session.protocol.stage() {
                 ProtocolStage::New => Stage::New,
                 ProtocolStage::Connected => Stage::Connected,
@@ -151,10 +154,17 @@ impl Parts {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.urgent = !outbox.is_empty();
         (session.outbox, session.replay) = (outbox, replay);
+        if let Some(identity) = &saved.identity {
+            let is_counted = self.counts_sessions_of(identity) && self.admit_user(Some(identity)).is_ok();
+            self.set_owner(key, identity.clone(), is_counted);
+        }
         for name in &saved.subscriptions {
             self.resubscribe(key, name);
         }
         self.arm(key);
+        if saved.identity.as_ref().is_some_and(|identity| self.shared.revoked.has(identity)) {
+            self.kick(key, EndReason::Revoked);
+        }
     }
 
     fn frame_of(&mut self, text: &str) -> Frames {

@@ -26,6 +26,7 @@ impl Parts {
             match timer {
                 Timer::Session(key) => self.session_due(key),
                 Timer::Socket(key) => self.socket_due(key),
+                Timer::Owner(key) => self.owner_due(key),
                 Timer::Wait(key) => self.overdue.push(key),
             }
         }

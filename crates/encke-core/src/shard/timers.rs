@@ -24,7 +24,7 @@ impl Parts {
         if armed_ms < u64::MAX && self.wheel.forget() {
             let Parts { wheel, sessions, sockets, waits, .. } = self;
             wheel.retain(|timer| match timer {
-                Timer::Session(key) => sessions.get(*key).is_some(),
+                Timer::Session(key) | Timer::Owner(key) => sessions.get(*key).is_some(),
                 Timer::Socket(key) => sockets.get(*key).is_some(),
                 Timer::Wait(key) => waits.timer(*key).is_some(),
             });

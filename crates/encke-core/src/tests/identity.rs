@@ -6,8 +6,10 @@ use super::{NOW, Rig, member_of};
 use crate::application::{
     Actions, Answer, Application, Caller, Decision, EndReason, Handshake, Publishing, Refusal, Subscribing, Verdict,
 };
-use crate::events::{ExchangeId, HttpTransport, Peer, Request};
+use crate::events::{ExchangeId, HttpTransport, Peer, Request, ShardMessage, SocketKey};
 use crate::identity::{Head, Identity, Patterns};
+use crate::now::Now;
+use crate::protocol::batch::message_frame;
 use crate::settings::{Settings, TransportName};
 
 /// Takes the user from the `ext` of a handshake or from the cookie `user`, and records what it is asked.
@@ -28,7 +30,11 @@ impl Doorman {
 
 impl Application for Doorman {
     fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
-        let named = handshake.ext.map(|ext| member_of(ext, "user")).filter(|user| !user.is_empty());
+        let named = handshake
+            .ext
+            .filter(|ext| ext.contains("user"))
+            .map(|ext| member_of(ext, "user"))
+            .filter(|user| !user.is_empty());
         let cookie = || handshake.head.and_then(|head| head.cookie("user")).map(String::from);
         self.note(format!("handshake by {}", handshake.transport));
         Answer::Now(match named.or_else(cookie).as_deref() {
@@ -38,8 +44,19 @@ impl Application for Doorman {
             Some(user) => Ok(Some(Identity {
                 subscribe: Patterns::new([format!("/{user}/**")]).ok(),
                 publish: Patterns::new(["/open/*"]).ok(),
-                ..Identity::of_user(user)
+                ..identity_of(user, handshake.ext.unwrap_or_default())
             })),
+        })
+    }
+
+    fn refresh(&self, _: &Caller<'_>, credentials: &str) -> Answer<Result<Identity, Refusal>> {
+        let only = credentials.contains("only").then(|| member_of(credentials, "only"));
+        Answer::Now(match member_of(credentials, "user").as_str() {
+            "nobody" => Err(Refusal::new(401, "unknown user")),
+            user => Ok(Identity {
+                subscribe: only.and_then(|only| Patterns::new([only]).ok()),
+                ..identity_of(user, credentials)
+            }),
         })
     }
 
@@ -75,6 +92,17 @@ impl Application for Doorman {
     }
 }
 
+/// The identity of a user, with the end (in seconds after the start of the test) and the token that a text names.
+fn identity_of(user: &str, text: &str) -> Identity {
+    let of = |name: &str| text.contains(&format!("\"{name}\":")).then(|| member_of(text, name));
+    let ends = of("ends").and_then(|ends| ends.parse::<u64>().ok());
+    Identity {
+        token_id: of("token").map(String::into),
+        expires_ms: ends.map(|seconds| NOW.wall_ms + seconds * 1_000),
+        ..Identity::of_user(user)
+    }
+}
+
 pub(super) fn rig(settings: Settings) -> (Rig, Doorman) {
     let doorman = Doorman::default();
     (Rig::new(1, settings, Box::new(doorman.clone())), doorman)
@@ -106,6 +134,148 @@ fn the_identity_of_a_handshake_goes_into_every_later_decision() {
         "ann ended: disconnected",
     ];
     assert_eq!(doorman.taken(), expected);
+}
+
+/// A session of a user, whose credentials end at this time.
+fn opened(rig: &mut Rig, ext: &str) -> (SocketKey, String) {
+    let (socket, client) = rig.opened(ext);
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
+    rig.shard.socket_text(NOW, socket, &connect);
+    rig.flushed(socket);
+    (socket, client)
+}
+
+fn later(ms: u64) -> Now {
+    Now { ms: NOW.ms + ms, wall_ms: NOW.wall_ms + ms }
+}
+
+/// Lets time pass in steps in which no client is silent. Returns what each client gets.
+fn pass(rig: &mut Rig, from_ms: u64, to_ms: u64, clients: &[(SocketKey, String)]) -> Vec<String> {
+    let mut texts = vec![String::new(); clients.len()];
+    for ms in (from_ms..=to_ms).step_by(5_000) {
+        for (socket, client) in clients {
+            let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
+            rig.shard.socket_text(later(ms), *socket, &connect);
+        }
+        rig.shard.advance(later(ms));
+        for (text, (socket, _)) in texts.iter_mut().zip(clients) {
+            text.push_str(&rig.flushed(*socket));
+        }
+    }
+    texts
+}
+
+#[test]
+fn a_session_ends_with_its_credentials_unless_they_are_refreshed() {
+    let (mut rig, doorman) = rig(Settings::default());
+    let clients =
+        [opened(&mut rig, r#"{"user":"ann","ends":"200"}"#), opened(&mut rig, r#"{"user":"bob","ends":"200"}"#)];
+    let [_, (bob, client)] = &clients;
+    let texts = pass(&mut rig, 0, 130_000, &clients);
+    assert!(!texts.iter().any(|text| text.contains("expiring") || text.contains("/meta/disconnect")), "{texts:?}");
+    let texts = pass(&mut rig, 135_000, 150_000, &clients);
+    assert!(texts.iter().all(|text| text.matches("/service/auth/expiring").count() == 1), "{texts:?}");
+    assert!(texts[0].contains(r#""data":{"expires_in_ms":"#), "{texts:?}");
+    let refresh = |data: &str, id: &str| {
+        format!(r#"{{"channel":"/service/auth/refresh","clientId":"{client}","data":{{"user":"{data}"}},"id":"{id}"}}"#)
+    };
+    for (user, error) in [("carl", "403:another_user:refresh_denied"), ("nobody", "401:unknown user:refresh_denied")] {
+        rig.shard.socket_text(later(150_000), *bob, &refresh(user, "1"));
+        let text = rig.flushed(*bob);
+        assert!(text.contains(error), "{text}");
+    }
+    rig.shard.socket_text(later(150_000), *bob, &refresh("bob", "2"));
+    let text = rig.flushed(*bob);
+    assert!(text.contains(r#""data":{"expires_in_ms":null,"unsubscribed":[]}"#), "{text}");
+    doorman.taken();
+    let texts = pass(&mut rig, 155_000, 300_000, &clients);
+    assert!(texts[0].contains(r#""error":"401::token_expired""#), "{texts:?}");
+    assert!(doorman.taken().contains(&"ann ended: token_expired".into()));
+    assert_eq!(rig.shard.sessions(), 1, "only bob is left");
+}
+
+#[test]
+fn a_connect_may_carry_new_credentials() {
+    let (mut rig, _) = rig(Settings::default());
+    let (socket, client) = opened(&mut rig, r#"{"user":"ann","ends":"20"}"#);
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","ext":{{"auth":{{"user":"ann"}}}}}}"#);
+    rig.shard.socket_text(NOW, socket, &connect);
+    assert!(rig.flushed(socket).contains(r#""data":{"expires_in_ms":null"#));
+    pass(&mut rig, 0, 60_000, &[(socket, client)]);
+    assert_eq!(rig.shard.sessions(), 1);
+}
+
+#[test]
+fn rights_that_a_refresh_takes_away_end_subscriptions() {
+    let (mut rig, doorman) = rig(Settings::default());
+    let (socket, client) = opened(&mut rig, r#"{"user":"ann"}"#);
+    let send = |rig: &mut Rig, fields: &str| {
+        rig.shard.socket_text(NOW, socket, &format!(r#"{{"clientId":"{client}",{fields}}}"#));
+        rig.flushed(socket)
+    };
+    send(&mut rig, r#""channel":"/meta/subscribe","subscription":["/ann/1","/ann/more/2"]"#);
+    doorman.taken();
+    let text = send(&mut rig, r#""channel":"/service/auth/refresh","data":{"user":"ann","only":"/ann/*"},"id":"1""#);
+    assert!(text.contains(r#""unsubscribed":["/ann/more/2"]"#), "{text}");
+    assert_eq!(doorman.taken(), ["ann has no more /ann/more/2"]);
+}
+
+#[test]
+fn a_revoked_token_ends_its_sessions_and_opens_none() {
+    let (mut rig, doorman) = rig(Settings::default());
+    let handshake = r#"{"user":"ann","token":"t1"}"#;
+    let (socket, client) = opened(&mut rig, handshake);
+    let (away, _) = opened(&mut rig, handshake);
+    let _other = opened(&mut rig, r#"{"user":"ann","token":"t2"}"#);
+    rig.shard.socket_closed(NOW, away);
+    let wall_ms = NOW.wall_ms;
+    assert!(rig.shard.shared.revoked.add("t1", wall_ms + 1_000_000, wall_ms, 10));
+    rig.shard.message(NOW, ShardMessage::Revoke("t1".into()));
+    let text = rig.flushed(socket);
+    assert!(text.contains(r#""error":"401::token_revoked""#), "{text}");
+    assert!(doorman.taken().contains(&"ann ended: revoked".into()));
+    // The client that is away may only fetch its end.
+    assert_eq!(rig.shard.sessions(), 2);
+    pass(&mut rig, 0, 100_000, &[]);
+    let mut taken = doorman.taken();
+    taken.sort();
+    assert_eq!(taken, ["ann ended: expired", "ann ended: revoked"], "the first is of the other token");
+    let socket = rig.shard.socket_opened(NOW, None);
+    let text = format!(r#"{{"channel":"/meta/handshake","ext":{handshake},"id":"{client}"}}"#);
+    rig.shard.socket_text(NOW, socket, &text);
+    let text = rig.flushed(socket);
+    assert!(text.contains(r#""error":"401:token_revoked:handshake_denied""#), "{text}");
+}
+
+#[test]
+fn a_message_for_a_user_reaches_all_sessions_of_that_user() {
+    let (mut rig, _) = rig(Settings::default());
+    let anns = [opened(&mut rig, r#"{"user":"ann"}"#), opened(&mut rig, r#"{"user":"ann"}"#)];
+    let (bob, _) = opened(&mut rig, r#"{"user":"bob"}"#);
+    let (nobody, _) = opened(&mut rig, "{}");
+    let frame = message_frame("/x", "7", None, None);
+    rig.shard.message(NOW, ShardMessage::DeliverToUser("ann".into(), frame.clone().into()));
+    rig.shard.message(NOW, ShardMessage::DeliverToUser("".into(), frame.into()));
+    for (socket, _) in &anns {
+        assert!(rig.flushed(*socket).contains(r#""data":7"#));
+    }
+    assert_eq!((rig.flushed(bob), rig.flushed(nobody)), (String::new(), String::new()));
+    rig.shard.message(NOW, ShardMessage::DisconnectUser("ann".into()));
+    assert_eq!(rig.shard.sessions(), 2);
+}
+
+#[test]
+fn an_identity_survives_a_restart_with_its_end() {
+    let (mut rig, _) = rig(Settings::default());
+    let (_, client) = opened(&mut rig, r#"{"user":"ann","ends":"100"}"#);
+    let saved = rig.shard.save(NOW);
+    let (mut next, doorman) = self::rig(Settings::default());
+    next.shard.restore(NOW, &saved);
+    next.shard.message(NOW, ShardMessage::DisconnectUser("bob".into()));
+    let socket = next.shard.socket_opened(NOW, None);
+    pass(&mut next, 0, 200_000, &[(socket, client)]);
+    assert!(doorman.taken().contains(&"ann ended: token_expired".into()));
+    assert_eq!(next.shard.sessions(), 0);
 }
 
 #[test]

@@ -62,13 +62,6 @@ impl Handle {
         self.disconnect_all(move |identity| identity.user == user).await
     }
 
-    /// Ends all sessions that were opened with a token. Returns their number, which is 0 if the server has stopped. New
-    /// handshakes with the token are up to the authentication.
-    pub async fn revoke(&self, token_id: &str) -> usize {
-        let token_id = Box::<str>::from(token_id);
-        self.disconnect_all(move |identity| identity.token_id.as_ref() == Some(&token_id)).await
-    }
-
     async fn disconnect_all(&self, is_wanted: impl Fn(&Identity) -> bool + Clone + Send + 'static) -> usize {
         let ids = self.0.server_shared.sessions_of(is_wanted).await.unwrap_or_default();
         ids.iter().filter(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(**id))).count()

@@ -60,6 +60,7 @@ pub(super) fn times(settings: &Settings) -> Result<(), SettingsError> {
         ("drain_spread_ms", settings.drain_spread_ms),
         ("decision_timeout_ms", settings.decision_timeout_ms),
         ("call_timeout_ms", settings.call_timeout_ms),
+        ("auth_expiry_notice_ms", settings.auth_expiry_notice_ms),
         ("activity_timeout_ms", settings.activity_timeout_ms),
         ("idempotency_ms", settings.idempotency_ms),
         ("browser_surplus_interval_ms", settings.browser_surplus_interval_ms),

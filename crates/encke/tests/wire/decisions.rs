@@ -141,8 +141,8 @@ fn a_decision_that_never_comes_is_refused_and_the_connection_goes_on() {
     assert_eq!(reply["error"], "503::decision_timeout");
     assert_eq!(ws.call(json!({"id": "2", "channel": "/a", "data": 1}))["successful"], true);
     ws.call(json!({"id": "3", "channel": "/service/x", "data": "gate"}));
-    assert_eq!(ws.next_json()[0]["error"], "503::call_timeout");
-    assert_eq!(server.metric("encke_decisions_timed_out"), 2);
+    let failed = json!({"class": "call_timeout", "message": "503::call_timeout"});
+    assert_eq!((&ws.next_json()[0]["data"], server.metric("encke_decisions_timed_out")), (&failed, 2));
 }
 
 #[test]

@@ -58,8 +58,20 @@ pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, Problem> {
     if token_id.is_empty() {
         return Err(Problem::field("/token_id", "it is empty"));
     }
-    let ids = matching(call, move |identity| identity.token_id.as_deref() == Some(&*token_id)).await?;
-    Ok(send_to_all(call, &ids, ShardMessage::Disconnect))
+    let node = &call.connection.node;
+    {
+        // Before its sessions are looked for, so that none is opened in between.
+        let (shard, now_ms) = (node.shard.borrow(), node.now().wall_ms);
+        if !shard.revoked().add(&token_id, now_ms + REVOKED_MS, now_ms, shard.settings().revoked_tokens_max) {
+            return Err(Problem::new(Kind::Full, "revoked_tokens_max tokens are revoked already"));
+        }
+    }
+    let token = token_id.clone();
+    let ids = matching(call, move |identity| identity.token_id.as_deref() == Some(&*token)).await?;
+    for shard in 0..node.server_shared.mailboxes.len() {
+        node.send_to_shard(shard, ShardMessage::Revoke((*token_id).into()));
+    }
+    Ok(Answer::new(&Reached { sessions: ids.len() }))
 }
 
 pub(super) async fn subscribe(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -175,3 +187,6 @@ impl Call<'_> {
         cursor.ok_or_else(|| Problem::parameter("cursor", "the value of `next` on the page before"))
     }
 }
+
+/// The time for which a token is revoked, in milliseconds: longer than tokens are usually valid.
+const REVOKED_MS: u64 = 30 * 24 * 3_600_000;

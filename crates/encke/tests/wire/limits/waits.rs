@@ -1,9 +1,11 @@
 //! Limits of messages that wait for the application.
 
+use std::time::{Duration, SystemTime};
+
 use encke::Settings;
 use serde_json::json;
 
-use crate::common::settings;
+use crate::common::{TestServer, settings};
 use crate::decisions::Gate;
 
 /// Lets two batches wait. Returns the reply to a third one.
@@ -60,4 +62,17 @@ fn calls_waiting_per_session_max_refuses_one_more_call_of_a_session() {
     let refused = Some("503::calls_waiting_max".to_owned());
     let errors = last(Settings { calls_waiting_per_session_max: 2, ..settings() });
     assert_eq!(errors, [None, None, refused.clone(), None, None, refused]);
+}
+
+/// Tokens that have expired make room.
+#[test]
+fn revoked_tokens_max_refuses_one_more_token() {
+    let server = TestServer::start(Settings { revoked_tokens_max: 2, ..settings() });
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let ms = |time: Duration| u64::try_from(time.as_millis()).expect("a near time");
+    let (before, later) = (ms(now - Duration::from_secs(9)), ms(now + Duration::from_secs(3_600)));
+    assert!(server.handle.revoke("a", later) && server.handle.revoke("b", before));
+    assert!(server.handle.revoke("c", later), "b has expired");
+    assert!(!server.handle.revoke("d", later) && server.handle.revoke("a", later));
+    server.wait_for_exactly("encke_tokens_revoked", 2);
 }

@@ -1,0 +1,133 @@
+//! Identities of sessions: new credentials, the end of credentials, and what concerns all sessions of a user or of a
+//! token. `handshake`, `connect` and `batch` lead here with credentials, `tick` with their end, and `from_shards` with
+//! the messages of handles.
+
+use bayeux::{BayeuxError, json};
+
+use crate::application::{Answer, EndReason, Refusal};
+use crate::connections::waits::Call;
+use crate::decision::Awaited;
+use crate::events::SessionKey;
+use crate::identity::Identity;
+use crate::protocol::batch::{failed_call_frame, message_frame};
+use crate::shard::Parts;
+
+impl Parts {
+    /// Looks at the credentials of a session whose timer has come: they may be about to end, or have ended.
+    pub(super) fn owner_due(&mut self, key: SessionKey) {
+        let (now, notice_ms) = (self.now, self.settings.auth_expiry_notice_ms);
+        let Some(owner) = self.sessions.get_mut(key).and_then(|session| session.owner.as_mut()) else { return };
+        if owner.armed_ms > now.ms {
+            return;
+        }
+        owner.armed_ms = u64::MAX;
+        let Some(expires_ms) = owner.identity.expires_ms else { return };
+        let left_ms = expires_ms.saturating_sub(now.wall_ms);
+        if left_ms == 0 {
+            return self.kick(key, EndReason::TokenExpired);
+        }
+        if left_ms <= notice_ms && !owner.is_notified {
+            owner.is_notified = true;
+            let data = format!("{{\"expires_in_ms\":{left_ms}}}");
+            let frames = self.encoder.copy_single(&message_frame(EXPIRING, &data, None, None));
+            self.deliver_to(key, &frames, None);
+        }
+        self.arm_owner(key);
+    }
+
+    /// Checks new credentials of a session. `call` is the channel and the id of the message that gets the answer.
+    pub(super) fn refresh(&mut self, call: Call, credentials: &str) {
+        let Some(session) = self.sessions.get(call.session) else { return };
+        match self.shared.application.refresh(&session.caller(), credentials) {
+            Answer::Now(result) => self.refreshed(&call, result),
+            Answer::Later(later) => self.wait_for_answer(call, Awaited::Refresh(later)),
+        }
+    }
+
+    /// The credentials in the `ext` of a connect: the member `auth`.
+    pub(super) fn refresh_by_connect(&mut self, key: SessionKey, ext: &str) {
+        let has_owner = self.sessions.get(key).is_some_and(|session| session.owner.is_some());
+        if has_owner
+            && let Some(credentials) = json::member(ext, "auth")
+            && self.may_call(key)
+        {
+            self.refresh(Call { session: key, channel: REFRESH.into(), id: None }, credentials);
+        }
+    }
+
+    /// Takes the result of a refresh: the session has a new identity of the same user, or the old one until it ends.
+    pub(super) fn refreshed(&mut self, call: &Call, result: Result<Identity, Refusal>) {
+        let key = call.session;
+        let Some(owner) = self.sessions.get(key).and_then(|session| session.owner.as_ref()) else { return };
+        let refused = |code, reason: &str| Err(BayeuxError::RefreshDenied.with_code(code, reason));
+        let result = match result {
+            Err(Refusal { code, reason, .. }) => refused(code, &reason),
+            Ok(_) if owner.ends.is_some() => refused(403, "session_ending"),
+            Ok(identity) if identity.user != owner.identity.user => refused(403, "another_user"),
+            Ok(identity) if identity.has_expired(self.now.wall_ms) => refused(401, "token_expired"),
+            Ok(identity) if self.shared.revoked.has(&identity) => refused(401, "token_revoked"),
+            Ok(identity) => Ok(identity),
+        };
+        let frame = match result {
+            Err(error) => failed_call_frame(&call.channel, call.id.as_ref(), &error),
+            Ok(identity) => {
+                let left_ms = identity.expires_ms.map(|expires_ms| expires_ms.saturating_sub(self.now.wall_ms));
+                self.set_owner(key, identity, false);
+                let lost = self.drop_what_is_not_allowed(key);
+                let names: Vec<String> = lost.iter().map(|name| format!("\"{name}\"")).collect();
+                let left = left_ms.map_or("null".into(), |left_ms| left_ms.to_string());
+                let data = format!("{{\"expires_in_ms\":{left},\"unsubscribed\":[{}]}}", names.join(","));
+                message_frame(&call.channel, &data, call.id.as_ref(), Some(true))
+            }
+        };
+        let frames = self.encoder.copy_single(&frame);
+        self.deliver_to(key, &frames, None);
+    }
+
+    /// Ends the subscriptions that the patterns of a session's identity do not allow any more. Returns their names.
+    fn drop_what_is_not_allowed(&mut self, key: SessionKey) -> Vec<Box<str>> {
+        let Some(session) = self.sessions.get(key) else { return Vec::new() };
+        let Some(identity) = session.identity().filter(|identity| identity.subscribe.is_some()) else {
+            return Vec::new();
+        };
+        let names = session.subscriptions.iter().map(|subscription| self.hub.name(subscription.channel));
+        let lost: Vec<Box<str>> = names.filter(|name| !identity.may_subscribe(name)).map(Box::from).collect();
+        for name in &lost {
+            let _valid = self.unsubscribe_from(key, name);
+        }
+        lost
+    }
+
+    /// Delivers a frame to all sessions of a user on this shard.
+    pub(super) fn deliver_to_user(&mut self, user: &str, frame: &[u8]) {
+        let sessions = self.owners.of_user(user);
+        if sessions.is_empty() {
+            return;
+        }
+        let frames = self.encoder.copy_single(frame);
+        for key in sessions {
+            self.deliver_to(key, &frames, None);
+        }
+    }
+
+    /// Ends all sessions of a user on this shard.
+    pub(super) fn disconnect_user(&mut self, user: &str) {
+        for key in self.owners.of_user(user) {
+            self.kick(key, EndReason::Kicked);
+        }
+    }
+
+    /// Ends all sessions of a revoked token on this shard. The token is in [`Revoked`](crate::Revoked) already, so none
+    /// can be opened any more.
+    pub(super) fn revoke(&mut self, token_id: &str) {
+        for key in self.owners.of_token(token_id) {
+            self.kick(key, EndReason::Revoked);
+        }
+    }
+}
+
+/// The service that takes new credentials.
+pub(super) const REFRESH: &str = "/service/auth/refresh";
+
+/// The channel of the notice before the end of credentials.
+const EXPIRING: &str = "/service/auth/expiring";
