@@ -2,10 +2,14 @@
 
 use std::fmt;
 use std::future::Future;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use encke_core::{Actions, Application, Settings, Verdict};
+use http::{Request, Response};
+use hyper::body::{Body as HttpBody, Incoming};
+use tower_service::Service;
 
 use crate::api_keys::ApiKeys;
 use crate::app::access::{Access, Authorizer, Grant};
@@ -15,6 +19,7 @@ use crate::app::filter::{Filter, Publishing};
 use crate::app::hooks::Hooks;
 use crate::app::service::{Registered, ServiceHandler};
 use crate::asset::Asset;
+use crate::beside::Beside;
 
 /// A server before its start: its settings, the hooks of the application, its files. [`Builder::start`] runs it.
 ///
@@ -31,7 +36,7 @@ use crate::asset::Asset;
 /// Hooks that do not wait run on the thread of a shard, between reading and writing: they must be short and never block. A
 /// future is first polled there, too. If it is not ready, it continues on the threads of the application
 /// ([`Settings::application_threads`]); the message of its session waits for it, and the messages after it. The rest of the
-/// server does not. A future that takes longer than `decision_timeout_ms` is dropped and its message refused.
+/// server does not. A future that takes longer than [`Settings::decision_timeout_ms`] is dropped and its message refused.
 ///
 /// A panic in a hook refuses the message, too. The session and the server live on.
 ///
@@ -47,9 +52,13 @@ pub struct Builder {
     pub(crate) listener: Option<TcpListener>,
     pub(crate) api_keys: ApiKeys,
     pub(crate) layers: Vec<Box<Layer>>,
+    pub(crate) fallback: Option<Beside>,
+    pub(crate) has_listener: bool,
     pub(crate) echo: bool,
     pub(crate) reclaim_memory: Option<fn()>,
 }
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Puts an application in front of another.
 pub(crate) type Layer = dyn FnOnce(Box<dyn Application>) -> Box<dyn Application> + Send;
@@ -64,6 +73,8 @@ impl Builder {
             listener: None,
             api_keys: ApiKeys::default(),
             layers: Vec::new(),
+            fallback: None,
+            has_listener: true,
             echo: false,
             reclaim_memory: None,
         }
@@ -72,6 +83,12 @@ impl Builder {
     /// Sets the settings.
     pub fn settings(mut self, settings: Settings) -> Builder {
         self.settings = settings;
+        self
+    }
+
+    /// Sets the address to listen on: the setting [`Settings::listen`].
+    pub fn listen(mut self, address: SocketAddr) -> Builder {
+        self.settings.listen = address;
         self
     }
 
@@ -220,6 +237,32 @@ impl Builder {
     /// previous server process.
     pub fn listener(mut self, listener: TcpListener) -> Builder {
         self.listener = Some(listener);
+        self
+    }
+
+    /// Starts without a socket, for a server inside another HTTP server: see [`service`](crate::service).
+    /// [`Settings::listen`] should be the address of that server: it decides which host names are ours.
+    pub fn without_listener(mut self) -> Builder {
+        self.has_listener = false;
+        self
+    }
+
+    /// Passes requests that are not the server's to a tower service, such as an axum router. It gets all paths but those of
+    /// the Bayeux endpoint, `/api/v1/`, held requests, `/healthz`, `/readyz`, `/metrics` and the files of
+    /// [`Builder::assets`]; the directory of [`Settings::files`] is not served then. The address of the client
+    /// ([`IpAddr`](std::net::IpAddr)) is an extension of the request.
+    ///
+    /// The service runs on the threads of the application, and is cancelled when its client leaves. It cannot upgrade a
+    /// connection to another protocol: for that, put Encke inside the router ([`service`](crate::service)).
+    pub fn fallback<S, B>(mut self, service: S) -> Builder
+    where
+        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        S::Future: Send,
+        S::Error: Into<BoxError>,
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.fallback = Some(Beside::new(service));
         self
     }
 

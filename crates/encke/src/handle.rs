@@ -3,6 +3,7 @@
 mod lists;
 
 use std::fmt;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::error::{PublishError, PublishManyError};
 use crate::fallback::Fallback;
 use crate::local::{Start, SubscribeError, Subscription};
 use crate::metric::Metric;
-use crate::net::node::{ServerShared, ThreadMessage};
+use crate::net::node::{Node, ServerShared, ThreadMessage};
 use crate::net::published::Published;
 use crate::presence::{Announced, Announcer, Members, Presence};
 use crate::settings::{SettingsError, check_settings};
@@ -59,6 +60,18 @@ impl Handle {
     ) -> Handle {
         let (settings, draining, open) = (Mutex::new(settings), AtomicBool::new(false), RwLock::new(true));
         Handle(Arc::new(Inner { server_shared, shared, settings, draining, open, keeps }))
+    }
+
+    /// The number of shards.
+    pub(crate) fn shards(&self) -> usize {
+        self.0.shared.shards
+    }
+
+    /// Runs work on the thread of a shard. A shard that has ended drops it.
+    pub(crate) fn run(&self, shard: usize, work: impl FnOnce(&Rc<Node>) + Send + 'static) {
+        if let Some(mailbox) = self.0.server_shared.mailboxes.get(shard) {
+            let _ended = mailbox.send(ThreadMessage::Run(Box::new(work)));
+        }
     }
 
     pub(crate) fn downgrade(&self) -> WeakHandle {

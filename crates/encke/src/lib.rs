@@ -154,7 +154,7 @@
 //! A function takes at most four values that implement [`FromCall`], and returns anything that implements [`IntoReply`]. [`Actions`] are
 //! such a value: a list of messages for the caller, for other sessions and for channels, which are sent in their order. Calls of one
 //! session run at the same time; each answer comes when it is ready. [`with_timeout`] limits one service,
-//! `call_timeout_ms` all of them.
+//! [`Settings::call_timeout_ms`] all of them.
 //!
 //! # Sessions and subscribers
 //!
@@ -184,8 +184,10 @@
 mod api_keys;
 mod app;
 mod asset;
+mod beside;
 mod builder;
 mod data;
+mod embedded;
 mod entropy;
 mod error;
 mod fallback;
@@ -214,6 +216,7 @@ pub use app::reply::{Failure, IntoReply, Json, Raw};
 pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
 pub use asset::Asset;
 pub use builder::Builder;
+pub use embedded::{EnckeService, service};
 pub use encke_core::{
     Action, Actions, ChannelRule, ChannelView, EndReason, Head, HistoryCommit, HistoryTerms, Id, Identity,
     PatternError, Patterns, Pending, Publishers, Refusal, SessionLimits, SessionView, Settings, SlowConsumer,
@@ -223,6 +226,7 @@ pub use error::{HookError, PublishError, PublishManyError, StartError};
 pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
 pub use handle::{Handle, List};
 pub use hold::{ConditionPanicked, Hold, Release};
+pub use http::embedded::ServiceBody;
 pub use local::{Gap, Message, Position, PositionError, Positions, Start, SubscribeError, Subscription};
 pub use metric::Metric;
 pub use presence::{Member, Members, PresenceCounts};
@@ -233,3 +237,9 @@ pub use settings::{SettingsError, check_settings};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the programs of the pages about embedding as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/coming-from-cometd.md")]
+#[doc = include_str!("../../../docs/chat-in-rust.md")]
+struct Pages;

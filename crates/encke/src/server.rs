@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use crate::app::decisions::Decisions;
 use crate::builder::Builder;
 use crate::data::{Data, DataInUse};
+use crate::embedded::EnckeService;
 use crate::entropy::kernel_entropy;
 use crate::error::StartError;
 use crate::fallback::Installed;
@@ -62,25 +63,22 @@ impl Builder {
         check_settings(&self.settings)?;
         self.hooks.check()?;
         let listen = self.settings.listen;
-        let failed = |source| StartError::Listen { address: listen, source };
-        let listener = self.listener.map_or_else(|| accept::listen(listen), accept::adopt).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let again = listener.try_clone().map_err(failed)?;
+        let sockets = self.has_listener.then(|| listen_at(self.listener, listen)).transpose();
+        let sockets = sockets.map_err(|source| StartError::Listen { address: listen, source })?;
+        let (address, (listener, again)) =
+            sockets.map_or((listen, (None, None)), |(at, one, two)| (at, (Some(one), Some(two))));
         let shards = shards_of(&self.settings);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let start = Instant::now();
         let threads = ApplicationThreads::start(settings.application_threads).map_err(StartError::Thread)?;
-        let decisions = Decisions::new(self.hooks, threads.handle().clone());
+        let decisions = Box::new(Decisions::new(self.hooks, threads.handle().clone()));
         let hooks = decisions.context().clone();
-        let layers = self.layers.into_iter();
-        let application = layers.fold(Box::new(decisions) as Box<dyn Application>, |inner, layer| layer(inner));
+        let application = self.layers.into_iter().fold(decisions as Box<dyn Application>, |inner, layer| layer(inner));
         let mut shared = Shared::new(shards, application);
         let data = Data::open(&settings, &mut shared, ServerShared::now(start))?;
         let shared = Arc::new(shared);
-        let confirmations: Vec<Arc<Confirmations>> = (0..shards).map(|_| Arc::default()).collect();
-        let who_may_wait = confirmations.clone();
-        shared.mailbox.set_on_room(move || who_may_wait.iter().for_each(|shard| shard.wake.notify_one()));
+        let confirmations = confirmations(&shared);
         let metrics: Vec<_> = (0..=shards + 2).map(|_| Arc::<Metrics>::default()).collect();
         let local = Local::start(shared.clone(), metrics[shards + 1].clone()).map_err(StartError::Thread)?;
         let server_shared = Arc::new(ServerShared {
@@ -109,6 +107,9 @@ impl Builder {
         let handle = Handle::new(server_shared.clone(), shared.clone(), settings.clone(), !settings.data.is_empty());
         server_shared.presence.announce_by(handle.clone());
         hooks.set(handle.downgrade());
+        if let Some(beside) = self.fallback {
+            handle.set_fallback(Some(Arc::new(beside.on(server_shared.application.clone(), self.assets))));
+        }
         let stored = data
             .map(|data| {
                 let ServerShared { mailboxes, outcomes, metrics, .. } = &*server_shared;
@@ -132,6 +133,23 @@ impl Builder {
         starts.into_iter().for_each(|start| _ = start.send(()));
         Ok(Running { address, handle, threads, listener: again, data })
     }
+}
+
+/// The socket to accept connections from, twice, and its address.
+fn listen_at(
+    given: Option<TcpListener>,
+    address: SocketAddr,
+) -> std::io::Result<(SocketAddr, TcpListener, TcpListener)> {
+    let listener = given.map_or_else(|| accept::listen(address), accept::adopt)?;
+    Ok((listener.local_addr()?, listener.try_clone()?, listener))
+}
+
+/// The queues of confirmations of all shards. Room between shards wakes those who may wait for it.
+fn confirmations(shared: &Shared) -> Vec<Arc<Confirmations>> {
+    let confirmations: Vec<Arc<Confirmations>> = (0..shared.shards).map(|_| Arc::default()).collect();
+    let who_may_wait = confirmations.clone();
+    shared.mailbox.set_on_room(move || who_may_wait.iter().for_each(|shard| shard.wake.notify_one()));
+    confirmations
 }
 
 /// The number of shards: as the settings say, or one for each core.
@@ -163,7 +181,7 @@ impl ThreadContext {
     fn start_shards(
         self,
         mailboxes: Vec<mpsc::UnboundedReceiver<ThreadMessage>>,
-        listener: TcpListener,
+        mut listener: Option<TcpListener>,
         history_store: Option<Inbox>,
     ) -> Result<(Vec<ShardThread>, Vec<Sender<()>>), StartError> {
         let now_ms = ServerShared::now(self.server_shared.start).wall_ms;
@@ -172,7 +190,6 @@ impl ThreadContext {
         }
         let (mut threads, mut starts) = (Vec::new(), Vec::new());
         let (ready, readiness) = channel();
-        let mut listener = Some(listener);
         for (index, mailbox) in mailboxes.into_iter().enumerate() {
             let (context, ready, history_store, listener) =
                 (self.clone(), ready.clone(), history_store.clone(), listener.take());
@@ -212,14 +229,20 @@ pub struct Running {
     address: SocketAddr,
     handle: Handle,
     threads: Vec<ShardThread>,
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     data: Option<DataInUse>,
 }
 
 impl Running {
-    /// The address it listens on, with the actual port if port 0 was requested.
+    /// The address it listens on, with the actual port if port 0 was requested. Without a listener it is that of the
+    /// settings.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The Bayeux endpoint as a service inside another HTTP server: see [`service`](crate::service).
+    pub fn service(&self) -> EnckeService {
+        crate::embedded::service(&self.handle)
     }
 
     /// A handle to control it from any thread.
@@ -230,9 +253,9 @@ impl Running {
     /// The socket it accepts connections from, for the server process that follows: see [`Builder::listener`].
     ///
     /// # Errors
-    /// The error of the system, for example too many open files.
+    /// The error of the system, for example too many open files; or that there is no listener.
     pub fn listener(&self) -> std::io::Result<TcpListener> {
-        self.listener.try_clone()
+        self.listener.as_ref().ok_or(std::io::ErrorKind::NotConnected)?.try_clone()
     }
 
     /// Waits until it has stopped, which it does after [`Handle::drain`]. With a `data` directory it then saves the

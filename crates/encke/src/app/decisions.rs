@@ -134,6 +134,12 @@ impl Inner {
             };
             match verdict {
                 Verdict::Forward => {}
+                Verdict::Replace(data)
+                    if bayeux::json::validate(&data, bayeux::Limits::default().json_depth_max).is_err() =>
+                {
+                    tracing::error!(channel = &*publishing.channel, "a filter returned data that is no JSON");
+                    return Verdict::Deny(Cow::Borrowed("filter_error"));
+                }
                 Verdict::Replace(data) => {
                     publishing.data = Some(Cow::Owned(data));
                     is_changed = true;

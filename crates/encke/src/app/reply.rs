@@ -73,7 +73,11 @@ impl IntoReply for () {
 impl<T: Serialize> IntoReply for Json<T> {
     fn into_reply(self) -> Actions {
         match serde_json::to_string(&self.0) {
-            Ok(data) => Raw(data).into_reply(),
+            Ok(data) => {
+                let mut actions = Actions::default();
+                actions.reply(&data);
+                actions
+            }
             Err(error) => unwritable(&error).into_reply(),
         }
     }
@@ -81,6 +85,10 @@ impl<T: Serialize> IntoReply for Json<T> {
 
 impl IntoReply for Raw {
     fn into_reply(self) -> Actions {
+        if bayeux::json::validate(&self.0, bayeux::Limits::default().json_depth_max).is_err() {
+            tracing::error!("the raw reply of a service is no JSON");
+            return Failure::new("internal", "the reply could not be written").into_reply();
+        }
         let mut actions = Actions::default();
         actions.reply(&self.0);
         actions

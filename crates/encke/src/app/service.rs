@@ -59,7 +59,7 @@ handler!(A, B, C);
 handler!(A, B, C, D);
 
 /// Limits the time of one service: after it the caller gets a failure of the class `timeout`, and the future is dropped.
-/// `call_timeout_ms` limits all services.
+/// [`Settings::call_timeout_ms`](crate::Settings::call_timeout_ms) limits all services.
 pub fn with_timeout<T, H: ServiceHandler<T>>(timeout: Duration, handler: H) -> WithTimeout<T, H> {
     WithTimeout { handler, timeout, arguments: PhantomData }
 }

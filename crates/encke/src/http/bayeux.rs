@@ -14,23 +14,23 @@ use http::header::{
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as HttpBody;
 use websocket::handshake;
 
 use super::callback::is_callback;
 use super::connection::{Connection, Upgrade};
 use super::origin::{self, Origin};
-use super::{Body, closing, cookie, form, text, unread, whole};
+use super::{Body, BoxError, closing, cookie, form, text, unread, whole};
 use crate::net::incomplete::{GivenUp, Watched};
 use encke_core::{ExchangeId, Head, HttpTransport, Id, Request as Exchange};
 use encke_core::{Settings, TransportName};
 
 /// Answers a request to the endpoint.
-pub(crate) async fn answer(
-    connection: &Rc<Connection>,
-    settings: &Settings,
-    request: Request<Incoming>,
-) -> Response<Body> {
+pub(crate) async fn answer<B>(connection: &Rc<Connection>, settings: &Settings, request: Request<B>) -> Response<Body>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
     let jsonp = request.method() == Method::GET && !handshake::wants_upgrade(request.headers());
     let judge = if jsonp { origin::of_script } else { origin::of };
     let origin = judge(request.headers(), request.uri(), settings);
@@ -78,7 +78,11 @@ fn log_refused(headers: &HeaderMap) {
     }
 }
 
-async fn long_polling(connection: &Rc<Connection>, settings: &Settings, request: Request<Incoming>) -> Response<Body> {
+async fn long_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: Request<B>) -> Response<Body>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
     let (parts, body) = request.into_parts();
     let request = Request::from_parts(parts, ());
     let batch = match check_content(request.headers()) {
@@ -102,11 +106,7 @@ async fn long_polling(connection: &Rc<Connection>, settings: &Settings, request:
     exchange(connection, settings, HttpTransport::LongPolling, requester, batch).await
 }
 
-async fn callback_polling(
-    connection: &Rc<Connection>,
-    settings: &Settings,
-    request: &Request<Incoming>,
-) -> Response<Body> {
+async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: &Request<B>) -> Response<Body> {
     if !settings.transports.contains(&TransportName::CallbackPolling) {
         return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n");
     }
@@ -211,7 +211,7 @@ impl Drop for Waiting<'_> {
 }
 
 /// Accepts a WebSocket upgrade, or answers why the request is invalid (RFC 6455 §4.2).
-fn upgrade(connection: &Connection, settings: &Settings, request: &Request<Incoming>) -> Response<Body> {
+fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &Request<B>) -> Response<Body> {
     if !settings.transports.contains(&TransportName::Websocket) {
         return text(StatusCode::BAD_REQUEST, "websocket is off\n");
     }
@@ -292,7 +292,11 @@ fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Reads the whole body, within its limit and its time. A declared length over the limit is refused unread: the first
 /// read would make hyper ask for the body (`100 Continue`).
-pub(super) async fn collect(connection: &Connection, body: Incoming, settings: &Settings) -> Result<Bytes, Refusal> {
+pub(super) async fn collect<B>(connection: &Connection, body: B, settings: &Settings) -> Result<Bytes, Refusal>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
     if body.size_hint().lower() > settings.message_bytes_max as u64 {
         return Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text: TOO_LARGE, close: true });
     }

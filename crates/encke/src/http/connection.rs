@@ -49,6 +49,19 @@ pub(crate) struct Upgrade {
 }
 
 impl Connection {
+    /// A connection of a client at this address.
+    pub(crate) fn new(node: &Rc<Node>, peer: Option<IpAddr>) -> Connection {
+        Connection {
+            node: node.clone(),
+            health: Arc::default(),
+            peer,
+            number: node.connection_number(),
+            upgrade: RefCell::default(),
+            usage: Cell::default(),
+            current: Rc::default(),
+        }
+    }
+
     /// The head of a request, if the application reads heads.
     pub(crate) fn head<B>(&self, request: &http::Request<B>) -> Option<Arc<Head>> {
         if !self.node.shard.borrow().reads_heads() {
@@ -85,15 +98,8 @@ pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted) {
 }
 
 async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
-    let connection = Rc::new(Connection {
-        node: node.clone(),
-        health: Arc::default(),
-        peer: tcp.peer_addr().ok().map(|address| address.ip()),
-        number: node.connection_number(),
-        upgrade: RefCell::default(),
-        usage: Cell::default(),
-        current: Rc::default(),
-    });
+    let peer = tcp.peer_addr().ok().map(|address| address.ip());
+    let connection = Rc::new(Connection::new(&node, peer));
     let (mut tcp, mut read) = (tcp, Bytes::new());
     loop {
         // Boxed: nothing of hyper stays while a request is held.

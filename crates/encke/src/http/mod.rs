@@ -6,6 +6,7 @@ pub(crate) mod bayeux;
 pub(crate) mod callback;
 pub(crate) mod connection;
 pub(crate) mod cookie;
+pub(crate) mod embedded;
 pub(crate) mod files;
 pub(crate) mod form;
 mod held;
@@ -21,6 +22,8 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use tower_http::services::fs::ServeFileSystemResponseBody;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of a response: complete in memory, a file that is read while it is sent, or that of a fallback.
 pub(crate) type Body = Either<Full<Bytes>, Either<ServeFileSystemResponseBody, ResponseBody>>;

@@ -25,6 +25,12 @@ impl Counted {
         server_shared.connections.fetch_add(1, Ordering::Relaxed);
         Some(Counted { server_shared: server_shared.clone(), address })
     }
+
+    /// Counts a connection that another HTTP server has accepted, and limits.
+    pub(crate) fn elsewhere(server_shared: &Arc<ServerShared>) -> Counted {
+        server_shared.connections.fetch_add(1, Ordering::Relaxed);
+        Counted { server_shared: server_shared.clone(), address: None }
+    }
 }
 
 impl Drop for Counted {

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 
 use super::node::Node;
 use encke_core::SocketKey;
@@ -110,8 +110,8 @@ impl Node {
 }
 
 /// The body of a request, counted until it is complete.
-pub(crate) struct Watched<'a> {
-    body: Incoming,
+pub(crate) struct Watched<'a, B> {
+    body: B,
     node: &'a Node,
     sender: Sender,
     bytes: usize,
@@ -129,13 +129,17 @@ impl std::fmt::Display for GivenUp {
 
 impl std::error::Error for GivenUp {}
 
-impl<'a> Watched<'a> {
-    pub(crate) fn new(node: &'a Node, body: Incoming) -> Watched<'a> {
+impl<'a, B> Watched<'a, B> {
+    pub(crate) fn new(node: &'a Node, body: B) -> Watched<'a, B> {
         Watched { body, node, sender: Sender::Request(node.connection_number()), bytes: 0 }
     }
 }
 
-impl Body for Watched<'_> {
+impl<B> Body for Watched<'_, B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     type Data = Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -162,7 +166,7 @@ impl Body for Watched<'_> {
     }
 }
 
-impl Drop for Watched<'_> {
+impl<B> Drop for Watched<'_, B> {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.node.note_incomplete(self.sender, 0, None);

@@ -52,6 +52,8 @@ pub(crate) enum ThreadMessage {
     Connection(std::net::TcpStream, Counted),
     /// A WebSocket whose session lives on the receiving shard.
     Socket(Box<Moving>),
+    /// Work for the thread, such as a request that another HTTP server has read.
+    Run(Box<Work>),
     /// From now on the thread reads and writes no sockets; only messages between shards are processed.
     Freeze,
     /// Asks whether the shard had messages since the last `Settle`. It answers once everything it sends is in other
@@ -62,6 +64,9 @@ pub(crate) enum ThreadMessage {
     /// Nothing more follows: the shard's thread ends.
     Stop,
 }
+
+/// Work for the thread of a shard.
+pub(crate) type Work = dyn FnOnce(&Rc<Node>) + Send;
 
 /// A WebSocket on its way to another shard.
 pub(crate) struct Moving {

@@ -84,6 +84,7 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
                     Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
                 },
                 ThreadMessage::Socket(moving) => socket::go_on(node, *moving),
+                ThreadMessage::Run(work) => work(node),
                 // The publications are taken already. Only a frozen shard gets a request to settle.
                 ThreadMessage::Published | ThreadMessage::Settle(_) => {}
                 ThreadMessage::Inspect(look) => look(&node.shard.borrow()),

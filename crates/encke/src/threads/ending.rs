@@ -70,6 +70,7 @@ pub(crate) fn finish(
             Ok(
                 ThreadMessage::Connection(..)
                 | ThreadMessage::Socket(_)
+                | ThreadMessage::Run(_)
                 | ThreadMessage::Published
                 | ThreadMessage::Inspect(_)
                 | ThreadMessage::Freeze,

@@ -6,6 +6,7 @@
 mod ack;
 mod api;
 mod bayeux_messages;
+mod beside;
 mod channel_names;
 mod cometd;
 mod common;
@@ -17,6 +18,7 @@ mod floods;
 mod held;
 mod hold;
 mod hold_rust;
+mod hooks;
 mod hosts;
 mod http_requests;
 mod in_process;

@@ -1,0 +1,133 @@
+//! The Bayeux endpoint as a service inside another HTTP server, such as an axum router.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Body as HttpBody;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto::upgrade::downcast;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tower_service::Service;
+
+use crate::handle::Handle;
+use crate::http::embedded::{self, Answered, ServiceBody, Visit};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The Bayeux endpoint of a server as a tower service: `router.nest_service("/cometd", running.service())` puts it into
+/// an axum router. Clones serve the same server.
+///
+/// It answers every request that it gets, whatever its path, as the endpoint does: long-polling, callback-polling, and the
+/// upgrade to a WebSocket, for which the outer server must support upgrades of HTTP/1.1 (axum does). The socket of a WebSocket
+/// moves to the thread of a shard. If the outer server speaks TLS, its bytes are copied between the two.
+#[derive(Clone)]
+pub struct EnckeService {
+    handle: Handle,
+    next: Arc<AtomicUsize>,
+    peer: fn(&Parts) -> Option<IpAddr>,
+}
+
+/// A service that answers requests with the Bayeux endpoint of a running server.
+pub fn service(handle: &Handle) -> EnckeService {
+    EnckeService { handle: handle.clone(), next: Arc::default(), peer: |_| None }
+}
+
+impl EnckeService {
+    /// Reads the address of a client from its request: with axum, from the extension `ConnectInfo`. Without this, the server
+    /// does not know it, and limits for each address do not apply.
+    pub fn with_peer(mut self, peer: fn(&Parts) -> Option<IpAddr>) -> EnckeService {
+        self.peer = peer;
+        self
+    }
+
+    async fn answer(self, request: Request<BoxedBody>) -> Response<ServiceBody> {
+        let (mut parts, body) = request.into_parts();
+        let peer = (self.peer)(&parts);
+        let upgrade = parts.extensions.remove::<OnUpgrade>();
+        let shard = self.next.fetch_add(1, Ordering::Relaxed) % self.handle.shards();
+        let (answer, answered) = oneshot::channel();
+        let visit = Visit { request: Request::from_parts(parts, body), peer, answer };
+        self.handle.run(shard, move |node| embedded::open(node, visit));
+        let Ok(Answered { response, upgraded }) = answered.await else {
+            let mut response = Response::new(ServiceBody::of("the server has stopped\n"));
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return response;
+        };
+        if let (Some(from), Some(upgrade)) = (upgraded, upgrade) {
+            tokio::spawn(async move {
+                let moved = async {
+                    let (tcp, rest) = socket_of(upgrade.await?).await?;
+                    self.handle.run(shard, move |node| embedded::upgraded(node, tcp, from, rest));
+                    Ok::<_, BoxError>(())
+                };
+                if let Err(error) = moved.await {
+                    tracing::debug!(%error, "an upgraded connection was lost");
+                }
+            });
+        }
+        response
+    }
+}
+
+/// The socket of an upgraded connection, and the bytes that were read from it.
+async fn socket_of(upgraded: Upgraded) -> Result<(std::net::TcpStream, Vec<u8>), BoxError> {
+    let upgraded = match downcast::<TokioIo<TcpStream>>(upgraded) {
+        Ok(parts) => {
+            let tcp = parts.io.into_inner();
+            tcp.set_nodelay(true)?;
+            return Ok((tcp.into_std()?, parts.read_buf.to_vec()));
+        }
+        Err(upgraded) => upgraded,
+    };
+    // The connection is no plain socket, or another hyper server has it.
+    let (near, far) = std::os::unix::net::UnixStream::pair()?;
+    near.set_nonblocking(true)?;
+    far.set_nonblocking(true)?;
+    let mut near = tokio::net::UnixStream::from_std(near)?;
+    tokio::spawn(async move {
+        let ended = tokio::io::copy_bidirectional(&mut TokioIo::new(upgraded), &mut near).await;
+        tracing::trace!(?ended, "a copied connection ended");
+    });
+    // A shard only reads, writes and closes it, which any stream socket can.
+    Ok((std::net::TcpStream::from(std::os::fd::OwnedFd::from(far)), Vec::new()))
+}
+
+/// The body of a request from any server.
+pub(crate) type BoxedBody = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
+
+impl<B> Service<Request<B>> for EnckeService
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<ServiceBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ServiceBody>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        let service = self.clone();
+        Box::pin(async move { Ok(service.answer(request).await) })
+    }
+}
+
+impl fmt::Debug for EnckeService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnckeService").finish_non_exhaustive()
+    }
+}

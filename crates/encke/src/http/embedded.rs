@@ -1,0 +1,143 @@
+//! Requests that another HTTP server has read: a shard answers them like those of its connections.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use super::connection::{Connection, Upgrade};
+use super::{Body, BoxError, bayeux, host, whole};
+use crate::net::counted::Counted;
+use crate::net::io::Health;
+use crate::net::node::Node;
+use crate::net::socket;
+
+/// A request on its way to a shard.
+pub(crate) struct Visit {
+    pub(crate) request: Request<UnsyncBoxBody<Bytes, BoxError>>,
+    pub(crate) peer: Option<IpAddr>,
+    pub(crate) answer: oneshot::Sender<Answered>,
+}
+
+/// Its response on the way back.
+pub(crate) struct Answered {
+    pub(crate) response: Response<ServiceBody>,
+    /// The origin of the WebSocket that the connection becomes.
+    pub(crate) upgraded: Option<socket::From>,
+}
+
+/// Answers a request. It is abandoned when the other server drops it: its client has left.
+pub(crate) fn open(node: &Rc<Node>, visit: Visit) {
+    let counted = Counted::elsewhere(&node.server_shared);
+    let node = node.clone();
+    tokio::task::spawn_local(async move {
+        let _counted = counted;
+        let Visit { request, peer, mut answer } = visit;
+        let connection = Rc::new(Connection::new(&node, peer));
+        let settings = node.shard.borrow().settings().clone();
+        let metrics = node.shard.borrow().metrics().clone();
+        let response = match host::refusal(&request, &settings, &metrics) {
+            Some(refusal) => refusal,
+            None => tokio::select! {
+                response = bayeux::answer(&connection, &settings, request) => response,
+                () = answer.closed() => return,
+            },
+        };
+        if response.status().as_u16() >= 400 {
+            metrics.requests_refused.add(1);
+        }
+        let upgrade = connection.upgrade.borrow_mut().take();
+        let upgraded = upgrade.map(|Upgrade { browser, head }| socket::From { browser, peer: connection.peer(), head });
+        let health = connection.health.clone();
+        let response = response.map(|body| ServiceBody { body, health, is_taken: false });
+        // If nobody waits, the body reports its messages as lost.
+        let _gone = answer.send(Answered { response, upgraded });
+    });
+}
+
+/// Serves a connection that another HTTP server has upgraded; `rest` are the bytes read after the request.
+pub(crate) fn upgraded(node: &Rc<Node>, tcp: std::net::TcpStream, from: socket::From, rest: Vec<u8>) {
+    match TcpStream::from_std(tcp) {
+        Ok(tcp) => socket::open(node, tcp, Counted::elsewhere(&node.server_shared), from, rest),
+        Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
+    }
+}
+
+/// The body of a response of [`EnckeService`](crate::EnckeService).
+pub struct ServiceBody {
+    body: Body,
+    health: Arc<Health>,
+    /// True if the other server has taken all of it.
+    is_taken: bool,
+}
+
+impl ServiceBody {
+    pub(crate) fn of(text: &'static str) -> ServiceBody {
+        ServiceBody { body: whole(text), health: Arc::default(), is_taken: false }
+    }
+}
+
+impl HttpBody for ServiceBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        self.is_taken = self.body.is_end_stream();
+        polled.map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for ServiceBody {
+    fn drop(&mut self) {
+        if !self.is_taken {
+            self.health.set_broken();
+        }
+    }
+}
+
+impl std::fmt::Debug for ServiceBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServiceBody").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    fn body() -> (ServiceBody, Arc<Health>) {
+        let body = ServiceBody::of("text");
+        let health = body.health.clone();
+        (body, health)
+    }
+
+    #[test]
+    fn a_response_that_the_other_server_drops_counts_as_lost() {
+        let (unread, health) = body();
+        drop(unread);
+        assert!(health.is_broken());
+        let (taken, health) = body();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(taken.collect()).expect("the text");
+        assert!(!health.is_broken());
+    }
+}
