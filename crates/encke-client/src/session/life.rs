@@ -128,7 +128,10 @@ impl ClientSession {
             // A server that ends a session says so with a disconnect that answers nothing.
             (_, META_DISCONNECT) if id.is_none() => match message.reconnect() {
                 Some(Reconnect::Handshake | Reconnect::Retry) => self.renew(now),
-                _ => self.end(Refusal::new(META_DISCONNECT, ENDED_BY_SERVER)),
+                _ => {
+                    let reason = message.error.as_deref().unwrap_or(ENDED_BY_SERVER);
+                    self.end(Refusal::new(META_DISCONNECT, reason));
+                }
             },
             // An older connect that a newer one replaced, or whose reply came after a break.
             (_, META_HANDSHAKE | META_CONNECT) => {}

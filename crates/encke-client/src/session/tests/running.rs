@@ -164,6 +164,10 @@ fn a_server_that_ends_the_session_ends_it() {
     let id = rig.sent_one("/meta/connect")["id"].clone();
     rig.answer_connect(&id, json!({"successful": true, "advice": {"reconnect": "none"}}));
     assert_eq!(rig.ended().1, "the server ended the session");
+
+    let mut rig = Rig::open(json!({}));
+    rig.receive(json!([{"channel": "/meta/disconnect", "successful": true, "error": "401::token_expired"}]));
+    assert_eq!(rig.ended().1, "401::token_expired");
 }
 
 #[test]
