@@ -24,14 +24,21 @@ impl Extension for InExt {
     }
 }
 
-fn start(auth: AuthSettings) -> Running {
-    let settings = Settings {
+fn settings() -> Settings {
+    Settings {
         listen: ([127, 0, 0, 1], 0).into(),
         drain_timeout_ms: 100,
         drain_spread_ms: 20,
         shards: 1,
         ..Settings::default()
-    };
+    }
+}
+
+fn start(auth: AuthSettings) -> Running {
+    start_with(settings(), auth)
+}
+
+fn start_with(settings: Settings, auth: AuthSettings) -> Running {
     let jwt = Jwt::new(&auth).expect("good settings");
     Server::builder().settings(settings).authenticate(jwt).start().expect("starts")
 }
@@ -225,5 +232,67 @@ async fn handshakes_wait_for_keys_that_do_not_come_and_the_neighbour_does_not_no
     assert!(answer.contains(r#""error":"503:token_keys_unavailable:handshake_denied""#), "{answer}");
     // The client may try again.
     assert!(answer.contains(r#""reconnect":"handshake""#), "{answer}");
+    end(running);
+}
+
+#[tokio::test]
+async fn a_client_is_notified_and_refreshes_its_session_or_loses_it() {
+    let settings = Settings { auth_expiry_notice_ms: 4_000, ..settings() };
+    let running = start_with(settings, AuthSettings { leeway_s: 0, ..with_secret() });
+    let [one, other] = TRANSPORTS;
+    tokio::join!(refreshed_or_lost(&running, one), refreshed_or_lost(&running, other));
+    end(running);
+}
+
+/// Two sessions with a short token: one is refreshed and goes on, the other one ends.
+async fn refreshed_or_lost(running: &Running, transport: Transport) {
+    let short = token(json!({"exp": now_s() + 8, "subscribe": ["/news", "/old"]}));
+    let session = with_token(running, transport, &short).await.expect("accepted");
+    let lost = with_token(running, transport, &short).await.expect("accepted");
+    let mut notices = session.listen("/service/auth/expiring").await.expect("listens");
+    let mut news = session.subscribe("/news").await.expect("allowed");
+    let _old = session.subscribe("/old").await.expect("allowed");
+
+    let notice: Value = notices.next().await.expect("open").expect("no gap").json().expect("JSON");
+    assert!(notice["expires_in_ms"].as_u64().is_some_and(|left_ms| left_ms <= 4_000), "{notice}");
+
+    let refresh = async |token: &str| session.request("/service/auth/refresh", &json!({"token": token})).await;
+    for (bad, reason) in [
+        (token(json!({"sub": "bob"})), "403:token_of_another_user:refresh_denied"),
+        (token(json!({"exp": 5})), "401:token_expired:refresh_denied"),
+        ("garbage".into(), "401:token_malformed:refresh_denied"),
+    ] {
+        let error = refresh(&bad).await.expect_err(reason).to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+    let answer = refresh(&token(json!({"subscribe": ["/news"]}))).await.expect("refreshed");
+    let answer: Value = answer.json().expect("JSON");
+    assert_eq!(answer["unsubscribed"], json!(["/old"]), "{answer}");
+    assert!(answer["expires_in_ms"].as_u64().is_some_and(|left_ms| left_ms > 60_000), "{answer}");
+
+    let error = lost.closed().await.expect_err("its token has ended").to_string();
+    assert!(error.contains("401::token_expired"), "{error}");
+    running.handle().publish("/news", "1").expect("published");
+    news.next().await.expect("the refreshed session is open").expect("no gap");
+}
+
+#[tokio::test]
+async fn a_revoked_token_opens_no_session_and_its_sessions_end() {
+    let running = start(with_secret());
+    let (stolen, other) = (token(json!({"jti": "stolen"})), token(json!({"jti": "other"})));
+    for transport in TRANSPORTS {
+        let mine = with_token(&running, transport, &other).await.expect("accepted");
+        let theirs = match transport {
+            Transport::WebSocket => Some(with_token(&running, transport, &stolen).await.expect("accepted")),
+            _ => None,
+        };
+        running.handle().revoke("stolen", (now_s() + 600) * 1_000);
+        if let Some(theirs) = theirs {
+            let error = theirs.closed().await.expect_err("revoked").to_string();
+            assert!(error.contains("401::token_revoked"), "{error}");
+        }
+        assert_eq!(refusal(&running, transport, &stolen).await, "401:token_revoked:handshake_denied");
+        mine.subscribe("/news").await.expect("the other session is open");
+    }
     end(running);
 }
