@@ -1,6 +1,6 @@
 //! Handshakes of one shard, with and without tokens: how many of them a second of its processor serves.
 //!
-//! `cargo run --release -p encke-auth --example handshakes`
+//! `cargo run --release -p encke-auth --example handshakes`; `docs/benchmarks/tokens.md` has figures.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
