@@ -4,8 +4,8 @@
 # `ENCKE_BIN` names another program to test.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-venv=$PWD/$target_dir/api-venv
-work=$PWD/$target_dir/api
+venv=$(realpath --canonicalize-missing "$target_dir/api-venv")
+work=$(realpath --canonicalize-missing "$target_dir/api")
 suite_seconds_max=120
 start_seconds_max=10
 # Random requests for each operation, always the same ones.
