@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p encke --example order_service -- 127.0.0.1:8080
-//! encke bench request-reply --url http://127.0.0.1:8080/cometd --channel /service/order
+//! encke bench request-reply --target http://127.0.0.1:8080/cometd --channel /service/order
 //! ```
 
 use std::error::Error;

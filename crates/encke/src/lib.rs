@@ -161,6 +161,18 @@
 //! [`Builder::on_session`] reports when a session begins, and when and why it ends; [`Builder::on_channel`] when a channel gets its first
 //! subscriber and when the last one is gone, on whatever shard.
 //!
+//! # Beside other HTTP libraries
+//!
+//! [`Builder::fallback`] passes requests that are not the server's to any tower service, such as an axum router, on the threads of the
+//! application. [`service`] is the other way round: the Bayeux endpoint of a running server as a service inside a router. The clients'
+//! sockets move to the threads of the shards when they become WebSockets. `examples/axum_beside.rs` shows both.
+//!
+//! # Examples
+//!
+//! The directory `examples` has whole programs, which tests run against real clients: CometD's chat (`chat`), an echo (`echo_service`),
+//! remote calls that wait and time out (`remote_call`), an auction with users (`auction`), an order service (`order_service`), a quote
+//! server (`quote_server`), and the price feed.
+//!
 //! # The data directory
 //!
 //! Without [`Settings::data`], histories and sessions are in memory only. With it, histories are in files of that directory and survive
