@@ -105,7 +105,8 @@ impl Builder {
             accepting: watch::Sender::new(true),
         });
         let handle = Handle::new(server_shared.clone(), shared.clone(), settings.clone(), !settings.data.is_empty());
-        server_shared.presence.announce_by(handle.clone());
+        let announcer = handle.downgrade();
+        server_shared.presence.announce_by(move || announcer.upgrade());
         hooks.set(handle.downgrade());
         if let Some(beside) = self.fallback {
             handle.set_fallback(Some(Arc::new(beside.on(server_shared.application.clone(), self.assets))));

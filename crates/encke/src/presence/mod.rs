@@ -73,9 +73,14 @@ impl Presence {
         Presence { state: Mutex::default(), changed: Condvar::new(), metrics }
     }
 
-    /// Lets the thread start with the first member.
-    pub(crate) fn announce_by(&self, announcer: impl Announcer) {
-        self.lock().starter = Some(Box::new(move || run(&announcer)));
+    /// Lets the thread start with the first member. `announcer` returns none if the server has stopped by then: what
+    /// waits for the thread must not hold the server.
+    pub(crate) fn announce_by<A: Announcer>(&self, announcer: impl FnOnce() -> Option<A> + Send + 'static) {
+        self.lock().starter = Some(Box::new(move || {
+            if let Some(announcer) = announcer() {
+                run(&announcer);
+            }
+        }));
     }
 
     /// Ends the thread. Nothing is announced any more.
