@@ -13,7 +13,7 @@ use super::caller::Caller;
 /// An async function or closure from a [`Handshake`] to the [`Identity`] of the new session or a [`Refusal`] is one.
 /// [`Server::builder`](crate::Server::builder) takes it.
 pub trait Authenticate: Send + Sync + 'static {
-    /// Decides if a client may open a session, and gives it an identity. [`Identity::anonymous`] is the identity of nobody.
+    /// Decides if a client may open a session, and gives it an identity. An identity with an empty user is that of nobody.
     fn authenticate(&self, handshake: Handshake) -> impl Future<Output = Result<Identity, Refusal>> + Send + '_;
 
     /// Decides about a fresh token that a live session sends, on `/service/auth/refresh` or with a connect, before its
