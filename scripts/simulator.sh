@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs seeds of the simulator: sessions, switches, faults and restarts over the shards and the log, under virtual time.
 #
-#   scripts/simulator.sh          as many of 50,000 as two minutes allow, optimised
+#   scripts/simulator.sh          as many of 50,000 as a minute allows, optimised
 #   scripts/simulator.sh SEEDS    so many, with the build of the tests and its checks of overflow
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 seeds=${1:-50000}
-seconds_max=110
+seconds_max=60
 processes=$(nproc)
 
 need_rust
