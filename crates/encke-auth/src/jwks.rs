@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::keys::{Key, KeySet, Origin};
 
-/// Where the set comes from.
+/// The origin of the set.
 pub(crate) enum Source {
     File(PathBuf),
     Url(Box<Fetcher>, String),
@@ -72,7 +72,7 @@ impl Jwks {
                 let is_fresh = age.is_some_and(|age| age <= self.terms.max_age);
                 if is_fresh && state.keys.has(kid) {
                     if age.is_some_and(|age| age > self.terms.max_age / 2) {
-                        // Nobody waits for a set that is only about to be old.
+                        // No handshake waits for a set that is only about to be old.
                         self.request(&mut state);
                     }
                     return Some(state.keys.clone());

@@ -78,7 +78,7 @@ async fn a_key_that_left_the_set_is_refused_when_the_set_is_old() {
     url.send_replace(set(&["a"]));
     assert_eq!(has(&jwks, "a").await, Some(true));
     url.send_replace(set(&["b"]));
-    // Nobody asks in between: the first token after that time waits for the new set.
+    // The set is not read in between: the first token after that time waits for the new set.
     pass(101).await;
     assert_eq!(has(&jwks, "a").await, Some(false));
 }

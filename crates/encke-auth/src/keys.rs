@@ -73,7 +73,7 @@ impl KeySet {
     }
 }
 
-/// Where a set of keys comes from.
+/// The origin of a set of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A file of this machine, which may have secrets.

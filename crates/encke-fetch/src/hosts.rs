@@ -34,7 +34,7 @@ impl Hosts {
             let new = || Arc::new(Semaphore::new(self.requests_per_host_max.max(1)));
             semaphores.entry(permit.host.clone()).or_insert_with(new).clone()
         };
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         permit.permit = semaphore.acquire_owned().await.ok();
         permit
     }

@@ -22,7 +22,7 @@ use crate::store::Store;
 pub struct FileSettings {
     /// The file. It may appear later.
     pub path: String,
-    /// Where the first start begins in a file that is there. A file that appears later is read from its beginning.
+    /// The position at which the first start begins in a file that is there. A file that appears later is read from its beginning.
     pub start: FileStart,
     /// Time between two looks at the file, in milliseconds.
     pub poll_ms: u64,

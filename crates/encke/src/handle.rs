@@ -240,7 +240,7 @@ impl Handle {
 
     /// The members of a channel whose rule has `presence`: up to `max` users whose names come after `after`, in the order
     /// of their names, and the numbers of all. The answer ends earlier after 64 KiB of names; `next` is then set, too.
-    /// Nobody is a member of a channel without presence.
+    /// A channel without presence has no members.
     pub fn presence(&self, channel: &str, after: &str, max: usize) -> Members {
         self.0.server_shared.presence.members(channel, after, max)
     }

@@ -192,7 +192,7 @@ fn a_subscribe_of_several_names_does_nothing_before_all_are_decided() {
     assert_eq!(subscriptions(&rig), 5);
     let text = rig.flushed(socket);
     order(&text, &[r#""channel":"/meta/subscribe","id":"1","successful":true"#, r#""id":"3""#]);
-    // Of a denied name on, nothing happens.
+    // A denied name ends the subscribe: nothing after it happens.
     let names = r#""channel":"/meta/subscribe","subscription":["/d","/slow/3","/e"],"id":"1""#;
     rig.send(socket, &client, &[names]);
     let (awaited, ..) = rig.waits();
