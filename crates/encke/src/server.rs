@@ -63,10 +63,12 @@ impl Builder {
         check_settings(&self.settings)?;
         self.hooks.check()?;
         let listen = self.settings.listen;
-        let sockets = self.has_listener.then(|| listen_at(self.listener, listen)).transpose();
-        let sockets = sockets.map_err(|source| StartError::Listen { address: listen, source })?;
-        let (address, (listener, again)) =
-            sockets.map_or((listen, (None, None)), |(at, one, two)| (at, (Some(one), Some(two))));
+        let (address, listener, again) = match self.has_listener {
+            true => {
+                listen_at(self.listener, listen).map_err(|source| StartError::Listen { address: listen, source })?
+            }
+            false => (listen, None, None),
+        };
         let shards = shards_of(&self.settings);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
@@ -111,19 +113,12 @@ impl Builder {
         if let Some(beside) = self.fallback {
             handle.set_fallback(Some(Arc::new(beside.on(server_shared.application.clone(), self.assets))));
         }
-        let stored = data
-            .map(|data| {
-                let ServerShared { mailboxes, outcomes, metrics, .. } = &*server_shared;
-                data.start(&shared, mailboxes, outcomes, &metrics[shards])
-            })
-            .transpose()?;
-        let (history_store, data) = stored.unzip();
-        let saved = data.as_ref().map(|data| data.sessions(shards, settings.sessions_max)).transpose()?;
+        let (history_store, data, saved) = start_data(data, &shared, &server_shared, settings.sessions_max)?;
         let context = ThreadContext {
             shared: shared.clone(),
             settings: settings.clone(),
             server_shared: server_shared.clone(),
-            saved: Arc::new(saved.unwrap_or_default()),
+            saved: Arc::new(saved),
             handle: handle.clone(),
             application: Arc::new(threads),
         };
@@ -136,13 +131,27 @@ impl Builder {
     }
 }
 
-/// The socket to accept connections from, twice, and its address.
+/// The address to accept connections at, and its socket twice.
 fn listen_at(
     given: Option<TcpListener>,
     address: SocketAddr,
-) -> std::io::Result<(SocketAddr, TcpListener, TcpListener)> {
+) -> std::io::Result<(SocketAddr, Option<TcpListener>, Option<TcpListener>)> {
     let listener = given.map_or_else(|| accept::listen(address), accept::adopt)?;
-    Ok((listener.local_addr()?, listener.try_clone()?, listener))
+    Ok((listener.local_addr()?, Some(listener.try_clone()?), Some(listener)))
+}
+
+/// Starts the thread that stores histories, and reads the saved sessions, if there is a data directory.
+fn start_data(
+    data: Option<Data>,
+    shared: &Arc<Shared>,
+    server_shared: &ServerShared,
+    sessions_max: usize,
+) -> Result<(Option<Inbox>, Option<DataInUse>, Saved), StartError> {
+    let Some(data) = data else { return Ok((None, None, Saved::default())) };
+    let ServerShared { mailboxes, outcomes, metrics, .. } = server_shared;
+    let (history_store, data) = data.start(shared, mailboxes, outcomes, &metrics[shared.shards])?;
+    let saved = data.sessions(shared.shards, sessions_max)?;
+    Ok((Some(history_store), Some(data), saved))
 }
 
 /// The queues of confirmations of all shards. Room between shards wakes those who may wait for it.

@@ -133,12 +133,14 @@ impl Shard {
         self.sessions.len()
     }
 
-    /// The queue of a session: messages, their bytes, and bytes of replies on its WebSocket. None if the session is
-    /// unknown.
+    /// The queue of a session: messages, the bytes of their frames, and bytes of replies on its WebSocket. None if the
+    /// session is unknown.
     pub fn waiting(&self, session: &Id) -> Option<(usize, usize, usize)> {
         let session = self.sessions.get(self.sessions.find(session)?)?;
-        let (bytes, reply_bytes) = (session.outbox.bytes(), session.outbox.reply_bytes());
-        Some((session.outbox.messages(), bytes.saturating_sub(reply_bytes), reply_bytes))
+        let records: usize = session.handed_out().map(|messages| messages.held_bytes() - messages.bytes()).sum();
+        let reply_bytes = session.outbox.reply_bytes();
+        let bytes = session.outbox.bytes().saturating_sub(records + reply_bytes);
+        Some((session.outbox.messages(), bytes, reply_bytes))
     }
 
     /// True if the session has a held connect. None if the session is unknown.
