@@ -126,6 +126,10 @@ impl Parts {
             Progress::Blocked => {
                 let Some(socket) = self.sockets.get_mut(key) else { return };
                 socket.marks.block();
+                if !socket.marks.is_blocked() {
+                    // It is still queued. Its turn tries again, for the session, too.
+                    return;
+                }
                 let session = socket.session.and_then(|session| self.sessions.get_mut(session));
                 session.filter(|s| s.is_pushed_to()).into_iter().for_each(|session| session.marks.block());
             }

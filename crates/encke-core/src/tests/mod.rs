@@ -43,10 +43,16 @@ pub(super) struct Rig {
 pub(super) struct FakeKernel {
     taken: HashMap<SocketKey, Vec<u8>>,
     pub(super) room: usize,
+    /// The number of writes to refuse before it takes bytes again.
+    pub(super) refusals: usize,
 }
 
 impl Wire for FakeKernel {
     fn write(&mut self, socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.refusals > 0 {
+            self.refusals -= 1;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(self.room).collect();
         self.room -= bytes.len();
         self.taken.entry(socket).or_default().extend_from_slice(&bytes);

@@ -23,3 +23,18 @@ fn a_session_that_changes_its_socket_again_and_again_is_queued_for_writing_once(
     assert_eq!(rig.flushed(first).matches(r#""channel":"/a""#).count(), 1);
     assert_eq!(queued(&rig), 0);
 }
+
+#[test]
+fn a_session_goes_on_if_the_kernel_takes_bytes_again_before_its_socket_is_notified() {
+    let mut rig = rig();
+    let (first, client) = rig.socket();
+    let second = rig.shard.socket_opened(NOW, None);
+    rig.publish(1);
+    rig.shard.socket_text(NOW, second, "no JSON");
+    rig.shard.socket_text(NOW, second, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+    rig.kernel.refusals = 1;
+    rig.flushed(first);
+    rig.publish(2);
+    let text = rig.flushed(second);
+    assert_eq!(text.matches(r#""channel":"/a""#).count(), 2, "{text}");
+}
