@@ -174,8 +174,8 @@ pub struct Settings {
     pub subscriptions_max: usize,
     /// Messages that wait in the outbox of one session.
     pub outbox_messages_max: usize,
-    /// Bytes of one outbox, including its queue and unacknowledged messages. A response or batch on its way may add the
-    /// 280 bytes of its own record.
+    /// Bytes of one outbox, including its queue and unacknowledged messages. A response or batch on its way may add
+    /// 280 bytes for its record.
     pub outbox_bytes_max: usize,
     /// Bytes that all sessions hold in memory; above it the largest sessions are ended.
     pub sessions_bytes_max: usize,

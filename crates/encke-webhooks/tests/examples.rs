@@ -180,3 +180,9 @@ async fn the_official_library_accepts_signatures_and_no_others() {
         assert_eq!(published.is_ok(), is_signed, "{secret}: {published:?}");
     }
 }
+
+#[test]
+fn the_page_about_the_chat_shows_the_program() {
+    let page = include_str!("../../../docs/chat-as-a-webhook.md");
+    assert!(page.contains(include_str!("../../../examples/webhooks/node/chat.mjs")), "it does not show chat.mjs");
+}
