@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that the built pages are what their sources build, then tests them in Chromium against the real program:
 # two pages chat, on every transport, across a restart. `ENCKE_BIN` names another program to test.
-# Screenshots of the run are left in tests/browser/screenshots.
+# Screenshots of the run are left in target/browser.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_npm web tests/browser

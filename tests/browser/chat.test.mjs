@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Chatter } from "./chatter.mjs";
+import { looksRight } from "./looks.mjs";
 import { Browser, DESKTOP, PHONE, Server, TEST_LIMIT_MS, screenshot } from "./harness.mjs";
 
 for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
@@ -28,8 +29,8 @@ for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
         assert.deepEqual(await johanna.messages(), await caroline.messages());
         assert.equal(await johanna.page.locator(".whispered").count(), 2);
 
-        await screenshot(johanna.page, `chat-${device}`);
         await screenshot(caroline.page, `chat-${device}-private`);
+        await looksRight(johanna.page, `chat-of-${device}`);
         assert.equal(await fitsTheWindow(johanna.page), true);
         browser.assertNoComplaints();
     });

@@ -8,6 +8,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync } from "node:fs";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
@@ -19,7 +20,7 @@ const START_LIMIT_MS = 10_000;
 const WAIT_LIMIT_MS = 15_000;
 export const TEST_LIMIT_MS = 90_000;
 
-const HERE = fileURLToPath(new URL(".", import.meta.url));
+export const SCREENSHOTS = fileURLToPath(new URL("../../target/browser", import.meta.url));
 export const PROGRAM = process.env.ENCKE_BIN ?? fileURLToPath(new URL("../../target/release/encke", import.meta.url));
 const BROWSER = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const BROWSER_OPTIONS = [
@@ -121,7 +122,8 @@ export async function eventually(read, wanted) {
     }
 }
 
+/** A picture of the page as it stands now, for people to look at. */
 export async function screenshot(page, name) {
-    mkdirSync(`${HERE}screenshots`, { recursive: true });
-    await page.screenshot({ path: `${HERE}screenshots/${name}.png` });
+    mkdirSync(SCREENSHOTS, { recursive: true });
+    await page.screenshot({ path: join(SCREENSHOTS, `${name}.png`) });
 }

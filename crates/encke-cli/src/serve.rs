@@ -82,7 +82,7 @@ struct Started {
 fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, Problem> {
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
-    let server = Server::builder().settings(config.settings.clone()).assets(assets::all());
+    let server = Server::builder().settings(config.settings.clone()).assets(assets::ALL);
     let auth = config.sections.auth.as_ref().map(Jwt::new).transpose()?;
     let server = auth.iter().cloned().fold(server, Builder::authenticate);
     let server = server.api_keys(config.sections.api_keys.clone());

@@ -226,7 +226,7 @@ pub use app::events::{ChannelEvent, SessionEvent};
 pub use app::filter::Publishing;
 pub use app::reply::{Failure, IntoReply, Json, Raw};
 pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
-pub use asset::Asset;
+pub use asset::{Asset, Encoded};
 pub use builder::Builder;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use encke::{Asset, Server, Settings};
+use encke::{Asset, Encoded, Server, Settings};
 
 use crate::common::{Response, TestServer, settings};
 
@@ -189,6 +189,45 @@ fn built_in_pages_take_precedence_except_for_the_start_page() {
     assert_eq!(http.get("/healthz").text(), "ok\n");
     assert!(http.get("/metrics").text().contains("encke_connections"));
     assert_eq!(http.get("/cometd").status, 400);
+    running.handle().drain();
+    running.join();
+}
+
+#[test]
+fn a_built_in_page_comes_in_the_coding_that_the_client_prefers() {
+    const FORMS: &[Encoded] =
+        &[Encoded::new("br", b"small", "\"1-br\""), Encoded::new("gzip", b"smaller", "\"1-gzip\"")];
+    const ASSETS: &[Asset] = &[
+        Asset::new("/page", "text/html", b"the page itself", "\"1\"").encoded(FORMS),
+        Asset::new("/picture", "image/png", b"the picture", "\"2\"").content_security_policy("default-src 'none'"),
+    ];
+    let running = Server::builder().settings(settings()).assets(ASSETS).start().expect("the server starts");
+    let mut http = crate::common::Http::connect(running.address());
+    for (accepted, coding, etag, body) in [
+        ("gzip, br", Some("br"), "\"1-br\"", "small"),
+        ("gzip, br;q=0", Some("gzip"), "\"1-gzip\"", "smaller"),
+        ("deflate", None, "\"1\"", "the page itself"),
+    ] {
+        let accepts = ("accept-encoding", accepted);
+        let whole = http.request("GET", "/page", &[accepts], b"");
+        let head = http.request("HEAD", "/page", &[accepts], b"");
+        let known = http.request("GET", "/page", &[accepts, ("if-none-match", etag)], b"");
+        let other = http.request("GET", "/page", &[accepts, ("if-none-match", "\"1-zstd\"")], b"");
+        assert_eq!((whole.status, head.status, known.status, other.status), (200, 200, 304, 200), "{accepted}");
+        assert_eq!((whole.text().as_str(), head.text().as_str(), known.text().as_str()), (body, "", ""), "{accepted}");
+        for response in [&whole, &head] {
+            assert_eq!(response.header("content-length"), Some(body.len().to_string().as_str()), "{accepted}");
+            assert_eq!(response.header("content-type"), Some("text/html"), "{accepted}");
+        }
+        for response in [&whole, &head, &known] {
+            assert_eq!(response.header("content-encoding"), coding, "{accepted}");
+            assert_eq!(response.header("etag"), Some(etag), "{accepted}");
+            assert_eq!(response.header("vary"), Some("accept-encoding"), "{accepted}");
+        }
+    }
+    let picture = http.request("GET", "/picture", &[("accept-encoding", "br")], b"");
+    assert_eq!((picture.text().as_str(), picture.header("vary")), ("the picture", None));
+    assert_eq!(picture.header("content-security-policy"), Some("default-src 'none'"));
     running.handle().drain();
     running.join();
 }

@@ -109,6 +109,19 @@ impl Tcp {
     /// Reads a response; None if the connection ends without one.
     #[track_caller]
     pub fn response(&mut self) -> Option<Response> {
+        let mut response = self.head()?;
+        let length = response.header("content-length").map_or(0, |length| length.parse().expect("a length"));
+        let length = if response.status == 101 { 0 } else { length };
+        while self.buffer.len() < length {
+            assert!(self.fill(), "the body was cut");
+        }
+        response.body = self.buffer.drain(..length).collect();
+        Some(response)
+    }
+
+    /// Reads the head of a response; None if the connection ends without one.
+    #[track_caller]
+    fn head(&mut self) -> Option<Response> {
         let end = loop {
             if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
                 break end + 4;
@@ -125,13 +138,7 @@ impl Tcp {
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
-        let length = headers.iter().find(|(name, _)| name == "content-length").map(|(_, value)| value.clone());
-        let length = if status == 101 { 0 } else { length.map_or(0, |length| length.parse().expect("a length")) };
-        while self.buffer.len() < length {
-            assert!(self.fill(), "the body was cut");
-        }
-        let body = self.buffer.drain(..length).collect();
-        Some(Response { status, headers, body })
+        Some(Response { status, headers, body: Vec::new() })
     }
 
     /// True if the server has ended the connection; earlier responses are skipped.
@@ -220,7 +227,7 @@ impl Http {
     #[track_caller]
     pub fn request(&mut self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         self.send(method, target, headers, body);
-        self.receive()
+        if method == "HEAD" { self.tcp.head().expect("a response") } else { self.receive() }
     }
 
     /// Sends a request without waiting for its response.

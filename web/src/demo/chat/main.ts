@@ -1,8 +1,8 @@
 /** The chat page: its forms, its list of members, its lines. What goes over the wire is in room.ts. */
 
-import { byId, element, showLink, timeOfDay } from "./dom";
+import { byId, element, showLink, timeOfDay } from "../../dom";
 import { Room, type Line } from "./room";
-import type { LinkState } from "./session";
+import type { LinkState } from "../../session";
 
 const room = new Room({
     line: showLine,
