@@ -92,6 +92,12 @@ impl Sources {
 }
 
 impl Config {
+    /// The settings of the server, with the rules for the channels of the demo pages if these are on.
+    pub(crate) fn server_settings(&self) -> Settings {
+        let settings = self.settings.clone();
+        if self.program.demo { encke_demo::with_rules(settings) } else { settings }
+    }
+
     /// Each option with its value and its source, unless it is the default.
     pub(crate) fn effective(&self) -> impl Iterator<Item = (&'static Opt, &Value, Option<&Origin>)> {
         options::all().filter_map(|option| {

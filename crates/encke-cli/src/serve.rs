@@ -82,15 +82,16 @@ struct Started {
 fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, Problem> {
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
-    let server = Server::builder().settings(config.settings.clone()).assets(assets::ALL);
+    let server = Server::builder().settings(config.server_settings()).assets(assets::ALL);
     let auth = config.sections.auth.as_ref().map(Jwt::new).transpose()?;
     let server = auth.iter().cloned().fold(server, Builder::authenticate);
     let server = server.api_keys(config.sections.api_keys.clone());
     let server = server.reclaim_memory_with(allocator::reclaim);
+    let limited = |demo: Demo| demo.message_bytes_max(config.settings.message_bytes_max);
     let server = match config.program {
         config::Program { demo: false, .. } => server,
-        config::Program { demo_cometd_channels: true, .. } => Demo::with_cometd_channels().install(server),
-        config::Program { .. } => Demo::default().install(server),
+        config::Program { demo_cometd_channels: true, .. } => limited(Demo::with_cometd_channels()).install(server),
+        config::Program { .. } => limited(Demo::default()).install(server),
     };
     let webhooks = Webhooks::start(&config.sections.webhooks)?;
     let server = webhooks.in_front_of(server);
@@ -331,7 +332,7 @@ impl Signals {
         if self.auth.is_some() != new.sections.auth.is_some() {
             tracing::warn!("[auth] stays as it is until a restart");
         }
-        let mut restart = match self.handle.reload(new.settings.clone()) {
+        let mut restart = match self.handle.reload(new.server_settings()) {
             Ok(names) => names,
             Err(error) => return tracing::error!("{error}; the old settings stay in force"),
         };

@@ -6,6 +6,7 @@
 //! | `/service/demo/members` | `/service/members` | `{user, room}` | the session joins the room under this name; the reply or a publication lists the names |
 //! | `/service/demo/privatechat` | `/service/privatechat` | `{room, user, peer: "ann,bob", chat}` | each peer in the room and the sender get `{chat, user, scope: "private"}` on the room's channel |
 //! | `/service/echo` | the same | anything | a remote call answered with the same data |
+//! | `/service/demo/limits` | none | anything | a remote call answered with `{message_bytes_max}`, the server's limit on a message |
 //! | `/demo/chat/**` | `/chat/**` | `{user, chat, …}` | markup is escaped, messages with the word "dang" are dropped |
 //!
 //! A room is a channel such as `/demo/chat/lobby`. A caller gets `{members: [names], version}` as the reply; after that
@@ -20,6 +21,7 @@ struct Readme;
 mod filter;
 mod pace;
 mod rooms;
+mod rules;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +32,7 @@ use bayeux::{ChannelKind, ChannelName, Limits, escape_into, json};
 use encke::{Actions, Builder, Call, Publishing, SessionEvent, Verdict};
 use filter::{escape_markup, filter};
 use rooms::{Change, Reporting, Rooms};
+pub use rules::with_rules;
 
 /// The demo's services. One instance holds all rooms of a server.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub struct Demo {
     /// Shared by the shards; locked for a few look-ups at a time.
     rooms: Mutex<Rooms>,
     answers_as_cometd: bool,
+    /// The server's limit on a message, which pages that send pictures ask for.
+    message_bytes_max: usize,
     started: Instant,
 }
 
@@ -57,7 +62,8 @@ const COMETD: Names = Names { rooms: "/chat/", members: "/members/", reporting: 
 
 impl Default for Demo {
     fn default() -> Demo {
-        Demo { rooms: Mutex::default(), answers_as_cometd: false, started: Instant::now() }
+        let message_bytes_max = encke::Settings::default().message_bytes_max;
+        Demo { rooms: Mutex::default(), answers_as_cometd: false, message_bytes_max, started: Instant::now() }
     }
 }
 
@@ -65,6 +71,13 @@ impl Demo {
     /// The demo's services, on their own channels and on those of CometD's demo chat.
     pub fn with_cometd_channels() -> Demo {
         Demo { answers_as_cometd: true, ..Demo::default() }
+    }
+
+    /// The same services for a server with this limit on a message.
+    #[must_use]
+    pub fn message_bytes_max(mut self, bytes: usize) -> Demo {
+        self.message_bytes_max = bytes;
+        self
     }
 
     /// Adds the demo's hooks to a server.
@@ -95,12 +108,13 @@ impl Demo {
     fn services(&self) -> &'static [&'static str] {
         let all = &[
             "/service/echo",
+            "/service/demo/limits",
             "/service/demo/members",
             "/service/demo/privatechat",
             "/service/members",
             "/service/privatechat",
         ];
-        if self.answers_as_cometd { all } else { &all[..3] }
+        if self.answers_as_cometd { all } else { &all[..4] }
     }
 
     /// Processes a call at this time, in milliseconds.
@@ -111,6 +125,7 @@ impl Demo {
             "/service/demo/members" => self.join(now_ms, call.session(), data, &OWN, &mut actions),
             "/service/members" => self.join(now_ms, call.session(), data, &COMETD, &mut actions),
             "/service/demo/privatechat" | "/service/privatechat" => self.private(call, data, &mut actions),
+            "/service/demo/limits" => actions.reply(&format!(r#"{{"message_bytes_max":{}}}"#, self.message_bytes_max)),
             _ => actions.reply(data),
         }
         actions

@@ -1,6 +1,6 @@
 use super::rooms::{LIST_BYTES, NAMES, ROOM_MEMBERS_MAX};
 use super::*;
-use encke::Action;
+use encke::{Action, ChannelRule, Settings};
 
 fn call_at(demo: &Demo, now_ms: u64, session: &str, channel: &str, data: &str) -> Vec<Action> {
     demo.serve(now_ms, &Call::new(session, channel, data).with_id("7")).as_slice().to_vec()
@@ -245,4 +245,20 @@ fn a_clean_message_is_unchanged() {
 fn a_message_with_the_bad_word_is_deleted() {
     assert_eq!(filter(r#"{"chat":"well, Dang!"}"#), Verdict::Delete);
     assert_eq!(filter(r#"{"chat":"dangerous"}"#), Verdict::Forward);
+}
+
+#[test]
+fn pages_learn_the_limit_on_a_message() {
+    let demo = Demo::default().message_bytes_max(4_096);
+    let reply = Action::Reply { data: r#"{"message_bytes_max":4096}"#.into(), successful: true };
+    assert_eq!(call(&demo, "s1", "/service/demo/limits", "null"), [reply]);
+}
+
+#[test]
+fn the_rules_of_the_demo_come_after_the_operator_s() {
+    let own = ChannelRule { pattern: "/demo/screenpush/**".into(), history_messages: 7, ..ChannelRule::default() };
+    let settings = with_rules(Settings { channels: vec![own.clone()], ..Settings::default() });
+    assert_eq!(settings.channels[0], own);
+    assert!(settings.channels.len() > 1);
+    encke::check_settings(&settings).expect("the rules are valid");
 }

@@ -1,0 +1,27 @@
+//! The rules for the channels of the demo pages.
+
+use encke::{ChannelRule, Settings, SlowConsumer};
+
+/// The settings with the rules that the demo pages need. They come after the rules of the operator, which take precedence.
+pub fn with_rules(mut settings: Settings) -> Settings {
+    settings.channels.extend(rules());
+    settings
+}
+
+fn rules() -> Vec<ChannelRule> {
+    let latest = |pattern: &str| ChannelRule {
+        pattern: pattern.into(),
+        slow_consumer: SlowConsumer::KeepLatest,
+        history_messages: 1,
+        ..ChannelRule::default()
+    };
+    vec![
+        // A viewer who comes late gets the last picture at once.
+        latest("/demo/screenpush/**"),
+        // One channel for each slide that was shown, for as long as a talk takes.
+        ChannelRule { history_ms: TALK_MS, ..latest("/demo/slides/**") },
+    ]
+}
+
+/// Longest time for which a slide can be looked at again, in milliseconds.
+const TALK_MS: u64 = 4 * 60 * 60 * 1000;
