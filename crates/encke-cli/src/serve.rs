@@ -4,14 +4,14 @@ use std::io::{self, IsTerminal, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use encke::{Builder, Fallback, Handle, Running, Server};
 use encke_auth::{AuthSettingsError, Jwt};
-use encke_demo::Demo;
+use encke_demo::{Demo, Source, Streams};
 use encke_proxy::{Proxy, ProxyError, ProxySettings};
-use encke_sources::{Sources as Publishing, SourcesSettings};
+use encke_sources::{SourceSettings, Sources as Publishing, SourcesSettings};
 use encke_webhooks::Webhooks;
 use listenfd::ListenFd;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -87,12 +87,17 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
     let server = auth.iter().cloned().fold(server, Builder::authenticate);
     let server = server.api_keys(config.sections.api_keys.clone());
     let server = server.reclaim_memory_with(allocator::reclaim);
-    let limited = |demo: Demo| demo.message_bytes_max(config.settings.message_bytes_max);
-    let server = match config.program {
-        config::Program { demo: false, .. } => server,
-        config::Program { demo_cometd_channels: true, .. } => limited(Demo::with_cometd_channels()).install(server),
-        config::Program { .. } => limited(Demo::default()).install(server),
+    let streams = config.program.demo.then(Streams::default);
+    // The sources start after the server.
+    let listed = Arc::new(OnceLock::<Publishing>::new());
+    let demo = match config.program {
+        config::Program { demo: false, .. } => None,
+        config::Program { demo_cometd_channels: true, .. } => Some(Demo::with_cometd_channels()),
+        config::Program { .. } => Some(Demo::default()),
     };
+    let server = demo.into_iter().fold(server, |server, demo| {
+        demo.message_bytes_max(config.settings.message_bytes_max).sources(list_of(&listed)).install(server)
+    });
     let webhooks = Webhooks::start(&config.sections.webhooks)?;
     let server = webhooks.in_front_of(server);
     let predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
@@ -126,7 +131,11 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
     let data = Some(PathBuf::from(&config.settings.data)).filter(|data| !data.as_os_str().is_empty());
     let publishing = SourcesSettings { sources: config.sections.sources.clone(), data };
     let publishing = Publishing::start(publishing, handle.clone()).map_err(Problem::Publishing)?;
-    install_proxy(&handle, config.sections.proxy.as_ref())?;
+    let _first = listed.set(publishing.clone());
+    install_fallback(&handle, config.sections.proxy.as_ref(), streams.as_ref())?;
+    if let Some(streams) = streams.clone() {
+        handle.add_metrics(move || streams.metrics());
+    }
     let signals = Signals {
         sources,
         current: config,
@@ -134,6 +143,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
         handle,
         auth,
         publishing: publishing.clone(),
+        streams,
         program,
         listener,
         belongs,
@@ -143,10 +153,22 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
     Ok(Started { running, publishing, webhooks })
 }
 
-/// Puts the backend of the section `[proxy]` behind the server, or none.
-fn install_proxy(handle: &Handle, settings: Option<&ProxySettings>) -> Result<(), ProxyError> {
+/// Lists the sources of a server that may not have started yet.
+fn list_of(publishing: &Arc<OnceLock<Publishing>>) -> impl Fn() -> Vec<Source> + Send + Sync + 'static {
+    let publishing = publishing.clone();
+    let listed = |it: SourceSettings| Source { kind: it.kind.name().to_owned(), name: it.name, channel: it.channel };
+    move || publishing.get().map(Publishing::current).into_iter().flatten().map(listed).collect()
+}
+
+/// Puts the streams of the demo, if it is on, and the backend of the section `[proxy]`, if any, behind the server.
+fn install_fallback(
+    handle: &Handle,
+    settings: Option<&ProxySettings>,
+    streams: Option<&Streams>,
+) -> Result<(), ProxyError> {
     let proxy = settings.map(|settings| Proxy::new(settings.clone(), handle.clone())).transpose()?;
-    handle.set_fallback(proxy.map(|proxy| Arc::new(proxy) as Arc<dyn Fallback>));
+    let proxy = proxy.map(|proxy| Arc::new(proxy) as Arc<dyn Fallback>);
+    handle.set_fallback(streams.map(|streams| streams.in_front_of(proxy.clone())).or(proxy));
     Ok(())
 }
 
@@ -247,6 +269,8 @@ struct Signals {
     handle: Handle,
     /// The sources that publish by themselves.
     publishing: Publishing,
+    /// The streams of the demo, if it is on.
+    streams: Option<Streams>,
     /// The authentication, if the configuration had the section `[auth]` at the start.
     auth: Option<Jwt>,
     program: Program,
@@ -289,9 +313,15 @@ impl Signals {
                 // The next process that holds the socket serves the connections that come now.
                 self.handle.stop_accepting();
             }
-            self.publishing.stop();
-            self.handle.drain();
+            self.drain();
         }
+    }
+
+    /// Stops what publishes or streams by itself, and drains the server.
+    fn drain(&self) {
+        self.publishing.stop();
+        self.streams.iter().for_each(Streams::stop);
+        self.handle.drain();
     }
 
     /// Lets another process of this program take over. False if it cannot.
@@ -302,8 +332,7 @@ impl Signals {
                 self.successor = Some(successor);
                 tracing::info!(process, "draining: another server takes over when this one has ended");
                 self.handle.stop_accepting();
-                self.publishing.stop();
-                self.handle.drain();
+                self.drain();
                 true
             }
             Err(error) => {

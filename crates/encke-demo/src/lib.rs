@@ -1,4 +1,4 @@
-//! The services behind the chat page. With [`Demo::with_cometd_channels`] they also use the channels of CometD's demo
+//! The services behind the demo pages. With [`Demo::with_cometd_channels`] they also use the channels of CometD's demo
 //! chat, so that its pages and its tests work here.
 //!
 //! | channel | CometD's | data | effect |
@@ -7,6 +7,8 @@
 //! | `/service/demo/privatechat` | `/service/privatechat` | `{room, user, peer: "ann,bob", chat}` | each peer in the room and the sender get `{chat, user, scope: "private"}` on the room's channel |
 //! | `/service/echo` | the same | anything | a remote call answered with the same data |
 //! | `/service/demo/limits` | none | anything | a remote call answered with `{message_bytes_max}`, the server's limit on a message |
+//! | `/service/demo/order` | | `{request, timestamp, execs: [{symbol, qty}], ask}` | a receipt; `ask` may have `delay_ms`, `fails` and `never` |
+//! | `/service/demo/sources` | | | the sources that are on, `{sources: [{name, kind, channel}]}` |
 //! | `/demo/chat/**` | `/chat/**` | `{user, chat, …}` | markup is escaped, messages with the word "dang" are dropped |
 //!
 //! A room is a channel such as `/demo/chat/lobby`. A caller gets `{members: [names], version}` as the reply; after that
@@ -19,9 +21,12 @@
 struct Readme;
 
 mod filter;
+mod orders;
 mod pace;
 mod rooms;
 mod rules;
+mod sources;
+mod stream;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,16 +34,23 @@ use std::time::Instant;
 
 use bayeux::{ChannelKind, ChannelName, Limits, escape_into, json};
 
-use encke::{Actions, Builder, Call, Publishing, SessionEvent, Verdict};
+use encke::{Actions, Builder, Call, Json, Publishing, SessionEvent, Verdict};
 use filter::{escape_markup, filter};
+use orders::{Order, Orders};
 use rooms::{Change, Reporting, Rooms};
+use sources::Listing;
+
 pub use rules::with_rules;
+pub use sources::Source;
+pub use stream::Streams;
 
 /// The demo's services. One instance holds all rooms of a server.
 #[derive(Debug)]
 pub struct Demo {
     /// Shared by the shards; locked for a few look-ups at a time.
     rooms: Mutex<Rooms>,
+    orders: Orders,
+    sources: Listing,
     answers_as_cometd: bool,
     /// The server's limit on a message, which pages that send pictures ask for.
     message_bytes_max: usize,
@@ -62,8 +74,14 @@ const COMETD: Names = Names { rooms: "/chat/", members: "/members/", reporting: 
 
 impl Default for Demo {
     fn default() -> Demo {
-        let message_bytes_max = encke::Settings::default().message_bytes_max;
-        Demo { rooms: Mutex::default(), answers_as_cometd: false, message_bytes_max, started: Instant::now() }
+        Demo {
+            rooms: Mutex::default(),
+            orders: Orders::default(),
+            sources: Listing::default(),
+            answers_as_cometd: false,
+            message_bytes_max: encke::Settings::default().message_bytes_max,
+            started: Instant::now(),
+        }
     }
 }
 
@@ -77,6 +95,13 @@ impl Demo {
     #[must_use]
     pub fn message_bytes_max(mut self, bytes: usize) -> Demo {
         self.message_bytes_max = bytes;
+        self
+    }
+
+    /// Lists the sources that are on, whenever a page asks for them.
+    #[must_use]
+    pub fn sources(mut self, list: impl Fn() -> Vec<Source> + Send + Sync + 'static) -> Demo {
+        self.sources = Listing(Box::new(list));
         self
     }
 
@@ -94,6 +119,13 @@ impl Demo {
                 std::future::ready(actions)
             });
         }
+        let orders = demo.clone();
+        server = server.service("/service/demo/order", move |Json(order): Json<Order>| {
+            let demo = orders.clone();
+            async move { demo.orders.answer(order).await }
+        });
+        let listed = demo.clone();
+        server = server.service("/service/demo/sources", move || std::future::ready(listed.sources.answer()));
         server.on_session(move |event, actions| {
             if let SessionEvent::Ended { caller, .. } = event {
                 demo.ended(caller.session(), actions);

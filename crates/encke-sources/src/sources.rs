@@ -85,6 +85,11 @@ impl Sources {
         changes
     }
 
+    /// The settings of the sources that are on.
+    pub fn current(&self) -> Vec<SourceSettings> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Stops all sources and returns at once. They end within seconds: programs are asked to end, and killed if they do not.
     pub fn stop(&self) {
         let _stopped = self.orders.send(Order::Stop);
