@@ -1,14 +1,16 @@
 //! Channels and their histories.
 
-use crate::net::listing::written;
 use bayeux::ChannelName;
 use encke_core::{ChannelView, ShardMessage};
 use serde_json::value::RawValue;
 
+use crate::net::listing::written;
+use crate::presence::{Member, PresenceCounts};
+
 use super::input::{any_channel, broadcast_channel};
 use super::problem::{Kind, Problem};
 use super::routes::OFFSET_MAX;
-use super::types::{ChannelItem, ChannelList, History, HistoryMessage, Removed};
+use super::types::{ChannelItem, ChannelList, History, HistoryMessage, Page, PresenceItem, PresenceList, Removed};
 use super::{Answer, Call, going_away};
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -20,7 +22,21 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let listed = node.server_shared.list_channels(&shared, from, limit, pattern).await.ok_or_else(going_away)?;
     let item = |channel: ChannelView| ChannelItem { channel: channel.name.into(), subscribers: channel.subscribers };
     let channels = listed.items.into_iter().map(item).collect();
-    Ok(Answer::new(&ChannelList { channels, next: listed.next.map(written) }))
+    Ok(Answer::new(&ChannelList { channels, page: Page { next: listed.next.map(written) } }))
+}
+
+/// Lists the users on a channel.
+pub(super) fn presence(call: &Call<'_>) -> Result<Answer, Problem> {
+    let (limit, channel) = (call.limit()?, channel(call)?);
+    let after = call.query.text("cursor").unwrap_or_default();
+    let members = call.connection.node.server_shared.presence.members(&channel, after, limit);
+    let item = |member: Member| {
+        let Member { user, sessions, session_ids, .. } = member;
+        PresenceItem { user, sessions, session_ids }
+    };
+    let PresenceCounts { users, anonymous, sessions, .. } = members.counts;
+    let (page, members) = (Page { next: members.next }, members.members.into_iter().map(item).collect());
+    Ok(Answer::new(&PresenceList { channel, users, anonymous, sessions, members, page }))
 }
 
 /// Reads messages of a history. Any shard may read it.

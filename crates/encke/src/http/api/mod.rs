@@ -168,6 +168,7 @@ async fn run(call: &Call<'_>) -> Result<Answer, Problem> {
         Operation::Sessions => sessions::list(call).await,
         Operation::Session => sessions::one(call).await,
         Operation::Channels => channels::list(call).await,
+        Operation::Presence => channels::presence(call),
         Operation::History => channels::history(call),
         Operation::RemoveHistory => channels::remove_history(call).await,
         Operation::Info => Ok(info::info(call)),

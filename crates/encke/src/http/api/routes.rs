@@ -3,8 +3,8 @@
 use schemars::{Schema, SchemaGenerator};
 
 use super::types::{
-    ChannelList, Deliver, Disconnect, History, Info, OneSession, Publish, PublishBatch, Published, Reached, Removed,
-    Revoke, SessionList, Subscription, channel, channel_or_pattern,
+    ChannelList, Deliver, Disconnect, History, Info, OneSession, PresenceList, Publish, PublishBatch, Published,
+    Reached, Removed, Revoke, SessionList, Subscription, channel, channel_or_pattern,
 };
 use crate::api_keys::Scope;
 
@@ -51,6 +51,7 @@ pub(super) enum Operation {
     Sessions,
     Session,
     Channels,
+    Presence,
     History,
     RemoveHistory,
     Info,
@@ -91,6 +92,7 @@ impl Operation {
             Operation::Sessions => "listSessions",
             Operation::Session => "getSession",
             Operation::Channels => "listChannels",
+            Operation::Presence => "listPresence",
             Operation::History => "readHistory",
             Operation::RemoveHistory => "removeHistory",
             Operation::Info => "getInfo",
@@ -288,6 +290,18 @@ pub(super) const ROUTES: &[Route] = &[
         ],
         body: None,
         answer: of::<ChannelList>,
+        errors: &[],
+    },
+    Route {
+        method: Verb::Get,
+        path: "/presence",
+        operation: Operation::Presence,
+        scope: Scope::Read,
+        summary: "List the users on a channel",
+        description: "In the order of their names. A channel whose rule has no presence has no members.",
+        parameters: &[CHANNEL, LIMIT, CURSOR],
+        body: None,
+        answer: of::<PresenceList>,
         errors: &[],
     },
     Route {

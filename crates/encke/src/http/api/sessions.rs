@@ -11,14 +11,14 @@ use encke_core::{Changed, Id, Identity, PublishToken, SessionView, ShardMessage}
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
 use super::routes::{LIMIT_DEFAULT, LIMIT_MAX};
-use super::types::{Deliver, Disconnect, OneSession, Reached, Revoke, SessionItem, SessionList, Subscription};
+use super::types::{Deliver, Disconnect, OneSession, Page, Reached, Revoke, SessionItem, SessionList, Subscription};
 use super::{Answer, Call, going_away};
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let (limit, from) = (call.limit()?, call.cursor()?);
     let listed = call.connection.node.server_shared.list_sessions(from, limit).await.ok_or_else(going_away)?;
     let sessions = listed.items.iter().map(item).collect();
-    Ok(Answer::new(&SessionList { sessions, next: listed.next.map(written) }))
+    Ok(Answer::new(&SessionList { sessions, page: Page { next: listed.next.map(written) } }))
 }
 
 pub(super) async fn one(call: &Call<'_>) -> Result<Answer, Problem> {

@@ -89,9 +89,9 @@ pub(super) struct Deliver<'a> {
     #[serde(default, deserialize_with = "given")]
     #[schemars(schema_with = "user")]
     pub(super) user: Option<String>,
-    /// The channel that the message names. The session need not subscribe to it.
+    /// The channel that the message names: no pattern, and none below `/meta/`. The session need not subscribe to it.
     #[serde(borrow)]
-    #[schemars(schema_with = "channel")]
+    #[schemars(schema_with = "deliver_channel")]
     pub(super) channel: Cow<'a, str>,
     /// The data: any JSON.
     #[serde(borrow)]
@@ -121,7 +121,7 @@ pub(super) struct Subscription {
     #[schemars(schema_with = "session_id")]
     pub(super) session: String,
     /// The channel or pattern: none below `/meta/` or `/service/`.
-    #[schemars(schema_with = "channel_or_pattern")]
+    #[schemars(schema_with = "subscription")]
     pub(super) channel: String,
 }
 
@@ -141,14 +141,21 @@ pub(super) struct Reached {
     pub(super) sessions: usize,
 }
 
+/// The way from a page to the next one.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Page {
+    /// The `cursor` of the next page. Missing on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<String>,
+}
+
 /// Sessions, a page of them.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct SessionList {
     /// The sessions. A page may have fewer than the limit, or none, and still have a next page.
     pub(super) sessions: Vec<SessionItem>,
-    /// The `cursor` of the next page. Missing on the last page.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next: Option<String>,
+    #[serde(flatten)]
+    pub(super) page: Page,
 }
 
 /// A session in a list.
@@ -183,9 +190,8 @@ pub(super) struct OneSession {
 pub(super) struct ChannelList {
     /// The channels and patterns. A page may have fewer than the limit, or none, and still have a next page.
     pub(super) channels: Vec<ChannelItem>,
-    /// The `cursor` of the next page. Missing on the last page.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next: Option<String>,
+    #[serde(flatten)]
+    pub(super) page: Page,
 }
 
 /// A channel or a pattern with subscribers.
@@ -195,6 +201,34 @@ pub(super) struct ChannelItem {
     pub(super) channel: String,
     /// The number of its subscribers.
     pub(super) subscribers: usize,
+}
+
+/// The members of a channel with presence, a page of them.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct PresenceList {
+    /// The channel.
+    pub(super) channel: String,
+    /// Users with a session, and those whose last one has left within the grace time.
+    pub(super) users: usize,
+    /// Sessions without a user, and those that have left within the grace time.
+    pub(super) anonymous: usize,
+    /// Sessions that subscribe now, with and without a user.
+    pub(super) sessions: usize,
+    /// The users of this page, in the order of their names.
+    pub(super) members: Vec<PresenceItem>,
+    #[serde(flatten)]
+    pub(super) page: Page,
+}
+
+/// A user on a channel.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct PresenceItem {
+    /// The name of the user.
+    pub(super) user: String,
+    /// The number of the user's sessions on the channel. 0 within the grace time.
+    pub(super) sessions: usize,
+    /// The ids of these sessions, up to 100. Keep them secret.
+    pub(super) session_ids: Vec<String>,
 }
 
 /// Messages of a channel's history.
@@ -258,14 +292,34 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D
     String::deserialize(deserializer).map(Some)
 }
 
-/// A channel that is no pattern.
+/// A channel to publish on.
 pub(super) fn channel(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "pattern": CHANNEL_PATTERN, "maxLength": 256, "examples": ["/stock/GOOG"] })
+    name(&format!("^{NOT_META_OR_SERVICE}({SEGMENT}){{1,16}}$"), "/stock/GOOG")
 }
 
-/// A channel or a pattern.
+/// A channel of a message for a session.
+fn deliver_channel(_: &mut SchemaGenerator) -> Schema {
+    name(&format!("^{NOT_META}({SEGMENT}){{1,16}}$"), "/letters")
+}
+
+/// A channel or pattern to subscribe to.
+fn subscription(_: &mut SchemaGenerator) -> Schema {
+    name(&format!("^{NOT_META_OR_SERVICE}{}$", up_to_wildcard()), "/stock/**")
+}
+
+/// Any channel or pattern.
 pub(super) fn channel_or_pattern(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "pattern": SUBSCRIPTION_PATTERN, "maxLength": 256, "examples": ["/stock/**"] })
+    name(&format!("^{}$", up_to_wildcard()), "/stock/**")
+}
+
+/// Up to 16 segments, the last of which may be `*` or `**`.
+fn up_to_wildcard() -> String {
+    format!("({SEGMENT}){{0,15}}({SEGMENT}|/[*]{{1,2}})")
+}
+
+/// The name of a channel, within the default values of `channel_bytes_max` and `channel_segments_max`.
+fn name(pattern: &str, example: &str) -> Schema {
+    json_schema!({ "type": "string", "pattern": pattern, "maxLength": 256, "examples": [example] })
 }
 
 fn channels(generator: &mut SchemaGenerator) -> Schema {
@@ -284,8 +338,9 @@ fn user(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "minLength": 1 })
 }
 
-/// Segments of a channel. Names below `/meta/` and `/service/` are not excluded.
-const CHANNEL_PATTERN: &str = "^(/[A-Za-z0-9 !#$()+.@_{~}-]+)+$";
-const SUBSCRIPTION_PATTERN: &str = "^(/[A-Za-z0-9 !#$()+.@_{~}-]+)*(/[A-Za-z0-9 !#$()+.@_{~}-]+|/[*]|/[*][*])$";
+/// A segment of a channel.
+const SEGMENT: &str = "/[A-Za-z0-9 !#$()+.@_{~}-]+";
+const NOT_META: &str = "(?!/meta/)";
+const NOT_META_OR_SERVICE: &str = "(?!/(meta|service)/)";
 /// Visible ASCII.
 const IDEMPOTENCY_KEY_PATTERN: &str = "^[!-~]{1,255}$";

@@ -113,3 +113,23 @@ fn the_api_subscribes_and_unsubscribes_a_session() {
         assert_eq!(api.problem("POST", "/subscribe", &change(&sessions[0], channel).to_string())["status"], 400);
     }
 }
+
+#[test]
+fn presence_lists_the_users_on_a_channel_page_by_page() {
+    let rule = encke::ChannelRule { pattern: "/room/*".into(), presence: true, ..encke::ChannelRule::default() };
+    let server = serve_users(Settings { shards: 2, channels: vec![rule], ..settings() });
+    let names = ["ann", "ann", "bob", "eve"];
+    let mut sessions: Vec<Ws> = names.iter().map(|user| session_of(&server, user, "t")).collect();
+    sessions.push(server.session());
+    sessions.iter_mut().for_each(|ws| ws.subscribe("/room/1"));
+    let mut api = Api::of(&server);
+    let first = api.get("/presence?channel=/room/1&limit=2");
+    assert_eq!((&first["users"], &first["anonymous"], &first["sessions"]), (&json!(3), &json!(1), &json!(5)));
+    let members = first["members"].as_array().expect("members");
+    assert_eq!((members.len(), &members[0]["user"], &members[0]["sessions"]), (2, &json!("ann"), &json!(2)));
+    let cursor = first["next"].as_str().expect("a cursor");
+    let rest = api.get(&format!("/presence?channel=/room/1&limit=2&cursor={cursor}"));
+    assert_eq!((&rest["members"][0]["user"], rest.get("next")), (&json!("eve"), None));
+    assert_eq!(rest["members"][0]["session_ids"], json!([sessions[3].id]));
+    assert_eq!(api.get("/presence?channel=/other")["users"], 0);
+}
