@@ -219,3 +219,26 @@ fn keys_of_the_api_are_read_from_the_file_and_no_error_shows_one() {
         assert!(!problem.contains("secret-") && !problem.contains('\n'), "{problem}");
     }
 }
+
+#[test]
+fn webhooks_are_read_from_the_file_and_no_error_shows_a_secret() {
+    let webhook = |fields: &str| {
+        format!(
+            "[[webhooks]]\nurl = \"http://127.0.0.1:1/\"\nevents = [\"handshake\"]\nsecret = \"{WEBHOOK_SECRET}\"\n{fields}\n"
+        )
+    };
+    let config = read(&webhook("[webhooks.when_down]\nhandshake = \"queue\""), &[], &[]).expect("valid");
+    assert_eq!(config.sections.webhooks[0].when_down.handshake, encke_webhooks::Decide::Queue);
+    for (fields, reason) in [
+        ("url_of = 1", "FILE:1: webhooks: unknown field `url_of`"),
+        ("queue_messages_max = 0", "FILE:1: webhooks[0].queue_messages_max = 0: a whole number from 1"),
+        ("secret_file = \"/nowhere/secret\"", "webhooks[0].secret_file = \"/nowhere/secret\": "),
+        ("[webhooks.when_down]\nended = \"deny\"", "unknown variant `deny`, expected `queue` or `drop`"),
+    ] {
+        let problem = problem(&webhook(fields));
+        assert!(problem.contains(reason), "{problem}");
+        assert!(!problem.contains("whsec_") && !problem.contains('\n'), "{problem}");
+    }
+}
+
+const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

@@ -1,114 +1,14 @@
-//! The program from a user's view: commands, exit codes, output lines, signals.
-
-mod log;
+//! Commands, exit codes, output lines, signals.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use log::Log;
-
-/// A running server that ends with the test.
-struct Server {
-    child: Child,
-    out: BufReader<ChildStdout>,
-    log: Log,
-    url: String,
-}
-
-impl Server {
-    fn start(args: &[&str]) -> Server {
-        Server::spawn(encke(&[&["serve", "--port", "0"], args].concat()))
-    }
-
-    fn spawn(mut command: Command) -> Server {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
-        let mut out = BufReader::new(child.stdout.take().expect("piped"));
-        let log = Log::of(child.stderr.take().expect("piped"));
-        let mut line = String::new();
-        out.read_line(&mut line).expect("a line");
-        let url = line.trim().strip_prefix("encke listening on ").expect("the address").to_string();
-        Server { child, out, log, url }
-    }
-
-    fn signal(&self, signal: Signal) {
-        let id = Pid::from_child(&self.child);
-        kill_process(id, signal).expect("is there");
-    }
-
-    /// Reads the log up to a line that holds `text`, and returns what was read.
-    fn log_until(&mut self, text: &str) -> String {
-        self.log.until(text)
-    }
-
-    /// The exit code, and the rest of stdout.
-    fn end(mut self) -> (Option<i32>, String) {
-        let code = wait(&mut self.child);
-        let mut rest = String::new();
-        self.out.read_to_string(&mut rest).expect("text");
-        (code, rest)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A folder for each call, removed with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("encke-program-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
-    }
-
-    fn write(&self, text: &str) -> String {
-        let path = self.0.join("encke.toml");
-        std::fs::write(&path, text).expect("a file");
-        path.display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn encke(args: &[&str]) -> Command {
-    alone(Command::new(env!("CARGO_BIN_EXE_encke")), args)
-}
-
-/// The program in an environment without its settings, in a folder without a configuration.
-fn alone(mut command: Command, args: &[&str]) -> Command {
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("ENCKE_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(args).current_dir(std::env::temp_dir());
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    encke(args).output().expect("runs")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("UTF-8")
-}
+use crate::common::{Folder, Server, TIMEOUT, alone, encke, run, text, wait};
 
 /// True if a response is complete according to its length.
 fn is_whole(response: &str) -> bool {
@@ -116,21 +16,6 @@ fn is_whole(response: &str) -> bool {
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     length.is_none_or(|length| length.parse().is_ok_and(|length: usize| body.len() >= length))
 }
-
-/// Waits for the end, for a bounded time.
-fn wait(child: &mut Child) -> Option<i32> {
-    let began = Instant::now();
-    while began.elapsed() < TIMEOUT {
-        if let Some(status) = child.try_wait().expect("waits") {
-            return status.code();
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("it does not end");
-}
-
-/// The time after which a test gives up.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_subscriber_prints_published_data_byte_for_byte() {
@@ -277,7 +162,7 @@ fn a_file_is_written_once_and_passes_its_check() {
 #[test]
 fn show_prints_the_source_of_each_setting() {
     let folder = Folder::new();
-    folder.write("timeout_ms = 5000\n");
+    folder.write("encke.toml", "timeout_ms = 5000\n");
     let mut command = encke(&["config", "show", "--set", "maxInterval=7000"]);
     let output = command.current_dir(&folder.0).env("ENCKE_SHARDS", "2").output().expect("runs");
     let shown = text(&output.stdout);
@@ -289,7 +174,7 @@ fn show_prints_the_source_of_each_setting() {
     ] {
         assert!(shown.lines().any(|shown| shown == line), "{line} is missing in\n{shown}");
     }
-    let again = folder.write(&shown);
+    let again = folder.write("encke.toml", &shown);
     assert_eq!(run(&["config", "check", &again]).status.code(), Some(0), "what is shown is a file itself");
 }
 
@@ -322,14 +207,14 @@ fn a_second_signal_ends_at_once() {
 #[test]
 fn a_hangup_applies_changes_and_a_bad_file_changes_nothing() {
     let folder = Folder::new();
-    let path = folder.write("log = \"info\"\nmax_interval_ms = 9000\nshards = 1\n");
+    let path = folder.write("encke.toml", "log = \"info\"\nmax_interval_ms = 9000\nshards = 1\n");
     let mut server = Server::start(&["--config", &path]);
-    folder.write("log = \"info\"\nmax_interval_ms = 8000\nshards = 2\n");
+    folder.write("encke.toml", "log = \"info\"\nmax_interval_ms = 8000\nshards = 2\n");
     server.signal(Signal::HUP);
     let log = server.log_until("settings reloaded");
     assert!(log.contains("max_interval_ms: 9000 is now 8000"), "{log}");
     assert!(log.contains("shards: 1 stays until a restart, then 2"), "{log}");
-    folder.write("max_interval_ms = \"soon\"\n");
+    folder.write("encke.toml", "max_interval_ms = \"soon\"\n");
     server.signal(Signal::HUP);
     let log = server.log_until("the old settings stay in force");
     assert!(log.contains(":1: max_interval_ms = \"soon\": a whole number"), "{log}");

@@ -1,34 +1,15 @@
 //! `encke token`, and `encke serve` with the section `[auth]`.
 
-mod log;
-
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::io::Write;
+use std::process::{Output, Stdio};
 
 use encke_client::{Client, Error, Extension, Outgoing};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::json;
 
-use log::Log;
-
-/// A folder for each test, removed with it.
-struct Folder(PathBuf);
+use crate::common::{Folder, Server, text};
 
 impl Folder {
-    fn new() -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("encke-token-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.0.join(name), text).expect("a file");
-    }
-
     /// Runs the program in this folder.
     fn run(&self, args: &[&str]) -> Output {
         self.encke(args).output().expect("runs")
@@ -38,29 +19,14 @@ impl Folder {
     fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text")
+        text(&output.stdout)
     }
 
     /// Runs the program, which must fail, and returns the exit code and the complaint.
     fn refused(&self, args: &[&str]) -> (Option<i32>, String) {
         let output = self.run(args);
         assert!(!output.status.success(), "{args:?}");
-        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
-    }
-
-    fn encke(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_encke"));
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ENCKE_")) {
-            command.env_remove(name);
-        }
-        command.args(args).current_dir(&self.0);
-        command
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        (output.status.code(), text(&output.stderr))
     }
 }
 
@@ -165,33 +131,6 @@ fn errors_in_the_section_name_line_key_and_the_right_value() {
     assert!(shown.contains("[auth]") && !shown.contains("ssss"), "{shown}");
 }
 
-/// A running server that ends with the test.
-struct Server {
-    child: Child,
-    log: Log,
-    url: String,
-}
-
-impl Server {
-    fn start(folder: &Folder) -> Server {
-        let mut command = folder.encke(&["serve", "--port", "0", "--shards", "1"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
-        let mut out = BufReader::new(child.stdout.take().expect("piped"));
-        let log = Log::of(child.stderr.take().expect("piped"));
-        let mut line = String::new();
-        out.read_line(&mut line).expect("a line");
-        let url = line.trim().strip_prefix("encke listening on ").expect("the address").to_string();
-        Server { child, log, url }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Puts a token into the `ext` of handshakes.
 struct InExt(String);
 
@@ -215,13 +154,13 @@ async fn a_server_with_the_section_wants_tokens_and_reads_new_keys_on_sighup() {
     folder.write("encke.toml", "[auth]\npublic_key_files = [\"old.public.pem\"]\n");
     let old = folder.ok(&["token", "make", "alice", "--key", "old.private.pem"]);
     let new = folder.ok(&["token", "make", "alice", "--key", "new.private.pem"]);
-    let mut server = Server::start(&folder);
+    let mut server = Server::spawn(folder.encke(&["serve", "--port", "0", "--shards", "1"]));
     let session = connect(&server, &old).await.expect("accepted");
     let refused = connect(&server, &new).await.expect_err("an unknown key").to_string();
     assert!(refused.contains("401:token_signature_wrong:handshake_denied"), "{refused}");
     folder.write("encke.toml", "[auth]\npublic_key_files = [\"new.public.pem\"]\n");
-    kill_process(Pid::from_child(&server.child), Signal::HUP).expect("is there");
-    server.log.until("settings reloaded");
+    server.signal(Signal::HUP);
+    server.log_until("settings reloaded");
     connect(&server, &new).await.expect("accepted now");
     assert!(connect(&server, &old).await.is_err());
     // Sessions that are open stay so.

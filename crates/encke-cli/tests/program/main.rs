@@ -1,0 +1,10 @@
+//! The program from a user's view.
+
+mod api_keys;
+mod commands;
+mod common;
+#[path = "../log/mod.rs"]
+mod log;
+mod sources;
+mod token;
+mod webhooks;
