@@ -5,6 +5,7 @@ mod errors;
 mod faulty;
 mod interrupt;
 mod jitter;
+mod order_service;
 mod program;
 mod scenarios;
 mod workers;
