@@ -65,7 +65,8 @@ impl TestServer {
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
     }
 
-    /// Waits until a metric has at least this value.
+    /// Waits until a metric has at least this value. A source counts a message after it has published it, so a client may
+    /// have the message earlier.
     pub async fn wait_for(&self, name: &str, source: &str, least: u64) {
         wait_until(&format!("{name} of {source}"), || self.metric(name, source) >= least).await;
     }

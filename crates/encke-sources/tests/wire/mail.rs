@@ -53,6 +53,7 @@ async fn a_new_mail_is_published_and_those_from_before_the_start_are_not() {
         assert_eq!(messages.data().await, expected, "{protocol}");
         mailbox.add(3);
         assert_eq!(subjects(&mut messages, 1).await, numbered([3]));
+        server.wait_for("messages", "home", 2).await;
         assert_eq!((server.metric("messages", "home"), server.metric("errors", "home")), (2, 0));
     }
 }
@@ -107,6 +108,7 @@ async fn a_connection_that_breaks_anywhere_loses_and_doubles_no_mail() {
         .await;
         mailbox.add(8);
         assert_eq!(subjects(&mut messages, 1).await, numbered([8]), "{protocol}");
+        server.wait_for("messages", "a", 7).await;
         assert_eq!(server.metric("messages", "a"), 7);
     }
 }
