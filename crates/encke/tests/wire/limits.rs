@@ -25,33 +25,6 @@ fn subscribe(ws: &mut Ws, subscription: impl serde::Serialize) -> Option<String>
 }
 
 #[test]
-fn connections_max_answers_one_more_with_503() {
-    let server = TestServer::start(Settings { connections_max: 4, ..settings() });
-    let mut neighbour = server.neighbour();
-    let mut stored = Vec::new();
-    let refusal = loop {
-        let mut tcp = server.tcp();
-        let _cut = tcp.try_send("GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n");
-        let response = tcp.response().expect("an answer");
-        if response.status != 200 {
-            break response;
-        }
-        stored.push(tcp);
-        assert!(stored.len() < 4, "with the neighbour's");
-    };
-    assert_eq!((refusal.status, refusal.header("retry-after")), (503, Some("5")));
-    neighbour.lives(&server);
-    stored.clear();
-    crate::common::wait_until("there is room again", || {
-        let mut tcp = server.tcp();
-        let _cut = tcp.try_send("GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n");
-        tcp.response().is_some_and(|response| response.status == 200)
-    });
-    crate::common::wait_until("the page is served", || server.http().get("/metrics").status == 200);
-    assert!(server.metric("encke_connections_refused") >= 1);
-}
-
-#[test]
 fn sessions_max_refuses_one_more_handshake() {
     let server = TestServer::start(Settings { sessions_max: 2, shards: 2, ..settings() });
     let mut neighbour = server.neighbour();

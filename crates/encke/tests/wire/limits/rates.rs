@@ -163,11 +163,11 @@ fn rate_entries_max_forgets_the_rates_of_those_that_sent_least() {
     server.wait_for("encke_rates_forgotten", 1);
 }
 
-#[test]
-fn address_connections_max_answers_one_more_with_429() {
-    let server = TestServer::start(Settings { address_connections_max: 4, ..settings() });
+/// One connection more than four, a neighbour's among them, is refused with this status, until others are closed.
+fn a_fifth_connection_is_refused(limited: Settings, status: u16, metric: &str) {
+    let server = TestServer::start(limited);
     let mut neighbour = server.neighbour();
-    let mut held = Vec::new();
+    let mut stored = Vec::new();
     let refusal = loop {
         let mut tcp = server.tcp();
         let _cut = tcp.try_send("GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -175,19 +175,31 @@ fn address_connections_max_answers_one_more_with_429() {
         if response.status != 200 {
             break response;
         }
-        held.push(tcp);
-        assert!(held.len() < 4, "with the neighbour's");
+        stored.push(tcp);
+        assert!(stored.len() < 4, "with the neighbour's");
     };
-    assert_eq!((refusal.status, refusal.header("retry-after")), (429, Some("5")));
+    assert_eq!((refusal.status, refusal.header("retry-after")), (status, Some("5")));
     neighbour.lives(&server);
-    held.clear();
+    stored.clear();
     wait_until("there is room again", || {
         let mut tcp = server.tcp();
         let _cut = tcp.try_send("GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n");
         tcp.response().is_some_and(|response| response.status == 200)
     });
     wait_until("the page is served", || server.http().get("/metrics").status == 200);
-    assert!(server.metric("encke_address_connections_refused") >= 1);
+    assert!(server.metric(metric) >= 1);
+}
+
+#[test]
+fn connections_max_answers_one_more_with_503() {
+    let limited = Settings { connections_max: 4, ..settings() };
+    a_fifth_connection_is_refused(limited, 503, "encke_connections_refused");
+}
+
+#[test]
+fn address_connections_max_answers_one_more_with_429() {
+    let limited = Settings { address_connections_max: 4, ..settings() };
+    a_fifth_connection_is_refused(limited, 429, "encke_address_connections_refused");
 }
 
 #[test]
