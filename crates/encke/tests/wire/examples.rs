@@ -13,8 +13,14 @@ mod chat;
 #[path = "../../examples/echo_service.rs"]
 mod echo_service;
 #[expect(dead_code, reason = "its main is not called")]
+#[path = "../../examples/limits.rs"]
+mod limits;
+#[expect(dead_code, reason = "its main is not called")]
 #[path = "../../examples/order_service.rs"]
 mod order_service;
+#[expect(dead_code, reason = "its main is not called")]
+#[path = "../../examples/presence.rs"]
+mod presence;
 #[expect(dead_code, reason = "its main reads standard input")]
 #[path = "../../examples/price_feed.rs"]
 mod price_feed;
@@ -32,7 +38,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use encke::{Builder, Running};
-use encke_client::{Client, Error, Subscription, Transport};
+use encke_client::{Client, Error, Extension, Outgoing, Subscription, Transport};
 use price_feed::{Prices, push, server};
 use serde_json::{Value, json};
 
@@ -62,6 +68,17 @@ async fn ask(client: &Client, channel: &str, data: Value) -> (Value, bool) {
         Ok(message) => (message.json().expect("JSON"), true),
         Err(Error::Refused(refusal)) => (serde_json::from_str(&refusal.error).expect("JSON"), false),
         Err(other) => panic!("{other}"),
+    }
+}
+
+/// Puts members into the `ext` of a handshake.
+struct Ext(Value);
+
+impl Extension for Ext {
+    fn outgoing(&mut self, message: &mut Outgoing<'_>) {
+        if message.channel == "/meta/handshake" {
+            message.ext.extend(self.0.as_object().expect("an object").clone());
+        }
     }
 }
 
@@ -229,6 +246,49 @@ fn remote_calls_may_wait_and_time_out_alone() {
         assert_eq!(contacts[1], json!({"name": "cid", "telephone": "555-0101"}));
         assert_eq!((&slow.0["class"], slow.1), (&json!("timeout"), false));
         assert_eq!(ask("").await.0["class"], "no_user");
+    });
+}
+
+#[test]
+fn presence_announces_users_and_lists_them() {
+    let server = any_port(presence::server());
+    let url = format!("http://{}", server.address());
+    let user = |name: &str| Client::builder().extension(Ext(json!({ "user": name }))).connect(&url);
+    with_clients(async {
+        let (ann, bob) = (user("ann").await.expect("connects"), user("bob").await.expect("connects"));
+        let mut changes = ann.subscribe("/presence/room/1").await.expect("subscribed");
+        let _room = ann.subscribe("/room/1").await.expect("subscribed");
+        assert_eq!(next(&mut changes).await["joined"], json!(["ann"]));
+        let _room = bob.subscribe("/room/1").await.expect("subscribed");
+        assert_eq!(next(&mut changes).await["joined"], json!(["bob"]));
+        assert_eq!(presence::users(&server.handle, "/room/1"), [("ann".into(), 1), ("bob".into(), 1)]);
+        assert_eq!(presence::users(&server.handle, "/room/2"), []);
+        let refused = user("").await.expect_err("no name").to_string();
+        assert!(refused.contains("401:no_user:handshake_denied"), "{refused}");
+    });
+}
+
+#[test]
+fn limits_follow_the_plan_of_a_client() {
+    let server = any_port(limits::server());
+    let url = format!("http://{}", server.address());
+    let of_plan = |plan: &str| Client::builder().extension(Ext(json!({ "plan": plan }))).connect(&url);
+    with_clients(async {
+        for (plan, is_limited) in [("free", true), ("gold", false)] {
+            let client = of_plan(plan).await.expect("connects");
+            let (mut refused, mut subscriptions) = (Vec::new(), Vec::new());
+            // More than the bucket of the free plan holds, and less than that of the other one.
+            for number in 0..200 {
+                refused.extend(client.publish("/notes", &number).await.err().map(|error| error.to_string()));
+            }
+            let name = "429:session_messages_per_s_max:rate_exceeded";
+            assert_eq!(!refused.is_empty(), is_limited, "{plan}: {refused:?}");
+            assert!(refused.iter().all(|error| error.contains(name)), "{refused:?}");
+            for channel in ["/a", "/b", "/c"] {
+                subscriptions.push(client.subscribe(channel).await);
+            }
+            assert_eq!(subscriptions.iter().any(Result::is_err), is_limited, "{plan}");
+        }
     });
 }
 
