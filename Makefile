@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook compare fmt web
+.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tokens compare fmt web
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,6 +29,9 @@ bench-json: ## Measure JSON engines at what a server does with messages
 
 bench-api: ## Measure publishing over the HTTP API beside a WebSocket
 	@bash scripts/bench-api.sh
+
+bench-tokens: ## Measure handshakes with tokens
+	@bash scripts/bench-tokens.sh
 
 bench-webhook: ## Measure the time that a webhook adds to a message
 	@bash scripts/bench-webhook.sh
