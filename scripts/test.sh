@@ -106,7 +106,8 @@ in_set() {
 # waits for them.
 build_programs() {
     say 'building the programs that are tested'
-    cargo build --quiet --locked --workspace --bin simulator --bin hostile --example interop_server --example echo --example http_api &&
+    cargo build --quiet --locked --workspace --bin simulator --bin hostile --example interop_server --example echo \
+        --example http_api --example webhook_backend &&
         say 'built those of the tests'
 }
 build_release() {

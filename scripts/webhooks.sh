@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The example backends of examples/webhooks in Node, Python and Go behind a server, and the official libraries of Standard Webhooks, which
+# The example backends of examples/webhooks in Rust, Node, Python and Go behind a server, and the official libraries of Standard Webhooks, which
 # must accept the signatures. What has no tool on this machine is skipped.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -55,6 +55,8 @@ need_rust
 mkdir -p "$built"
 ran=0
 whole=a_backend_names_users_protects_channels_changes_messages_and_answers
+need_built dev -p encke-webhooks --example webhook_backend
+try 'the example in Rust' "$whole" "$(realpath "$target_dir/debug/examples/webhook_backend")"
 if command -v go >/dev/null; then go build -o "$built/backend-go" examples/webhooks/go/backend.go; fi
 try_with node 'the example in Node' "$whole" node examples/webhooks/node/backend.mjs
 try_with python3 'the example in Python' "$whole" python3 examples/webhooks/python/backend.py
@@ -63,5 +65,4 @@ try_with node 'the chat' the_chat_lists_members_delivers_private_messages_and_fi
 library npm 'the library for Node' prepare_node node tests/webhooks/verify.mjs
 library python3 'the library for Python' prepare_python "$venv/bin/python" tests/webhooks/verify.py
 library go 'the library for Go' prepare_go "$built/verify-go"
-[ "$ran" -gt 0 ] || skip 'there is neither Node nor Python nor Go'
 note passed "$ran"

@@ -1,5 +1,5 @@
 //! The backends of `examples/webhooks` and `tests/webhooks` behind a server. `scripts/webhooks.sh` runs these tests, each with the command
-//! of its backend in `BACKEND`: `cargo test` alone has none of the languages.
+//! of its backend in `BACKEND`: `cargo test` alone has not all of the languages.
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener, TcpStream};
