@@ -180,6 +180,7 @@ const CHANNELS: &str = "
 [[channels]]
 pattern = \"/stock/**\"
 slow_consumer = \"keep-latest\"   # or \"disconnect\" (the default), \"drop-oldest\"; with the ack extension always \"disconnect\"
+slow_consumer_bytes = 65536      # bytes in an outbox from which on the policy drops messages; 0: when the outbox is full
 lazy = true                      # messages wait for the next message that is not lazy, or for their time
 lazy_timeout_ms = 1000           # 0: lazy_timeout_max_ms
 broadcast_to_publisher = false   # overrides the setting of this name

@@ -17,6 +17,8 @@ pub(crate) struct Push<'a> {
     pub(crate) delivery: &'a Delivery<'a>,
     pub(crate) manner: &'a Manner,
     pub(crate) capacity: &'a Capacity,
+    /// The part of it up to which the channel's policy drops nothing.
+    pub(crate) room: Capacity,
     pub(crate) now: Now,
     pub(crate) sessions: &'a mut Sessions,
     pub(crate) schedule: &'a mut Schedule,
@@ -38,7 +40,8 @@ impl Push<'_> {
     ) {
         let Delivery { messages, position, .. } = *self.delivery;
         let Manner { stamp, except, lazy_due_ms, active_ms } = *self.manner;
-        let part = part_of(self.capacity);
+        let (part, room) = (part_of(self.capacity), self.room);
+        let free = Capacity { bytes_max: part.bytes_max.min(room.bytes_max), ..part };
         for subscriber in subscribers {
             let session = self.sessions.at(subscriber.session);
             if session.stamp == stamp || except == Some(subscriber.session) {
@@ -49,13 +52,14 @@ impl Push<'_> {
                 others.push(session.key(subscriber.session));
                 continue;
             };
-            if session.outbox.is_full(messages as usize, frames.bytes(), &part) {
-                if session.outbox.is_full(messages as usize, frames.bytes(), self.capacity) {
+            if session.outbox.is_full(messages as usize, frames.bytes(), &free) {
+                if session.outbox.is_full(messages as usize, frames.bytes(), &room) {
                     others.push(session.key(subscriber.session));
                     continue;
                 }
                 // A session that replays falls back on the history.
-                if position.is_none() || session.replay.is_none() {
+                let is_behind = session.outbox.is_full(messages as usize, frames.bytes(), &part);
+                if is_behind && (position.is_none() || session.replay.is_none()) {
                     self.backpressure.is_behind(session, subscriber.session, self.now);
                 }
             }

@@ -11,6 +11,9 @@ pub struct ChannelRule {
     /// The policy for a session whose outbox is full when such a message arrives.
     #[serde(default)]
     pub slow_consumer: SlowConsumer,
+    /// Bytes in an outbox from which on `drop-oldest` and `keep-latest` drop messages. 0: when the outbox is full.
+    #[serde(default)]
+    pub slow_consumer_bytes: usize,
     /// True: messages are lazy. They are delayed until the next other message, or until their time is over.
     #[serde(default)]
     pub lazy: bool,

@@ -71,9 +71,10 @@ impl Parts {
         let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.hub.wants_positions(*list)));
         let positioned = positioned.map(|position| (position, self.encoder.with_positions(frames, position)));
         let (mut full, mut special) = (Vec::new(), Vec::new());
+        let room = self.room_of(rule);
         let Parts { hub, sessions, schedule, capacity, backpressure, now, .. } = self;
         let (manner, lazy) = (&manner, Vec::new());
-        let mut push = Push { delivery, manner, capacity, now: *now, sessions, schedule, backpressure, lazy };
+        let mut push = Push { delivery, manner, capacity, room, now: *now, sessions, schedule, backpressure, lazy };
         for list in &lists {
             match positioned.as_ref().filter(|_| hub.wants_positions(*list)) {
                 None => push.each(hub.subscribers(*list), &mut full, |_| Some(frames)),

@@ -3,6 +3,7 @@
 use bayeux::ChannelName;
 
 use crate::events::{PRESENCE_CHANNEL, SessionKey};
+use crate::outbox::Capacity;
 use crate::settings::{ChannelRule, Publishers, SlowConsumer};
 use crate::shard::Parts;
 
@@ -26,6 +27,17 @@ impl Parts {
     /// The policy for sessions that are too slow for a channel with this rule.
     pub(super) fn policy(&self, rule: Option<usize>) -> SlowConsumer {
         rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default()
+    }
+
+    /// The room in an outbox up to which the policy drops nothing: the whole outbox, or less by the channel's rule.
+    pub(super) fn room_of(&self, rule: Option<usize>) -> Capacity {
+        let bytes = match rule.map(|rule| &self.settings.channels[rule]) {
+            Some(rule) if rule.slow_consumer != SlowConsumer::Disconnect && rule.slow_consumer_bytes > 0 => {
+                rule.slow_consumer_bytes
+            }
+            _ => usize::MAX,
+        };
+        Capacity { bytes_max: self.capacity.bytes_max.min(bytes), ..self.capacity }
     }
 
     /// True if the rule for a channel lets this session publish there.

@@ -7,7 +7,7 @@ use crate::events::SessionKey;
 use crate::fanout::delivery::{Delivery, Manner};
 use crate::history::Position;
 use crate::outbox::arena::Frames;
-use crate::outbox::{Kind, singly};
+use crate::outbox::{Capacity, Kind, singly};
 use crate::sessions::replay::InRings;
 use crate::settings::SlowConsumer;
 use crate::shard::Parts;
@@ -17,7 +17,7 @@ impl Parts {
     pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.outbox.is_full(1, frames.bytes(), &self.capacity) {
-            return self.too_slow(key, self.policy(rule), "", frames);
+            return self.too_slow(key, self.policy(rule), "", frames, &self.capacity.clone());
         }
         session.outbox.push(frames, Kind::Messages);
         self.budget.spend(1, frames.bytes(), frames.bytes() as u64);
@@ -27,11 +27,11 @@ impl Parts {
 
     /// Delivers to sessions whose outboxes have no room for all of the messages, one message at a time.
     pub(super) fn overflow(&mut self, full: &[SessionKey], delivery: &Delivery<'_>, frames: &Frames, manner: &Manner) {
-        let policy = self.policy(delivery.rule);
+        let (policy, room) = (self.policy(delivery.rule), self.room_of(delivery.rule));
         let frames = singly(frames);
         for key in full {
             for frame in &frames {
-                self.too_slow(*key, policy, delivery.channel.as_str(), frame);
+                self.too_slow(*key, policy, delivery.channel.as_str(), frame, &room);
             }
             self.wait_lazily(*key, manner.lazy_due_ms);
         }
@@ -41,8 +41,9 @@ impl Parts {
         self.sessions.get(key).is_some_and(|session| session.outbox.is_full(1, frames.bytes(), &self.capacity))
     }
 
-    /// Delivers to a session with a full outbox: makes room by the channel's policy, or ends the session.
-    fn too_slow(&mut self, key: SessionKey, policy: SlowConsumer, channel: &str, frames: &Frames) {
+    /// Delivers to a session whose outbox is full, or fuller than the channel's rule allows: makes room by the channel's
+    /// policy. If the outbox stays full, ends the session.
+    fn too_slow(&mut self, key: SessionKey, policy: SlowConsumer, channel: &str, frames: &Frames, room: &Capacity) {
         for all in [false, true] {
             if self.has_no_room(key, frames) && !self.spill(key, all) {
                 // A policy that dropped messages of histories would lose them silently.
@@ -50,19 +51,24 @@ impl Parts {
             }
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let before = session.outbox.messages();
+        let (before, publication) = (session.outbox.messages(), self.publications);
+        let is_full = session.outbox.is_full(1, frames.bytes(), &self.capacity);
         let dropped = match policy {
-            _ if !session.outbox.is_full(1, frames.bytes(), &self.capacity) => 0,
+            _ if !session.outbox.is_full(1, frames.bytes(), room) => 0,
             // A session that acknowledges was promised every message. It ends rather than lose one.
             _ if session.unacked().is_some() => 0,
             SlowConsumer::Disconnect => 0,
-            SlowConsumer::DropOldest => session.outbox.drop_oldest(frames.bytes(), &self.capacity),
-            SlowConsumer::KeepLatest => session.outbox.keep_latest(channel),
+            SlowConsumer::DropOldest => session.outbox.drop_oldest(frames.bytes(), room),
+            SlowConsumer::KeepLatest if is_full || is_searched(before, publication) => {
+                session.outbox.keep_latest(channel)
+            }
+            SlowConsumer::KeepLatest => 0,
         };
         self.metrics.slow_dropped.add(dropped);
         // The dropped messages must pay for the search through the whole queue. A session that waits for the latest
         // message of more channels is too slow for them.
         if policy == SlowConsumer::KeepLatest
+            && is_full
             && before > SEARCHED_FREE
             && dropped > 0
             && dropped * SEARCHED_EACH < before
@@ -123,8 +129,9 @@ impl Parts {
         (frames, messages): (&Frames, u32),
         manner: &Manner,
     ) {
+        let room = self.room_of(delivery.rule);
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.outbox.is_full(messages as usize, frames.bytes(), &self.capacity) {
+        if session.outbox.is_full(messages as usize, frames.bytes(), &room) {
             return self.overflow(&[key], delivery, frames, manner);
         }
         session.outbox.push_many(frames, Kind::Messages, messages);
@@ -143,6 +150,18 @@ const SEARCHED_EACH: usize = 64;
 /// The number of messages that it may search in any case.
 const SEARCHED_FREE: usize = 1_024;
 
+/// True if `keep-latest` searches an outbox with this many messages, which is not full, at this publication of the shard.
+/// A long queue is searched once for many messages that come, so that each pays for as much as [`SEARCHED_EACH`].
+fn is_searched(messages: usize, publication: u64) -> bool {
+    let stride = SEARCHED_EACH.max((messages / SEARCHED_EACH).next_power_of_two());
+    // Spread out: channels that take turns must not always miss the search.
+    let spread = publication.wrapping_mul(GOLDEN) >> (u64::BITS - stride.trailing_zeros());
+    messages <= SEARCHED_EACH || spread == 0
+}
+
+/// 2^64 divided by the golden ratio: the multiples of any step are spread evenly.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// A part of several frames. None if the range is empty.
 fn part_of(frames: &Frames, messages: u32, part: std::ops::Range<u32>) -> Option<Frames> {
     if part.is_empty() {
@@ -154,4 +173,27 @@ fn part_of(frames: &Frames, messages: u32, part: std::ops::Range<u32>) -> Option
     let singly = singly(frames);
     let (first, last) = (singly.get(part.start as usize)?, singly.get(part.end as usize - 1)?);
     Some(Frames { chunk: frames.chunk.clone(), start: first.start, end: last.end })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_pays_for_a_bounded_search_in_a_queue_of_any_length() {
+        for (distinct, step) in [(10, 1), (65, 8), (500, 3_000), (5_000, 64), (6_400, 1), (60_000, 1)] {
+            // All messages but those since the last search are the latest of their channels.
+            let (mut queue, mut longest, mut searched, sent) = (distinct, 0, 0, 1_000_000);
+            for number in 0..sent as u64 {
+                if is_searched(queue, number.wrapping_mul(step)) {
+                    searched += queue;
+                    queue = distinct;
+                }
+                queue += 1;
+                longest = longest.max(queue);
+            }
+            assert!(searched / sent <= 3 * SEARCHED_EACH, "{distinct} channels: {} for each message", searched / sent);
+            assert!(longest <= 2 * distinct + 4 * SEARCHED_EACH, "{longest} messages of {distinct} channels");
+        }
+    }
 }

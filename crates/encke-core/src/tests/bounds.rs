@@ -352,6 +352,41 @@ fn keep_latest_ends_a_session_that_waits_for_nearly_as_many_channels_as_messages
     }
 }
 
+/// A session that reads nothing holds little more than the latest message of each channel, long before its outbox is full.
+#[test]
+fn a_rule_with_bytes_drops_old_messages_of_an_outbox_that_is_not_full() {
+    for slow_consumer in [SlowConsumer::DropOldest, SlowConsumer::KeepLatest] {
+        let rule = ChannelRule {
+            pattern: "/k/*".into(),
+            slow_consumer,
+            slow_consumer_bytes: 10_000,
+            ..ChannelRule::default()
+        };
+        let settings = Settings { channels: vec![rule], ..Settings::default() };
+        let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+        let (key, client) = open(&mut rig, "{}");
+        let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/k/*"}}"#);
+        rig.shard.socket_text(NOW, key, &text);
+        rig.flushed(key);
+        rig.kernel.room = 0;
+        let id = Id::parse(&client).expect("an id");
+        for number in 0..10_000 {
+            rig.shard.publish_now(&format!("/k/{}", number % 200), &format!("[{number}]"));
+            let (messages, ..) = rig.shard.waiting(&id).expect("it lives");
+            assert!(messages < 600, "{messages} messages wait after {number}");
+        }
+        rig.kernel.room = usize::MAX / 2;
+        let received = rig.flushed(key);
+        let latest = |number: usize| received.contains(&format!("\"data\":[{number}]"));
+        assert!(latest(9_999));
+        if slow_consumer == SlowConsumer::KeepLatest {
+            assert!((9_800..10_000).all(latest));
+        }
+        assert_eq!(rig.shard.metrics.slow_disconnected.get(), 0);
+        assert!(rig.shard.metrics.slow_dropped.get() > 9_000);
+    }
+}
+
 #[test]
 fn bytes_of_a_connect_reply_count_until_the_kernel_has_them() {
     let settings = Settings { outbox_messages_max: 10, connect_deliver_only: true, ..Settings::default() };
