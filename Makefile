@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tokens compare fmt web
+.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tokens compare fmt web viewer
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -45,3 +45,6 @@ fmt: ## Format the code
 web: ## Build the pages again (their built files are in the repository)
 	npm --prefix web ci --no-audit --no-fund
 	npm --prefix web run build
+
+viewer: ## Build the viewer of Screenpush as one file
+	@npm --prefix web run --silent viewer -- $(CURDIR)/target/screenpush/viewer.html

@@ -36,9 +36,10 @@ export class Server {
     #process;
     url;
 
-    static async start(test, port = 0) {
+    /** `flags` are further ones for `encke serve`. */
+    static async start(test, port = 0, { flags = [] } = {}) {
         const server = new Server();
-        server.#process = spawn(PROGRAM, ["serve", "--port", String(port), "--log", "warn"], { stdio: ["ignore", "pipe", "inherit"], env: CLEAN_ENVIRONMENT });
+        server.#process = spawn(PROGRAM, ["serve", "--port", String(port), "--log", "warn", ...flags], { stdio: ["ignore", "pipe", "inherit"], env: CLEAN_ENVIRONMENT });
         test.after(() => server.kill());
         server.url = await server.#listening();
         return server;

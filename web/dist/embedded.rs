@@ -2,16 +2,32 @@
 &[
     Asset::new("/assets/chat.css", "text/css; charset=utf-8", include_bytes!("assets/chat.css"), "\"50d9c01c9940e732\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/chat.css.br"), "\"50d9c01c9940e732-br\""), Encoded::new("gzip", include_bytes!("assets/chat.css.gz"), "\"50d9c01c9940e732-gzip\"")]),
-    Asset::new("/assets/chat.js", "text/javascript; charset=utf-8", include_bytes!("assets/chat.js"), "\"f5eb92b934284c9f\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"f5eb92b934284c9f-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"f5eb92b934284c9f-gzip\"")]),
+    Asset::new("/assets/chat.js", "text/javascript; charset=utf-8", include_bytes!("assets/chat.js"), "\"11be5e53e93ff5c3\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"11be5e53e93ff5c3-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"11be5e53e93ff5c3-gzip\"")]),
     Asset::new("/assets/comet.svg", "image/svg+xml", include_bytes!("assets/comet.svg"), "\"60e855a2ba434f21\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/comet.svg.br"), "\"60e855a2ba434f21-br\""), Encoded::new("gzip", include_bytes!("assets/comet.svg.gz"), "\"60e855a2ba434f21-gzip\"")]),
-    Asset::new("/assets/encke.css", "text/css; charset=utf-8", include_bytes!("assets/encke.css"), "\"b881c7ff1c01303e\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"b881c7ff1c01303e-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"b881c7ff1c01303e-gzip\"")]),
+    Asset::new("/assets/encke.css", "text/css; charset=utf-8", include_bytes!("assets/encke.css"), "\"ceadb2e31c28e429\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"ceadb2e31c28e429-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"ceadb2e31c28e429-gzip\"")]),
+    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"e6750fe441a023d6\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"e6750fe441a023d6-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"e6750fe441a023d6-gzip\"")]),
+    Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.css.br"), "\"eb400210c0d471d0-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.css.gz"), "\"eb400210c0d471d0-gzip\"")]),
+    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"325249f5e2af5288\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"325249f5e2af5288-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"325249f5e2af5288-gzip\"")]),
+    Asset::new("/assets/slides-pdf.lazy.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.lazy.js"), "\"6063a92461c2c1f6\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.lazy.js.br"), "\"6063a92461c2c1f6-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.lazy.js.gz"), "\"6063a92461c2c1f6-gzip\"")]),
+    Asset::new("/assets/slides-pdf.worker.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.worker.js"), "\"064dad37f342c29f\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.worker.js.br"), "\"064dad37f342c29f-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.worker.js.gz"), "\"064dad37f342c29f-gzip\"")]),
+    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"23bd961663f06a4d\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"23bd961663f06a4d-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"23bd961663f06a4d-gzip\"")]),
+    Asset::new("/assets/slides.css", "text/css; charset=utf-8", include_bytes!("assets/slides.css"), "\"a85174d317e9bd63\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides.css.br"), "\"a85174d317e9bd63-br\""), Encoded::new("gzip", include_bytes!("assets/slides.css.gz"), "\"a85174d317e9bd63-gzip\"")]),
+    Asset::new("/assets/slides.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides.js"), "\"65fb35ab066ed6aa\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"65fb35ab066ed6aa-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"65fb35ab066ed6aa-gzip\"")]),
     Asset::new("/assets/start.css", "text/css; charset=utf-8", include_bytes!("assets/start.css"), "\"e3a09dee51c77d16\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.css.br"), "\"e3a09dee51c77d16-br\""), Encoded::new("gzip", include_bytes!("assets/start.css.gz"), "\"e3a09dee51c77d16-gzip\"")]),
-    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"ab9ed36dcf990386\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"ab9ed36dcf990386-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"ab9ed36dcf990386-gzip\"")]),
+    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"868f68035923e553\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"868f68035923e553-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"868f68035923e553-gzip\"")]),
     Asset::new("/assets/timer.js", "text/javascript; charset=utf-8", include_bytes!("assets/timer.js"), "\"218eab2e2c1599b1\""),
     Asset::new("/demo/chat", "text/html; charset=utf-8", include_bytes!("demo/chat/index.html"), "\"16ae80a07ad3aa40\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
@@ -19,6 +35,30 @@
     Asset::new("/demo/chat/", "text/html; charset=utf-8", include_bytes!("demo/chat/index.html"), "\"16ae80a07ad3aa40\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
         .encoded(&[Encoded::new("br", include_bytes!("demo/chat/index.html.br"), "\"16ae80a07ad3aa40-br\""), Encoded::new("gzip", include_bytes!("demo/chat/index.html.gz"), "\"16ae80a07ad3aa40-gzip\"")]),
+    Asset::new("/demo/screenpush", "text/html; charset=utf-8", include_bytes!("demo/screenpush/index.html"), "\"47815fb6c4dd6667\"")
+        .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; connect-src 'self' http: https: ws: wss:")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/index.html.br"), "\"47815fb6c4dd6667-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/index.html.gz"), "\"47815fb6c4dd6667-gzip\"")]),
+    Asset::new("/demo/screenpush/", "text/html; charset=utf-8", include_bytes!("demo/screenpush/index.html"), "\"47815fb6c4dd6667\"")
+        .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; connect-src 'self' http: https: ws: wss:")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/index.html.br"), "\"47815fb6c4dd6667-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/index.html.gz"), "\"47815fb6c4dd6667-gzip\"")]),
+    Asset::new("/demo/screenpush/watch", "text/html; charset=utf-8", include_bytes!("demo/screenpush/watch/index.html"), "\"7343bf34cd3501b1\"")
+        .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; connect-src 'self' http: https: ws: wss:")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/watch/index.html.br"), "\"7343bf34cd3501b1-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/watch/index.html.gz"), "\"7343bf34cd3501b1-gzip\"")]),
+    Asset::new("/demo/screenpush/watch/", "text/html; charset=utf-8", include_bytes!("demo/screenpush/watch/index.html"), "\"7343bf34cd3501b1\"")
+        .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; connect-src 'self' http: https: ws: wss:")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/watch/index.html.br"), "\"7343bf34cd3501b1-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/watch/index.html.gz"), "\"7343bf34cd3501b1-gzip\"")]),
+    Asset::new("/demo/slides", "text/html; charset=utf-8", include_bytes!("demo/slides/index.html"), "\"c1c17e11f648db0f\"")
+        .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/index.html.br"), "\"c1c17e11f648db0f-br\""), Encoded::new("gzip", include_bytes!("demo/slides/index.html.gz"), "\"c1c17e11f648db0f-gzip\"")]),
+    Asset::new("/demo/slides/", "text/html; charset=utf-8", include_bytes!("demo/slides/index.html"), "\"c1c17e11f648db0f\"")
+        .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/index.html.br"), "\"c1c17e11f648db0f-br\""), Encoded::new("gzip", include_bytes!("demo/slides/index.html.gz"), "\"c1c17e11f648db0f-gzip\"")]),
+    Asset::new("/demo/slides/watch", "text/html; charset=utf-8", include_bytes!("demo/slides/watch/index.html"), "\"a89c219b80a3a882\"")
+        .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/watch/index.html.br"), "\"a89c219b80a3a882-br\""), Encoded::new("gzip", include_bytes!("demo/slides/watch/index.html.gz"), "\"a89c219b80a3a882-gzip\"")]),
+    Asset::new("/demo/slides/watch/", "text/html; charset=utf-8", include_bytes!("demo/slides/watch/index.html"), "\"a89c219b80a3a882\"")
+        .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/watch/index.html.br"), "\"a89c219b80a3a882-br\""), Encoded::new("gzip", include_bytes!("demo/slides/watch/index.html.gz"), "\"a89c219b80a3a882-gzip\"")]),
     Asset::new("/", "text/html; charset=utf-8", include_bytes!("index.html"), "\"25f25fb46801046f\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
         .encoded(&[Encoded::new("br", include_bytes!("index.html.br"), "\"25f25fb46801046f-br\""), Encoded::new("gzip", include_bytes!("index.html.gz"), "\"25f25fb46801046f-gzip\"")]),

@@ -1,7 +1,9 @@
 /** A Bayeux session of a page: opens, recovers, reports its state. It knows nothing of the page's topic. */
 
-import { CometD, type Message } from "cometd";
-import type { TimerRequest } from "./timer";
+import { CometD, type Message, type SubscriptionHandle } from "cometd";
+import { ReplayExtension, type Positions } from "./replay";
+import { ServerClock } from "./clock";
+import { WorkerTimers, type Timers } from "./timers";
 
 /** The state of the session. `ended`: the server refused or closed it permanently, and the page does not reopen it by itself. */
 export type LinkState = "closed" | "connecting" | "connected" | "reconnecting" | "ended";
@@ -17,23 +19,54 @@ export interface SessionEvents {
     changed(state: LinkState): void;
 }
 
+/** The settings of a session, for pages that need others than the usual ones. */
+export interface SessionOptions {
+    /** The Bayeux endpoint. The default is that of the server of this page. */
+    url?: string;
+    /** The positions at which channels begin. With them the session resumes each channel after its last message. */
+    positions?: Positions;
+    /** The longest time until the server answers a message. After it, the client takes the connection for dead. */
+    answerMs?: number;
+    /** The timers. The default is a worker's, which a page from elsewhere cannot load. */
+    timers?: Timers;
+    /** False: WebSocket alone, where there is no XMLHttpRequest. */
+    hasHttp?: boolean;
+}
+
+/** The reason for which the server did not accept a message. */
+export interface Failure {
+    /** The server's words (`403::publish_denied`), or "" if the connection broke before its reply. */
+    error: string;
+    /** True if the message is longer than the server takes. */
+    isTooLarge: boolean;
+}
+
 /** One session, over whichever transport works. */
 export class Session {
-    readonly #client = new Client();
+    readonly #client: Client;
     readonly #events: SessionEvents;
+    readonly #clock = new ServerClock();
     #state: LinkState = "closed";
     #wasOpen = false;
+    #refusal = "";
 
-    constructor(events: SessionEvents) {
+    constructor(events: SessionEvents, options: SessionOptions = {}) {
         this.#events = events;
+        this.#client = new Client(options.timers ?? new WorkerTimers());
         this.#client.configure({
-            url: `${location.origin}/cometd`,
+            url: options.url ?? `${location.origin}/cometd`,
             logLevel: "warn",
             useWorkerScheduler: false,
             backoffIncrement: FIRST_RETRY_MS,
             maxBackoff: MAX_RETRY_MS,
+            maxNetworkDelay: options.answerMs ?? ANSWER_MS,
+            maxSendBayeuxMessageSize: MAX_SENT_BYTES,
         });
-        keepOnlyTheTransportAskedFor(this.#client);
+        this.#client.registerExtension("clock", this.#clock);
+        if (options.positions !== undefined) {
+            this.#client.registerExtension("replay", new ReplayExtension(options.positions));
+        }
+        keepOnlyTheTransportAskedFor(this.#client, options.hasHttp ?? true);
         this.#client.addListener("/meta/handshake", (reply) => this.#onHandshake(reply));
         this.#client.addListener("/meta/connect", (reply) => this.#onConnect(reply));
     }
@@ -46,6 +79,16 @@ export class Session {
     get transport(): string {
         const type = this.#client.getTransport()?.type ?? "";
         return type === "websocket" ? "WebSocket" : type;
+    }
+
+    /** The server's words when it refused or ended the session, or "". */
+    get refusal(): string {
+        return this.#refusal;
+    }
+
+    /** The server's time of day, in milliseconds. */
+    now(): number {
+        return Date.now() + this.#clock.offset;
     }
 
     open(): void {
@@ -64,18 +107,41 @@ export class Session {
         this.#become("closed");
     }
 
-    /** Subscribes; the client drops all subscriptions before a new handshake, so none is ever doubled. */
-    subscribe(channel: string, receive: (data: unknown) => void): void {
-        this.#client.subscribe(channel, (message) => receive(message.data));
+    /** Subscribes; the client drops all subscriptions before a new handshake, so none is ever doubled. `refused` gets the server's error. */
+    subscribe(channel: string, receive: (data: unknown, channel: string) => void, refused: (why: string) => void = () => {}): SubscriptionHandle {
+        return this.#client.subscribe(channel, (message) => receive(message.data, message.channel), (reply) => {
+            if (reply.successful !== true && !isLost(reply)) {
+                refused(reply.error ?? "");
+            }
+        });
     }
 
-    /** Publishes; `done` learns whether the server accepted it. */
-    publish(channel: string, data: unknown, done: (accepted: boolean) => void = () => {}): void {
+    /** Ends a subscription of this session. */
+    unsubscribe(subscription: SubscriptionHandle): void {
+        if (!this.#client.isDisconnected()) {
+            this.#client.unsubscribe(subscription);
+        }
+    }
+
+    /**
+     * Subscribes again at the last position. The server discards the messages of this channel that still wait for the page, and sends
+     * those that its history retains.
+     */
+    resubscribe(subscription: SubscriptionHandle): SubscriptionHandle {
+        return this.#client.isDisconnected() ? subscription : this.#client.resubscribe(subscription);
+    }
+
+    /** Publishes; `done` learns whether the server accepted it, and why not. */
+    publish(channel: string, data: unknown, done: (accepted: boolean, failure: Failure) => void = () => {}): void {
         if (this.#client.isDisconnected()) {
-            done(false);
+            done(false, { error: "", isTooLarge: false });
             return;
         }
-        this.#client.publish(channel, data, (reply) => done(reply.successful === true));
+        this.#client.publish(channel, data, (reply) => {
+            const { failure } = reply as { failure?: { websocketCode?: number; httpCode?: number } };
+            const isTooLarge = failure?.websocketCode === WEBSOCKET_TOO_LARGE || failure?.httpCode === HTTP_TOO_LARGE;
+            done(reply.successful === true, { error: errorOf(reply), isTooLarge });
+        });
     }
 
     /** Calls `/service/` + `target`; `done` gets the answer, unless the call fails. */
@@ -94,6 +160,7 @@ export class Session {
         if (reply.successful) {
             const again = this.#wasOpen;
             this.#wasOpen = true;
+            this.#refusal = "";
             this.#client.batch(() => this.#events.opened(again));
         } else {
             this.#failed(reply);
@@ -115,6 +182,7 @@ export class Session {
         if (this.#state === "closed") {
             return;
         }
+        this.#refusal = errorOf(reply);
         this.#become(reply.advice?.reconnect === "none" ? "ended" : "reconnecting");
         // The client gives up by itself, after it called us, when no transport is left to try.
         setTimeout(() => {
@@ -132,38 +200,37 @@ export class Session {
     }
 }
 
-/** The official client with its timers moved to our worker (see timer.ts). */
-class Client extends CometD {
-    readonly #worker = new Worker("/assets/timer.js");
-    readonly #waiting = new Map<number, () => void>();
-    #lastId = 0;
+/** True if the reply is the client's own, because its connection broke. */
+function isLost(reply: Message): boolean {
+    return "failure" in reply;
+}
 
-    constructor() {
+/** The server's words in an error reply. */
+function errorOf(reply: Message): string {
+    return isLost(reply) ? "" : (reply.error ?? "");
+}
+
+/** The official client with other timers. */
+class Client extends CometD {
+    readonly #timers: Timers;
+
+    constructor(timers: Timers) {
         super();
-        this.#worker.onmessage = ({ data: id }: MessageEvent<number>) => {
-            const run = this.#waiting.get(id);
-            this.#waiting.delete(id);
-            run?.();
-        };
+        this.#timers = timers;
     }
 
     override setTimeout(run: () => void, delay: number): number {
-        const id = ++this.#lastId;
-        this.#waiting.set(id, run);
-        this.#worker.postMessage({ id, delay } satisfies TimerRequest);
-        return id;
+        return this.#timers.set(run, delay);
     }
 
     override clearTimeout(id: number): void {
-        if (this.#waiting.delete(id)) {
-            this.#worker.postMessage({ id } satisfies TimerRequest);
-        }
+        this.#timers.clear(id);
     }
 }
 
 /** `?transport=long-polling` and the like: for tests and for the curious. Without it the best that works is used. */
-function keepOnlyTheTransportAskedFor(client: CometD): void {
-    const wanted = new URLSearchParams(location.search).get("transport");
+function keepOnlyTheTransportAskedFor(client: CometD, hasHttp: boolean): void {
+    const wanted = hasHttp ? new URLSearchParams(location.search).get("transport") : "websocket";
     if (wanted !== null && client.findTransport(wanted) !== null) {
         for (const type of client.getTransportTypes().filter((type) => type !== wanted)) {
             client.unregisterTransport(type);
@@ -175,3 +242,9 @@ function keepOnlyTheTransportAskedFor(client: CometD): void {
 const FIRST_RETRY_MS = 500;
 /** A page left open beside a stopped server asks no more often than this, and is back this soon after it started. */
 const MAX_RETRY_MS = 5_000;
+/** The client's own default. */
+const ANSWER_MS = 10_000;
+/** The client itself sends no longer message; the server's limit is usually far lower. */
+const MAX_SENT_BYTES = 64 * 1024 * 1024;
+const WEBSOCKET_TOO_LARGE = 1009;
+const HTTP_TOO_LARGE = 413;
