@@ -8,7 +8,7 @@
 //   src/pages/**/index.html        a page, served at its folder; csp.json beside it loosens its Content-Security-Policy
 //   src/assets/*                   a file, served below /assets/ as it is
 //   src/start.ts, src/start.css    the start page's
-//   src/timer.ts, src/encke.css    every page's
+//   src/timer.ts, src/menu.ts, src/encke.css    every page's
 //   src/demo/NAME/main.ts          /assets/NAME.js, for the page /demo/NAME
 //   src/demo/NAME/style.css        /assets/NAME.css
 //   src/demo/NAME/SUB.ts, .css     /assets/NAME-SUB.js, .css, if there is a page /demo/NAME/SUB
@@ -24,6 +24,7 @@ import { existsSync } from "node:fs";
 import { mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
+import { withMenu } from "./demos.mjs";
 import { compressed, listing, unpack } from "./embed.mjs";
 import { faults, weights } from "./pages.mjs";
 
@@ -55,7 +56,9 @@ async function pages() {
     for (const [name, content] of all.filter(([name]) => basename(name) === "csp.json")) {
         policies.set(dirname(name), JSON.parse(content));
     }
-    return all.filter(([name]) => basename(name) !== "csp.json");
+    const pages = all.filter(([name]) => basename(name) !== "csp.json");
+    const names = new Set(pages.map(([name]) => name));
+    return pages.map(([name, content]) => [name, Buffer.from(withMenu(name, content.toString(), names))]);
 }
 
 /** Scripts and style sheets, minified: [path in dist, content] pairs. */
@@ -78,7 +81,7 @@ async function bundles() {
 
 /** What esbuild begins with: files of src/ with their paths in dist/, without the ending. */
 async function entries() {
-    const shared = ["start.ts", "start.css", "timer.ts", "encke.css"].map((name) => ({ in: `src/${name}`, out: `assets/${stem(name)}` }));
+    const shared = ["start.ts", "start.css", "timer.ts", "menu.ts", "encke.css"].map((name) => ({ in: `src/${name}`, out: `assets/${stem(name)}` }));
     const demos = (await copies("src/demo", ".")).map(([name]) => name).sort();
     return [...shared, ...demos.flatMap((name) => {
         const out = bundleOf(name);

@@ -6,8 +6,9 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"11be5e53e93ff5c3-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"11be5e53e93ff5c3-gzip\"")]),
     Asset::new("/assets/comet.svg", "image/svg+xml", include_bytes!("assets/comet.svg"), "\"60e855a2ba434f21\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/comet.svg.br"), "\"60e855a2ba434f21-br\""), Encoded::new("gzip", include_bytes!("assets/comet.svg.gz"), "\"60e855a2ba434f21-gzip\"")]),
-    Asset::new("/assets/encke.css", "text/css; charset=utf-8", include_bytes!("assets/encke.css"), "\"ceadb2e31c28e429\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"ceadb2e31c28e429-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"ceadb2e31c28e429-gzip\"")]),
+    Asset::new("/assets/encke.css", "text/css; charset=utf-8", include_bytes!("assets/encke.css"), "\"02d56ad073e362f1\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"02d56ad073e362f1-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"02d56ad073e362f1-gzip\"")]),
+    Asset::new("/assets/menu.js", "text/javascript; charset=utf-8", include_bytes!("assets/menu.js"), "\"85f4a5a76e8738c5\""),
     Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"e6750fe441a023d6\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"e6750fe441a023d6-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"e6750fe441a023d6-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
@@ -29,37 +30,37 @@
     Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"868f68035923e553\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"868f68035923e553-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"868f68035923e553-gzip\"")]),
     Asset::new("/assets/timer.js", "text/javascript; charset=utf-8", include_bytes!("assets/timer.js"), "\"218eab2e2c1599b1\""),
-    Asset::new("/demo/chat", "text/html; charset=utf-8", include_bytes!("demo/chat/index.html"), "\"16ae80a07ad3aa40\"")
+    Asset::new("/demo/chat", "text/html; charset=utf-8", include_bytes!("demo/chat/index.html"), "\"4aa08b22482fe531\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/chat/index.html.br"), "\"16ae80a07ad3aa40-br\""), Encoded::new("gzip", include_bytes!("demo/chat/index.html.gz"), "\"16ae80a07ad3aa40-gzip\"")]),
-    Asset::new("/demo/chat/", "text/html; charset=utf-8", include_bytes!("demo/chat/index.html"), "\"16ae80a07ad3aa40\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/chat/index.html.br"), "\"4aa08b22482fe531-br\""), Encoded::new("gzip", include_bytes!("demo/chat/index.html.gz"), "\"4aa08b22482fe531-gzip\"")]),
+    Asset::new("/demo/chat/", "text/html; charset=utf-8", include_bytes!("demo/chat/index.html"), "\"4aa08b22482fe531\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/chat/index.html.br"), "\"16ae80a07ad3aa40-br\""), Encoded::new("gzip", include_bytes!("demo/chat/index.html.gz"), "\"16ae80a07ad3aa40-gzip\"")]),
-    Asset::new("/demo/screenpush", "text/html; charset=utf-8", include_bytes!("demo/screenpush/index.html"), "\"47815fb6c4dd6667\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/chat/index.html.br"), "\"4aa08b22482fe531-br\""), Encoded::new("gzip", include_bytes!("demo/chat/index.html.gz"), "\"4aa08b22482fe531-gzip\"")]),
+    Asset::new("/demo/screenpush", "text/html; charset=utf-8", include_bytes!("demo/screenpush/index.html"), "\"29976931bfe4dd33\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; connect-src 'self' http: https: ws: wss:")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/index.html.br"), "\"47815fb6c4dd6667-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/index.html.gz"), "\"47815fb6c4dd6667-gzip\"")]),
-    Asset::new("/demo/screenpush/", "text/html; charset=utf-8", include_bytes!("demo/screenpush/index.html"), "\"47815fb6c4dd6667\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/index.html.br"), "\"29976931bfe4dd33-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/index.html.gz"), "\"29976931bfe4dd33-gzip\"")]),
+    Asset::new("/demo/screenpush/", "text/html; charset=utf-8", include_bytes!("demo/screenpush/index.html"), "\"29976931bfe4dd33\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; connect-src 'self' http: https: ws: wss:")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/index.html.br"), "\"47815fb6c4dd6667-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/index.html.gz"), "\"47815fb6c4dd6667-gzip\"")]),
-    Asset::new("/demo/screenpush/watch", "text/html; charset=utf-8", include_bytes!("demo/screenpush/watch/index.html"), "\"7343bf34cd3501b1\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/index.html.br"), "\"29976931bfe4dd33-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/index.html.gz"), "\"29976931bfe4dd33-gzip\"")]),
+    Asset::new("/demo/screenpush/watch", "text/html; charset=utf-8", include_bytes!("demo/screenpush/watch/index.html"), "\"5aff470c552b342a\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; connect-src 'self' http: https: ws: wss:")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/watch/index.html.br"), "\"7343bf34cd3501b1-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/watch/index.html.gz"), "\"7343bf34cd3501b1-gzip\"")]),
-    Asset::new("/demo/screenpush/watch/", "text/html; charset=utf-8", include_bytes!("demo/screenpush/watch/index.html"), "\"7343bf34cd3501b1\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/watch/index.html.br"), "\"5aff470c552b342a-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/watch/index.html.gz"), "\"5aff470c552b342a-gzip\"")]),
+    Asset::new("/demo/screenpush/watch/", "text/html; charset=utf-8", include_bytes!("demo/screenpush/watch/index.html"), "\"5aff470c552b342a\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; connect-src 'self' http: https: ws: wss:")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/watch/index.html.br"), "\"7343bf34cd3501b1-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/watch/index.html.gz"), "\"7343bf34cd3501b1-gzip\"")]),
-    Asset::new("/demo/slides", "text/html; charset=utf-8", include_bytes!("demo/slides/index.html"), "\"c1c17e11f648db0f\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/watch/index.html.br"), "\"5aff470c552b342a-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/watch/index.html.gz"), "\"5aff470c552b342a-gzip\"")]),
+    Asset::new("/demo/slides", "text/html; charset=utf-8", include_bytes!("demo/slides/index.html"), "\"bd8710a992cea285\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/index.html.br"), "\"c1c17e11f648db0f-br\""), Encoded::new("gzip", include_bytes!("demo/slides/index.html.gz"), "\"c1c17e11f648db0f-gzip\"")]),
-    Asset::new("/demo/slides/", "text/html; charset=utf-8", include_bytes!("demo/slides/index.html"), "\"c1c17e11f648db0f\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/index.html.br"), "\"bd8710a992cea285-br\""), Encoded::new("gzip", include_bytes!("demo/slides/index.html.gz"), "\"bd8710a992cea285-gzip\"")]),
+    Asset::new("/demo/slides/", "text/html; charset=utf-8", include_bytes!("demo/slides/index.html"), "\"bd8710a992cea285\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/index.html.br"), "\"c1c17e11f648db0f-br\""), Encoded::new("gzip", include_bytes!("demo/slides/index.html.gz"), "\"c1c17e11f648db0f-gzip\"")]),
-    Asset::new("/demo/slides/watch", "text/html; charset=utf-8", include_bytes!("demo/slides/watch/index.html"), "\"a89c219b80a3a882\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/index.html.br"), "\"bd8710a992cea285-br\""), Encoded::new("gzip", include_bytes!("demo/slides/index.html.gz"), "\"bd8710a992cea285-gzip\"")]),
+    Asset::new("/demo/slides/watch", "text/html; charset=utf-8", include_bytes!("demo/slides/watch/index.html"), "\"7c705ca2b5006630\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/watch/index.html.br"), "\"a89c219b80a3a882-br\""), Encoded::new("gzip", include_bytes!("demo/slides/watch/index.html.gz"), "\"a89c219b80a3a882-gzip\"")]),
-    Asset::new("/demo/slides/watch/", "text/html; charset=utf-8", include_bytes!("demo/slides/watch/index.html"), "\"a89c219b80a3a882\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/watch/index.html.br"), "\"7c705ca2b5006630-br\""), Encoded::new("gzip", include_bytes!("demo/slides/watch/index.html.gz"), "\"7c705ca2b5006630-gzip\"")]),
+    Asset::new("/demo/slides/watch/", "text/html; charset=utf-8", include_bytes!("demo/slides/watch/index.html"), "\"7c705ca2b5006630\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/watch/index.html.br"), "\"a89c219b80a3a882-br\""), Encoded::new("gzip", include_bytes!("demo/slides/watch/index.html.gz"), "\"a89c219b80a3a882-gzip\"")]),
-    Asset::new("/", "text/html; charset=utf-8", include_bytes!("index.html"), "\"25f25fb46801046f\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/slides/watch/index.html.br"), "\"7c705ca2b5006630-br\""), Encoded::new("gzip", include_bytes!("demo/slides/watch/index.html.gz"), "\"7c705ca2b5006630-gzip\"")]),
+    Asset::new("/", "text/html; charset=utf-8", include_bytes!("index.html"), "\"86e348f97a1fe9e4\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("index.html.br"), "\"25f25fb46801046f-br\""), Encoded::new("gzip", include_bytes!("index.html.gz"), "\"25f25fb46801046f-gzip\"")]),
+        .encoded(&[Encoded::new("br", include_bytes!("index.html.br"), "\"86e348f97a1fe9e4-br\""), Encoded::new("gzip", include_bytes!("index.html.gz"), "\"86e348f97a1fe9e4-gzip\"")]),
 ]

@@ -52,6 +52,7 @@ pub(crate) fn command() -> Command {
             "All settings are in docs/configuration.md; --help lists them, -h only the common ones. A file may hold the \
              same names, the environment ENCKE_ and the name in capitals. Flags come before environment before file.",
         ))
+        .subcommand(demo())
         .subcommand(config)
         .subcommand(
             Command::new("publish")
@@ -85,6 +86,15 @@ pub(crate) fn command() -> Command {
         )
         .subcommand(encke_bench::command())
         .subcommand(encke_bench::flood_target::command())
+}
+
+fn demo() -> Command {
+    with_settings(Command::new("demo").about("Run the server with everything that the demo pages show"))
+        .arg(Arg::new("open").long("open").action(ArgAction::SetTrue).help("Open the start page in a browser"))
+        .after_help(
+            "This is encke serve with a source of 3,000 quotes, example mails as long as no mailbox is configured, and visitors \
+             who name themselves. Files, environment and flags work as for encke serve.",
+        )
 }
 
 /// Adds `--config`, `--set` and a flag for each option.
@@ -138,7 +148,7 @@ pub(crate) fn file(matches: &ArgMatches) -> PathBuf {
 
 /// The sources of `config check`: a file and the environment.
 pub(crate) fn check_sources(matches: &ArgMatches) -> Sources {
-    Sources { file: matches.get_one("file").cloned(), environment: environment(), flags: Vec::new() }
+    Sources { file: matches.get_one("file").cloned(), environment: environment(), ..Sources::default() }
 }
 
 /// The sources of `serve`: a file, the environment, flags.
@@ -159,7 +169,7 @@ pub(crate) fn sources(matches: &ArgMatches) -> Sources {
         let (name, value) = assignment.split_once('=').unwrap_or((assignment, ""));
         flags.push(given(name.trim(), value.into(), "--set".into()));
     }
-    Sources { file: matches.get_one("config").cloned(), environment: environment(), flags }
+    Sources { file: matches.get_one("config").cloned(), environment: environment(), flags, demo: false }
 }
 
 fn given(name: &str, value: String, flag: String) -> Given {
@@ -197,7 +207,10 @@ fn one_line(error: &clap::Error) -> String {
         && let Some(name) = given.strip_prefix("--")
     {
         // The names of settings are for the server's commands only.
-        if !["encke serve", "encke config"].iter().any(|command| text.contains(&format!("Usage: {command}"))) {
+        if !["encke serve", "encke demo", "encke config"]
+            .iter()
+            .any(|command| text.contains(&format!("Usage: {command}")))
+        {
             return match error.get(ContextKind::SuggestedArg) {
                 Some(ContextValue::String(near)) => format!("{given}: there is no such flag; did you mean {near}?"),
                 _ => format!("{given}: there is no such flag; see --help"),

@@ -7,6 +7,7 @@ use encke::Settings;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use crate::demo;
 use crate::layers::{self, Given, Origin, Problem, Raw};
 use crate::logs::{self, LogFormat};
 use crate::options::{self, Found, NotFound, Opt};
@@ -21,6 +22,8 @@ pub(crate) struct Sources {
     pub(crate) environment: Vec<(String, String)>,
     /// The flags of the command line.
     pub(crate) flags: Vec<Given>,
+    /// True for `encke demo`: its settings come below those of the file.
+    pub(crate) demo: bool,
 }
 
 /// A configuration without errors.
@@ -69,14 +72,14 @@ impl Sources {
         let file = self.file();
         let mut merge = Merge::default();
         let mut sections = Sections::default();
-        if let Some(path) = &file {
-            let (of_sections, settings) =
-                layers::of_file(path)?.into_iter().partition(|given| layers::is_section(&given.name));
-            merge.apply(settings, options::find);
-            let of_sections: Vec<Given> = of_sections;
-            merge.problems.extend(of_sections.iter().filter_map(|given| sections.read(given).err()).flatten());
-            merge.problems.extend(sections.contradiction());
+        if self.demo {
+            merge.apply_file(layers::of_text(demo::ORIGIN, demo::SETTINGS)?, &mut sections);
         }
+        let of_demo = std::mem::take(&mut sections.sources);
+        if let Some(path) = &file {
+            merge.apply_file(layers::of_file(path)?, &mut sections);
+        }
+        demo::add_sources(of_demo, &mut sections.sources);
         merge.apply(layers::of_environment(self.environment.iter().cloned()), options::find_variable);
         merge.apply(self.flags.clone(), options::find);
         let mut config = merge.finish()?;
@@ -149,6 +152,13 @@ impl Default for Merge {
 }
 
 impl Merge {
+    fn apply_file(&mut self, file: Vec<Given>, sections: &mut Sections) {
+        let (of_sections, settings): (Vec<_>, _) = file.into_iter().partition(|given| layers::is_section(&given.name));
+        self.apply(settings, options::find);
+        self.problems.extend(of_sections.iter().filter_map(|given| sections.read(given).err()).flatten());
+        self.problems.extend(sections.contradiction());
+    }
+
     fn apply(&mut self, mut layer: Vec<Given>, find: fn(&str) -> Result<Found, NotFound>) {
         // `port` changes a part of `listen`, so it has to come after it.
         layer.sort_by_key(|given| given.name.eq_ignore_ascii_case("port"));

@@ -33,6 +33,7 @@ fn read(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Res
         file: Some(file.0.clone()),
         environment: environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
         flags: flags.iter().map(flag).collect(),
+        ..Sources::default()
     };
     let shown = file.0.display().to_string();
     sources.read().map_err(|problems| problems.iter().map(|problem| problem.0.replace(&shown, "FILE")).collect())

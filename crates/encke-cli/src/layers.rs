@@ -63,7 +63,7 @@ pub(crate) fn of_file(path: &Path) -> Result<Vec<Given>, Vec<Problem>> {
 }
 
 /// Reads the text of a file. Tables that are no option are CometD's prefixes: `[ws]` and `timeout` are `ws.timeout`.
-fn of_text(path: &str, text: &str) -> Result<Vec<Given>, Vec<Problem>> {
+pub(crate) fn of_text(path: &str, text: &str) -> Result<Vec<Given>, Vec<Problem>> {
     let line_of = |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
     let broken = |error: toml::de::Error| {
         let line = line_of(error.span().map_or(0, |span| span.start));

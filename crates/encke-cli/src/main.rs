@@ -7,6 +7,7 @@ mod args;
 mod assets;
 mod config;
 mod config_command;
+mod demo;
 mod handover;
 mod layers;
 mod logs;
@@ -27,7 +28,10 @@ fn main() -> ExitCode {
         Err(error) => return args::complain(&error),
     };
     match matches.subcommand() {
-        Some(("serve", matches)) => serve::run(args::sources(matches)),
+        Some(("serve", matches)) => serve::run(args::sources(matches), false),
+        Some(("demo", matches)) => {
+            serve::run(config::Sources { demo: true, ..args::sources(matches) }, matches.get_flag("open"))
+        }
         Some(("config", matches)) => config(matches),
         Some(("publish", matches)) => talk::publish(matches),
         Some(("subscribe", matches)) => talk::subscribe(matches),

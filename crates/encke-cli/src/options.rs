@@ -344,7 +344,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "demo",
                 &[],
-                "Runs the services of the demo pages (`/service/demo/**`, `/service/echo`), the filter of `/demo/chat/**`, and rules for `/demo/screenpush/**` and `/demo/slides/**`, which retain the last picture. Your rules take precedence.",
+                "Runs the services of the demo pages (`/service/demo/**`, `/service/echo`), the filter of `/demo/chat/**`, and the rules of their channels below `/demo/**`: histories and presence. Your rules take precedence.",
             ),
             option(
                 "demo_cometd_channels",

@@ -21,10 +21,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::{self, Config, Sources};
 use crate::handover::{Predecessor, Program, Successor};
 use crate::logs::LogLevel;
-use crate::{FAILED, allocator, assets, complain, config_command};
+use crate::{FAILED, allocator, assets, complain, config_command, demo};
 
-/// Runs the server until a signal ends it.
-pub(crate) fn run(sources: Sources) -> ExitCode {
+/// Runs the server until a signal ends it. `opens` is true if `encke demo` opens a browser.
+pub(crate) fn run(sources: Sources, opens: bool) -> ExitCode {
     let config = match sources.read() {
         Ok(config) => config,
         Err(problems) => return config_command::complain_all(&problems),
@@ -35,10 +35,14 @@ pub(crate) fn run(sources: Sources) -> ExitCode {
     }
     raise_open_files();
     let (connections_max, was_asked_for) = (config.settings.connections_max as u64, config.is_set("connections_max"));
+    let is_demo = sources.demo;
     match start(sources, config, level) {
         Ok(Started { running, publishing, webhooks }) => {
             report_to_room(connections_max, was_asked_for);
             announce(&running.address().to_string());
+            if is_demo {
+                demo::welcome(running.address(), opens);
+            }
             running.join();
             publishing.join();
             // The ends of sessions are events, too.
@@ -84,12 +88,11 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
     let early = Early::new().map_err(Problem::Signals)?;
     let server = Server::builder().settings(config.server_settings()).assets(assets::ALL);
     let auth = config.sections.auth.as_ref().map(Jwt::new).transpose()?;
-    let server = auth.iter().cloned().fold(server, Builder::authenticate);
-    let server = server.api_keys(config.sections.api_keys.clone());
-    let server = server.reclaim_memory_with(allocator::reclaim);
+    let server = authenticating(server, auth.as_ref(), sources.demo);
+    let server = server.api_keys(config.sections.api_keys.clone()).reclaim_memory_with(allocator::reclaim);
     let streams = config.program.demo.then(Streams::default);
     // The sources start after the server.
-    let listed = Arc::new(OnceLock::<Publishing>::new());
+    let listed = Arc::new(OnceLock::<Listed>::new());
     let demo = match config.program {
         config::Program { demo: false, .. } => None,
         config::Program { demo_cometd_channels: true, .. } => Some(Demo::with_cometd_channels()),
@@ -131,7 +134,9 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
     let data = Some(PathBuf::from(&config.settings.data)).filter(|data| !data.as_os_str().is_empty());
     let publishing = SourcesSettings { sources: config.sections.sources.clone(), data };
     let publishing = Publishing::start(publishing, handle.clone()).map_err(Problem::Publishing)?;
-    let _first = listed.set(publishing.clone());
+    let mails = || encke_demo::example_mails(handle.clone());
+    let example = sources.demo.then(mails).transpose().map_err(Problem::Publishing)?;
+    let _first = listed.set((publishing.clone(), example));
     install_fallback(&handle, config.sections.proxy.as_ref(), streams.as_ref())?;
     if let Some(streams) = streams.clone() {
         handle.add_metrics(move || streams.metrics());
@@ -153,11 +158,30 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
     Ok(Started { running, publishing, webhooks })
 }
 
+/// A server with the authentication of the section `[auth]`. Without one, visitors of `encke demo` choose their names.
+fn authenticating(server: Builder, auth: Option<&Jwt>, is_demo: bool) -> Builder {
+    match auth {
+        Some(auth) => server.authenticate(auth.clone()),
+        None if is_demo => server.authenticate(encke_demo::visitor),
+        None => server,
+    }
+}
+
+/// The sources of the configuration, and one of example mails, which counts as long as no mailbox is configured.
+type Listed = (Publishing, Option<Source>);
+
 /// Lists the sources of a server that may not have started yet.
-fn list_of(publishing: &Arc<OnceLock<Publishing>>) -> impl Fn() -> Vec<Source> + Send + Sync + 'static {
-    let publishing = publishing.clone();
-    let listed = |it: SourceSettings| Source { kind: it.kind.name().to_owned(), name: it.name, channel: it.channel };
-    move || publishing.get().map(Publishing::current).into_iter().flatten().map(listed).collect()
+fn list_of(listed: &Arc<OnceLock<Listed>>) -> impl Fn() -> Vec<Source> + Send + Sync + 'static {
+    let listed = listed.clone();
+    let one = |it: SourceSettings| Source { kind: it.kind.name().to_owned(), name: it.name, channel: it.channel };
+    move || {
+        let Some((publishing, example)) = listed.get() else { return Vec::new() };
+        let mut all: Vec<Source> = publishing.current().into_iter().map(one).collect();
+        if !all.iter().any(|source| source.kind == "mail") {
+            all.extend(example.clone());
+        }
+        all
+    }
 }
 
 /// Puts the streams of the demo, if it is on, and the backend of the section `[proxy]`, if any, behind the server.

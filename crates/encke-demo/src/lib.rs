@@ -21,12 +21,14 @@
 struct Readme;
 
 mod filter;
+mod mails;
 mod orders;
 mod pace;
 mod rooms;
 mod rules;
 mod sources;
 mod stream;
+mod visitor;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,9 +42,11 @@ use orders::{Order, Orders};
 use rooms::{Change, Reporting, Rooms};
 use sources::Listing;
 
+pub use mails::example_mails;
 pub use rules::with_rules;
 pub use sources::Source;
 pub use stream::Streams;
+pub use visitor::visitor;
 
 /// The demo's services. One instance holds all rooms of a server.
 #[derive(Debug)]

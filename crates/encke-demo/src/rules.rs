@@ -20,8 +20,20 @@ fn rules() -> Vec<ChannelRule> {
         latest("/demo/screenpush/**"),
         // One channel for each slide that was shown, for as long as a talk takes.
         ChannelRule { history_ms: TALK_MS, ..latest("/demo/slides/**") },
+        // A game is the sequence of its messages.
+        ChannelRule {
+            pattern: "/demo/game/**".into(),
+            history_messages: GAME_MESSAGES,
+            history_ms: GAME_MS,
+            ..ChannelRule::default()
+        },
+        ChannelRule { pattern: "/demo/presence/**".into(), presence: true, ..ChannelRule::default() },
     ]
 }
 
 /// Longest time for which a slide can be looked at again, in milliseconds.
 const TALK_MS: u64 = 4 * 60 * 60 * 1000;
+/// Messages of a table that a game page reads from the beginning.
+const GAME_MESSAGES: usize = 1_000;
+/// Time after which a game that nobody continues is gone, in milliseconds.
+const GAME_MS: u64 = 24 * 60 * 60 * 1000;

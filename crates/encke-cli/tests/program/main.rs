@@ -3,6 +3,7 @@
 mod api_keys;
 mod commands;
 mod common;
+mod demo;
 #[path = "../log/mod.rs"]
 mod log;
 mod sources;
