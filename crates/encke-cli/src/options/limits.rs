@@ -49,7 +49,11 @@ pub(super) const LIMITS: Group = Group {
         option("channels_max", &[], "Channels and patterns with a subscriber, of one shard."),
         option("subscriptions_max", &[], "Subscriptions of one session."),
         option("outbox_messages_max", &["maxQueue"], "Messages that wait in the outbox of one session."),
-        option("outbox_bytes_max", &[], "Bytes of one outbox, including its queue and unacknowledged messages."),
+        option(
+            "outbox_bytes_max",
+            &[],
+            "Bytes of one outbox, including its queue and unacknowledged messages. A response or batch on its way may add 280 bytes for its record.",
+        ),
         option(
             "sessions_bytes_max",
             &[],
