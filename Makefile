@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tokens compare fmt web viewer
+.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tokens compare fmt web viewer extension
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,3 +48,6 @@ web: ## Build the pages again (their built files are in the repository)
 
 viewer: ## Build the viewer of Screenpush as one file
 	@npm --prefix web run --silent viewer -- $(CURDIR)/target/screenpush/viewer.html
+
+extension: ## Pack the extension of Screenpush for Chromium and Firefox
+	@bash scripts/extension.sh

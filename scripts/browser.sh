@@ -8,6 +8,7 @@ need_npm web tests/browser
 need_chromium
 need_debian curl
 npm --prefix web run --silent check
+web/node_modules/.bin/tsc --noEmit -p screenpush
 
 if [ -z "${ENCKE_BIN:-}" ]; then
     need_encke

@@ -106,6 +106,50 @@ export class Browser {
     }
 }
 
+/** A browser with an unpacked extension. Its windows share one profile, so it is not a [`Browser`]. */
+export class ExtendedBrowser {
+    #context;
+    complaints = [];
+    /** The extension's service worker. */
+    worker;
+
+    static async start(test, folder) {
+        const browser = new ExtendedBrowser();
+        const args = [...BROWSER_OPTIONS, `--disable-extensions-except=${folder}`, `--load-extension=${folder}`];
+        browser.#context = await chromium.launchPersistentContext("", { executablePath: BROWSER, headless: true, viewport: DESKTOP, args });
+        test.after(() => browser.#context.close());
+        browser.#context.setDefaultTimeout(WAIT_LIMIT_MS);
+        browser.worker = browser.#context.serviceWorkers()[0] ?? (await browser.#context.waitForEvent("serviceworker"));
+        return browser;
+    }
+
+    async open(url) {
+        const page = await this.#context.newPage();
+        page.on("console", (message) => ["error", "warning"].includes(message.type()) && this.complaints.push(message.text()));
+        page.on("pageerror", (error) => this.complaints.push(String(error)));
+        await page.goto(url);
+        return page;
+    }
+
+    /** Stores options of the extension, as its settings page does. */
+    async store(options) {
+        await this.worker.evaluate((options) => chrome.storage.local.set({ options }), options);
+    }
+
+    async stored() {
+        return this.worker.evaluate(async () => (await chrome.storage.local.get("options")).options ?? {});
+    }
+
+    /** The mark on its button, and its title. */
+    mark() {
+        return this.worker.evaluate(() => Promise.all([chrome.action.getBadgeText({}), chrome.action.getTitle({})]));
+    }
+
+    assertNoComplaints() {
+        assert.deepEqual(this.complaints, [], "the console of a page has errors or warnings");
+    }
+}
+
 /** Waits until `read` returns `wanted`; a failure shows the last value. */
 export async function eventually(read, wanted) {
     const end = performance.now() + WAIT_LIMIT_MS;

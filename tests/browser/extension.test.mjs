@@ -1,0 +1,92 @@
+// The extension, loaded unpacked: it publishes a real tab, and a viewer's pixels are compared.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { Browser, ExtendedBrowser, Server, TEST_LIMIT_MS, eventually } from "./harness.mjs";
+import { looksRight } from "./looks.mjs";
+import { BLUE, GREEN, RED, Watcher, colour } from "./screen.mjs";
+
+test("the extension publishes a tab by double click and by events, with the pointer, and goes on after a restart", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const { folder, origin } = await built(t);
+    const flags = ["--allowed-origins", origin];
+    const server = await Server.start(t, 0, { flags });
+    const tab = await ExtendedBrowser.start(t, folder);
+    const options = { server: `${server.url}/cometd`, name: "Ann", type: "image/png", pushDelay: 50 };
+    await tab.store(options);
+    const page = await tab.open(`${server.url}/healthz`);
+    await page.evaluate(paint, colour(RED));
+
+    // Two clicks on the button push the tab once.
+    await tab.worker.evaluate(() => chrome.action.onClicked.dispatch());
+    await tab.worker.evaluate(() => chrome.action.onClicked.dispatch());
+    const watcher = await Watcher.open(await Browser.start(t), `${server.url}/demo/screenpush/watch`);
+    await watcher.sees(640, 400, RED);
+    assert.deepEqual(await watcher.publishers(), ["Ann"]);
+    assert.deepEqual(await tab.mark(), ["✓", "Screenpush: connected"]);
+    await page.evaluate(paint, colour(BLUE));
+
+    // Auto-push: what changes is pushed by itself.
+    await tab.store({ ...options, autoPush: true, pointer: true });
+    await watcher.sees(640, 400, BLUE);
+    await page.evaluate(paint, colour(GREEN));
+    await watcher.sees(640, 400, GREEN);
+    // The pointer is an arrow: white inside, its shadow to the right and below.
+    await page.mouse.move(300, 200);
+    await watcher.sees(303, 209, [255, 255, 255]);
+    await eventually(async () => (await watcher.pixel(309, 220))[1] < 250, true);
+    await page.goto(`${server.url}/readyz`);
+    await eventually(async () => String(await watcher.pixel(640, 400)) !== String(GREEN), true);
+    await page.evaluate(paint, colour(RED));
+    await watcher.sees(640, 400, RED);
+
+    await server.kill();
+    await eventually(async () => (await tab.mark())[0], "…");
+    await page.evaluate(paint, colour(BLUE));
+    await Server.start(t, server.port, { flags });
+    await watcher.sees(640, 400, BLUE);
+    await eventually(() => tab.mark(), ["✓", "Screenpush: connected"]);
+});
+
+test("the extension says what is wrong, and its pages look right", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const { folder, origin } = await built(t);
+    const server = await Server.start(t);
+    const tab = await ExtendedBrowser.start(t, folder);
+    await tab.store({ server: `${server.url}/cometd` });
+    const menu = await tab.open(`${origin}/menu.html`);
+    await menu.getByRole("button", { name: "Connect" }).click();
+    await menu.getByText(`The server does not let this extension in. Add its origin to the server’s settings: allowed_origins = ["${origin}"]`).waitFor();
+    await looksRight(menu, "screenpush-menu");
+    const settings = await tab.open(`${origin}/options.html`);
+    await looksRight(settings, "screenpush-options");
+    await settings.getByLabel("Channel").fill("/no/*");
+    await settings.getByLabel("Channel").press("Tab");
+    await settings.getByText("Not saved: the channel is a name").waitFor();
+    await settings.getByLabel("Channel").fill("/team/screens");
+    await settings.getByLabel("Scrolling").uncheck();
+    await settings.getByText("Saved.").waitFor();
+    await eventually(async () => {
+        const { channel, events } = await tab.stored();
+        return [channel, events.scroll, events.click];
+    }, ["/team/screens", false, true]);
+    tab.assertNoComplaints();
+});
+
+/** Builds the extension, and returns where it is and its origin in Chromium. */
+async function built(t) {
+    const out = await mkdtemp(join(tmpdir(), "encke-extension-"));
+    t.after(() => rm(out, { recursive: true }));
+    await promisify(execFile)(process.execPath, [fileURLToPath(new URL("../../screenpush/build.mjs", import.meta.url)), out]);
+    return { folder: join(out, "chromium"), origin: "chrome-extension://gpjlomgpmphjeakpggjckpjnldgjkdid" };
+}
+
+/** Runs in the page: gives all of it one colour. */
+function paint(colour) {
+    document.documentElement.style.cssText = `height: 100%; background: ${colour}`;
+    document.body.replaceChildren();
+}
