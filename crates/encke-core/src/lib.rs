@@ -44,7 +44,7 @@ pub use channels::interest::Interest;
 pub use channels::rules::Rules;
 pub use connections::account::{Charge, MailboxAccount};
 pub use connections::admission::{Usage, Weight};
-pub use connections::socket::Received;
+pub use connections::socket::{Received, SocketOrigin};
 pub use decision::{Awaited, Resolved, WaitKey};
 pub use events::{
     Changed, Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, HttpTransport, PRESENCE_CHANNEL, PRESENCE_SERVICE,

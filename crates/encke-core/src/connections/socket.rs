@@ -19,10 +19,8 @@ pub struct Socket {
     pub(crate) generation: u32,
     /// The session attached to it.
     pub(crate) session: Option<SessionKey>,
-    /// Frames that go out before anything of the session: replies while there is no session, and the close frame.
-    pub(crate) out: Outbox,
-    /// The charge on the session's outbox for messages that wait here.
-    pub(crate) handed: Lent,
+    /// Its own frames. Most sockets have none most of the time: an idle socket needs no memory for them.
+    pub(crate) own: Option<Box<OwnFrames>>,
     /// The browser id in the cookie of its upgrade request.
     pub(crate) browser: Option<Id>,
     /// Its connection and its address.
@@ -34,14 +32,8 @@ pub struct Socket {
     pub(crate) is_suspended: bool,
     /// Its entries in the shard's schedule.
     pub(crate) marks: Marks,
-    /// The payload of the latest unanswered ping, held back while the kernel takes no bytes.
-    pub(crate) pong: Option<Box<[u8]>>,
-    /// Bytes of pongs queued since the last write.
-    pub(crate) pong_bytes: usize,
     /// The number of replies to its publications that are not persisted yet.
     pub(crate) pending_replies: u32,
-    /// Replies that follow those: the reply to a disconnect, after which the client stops reading.
-    pub(crate) final_replies: Vec<u8>,
     /// The time of the client's last sign of life, in milliseconds.
     pub(crate) last_received_ms: u64,
     /// The time at which it was opened or lost its session, in milliseconds.
@@ -50,11 +42,61 @@ pub struct Socket {
     pub(crate) armed_ms: u64,
 }
 
+/// The frames of a WebSocket that belong to no session, and what follows them.
+#[derive(Debug, Default)]
+pub(crate) struct OwnFrames {
+    /// Frames that go out before anything of the session: replies while there is no session, and the close frame.
+    pub(crate) out: Outbox,
+    /// The charge on the session's outbox for messages that wait here.
+    pub(crate) handed: Lent,
+    /// The payload of the latest unanswered ping, held back while the kernel takes no bytes.
+    pub(crate) pong: Option<Box<[u8]>>,
+    /// Bytes of pongs queued since the last write.
+    pub(crate) pong_bytes: usize,
+    /// Replies that follow those to its publications: the reply to a disconnect, after which the client stops reading.
+    pub(crate) final_replies: Vec<u8>,
+}
+
+impl OwnFrames {
+    fn is_empty(&self) -> bool {
+        let has_replies = !self.out.is_empty() || !self.final_replies.is_empty();
+        !has_replies && self.handed == (0, 0) && self.pong.is_none() && self.pong_bytes == 0
+    }
+}
+
 impl Socket {
+    /// Its own queue, unless that is empty.
+    pub(crate) fn out(&self) -> Option<&Outbox> {
+        self.own.as_ref().map(|own| &own.out).filter(|out| !out.is_empty())
+    }
+
+    /// The bytes of that queue.
+    pub(crate) fn out_bytes(&self) -> usize {
+        self.out().map_or(0, Outbox::bytes)
+    }
+
+    /// Its own frames, to add some.
+    pub(crate) fn own_mut(&mut self) -> &mut OwnFrames {
+        self.own.get_or_insert_default()
+    }
+
+    /// Frees the memory for its own frames if it has none.
+    pub(crate) fn free_own(&mut self) {
+        self.own.take_if(|own| own.is_empty());
+    }
+
     /// True if the socket can be written to now.
     pub(crate) fn may_write(&self) -> bool {
         !self.marks.is_blocked() && self.phase != Phase::Closed
     }
+}
+
+/// The origin of a WebSocket, which moves with it from shard to shard.
+#[derive(Debug)]
+pub struct SocketOrigin {
+    pub(crate) browser: Option<Id>,
+    pub(crate) origins: Origins,
+    pub(crate) head: Option<Arc<Head>>,
 }
 
 /// The state of a WebSocket.

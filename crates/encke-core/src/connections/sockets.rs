@@ -4,7 +4,6 @@ use slab::Slab;
 
 use crate::connections::socket::{Phase, Socket};
 use crate::events::SocketKey;
-use crate::outbox::Outbox;
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
 
@@ -28,18 +27,14 @@ impl Sockets {
         let index = self.slab.insert(Socket {
             generation,
             session: None,
-            out: Outbox::default(),
+            own: None,
             browser,
             origins: [0; 2],
             head: None,
             phase: Phase::Open,
             is_suspended: false,
             marks: Marks::default(),
-            pong: None,
-            pong_bytes: 0,
-            handed: (0, 0),
             pending_replies: 0,
-            final_replies: Vec::new(),
             last_received_ms: now_ms,
             alone_ms: now_ms,
             armed_ms: u64::MAX,

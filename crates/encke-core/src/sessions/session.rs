@@ -46,8 +46,8 @@ pub struct Session {
     pub owner: Option<Box<Owner>>,
     /// Its subscriptions.
     pub subscriptions: SmallVec<[Subscription; 1]>,
-    /// The token buckets of its messages and their bytes. They stay 0 where no rate is set.
-    pub buckets: [u64; 2],
+    /// The token buckets of its messages and their bytes, if a rate is set.
+    pub buckets: Option<Box<[u64; 2]>>,
     /// Distinguishes sessions that reuse an index, so late events are recognized.
     pub generation: u32,
     /// Its index among the sessions that have not connected yet.

@@ -53,7 +53,7 @@ impl Sessions {
             browser,
             owner: None,
             subscriptions: SmallVec::new(),
-            buckets: [0; 2],
+            buckets: None,
             generation: self.generation,
             newcomer: newcomers::NONE,
             armed_ms: u64::MAX,

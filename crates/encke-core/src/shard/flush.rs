@@ -7,7 +7,7 @@ use std::io::IoSlice;
 
 use websocket::Opcode;
 
-use crate::connections::socket::{Phase, Socket};
+use crate::connections::socket::{OwnFrames, Phase, Socket};
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::fanout::encoder::Encoder;
 use crate::metrics::Metrics;
@@ -108,11 +108,13 @@ impl Parts {
             // A session that gets messages with connects only is put on the list when a connect is held.
             let session = session.filter(|session| session.is_pushed_to());
             let progress = write_both(key, socket, session, wire, (scratch, encoder), metrics);
-            if socket.handed.0 > 0
-                && socket.out.messages() == 0
+            if let Some(own) = &mut socket.own
+                && own.handed.0 > 0
+                && own.out.messages() == 0
                 && let Some(session) = socket.session.and_then(|session| sessions.get_mut(session))
             {
-                session.outbox.settle_charge(std::mem::take(&mut socket.handed));
+                session.outbox.settle_charge(std::mem::take(&mut own.handed));
+                socket.free_own();
             }
             self.written(key, progress, replaying);
         }
@@ -208,23 +210,10 @@ fn write_both(
 ) -> Progress {
     let mut written = 0;
     let mut progress = Progress::Empty;
-    if !socket.out.is_empty() {
-        progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
-    }
-    socket.pong_bytes = 0;
-    if progress == Progress::Empty
-        && let Some(payload) = socket.pong.take()
-    {
-        // The pong goes before waiting messages, but not into the middle of a frame.
+    if let Some(own) = &mut socket.own {
         let messages = session.as_deref_mut().map(|session| &mut session.outbox);
-        progress = messages.map_or(progress, |outbox| write_rest_of_frame(outbox, key, wire, &mut written));
-        if progress == Progress::Empty {
-            let pong = encoder.single(Opcode::Pong, payload.len(), |bytes| bytes.extend_from_slice(&payload));
-            socket.out.push(&pong, Kind::Replies);
-            progress = write_outbox(&mut socket.out, key, wire, scratch, &mut written);
-        } else {
-            socket.pong = Some(payload);
-        }
+        progress = write_own(key, own, messages, wire, (scratch, encoder), &mut written);
+        socket.free_own();
     }
     if let Some(session) = session {
         if progress == Progress::Empty && session.is_given() {
@@ -233,6 +222,35 @@ fn write_both(
         session.was_sent();
     }
     metrics.deliveries.add(written);
+    progress
+}
+
+/// Writes a socket's own frames, and answers the latest ping. `messages`: the queue of its session, if that gets
+/// messages as they come.
+#[inline(never)]
+fn write_own(
+    key: SocketKey,
+    own: &mut OwnFrames,
+    messages: Option<&mut Outbox>,
+    wire: &mut dyn Wire,
+    (scratch, encoder): (&mut Vec<u8>, &mut Encoder),
+    written: &mut usize,
+) -> Progress {
+    let mut progress = write_outbox(&mut own.out, key, wire, scratch, written);
+    own.pong_bytes = 0;
+    if progress == Progress::Empty
+        && let Some(payload) = own.pong.take()
+    {
+        // The pong goes before waiting messages, but not into the middle of a frame.
+        progress = messages.map_or(progress, |outbox| write_rest_of_frame(outbox, key, wire, written));
+        if progress == Progress::Empty {
+            let pong = encoder.single(Opcode::Pong, payload.len(), |bytes| bytes.extend_from_slice(&payload));
+            own.out.push(&pong, Kind::Replies);
+            progress = write_outbox(&mut own.out, key, wire, scratch, written);
+        } else {
+            own.pong = Some(payload);
+        }
+    }
     progress
 }
 

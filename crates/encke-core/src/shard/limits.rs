@@ -54,7 +54,7 @@ impl Parts {
         let own = [limits.messages_per_s_max, limits.bytes_per_s_max];
         for (at, name) in ["session_messages_per_s_max", "session_bytes_per_s_max"].into_iter().enumerate() {
             let rate = own[at].map_or(configured.session[at], |per_s| Rate(u64::from(per_s)));
-            if rate.is_on() && !rate.take(&mut session.buckets[at], now, units[at]) {
+            if rate.is_on() && !rate.take(&mut session.buckets.get_or_insert_default()[at], now, units[at]) {
                 self.metrics.session_rates_exceeded.add(1);
                 return Some(name);
             }

@@ -41,7 +41,7 @@ impl Parts {
     pub(super) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
         let mut walked = self.relief.recount(seen) + self.encoder.recount(seen);
         for (_, socket) in self.sockets.with_keys() {
-            walked += socket.out.recount(seen);
+            walked += socket.out().map_or(0, |out| out.recount(seen));
         }
         for session in self.sessions.iter() {
             walked += session.outbox.recount(seen);

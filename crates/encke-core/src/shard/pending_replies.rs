@@ -153,8 +153,8 @@ impl Parts {
             // This socket sends nothing more. If the session has ended, too, nobody gets the reply.
             return self.late_to_session(session, &text);
         };
-        let final_replies =
-            if socket.pending_replies == 0 { std::mem::take(&mut socket.final_replies) } else { Vec::new() };
+        let own = socket.own.as_mut().filter(|_| socket.pending_replies == 0);
+        let final_replies = own.map(|own| std::mem::take(&mut own.final_replies)).unwrap_or_default();
         self.reply_on_socket(key, None, &text);
         if !final_replies.is_empty() {
             self.reply_on_socket(key, None, &final_replies);

@@ -2,8 +2,8 @@
 //! that is not enough. `flush` and `tick` lead here once a turn, and `fan_out` when it adds much at once.
 
 use crate::events::{SessionKey, SocketKey};
-use crate::outbox::RUN_BYTES;
 use crate::outbox::relief::SWEEP_RUNS_MAX;
+use crate::outbox::{Outbox, RUN_BYTES};
 use crate::sessions::replay::InRings;
 use crate::shard::Parts;
 
@@ -77,8 +77,9 @@ impl Parts {
                     session.sweep(&mut sweep, self.encoder.packed());
                 }
             } else if at - sessions < self.sockets.slots() {
-                if let Some(socket) = self.sockets.in_slot(at - sessions) {
-                    socket.out.sweep(&mut sweep, self.encoder.packed());
+                let socket = self.sockets.in_slot(at - sessions);
+                if let Some(own) = socket.and_then(|socket| socket.own.as_mut()) {
+                    own.out.sweep(&mut sweep, self.encoder.packed());
                 }
             } else if !sweep.packs {
                 (sweep.packs, sweep.next) = (true, 0);
@@ -162,7 +163,9 @@ impl Parts {
     /// The holders of memory, the largest first. Shared bytes count for each holder with its part.
     fn holders(&self) -> Vec<(usize, Holder)> {
         let of_sessions = self.sessions.with_keys().map(|(key, session)| (session.share_bytes(), Holder::Session(key)));
-        let of_sockets = self.sockets.with_keys().map(|(key, socket)| (socket.out.share_bytes(), Holder::Socket(key)));
+        let of_sockets = self.sockets.with_keys();
+        let of_sockets =
+            of_sockets.map(|(key, socket)| (socket.out().map_or(0, Outbox::share_bytes), Holder::Socket(key)));
         let mut holders: Vec<_> = of_sessions.chain(of_sockets).filter(|(bytes, _)| *bytes > 0).collect();
         holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         holders

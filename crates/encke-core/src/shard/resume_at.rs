@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bayeux::ext::{Positions, ReplayFrom};
 use bayeux::{BayeuxError, ChannelName, Message, ext};
 
+use crate::connections::socket::Socket;
 use crate::events::SessionKey;
 use crate::history::RingKey;
-use crate::outbox::InFlight;
+use crate::outbox::{InFlight, Outbox};
 use crate::protocol::batch::Batch;
 use crate::protocol::replay_request::{ReplayRequest, Start};
 use crate::sessions::cursors::ReplayCursor;
@@ -168,7 +169,7 @@ impl Parts {
         let Some(session) = self.sessions.get(key) else { return given };
         let waiting = session.outbox.held_bytes() + session.handed_out().map(InFlight::bytes).sum::<usize>();
         let on_socket = session.socket_with_messages().and_then(|socket| self.socket(socket));
-        let waiting = waiting + on_socket.map_or(0, |socket| socket.out.held_bytes());
+        let waiting = waiting + on_socket.and_then(Socket::out).map_or(0, Outbox::held_bytes);
         if waiting == 0 {
             return given;
         }

@@ -42,10 +42,12 @@ impl Parts {
         let now_ms = self.now.ms;
         let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
         socket.last_received_ms = now_ms;
-        if socket.marks.is_blocked() || socket.pong_bytes > PONG_BYTES_MAX {
-            socket.pong = Some(payload.into());
+        let is_blocked = socket.marks.is_blocked();
+        let own = socket.own_mut();
+        if is_blocked || own.pong_bytes > PONG_BYTES_MAX {
+            own.pong = Some(payload.into());
         } else {
-            socket.pong_bytes += payload.len() + 2;
+            own.pong_bytes += payload.len() + 2;
             self.write_frame(key, Opcode::Pong, payload);
         }
     }

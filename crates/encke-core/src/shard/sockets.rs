@@ -73,8 +73,10 @@ impl Parts {
         } else if let Some(state) = self.socket_mut(socket) {
             // Replies stay on the socket on which the client asked. Until now the session listed the socket for
             // writing.
-            state.out.append(left.replies);
-            if !state.out.is_empty() {
+            if !left.replies.is_empty() {
+                state.own_mut().out.append(left.replies);
+            }
+            if state.out().is_some() {
                 self.write_socket(socket);
             }
         }
@@ -84,12 +86,15 @@ impl Parts {
     pub(super) fn inherit(&mut self, key: SocketKey, outbox: Outbox) {
         let now_ms = self.now.ms;
         let Some(socket) = self.socket_mut(key) else { return };
-        (socket.session, socket.handed) = (None, (0, 0));
+        socket.session = None;
         socket.alone_ms = now_ms;
         if socket.phase == Phase::Closed {
-            return socket.out = Outbox::default();
+            return socket.own = None;
         }
-        let gone = socket.out.append(outbox);
+        let own = socket.own_mut();
+        own.handed = (0, 0);
+        let gone = own.out.append(outbox);
+        socket.free_own();
         self.metrics.deliveries.add(gone);
         self.arm_socket(key, now_ms + self.settings.handshake_timeout_ms);
         self.write_socket(key);
@@ -103,12 +108,15 @@ impl Parts {
         let lends = |session: &&mut Session| session.socket_with_messages() == Some(key) && session.is_given();
         let Some(session) = sessions.get_mut(session).filter(lends) else { return true };
         let Some(socket) = sockets.unclosed(key) else { return true };
-        if socket.out.bytes() + session.outbox.waiting_bytes() > 2 * capacity.bytes_max {
+        if socket.out_bytes() + session.outbox.waiting_bytes() > 2 * capacity.bytes_max {
             return false;
         }
-        let (messages, charge) = session.outbox.hand_over();
-        socket.out.append(messages);
-        socket.handed = (socket.handed.0 + charge.0, socket.handed.1 + charge.1);
+        if !session.outbox.is_empty() {
+            let (messages, charge) = session.outbox.hand_over();
+            let own = socket.own_mut();
+            own.out.append(messages);
+            own.handed = (own.handed.0 + charge.0, own.handed.1 + charge.1);
+        }
         session.was_sent();
         true
     }
@@ -120,8 +128,10 @@ impl Parts {
         let Some(socket) = sockets.get_mut(key) else { return };
         let session = socket.session.and_then(|session| sessions.get_mut(session));
         if let Some(session) = session.filter(|session| session.socket_with_messages().is_some()) {
-            session.outbox.settle_charge(std::mem::take(&mut socket.handed));
-            session.outbox.prepend(std::mem::take(&mut socket.out));
+            let Some(own) = &mut socket.own else { return };
+            session.outbox.settle_charge(std::mem::take(&mut own.handed));
+            session.outbox.prepend(std::mem::take(&mut own.out));
+            socket.free_own();
         }
     }
 
@@ -131,13 +141,17 @@ impl Parts {
         let bytes_max = self.capacity.bytes_max;
         let Parts { sockets, sessions, .. } = self;
         let Some(socket) = sockets.get_mut(key) else { return false };
+        let mut own_has_too_many = |bytes_max: usize| match &mut socket.own {
+            Some(own) => own.out.has_too_many_replies(bytes, bytes_max),
+            None => bytes > bytes_max,
+        };
         match socket.session.and_then(|session| sessions.get_mut(session)) {
             // Sessions that the socket had before have left their replies in its own queue.
-            Some(session) if session.is_pushed_to() => [&mut session.outbox, &mut socket.out]
-                .into_iter()
-                .any(|outbox| outbox.has_too_many_replies(bytes, bytes_max)),
-            Some(session) => socket.out.has_too_many_replies(bytes, bytes_max + session.outbox.lent_bytes()),
-            None => socket.out.has_too_many_replies(bytes, bytes_max.min(STRANGER_REPLIES_BYTES_MAX.max(2 * bytes))),
+            Some(session) if session.is_pushed_to() => {
+                session.outbox.has_too_many_replies(bytes, bytes_max) || own_has_too_many(bytes_max)
+            }
+            Some(session) => own_has_too_many(bytes_max + session.outbox.lent_bytes()),
+            None => own_has_too_many(bytes_max.min(STRANGER_REPLIES_BYTES_MAX.max(2 * bytes))),
         }
     }
 
@@ -147,10 +161,10 @@ impl Parts {
         let Parts { sockets, sessions, schedule, .. } = self;
         let Some(socket) = sockets.unclosed(key) else { return };
         let Some((session, state)) = socket.session.and_then(|key| Some((key, sessions.get_mut(key)?))) else {
-            socket.out.push(frames, kind);
+            socket.own_mut().out.push(frames, kind);
             return self.write_socket(key);
         };
-        let outbox = if state.is_pushed_to() { &mut state.outbox } else { &mut socket.out };
+        let outbox = if state.is_pushed_to() { &mut state.outbox } else { &mut socket.own_mut().out };
         outbox.push(frames, kind);
         schedule.write_session(session, &mut state.marks);
     }
@@ -186,7 +200,7 @@ impl Parts {
             self.metrics.deliveries.add(left.messages);
         }
         let Some(socket) = self.socket_mut(key) else { return };
-        socket.out = Outbox::default();
+        socket.own = None;
         if std::mem::replace(&mut socket.phase, Phase::Closed) != Phase::Closed {
             self.effects.push(effect);
         }

@@ -7,7 +7,7 @@ use bayeux::BayeuxError;
 use websocket::Opcode;
 
 use crate::application::EndReason;
-use crate::connections::socket::{GOING_AWAY, Phase, Received};
+use crate::connections::socket::{GOING_AWAY, Phase, Received, Socket, SocketOrigin};
 use crate::events::{Closing, Peer, SocketKey};
 use crate::identity::Head;
 use crate::now::Now;
@@ -67,11 +67,12 @@ impl Shard {
         if batch.is(Outcome::Disconnected)
             && let Some(socket) = parts.socket_mut(key).filter(|socket| socket.pending_replies > 0)
         {
+            let final_replies = &mut socket.own_mut().final_replies;
             // A client may send disconnect twice.
-            if !socket.final_replies.is_empty() && !batch.replies.is_empty() {
-                socket.final_replies.push(b',');
+            if !final_replies.is_empty() && !batch.replies.is_empty() {
+                final_replies.push(b',');
             }
-            socket.final_replies.append(&mut batch.replies);
+            final_replies.append(&mut batch.replies);
         }
         if !batch.replies.is_empty() && batch.decisions.is_some() && !parts.is_open(key) {
             // The socket is gone, or is about to be, since the batch was suspended.
@@ -136,6 +137,22 @@ impl Shard {
         }
     }
 
+    /// The origin of a WebSocket, for the shard to which it moves.
+    pub fn socket_origin(&self, key: SocketKey) -> Option<SocketOrigin> {
+        let Socket { browser, origins, head, .. } = self.socket(key)?;
+        Some(SocketOrigin { browser: *browser, origins: *origins, head: head.clone() })
+    }
+
+    /// Adds a WebSocket that another shard has passed on.
+    pub fn socket_moved_here(&mut self, now: Now, origin: SocketOrigin) -> SocketKey {
+        let parts = self.at(now);
+        let key = parts.open_socket(origin.browser);
+        if let Some(socket) = parts.socket_mut(key) {
+            (socket.origins, socket.head) = (origin.origins, origin.head);
+        }
+        key
+    }
+
     /// Notes that the kernel takes bytes again.
     pub fn socket_writable(&mut self, now: Now, key: SocketKey) {
         self.at(now).unblock(key);
@@ -182,7 +199,7 @@ impl Parts {
     /// again.
     fn send_away(&mut self, key: SocketKey, home: usize) -> Received {
         let Some(socket) = self.socket(key) else { return Received::Here };
-        if socket.out.is_empty() && socket.pending_replies == 0 {
+        if socket.out().is_none() && socket.pending_replies == 0 {
             return Received::Elsewhere(home);
         }
         self.abort_socket(key);

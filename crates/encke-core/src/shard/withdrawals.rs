@@ -2,8 +2,9 @@
 //! subscribe with a position. A large search waits for `flush` or `tick`, and the session gets nothing until it is
 //! done.
 
+use crate::connections::socket::Socket;
 use crate::events::SessionKey;
-use crate::outbox::Capacity;
+use crate::outbox::{Capacity, Outbox};
 use crate::schedule::Queue;
 use crate::sessions::session::Session;
 use crate::sessions::withdrawn::Withdrawn;
@@ -51,7 +52,7 @@ impl Parts {
     fn messages_of(&self, key: SessionKey) -> usize {
         let Some(session) = self.sessions.get(key) else { return 0 };
         let on_socket = session.socket_with_messages().and_then(|socket| self.socket(socket));
-        session.outbox.messages() + on_socket.map_or(0, |socket| socket.out.messages())
+        session.outbox.messages() + on_socket.and_then(Socket::out).map_or(0, Outbox::messages)
     }
 
     /// Removes the withdrawn messages. Everything that reads or sends waiting messages calls this first.
@@ -67,9 +68,9 @@ impl Parts {
         session.withdraw(&mut keep);
         // Messages that went with a connect reply may still wait on its socket.
         if let Some(on) = session.socket_with_messages()
-            && let Some(socket) = sockets.get_mut(on)
+            && let Some(own) = sockets.get_mut(on).and_then(|socket| socket.own.as_mut())
         {
-            socket.out.filter(|_, payload| keep(payload));
+            own.out.filter(|_, payload| keep(payload));
         }
         self.metrics.withdrawals_searched.add(before);
         let left = self.messages_of(key);

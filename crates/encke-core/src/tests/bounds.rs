@@ -139,7 +139,7 @@ fn an_acknowledging_client_that_never_reads_its_connect_replies_is_ended() {
         rig.shard.publish_now("/h/1", &format!("\"{}\"", "x".repeat(500)));
         rig.shard.socket_text(NOW, key, &connect);
         rig.flushed(key);
-        most = most.max(rig.shard.socket(key).expect("it is not closed yet").out.bytes());
+        most = most.max(rig.shard.socket(key).expect("it is not closed yet").out_bytes());
     }
     assert!(most > 200 * 1024 && most < 520 * 1024, "{most}");
     assert_eq!(rig.shard.metrics.slow_disconnected.get(), 1);
@@ -203,7 +203,7 @@ fn the_latest_ping_is_answered_when_nothing_was_read_and_not_within_a_frame() {
             rig.flushed(key);
         }
     }
-    assert!(rig.shard.socket(key).expect("open").out.bytes() < 100);
+    assert!(rig.shard.socket(key).expect("open").out_bytes() < 100);
     rig.kernel.room = 1_000_000;
     rig.shard.socket_writable(NOW, key);
     let said = begun + &rig.flushed(key);
@@ -218,7 +218,7 @@ fn pings_that_arrive_faster_than_writes_leave_few_pongs() {
     for number in 0..100_000 {
         rig.shard.socket_ping(NOW, key, format!("{number}").as_bytes());
     }
-    assert!(rig.shard.socket(key).expect("open").out.bytes() < 20 * 1024);
+    assert!(rig.shard.socket(key).expect("open").out_bytes() < 20 * 1024);
     let said = rig.flushed(key);
     assert!(said.len() < 30 * 1024 && said.contains("99999"), "{} bytes", said.len());
 }

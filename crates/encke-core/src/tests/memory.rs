@@ -2,9 +2,11 @@
 
 use crate::application::NoApplication;
 use crate::connections::admission::Weight;
+use crate::connections::socket::Socket;
 use crate::events::SocketKey;
 use crate::now::Now;
 use crate::sessions::id::Id;
+use crate::sessions::session::Session;
 use crate::settings::{ChannelRule, Settings};
 use crate::tests::{NOW, Rig, member_of};
 
@@ -253,4 +255,11 @@ fn closed_sessions_and_sockets_leave_little_memory() {
     assert_eq!(rig.shard.sessions(), 0);
     assert!(rig.shard.sessions.slots() <= 4_096, "room for {} sessions", rig.shard.sessions.slots());
     assert!(rig.shard.sockets.slots() <= 4_096, "room for {} sockets", rig.shard.sockets.slots());
+}
+
+/// Most sessions are idle. State that only some of them have is in boxes, which the others do not pay for.
+#[test]
+fn an_idle_session_and_its_websocket_have_small_records() {
+    assert!(size_of::<Session>() <= 352, "{}", size_of::<Session>());
+    assert!(size_of::<Socket>() <= 128, "{}", size_of::<Socket>());
 }
