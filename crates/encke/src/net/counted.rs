@@ -1,6 +1,7 @@
 //! The counts of open connections: of the server, and of each address.
 
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,15 +12,17 @@ use encke_core::network;
 pub(crate) struct Counted {
     server_shared: Arc<ServerShared>,
     /// The key of its address, if it counts among the connections of the address.
-    address: Option<u64>,
+    address: Option<NonZeroU64>,
 }
 
 impl Counted {
     /// Counts a connection of this address. None if the address already has as many as allowed.
     pub(crate) fn new(server_shared: &Arc<ServerShared>, address: IpAddr, address_max: usize) -> Option<Counted> {
         let counts = &server_shared.address_connections;
-        let address = (address_max > 0).then(|| counts.key(network(address)));
-        if address.is_some_and(|address| !counts.try_add(address, address_max)) {
+        // A key of 0 stands for another one.
+        let key = |address| NonZeroU64::new(counts.key(network(address))).unwrap_or(NonZeroU64::MAX);
+        let address = (address_max > 0).then(|| key(address));
+        if address.is_some_and(|address| !counts.try_add(address.get(), address_max)) {
             return None;
         }
         server_shared.connections.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +40,7 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.server_shared.connections.fetch_sub(1, Ordering::Relaxed);
         if let Some(address) = self.address {
-            self.server_shared.address_connections.remove(address, 1);
+            self.server_shared.address_connections.remove(address.get(), 1);
         }
     }
 }

@@ -27,7 +27,6 @@ use super::incomplete::SharedIncomplete;
 use super::io::{Health, reset};
 use super::outcomes::Outcomes;
 use super::published::{Added, Positions, Published};
-use super::socket::From;
 use super::store_thread::Inbox;
 use super::waiting::SharedQueues;
 use crate::api_keys::ApiKeys;
@@ -39,7 +38,7 @@ use crate::metric::AddedMetrics;
 use crate::presence::Presence;
 use encke_core::{
     Charge, Counts, Effect, Envelope, ExchangeId, MailboxAccount, Metrics, Now, PersistRequest, Persisted,
-    PresenceEvent, PublishToken, Response, Shard, ShardMessage, SocketKey, WaitKey, Wire,
+    PresenceEvent, PublishToken, Response, Shard, ShardMessage, SocketKey, SocketOrigin, WaitKey, Wire,
 };
 
 /// A message from thread to thread.
@@ -72,7 +71,7 @@ pub(crate) type Work = dyn FnOnce(&Rc<Node>) + Send;
 pub(crate) struct Moving {
     pub(crate) tcp: std::net::TcpStream,
     pub(crate) decoder: websocket::Decoder,
-    pub(crate) from: From,
+    pub(crate) origin: SocketOrigin,
     pub(crate) counted: Counted,
     /// The message that named the session.
     pub(crate) text: String,

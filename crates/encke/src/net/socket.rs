@@ -4,11 +4,11 @@
 //! future, its [`Stream`], and its entry in the shard.
 
 use std::cell::Cell;
-use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::net::TcpStream;
 use websocket::{Decoder, Event, Flow, Opcode, Role};
@@ -47,24 +47,30 @@ pub(crate) struct From {
 
 /// Runs a WebSocket on a connection that was just upgraded; `rest` are the bytes read after the upgrade request.
 pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted, from: From, rest: Vec<u8>) {
-    let message_bytes_max = node.shard.borrow().settings().message_bytes_max;
-    let decoder = Decoder::new(Role::Server, message_bytes_max);
-    start(node, tcp, Start { decoder, from, counted, text: None, rest });
+    let mut shard = node.shard.borrow_mut();
+    let key = shard.socket_opened(node.now(), from.browser);
+    shard.socket_is_of(key, from.peer, from.head);
+    let decoder = Decoder::new(Role::Server, shard.settings().message_bytes_max);
+    drop(shard);
+    start(node, tcp, Start { key, decoder, counted, text: None, rest });
 }
 
 /// Continues a WebSocket that another shard passed on.
 pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
-    let Moving { tcp, decoder, from, counted, text, rest, charge: _released } = moving;
+    let Moving { tcp, decoder, origin, counted, text, rest, charge: _released } = moving;
     match TcpStream::from_std(tcp) {
-        Ok(tcp) => start(node, tcp, Start { decoder, from, counted, text: Some(text), rest }),
+        Ok(tcp) => {
+            let key = node.shard.borrow_mut().socket_moved_here(node.now(), origin);
+            start(node, tcp, Start { key, decoder, counted, text: Some(text), rest });
+        }
         Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
     }
 }
 
 /// The state of a WebSocket when its task starts.
 struct Start {
+    key: SocketKey,
     decoder: Decoder,
-    from: From,
     counted: Counted,
     /// A message that the other shard decoded.
     text: Option<String>,
@@ -73,9 +79,7 @@ struct Start {
 }
 
 fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
-    let Start { decoder, from, counted, text, rest } = start;
-    let key = node.shard.borrow_mut().socket_opened(node.now(), from.browser);
-    node.shard.borrow_mut().socket_is_of(key, from.peer, from.head.clone());
+    let Start { key, decoder, counted, text, rest } = start;
     let stream = Rc::new(Stream {
         key,
         tcp,
@@ -91,9 +95,7 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
     let socket = Socket {
         node: node.clone(),
         stream,
-        key,
         decoder,
-        from,
         counted,
         unread: has_unread.then(|| Box::new(Unread { text, rest })),
         position: None,
@@ -101,7 +103,7 @@ fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
         usage: Usage::default(),
         for_histories: false,
     };
-    tokio::task::spawn_local(run(socket));
+    tokio::task::spawn_local(Task(Some(socket)));
 }
 
 /// Input that is read and not processed yet.
@@ -114,9 +116,7 @@ struct Unread {
 struct Socket {
     node: Rc<Node>,
     stream: Rc<Stream>,
-    key: SocketKey,
     decoder: Decoder,
-    from: From,
     counted: Counted,
     /// Input that must wait. While there is any, nothing else is read.
     unread: Option<Box<Unread>>,
@@ -130,17 +130,24 @@ struct Socket {
     for_histories: bool,
 }
 
-async fn run(mut socket: Socket) {
-    let (end, rest) = poll_fn(|cx| socket.poll(cx)).await;
-    socket.node.leave_queue(&mut socket.position);
-    match end {
-        End::Move(shard, text) => socket.leave(shard, text, rest),
-        End::Closed => {
-            // Boxed: the wait for the peer's end of the close handshake is rare and large.
-            Box::pin(linger(&socket.stream.tcp)).await;
-            socket.forget();
+/// The task of a WebSocket, until it ends. An `async fn` would store the socket twice, as its argument and as its variable.
+struct Task(Option<Socket>);
+
+impl Future for Task {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(socket) = &mut self.0 else { return Poll::Ready(()) };
+        let (end, rest) = ready!(socket.poll(cx));
+        socket.node.leave_queue(&mut socket.position);
+        let Some(socket) = self.0.take() else { return Poll::Ready(()) };
+        match end {
+            End::Move(shard, text) => socket.leave(shard, text, rest),
+            // A separate task: the wait for the peer's end of the close handshake is rare and large.
+            End::Closed => _ = tokio::task::spawn_local(socket.linger()),
+            End::Lost => socket.forget(),
         }
-        End::Lost => socket.forget(),
+        Poll::Ready(())
     }
 }
 
@@ -158,12 +165,12 @@ impl Socket {
         self.stream.reader.set(Some(cx.waker().clone()));
         if self.stream.blocked.get() && self.stream.tcp.poll_write_ready(cx).is_ready() {
             self.stream.blocked.set(false);
-            self.node.shard.borrow_mut().socket_writable(self.node.now(), self.key);
+            self.node.shard.borrow_mut().socket_writable(self.node.now(), self.stream.key);
             self.node.settle();
         }
         loop {
             if self.stream.suspended.get() {
-                self.node.wait_for_decision(&mut self.position, Reader::Socket(self.key), cx.waker());
+                self.node.wait_for_decision(&mut self.position, Reader::Socket(self.stream.key), cx.waker());
                 return Poll::Pending;
             }
             if self.unread.is_none() {
@@ -217,7 +224,7 @@ impl Socket {
 
     /// True if the next message may be processed. If not, the task is woken when it may.
     fn is_admitted(&mut self, now: Now, cx: &mut Context<'_>) -> bool {
-        let reader = Reader::Socket(self.key);
+        let reader = Reader::Socket(self.stream.key);
         if self.for_histories && !self.node.may_publish_to_disk(&mut self.position, reader, cx.waker()) {
             return false;
         }
@@ -275,7 +282,7 @@ impl Socket {
         });
         self.decoder = decoder;
         if was_partial || self.decoder.is_partial() {
-            self.node.note_incomplete(Sender::Socket(self.key), self.decoder.held_bytes(), None);
+            self.node.note_incomplete(Sender::Socket(self.stream.key), self.decoder.held_bytes(), None);
         }
         match result {
             Err(error) => {
@@ -305,9 +312,9 @@ impl Socket {
             Event::Binary(bytes) if self.node.server_shared.echo => self.echo(now, Opcode::Binary, bytes),
             Event::Binary(_) => self.close(now, 1003, "text messages only"),
             Event::Ping(payload) => {
-                self.node.shard.borrow_mut().socket_ping(now, self.key, payload);
+                self.node.shard.borrow_mut().socket_ping(now, self.stream.key, payload);
             }
-            Event::Pong(_) => self.node.shard.borrow_mut().socket_pong(now, self.key),
+            Event::Pong(_) => self.node.shard.borrow_mut().socket_pong(now, self.stream.key),
             // The peer's code is sent back (RFC 6455 §5.5.1).
             Event::Close(code) => self.close(now, code.map_or(1000, |(code, _)| code), ""),
         }
@@ -319,40 +326,46 @@ impl Socket {
             self.echo(now, Opcode::Text, text.as_bytes());
             return Received::Here;
         }
-        let received = self.node.shard.borrow_mut().socket_text(now, self.key, text);
+        let received = self.node.shard.borrow_mut().socket_text(now, self.stream.key, text);
         self.stream.suspended.set(received == Received::Waits);
         received
     }
 
     fn echo(&mut self, now: Now, opcode: Opcode, payload: &[u8]) {
-        self.node.shard.borrow_mut().socket_send(now, self.key, opcode, payload);
+        self.node.shard.borrow_mut().socket_send(now, self.stream.key, opcode, payload);
     }
 
     fn close(&mut self, now: Now, code: u16, reason: &'static str) {
-        self.node.shard.borrow_mut().socket_close(now, self.key, Closing { code, reason });
+        self.node.shard.borrow_mut().socket_close(now, self.stream.key, Closing { code, reason });
+    }
+
+    async fn linger(self) {
+        linger(&self.stream.tcp).await;
+        self.forget();
     }
 
     fn forget(&self) {
         if self.decoder.is_partial() {
-            self.node.note_incomplete(Sender::Socket(self.key), 0, None);
+            self.node.note_incomplete(Sender::Socket(self.stream.key), 0, None);
         }
-        self.node.remove_stream(self.key);
-        self.node.shard.borrow_mut().socket_closed(self.node.now(), self.key);
+        self.node.remove_stream(self.stream.key);
+        self.node.shard.borrow_mut().socket_closed(self.node.now(), self.stream.key);
         self.node.settle();
     }
 
     /// Moves the connection to the shard of its session.
     fn leave(self, shard: usize, text: String, rest: Vec<u8>) {
+        let origin = self.node.shard.borrow().socket_origin(self.stream.key);
         self.forget();
-        let Socket { node, stream, decoder, from, counted, .. } = self;
+        let Socket { node, stream, decoder, counted, .. } = self;
         let tcp = Rc::into_inner(stream).and_then(|stream| stream.tcp.into_std().ok());
-        match tcp {
-            Some(tcp) => {
+        match (tcp, origin) {
+            (Some(tcp), Some(origin)) => {
                 let charge = node.mailbox.charge(ENVELOPE_BYTES + text.len() + rest.len());
-                let moving = Moving { tcp, decoder, from, counted, text, rest, charge };
+                let moving = Moving { tcp, decoder, origin, counted, text, rest, charge };
                 node.send(shard, ThreadMessage::Socket(Box::new(moving)));
             }
-            None => tracing::warn!("a websocket could not move to its shard"),
+            _ => tracing::warn!("a websocket could not move to its shard"),
         }
     }
 }
@@ -365,3 +378,15 @@ fn counts(node: &Node) -> (u64, u64) {
 
 /// The work caused by one read, in bytes, after which other tasks get a turn.
 const WORK_AT_ONCE: u64 = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// tokio adds some 100 bytes and rounds up to a multiple of 128: the task of an idle WebSocket takes 256 bytes.
+    #[test]
+    fn an_idle_websocket_needs_a_small_task() {
+        assert!(size_of::<Task>() <= 128, "{}", size_of::<Task>());
+        assert!(size_of::<Stream>() <= 80, "{}", size_of::<Stream>());
+    }
+}
