@@ -1,8 +1,8 @@
 //! The allocator of the program: mimalloc, configured to hold no more memory than is used.
 //!
-//! Measured with 9,000 idle WebSocket sessions, resident bytes each: 2,700 by default; 1,560 without transparent huge pages
-//! (feature `no_thp`) and without a delay before freed pages go back. Nearly all of it comes back when the sessions leave,
-//! if the thread of each shard collects what it has freed ([`reclaim`]).
+//! Measured when it was chosen, with 9,000 idle WebSocket sessions, resident bytes each: 2,700 by default; 1,560 without
+//! transparent huge pages (feature `no_thp`) and without a delay before freed pages go back. Nearly all of it comes back
+//! when the sessions leave, if the thread of each shard collects what it has freed ([`reclaim`]).
 //! Neither throughput nor the time to open sessions changed.
 //!
 //! The one file of the project with `unsafe`: a setting and a function of a C library.
