@@ -39,6 +39,11 @@ pub(crate) struct Start {
 }
 
 impl<'a> ReplayRequest<'a> {
+    /// A request for the latest position of each channel.
+    pub(crate) fn latest() -> ReplayRequest<'a> {
+        ReplayRequest { positions: Positions::default(), answers: BTreeMap::new(), begun: Box::default() }
+    }
+
     /// Returns the start positions of the batch, and the member `replay` of the reply's `ext`.
     pub(crate) fn end(self) -> (Box<Begun>, Option<String>) {
         let answers: Vec<_> = self.answers.iter().map(|(name, (_, answer))| format!("\"{name}\":{answer}")).collect();

@@ -4,35 +4,31 @@
 use bayeux::{ChannelKind, ChannelName};
 
 use crate::events::{Changed, PublishToken, Report};
+use crate::protocol::replay_request::ReplayRequest;
 use crate::sessions::id::Id;
 use crate::shard::Parts;
 
 impl Parts {
     /// Subscribes a session to a channel or pattern, from now on.
     pub(super) fn subscribe_for_handle(&mut self, session: &Id, name: &str) -> Changed {
-        let limits = self.limits.clone();
-        let channel = ChannelName::parse(name, &limits).ok().filter(|channel| channel.kind() == ChannelKind::Broadcast);
-        let known = self.hub.find(name);
-        let key = self.sessions.find(session);
-        let Some((key, session)) = key.and_then(|key| Some((key, self.sessions.get(key)?))) else {
+        let session = self.sessions.find(session).and_then(|key| Some((key, self.sessions.get(key)?)));
+        let Some((key, session)) = session.filter(|(_, session)| !session.protocol.is_ending()) else {
             return Changed::SessionUnknown;
         };
-        if session.protocol.is_ending() {
-            return Changed::SessionUnknown;
-        }
-        if known.is_some_and(|known| session.subscriptions.iter().any(|other| other.channel == known)) {
+        let replays = session.replay.is_some();
+        if self.subscribes(key, name) {
             return Changed::Done;
         }
-        let own = session.identity().and_then(|identity| identity.limits.subscriptions_max);
-        let subscriptions_max = own.map_or(self.settings.subscriptions_max, |own| own as usize);
-        let is_full = session.subscriptions.len() >= subscriptions_max
-            || (known.is_none() && self.hub.channels() >= self.settings.channels_max);
-        let Some(channel) = channel.filter(|_| !is_full) else {
+        let limits = self.limits.clone();
+        let channel = ChannelName::parse(name, &limits).ok().filter(|channel| channel.kind() == ChannelKind::Broadcast);
+        let Some(channel) = channel else {
             self.metrics.subscriptions_refused.add(1);
             return Changed::Full;
         };
-        self.enlist(key, channel);
-        Changed::Done
+        // A session with replay begins at the end of the history: messages that are on their way already are older.
+        let mut latest = replays.then(ReplayRequest::latest);
+        let added = self.check_room(key, name).and_then(|()| self.add_subscription(key, channel, latest.as_mut()));
+        added.map_or(Changed::Full, |()| Changed::Done)
     }
 
     /// Ends the subscription of a session to a channel or pattern, if it has it.

@@ -134,13 +134,18 @@ impl Parts {
     /// limits allow it.
     fn has_room(&self, key: SessionKey, name: &str, added: usize) -> bool {
         let is_broadcast = parse(name, &self.limits).is_ok_and(|channel| channel.kind() == ChannelKind::Broadcast);
-        let known = self.hub.find(name);
-        let Some(session) = self.sessions.get(key).filter(|_| is_broadcast) else { return false };
-        let has_it = known.is_some_and(|known| session.subscriptions.iter().any(|s| s.channel == known));
-        let subscriptions = session.subscriptions.len() + added;
-        let is_full = subscriptions >= self.subscriptions_max(session)
-            || (known.is_none() && self.hub.channels() >= self.settings.channels_max);
-        !has_it && !is_full
+        is_broadcast && !self.subscribes(key, name) && self.full(key, name, added).is_none()
+    }
+
+    /// The error if a session has too many subscriptions for one more to a channel or pattern, or its shard too many
+    /// channels. `added`: the number of those that will be made before.
+    fn full(&self, key: SessionKey, name: &str, added: usize) -> Option<BayeuxError> {
+        let session = self.sessions.get(key)?;
+        if session.subscriptions.len() + added >= self.subscriptions_max(session) {
+            return Some(BayeuxError::SubscriptionsMax);
+        }
+        let is_full = self.hub.channels() >= self.settings.channels_max && self.hub.find(name).is_none();
+        is_full.then_some(BayeuxError::ChannelsMax)
     }
 
     /// The number of subscriptions that a session may have.
@@ -177,25 +182,40 @@ impl Parts {
             _ if channel.is_pattern() => return Err(BayeuxError::CreateDenied.as_str().into()),
             _ => return Err(BayeuxError::SubscribeDenied.as_str().into()),
         }
-        let known = self.hub.find(name);
-        let Some(session) = self.sessions.get(key) else { return Ok(()) };
-        if known.is_some_and(|known| session.subscriptions.iter().any(|s| s.channel == known)) {
+        if self.subscribes(key, name) {
             return replay_request.map_or(Ok(()), |replay_request| self.follow(key, channel, None, replay_request));
         }
-        if session.subscriptions.len() >= self.subscriptions_max(session) {
-            self.metrics.subscriptions_refused.add(1);
-            return Err(BayeuxError::SubscriptionsMax.as_str().into());
-        }
-        if known.is_none() && self.hub.channels() >= self.settings.channels_max {
-            self.metrics.subscriptions_refused.add(1);
-            return Err(BayeuxError::ChannelsMax.as_str().into());
-        }
+        self.check_room(key, name)?;
         match decision {
             Some(Decision::Allow) => {}
             Some(Decision::Deny(reason)) => return Err(BayeuxError::SubscribeDenied.because(&reason).into()),
             None => return Err(BayeuxError::DecisionFailed.as_str().into()),
         }
-        let slot = session.subscriptions.len();
+        self.add_subscription(key, channel, replay_request)
+    }
+
+    /// True if a session has a subscription to exactly this channel or pattern.
+    pub(super) fn subscribes(&self, key: SessionKey, name: &str) -> bool {
+        let known = self.hub.find(name).zip(self.sessions.get(key));
+        known.is_some_and(|(known, session)| session.subscriptions.iter().any(|other| other.channel == known))
+    }
+
+    /// Refuses one more subscription of a session if there are too many.
+    pub(super) fn check_room(&self, key: SessionKey, name: &str) -> Result<(), Refusal> {
+        let Some(full) = self.full(key, name, 0) else { return Ok(()) };
+        self.metrics.subscriptions_refused.add(1);
+        Err(full.as_str().into())
+    }
+
+    /// Makes a subscription that is decided about. The counted limits hold.
+    pub(super) fn add_subscription(
+        &mut self,
+        key: SessionKey,
+        channel: ChannelName<'_>,
+        replay_request: Option<&mut ReplayRequest<'_>>,
+    ) -> Result<(), Refusal> {
+        let name = channel.as_str();
+        let Some(slot) = self.sessions.get(key).map(|session| session.subscriptions.len()) else { return Ok(()) };
         self.count_subscription(key, channel, true)?;
         // Before the reply leaves: a publication by a client that has seen the reply reaches this session.
         let Some(listed) = self.enlist(key, channel) else { return Ok(()) };
@@ -247,7 +267,7 @@ fn each(names: &Names<'_>, mut each: impl FnMut(&str) -> Result<(), Refusal>) ->
 }
 
 /// The error text of a refused subscription.
-type Refusal = Cow<'static, str>;
+pub(super) type Refusal = Cow<'static, str>;
 
 /// Parses the name of a channel to subscribe to. A name without a leading slash is invalid, in CometD's words.
 fn parse<'n>(name: &'n str, limits: &bayeux::Limits) -> Result<ChannelName<'n>, Refusal> {

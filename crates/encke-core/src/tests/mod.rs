@@ -2,6 +2,7 @@
 
 mod ack;
 mod bounds;
+mod by_handle;
 mod decisions;
 mod edges;
 mod identity;
@@ -131,6 +132,32 @@ impl Rig {
         self.shard.publish_now("/a", &data.to_string());
     }
 
+    /// A channel whose history another shard owns. The rig has two.
+    pub(super) fn channel_of_other_shard(&self) -> &'static str {
+        let names = ["/a", "/b", "/c", "/d", "/e", "/f", "/x/1", "/x/2"];
+        names.into_iter().find(|name| self.shard.shared.histories.owner(name) == 1).expect("one")
+    }
+
+    /// A message that the owner of a history has recorded, on its way to this shard.
+    pub(super) fn on_its_way(&self, channel: &str, data: usize) -> Publication {
+        let terms = self.shard.settings.channels[0].history().expect("a history");
+        let (room, entropy) = (self.shard.history_room(), &mut kernel_entropy());
+        let birth = history::Birth { channel, terms, room, now: NOW, entropy };
+        let text = format!(r#"{{"channel":"{channel}","data":{data}}}"#);
+        let position = self.shard.shared.histories.append(birth, None, [&*text].into_iter()).expect("room");
+        let mut frames = Vec::new();
+        websocket::frame::message(websocket::Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);
+        Publication {
+            charge: self.shard.shared.mailbox.charge(0),
+            channel: channel.into(),
+            frames: frames.into(),
+            messages: 1,
+            except: None,
+            token: None,
+            position: Some(position),
+        }
+    }
+
     pub(super) fn connect(&mut self, client: &str) -> ExchangeId {
         self.request(format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#))
     }
@@ -189,19 +216,9 @@ fn a_close_frame_is_sent_on_the_old_socket_of_an_acknowledging_session() {
 fn messages_older_than_a_session_do_not_arrive_by_a_channel_that_a_pattern_already_covers() {
     let rule = crate::ChannelRule { pattern: "/**".into(), history_messages: 10, ..Default::default() };
     let settings = Settings { channels: vec![rule], ..Settings::default() };
-    let terms = settings.channels[0].history().expect("a history");
     let mut rig = Rig::new(2, settings, Box::new(NoApplication));
-    let histories = &rig.shard.shared.histories;
-    let channel = ["/a", "/b", "/c", "/d", "/e", "/f", "/x/1", "/x/2"]
-        .into_iter()
-        .find(|name| histories.owner(name) == 1)
-        .expect("one");
-    let (room, entropy) = (rig.shard.history_room(), &mut kernel_entropy());
-    let birth = history::Birth { channel, terms, room, now: NOW, entropy };
-    let text = format!(r#"{{"channel":"{channel}","data":7}}"#);
-    let position = histories.append(birth, None, [&*text].into_iter()).expect("room");
-    let mut frames = Vec::new();
-    websocket::frame::message(websocket::Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);
+    let channel = rig.channel_of_other_shard();
+    let publication = rig.on_its_way(channel, 7);
     // The message is on its way from the other shard when the session opens.
     let key = rig.shard.socket_opened(NOW, None);
     rig.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0","ext":{"replay":true}}"#);
@@ -211,15 +228,6 @@ fn messages_older_than_a_session_do_not_arrive_by_a_channel_that_a_pattern_alrea
         rig.shard.socket_text(NOW, key, &text);
     }
     rig.flushed(key);
-    let publication = Publication {
-        charge: rig.shard.shared.mailbox.charge(0),
-        channel: channel.into(),
-        frames: frames.into(),
-        messages: 1,
-        except: None,
-        token: None,
-        position: Some(position),
-    };
     rig.shard.message(NOW, ShardMessage::Publication(publication.into()));
     assert_eq!(rig.flushed(key), "");
 }
