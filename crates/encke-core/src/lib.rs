@@ -71,5 +71,5 @@ pub use settings::{
 pub use shard::flush::Wire;
 pub use shard::http::Taken;
 pub use shard::{Shard, Shared};
-pub use views::{ChannelView, Page, SLOTS_VISITED_MAX, SessionView};
+pub use views::{ChannelView, Owner, Page, SLOTS_VISITED_MAX, SessionView};
 pub use wheel::SLOT_MS;

@@ -19,6 +19,15 @@ pub struct SessionView {
     pub waiting_bytes: usize,
 }
 
+/// The owner of sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A user.
+    User(Box<str>),
+    /// The token with this id.
+    Token(Box<str>),
+}
+
 /// A channel or a pattern with subscribers on one shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelView {

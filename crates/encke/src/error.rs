@@ -104,6 +104,40 @@ pub enum PublishError {
 #[non_exhaustive]
 pub struct PublishManyError {
     /// The number of messages before it, which are published.
+/// The reason why [`Handle::subscribe_session`](crate::Handle::subscribe_session) or
+/// [`Handle::unsubscribe_session`](crate::Handle::unsubscribe_session) changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscriptionError {
+    /// Not a channel or pattern for broadcasts.
+    #[error("{0} is no channel or pattern to subscribe to")]
+    Channel(String),
+    /// No session has this id.
+    #[error("there is no such session")]
+    SessionUnknown,
+    /// The session has `subscriptions_max` subscriptions, or its shard `channels_max` channels.
+    #[error("the session has subscriptions_max subscriptions, or its shard channels_max channels")]
+    Full,
+    /// The server has stopped.
+    #[error("the server has stopped")]
+    Stopped,
+}
+
+/// The reason why [`Handle::remove_history`](crate::Handle::remove_history) failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemovalError {
+    /// No rule gives the channel a history, or it was never used.
+    #[error("{0} has no history")]
+    NoHistory(String),
+    /// The messages are removed, but may return with the next start: the disk did not take the removal.
+    #[error("the removal could not be stored; the messages may return with the next start")]
+    NotStored,
+    /// The server has stopped.
+    #[error("the server has stopped")]
+    Stopped,
+}
+
     pub published: usize,
     /// The reason for this one.
     #[source]

@@ -364,6 +364,7 @@ impl Handle {
         for mailbox in &self.0.server_shared.mailboxes {
             let _ended = mailbox.send(ThreadMessage::Stop);
         }
+        self.0.server_shared.outcomes.close();
         self.0.server_shared.local.stop();
         self.0.server_shared.presence.stop();
         // It may have a handle of this server.

@@ -234,7 +234,7 @@ pub use encke_core::{
     PatternError, Patterns, Pending, Publishers, Refusal, SessionLimits, SessionView, Settings, SlowConsumer,
     TransportName, Verdict,
 };
-pub use error::{HookError, PublishError, PublishManyError, StartError};
+pub use error::{HookError, PublishError, PublishManyError, RemovalError, StartError, SubscriptionError};
 pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
 pub use handle::{Handle, List};
 pub use hold::{ConditionPanicked, Hold, Release};

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use bayeux::ChannelName;
 
-use crate::identity::Identity;
 use crate::sessions::id::Id;
 use crate::sessions::session::Session;
 use crate::shard::{Parts, Shared};
-use crate::views::{ChannelView, Page, SessionView};
+use crate::views::{ChannelView, Owner, Page, SessionView};
 
 impl Parts {
     /// The state that all shards share.
@@ -33,12 +32,13 @@ impl Parts {
         Page::read(slot, self.sessions.slots(), max, |slot| self.sessions.seen_in_slot(slot).map(view))
     }
 
-    /// The ids of sessions from this slot of the table on whose identity is wanted.
-    pub fn sessions_of(&self, slot: usize, is_wanted: impl Fn(&Identity) -> bool) -> Page<Id> {
-        Page::read(slot, self.sessions.slots(), usize::MAX, |slot| {
-            let session = self.sessions.seen_in_slot(slot)?;
-            session.identity().filter(|identity| is_wanted(identity)).map(|_| session.id)
-        })
+    /// The ids of the sessions of an owner.
+    pub fn sessions_of(&self, owner: &Owner) -> Vec<Id> {
+        let keys = match owner {
+            Owner::User(user) => self.owners.of_user(user),
+            Owner::Token(token_id) => self.owners.of_token(token_id),
+        };
+        keys.into_iter().filter_map(|key| Some(self.sessions.get(key)?.id)).collect()
     }
 
     /// A session, with the channels and patterns that it subscribes to. None if it is unknown.

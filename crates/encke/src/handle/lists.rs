@@ -1,9 +1,11 @@
-//! Lists of sessions and channels, and what is done to all sessions of a user.
+//! Lists of sessions and channels, and what waits for the answer of a shard: all sessions of a user, the subscriptions of a
+//! session, the removal of a history.
 
-use super::Handle;
-use crate::error::PublishError;
+use super::{Handle, Inner};
+use crate::error::{PublishError, RemovalError, SubscriptionError};
 use crate::net::listing::{Listed, written};
-use encke_core::{ChannelView, Id, Identity, SessionView, ShardMessage, Weight};
+use crate::net::requests::Change;
+use encke_core::{Changed, ChannelView, Id, Owner, SessionView, ShardMessage, Weight};
 
 /// A page of a list. Items that exist during the whole listing are on exactly one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,21 +52,65 @@ impl Handle {
         if !self.0.server_shared.mailbox.has_room(Weight::Heavy) {
             return Err(PublishError::Busy);
         }
-        let user = Box::<str>::from(user);
-        let ids = self.0.server_shared.sessions_of(move |identity| identity.user == user).await.unwrap_or_default();
+        let ids = self.0.server_shared.sessions_of(Owner::User(user.into())).await.unwrap_or_default();
         let deliver = |id: &Id| self.send_to_shard(id.shard(), ShardMessage::Deliver(*id, frame.clone()));
         Ok(ids.iter().filter(|id| deliver(id)).count())
     }
 
     /// Ends all sessions of a user. Returns their number, which is 0 if the server has stopped.
     pub async fn disconnect_user(&self, user: &str) -> usize {
-        let user = Box::<str>::from(user);
-        self.disconnect_all(move |identity| identity.user == user).await
+        let ids = self.0.server_shared.sessions_of(Owner::User(user.into())).await.unwrap_or_default();
+        ids.iter().filter(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(**id))).count()
     }
 
-    async fn disconnect_all(&self, is_wanted: impl Fn(&Identity) -> bool + Clone + Send + 'static) -> usize {
-        let ids = self.0.server_shared.sessions_of(is_wanted).await.unwrap_or_default();
-        ids.iter().filter(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(**id))).count()
+    /// Subscribes a session to a channel or pattern, from now on. Nothing is decided about it, and its client gets no message
+    /// about it. Does nothing if it has this subscription.
+    ///
+    /// # Errors
+    /// When it is no channel or pattern for broadcasts, there is no such session, or it has too many subscriptions.
+    pub async fn subscribe_session(&self, client_id: &str, channel: &str) -> Result<(), SubscriptionError> {
+        self.change_subscription(Change::Subscribe, client_id, channel).await
+    }
+
+    /// Ends the subscription of a session to a channel or pattern. Does nothing if it has no such subscription.
+    ///
+    /// # Errors
+    /// When it is no channel or pattern for broadcasts, or there is no such session.
+    pub async fn unsubscribe_session(&self, client_id: &str, channel: &str) -> Result<(), SubscriptionError> {
+        self.change_subscription(Change::Unsubscribe, client_id, channel).await
+    }
+
+    async fn change_subscription(
+        &self,
+        change: Change,
+        client_id: &str,
+        channel: &str,
+    ) -> Result<(), SubscriptionError> {
+        let limits = bayeux::Limits::from(&*self.settings());
+        let name = bayeux::ChannelName::parse(channel, &limits).ok();
+        if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
+            return Err(SubscriptionError::Channel(channel.into()));
+        }
+        match self.0.server_shared.change_subscription(change, client_id, channel).await {
+            Some(Changed::Done) => Ok(()),
+            Some(Changed::SessionUnknown) => Err(SubscriptionError::SessionUnknown),
+            Some(Changed::Full) => Err(SubscriptionError::Full),
+            None => Err(SubscriptionError::Stopped),
+        }
+    }
+
+    /// Removes all messages from the history of a channel. Returns their number. Offsets go on where they were.
+    ///
+    /// # Errors
+    /// When the channel has no history, or the removal could not be stored.
+    pub async fn remove_history(&self, channel: &str) -> Result<usize, RemovalError> {
+        let Inner { server_shared, shared, .. } = &*self.0;
+        let outcome = server_shared.clear_history(shared, channel).await.ok_or(RemovalError::Stopped)?;
+        match outcome.removed {
+            None => Err(RemovalError::NoHistory(channel.into())),
+            Some(_) if !outcome.is_persisted => Err(RemovalError::NotStored),
+            Some(removed) => Ok(removed),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use bayeux::ChannelName;
 use foldhash::fast::RandomState;
 
 use super::node::ServerShared;
-use encke_core::{ChannelView, Id, Identity, Page, SessionView, Shard, Shared};
+use encke_core::{ChannelView, Id, Owner, Page, SessionView, Shard, Shared};
 
 /// A position in a list: a shard, and a slot of its table.
 pub(crate) type Cursor = (usize, usize);
@@ -65,17 +65,12 @@ impl ServerShared {
         Some(listed)
     }
 
-    /// The sessions with a wanted identity. None if the server stops.
-    pub(crate) async fn sessions_of(
-        &self,
-        is_wanted: impl Fn(&Identity) -> bool + Clone + Send + 'static,
-    ) -> Option<Vec<Id>> {
-        let (mut ids, mut cursor) = (Vec::new(), Some((0, 0)));
-        while let Some((shard, slot)) = cursor {
-            let is_wanted = is_wanted.clone();
-            let page = self.inspect(shard, move |shard| shard.sessions_of(slot, is_wanted)).await?;
-            ids.extend(page.items);
-            cursor = self.after(shard, page.next);
+    /// The sessions of an owner, on all shards. None if the server stops.
+    pub(crate) async fn sessions_of(&self, owner: Owner) -> Option<Vec<Id>> {
+        let mut ids = Vec::new();
+        for shard in 0..self.mailboxes.len() {
+            let owner = owner.clone();
+            ids.extend(self.inspect(shard, move |shard| shard.sessions_of(&owner)).await?);
         }
         Some(ids)
     }

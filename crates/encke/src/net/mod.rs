@@ -11,6 +11,7 @@ pub(crate) mod listing;
 pub(crate) mod node;
 pub(crate) mod outcomes;
 pub(crate) mod published;
+pub(crate) mod requests;
 pub(crate) mod socket;
 pub(crate) mod store_thread;
 pub(crate) mod waiting;

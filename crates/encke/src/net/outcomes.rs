@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 use encke_core::{Changed, Persisted, PublishToken, Report};
 
 /// The requests that wait. Messages in the mailboxes and in the store's backlog bound their number.
-#[derive(Default)]
 pub(crate) struct Outcomes {
     numbers: AtomicU64,
-    waiting: Mutex<HashMap<u64, Waiting, RandomState>>,
+    /// None when the server has stopped.
+    waiting: Mutex<Option<HashMap<u64, Waiting, RandomState>>>,
 }
 
 #[derive(Default)]
@@ -37,24 +37,46 @@ pub(crate) struct Outcome {
     pub(crate) is_persisted: bool,
 }
 
+impl Default for Outcomes {
+    fn default() -> Outcomes {
+        Outcomes { numbers: AtomicU64::default(), waiting: Mutex::new(Some(HashMap::default())) }
+    }
+}
+
 impl Outcomes {
     /// A new token.
     pub(crate) fn token(&self) -> PublishToken {
         PublishToken { shard: PublishToken::HANDLES, number: self.numbers.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Waits for the outcome of a token. Call it before the request can reach its shard.
+    /// Waits for the outcome of a token. Call it before the request can reach its shard. When the server has stopped, the
+    /// wait ends at once.
     pub(crate) fn wait(&self, token: PublishToken) -> oneshot::Receiver<Outcome> {
         let (sender, receiver) = oneshot::channel();
-        self.lock().entry(token.number).or_default().senders.push(sender);
+        if let Some(waiting) = &mut *self.lock() {
+            waiting.entry(token.number).or_default().senders.push(sender);
+        }
         receiver
+    }
+
+    /// Forgets a token whose request has reached no shard.
+    pub(crate) fn forget(&self, token: PublishToken) {
+        if let Some(waiting) = &mut *self.lock() {
+            waiting.remove(&token.number);
+        }
+    }
+
+    /// Ends all waits without an outcome: no shard is left that could report one.
+    pub(crate) fn close(&self) {
+        *self.lock() = None;
     }
 
     /// Notes what a shard reports. The outcome follows with [`Outcomes::settle`].
     pub(crate) fn note(&self, report: Report) {
         let (Report::Recorded(number, ..) | Report::Cleared(number, _) | Report::Changed(number, _)) = report;
         let mut waiting = self.lock();
-        let Some(Waiting { outcome, .. }) = waiting.get_mut(&number) else { return };
+        let waiting = waiting.as_mut().and_then(|waiting| waiting.get_mut(&number));
+        let Some(Waiting { outcome, .. }) = waiting else { return };
         match report {
             Report::Recorded(_, epoch, first) => outcome.first = Some((epoch, first)),
             Report::Cleared(_, removed) => outcome.removed = removed,
@@ -65,6 +87,7 @@ impl Outcomes {
     /// Answers those who wait for these tokens.
     pub(crate) fn settle(&self, persisted: &[Persisted]) {
         let mut waiting = self.lock();
+        let Some(waiting) = &mut *waiting else { return };
         for Persisted { number, is_persisted } in persisted {
             let Some(Waiting { outcome, senders }) = waiting.remove(number) else { continue };
             for sender in senders {
@@ -74,7 +97,7 @@ impl Outcomes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Waiting, RandomState>> {
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<u64, Waiting, RandomState>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,6 +119,15 @@ mod tests {
         assert_eq!([waiting[0].try_recv(), waiting[1].try_recv()], [Ok(outcome.clone()), Ok(outcome)]);
         outcomes.settle(&[Persisted { number: other.number, is_persisted: false }]);
         assert_eq!(waiting[2].try_recv(), Ok(Outcome::default()));
-        assert!(outcomes.lock().is_empty(), "nothing is left behind");
+        assert!(outcomes.lock().as_ref().is_some_and(HashMap::is_empty), "nothing is left behind");
+        let (before, token) = (outcomes.wait(one), outcomes.token());
+        outcomes.close();
+        for mut waits in [before, outcomes.wait(token)] {
+            assert_eq!(
+                waits.try_recv(),
+                Err(oneshot::error::TryRecvError::Closed),
+                "nobody waits for a stopped server"
+            );
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Channels and their histories.
 
 use bayeux::ChannelName;
-use encke_core::{ChannelView, ShardMessage};
+use encke_core::ChannelView;
 use serde_json::value::RawValue;
 
 use crate::net::listing::written;
@@ -69,12 +69,8 @@ pub(super) fn history(call: &Call<'_>) -> Result<Answer, Problem> {
 pub(super) async fn remove_history(call: &Call<'_>) -> Result<Answer, Problem> {
     let channel = channel(call)?;
     let node = &call.connection.node;
-    let owner = node.shard.borrow().shared().histories.owner(&channel);
-    let outcomes = &node.server_shared.outcomes;
-    let token = outcomes.token();
-    let outcome = outcomes.wait(token);
-    node.send_to_shard(owner, ShardMessage::ClearHistory(channel.into(), token));
-    let outcome = outcome.await.map_err(|_| going_away())?;
+    let shared = node.shard.borrow().shared().clone();
+    let outcome = node.server_shared.clear_history(&shared, &channel).await.ok_or_else(going_away)?;
     match outcome.removed {
         None => Err(no_history()),
         Some(_) if !outcome.is_persisted => {

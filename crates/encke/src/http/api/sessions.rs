@@ -6,7 +6,8 @@ use bayeux::ChannelKind;
 use websocket::{Opcode, frame};
 
 use crate::net::listing::{Cursor, written};
-use encke_core::{Changed, Id, Identity, PublishToken, SessionView, ShardMessage};
+use crate::net::requests::Change;
+use encke_core::{Changed, Id, Owner, SessionView, ShardMessage};
 
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
@@ -66,8 +67,7 @@ pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, Problem> {
             return Err(Problem::new(Kind::Full, "revoked_tokens_max tokens are revoked already"));
         }
     }
-    let token = token_id.clone();
-    let ids = matching(call, move |identity| identity.token_id.as_deref() == Some(&*token)).await?;
+    let ids = of_owner(call, Owner::Token((*token_id).into())).await?;
     for shard in 0..node.server_shared.mailboxes.len() {
         node.send_to_shard(shard, ShardMessage::Revoke((*token_id).into()));
     }
@@ -75,37 +75,29 @@ pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, Problem> {
 }
 
 pub(super) async fn subscribe(call: &Call<'_>) -> Result<Answer, Problem> {
-    change(call, ShardMessage::Subscribe).await
+    change(call, Change::Subscribe).await
 }
 
 pub(super) async fn unsubscribe(call: &Call<'_>) -> Result<Answer, Problem> {
-    change(call, ShardMessage::Unsubscribe).await
+    change(call, Change::Unsubscribe).await
 }
 
 /// Changes a subscription, and waits for the outcome.
-async fn change(
-    call: &Call<'_>,
-    message: impl FnOnce(Id, Box<str>, PublishToken) -> ShardMessage,
-) -> Result<Answer, Problem> {
+async fn change(call: &Call<'_>, change: Change) -> Result<Answer, Problem> {
     let Subscription { session, channel } = input::json(call.body)?;
     let limits = call.limits();
     let name = any_channel(&channel, &limits).map_err(|detail| Problem::field("/channel", detail))?;
     if name.kind() != ChannelKind::Broadcast {
         return Err(Problem::field("/channel", "a channel or pattern, and none below /meta/ or /service/"));
     }
-    let node = &call.connection.node;
-    let shards = node.server_shared.mailboxes.len();
-    let Some(id) = Id::parse(&session).filter(|id| id.shard() < shards) else { return Err(unknown()) };
-    let token = node.server_shared.outcomes.token();
-    let outcome = node.server_shared.outcomes.wait(token);
-    node.send_to_shard(id.shard(), message(id, channel.into(), token));
-    match outcome.await.map_err(|_| going_away())?.changed {
-        Some(Changed::Done) => Ok(Answer::new(&Reached { sessions: 1 })),
-        Some(Changed::Full) => {
+    let changed = call.connection.node.server_shared.change_subscription(change, &session, &channel).await;
+    match changed.ok_or_else(going_away)? {
+        Changed::Done => Ok(Answer::new(&Reached { sessions: 1 })),
+        Changed::Full => {
             let detail = "the session has subscriptions_max subscriptions, or its shard channels_max channels";
             Err(Problem::new(Kind::Full, detail))
         }
-        Some(Changed::SessionUnknown) | None => Err(unknown()),
+        Changed::SessionUnknown => Err(unknown()),
     }
 }
 
@@ -129,7 +121,7 @@ impl Target {
 /// Sends a message to the shards of these sessions.
 async fn reach(call: &Call<'_>, target: Target, message: impl Fn(Id) -> ShardMessage) -> Result<Answer, Problem> {
     let ids = match target {
-        Target::User(user) => matching(call, move |identity| *identity.user == *user).await?,
+        Target::User(user) => of_owner(call, Owner::User(user.into())).await?,
         Target::Session(session) => {
             let Some((view, _)) = find(call, &session).await? else { return Err(unknown()) };
             vec![view.id]
@@ -143,12 +135,9 @@ fn send_to_all(call: &Call<'_>, ids: &[Id], message: impl Fn(Id) -> ShardMessage
     Answer::new(&Reached { sessions: ids.len() })
 }
 
-/// The sessions whose identity is wanted, on all shards.
-async fn matching(
-    call: &Call<'_>,
-    is_wanted: impl Fn(&Identity) -> bool + Clone + Send + 'static,
-) -> Result<Vec<Id>, Problem> {
-    call.connection.node.server_shared.sessions_of(is_wanted).await.ok_or_else(going_away)
+/// The sessions of an owner, on all shards.
+async fn of_owner(call: &Call<'_>, owner: Owner) -> Result<Vec<Id>, Problem> {
+    call.connection.node.server_shared.sessions_of(owner).await.ok_or_else(going_away)
 }
 
 /// A session with its channels. None if there is none with this id.

@@ -1,6 +1,6 @@
 //! Users, tokens, and subscriptions that the API changes.
 
-use encke::{Handshake, Identity, Refusal, Scope, Server, Settings};
+use encke::{ChannelRule, Handshake, Identity, Refusal, RemovalError, Scope, Server, Settings, SubscriptionError};
 use serde_json::json;
 
 use super::{Api, KEY, keys, serve};
@@ -75,6 +75,30 @@ fn a_user_is_disconnected_and_a_token_revoked() {
     assert_eq!(new.next_json()[0]["channel"], "/meta/disconnect");
     assert_eq!(api.problem("POST", "/revoke", r#"{"token_id":""}"#)["status"], 400);
     neighbour.lives(&server);
+}
+
+#[test]
+fn a_handle_subscribes_a_session_and_removes_a_history() {
+    let rule = ChannelRule { pattern: "/h/*".into(), history_messages: 10, ..ChannelRule::default() };
+    let server = TestServer::start(Settings { shards: 2, subscriptions_max: 1, channels: vec![rule], ..settings() });
+    let (mut ws, handle) = (server.session(), server.handle.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let subscribe = |id: &str, channel: &str| runtime.block_on(handle.subscribe_session(id, channel));
+    assert_eq!(subscribe(&ws.id, "/h/a"), Ok(()));
+    assert_eq!(subscribe(&ws.id, "/b"), Err(SubscriptionError::Full));
+    assert_eq!(subscribe(&ws.id, "/meta/x"), Err(SubscriptionError::Channel("/meta/x".into())));
+    assert_eq!(subscribe("nobody", "/b"), Err(SubscriptionError::SessionUnknown));
+    handle.publish("/h/a", "1").expect("taken");
+    assert_eq!(ws.next_json(), json!([{"channel": "/h/a", "data": 1}]));
+    assert_eq!(runtime.block_on(handle.remove_history("/h/a")), Ok(1));
+    assert_eq!(runtime.block_on(handle.remove_history("/b")), Err(RemovalError::NoHistory("/b".into())));
+    assert_eq!(runtime.block_on(handle.unsubscribe_session(&ws.id, "/h/a")), Ok(()));
+    // Its client may subscribe again: the subscription of the handle has left no count behind.
+    ws.subscribe("/b");
+    let id = ws.id.clone();
+    server.stop();
+    assert_eq!(subscribe(&id, "/h/a"), Err(SubscriptionError::Stopped));
+    assert_eq!(runtime.block_on(handle.remove_history("/h/a")), Err(RemovalError::Stopped));
 }
 
 #[test]
