@@ -405,12 +405,12 @@ impl Actions {
     }
 
     /// Answers the current remote call with `data` (valid JSON): same channel, same id, `successful: true`.
-    pub fn reply(&mut self, data: &str) {
+    pub fn reply(&mut self, data: impl Into<String>) {
         self.0.push(Action::Reply { data: data.into(), successful: true });
     }
 
     /// Answers the current remote call as failed.
-    pub fn fail(&mut self, data: &str) {
+    pub fn fail(&mut self, data: impl Into<String>) {
         self.0.push(Action::Reply { data: data.into(), successful: false });
     }
 

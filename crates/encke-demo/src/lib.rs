@@ -161,7 +161,7 @@ impl Demo {
             "/service/demo/members" => self.join(now_ms, call.session(), data, &OWN, &mut actions),
             "/service/members" => self.join(now_ms, call.session(), data, &COMETD, &mut actions),
             "/service/demo/privatechat" | "/service/privatechat" => self.private(call, data, &mut actions),
-            "/service/demo/limits" => actions.reply(&format!(r#"{{"message_bytes_max":{}}}"#, self.message_bytes_max)),
+            "/service/demo/limits" => actions.reply(format!(r#"{{"message_bytes_max":{}}}"#, self.message_bytes_max)),
             _ => actions.reply(data),
         }
         actions
@@ -185,7 +185,7 @@ impl Demo {
             return actions.fail(r#""members needs a room and a user""#);
         };
         if !is_room(&room, names) || user.is_empty() || user.len() > NAME_BYTES_MAX {
-            return actions.fail(&format!(r#""a room is a channel below {}, a user has 1 to 64 bytes""#, names.rooms));
+            return actions.fail(format!(r#""a room is a channel below {}, a user has 1 to 64 bytes""#, names.rooms));
         }
         let mut rooms = self.rooms();
         let change = match rooms.join(now_ms, session, &room, &escape_markup(&user), names.reporting) {
@@ -195,7 +195,7 @@ impl Demo {
         match names.reporting {
             Reporting::Lists => actions.publish(&members_channel(&room, names), &rooms.names(&room)),
             Reporting::Changes => {
-                actions.reply(&format!(r#"{{"members":{},"version":{}}}"#, rooms.names(&room), rooms.version(&room)));
+                actions.reply(format!(r#"{{"members":{},"version":{}}}"#, rooms.names(&room), rooms.version(&room)));
                 // The caller has the change already.
                 change.iter().for_each(|change| report(&rooms, change, actions));
             }

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn order(data: &str) -> Result<Order, Failure> {
-        Json::from_call(&Call::new("session", "/service/demo/order", data)).map(|Json(order)| order)
+        Json::from_call(&Call::new("session", "/service/demo/order", data).calling()).map(|Json(order)| order)
     }
 
     fn run<T>(future: impl Future<Output = T>) -> T {

@@ -203,14 +203,14 @@ impl Application for Hooks {
                     }
                     if let Answer::Call(Some(reply)) = answered.answer {
                         if reply.successful {
-                            actions.reply(&reply.data);
+                            actions.reply(reply.data);
                         } else {
-                            actions.fail(&reply.data);
+                            actions.fail(reply.data);
                         }
                     }
                 }
                 None if undecided == Decide::Allow => {}
-                None => actions.fail(&format!("{UNAVAILABLE:?}")),
+                None => actions.fail(format!("{UNAVAILABLE:?}")),
             }
             actions
         }))

@@ -126,7 +126,7 @@ impl Builder {
         F: Fn(&Access<'_>) -> Grant + Send + Sync + 'static,
     {
         if let Some(hooks) = self.hooks.channel(pattern) {
-            hooks.authorizers.push(Authorizer::Now(Box::new(authorizer)));
+            hooks.authorizers.push(Authorizer::Plain(Box::new(authorizer)));
         }
         self
     }
@@ -138,7 +138,7 @@ impl Builder {
         Fut: Future<Output = Grant> + Send + 'static,
     {
         if let Some(hooks) = self.hooks.channel(pattern) {
-            hooks.authorizers.push(Authorizer::later(authorizer));
+            hooks.authorizers.push(Authorizer::of_async(authorizer));
         }
         self
     }
@@ -185,7 +185,7 @@ impl Builder {
         F: Fn(&Publishing<'_>) -> Verdict + Send + Sync + 'static,
     {
         if let Some(hooks) = self.hooks.channel(pattern) {
-            hooks.filters.push(Filter::Now(Box::new(filter)));
+            hooks.filters.push(Filter::Plain(Box::new(filter)));
         }
         self
     }
@@ -197,7 +197,7 @@ impl Builder {
         Fut: Future<Output = Verdict> + Send + 'static,
     {
         if let Some(hooks) = self.hooks.channel(pattern) {
-            hooks.filters.push(Filter::later(filter));
+            hooks.filters.push(Filter::of_async(filter));
         }
         self
     }

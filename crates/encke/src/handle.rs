@@ -13,6 +13,7 @@ use bayeux::{Publication, RawJson, ext};
 use crate::api_keys::ApiKeys;
 use crate::error::{PublishError, PublishManyError};
 use crate::fallback::Fallback;
+use crate::known::KnownChannels;
 use crate::local::{Start, SubscribeError, Subscription};
 use crate::metric::Metric;
 use crate::net::node::{Node, ServerShared, ThreadMessage};
@@ -48,6 +49,7 @@ struct Inner {
     open: RwLock<bool>,
     /// True if sessions outlive the server.
     keeps: bool,
+    known: Arc<KnownChannels>,
 }
 
 impl Handle {
@@ -58,8 +60,9 @@ impl Handle {
         settings: Arc<Settings>,
         keeps: bool,
     ) -> Handle {
+        let known = Arc::new(KnownChannels::new(shared.histories.clone(), &settings.channels));
         let (settings, draining, open) = (Mutex::new(settings), AtomicBool::new(false), RwLock::new(true));
-        Handle(Arc::new(Inner { server_shared, shared, settings, draining, open, keeps }))
+        Handle(Arc::new(Inner { server_shared, shared, settings, draining, open, keeps, known }))
     }
 
     /// The number of shards.
@@ -157,10 +160,9 @@ impl Handle {
         }
     }
 
-    /// True if a channel exists although nobody subscribes to it: it has a history, or a rule names it.
-    pub(crate) fn knows(&self, channel: &str) -> bool {
-        self.0.shared.histories.find(channel, 0).is_some()
-            || self.settings().channels.iter().any(|rule| rule.pattern == channel)
+    /// The channels that exist although nobody subscribes to them.
+    pub(crate) fn known(&self) -> &Arc<KnownChannels> {
+        &self.0.known
     }
 
     /// The settings that concern publications.
@@ -322,6 +324,7 @@ impl Handle {
             // A shard whose mailbox is closed has ended.
             let _ended = self.send_to_shard(shard, ShardMessage::Settings(next.clone()));
         }
+        self.0.known.set_rules(&next.channels);
         *current = next;
         Ok(fixed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect())
     }

@@ -109,7 +109,7 @@ impl Builder {
         let handle = Handle::new(server_shared.clone(), shared.clone(), settings.clone(), !settings.data.is_empty());
         let announcer = handle.downgrade();
         server_shared.presence.announce_by(move || announcer.upgrade());
-        hooks.set(handle.downgrade());
+        hooks.set(handle.downgrade(), handle.known().clone());
         if let Some(beside) = self.fallback {
             handle.set_fallback(Some(Arc::new(beside.on(server_shared.application.clone(), self.assets))));
         }

@@ -134,7 +134,7 @@ impl RingKey {
 impl Histories {
     /// Empty histories for this number of shards.
     pub fn new(shards: usize) -> Histories {
-        Histories { owners: (0..shards).map(|_| Mutex::default()).collect(), serials: AtomicU64::new(1) }
+        Histories { owners: (0..shards).map(|_| Mutex::default()).collect(), serials: AtomicU64::new(FIRST_SERIAL) }
     }
 
     /// The shard that owns a channel's history. It is the same on every shard, so the hash is not seeded (it is
@@ -206,6 +206,12 @@ impl Histories {
         let ring = owned.rings.get(slot as usize)?;
         let key = RingKey { owner: owner as u32, slot, serial: ring.serial };
         Some(Position { ring: key, epoch: ring.epoch.clone(), first: number, wall_ms: 0, burst: 0 })
+    }
+
+    /// True if a channel has a ring. Nothing is locked if there has never been one.
+    pub fn has(&self, channel: &str) -> bool {
+        let is_none_yet = self.serials.load(Ordering::Relaxed) == FIRST_SERIAL;
+        !is_none_yet && self.lock(self.owner(channel)).is_some_and(|owned| owned.names.get(channel).is_some())
     }
 
     /// Passes a ring to `look`. None if the ring is gone.
@@ -350,6 +356,8 @@ impl Owned {
     }
 }
 
+/// The serial of the first ring.
+const FIRST_SERIAL: u64 = 1;
 /// The time for which a ring without messages stays, in milliseconds: a day, which is how long clients of other
 /// services with `replay` may stay away.
 pub const EMPTY_RETAINED_MS: u64 = 24 * 60 * 60 * 1000;

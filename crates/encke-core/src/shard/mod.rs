@@ -210,7 +210,7 @@ pub struct Shared {
     /// Bytes in transit between shards.
     pub mailbox: Arc<MailboxAccount>,
     /// The retained messages of channels.
-    pub histories: Histories,
+    pub histories: Arc<Histories>,
     /// True if histories survive the process. Shards then emit [`Effect::Persist`], and replies to publications wait
     /// for the result.
     pub is_durable: bool,
@@ -236,7 +236,7 @@ impl Shared {
     ///
     /// Histories live in memory only, unless [`Shared::is_durable`] is set before the first shard is created.
     pub fn new(shards: usize, application: Box<dyn Application>) -> Shared {
-        let histories = Histories::new(shards);
+        let histories = Arc::new(Histories::new(shards));
         let (interest, sessions) = (Interest::default(), AtomicUsize::new(0));
         let memory = SessionsMemory::new(shards);
         Shared {

@@ -1,12 +1,10 @@
 //! Authorizers: who may create, subscribe to and publish to a channel.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::future::Future;
-
-use encke_core::Pending;
 
 use super::caller::Caller;
+use super::filter::Publishing;
+use super::hook::{Hook, Subject};
 
 /// The operation that an authorizer decides about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,10 +23,8 @@ pub enum Operation {
 #[derive(Clone, Debug)]
 pub struct Access<'a> {
     pub(crate) operation: Operation,
-    pub(crate) caller: Caller<'a>,
-    pub(crate) channel: Cow<'a, str>,
-    pub(crate) data: Option<Cow<'a, str>>,
-    pub(crate) ext: Option<Cow<'a, str>>,
+    /// The message. That of a subscribe has no data.
+    pub(crate) message: Publishing<'a>,
 }
 
 /// The answer of an authorizer (CometD's `Authorizer.Result`).
@@ -57,7 +53,8 @@ impl Grant {
 impl<'a> Access<'a> {
     /// An operation of an anonymous session, for tests of an authorizer.
     pub fn new(operation: Operation, session: &'a str, channel: &'a str) -> Access<'a> {
-        Access { operation, caller: Caller::anonymous(session), channel: channel.into(), data: None, ext: None }
+        let message = Publishing { data: None, ..Publishing::new(session, channel, "") };
+        Access { operation, message }
     }
 
     /// The operation.
@@ -67,66 +64,42 @@ impl<'a> Access<'a> {
 
     /// The session that wants it.
     pub fn caller(&self) -> &Caller<'a> {
-        &self.caller
+        self.message.caller()
     }
 
     /// The user of the session, empty for an anonymous one.
     pub fn user(&self) -> &str {
-        self.caller.user()
+        self.message.user()
     }
 
     /// The channel or pattern.
     pub fn channel(&self) -> &str {
-        &self.channel
+        self.message.channel()
     }
 
     /// The `data` of a publish, as raw JSON.
     pub fn data(&self) -> Option<&str> {
-        self.data.as_deref()
+        self.message.data()
     }
 
     /// The `ext` of a publish, as raw JSON.
     pub fn ext(&self) -> Option<&str> {
-        self.ext.as_deref()
+        self.message.ext()
     }
 
     /// The same, without references.
     pub fn into_owned(self) -> Access<'static> {
-        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
-        Access {
-            operation: self.operation,
-            caller: self.caller.into_owned(),
-            channel: owned(self.channel),
-            data: self.data.map(owned),
-            ext: self.ext.map(owned),
-        }
+        Access { operation: self.operation, message: self.message.into_owned() }
+    }
+}
+
+impl Subject for Access<'static> {
+    type View<'a> = Access<'a>;
+
+    fn of(view: &Access<'_>) -> Access<'static> {
+        view.clone().into_owned()
     }
 }
 
 /// A registered authorizer.
-pub(crate) enum Authorizer {
-    /// It answers at once.
-    Now(Box<dyn Fn(&Access<'_>) -> Grant + Send + Sync>),
-    /// It may wait.
-    Later(Box<dyn Fn(Access<'static>) -> Pending<Grant> + Send + Sync>),
-}
-
-impl Authorizer {
-    pub(crate) fn later<F, Fut>(authorizer: F) -> Authorizer
-    where
-        F: Fn(Access<'static>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Grant> + Send + 'static,
-    {
-        Authorizer::Later(Box::new(move |access| Box::pin(authorizer(access))))
-    }
-
-    pub(crate) fn waits(&self) -> bool {
-        matches!(self, Authorizer::Later(_))
-    }
-}
-
-impl fmt::Debug for Authorizer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.waits() { "Authorizer::Later" } else { "Authorizer::Now" })
-    }
-}
+pub(crate) type Authorizer = Hook<Access<'static>, Grant>;

@@ -1,6 +1,7 @@
 //! A call of a service, and what a handler takes from it.
 
 use std::any::{Any, TypeId, type_name};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
@@ -8,8 +9,17 @@ use encke_core::{Identity, Service};
 use serde::de::DeserializeOwned;
 
 use super::caller::Caller;
+use super::filter::Publishing;
 use super::reply::{Failure, Json, Raw};
 use crate::handle::{Handle, WeakHandle};
+use crate::known::KnownChannels;
+
+/// A call of a service as it arrives, before a handler has taken anything from it. It borrows from the message.
+#[derive(Clone, Copy, Debug)]
+pub struct Calling<'a> {
+    message: Service<'a>,
+    context: &'a Arc<Context>,
+}
 
 /// A call of a service. Clones share its content.
 #[derive(Clone, Debug)]
@@ -31,22 +41,27 @@ struct Content {
 pub(crate) struct Context {
     states: States,
     /// Set when the server starts.
-    handle: OnceLock<WeakHandle>,
+    server: OnceLock<(WeakHandle, Arc<KnownChannels>)>,
 }
 
 impl Context {
     pub(crate) fn new(states: States) -> Context {
-        Context { states, handle: OnceLock::new() }
+        Context { states, server: OnceLock::new() }
     }
 
-    /// Sets the handle, once.
-    pub(crate) fn set(&self, handle: WeakHandle) {
-        let _again = self.handle.set(handle);
+    /// Sets the server, once.
+    pub(crate) fn set(&self, handle: WeakHandle, known: Arc<KnownChannels>) {
+        let _again = self.server.set((handle, known));
+    }
+
+    /// True if a channel exists although nobody subscribes to it.
+    pub(crate) fn knows(&self, channel: &str) -> bool {
+        self.server.get().is_some_and(|(_, known)| known.has(channel))
     }
 
     /// A handle of the server, while it runs.
     pub(crate) fn handle(&self) -> Option<Handle> {
-        self.handle.get()?.upgrade()
+        self.server.get()?.0.upgrade()
     }
 }
 
@@ -74,33 +89,23 @@ impl Call {
     /// A call of an anonymous session with this `data` (valid JSON), for tests of a handler: without an id, and without a
     /// server.
     pub fn new(session: &str, channel: &str, data: &str) -> Call {
-        Call::of(&Service::new(session, channel, data), &Arc::new(Context::new(States::default())))
+        let context = Arc::new(Context::new(States::default()));
+        Calling::new(&Service::new(session, channel, data), &context).to_call()
     }
 
     /// The same with an id.
     pub fn with_id(self, id: &str) -> Call {
-        let mut service = Service::new(self.session(), self.channel(), self.data().unwrap_or("null"));
-        service.id = Some(id);
-        Call::of(&service, &self.0.context)
+        let mut calling = self.calling();
+        calling.message.id = Some(id);
+        calling.to_call()
     }
 
-    pub(crate) fn of(service: &Service<'_>, context: &Arc<Context>) -> Call {
-        let parts = [Some(service.caller.id), Some(service.channel), service.id, service.data, service.ext];
-        let mut ends = [0; 4];
-        let mut text = String::with_capacity(parts.iter().flatten().map(|part| part.len()).sum());
-        for (at, part) in parts.iter().enumerate() {
-            text.push_str(part.unwrap_or_default());
-            if let Some(end) = ends.get_mut(at) {
-                *end = text.len();
-            }
-        }
-        Call(Arc::new(Content {
-            text: text.into(),
-            ends,
-            has: [service.id.is_some(), service.data.is_some(), service.ext.is_some()],
-            identity: service.caller.identity.cloned(),
-            context: context.clone(),
-        }))
+    /// The call as it arrived: the form from which arguments are taken ([`FromCall`]).
+    pub fn calling(&self) -> Calling<'_> {
+        let mut message = Service::new(self.session(), self.channel(), "");
+        message.caller = encke_core::Caller::new(self.session(), self.identity());
+        (message.id, message.data, message.ext) = (self.id(), self.data(), self.ext());
+        Calling { message, context: &self.0.context }
     }
 
     /// The id of the session that calls: its client id.
@@ -152,13 +157,70 @@ impl Call {
     }
 }
 
+impl<'a> Calling<'a> {
+    pub(crate) fn new(message: &Service<'a>, context: &'a Arc<Context>) -> Calling<'a> {
+        Calling { message: *message, context }
+    }
+
+    /// The channel of the service, below `/service/`.
+    pub fn channel(&self) -> &'a str {
+        self.message.channel
+    }
+
+    /// The `data` of the message, as raw JSON.
+    pub fn data(&self) -> Option<&'a str> {
+        self.message.data
+    }
+
+    /// The `ext` of the message, as raw JSON.
+    pub fn ext(&self) -> Option<&'a str> {
+        self.message.ext
+    }
+
+    /// The identity of the session, if its handshake gave it one.
+    pub fn identity(&self) -> Option<&'a Arc<Identity>> {
+        self.message.caller.identity
+    }
+
+    /// The same with all of the message, without references.
+    pub fn to_call(&self) -> Call {
+        let service = &self.message;
+        let parts = [Some(service.caller.id), Some(service.channel), service.id, service.data, service.ext];
+        let mut ends = [0; 4];
+        let mut text = String::with_capacity(parts.iter().flatten().map(|part| part.len()).sum());
+        for (at, part) in parts.iter().enumerate() {
+            text.push_str(part.unwrap_or_default());
+            if let Some(end) = ends.get_mut(at) {
+                *end = text.len();
+            }
+        }
+        Call(Arc::new(Content {
+            text: text.into(),
+            ends,
+            has: [service.id.is_some(), service.data.is_some(), service.ext.is_some()],
+            identity: service.caller.identity.cloned(),
+            context: self.context.clone(),
+        }))
+    }
+
+    /// The message as an authorizer sees it.
+    pub(crate) fn message(&self) -> Publishing<'a> {
+        Publishing {
+            caller: Caller::from(&self.message.caller),
+            channel: self.message.channel.into(),
+            data: self.message.data.map(Cow::Borrowed),
+            ext: self.message.ext.map(Cow::Borrowed),
+        }
+    }
+}
+
 /// A value that a handler takes from a call: [`Call`] itself, [`Json`], [`Raw`], [`State`], [`User`].
 pub trait FromCall: Sized {
-    /// Takes it.
+    /// Takes it, on the thread of the shard.
     ///
     /// # Errors
     /// The failure that the caller gets, if the call has no such value. The handler does not run then.
-    fn from_call(call: &Call) -> Result<Self, Failure>;
+    fn from_call(call: &Calling<'_>) -> Result<Self, Failure>;
 
     /// The type of a state that must have been given to the builder. The start fails without it.
     fn needs() -> Option<Need> {
@@ -186,21 +248,21 @@ impl Need {
 }
 
 impl FromCall for Call {
-    fn from_call(call: &Call) -> Result<Call, Failure> {
-        Ok(call.clone())
+    fn from_call(call: &Calling<'_>) -> Result<Call, Failure> {
+        Ok(call.to_call())
     }
 }
 
 impl<T: DeserializeOwned> FromCall for Json<T> {
     /// A message without `data` reads as `null`.
-    fn from_call(call: &Call) -> Result<Json<T>, Failure> {
+    fn from_call(call: &Calling<'_>) -> Result<Json<T>, Failure> {
         let read = serde_json::from_str(call.data().unwrap_or("null"));
         read.map(Json).map_err(|error| Failure::new("invalid_data", &error.to_string()))
     }
 }
 
 impl FromCall for Raw {
-    fn from_call(call: &Call) -> Result<Raw, Failure> {
+    fn from_call(call: &Calling<'_>) -> Result<Raw, Failure> {
         Ok(Raw(call.data().unwrap_or("null").into()))
     }
 }
@@ -210,8 +272,8 @@ impl FromCall for Raw {
 pub struct State<T>(pub T);
 
 impl<T: Clone + Send + Sync + 'static> FromCall for State<T> {
-    fn from_call(call: &Call) -> Result<State<T>, Failure> {
-        let state = call.0.context.states.get::<T>().cloned();
+    fn from_call(call: &Calling<'_>) -> Result<State<T>, Failure> {
+        let state = call.context.states.get::<T>().cloned();
         state.map(State).ok_or_else(|| Failure::new("internal", "a state is missing"))
     }
 
@@ -225,7 +287,7 @@ impl<T: Clone + Send + Sync + 'static> FromCall for State<T> {
 pub struct User(pub Arc<Identity>);
 
 impl FromCall for User {
-    fn from_call(call: &Call) -> Result<User, Failure> {
+    fn from_call(call: &Calling<'_>) -> Result<User, Failure> {
         let identity = call.identity().filter(|identity| !identity.user.is_empty());
         identity.cloned().map(User).ok_or_else(|| Failure::new("anonymous", "only users may call this"))
     }

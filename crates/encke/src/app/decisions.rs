@@ -3,19 +3,19 @@
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll, Waker};
 
 use encke_core::{Actions, Answer, Application, Decision, EndReason, Identity, Pending, Refusal, Service, Verdict};
 
-use super::access::{Access, Authorizer, Grant, Operation};
+use super::access::Operation;
 use super::authenticate::Handshake;
-use super::call::{Call, Context};
+use super::call::{Call, Calling, Context};
 use super::caller::Caller;
 use super::events::{ChannelEvent, SessionEvent};
-use super::filter::{Filter, Publishing};
+use super::filter::Publishing;
+use super::hook::poll_once;
 use super::hooks::{ChannelHooks, Hooks};
+use super::passage::{Next, Passage, Said};
 use super::patterns::Found;
 use super::reply::{Failure, IntoReply};
 use super::subscribers::Subscribers;
@@ -47,17 +47,10 @@ impl Decisions {
         &self.0.context
     }
 
-    /// Polls a future once. What need not wait is answered without leaving the thread.
+    /// Polls a future once, in the context of the runtime.
     fn poll_once<T: Send + 'static>(&self, future: impl FnOnce() -> Pending<T>) -> Answer<T> {
         let _entered = self.0.runtime.enter();
-        let polled = catch_unwind(AssertUnwindSafe(|| {
-            let mut future = future();
-            match future.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())) {
-                Poll::Ready(answer) => Answer::Now(answer),
-                Poll::Pending => Answer::Later(future),
-            }
-        }));
-        polled.unwrap_or_else(again)
+        caught(|| poll_once(future()))
     }
 
     /// Runs a listener. Its panic is logged and changes nothing else.
@@ -76,101 +69,62 @@ impl Decisions {
             handle.act(actions);
         }
     }
+
+    /// Decides about an operation. Nothing is allocated or copied unless a hook waits.
+    fn decide<T: Send + 'static>(
+        &self,
+        found: &Found<'_, ChannelHooks>,
+        mut passage: Passage<'_>,
+        then: fn(Verdict) -> T,
+    ) -> Answer<T> {
+        caught(|| match passage.go_on(found, &self.0.runtime) {
+            Next::Decided(verdict) => Answer::Now(then(verdict)),
+            Next::Waits(waits) => {
+                let (inner, passage) = (self.0.clone(), passage.into_owned());
+                Answer::Later(Box::pin(async move { then(inner.finish(passage, waits).await) }))
+            }
+        })
+    }
 }
 
-/// A panic, passed on to those who run futures: they treat all panics alike.
-fn again<T>(panic: Box<dyn std::any::Any + Send>) -> Answer<T> {
-    Answer::Later(Box::pin(async move { resume_unwind(panic) }))
+/// Runs hooks. A panic is passed on to those who run futures: they treat all panics alike.
+fn caught<T: Send + 'static>(hooks: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    catch_unwind(AssertUnwindSafe(hooks))
+        .unwrap_or_else(|panic| Answer::Later(Box::pin(async move { resume_unwind(panic) })))
 }
 
 impl Inner {
-    /// The answer of all authorizers together.
-    async fn authorize(&self, found: &Found<'_, ChannelHooks>, access: &Access<'_>) -> Grant {
-        let (mut any, mut granted) = (false, false);
-        for authorizer in found.iter().flat_map(|hooks| &hooks.authorizers) {
-            let answer = match authorizer {
-                Authorizer::Now(authorizer) => authorizer(access),
-                Authorizer::Later(authorizer) => authorizer(access.clone().into_owned()).await,
-            };
-            match answer {
-                Grant::Deny(reason) => return Grant::Deny(reason),
-                Grant::Grant => granted = true,
-                Grant::Ignore => {}
+    /// Decides about an operation of which a hook waits.
+    async fn finish(&self, mut passage: Passage<'static>, mut waits: Pending<Said>) -> Verdict {
+        loop {
+            if let Some(verdict) = passage.take(waits.await) {
+                return verdict;
             }
-            any = true;
-        }
-        if any && !granted { Grant::Deny(Cow::Borrowed(NOT_GRANTED)) } else { Grant::Grant }
-    }
-
-    /// The answer to an operation, and before it to the creation of the channel if it does not exist.
-    async fn authorize_both(&self, found: &Found<'_, ChannelHooks>, access: &mut Access<'_>) -> Grant {
-        if !has_authorizer(found) {
-            return Grant::Grant;
-        }
-        if !self.exists(&access.channel) {
-            let operation = std::mem::replace(&mut access.operation, Operation::Create);
-            let created = self.authorize(found, access).await;
-            access.operation = operation;
-            if created != Grant::Grant {
-                return created;
+            let found = self.hooks.channels.of(passage.channel());
+            match passage.go_on(&found, &self.runtime) {
+                Next::Decided(verdict) => return verdict,
+                Next::Waits(next) => waits = next,
             }
-        }
-        self.authorize(found, access).await
-    }
-
-    async fn decide_publish(&self, found: &Found<'_, ChannelHooks>, publishing: Publishing<'_>) -> Verdict {
-        let Publishing { caller, channel, data, ext } = publishing;
-        let mut access = Access { operation: Operation::Publish, caller, channel, data, ext };
-        if let Grant::Deny(reason) = self.authorize_both(found, &mut access).await {
-            return Verdict::Deny(reason);
-        }
-        let Access { caller, channel, data, ext, .. } = access;
-        let mut publishing = Publishing { caller, channel, data, ext };
-        let mut is_changed = false;
-        for filter in found.iter().flat_map(|hooks| &hooks.filters) {
-            let verdict = match filter {
-                Filter::Now(filter) => filter(&publishing),
-                Filter::Later(filter) => filter(publishing.clone().into_owned()).await,
-            };
-            match verdict {
-                Verdict::Forward => {}
-                Verdict::Replace(data)
-                    if bayeux::json::validate(&data, bayeux::Limits::default().json_depth_max).is_err() =>
-                {
-                    tracing::error!(channel = &*publishing.channel, "a filter returned data that is no JSON");
-                    return Verdict::Deny(Cow::Borrowed("filter_error"));
-                }
-                Verdict::Replace(data) => {
-                    publishing.data = Some(Cow::Owned(data));
-                    is_changed = true;
-                }
-                refusal => return refusal,
-            }
-        }
-        match publishing.data {
-            Some(data) if is_changed => Verdict::Replace(data.into_owned()),
-            _ => Verdict::Forward,
         }
     }
 
     /// True if a channel exists, as [`Operation::Create`] means it.
     fn exists(&self, channel: &str) -> bool {
-        self.subscribers.has(channel) || self.context.handle().is_some_and(|handle| handle.knows(channel))
+        self.subscribers.has(channel) || self.context.knows(channel)
+    }
+
+    /// Answers a call that may come later anyway.
+    async fn answer(&self, call: &Call) -> Actions {
+        let Some(Some(service)) = self.hooks.services.closest(call.channel()) else { return Actions::default() };
+        match service.answer(&call.calling()) {
+            Answer::Now(actions) => actions,
+            Answer::Later(later) => later.await,
+        }
     }
 }
 
 fn has_authorizer(found: &Found<'_, ChannelHooks>) -> bool {
     found.iter().any(|hooks| !hooks.authorizers.is_empty())
-}
-
-/// Runs a decision of hooks that answer at once.
-fn at_once<T>(decision: impl Future<Output = T>) -> Answer<T> {
-    let polled = catch_unwind(AssertUnwindSafe(|| pin!(decision).poll(&mut TaskContext::from_waker(Waker::noop()))));
-    match polled {
-        Ok(Poll::Ready(answer)) => Answer::Now(answer),
-        Ok(Poll::Pending) => unreachable!("no hook of this decision waits"),
-        Err(panic) => again(panic),
-    }
 }
 
 impl Application for Decisions {
@@ -198,26 +152,16 @@ impl Application for Decisions {
         if !has_authorizer(&found) {
             return Answer::Now(Decision::Allow);
         }
-        let mut access = Access {
-            operation: Operation::Subscribe,
+        let message = Publishing {
             caller: Caller::from(&subscribing.caller),
             channel: subscribing.channel.into(),
             data: None,
             ext: subscribing.ext.map(Cow::Borrowed),
         };
-        let decision = |grant| match grant {
-            Grant::Deny(reason) => Decision::Deny(reason),
-            Grant::Grant | Grant::Ignore => Decision::Allow,
-        };
-        if !found.iter().any(|hooks| hooks.authorizers.iter().any(Authorizer::waits)) {
-            return at_once(async { decision(self.0.authorize_both(&found, &mut access).await) });
-        }
-        let (inner, mut access) = (self.0.clone(), access.into_owned());
-        self.poll_once(|| {
-            Box::pin(async move {
-                let found = inner.hooks.channels.of(&access.channel);
-                decision(inner.authorize_both(&found, &mut access).await)
-            })
+        let creates = !self.0.exists(subscribing.channel);
+        self.decide(&found, Passage::new(Operation::Subscribe, message, creates), |verdict| match verdict {
+            Verdict::Deny(reason) => Decision::Deny(reason),
+            _ => Decision::Allow,
         })
     }
 
@@ -226,33 +170,42 @@ impl Application for Decisions {
         if found.is_empty() {
             return Answer::Now(Verdict::Forward);
         }
-        let publishing = Publishing {
+        let creates = has_authorizer(&found) && !self.0.exists(publishing.channel);
+        let message = Publishing {
             caller: Caller::from(&publishing.caller),
             channel: publishing.channel.into(),
             data: publishing.data.map(Cow::Borrowed),
             ext: publishing.ext.map(Cow::Borrowed),
         };
-        if !found.iter().any(|hooks| hooks.waits()) {
-            return at_once(self.0.decide_publish(&found, publishing));
-        }
-        let (inner, publishing) = (self.0.clone(), publishing.into_owned());
-        self.poll_once(|| {
-            Box::pin(async move {
-                let found = inner.hooks.channels.of(&publishing.channel);
-                inner.decide_publish(&found, publishing.clone()).await
-            })
-        })
+        self.decide(&found, Passage::new(Operation::Publish, message, creates).with_filters(), |verdict| verdict)
     }
 
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
-        let service = self.0.hooks.services.closest(message.channel)?.as_ref()?;
-        let found = self.0.hooks.channels.of(message.channel);
-        let answer = if has_authorizer(&found) {
-            let (inner, call) = (self.0.clone(), Call::of(message, &self.0.context));
-            self.poll_once(|| Box::pin(async move { inner.authorized_call(call).await }))
-        } else {
-            self.poll_once(|| service.answer(Call::of(message, &self.0.context)))
-        };
+        let inner = &self.0;
+        let service = inner.hooks.services.closest(message.channel)?.as_ref()?;
+        let call = Calling::new(message, &inner.context);
+        let _entered = inner.runtime.enter();
+        let answer = caught(|| {
+            let found = inner.hooks.channels.of(message.channel);
+            if has_authorizer(&found) {
+                // A service that is registered exists.
+                let mut passage = Passage::new(Operation::Publish, call.message(), false);
+                match passage.go_on(&found, &inner.runtime) {
+                    Next::Decided(Verdict::Deny(reason)) => return Answer::Now(denied(&reason)),
+                    Next::Decided(_) => {}
+                    Next::Waits(waits) => {
+                        let (inner, passage, call) = (inner.clone(), passage.into_owned(), call.to_call());
+                        return Answer::Later(Box::pin(async move {
+                            match inner.finish(passage, waits).await {
+                                Verdict::Deny(reason) => denied(&reason),
+                                _ => inner.answer(&call).await,
+                            }
+                        }));
+                    }
+                }
+            }
+            service.answer(&call)
+        });
         match answer {
             Answer::Now(now) => {
                 *actions = now;
@@ -291,26 +244,6 @@ impl Application for Decisions {
     }
 }
 
-impl Inner {
-    /// Answers a call if the authorizers of its channel allow it.
-    async fn authorized_call(&self, call: Call) -> Actions {
-        let found = self.hooks.channels.of(call.channel());
-        let access = Access {
-            operation: Operation::Publish,
-            caller: call.caller(),
-            channel: call.channel().into(),
-            data: call.data().map(Cow::Borrowed),
-            ext: call.ext().map(Cow::Borrowed),
-        };
-        // A service that is registered exists.
-        if let Grant::Deny(reason) = self.authorize(&found, &access).await {
-            return Failure::new("denied", &reason).into_reply();
-        }
-        let Some(Some(service)) = self.hooks.services.closest(call.channel()) else { return Actions::default() };
-        service.answer(call.clone()).await
-    }
-}
-
 impl Decisions {
     /// The hooks of a channel whose subscribers are counted.
     fn counted(&self, channel: &str) -> Option<Found<'_, ChannelHooks>> {
@@ -320,5 +253,7 @@ impl Decisions {
     }
 }
 
-/// CometD's reason if authorizers matched and none granted.
-const NOT_GRANTED: &str = "denied_by_not_granting";
+/// The failure of a call that the authorizers do not allow.
+fn denied(reason: &str) -> Actions {
+    Failure::new("denied", reason).into_reply()
+}

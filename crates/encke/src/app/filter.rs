@@ -1,12 +1,11 @@
 //! Filters: change or refuse what clients publish.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::future::Future;
 
-use encke_core::{Pending, Verdict};
+use encke_core::Verdict;
 
 use super::caller::Caller;
+use super::hook::{Hook, Subject};
 
 /// A message of a client about to be broadcast, as a filter sees it: with the changes of the filters before.
 #[derive(Clone, Debug)]
@@ -61,30 +60,13 @@ impl<'a> Publishing<'a> {
     }
 }
 
+impl Subject for Publishing<'static> {
+    type View<'a> = Publishing<'a>;
+
+    fn of(view: &Publishing<'_>) -> Publishing<'static> {
+        view.clone().into_owned()
+    }
+}
+
 /// A registered filter.
-pub(crate) enum Filter {
-    /// It answers at once.
-    Now(Box<dyn Fn(&Publishing<'_>) -> Verdict + Send + Sync>),
-    /// It may wait.
-    Later(Box<dyn Fn(Publishing<'static>) -> Pending<Verdict> + Send + Sync>),
-}
-
-impl Filter {
-    pub(crate) fn later<F, Fut>(filter: F) -> Filter
-    where
-        F: Fn(Publishing<'static>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Verdict> + Send + 'static,
-    {
-        Filter::Later(Box::new(move |publishing| Box::pin(filter(publishing))))
-    }
-
-    pub(crate) fn waits(&self) -> bool {
-        matches!(self, Filter::Later(_))
-    }
-}
-
-impl fmt::Debug for Filter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.waits() { "Filter::Later" } else { "Filter::Now" })
-    }
-}
+pub(crate) type Filter = Hook<Publishing<'static>, Verdict>;

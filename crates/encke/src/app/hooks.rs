@@ -35,13 +35,6 @@ pub(crate) struct ChannelHooks {
     pub(crate) listeners: Vec<ChannelListener>,
 }
 
-impl ChannelHooks {
-    /// True if a decision about a publication may wait.
-    pub(crate) fn waits(&self) -> bool {
-        self.authorizers.iter().any(Authorizer::waits) || self.filters.iter().any(Filter::waits)
-    }
-}
-
 impl Hooks {
     /// The hooks of a channel or pattern. None if the name is no such thing: the start reports it.
     pub(crate) fn channel(&mut self, pattern: &str) -> Option<&mut ChannelHooks> {

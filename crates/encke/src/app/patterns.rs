@@ -31,7 +31,7 @@ struct Entry<T> {
     value: T,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Name,
     Shallow,
@@ -59,9 +59,9 @@ impl<T: Default> Patterns<T> {
         };
         *depths |= bit(depth);
         let Patterns { hasher, entries, .. } = self;
-        let hash = hasher.hash_one((kind, stem));
+        let hash = hasher.hash_one(stem);
         let is_it = |entry: &Entry<T>| entry.kind == kind && *entry.stem == *stem;
-        let again = |entry: &Entry<T>| hasher.hash_one((entry.kind, &*entry.stem));
+        let again = |entry: &Entry<T>| hasher.hash_one(&*entry.stem);
         let new = || Entry { kind, stem: stem.into(), value: T::default() };
         &mut entries.entry(hash, is_it, again).or_insert_with(new).into_mut().value
     }
@@ -83,22 +83,23 @@ impl<T> Patterns<T> {
         let (mut depth, mut last) = (0, 0);
         for at in memchr::memchr_iter(b'/', channel.as_bytes()) {
             if self.deep & bit(depth) != 0 {
-                found.extend(self.find(Kind::Deep, &channel[..at]));
+                self.find(Kind::Deep, &channel[..at], &mut found);
             }
             (depth, last) = (depth + 1, at);
         }
         if self.shallow & bit(depth.saturating_sub(1)) != 0 && !channel.ends_with("/**") {
-            found.extend(self.find(Kind::Shallow, &channel[..last]));
+            self.find(Kind::Shallow, &channel[..last], &mut found);
         }
         if self.names & bit(depth) != 0 {
-            found.extend(self.find(Kind::Name, channel));
+            self.find(Kind::Name, channel, &mut found);
         }
         found
     }
 
-    /// The value for a channel of the pattern that is closest to it, or its own.
+    /// The value for a channel: its own, or that of the pattern that is closest to it.
     pub(crate) fn closest(&self, channel: &str) -> Option<&T> {
-        self.of(channel).pop()
+        let own = if self.names > 0 { self.get(Kind::Name, channel) } else { None };
+        own.or_else(|| self.of(channel).pop())
     }
 
     /// All values, in no order.
@@ -106,9 +107,17 @@ impl<T> Patterns<T> {
         self.entries.iter().map(|entry| &entry.value)
     }
 
-    fn find(&self, kind: Kind, stem: &str) -> Option<&T> {
+    #[inline]
+    fn find<'t>(&'t self, kind: Kind, stem: &str, found: &mut Found<'t, T>) {
+        if let Some(value) = self.get(kind, stem) {
+            found.push(value);
+        }
+    }
+
+    #[inline]
+    fn get(&self, kind: Kind, stem: &str) -> Option<&T> {
         let is_it = |entry: &Entry<T>| entry.kind == kind && *entry.stem == *stem;
-        self.entries.find(self.hasher.hash_one((kind, stem)), is_it).map(|entry| &entry.value)
+        self.entries.find(self.hasher.hash_one(stem), is_it).map(|entry| &entry.value)
     }
 }
 

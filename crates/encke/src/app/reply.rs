@@ -75,7 +75,7 @@ impl<T: Serialize> IntoReply for Json<T> {
         match serde_json::to_string(&self.0) {
             Ok(data) => {
                 let mut actions = Actions::default();
-                actions.reply(&data);
+                actions.reply(data);
                 actions
             }
             Err(error) => unwritable(&error).into_reply(),
@@ -90,7 +90,7 @@ impl IntoReply for Raw {
             return Failure::new("internal", "the reply could not be written").into_reply();
         }
         let mut actions = Actions::default();
-        actions.reply(&self.0);
+        actions.reply(self.0);
         actions
     }
 }
@@ -98,7 +98,7 @@ impl IntoReply for Raw {
 impl IntoReply for Failure {
     fn into_reply(self) -> Actions {
         let mut actions = Actions::default();
-        actions.fail(&self.data);
+        actions.fail(self.data);
         actions
     }
 }

@@ -5,9 +5,10 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use encke_core::{Actions, Pending};
+use encke_core::{Actions, Answer};
 
-use super::call::{Call, FromCall, Need};
+use super::call::{Calling, FromCall, Need};
+use super::hook::poll_once;
 use super::reply::{Failure, IntoReply};
 
 /// An async function that answers calls of a service.
@@ -15,8 +16,8 @@ use super::reply::{Failure, IntoReply};
 /// It takes one to four values, or none, from the call ([`FromCall`]) and returns a reply ([`IntoReply`]). `T` tells functions with
 /// different arguments apart.
 pub trait ServiceHandler<T>: Send + Sync + 'static {
-    /// Answers a call.
-    fn answer(&self, call: Call) -> Pending<Actions>;
+    /// Answers a call, in the context of a tokio runtime: at once, if the function needs not wait.
+    fn answer(&self, call: &Calling<'_>) -> Answer<Actions>;
 
     /// The states that it needs.
     fn needs(&self) -> Vec<Need> {
@@ -33,14 +34,14 @@ macro_rules! handler {
             R: IntoReply,
             $($argument: FromCall,)*
         {
-            fn answer(&self, call: Call) -> Pending<Actions> {
-                // The arguments are taken before the future starts, so it need not hold the handler.
-                let take = || Ok(self($($argument::from_call(&call)?),*));
+            fn answer(&self, call: &Calling<'_>) -> Answer<Actions> {
+                let _ = call;
+                // The arguments are taken before the future starts, so it need hold neither the handler nor the call.
+                let take = || Ok(self($($argument::from_call(call)?),*));
                 let taken: Result<Fut, Failure> = take();
-                drop(call);
                 match taken {
-                    Ok(answer) => Box::pin(async move { answer.await.into_reply() }),
-                    Err(failure) => Box::pin(std::future::ready(failure.into_reply())),
+                    Ok(answer) => poll_once(Box::pin(async move { answer.await.into_reply() })),
+                    Err(failure) => Answer::Now(failure.into_reply()),
                 }
             }
 
@@ -73,12 +74,15 @@ pub struct WithTimeout<T, H> {
 }
 
 impl<T: 'static, H: ServiceHandler<T>> ServiceHandler<WithTimeout<T, H>> for WithTimeout<T, H> {
-    fn answer(&self, call: Call) -> Pending<Actions> {
-        let (answer, timeout) = (self.handler.answer(call), self.timeout);
-        Box::pin(async move {
-            let late = |_| Failure::new("timeout", "the service did not answer in time").into_reply();
-            tokio::time::timeout(timeout, answer).await.unwrap_or_else(late)
-        })
+    fn answer(&self, call: &Calling<'_>) -> Answer<Actions> {
+        let timeout = self.timeout;
+        match self.handler.answer(call) {
+            Answer::Now(actions) => Answer::Now(actions),
+            Answer::Later(answer) => Answer::Later(Box::pin(async move {
+                let late = |_| Failure::new("timeout", "the service did not answer in time").into_reply();
+                tokio::time::timeout(timeout, answer).await.unwrap_or_else(late)
+            })),
+        }
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -88,9 +92,11 @@ impl<T: 'static, H: ServiceHandler<T>> ServiceHandler<WithTimeout<T, H>> for Wit
 
 /// A registered service.
 pub(crate) struct Registered {
-    answer: Box<dyn Fn(Call) -> Pending<Actions> + Send + Sync>,
+    answer: Box<AnswerCall>,
     pub(crate) needs: Vec<Need>,
 }
+
+type AnswerCall = dyn Fn(&Calling<'_>) -> Answer<Actions> + Send + Sync;
 
 impl Registered {
     pub(crate) fn new<T, H: ServiceHandler<T>>(handler: H) -> Registered {
@@ -98,7 +104,7 @@ impl Registered {
         Registered { answer: Box::new(move |call| handler.answer(call)), needs }
     }
 
-    pub(crate) fn answer(&self, call: Call) -> Pending<Actions> {
+    pub(crate) fn answer(&self, call: &Calling<'_>) -> Answer<Actions> {
         (self.answer)(call)
     }
 }

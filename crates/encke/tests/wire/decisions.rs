@@ -65,7 +65,7 @@ impl Application for Gate {
 
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let mut reply = Actions::default();
-        reply.reply(&json!(message.caller.user()).to_string());
+        reply.reply(json!(message.caller.user()).to_string());
         if is_gated(message.data) {
             return Some(self.later(reply));
         }

@@ -1,0 +1,167 @@
+//! The passage of an operation through the hooks of its channel: first the authorizers, about the creation of the channel if
+//! it does not exist, then about the operation; after them, for a publication, the filters.
+//!
+//! It goes from hook to hook on the thread of the shard, and borrows its message, until a hook waits. Only then it owns its
+//! data.
+
+use std::borrow::Cow;
+
+use encke_core::{Answer, Pending, Verdict};
+use tokio::runtime::Handle;
+
+use super::access::{Access, Grant, Operation};
+use super::filter::Publishing;
+use super::hooks::ChannelHooks;
+use super::patterns::Found;
+
+/// An operation on its way through the hooks.
+pub(crate) struct Passage<'a> {
+    access: Access<'a>,
+    progress: Progress,
+}
+
+#[derive(Clone, Copy)]
+struct Progress {
+    stage: Stage,
+    /// The number of hooks of this stage that have been asked.
+    asked: usize,
+    /// True if an authorizer of this stage has granted the operation.
+    is_granted: bool,
+    /// True if the filters follow the authorizers.
+    is_filtered: bool,
+    /// True if a filter has changed the data.
+    is_changed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The authorizers decide about the creation of the channel; afterwards about this operation.
+    Create(Operation),
+    /// The authorizers decide about the operation.
+    Operation,
+    Filters,
+}
+
+/// The next step of a passage.
+pub(crate) enum Next {
+    /// The operation is decided about.
+    Decided(Verdict),
+    /// A hook waits. [`Passage::take`] takes its answer.
+    Waits(Pending<Said>),
+}
+
+/// The answer of a hook.
+pub(crate) enum Said {
+    Grant(Grant),
+    Verdict(Verdict),
+}
+
+impl<'a> Passage<'a> {
+    /// An operation before the first authorizer. `creates`: they decide about the creation of the channel, too.
+    pub(crate) fn new(operation: Operation, message: Publishing<'a>, creates: bool) -> Passage<'a> {
+        let (stage, operation) =
+            if creates { (Stage::Create(operation), Operation::Create) } else { (Stage::Operation, operation) };
+        let progress = Progress { stage, asked: 0, is_granted: false, is_filtered: false, is_changed: false };
+        Passage { access: Access { operation, message }, progress }
+    }
+
+    /// The same for a publication, which passes the filters, too.
+    pub(crate) fn with_filters(mut self) -> Passage<'a> {
+        self.progress.is_filtered = true;
+        self
+    }
+
+    /// The same, without references.
+    pub(crate) fn into_owned(self) -> Passage<'static> {
+        Passage { access: self.access.into_owned(), progress: self.progress }
+    }
+
+    /// The channel.
+    pub(crate) fn channel(&self) -> &str {
+        self.access.channel()
+    }
+
+    /// Asks the hooks one after the other, until one waits or the operation is decided about.
+    pub(crate) fn go_on(&mut self, found: &Found<'_, ChannelHooks>, runtime: &Handle) -> Next {
+        while self.progress.stage != Stage::Filters {
+            for authorizer in found.iter().flat_map(|hooks| &hooks.authorizers).skip(self.progress.asked) {
+                match authorizer.ask(&self.access, runtime) {
+                    Answer::Now(grant) => {
+                        if let Some(refusal) = self.take_grant(grant) {
+                            return Next::Decided(refusal);
+                        }
+                    }
+                    Answer::Later(later) => return Next::Waits(Box::pin(async { Said::Grant(later.await) })),
+                }
+            }
+            if self.progress.asked > 0 && !self.progress.is_granted {
+                return Next::Decided(Verdict::Deny(Cow::Borrowed(NOT_GRANTED)));
+            }
+            (self.progress.asked, self.progress.is_granted) = (0, false);
+            self.progress.stage = match self.progress.stage {
+                Stage::Create(operation) => {
+                    self.access.operation = operation;
+                    Stage::Operation
+                }
+                Stage::Operation | Stage::Filters => Stage::Filters,
+            };
+        }
+        let is_filtered = self.progress.is_filtered;
+        for filter in found.iter().filter(|_| is_filtered).flat_map(|hooks| &hooks.filters).skip(self.progress.asked) {
+            match filter.ask(&self.access.message, runtime) {
+                Answer::Now(verdict) => {
+                    if let Some(refusal) = self.take_verdict(verdict) {
+                        return Next::Decided(refusal);
+                    }
+                }
+                Answer::Later(later) => return Next::Waits(Box::pin(async { Said::Verdict(later.await) })),
+            }
+        }
+        Next::Decided(match self.access.message.data.take() {
+            Some(data) if self.progress.is_changed => Verdict::Replace(data.into_owned()),
+            _ => Verdict::Forward,
+        })
+    }
+
+    /// Takes the answer of a hook that waited. Returns the refusal if it is one.
+    pub(crate) fn take(&mut self, said: Said) -> Option<Verdict> {
+        match said {
+            Said::Grant(grant) => self.take_grant(grant),
+            Said::Verdict(verdict) => self.take_verdict(verdict),
+        }
+    }
+
+    #[inline]
+    fn take_grant(&mut self, grant: Grant) -> Option<Verdict> {
+        self.progress.asked += 1;
+        match grant {
+            Grant::Deny(reason) => return Some(Verdict::Deny(reason)),
+            Grant::Grant => self.progress.is_granted = true,
+            Grant::Ignore => {}
+        }
+        None
+    }
+
+    #[inline]
+    fn take_verdict(&mut self, verdict: Verdict) -> Option<Verdict> {
+        self.progress.asked += 1;
+        match verdict {
+            Verdict::Forward => None,
+            Verdict::Replace(data) => self.replace(data),
+            refusal => Some(refusal),
+        }
+    }
+
+    fn replace(&mut self, data: String) -> Option<Verdict> {
+        if bayeux::json::validate(&data, bayeux::Limits::default().json_depth_max).is_err() {
+            tracing::error!(channel = self.channel(), "a filter returned data that is no JSON");
+            return Some(Verdict::Deny(Cow::Borrowed("filter_error")));
+        }
+        self.access.message.data = Some(Cow::Owned(data));
+        self.progress.is_changed = true;
+        None
+    }
+}
+
+/// CometD's reason if authorizers matched and none granted.
+const NOT_GRANTED: &str = "denied_by_not_granting";
