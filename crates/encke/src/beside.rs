@@ -65,20 +65,28 @@ impl Fallback for Tower {
         if let Some(peer) = peer {
             request.extensions_mut().insert(peer);
         }
-        let mut task = AbortOnDrop(self.threads.spawn((self.service.0)(request)));
-        Box::pin(async move {
-            match (&mut task.0).await {
-                Ok(Ok(response)) => return response,
-                Ok(Err(error)) => tracing::error!(%error, "the program could not answer a request"),
-                // It panicked, which is in the log already.
-                Err(_) => {}
-            }
-            let text = Full::from("the request could not be answered\n").map_err(Into::into);
-            let mut response = Response::new(ResponseBody::new(text));
-            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-            response
-        })
+        run_on(&self.threads, (self.service.0)(request))
     }
+}
+
+/// Runs the future of a response on other threads. It is dropped if its client leaves.
+pub(crate) fn run_on(
+    threads: &Handle,
+    answer: impl Future<Output = Result<Response<ResponseBody>, BoxError>> + Send + 'static,
+) -> FallbackResponse {
+    let mut task = AbortOnDrop(threads.spawn(answer));
+    Box::pin(async move {
+        match (&mut task.0).await {
+            Ok(Ok(response)) => return response,
+            Ok(Err(error)) => tracing::error!(%error, "the program could not answer a request"),
+            // It panicked, which is in the log already.
+            Err(_) => {}
+        }
+        let text = Full::from("the request could not be answered\n").map_err(Into::into);
+        let mut response = Response::new(ResponseBody::new(text));
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
 }
 
 struct AbortOnDrop<T>(JoinHandle<T>);

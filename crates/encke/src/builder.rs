@@ -20,6 +20,7 @@ use crate::app::hooks::Hooks;
 use crate::app::service::{Registered, ServiceHandler};
 use crate::asset::Asset;
 use crate::beside::Beside;
+use crate::route::{Route, RouteReply, RouteRequest};
 
 /// A server before its start: its settings, the hooks of the application, its files. [`Builder::start`] runs it.
 ///
@@ -220,6 +221,42 @@ impl Builder {
         if let Some(hooks) = self.hooks.channel(pattern) {
             hooks.listeners.push(ChannelListener(Box::new(listener)));
         }
+        self
+    }
+
+    /// Adds a route: an async function that answers the HTTP requests for a path, or for the paths that a pattern covers
+    /// (`/orders/*` one segment more, `/orders/**` any number). The closest one answers, and in front of
+    /// [`Builder::fallback`]. The server's own paths stay its own.
+    ///
+    /// The function may await anything. A [`Hold`](crate::Hold) waits for messages of channels, a time or a condition, and
+    /// the request is held meanwhile: without a thread, and until its client leaves. The function runs on the threads of the
+    /// application. Its panic fails only this request, with the status 500.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use encke::{ConditionPanicked, Message, Raw, Release, RouteRequest, Server, SubscribeError};
+    ///
+    /// async fn wait_for_order(request: RouteRequest) -> Result<Result<Raw, ConditionPanicked>, SubscribeError> {
+    ///     let hold = request.hold().on(&format!("/orders/{}", request.last_segment()))?;
+    ///     let is_complete = |message: Option<&Message>| message.is_some_and(|it| it.data().contains("complete"));
+    ///     Ok(match hold.timeout(Duration::from_secs(30)).until(is_complete).await {
+    ///         Ok(Release::Message(message)) => Ok(Raw(message.data().to_owned())),
+    ///         Ok(_) => Ok(Raw("null".to_owned())),
+    ///         Err(panicked) => Err(panicked),
+    ///     })
+    /// }
+    ///
+    /// let server = Server::builder().route("/orders/wait/*", wait_for_order);
+    /// # drop(server);
+    /// ```
+    pub fn route<F, Fut, R>(mut self, path: &str, handler: F) -> Builder
+    where
+        F: Fn(RouteRequest) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = R> + Send + 'static,
+        R: RouteReply,
+    {
+        self.hooks.route(path, Route::new(handler));
         self
     }
 

@@ -21,6 +21,12 @@ pub enum HookError {
     /// Two services have the same name.
     #[error("there are two services {0}")]
     TwoServices(String),
+    /// The path of a route is neither a path nor a pattern of paths.
+    #[error("{0:?} is not a path such as /orders/wait, nor a pattern such as /orders/* or /orders/**")]
+    Path(String),
+    /// Two routes have the same path.
+    #[error("there are two routes {0}")]
+    TwoRoutes(String),
     /// A service takes a state that the builder was not given.
     #[error("the service {service} takes State<{state}>, but Builder::state got none")]
     StateMissing {
@@ -98,12 +104,6 @@ pub enum PublishError {
     Busy,
 }
 
-/// The reason why [`Handle::publish_many`](crate::Handle::publish_many) did not take all messages.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("message {published} was not published: {error}")]
-#[non_exhaustive]
-pub struct PublishManyError {
-    /// The number of messages before it, which are published.
 /// The reason why [`Handle::subscribe_session`](crate::Handle::subscribe_session) or
 /// [`Handle::unsubscribe_session`](crate::Handle::unsubscribe_session) changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,6 +138,12 @@ pub enum RemovalError {
     Stopped,
 }
 
+/// The reason why [`Handle::publish_many`](crate::Handle::publish_many) did not take all messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("message {published} was not published: {error}")]
+#[non_exhaustive]
+pub struct PublishManyError {
+    /// The number of messages before it, which are published.
     pub published: usize,
     /// The reason for this one.
     #[source]

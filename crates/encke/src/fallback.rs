@@ -29,19 +29,30 @@ pub trait Fallback: Send + Sync {
     fn answer(&self, request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse;
 }
 
-/// The fallback of a server, if it has one.
+/// The routes of the builder, and the fallback of a server, if it has them.
 #[derive(Default)]
-pub(crate) struct Installed(RwLock<Option<Arc<dyn Fallback>>>);
+pub(crate) struct Installed {
+    routes: Option<Arc<dyn Fallback>>,
+    fallback: RwLock<Option<Arc<dyn Fallback>>>,
+}
 
 impl Installed {
-    /// Replaces the fallback.
-    pub(crate) fn set(&self, fallback: Option<Arc<dyn Fallback>>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = fallback;
+    /// Routes, and no fallback.
+    pub(crate) fn new(routes: Option<Arc<dyn Fallback>>) -> Installed {
+        Installed { routes, fallback: RwLock::default() }
     }
 
-    /// The fallback that takes a path.
+    /// Replaces the fallback.
+    pub(crate) fn set(&self, fallback: Option<Arc<dyn Fallback>>) {
+        *self.fallback.write().unwrap_or_else(PoisonError::into_inner) = fallback;
+    }
+
+    /// The routes if they take a path, else the fallback if it does.
     pub(crate) fn of(&self, path: &str) -> Option<Arc<dyn Fallback>> {
-        let installed = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(routes) = self.routes.as_ref().filter(|routes| routes.takes(path)) {
+            return Some(routes.clone());
+        }
+        let installed = self.fallback.read().unwrap_or_else(PoisonError::into_inner);
         installed.as_ref().filter(|fallback| fallback.takes(path)).cloned()
     }
 }

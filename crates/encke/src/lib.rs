@@ -212,6 +212,7 @@ mod local;
 mod metric;
 mod net;
 mod presence;
+mod route;
 mod runtime;
 mod server;
 mod sessions_file;
@@ -243,6 +244,7 @@ pub use http::embedded::ServiceBody;
 pub use local::{Gap, Message, Position, PositionError, Positions, Start, SubscribeError, Subscription};
 pub use metric::Metric;
 pub use presence::{Member, Members, PresenceCounts};
+pub use route::{RouteReply, RouteRequest};
 pub use server::{Running, Server};
 pub use settings::{SettingsError, check_settings};
 

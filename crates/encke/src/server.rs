@@ -25,6 +25,7 @@ use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::Published;
 use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
+use crate::route::Routes;
 use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
 use crate::threads::{accept, driver};
@@ -74,7 +75,9 @@ impl Builder {
         let (mailboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let start = Instant::now();
         let threads = ApplicationThreads::start(settings.application_threads).map_err(StartError::Thread)?;
-        let decisions = Box::new(Decisions::new(self.hooks, threads.handle().clone()));
+        let mut registered = self.hooks;
+        let routes = std::mem::take(&mut registered.routes);
+        let decisions = Box::new(Decisions::new(registered, threads.handle().clone()));
         let hooks = decisions.context().clone();
         let application = self.layers.into_iter().fold(decisions as Box<dyn Application>, |inner, layer| layer(inner));
         let mut shared = Shared::new(shards, application);
@@ -86,7 +89,7 @@ impl Builder {
         let server_shared = Arc::new(ServerShared {
             mailboxes,
             local,
-            fallback: Installed::default(),
+            fallback: Installed::new(Routes::in_front(routes, &hooks, threads.handle())),
             holds: Arc::default(),
             presence: Presence::new(metrics[shards + 2].clone()),
             confirmations,

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use common::{TestServer, Ws, settings};
+use encke::{RouteRequest, Server};
 use serde_json::json;
 
 /// A log in memory.
@@ -37,7 +38,8 @@ fn the_logs_contain_no_secrets_and_no_forged_lines() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .init();
-    let server = TestServer::start(settings());
+    let panics = async |request: RouteRequest| request.hold().until(|_| panic!("as planned")).await.map(|_| "");
+    let server = TestServer::of(Server::builder().settings(settings()).route("/panics", panics));
 
     let mut poller = server.poller();
     let cookie = poller.http.cookie.clone().expect("a cookie");
@@ -57,12 +59,15 @@ fn the_logs_contain_no_secrets_and_no_forged_lines() {
     let (poller_id, ws_id) = (poller.id.clone(), ws.id.clone());
     server.handle.disconnect(&poller_id);
     poller.poll(json!({}));
+    assert_eq!(server.http().get("/panics").status, 500);
     server.stop();
 
     let text = String::from_utf8(log.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).expect("text");
     assert!(text.contains("session opened"), "the log is on:\n{text}");
     let settings_named = text.lines().filter(|line| line.contains("origin refused; allowed_origins")).count();
     assert_eq!(settings_named, 1, "the first refused origin is logged with the setting that would allow it:\n{text}");
+    let panics = text.lines().filter(|line| line.contains("the condition of a held request has panicked")).count();
+    assert_eq!(panics, 1, "a condition that panics is logged:\n{text}");
     for secret in [poller_id.as_str(), &ws_id, &cookie, "SECRET"] {
         assert!(!text.contains(secret), "{secret} in:\n{text}");
     }

@@ -12,6 +12,7 @@ use super::filter::Filter;
 use super::patterns::Patterns;
 use super::service::Registered;
 use crate::error::HookError;
+use crate::route::Route;
 
 /// The hooks of an application.
 #[derive(Default)]
@@ -19,6 +20,7 @@ pub(crate) struct Hooks {
     pub(crate) authenticator: Option<Arc<dyn AnyAuthenticate>>,
     pub(crate) channels: Patterns<ChannelHooks>,
     pub(crate) services: Patterns<Option<Registered>>,
+    pub(crate) routes: Patterns<Option<Route>>,
     pub(crate) sessions: Vec<SessionListener>,
     pub(crate) states: States,
     /// The states that services need.
@@ -63,6 +65,17 @@ impl Hooks {
         }
         if self.services.entry(name).replace(service).is_some() {
             self.errors.push(HookError::TwoServices(channel.into()));
+        }
+    }
+
+    pub(crate) fn route(&mut self, path: &str, route: Route) {
+        match ChannelName::parse(path, &any_length()) {
+            Err(_) => self.errors.push(HookError::Path(path.into())),
+            Ok(name) => {
+                if self.routes.entry(name).replace(route).is_some() {
+                    self.errors.push(HookError::TwoRoutes(path.into()));
+                }
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke::{ConditionPanicked, Message, Release};
+use encke::{ConditionPanicked, Json, Message, Raw, Release, RouteRequest, Server, SubscribeError};
 
 use crate::common::{Http, TestServer, settings};
 use held_orders::Orders;
@@ -82,6 +82,58 @@ fn waits_end_with_the_server() {
     let mut hold = server.handle.hold().on("/a").expect("a channel");
     server.stop();
     assert_eq!(data(run(hold.next())), "Stopped");
+}
+
+/// Waits for a message on the channel `/orders/NAME`: at "panic" the condition panics.
+async fn wait(request: RouteRequest) -> Result<Result<Raw, ConditionPanicked>, SubscribeError> {
+    let mut hold = request.hold().on(&format!("/orders/{}", request.last_segment()))?;
+    let is_done = |message: Option<&Message>| {
+        let data = message.map_or("", Message::data);
+        assert_ne!(data, "\"panic\"", "a fault of the program");
+        data == "\"done\""
+    };
+    Ok(hold.until(is_done).await.map(|release| match release {
+        Release::Message(message) => Raw(message.data().into()),
+        _ => Raw("null".into()),
+    }))
+}
+
+/// An application without another HTTP library holds requests by a route of the builder.
+#[test]
+fn a_condition_or_a_route_that_panics_fails_its_own_request_with_500() {
+    let fails = async |request: RouteRequest| match request.last_segment() {
+        "fails" => panic!("a fault of the program"),
+        name => Json(name.len()),
+    };
+    let builder = Server::builder().settings(settings()).route("/wait/*", wait).route("/calls/**", fails);
+    let server = TestServer::of(builder);
+    let mut neighbour = server.neighbour();
+    let mut held: Vec<Http> = ["tea", "coffee"]
+        .into_iter()
+        .zip(1..)
+        .map(|(name, count)| {
+            let mut http = server.http();
+            http.send("GET", &format!("/wait/{name}"), &[], b"");
+            server.wait_for("encke_in_process_subscriptions", count);
+            http
+        })
+        .collect();
+    server.handle.publish("/orders/tea", "\"brewing\"").expect("taken");
+    server.handle.publish("/orders/coffee", "\"panic\"").expect("taken");
+    let failed = held[1].receive();
+    assert_eq!((failed.status, failed.text()), (500, "a condition has panicked\n".to_owned()));
+    neighbour.lives(&server);
+    assert_eq!(held[1].get("/calls/fails").status, 500);
+    assert_eq!(held[1].get("/calls/a/four").text(), "4", "the connection goes on, and so does the route");
+    assert_eq!(held[1].get("/wait/a%20b").status, 400, "no channel");
+    assert_eq!(held[1].get("/wait").status, 404);
+    server.handle.publish("/orders/tea", "\"done\"").expect("taken");
+    let done = held[0].receive();
+    assert_eq!(
+        (done.status, done.text(), done.header("content-type")),
+        (200, "\"done\"".to_owned(), Some("application/json"))
+    );
+    neighbour.lives(&server);
 }
 
 /// The handler of the example: an ordinary request waits for a condition.

@@ -257,6 +257,9 @@ fn mistakes_of_the_program_fail_the_start() {
     assert!(start(server().service("/a", async || ())).contains("must begin with /service/"));
     let twice = server().service("/service/a", async || ()).service("/service/a", async || ());
     assert_eq!(start(twice), "there are two services /service/a");
+    assert!(start(server().route("orders", async |_| "")).starts_with("\"orders\" is not a path"));
+    let twice = server().route("/orders/*", async |_| "").route("/orders/*", async |_| "");
+    assert_eq!(start(twice), "there are two routes /orders/*");
     let missing = start(server().service("/service/a", async |State(_): State<u8>| ()));
     assert_eq!(missing, "the service /service/a takes State<u8>, but Builder::state got none");
     let closed = async |_: Handshake| Err(Refusal::new(403, "closed"));

@@ -1,0 +1,234 @@
+//! Routes of the program: async functions that answer ordinary HTTP requests, and may hold them.
+
+use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use serde::Serialize;
+use tokio::runtime;
+
+use crate::app::call::Context as Shared;
+use crate::app::patterns::Patterns;
+use crate::app::reply::{Json, Raw};
+use crate::beside::run_on;
+use crate::fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
+use crate::handle::Handle;
+use crate::hold::{ConditionPanicked, Hold};
+use crate::local::SubscribeError;
+
+/// A request for a route of the program.
+#[derive(Debug)]
+pub struct RouteRequest {
+    request: Request<RequestBody>,
+    peer: Option<IpAddr>,
+    handle: Handle,
+}
+
+impl RouteRequest {
+    /// Its path, as it arrived.
+    pub fn path(&self) -> &str {
+        self.request.uri().path()
+    }
+
+    /// The last segment of its path, as it arrived.
+    pub fn last_segment(&self) -> &str {
+        self.path().rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The address of the client.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// A handle of the server.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// A wait for messages, a time or a condition: the request is held meanwhile. It ends when the client leaves.
+    pub fn hold(&self) -> Hold {
+        self.handle.hold()
+    }
+
+    /// The request with its head.
+    pub fn request(&self) -> &Request<RequestBody> {
+        &self.request
+    }
+
+    /// The same with its body.
+    pub fn into_request(self) -> Request<RequestBody> {
+        self.request
+    }
+}
+
+/// A value that the handler of a route may return: a text, [`Json`], [`Raw`], a status, a status with one of these, a whole
+/// response, and results of these. A [`ConditionPanicked`] is the status 500, a [`SubscribeError`] 400.
+pub trait RouteReply {
+    /// The response.
+    fn into_response(self) -> Response<ResponseBody>;
+}
+
+impl RouteReply for Response<ResponseBody> {
+    fn into_response(self) -> Response<ResponseBody> {
+        self
+    }
+}
+
+impl RouteReply for String {
+    fn into_response(self) -> Response<ResponseBody> {
+        whole(StatusCode::OK, "text/plain; charset=utf-8", self)
+    }
+}
+
+impl RouteReply for &'static str {
+    fn into_response(self) -> Response<ResponseBody> {
+        self.to_owned().into_response()
+    }
+}
+
+impl RouteReply for Raw {
+    fn into_response(self) -> Response<ResponseBody> {
+        whole(StatusCode::OK, "application/json", self.0)
+    }
+}
+
+impl<T: Serialize> RouteReply for Json<T> {
+    fn into_response(self) -> Response<ResponseBody> {
+        match serde_json::to_string(&self.0) {
+            Ok(text) => Raw(text).into_response(),
+            Err(error) => {
+                tracing::error!(%error, "the reply of a route is no JSON");
+                StatusCode::INTERNAL_SERVER_ERROR.into_response()
+            }
+        }
+    }
+}
+
+impl RouteReply for StatusCode {
+    fn into_response(self) -> Response<ResponseBody> {
+        let text = format!("{}\n", self.canonical_reason().unwrap_or_default());
+        whole(self, "text/plain; charset=utf-8", text)
+    }
+}
+
+impl<R: RouteReply> RouteReply for (StatusCode, R) {
+    fn into_response(self) -> Response<ResponseBody> {
+        let mut response = self.1.into_response();
+        *response.status_mut() = self.0;
+        response
+    }
+}
+
+impl RouteReply for ConditionPanicked {
+    fn into_response(self) -> Response<ResponseBody> {
+        (StatusCode::INTERNAL_SERVER_ERROR, format!("{self}\n")).into_response()
+    }
+}
+
+impl RouteReply for SubscribeError {
+    fn into_response(self) -> Response<ResponseBody> {
+        (StatusCode::BAD_REQUEST, format!("{self}\n")).into_response()
+    }
+}
+
+impl<R: RouteReply, E: RouteReply> RouteReply for Result<R, E> {
+    fn into_response(self) -> Response<ResponseBody> {
+        match self {
+            Ok(reply) => reply.into_response(),
+            Err(error) => error.into_response(),
+        }
+    }
+}
+
+fn whole(status: StatusCode, content_type: &'static str, text: String) -> Response<ResponseBody> {
+    let body = Full::new(Bytes::from(text)).map_err(|never| match never {});
+    let mut response = Response::new(ResponseBody::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// A registered route.
+pub(crate) struct Route(Box<dyn Fn(RouteRequest) -> Guarded + Send + Sync>);
+
+impl Route {
+    pub(crate) fn new<F, Fut, R>(handler: F) -> Route
+    where
+        F: Fn(RouteRequest) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = R> + Send + 'static,
+        R: RouteReply,
+    {
+        let handler = Arc::new(handler);
+        Route(Box::new(move |request| {
+            let (path, handler) = (request.path().to_owned(), handler.clone());
+            Guarded { path, answer: Box::pin(async move { handler(request).await.into_response() }) }
+        }))
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Route")
+    }
+}
+
+/// A call of a handler. Its panic fails only this request, with the status 500.
+struct Guarded {
+    path: String,
+    answer: Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>,
+}
+
+impl Future for Guarded {
+    type Output = Response<ResponseBody>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<ResponseBody>> {
+        let Guarded { path, answer } = &mut *self;
+        // After a panic the future is not polled again.
+        catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))).unwrap_or_else(|_| {
+            tracing::error!(path, "the handler of a route has panicked");
+            Poll::Ready(StatusCode::INTERNAL_SERVER_ERROR.into_response())
+        })
+    }
+}
+
+/// The routes of a server, in front of its fallback.
+pub(crate) struct Routes {
+    routes: Patterns<Option<Route>>,
+    shared: Arc<Shared>,
+    threads: runtime::Handle,
+}
+
+impl Routes {
+    /// The routes of a server, on these threads. None if there are none.
+    pub(crate) fn in_front(
+        routes: Patterns<Option<Route>>,
+        shared: &Arc<Shared>,
+        threads: &runtime::Handle,
+    ) -> Option<Arc<dyn Fallback>> {
+        let is_empty = routes.is_empty();
+        (!is_empty).then(|| Arc::new(Routes { routes, shared: shared.clone(), threads: threads.clone() }) as _)
+    }
+}
+
+impl Fallback for Routes {
+    fn takes(&self, path: &str) -> bool {
+        self.routes.closest(path).is_some()
+    }
+
+    fn answer(&self, request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse {
+        let route = self.routes.closest(request.uri().path()).and_then(Option::as_ref);
+        let Some((route, handle)) = route.zip(self.shared.handle()) else {
+            return Box::pin(std::future::ready(StatusCode::SERVICE_UNAVAILABLE.into_response()));
+        };
+        let answer = (route.0)(RouteRequest { request, peer, handle });
+        run_on(&self.threads, async { Ok(answer.await) })
+    }
+}
