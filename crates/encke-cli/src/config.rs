@@ -83,6 +83,9 @@ impl Sources {
         merge.apply(layers::of_environment(self.environment.iter().cloned()), options::find_variable);
         merge.apply(self.flags.clone(), options::find);
         let mut config = merge.finish()?;
+        if let Some(misfit) = sections.misfit(&config.settings) {
+            return Err(vec![misfit]);
+        }
         (config.file, config.sections) = (file, sections);
         Ok(config)
     }

@@ -330,7 +330,7 @@ ended = \"queue\"                   # or \"drop\"
 
 A backend in any language decides about sessions and messages and answers services: see [webhooks.md](webhooks.md). `url`, `events` and a
 secret are required; the other values above are the defaults. A webhook decides within the time that the server itself gives a decision
-or a call, so its `decision_timeout_ms` and `call_timeout_ms` should be shorter than the settings of these names. Webhooks are only in the
+or a call, so its `decision_timeout_ms` and `call_timeout_ms` are at most the settings of these names. Webhooks are only in the
 file. They change with a restart.
 ";
 

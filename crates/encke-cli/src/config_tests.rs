@@ -202,6 +202,15 @@ fn changes_are_reported_with_both_values() {
 }
 
 #[test]
+fn a_webhook_that_may_take_longer_than_the_server_waits_is_refused() {
+    let webhook = "[[webhooks]]\nurl = \"http://127.0.0.1:1/\"\nevents = [\"publish\"]\n\
+                   secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\ndecision_timeout_ms = 6000\n";
+    let problem = problem(webhook);
+    assert!(problem.starts_with("webhooks[0].decision_timeout_ms = 6000: at most 5000, the time"), "{problem}");
+    read(webhook, &[("ENCKE_DECISION_TIMEOUT_MS", "6000")], &[]).expect("the server waits as long");
+}
+
+#[test]
 fn keys_of_the_api_are_read_from_the_file_and_no_error_shows_one() {
     let key = |fields: &str| format!("[[api_keys]]\nname = \"backend\"\nscopes = [\"read\", \"publish\"]\n{fields}\n");
     let config = read(&key("key = \"secret-0123456789\""), &[], &[]).expect("valid");

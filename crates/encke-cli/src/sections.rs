@@ -1,6 +1,6 @@
 //! Sections of the file that are no settings of the server. Each is read by the crate that uses it.
 
-use encke::{ApiKey, ApiKeys};
+use encke::{ApiKey, ApiKeys, Settings};
 use encke_auth::{AuthSettings, Jwt};
 use encke_proxy::ProxySettings;
 use encke_sources::SourceSettings;
@@ -41,6 +41,11 @@ impl Sections {
             _ => api_keys(value).map(|api_keys| self.api_keys = api_keys),
         };
         read.map_err(|all| all.into_iter().map(|problem| Problem(format!("{}: {problem}", given.origin))).collect())
+    }
+
+    /// An error about a section that contradicts the settings of the server.
+    pub(crate) fn misfit(&self, settings: &Settings) -> Option<Problem> {
+        Webhooks::check_times(&self.webhooks, settings).err().map(|error| Problem(error.to_string()))
     }
 
     /// An error about sections that contradict each other.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
-use encke_core::Patterns;
+use encke_core::{Patterns, Settings};
 use http::Uri;
 use serde::{Deserialize, Serialize};
 
@@ -242,6 +242,25 @@ pub(crate) fn check_all(webhooks: &[WebhookSettings]) -> Result<Vec<Checked>, We
     webhooks.iter().enumerate().map(unique).collect()
 }
 
+/// Checks that webhooks answer within the times that the server gives them.
+pub(crate) fn check_times(webhooks: &[WebhookSettings], server: &Settings) -> Result<(), WebhookError> {
+    for (index, webhook) in webhooks.iter().enumerate() {
+        let is_call = |kind: &EventKind| *kind == EventKind::Service;
+        let decides = webhook.events.iter().any(|kind| !is_call(kind) && !kind.is_notification());
+        let times = [
+            ("decision_timeout_ms", webhook.decision_timeout_ms, server.decision_timeout_ms, decides),
+            ("call_timeout_ms", webhook.call_timeout_ms, server.call_timeout_ms, webhook.events.iter().any(is_call)),
+        ];
+        if let Some((key, value, most, _)) =
+            times.into_iter().find(|(_, value, most, is_used)| *is_used && value > most)
+        {
+            let reason = format!("at most {most}, the time that the server gives (its {key}), or a longer one there");
+            return Err(WebhookError { index, key, value: value.to_string(), reason });
+        }
+    }
+    Ok(())
+}
+
 fn check(index: usize, webhook: &WebhookSettings) -> Result<Checked, WebhookError> {
     let error = |key, value: String, reason: &str| WebhookError { index, key, value, reason: reason.into() };
     let wrong_url = |reason| error("url", format!("{:?}", webhook.url), reason);
@@ -373,6 +392,23 @@ mod tests {
             assert!(found.starts_with(expected), "{found}");
             assert!(!found.contains("hidden"), "{found}");
         }
+    }
+
+    #[test]
+    fn a_webhook_must_answer_within_the_time_that_the_server_gives() {
+        let server = Settings { decision_timeout_ms: 3_000, call_timeout_ms: 20_000, ..Settings::default() };
+        let of = |events: &[EventKind], decision_timeout_ms| {
+            let webhook = WebhookSettings { events: events.into(), decision_timeout_ms, ..webhook() };
+            check_times(&[webhook], &server).map_err(|error| error.to_string())
+        };
+        let late = "webhooks[0].decision_timeout_ms = 3001: at most 3000, the time that the server gives";
+        assert!(of(&[EventKind::Publish], 3_001).is_err_and(|error| error.starts_with(late)));
+        assert_eq!(of(&[EventKind::Publish, EventKind::Opened], 3_000), Ok(()));
+        assert_eq!(of(&[EventKind::Opened], 3_001), Ok(()), "it decides nothing");
+        let late = "webhooks[0].call_timeout_ms = 25000: at most 20000";
+        assert!(of(&[EventKind::Service], 3_001).is_err_and(|error| error.starts_with(late)));
+        check_times(&[WebhookSettings { events: EventKind::ALL.into(), ..webhook() }], &Settings::default())
+            .expect("the defaults fit");
     }
 
     #[test]

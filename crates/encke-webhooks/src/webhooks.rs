@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use encke::{Builder, Handle};
+use encke::{Builder, Handle, Settings};
 use encke_fetch::FetchError;
 use tokio::sync::{oneshot, watch};
 
 use crate::backend::Backend;
 use crate::counters;
 use crate::hooks::Hooks;
-use crate::settings::{WebhookError, WebhookSettings, check_all};
+use crate::settings::{WebhookError, WebhookSettings, check_all, check_times};
 
 /// The webhooks of a server. Their requests run on a separate thread, so that shards never wait. When this is dropped, requests end.
 #[derive(Debug)]
@@ -47,6 +47,14 @@ impl Webhooks {
     /// The first setting that cannot work.
     pub fn check(settings: &[WebhookSettings]) -> Result<(), WebhookError> {
         check_all(settings).map(drop)
+    }
+
+    /// Checks that no webhook takes longer than the server waits for a decision or a call: nobody would take such an answer.
+    ///
+    /// # Errors
+    /// The first time-out that is too long.
+    pub fn check_times(settings: &[WebhookSettings], server: &Settings) -> Result<(), WebhookError> {
+        check_times(settings, server)
     }
 
     /// Starts the thread of the webhooks, if there are any.

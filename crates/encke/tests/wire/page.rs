@@ -71,6 +71,7 @@ const FILES: &[(&str, &str)] = &[
     ("failures", include_str!("../../../encke-webhooks/tests/wire/failures.rs")),
     ("delivery", include_str!("../../../encke-webhooks/tests/wire/delivery.rs")),
     ("queue::tests", include_str!("../../../encke-webhooks/src/queue/tests.rs")),
+    ("settings::tests", include_str!("../../../encke-webhooks/src/settings.rs")),
     ("answer::tests", include_str!("../../../encke-webhooks/src/answer.rs")),
 ];
 
