@@ -7,7 +7,8 @@ import { chromium } from "playwright-core";
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
@@ -34,12 +35,14 @@ export const CLEAN_ENVIRONMENT = Object.fromEntries(Object.entries(process.env).
 /** A running `encke serve`. */
 export class Server {
     #process;
+    #config;
     url;
 
-    /** `flags` are further ones for `encke serve`. */
-    static async start(test, port = 0, { flags = [] } = {}) {
+    /** `flags` are further ones for `encke serve`, `config` is the text of its configuration file. */
+    static async start(test, port = 0, { flags = [], config } = {}) {
         const server = new Server();
-        server.#process = spawn(PROGRAM, ["serve", "--port", String(port), "--log", "warn", ...flags], { stdio: ["ignore", "pipe", "inherit"], env: CLEAN_ENVIRONMENT });
+        const file = config === undefined ? [] : ["--config", server.#write(test, config)];
+        server.#process = spawn(PROGRAM, ["serve", "--port", String(port), "--log", "warn", ...file, ...flags], { stdio: ["ignore", "pipe", "inherit"], env: CLEAN_ENVIRONMENT });
         test.after(() => server.kill());
         server.url = await server.#listening();
         return server;
@@ -49,6 +52,12 @@ export class Server {
         return Number(new URL(this.url).port);
     }
 
+    /** Replaces the configuration file, and lets the program read it again. */
+    async reload(config) {
+        writeFileSync(this.#config, config);
+        this.#process.kill("SIGHUP");
+    }
+
     /** Ends the program at once, as a crash does. */
     async kill() {
         if (this.#process.exitCode === null && this.#process.signalCode === null) {
@@ -56,6 +65,14 @@ export class Server {
             this.#process.kill("SIGKILL");
             await gone;
         }
+    }
+
+    #write(test, config) {
+        const folder = mkdtempSync(join(tmpdir(), "encke-config-"));
+        test.after(() => rmSync(folder, { recursive: true }));
+        this.#config = join(folder, "encke.toml");
+        writeFileSync(this.#config, config);
+        return this.#config;
     }
 
     #listening() {

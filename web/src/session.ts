@@ -41,6 +41,9 @@ export interface Failure {
     isTooLarge: boolean;
 }
 
+/** The end of a call: its answer, the server's or the service's refusal, no answer in time, or a session that is gone. */
+export type Outcome = { kind: "answer"; data: unknown } | { kind: "refused"; why: string } | { kind: "late" } | { kind: "lost" };
+
 /** One session, over whichever transport works. */
 export class Session {
     readonly #client: Client;
@@ -49,6 +52,8 @@ export class Session {
     #state: LinkState = "closed";
     #wasOpen = false;
     #refusal = "";
+    /** Ends each call that waits for its answer. */
+    readonly #calls = new Set<(outcome: Outcome) => void>();
 
     constructor(events: SessionEvents, options: SessionOptions = {}) {
         this.#events = events;
@@ -151,6 +156,21 @@ export class Session {
         }
     }
 
+    /** Calls `/service/` + `target`; `done` gets the end of the call, after this time at the latest. */
+    request(target: string, data: unknown, timeoutMs: number, done: (outcome: Outcome) => void): void {
+        if (this.#client.isDisconnected()) {
+            done({ kind: "lost" });
+            return;
+        }
+        const end = (outcome: Outcome) => {
+            if (this.#calls.delete(end)) {
+                done(outcome);
+            }
+        };
+        this.#calls.add(end);
+        this.#client.remoteCall(target, data, timeoutMs, (reply) => end(outcomeOf(reply)));
+    }
+
     /** What is sent inside goes out together. */
     batch(send: () => void): void {
         this.#client.batch(send);
@@ -161,6 +181,7 @@ export class Session {
             const again = this.#wasOpen;
             this.#wasOpen = true;
             this.#refusal = "";
+            this.#loseCalls();
             this.#client.batch(() => this.#events.opened(again));
         } else {
             this.#failed(reply);
@@ -192,9 +213,17 @@ export class Session {
         });
     }
 
+    /** The answers of calls come over the session that has sent them. Without it, they do not come. */
+    #loseCalls(): void {
+        [...this.#calls].forEach((end) => end({ kind: "lost" }));
+    }
+
     #become(state: LinkState): void {
         if (state !== this.#state) {
             this.#state = state;
+            if (state === "ended" || state === "closed") {
+                this.#loseCalls();
+            }
             this.#events.changed(state);
         }
     }
@@ -208,6 +237,18 @@ function isLost(reply: Message): boolean {
 /** The server's words in an error reply. */
 function errorOf(reply: Message): string {
     return isLost(reply) ? "" : (reply.error ?? "");
+}
+
+function outcomeOf(reply: Message): Outcome {
+    if (reply.successful === true) {
+        return { kind: "answer", data: reply.data };
+    }
+    if (isLost(reply)) {
+        return { kind: reply.error === "406::timeout" ? "late" : "lost" };
+    }
+    // A service says why in its data.
+    const message = (reply.data as { message?: unknown } | undefined)?.message;
+    return { kind: "refused", why: typeof message === "string" ? message : (reply.error ?? "the server gave no reason") };
 }
 
 /** The official client with other timers. */
