@@ -262,4 +262,12 @@ fn closed_sessions_and_sockets_leave_little_memory() {
 fn an_idle_session_and_its_websocket_have_small_records() {
     assert!(size_of::<Session>() <= 352, "{}", size_of::<Session>());
     assert!(size_of::<Socket>() <= 128, "{}", size_of::<Socket>());
+    let mut rig = rig(1 << 20);
+    for ack in [false, true] {
+        let (key, client) = subscriber(&mut rig, ack, "/a");
+        connect(&mut rig, key, &client);
+        rig.shard.socket_ping(NOW, key, b"alive");
+        rig.flushed(key);
+        assert!(rig.shard.socket(key).expect("it is open").own.is_none(), "ack: {ack}");
+    }
 }
