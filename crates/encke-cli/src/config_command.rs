@@ -261,6 +261,7 @@ timeout_ms = 30000                 # longest time for the whole answer
 request_bytes_max = 1048576        # bytes of the body of one request
 response_bytes_max = 8388608       # bytes of the body of one answer
 requests_max = 256                 # requests to the backend at the same time; more wait
+upgraded_connections_max = 10000   # connections at the same time that speak another protocol, such as WebSockets
 keep_alive_ms = 60000              # time after which an unused connection is closed
 held_max = 100000                  # responses and streams that are held at the same time
 hold_timeout_ms = 55000            # time for which a response is held if the backend names none

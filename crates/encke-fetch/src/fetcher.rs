@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, COOKIE, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
-use http::{Method, Request, Response, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
+use hyper::upgrade::Upgraded;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
 use crate::connector::Timed;
@@ -102,6 +103,27 @@ impl Fetcher {
         self.run(request, false).await
     }
 
+    /// Makes a request for another protocol, whose URL is absolute, and follows no redirect. Headers `Connection` and `Upgrade`
+    /// name the protocol. With HTTP/2, which a server may choose on TLS, there are no such requests.
+    ///
+    /// # Errors
+    /// The reason why there is no response. A response with any status is none.
+    pub async fn upgrade(&self, request: Request<Bytes>) -> Result<Upgrade, FetchError> {
+        let total_timeout_ms = self.limits.total_timeout_ms;
+        let deadline = Instant::now() + Duration::from_millis(total_timeout_ms);
+        host(request.uri())?;
+        let exchange = async {
+            let sent = self.client.request(request.map(Full::new)).await;
+            let mut response = sent.map_err(|error| error::of_client(&error))?;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                return Ok(Upgrade::Response(self.whole(response).await?));
+            }
+            let upgraded = hyper::upgrade::on(&mut response).await.map_err(|error| error::of_body(&error))?;
+            Ok(Upgrade::Switched(response.map(|_| TokioIo::new(upgraded))))
+        };
+        timeout_at(deadline, exchange).await.map_err(|_| FetchError::TotalTimeout { total_timeout_ms })?
+    }
+
     async fn run(&self, mut request: Request<Bytes>, follows: bool) -> Result<Response<Bytes>, FetchError> {
         let total_timeout_ms = self.limits.total_timeout_ms;
         let deadline = Instant::now() + Duration::from_millis(total_timeout_ms);
@@ -140,10 +162,24 @@ impl Fetcher {
         if follows && let Some(to) = redirect::target(request.uri(), &response)? {
             return Ok(Answer::Redirect(to));
         }
+        self.whole(response).await.map(Answer::Response)
+    }
+
+    /// The response with its whole body.
+    async fn whole(&self, response: Response<Incoming>) -> Result<Response<Bytes>, FetchError> {
         let (head, body) = response.into_parts();
         let body = read(body, self.limits.response_bytes_max).await?;
-        Ok(Answer::Response(Response::from_parts(head, body)))
+        Ok(Response::from_parts(head, body))
     }
+}
+
+/// The answer to a request for another protocol.
+#[derive(Debug)]
+pub enum Upgrade {
+    /// The server has not switched: an ordinary response.
+    Response(Response<Bytes>),
+    /// The server has switched. The body is the connection.
+    Switched(Response<TokioIo<Upgraded>>),
 }
 
 /// The answer to one request.

@@ -41,6 +41,19 @@ pub(crate) fn forward(headers: &mut HeaderMap, peer: Option<IpAddr>) {
     }
 }
 
+/// The protocol that a request wants to switch to, or that a response switches to (RFC 9110 §7.8).
+pub(crate) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut lists = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let is_named = lists.any(|list| list.split(',').any(|name| name.trim().eq_ignore_ascii_case("upgrade")));
+    headers.get(UPGRADE).filter(|_| is_named).cloned()
+}
+
+/// Adds the headers that switch a connection to a protocol.
+pub(crate) fn switch(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol);
+}
+
 /// Removes the instructions for the proxy.
 pub(crate) fn remove_instructions(headers: &mut HeaderMap) {
     let names: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with("grip-")).cloned().collect();

@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use encke::{Fallback, FallbackResponse, Handle, Hold, Metric, Release, RequestBody, ResponseBody};
-use encke_fetch::{FetchError, Fetcher};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, UPGRADE};
+use encke::{Fallback, FallbackResponse, Handle, Hold, Metric, Release, RequestBody, ResponseBody, TakeOver};
+use encke_fetch::{FetchError, Fetcher, Upgrade};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body;
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use crate::body::ProxyBody;
-use crate::headers::{forward, remove_hop_by_hop};
+use crate::headers::{forward, remove_hop_by_hop, switch, upgrade_of};
 use crate::instruct::{self, Mode};
 use crate::item;
 use crate::settings::{ProxyError, ProxySettings};
@@ -40,6 +41,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Counts {
     held: AtomicUsize,
+    upgraded: AtomicUsize,
     requests: AtomicUsize,
     failures: AtomicUsize,
     holds_refused: AtomicUsize,
@@ -47,13 +49,21 @@ struct Counts {
     is_failing: AtomicBool,
 }
 
-/// Counts a held response while it lives.
+/// Counts a held response or an upgraded connection while it lives.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<Counts>);
+pub(crate) struct Counted(Arc<Counts>, fn(&Counts) -> &AtomicUsize);
+
+impl Counted {
+    /// None if there are `max` already.
+    fn new(counts: &Arc<Counts>, count: fn(&Counts) -> &AtomicUsize, max: usize) -> Option<Counted> {
+        let counted = Counted(counts.clone(), count);
+        (count(counts).fetch_add(1, Ordering::Relaxed) < max).then_some(counted)
+    }
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.held.fetch_sub(1, Ordering::Relaxed);
+        (self.1)(&self.0).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -72,6 +82,8 @@ impl Proxy {
             vec![
                 Metric::gauge("encke_proxy_held", "Responses of the backend that are held.")
                     .with(&[], count(&read.held)),
+                Metric::gauge("encke_proxy_upgraded", "Connections that speak another protocol with the backend.")
+                    .with(&[], count(&read.upgraded)),
                 Metric::counter("encke_proxy_requests", "Requests passed to the backend.")
                     .with(&[], count(&read.requests)),
                 Metric::counter("encke_proxy_failures", "Requests that the backend did not answer, or not in time.")
@@ -102,24 +114,21 @@ impl Proxy {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let is_head = *request.method() == Method::HEAD;
+        let protocol = upgrade_of(request.headers()).filter(|_| request.body().is_end_stream());
         let forwarded = match self.forwarded(request, peer).await {
             Ok(forwarded) => forwarded,
             Err((status, reason)) => return text(status, reason),
         };
-        let counts = &self.shared.counts;
-        counts.requests.fetch_add(1, Ordering::Relaxed);
-        let mut answer = match self.fetcher.send_once(forwarded).await {
-            Ok(answer) => {
-                counts.is_failing.store(false, Ordering::Relaxed);
-                answer
-            }
-            Err(error) => {
-                counts.failures.fetch_add(1, Ordering::Relaxed);
-                if !counts.is_failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "the backend did not answer (further failures are counted only)");
-                }
-                return failed(&error);
-            }
+        self.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
+        let mut answer = match protocol {
+            None => match self.exchanged(self.fetcher.send_once(forwarded).await) {
+                Ok(answer) => answer,
+                Err(failed) => return *failed,
+            },
+            Some(protocol) => match self.upgrade(forwarded, protocol).await {
+                Ok(answer) => answer,
+                Err(answered) => return *answered,
+            },
         };
         remove_hop_by_hop(answer.headers_mut());
         let hold = instruct::of(&mut answer);
@@ -130,11 +139,61 @@ impl Proxy {
             Ok(None) => answer.map(ProxyBody::whole),
             Ok(Some(hold)) => self.hold(answer, hold).await,
             Err(reason) => {
-                counts.holds_refused.fetch_add(1, Ordering::Relaxed);
+                self.shared.counts.holds_refused.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(reason, "the backend's instructions are invalid");
                 text(StatusCode::BAD_GATEWAY, "the backend's instructions are invalid\n")
             }
         }
+    }
+
+    /// The backend's answer. An error is counted, and becomes a response.
+    fn exchanged<T>(&self, outcome: Result<T, FetchError>) -> Result<T, Box<Response<ProxyBody>>> {
+        let counts = &self.shared.counts;
+        match outcome {
+            Ok(answer) => {
+                counts.is_failing.store(false, Ordering::Relaxed);
+                Ok(answer)
+            }
+            Err(error) => {
+                counts.failures.fetch_add(1, Ordering::Relaxed);
+                if !counts.is_failing.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "the backend did not answer (further failures are counted only)");
+                }
+                Err(Box::new(failed(&error)))
+            }
+        }
+    }
+
+    /// Passes a request for another protocol, such as a WebSocket, and then the bytes of both sides as they are. Returns the answer
+    /// of a backend that does not switch, or else the response.
+    async fn upgrade(
+        &self,
+        mut request: Request<Bytes>,
+        protocol: HeaderValue,
+    ) -> Result<Response<Bytes>, Box<Response<ProxyBody>>> {
+        let Shared { settings, counts, .. } = &*self.shared;
+        let max = settings.upgraded_connections_max;
+        let Some(counted) = Counted::new(counts, |counts| &counts.upgraded, max) else {
+            let reason = "too many connections speak another protocol\n";
+            return Err(Box::new(text(StatusCode::SERVICE_UNAVAILABLE, reason)));
+        };
+        switch(request.headers_mut(), protocol);
+        let switched = match self.exchanged(self.fetcher.upgrade(request).await)? {
+            Upgrade::Response(answer) => return Ok(answer),
+            Upgrade::Switched(switched) => switched,
+        };
+        let (mut head, mut backend) = switched.into_parts();
+        let protocol = upgrade_of(&head.headers);
+        remove_hop_by_hop(&mut head.headers);
+        switch(&mut head.headers, protocol.unwrap_or(HeaderValue::from_static("websocket")));
+        head.extensions.insert(TakeOver::new(|mut client, rest| async move {
+            let _counted = counted;
+            if backend.write_all(&rest).await.is_ok() {
+                // Whichever side ends or breaks, the other one gets its bytes and its end.
+                let _ended = copy_bidirectional(&mut client, &mut backend).await;
+            }
+        }));
+        Err(Box::new(Response::from_parts(head, ProxyBody::whole(""))))
     }
 
     async fn answer_boxed(self, request: Request<RequestBody>, peer: Option<IpAddr>) -> Response<ResponseBody> {
@@ -152,8 +211,8 @@ impl Proxy {
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        if request.headers().contains_key(UPGRADE) || *request.method() == Method::CONNECT {
-            return Err((StatusCode::NOT_IMPLEMENTED, "upgrades are not passed to the backend\n"));
+        if *request.method() == Method::CONNECT {
+            return Err((StatusCode::NOT_IMPLEMENTED, "the backend is no tunnel\n"));
         }
         let (mut parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
@@ -180,7 +239,7 @@ impl Proxy {
             counts.holds_refused.fetch_add(1, Ordering::Relaxed);
             text(status, reason)
         };
-        let Some(counted) = self.counted() else {
+        let Some(counted) = Counted::new(counts, |counts| &counts.held, settings.held_max) else {
             return refused(StatusCode::SERVICE_UNAVAILABLE, "too many responses are held\n");
         };
         let Some(hold) = self.on_channels(instruct.channels) else {
@@ -197,13 +256,6 @@ impl Proxy {
             // The client asks again, and the backend sees what is there.
             _ => answer.map(ProxyBody::whole),
         }
-    }
-
-    /// None if too many responses are held.
-    fn counted(&self) -> Option<Counted> {
-        let counts = &self.shared.counts;
-        let counted = Counted(counts.clone());
-        (counts.held.fetch_add(1, Ordering::Relaxed) < self.shared.settings.held_max).then_some(counted)
     }
 
     fn on_channels(&self, channels: Vec<(String, encke::Start)>) -> Option<Hold> {

@@ -22,6 +22,8 @@ pub struct ProxySettings {
     pub response_bytes_max: usize,
     /// Requests to the backend at the same time; more wait.
     pub requests_max: usize,
+    /// Connections at the same time that speak another protocol with the backend, such as WebSockets.
+    pub upgraded_connections_max: usize,
     /// Time after which an unused connection to the backend is closed, in milliseconds.
     pub keep_alive_ms: u64,
     /// Responses that are held at the same time. Above it, responses are sent at once, and streams are refused.
@@ -63,6 +65,7 @@ impl Default for ProxySettings {
             request_bytes_max: 1024 * 1024,
             response_bytes_max: 8 * 1024 * 1024,
             requests_max: 256,
+            upgraded_connections_max: 10_000,
             keep_alive_ms: 60_000,
             held_max: 100_000,
             hold_timeout_ms: 55_000,

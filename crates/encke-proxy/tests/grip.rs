@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use encke::{Handle, Running, Server, Settings};
@@ -252,9 +253,6 @@ fn requests_beyond_a_limit_do_not_reach_the_backend() {
     let rig = rig(ProxySettings { backend, request_bytes_max: 10, ..ProxySettings::default() });
     let post = Request::post("/x").body(Full::new(Bytes::from_static(b"eleven bytes"))).expect("a request");
     assert_eq!(run(async { body(rig.proxy.answer(post, None).await).await }).0, 413);
-    let upgrade = Request::get("/x").header("upgrade", "websocket").header("connection", "upgrade");
-    let upgrade = upgrade.body(Full::<Bytes>::default()).expect("a request");
-    assert_eq!(run(rig.proxy.answer(upgrade, None)).status(), 501);
     assert_eq!(rig.get("/x"), (200, "reached".into()));
 }
 
@@ -288,4 +286,90 @@ fn settings_that_cannot_work_are_refused_by_name() {
     let app = ProxySettings { backend: backend(), paths: vec!["/app".into()], ..ProxySettings::default() };
     let proxy = Proxy::new(app, rig.handle.clone()).expect("valid");
     assert!(proxy.takes("/app") && proxy.takes("/app/x") && !proxy.takes("/apple") && rig.proxy.takes("/any"));
+}
+
+/// A backend that switches to another protocol: it greets, and sends each line back in capitals.
+fn shouting() -> String {
+    backend(|head, mut stream| {
+        let head = head.to_ascii_lowercase();
+        for line in ["connection: upgrade", "upgrade: shout", "sec-websocket-key: abc", "x-forwarded-host: 127.0.0.1"] {
+            assert!(head.contains(line), "{line}: {head}");
+        }
+        let switched =
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: shout\r\nx-own: 1\r\n\r\nhello\n";
+        stream.write_all(switched.as_bytes()).expect("written");
+        for line in BufReader::new(stream.try_clone().expect("a stream")).lines().map_while(Result::ok) {
+            if line == "end" {
+                return;
+            }
+            _ = stream.write_all(format!("{}\n", line.to_uppercase()).as_bytes());
+        }
+    })
+}
+
+/// A client that asks for another protocol, and sends a line with its request.
+fn switching(rig: &Rig) -> BufReader<TcpStream> {
+    let address = rig.running.as_ref().expect("it runs").address();
+    let mut client = TcpStream::connect(address).expect("connects");
+    client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    let head = "connection: keep-alive, Upgrade\r\nupgrade: shout\r\nsec-websocket-key: abc";
+    write!(client, "GET /shout HTTP/1.1\r\nhost: {address}\r\n{head}\r\n\r\nearly\n").expect("written");
+    BufReader::new(client)
+}
+
+fn line(client: &mut BufReader<TcpStream>) -> String {
+    let mut line = String::new();
+    client.read_line(&mut line).expect("a line");
+    line
+}
+
+#[test]
+fn a_connection_that_switches_its_protocol_passes_as_it_is_until_one_side_ends_it() {
+    let rig = rig(ProxySettings { backend: shouting(), upgraded_connections_max: 1, ..ProxySettings::default() });
+    rig.handle.set_fallback(Some(Arc::new(rig.proxy.clone())));
+    let wait_for = |count: &str| {
+        let began = Instant::now();
+        while !format!("{:?}", rig.proxy).contains(count) {
+            assert!(began.elapsed() < TIMEOUT, "{count}: {:?}", rig.proxy);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    for ends_at_backend in [true, false] {
+        let mut client = switching(&rig);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            head += &line(&mut client);
+        }
+        assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("upgrade: shout\r\n"), "{head}");
+        assert!(head.contains("x-own: 1\r\n"), "{head}");
+        assert_eq!((line(&mut client), line(&mut client)), ("hello\n".into(), "EARLY\n".into()));
+        client.get_mut().write_all(b"more\n").expect("written");
+        assert_eq!(line(&mut client), "MORE\n");
+        // One at a time: the limit.
+        assert!(line(&mut switching(&rig)).starts_with("HTTP/1.1 503 "));
+        if ends_at_backend {
+            client.get_mut().write_all(b"end\n").expect("written");
+            assert_eq!(line(&mut client), "", "the end");
+        }
+        drop(client);
+        wait_for("upgraded: 0");
+    }
+    let mut last = switching(&rig);
+    while line(&mut last) != "EARLY\n" {}
+    rig.handle.drain();
+    assert!(matches!(last.read(&mut [0]), Ok(0) | Err(_)), "a drain ends it");
+}
+
+#[test]
+fn a_backend_that_does_not_switch_answers_as_always() {
+    let rig = of("http://127.0.0.1:1".into());
+    let upgrade = || {
+        let request = Request::get("/x").header("upgrade", "websocket").header("connection", "upgrade");
+        request.body(Full::<Bytes>::default()).expect("a request")
+    };
+    assert_eq!(run(rig.proxy.answer(upgrade(), None)).status(), 502);
+    let rig = of(answering("HTTP/1.1 403 Forbidden\r\ncontent-length: 3\r\nconnection: close\r\n\r\nno\n"));
+    assert_eq!(run(async { body(rig.proxy.answer(upgrade(), None).await).await }), (403, "no\n".into()));
+    let connect = Request::connect("a.example:1").body(Full::<Bytes>::default()).expect("a request");
+    assert_eq!(run(rig.proxy.answer(connect, None)).status(), 501);
 }

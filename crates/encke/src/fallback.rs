@@ -4,11 +4,12 @@ use std::error::Error;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
+use tokio::net::TcpStream;
 
 /// The body of a request for a [`Fallback`].
 pub type RequestBody = hyper::body::Incoming;
@@ -27,6 +28,39 @@ pub trait Fallback: Send + Sync {
 
     /// Answers a request of a client with this address. If the client leaves, the future is dropped.
     fn answer(&self, request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse;
+}
+
+/// Takes the connection of a request over, for another protocol such as a WebSocket. A [`Fallback`] puts it into the extensions
+/// of a response with the status 101 (RFC 9110 §15.2.2), and the server gives it the connection when the response is written.
+#[derive(Clone)]
+pub struct TakeOver(Arc<Mutex<Option<Task>>>);
+
+/// Uses a connection, and the bytes that the client has sent after its request.
+type Task = Box<dyn FnOnce(TcpStream, Vec<u8>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+impl TakeOver {
+    /// The function gets the connection, and the bytes that the client has sent after its request. Its future runs on the thread
+    /// of a shard: it must not block. It is dropped when the server drains.
+    pub fn new<F>(task: impl FnOnce(TcpStream, Vec<u8>) -> F + Send + 'static) -> TakeOver
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        TakeOver(Arc::new(Mutex::new(Some(Box::new(|tcp, rest| Box::pin(task(tcp, rest)))))))
+    }
+
+    /// Runs it, once.
+    pub(crate) async fn run(self, tcp: TcpStream, rest: Vec<u8>) {
+        let task = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(task) = task {
+            task(tcp, rest).await;
+        }
+    }
+}
+
+impl std::fmt::Debug for TakeOver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TakeOver")
+    }
 }
 
 /// The routes of the builder, and the fallback of a server, if it has them.

@@ -171,7 +171,7 @@
 //!
 //! The directory `examples` has whole programs, which tests run against real clients: CometD's chat (`chat`), an echo (`echo_service`),
 //! remote calls that wait and time out (`remote_call`), an auction with users (`auction`), an order service (`order_service`), a quote
-//! server (`quote_server`), and the price feed.
+//! server (`quote_server`), members of rooms (`presence`), limits by settings, rules and identities (`limits`), and the price feed.
 //!
 //! # The data directory
 //!
@@ -237,7 +237,7 @@ pub use encke_core::{
     TransportName, Verdict,
 };
 pub use error::{HookError, PublishError, PublishManyError, RemovalError, StartError, SubscriptionError};
-pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
+pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody, TakeOver};
 pub use handle::{Handle, List};
 pub use hold::{ConditionPanicked, Hold, Release};
 pub use http::embedded::ServiceBody;

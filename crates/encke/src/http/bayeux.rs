@@ -237,7 +237,7 @@ fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &
         return text(StatusCode::BAD_REQUEST, "this is no WebSocket handshake\n");
     };
     let browser = cookie::browser(request.headers(), settings);
-    *connection.upgrade.borrow_mut() = Some(Upgrade { browser, head: connection.head(request) });
+    *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket { browser, head: connection.head(request) });
     let mut response = Response::new(whole(""));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();

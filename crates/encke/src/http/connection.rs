@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 
 use super::held::{Current, InHyper};
 use super::{Body, held, routes};
+use crate::fallback::TakeOver;
 use crate::net::counted::Counted;
 use crate::net::io::{Health, Io, Timeouts, linger, release};
 use crate::net::node::Node;
@@ -31,7 +32,7 @@ pub(crate) struct Connection {
     pub(crate) health: Arc<Health>,
     /// The address of the client, or of the proxy in front of it.
     pub(crate) peer: Option<IpAddr>,
-    /// Set by a response that accepts a WebSocket.
+    /// Set by a response that ends HTTP on this connection.
     pub(crate) upgrade: RefCell<Option<Upgrade>>,
     /// The work that its requests have caused lately.
     pub(crate) usage: Cell<Usage>,
@@ -40,12 +41,17 @@ pub(crate) struct Connection {
     current: Rc<Current>,
 }
 
-/// The parts of an upgrade request that its WebSocket needs.
-pub(crate) struct Upgrade {
-    /// The browser's cookie.
-    pub(crate) browser: Option<Id>,
-    /// The head, if the application reads heads.
-    pub(crate) head: Option<Arc<Head>>,
+/// The further use of a connection after HTTP.
+pub(crate) enum Upgrade {
+    /// A WebSocket of the Bayeux endpoint, with the parts of the request that it needs.
+    WebSocket {
+        /// The browser's cookie.
+        browser: Option<Id>,
+        /// The head, if the application reads heads.
+        head: Option<Arc<Head>>,
+    },
+    /// The fallback has it.
+    TakenOver(TakeOver),
 }
 
 impl Connection {
@@ -111,12 +117,27 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
                 };
                 (tcp, read) = (held, front);
             }
-            Left::Upgraded(tcp, Upgrade { browser, head }, rest) => {
+            Left::Upgraded(tcp, Upgrade::WebSocket { browser, head }, rest) => {
                 let from = socket::From { browser, peer: connection.peer(), head };
                 return socket::open(&node, tcp, counted, from, rest);
             }
+            Left::Upgraded(tcp, Upgrade::TakenOver(task), rest) => {
+                return Box::pin(taken_over(&node, task, tcp, rest)).await;
+            }
             Left::Done(tcp) => return Box::pin(linger(&tcp)).await,
             Left::Broken(tcp) => return release(&tcp),
+        }
+    }
+}
+
+/// Lets a fallback use a connection until it is done, or the server drains.
+async fn taken_over(node: &Node, task: TakeOver, tcp: TcpStream, rest: Vec<u8>) {
+    let mut leaving = pin!(node.leaving.notified());
+    leaving.as_mut().enable();
+    if !node.shard.borrow().is_draining() {
+        tokio::select! {
+            () = task.run(tcp, rest) => {}
+            () = leaving => {}
         }
     }
 }
@@ -125,7 +146,7 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
 enum Left {
     /// Its request waits for long; with the bytes that hyper has read after the request.
     Held(TcpStream, Vec<u8>),
-    /// It is a WebSocket, with the bytes after the handshake.
+    /// It speaks another protocol, with the bytes after the request.
     Upgraded(TcpStream, Upgrade, Vec<u8>),
     /// It is complete: the rest of the bytes may still arrive at the client.
     Done(TcpStream),

@@ -54,8 +54,11 @@ pub(crate) fn open(node: &Rc<Node>, visit: Visit) {
         if response.status().as_u16() >= 400 {
             metrics.requests_refused.add(1);
         }
-        let upgrade = connection.upgrade.borrow_mut().take();
-        let upgraded = upgrade.map(|Upgrade { browser, head }| socket::From { browser, peer: connection.peer(), head });
+        let upgraded = match connection.upgrade.borrow_mut().take() {
+            Some(Upgrade::WebSocket { browser, head }) => Some(socket::From { browser, peer: connection.peer(), head }),
+            // Only a fallback takes a connection over, and it gets no requests here.
+            Some(Upgrade::TakenOver(_)) | None => None,
+        };
         let health = connection.health.clone();
         let response = response.map(|body| ServiceBody { body, health, is_taken: false });
         // If nobody waits, the body reports its messages as lost.

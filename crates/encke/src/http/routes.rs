@@ -8,8 +8,9 @@ use http_body_util::Either;
 use hyper::body::Incoming;
 use websocket::handshake;
 
-use super::connection::Connection;
+use super::connection::{Connection, Upgrade};
 use super::{Body, api, assets, bayeux, closing, files, form, hold, host, metrics, text, unread};
+use crate::fallback::TakeOver;
 use encke_core::Settings;
 
 /// Answers one request.
@@ -31,7 +32,12 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
     } else if let Some(fallback) =
         connection.node.server_shared.fallback.of(path).filter(|_| !OWN_PATHS.contains(&path))
     {
-        fallback.answer(request, connection.peer).await.map(|body| Either::Right(Either::Right(body)))
+        let mut response = fallback.answer(request, connection.peer).await;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let task = response.extensions_mut().remove::<TakeOver>();
+            *connection.upgrade.borrow_mut() = task.map(Upgrade::TakenOver);
+        }
+        response.map(|body| Either::Right(Either::Right(body)))
     } else {
         let found = match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),
