@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { Firefox } from "./firefox.mjs";
 import { Browser, ExtendedBrowser, Server, TEST_LIMIT_MS, eventually } from "./harness.mjs";
 import { looksRight } from "./looks.mjs";
 import { BLUE, GREEN, RED, Watcher, colour } from "./screen.mjs";
@@ -77,12 +78,30 @@ test("the extension says what is wrong, and its pages look right", { timeout: TE
     tab.assertNoComplaints();
 });
 
+test("Firefox loads the extension, too, and it publishes what changes", { timeout: TEST_LIMIT_MS, skip: !Firefox.isThere() && "there is no Firefox" }, async (t) => {
+    const { folder } = await built(t, "firefox");
+    const uuid = "5f1f2c9c-0d5e-4c8e-9d4b-3a1b7c2d9e10";
+    const server = await Server.start(t, 0, { flags: ["--allowed-origins", `moz-extension://${uuid}`] });
+    const firefox = await Firefox.start(t, { "screenpush@encke.example": uuid });
+    await firefox.install(folder);
+    const settings = await firefox.open(`moz-extension://${uuid}/options.html`);
+    const options = { server: `${server.url}/cometd`, name: "Fox", type: "image/png", autoPush: true };
+    await settings(`chrome.storage.local.set({ options: ${JSON.stringify(options)} })`);
+    const watcher = await Watcher.open(await Browser.start(t), `${server.url}/demo/screenpush/watch`);
+    const page = await firefox.open(`${server.url}/healthz`);
+    for (const one of [RED, GREEN]) {
+        await page(`(${paint})(${JSON.stringify(colour(one))})`);
+        await watcher.sees(300, 300, one);
+    }
+    assert.deepEqual(await watcher.publishers(), ["Fox"]);
+});
+
 /** Builds the extension, and returns where it is and its origin in Chromium. */
-async function built(t) {
+async function built(t, browser = "chromium") {
     const out = await mkdtemp(join(tmpdir(), "encke-extension-"));
     t.after(() => rm(out, { recursive: true }));
     await promisify(execFile)(process.execPath, [fileURLToPath(new URL("../../screenpush/build.mjs", import.meta.url)), out]);
-    return { folder: join(out, "chromium"), origin: "chrome-extension://gpjlomgpmphjeakpggjckpjnldgjkdid" };
+    return { folder: join(out, browser), origin: "chrome-extension://gpjlomgpmphjeakpggjckpjnldgjkdid" };
 }
 
 /** Runs in the page: gives all of it one colour. */
