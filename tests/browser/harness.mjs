@@ -32,17 +32,17 @@ const BROWSER_OPTIONS = [
 // Variables called ENCKE_… are settings of the program. The caller's own must not reach the program under test.
 export const CLEAN_ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("ENCKE_")));
 
-/** A running `encke serve`. */
+/** A running `encke serve`, or `encke demo`. */
 export class Server {
     #process;
     #config;
     url;
 
-    /** `flags` are further ones for `encke serve`, `config` is the text of its configuration file. */
-    static async start(test, port = 0, { flags = [], config } = {}) {
+    /** `flags` are further ones of the command, `config` is the text of its configuration file. */
+    static async start(test, port = 0, { command = "serve", flags = [], config } = {}) {
         const server = new Server();
         const file = config === undefined ? [] : ["--config", server.#write(test, config)];
-        server.#process = spawn(PROGRAM, ["serve", "--port", String(port), "--log", "warn", ...file, ...flags], { stdio: ["ignore", "pipe", "inherit"], env: CLEAN_ENVIRONMENT });
+        server.#process = spawn(PROGRAM, [command, "--port", String(port), "--log", "warn", ...file, ...flags], { stdio: ["ignore", "pipe", "inherit"], env: CLEAN_ENVIRONMENT });
         test.after(() => server.kill());
         server.url = await server.#listening();
         return server;

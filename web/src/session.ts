@@ -1,6 +1,6 @@
 /** A Bayeux session of a page: opens, recovers, reports its state. It knows nothing of the page's topic. */
 
-import { CometD, type Message, type SubscriptionHandle } from "cometd";
+import { CometD, type Extension, type Message, type SubscriptionHandle } from "cometd";
 import { ReplayExtension, type Positions } from "./replay";
 import { ServerClock } from "./clock";
 import { WorkerTimers, type Timers } from "./timers";
@@ -25,6 +25,8 @@ export interface SessionOptions {
     url?: string;
     /** The positions at which channels begin. With them the session resumes each channel after its last message. */
     positions?: Positions;
+    /** Fields of the handshake's `ext`, for a server that asks who connects. */
+    ext?: object;
     /** The longest time until the server answers a message. After it, the client takes the connection for dead. */
     answerMs?: number;
     /** The timers. The default is a worker's, which a page from elsewhere cannot load. */
@@ -68,6 +70,7 @@ export class Session {
             maxSendBayeuxMessageSize: MAX_SENT_BYTES,
         });
         this.#client.registerExtension("clock", this.#clock);
+        this.#client.registerExtension("handshake", new HandshakeExt(options.ext ?? {}));
         if (options.positions !== undefined) {
             this.#client.registerExtension("replay", new ReplayExtension(options.positions));
         }
@@ -249,6 +252,22 @@ function outcomeOf(reply: Message): Outcome {
     // A service says why in its data.
     const message = (reply.data as { message?: unknown } | undefined)?.message;
     return { kind: "refused", why: typeof message === "string" ? message : (reply.error ?? "the server gave no reason") };
+}
+
+/** Adds fields to the `ext` of handshakes. */
+class HandshakeExt implements Extension {
+    readonly #ext: object;
+
+    constructor(ext: object) {
+        this.#ext = ext;
+    }
+
+    outgoing(message: Message): Message {
+        if (message.channel === "/meta/handshake") {
+            message.ext = { ...message.ext, ...this.#ext };
+        }
+        return message;
+    }
 }
 
 /** The official client with other timers. */

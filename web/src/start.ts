@@ -2,6 +2,7 @@
 
 import { byId, element, showLink, timeOfDay } from "./dom";
 import { goRound } from "./orbit";
+import { PICTURE_POSITIONS, showBoard, subscribePictures } from "./pictures";
 import { Session, type LinkState } from "./session";
 
 /** What this page publishes. Programs may publish anything else; it is shown as its JSON. */
@@ -13,14 +14,16 @@ interface Hello {
     count: number;
 }
 
-const session = new Session({
-    opened: () => session.subscribe(CHANNEL, arrived),
-    changed: showState,
-});
+const session = new Session({ opened, changed: showState }, { positions: { ...PICTURE_POSITIONS } });
 const windowName = crypto.getRandomValues(new Uint32Array(2)).join("-");
 /** When each message still under way was sent, in milliseconds of the page's clock. */
 const sentAt = new Map<number, number>();
 let count = 0;
+
+function opened(): void {
+    session.subscribe(CHANNEL, arrived);
+    subscribePictures(session);
+}
 
 function publish(event: SubmitEvent): void {
     event.preventDefault();
@@ -79,10 +82,29 @@ function isHello(data: unknown): data is Hello {
     return typeof hello === "object" && typeof hello?.text === "string" && typeof hello.window === "string" && typeof hello.count === "number";
 }
 
+/** A button that copies the code of a figure. Browsers allow it to pages of this machine, or with TLS. */
+function addCopy(figure: HTMLElement): void {
+    if (!isSecureContext) {
+        return;
+    }
+    const name = figure.querySelector("figcaption")!.firstChild!.textContent!.trim();
+    const button = element("button", "small", "Copy");
+    button.setAttribute("type", "button");
+    button.setAttribute("aria-label", `Copy the code: ${name}`);
+    button.addEventListener("click", async () => {
+        const done = await navigator.clipboard.writeText(figure.querySelector("pre")!.innerText).then(() => "Copied", () => "Not allowed");
+        button.textContent = done;
+        setTimeout(() => (button.textContent = "Copy"), COPIED_MS);
+    });
+    figure.querySelector("figcaption")!.append(button);
+}
+
 function start(): void {
     for (const element of document.querySelectorAll(".origin")) {
         element.textContent = location.origin;
     }
+    showBoard();
+    document.querySelectorAll<HTMLElement>(".snippets figure").forEach(addCopy);
     byId("publish").addEventListener("submit", publish);
     byId("again").addEventListener("click", () => session.open());
     addEventListener("pagehide", () => session.close());
@@ -92,6 +114,7 @@ function start(): void {
 }
 
 const CHANNEL = "/demo/hello";
+const COPIED_MS = 1_500;
 const MAX_SHOWN_ARRIVALS = 6;
 
 start();
