@@ -32,6 +32,7 @@ use crate::route::{Route, RouteReply, RouteRequest};
 /// | [`authorize`](Builder::authorize), [`authorize_async`](Builder::authorize_async) | who may create, subscribe to and publish to a channel | the second |
 /// | [`service`](Builder::service) | answers calls | yes |
 /// | [`filter`](Builder::filter), [`filter_async`](Builder::filter_async) | changes or refuses publications | the second |
+/// | [`route`](Builder::route) | answers HTTP requests, and may hold them | yes |
 /// | [`on_session`](Builder::on_session), [`on_channel`](Builder::on_channel) | learns of sessions and subscribers | no |
 ///
 /// Hooks that do not wait run on the thread of a shard, between reading and writing: they must be short and never block. A

@@ -161,7 +161,10 @@
 //! [`Builder::on_session`] reports when a session begins, and when and why it ends; [`Builder::on_channel`] when a channel gets its first
 //! subscriber and when the last one is gone, on whatever shard.
 //!
-//! # Beside other HTTP libraries
+//! # Other HTTP requests
+//!
+//! [`Builder::route`] adds async functions that answer HTTP requests, and may hold them until something happens ([`Hold`]). No other HTTP
+//! library is needed.
 //!
 //! [`Builder::fallback`] passes requests that are not the server's to any tower service, such as an axum router, on the threads of the
 //! application. [`service`] is the other way round: the Bayeux endpoint of a running server as a service inside a router. The clients'
