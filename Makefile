@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tokens compare fmt web viewer extension
+.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tokens compare fmt web viewer extension bench-screenpush
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -35,6 +35,9 @@ bench-tokens: ## Measure handshakes with tokens
 
 bench-webhook: ## Measure the time that a webhook adds to a message
 	@bash scripts/bench-webhook.sh
+
+bench-screenpush: ## Measure the way of a picture from screen to viewers
+	@bash scripts/bench-screenpush.sh
 
 compare: ## Measure Encke beside CometD, Faye and Bun
 	@bash scripts/compare.sh

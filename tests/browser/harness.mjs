@@ -58,6 +58,11 @@ export class Server {
         this.#process.kill("SIGHUP");
     }
 
+    /** The program's process. */
+    get pid() {
+        return this.#process.pid;
+    }
+
     /** Ends the program at once, as a crash does. */
     async kill() {
         if (this.#process.exitCode === null && this.#process.signalCode === null) {
