@@ -52,9 +52,9 @@ export class Watcher {
         return watcher;
     }
 
-    /** Waits until the pixel has about this colour: JPEG changes it a little. */
+    /** Waits until the pixel has about this colour: JPEG changes it a little, and so does a video. */
     async sees(x, y, [red, green, blue]) {
-        const isNear = ([r, g, b]) => Math.abs(r - red) + Math.abs(g - green) + Math.abs(b - blue) < 24;
+        const isNear = ([r, g, b]) => Math.abs(r - red) + Math.abs(g - green) + Math.abs(b - blue) < 64;
         await eventually(async () => {
             const pixel = await this.pixel(x, y);
             return pixel !== undefined && isNear(pixel) ? "right" : `(${x}, ${y}) is ${pixel}, not ${[red, green, blue]}`;

@@ -220,3 +220,27 @@ test("the viewer works from another origin and from a file on disk, where the se
     const refused = await browser.open(`${pathToFileURL(file)}?server=${other.url}`);
     await refused.getByText('allowed_origins = ["*"], which pages from a disk need').waitFor();
 });
+
+test("a real tab is captured, with no stand-in for the browser's own capture", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const server = await Server.start(t);
+    const browser = await Browser.start(t, ["--auto-select-tab-capture-source-by-title=Encke target"]);
+    const publisher = await browser.open(`${server.url}/demo/screenpush`);
+    const target = await publisher.context().newPage();
+    await target.goto(`${server.url}/healthz`);
+    await target.evaluate((colour) => {
+        document.title = "Encke target";
+        document.documentElement.style.cssText = `height: 100%; background: ${colour}`;
+    }, colour(RED));
+    const watcher = await Watcher.open(browser, `${server.url}/demo/screenpush/watch`);
+    await publisher.getByRole("button", { name: "Share a screen" }).click();
+    await watcher.sees(300, 300, RED);
+    await target.evaluate((colour) => {
+        document.documentElement.style.background = colour;
+    }, colour(BLUE));
+    await watcher.sees(300, 300, BLUE);
+    // The tab that is shared is closed in the middle.
+    await target.close();
+    await publisher.getByText("The sharing has ended.").waitFor();
+    await watcher.page.getByText("has stopped sharing.").waitFor();
+    browser.assertNoComplaints();
+});
