@@ -14,9 +14,9 @@ import { looksRight } from "./looks.mjs";
 import { BLUE, GREEN, RED, Watcher, colour } from "./screen.mjs";
 
 test("the extension publishes a tab by double click and by events, with the pointer, and goes on after a restart", { timeout: TEST_LIMIT_MS }, async (t) => {
-    const { folder, origin } = await built(t);
-    const flags = ["--allowed-origins", origin];
-    const server = await Server.start(t, 0, { flags });
+    const { folder } = await built(t);
+    // Without a word about origins: `encke demo` lets the extension in.
+    const server = await Server.start(t, 0, { command: "demo" });
     const tab = await ExtendedBrowser.start(t, folder);
     const options = { server: `${server.url}/cometd`, name: "Ann", type: "image/png", pushDelay: 50 };
     await tab.store(options);
@@ -49,7 +49,7 @@ test("the extension publishes a tab by double click and by events, with the poin
     await server.kill();
     await eventually(async () => (await tab.mark())[0], "…");
     await page.evaluate(paint, colour(BLUE));
-    await Server.start(t, server.port, { flags });
+    await Server.start(t, server.port, { command: "demo" });
     await watcher.sees(640, 400, BLUE);
     await eventually(() => tab.mark(), ["✓", "Screenpush: connected"]);
 });

@@ -89,8 +89,8 @@ export async function programOf(server, channel = "/demo/screenpush/demo") {
     };
     const { clientId } = await post({ channel: "/meta/handshake", version: "1.0", supportedConnectionTypes: ["long-polling"] });
     await post({ channel: "/meta/connect", clientId, connectionType: "long-polling", advice: { timeout: 0 } });
-    return async (data) => {
-        const { successful, error } = await post({ channel, clientId, data });
+    return async (data, on = channel) => {
+        const { successful, error } = await post({ channel: on, clientId, data });
         assert.equal(successful, true, error);
     };
 }

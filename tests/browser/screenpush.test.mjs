@@ -178,6 +178,46 @@ test("what is no picture is said to be none, and nothing of it runs", { timeout:
     browser.assertNoComplaints();
 });
 
+test("pictures of each type are shown, and pushed as the settings say", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const server = await Server.start(t);
+    const browser = await Browser.start(t);
+    const publisher = await Publisher.open(browser, server, { name: "Ann" });
+    await publisher.page.getByLabel("Largest width").fill("640");
+    await publisher.share();
+    const watcher = await Watcher.open(browser, `${server.url}/demo/screenpush/watch`);
+    await watcher.sees(320, 200, RED);
+    for (const [type, words, one] of [["image/png", "PNG", GREEN], ["image/webp", "WebP", BLUE], ["image/jpeg", "JPEG", RED]]) {
+        await publisher.choose("Type", type);
+        await publisher.paint(colour(one));
+        await watcher.sees(320, 200, one);
+        await eventually(async () => (await watcher.page.locator("#bytes").innerText()).endsWith(words), true);
+        assert.equal(await watcher.page.locator("#size").innerText(), "640 × 400");
+    }
+    // The forms of WebP that the page itself does not write: without loss, and with transparency.
+    const publish = await programOf(server, "/demo/screenpush/other");
+    const other = await Watcher.open(browser, `${server.url}/demo/screenpush/watch?channel=/demo/screenpush/other`);
+    for (const [colours, quality] of [["#00f", 1], ["#0f08", 0.5]]) {
+        await publish({ type: "image/webp", data: await other.page.evaluate(webp, [colours, quality]), sent: Date.now() });
+        await eventually(async () => (await other.page.locator("#size").innerText()), quality === 1 ? "30 × 20" : "15 × 10");
+        assert.equal(await other.page.locator("#broken").isVisible(), false);
+    }
+    browser.assertNoComplaints();
+});
+
+test("a channel on which hundreds have published lately can still be watched", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const server = await Server.start(t);
+    const browser = await Browser.start(t);
+    const publish = await programOf(server);
+    for (let number = 0; number < 260; number++) {
+        await publish({ type: "image/png", data: RED_PNG }, `/demo/screenpush/demo/p${number}`);
+    }
+    const watcher = await Watcher.open(browser, `${server.url}/demo/screenpush/watch`);
+    const publisher = await Publisher.open(browser, server, { name: "Ann" });
+    await publisher.share();
+    await watcher.sees(640, 400, RED);
+    browser.assertNoComplaints();
+});
+
 test("on a slow line the viewer gets the latest picture, and no queue of old ones", { timeout: TEST_LIMIT_MS }, async (t) => {
     const server = await Server.start(t);
     const browser = await Browser.start(t);
@@ -244,3 +284,13 @@ test("a real tab is captured, with no stand-in for the browser's own capture", {
     await watcher.page.getByText("has stopped sharing.").waitFor();
     browser.assertNoComplaints();
 });
+
+/** Runs in a page: a WebP of this colour. */
+async function webp([colour, quality]) {
+    const canvas = quality === 1 ? new OffscreenCanvas(30, 20) : new OffscreenCanvas(15, 10);
+    const context = canvas.getContext("2d");
+    context.fillStyle = colour;
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    const bytes = new Uint8Array(await (await canvas.convertToBlob({ type: "image/webp", quality })).arrayBuffer());
+    return btoa(String.fromCharCode(...bytes));
+}

@@ -29,8 +29,8 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
     Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"cb20e15084385d9a\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"cb20e15084385d9a-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"cb20e15084385d9a-gzip\"")]),
-    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"8e07e6e16a881c55\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"8e07e6e16a881c55-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"8e07e6e16a881c55-gzip\"")]),
+    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"37ab97fa14708c4d\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"37ab97fa14708c4d-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"37ab97fa14708c4d-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.css.br"), "\"eb400210c0d471d0-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.css.gz"), "\"eb400210c0d471d0-gzip\"")]),
     Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"1a2fcf4233fb1a3a\"")

@@ -3,6 +3,7 @@
 import type { SubscriptionHandle } from "cometd";
 import { byId, element, showLink } from "../../dom";
 import { Lag } from "../../lag";
+import type { Positions } from "../../replay";
 import { Session, type LinkState } from "../../session";
 import { DEFAULTS, addressOf, channelOf } from "../../screenpush/settings";
 import { Viewer, type Screen } from "../../screenpush/viewer";
@@ -15,6 +16,8 @@ const timers = isFile ? plainTimers : new WorkerTimers();
 const lag = new Lag();
 let session: Session | undefined;
 let viewer: Viewer | undefined;
+/** The positions of the channels, which the session keeps up to date. */
+let positions: Positions = {};
 const subscriptions = new Map<string, SubscriptionHandle>();
 let server = "";
 let channel = "";
@@ -46,7 +49,7 @@ function connect(event?: SubmitEvent): void {
     say("");
     [selected, isChosen, delays, times, wasConnected] = [undefined, false, [], [], false];
     viewer = new Viewer(channel, showScreen);
-    const positions = Object.fromEntries(viewer.channels.map((channel) => [channel, ALL_RETAINED]));
+    positions = Object.fromEntries(viewer.channels.map((channel) => [channel, ALL_RETAINED]));
     session = new Session({ opened, changed: showState }, { url: server, positions, timers, answerMs: ANSWER_MS });
     showConnected(true);
     showWaiting();
@@ -67,14 +70,24 @@ function leave(): void {
 
 function opened(): void {
     lag.reset();
-    for (const name of viewer?.channels ?? []) {
-        subscriptions.set(name, session!.subscribe(name, receive, (error) => {
-            if (session !== undefined) {
-                leave();
-                say(`Not connected: ${refusalInWords(error, channel)}`);
-            }
-        }));
-    }
+    viewer?.channels.forEach(subscribe);
+}
+
+function subscribe(name: string): void {
+    subscriptions.set(name, session!.subscribe(name, receive, (error) => {
+        if (session === undefined) {
+            return;
+        }
+        if (error.includes("replay_channels_max") && positions[name] !== NEW_ONLY) {
+            // More have published here lately than a page may ask for at once. It begins with the next pictures.
+            Object.keys(positions).forEach((channel) => delete positions[channel]);
+            viewer?.channels.forEach((channel) => (positions[channel] = NEW_ONLY));
+            subscribe(name);
+        } else {
+            leave();
+            say(`Not connected: ${refusalInWords(error, channel)}`);
+        }
+    }));
 }
 
 function receive(data: unknown, from: string): void {
@@ -265,6 +278,7 @@ function begin(): void {
 }
 
 const ALL_RETAINED = -2;
+const NEW_ONLY = -1;
 /** On a slow line a reply comes behind the pictures that are on their way. */
 const ANSWER_MS = 30_000;
 const FORMATS: Record<string, string> = { "image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WebP" };
