@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tokens compare fmt web viewer extension bench-screenpush
+.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tokens compare fmt pictures web viewer extension bench-screenpush
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -44,6 +44,9 @@ compare: ## Measure Encke beside CometD, Faye and Bun
 
 fmt: ## Format the code
 	cargo fmt --all
+
+pictures: ## Make the pictures of the README again
+	@bash scripts/browser.sh --pictures
 
 web: ## Build the pages again (their built files are in the repository)
 	npm --prefix web ci --no-audit --no-fund

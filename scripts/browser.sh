@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Checks that the built pages are what their sources build, then tests them in Chromium against the real program:
 # two pages chat, on every transport, across a restart. `ENCKE_BIN` names another program to test.
-# Screenshots of the run are left in target/browser.
+# Screenshots of the run are left in target/browser. With --pictures it only makes those of the README, and puts them into docs/images.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_npm web tests/browser
 need_chromium
-need_debian curl
+need_debian curl python3
 npm --prefix web run --silent check
 web/node_modules/.bin/tsc --noEmit -p screenpush
 
@@ -15,4 +15,9 @@ if [ -z "${ENCKE_BIN:-}" ]; then
     ENCKE_BIN=$(realpath "$encke")
 fi
 export ENCKE_BIN
+if [ "${1:-}" = --pictures ]; then
+    (cd tests/browser && node --test readme.test.mjs)
+    cp target/browser/readme/*.webp docs/images/
+    exit
+fi
 twice browser npm --prefix tests/browser run --silent test
