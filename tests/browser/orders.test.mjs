@@ -23,6 +23,7 @@ test("fifty orders of each page are in flight at the same time, and each gets it
     const numbers = await Promise.all([page, other].map((one) => one.locator("#orders .words").allInnerTexts()));
     assert.equal(new Set(numbers.flat().map((words) => /^order (\d+),/.exec(words)?.[1])).size, 101);
     assert.equal(await histogram(page), 51);
+    await eventually(() => barsAreTrue(page), true);
     assert.match(await text(page, "half"), /^\d\.\d\d s$/);
     await looksRight(page, "orders");
     browser.assertNoComplaints();
@@ -97,4 +98,11 @@ function orders(page) {
 /** The sum of all counts of the histogram. */
 async function histogram(page) {
     return (await page.locator("#histogram .count").allInnerTexts()).reduce((sum, count) => sum + Number(count), 0);
+}
+
+/** True if the bars are as high as their counts say. */
+async function barsAreTrue(page) {
+    const bars = await page.locator(".range").evaluateAll((all) => all.map((bar) => [Number(bar.querySelector(".count").textContent), bar.querySelector(".fill").offsetHeight]));
+    const [most, full] = bars.reduce((one, other) => (other[0] > one[0] ? other : one));
+    return full > 50 && bars.every(([count, height]) => Math.abs(height - (full * count) / most) <= 1);
 }

@@ -17,18 +17,18 @@
     Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"ec97031aeabcd28d\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"ec97031aeabcd28d-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"ec97031aeabcd28d-gzip\"")]),
     Asset::new("/assets/menu.js", "text/javascript; charset=utf-8", include_bytes!("assets/menu.js"), "\"85f4a5a76e8738c5\""),
-    Asset::new("/assets/orders.css", "text/css; charset=utf-8", include_bytes!("assets/orders.css"), "\"a173b11dde3926f8\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.css.br"), "\"a173b11dde3926f8-br\""), Encoded::new("gzip", include_bytes!("assets/orders.css.gz"), "\"a173b11dde3926f8-gzip\"")]),
-    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"e937ef559811d7a6\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"e937ef559811d7a6-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"e937ef559811d7a6-gzip\"")]),
+    Asset::new("/assets/orders.css", "text/css; charset=utf-8", include_bytes!("assets/orders.css"), "\"4e45de4db2e0af30\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.css.br"), "\"4e45de4db2e0af30-br\""), Encoded::new("gzip", include_bytes!("assets/orders.css.gz"), "\"4e45de4db2e0af30-gzip\"")]),
+    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"e5e3f5c376d8a263\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"e5e3f5c376d8a263-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"e5e3f5c376d8a263-gzip\"")]),
     Asset::new("/assets/presence.css", "text/css; charset=utf-8", include_bytes!("assets/presence.css"), "\"7a57440fd6fa5e32\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.css.br"), "\"7a57440fd6fa5e32-br\""), Encoded::new("gzip", include_bytes!("assets/presence.css.gz"), "\"7a57440fd6fa5e32-gzip\"")]),
     Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"04d4b224fe959556\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"04d4b224fe959556-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"04d4b224fe959556-gzip\"")]),
     Asset::new("/assets/quotes.css", "text/css; charset=utf-8", include_bytes!("assets/quotes.css"), "\"3e4c595f8f9750ec\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
-    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"cb20e15084385d9a\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"cb20e15084385d9a-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"cb20e15084385d9a-gzip\"")]),
+    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"0e2712adcfd3c407\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"0e2712adcfd3c407-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"0e2712adcfd3c407-gzip\"")]),
     Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"37ab97fa14708c4d\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"37ab97fa14708c4d-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"37ab97fa14708c4d-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")

@@ -109,7 +109,7 @@ function draw(): void {
     const highest = Math.max(1, ...latencies.counts);
     bars.forEach((bar, index) => {
         const count = latencies.counts[index] ?? 0;
-        bar.querySelector<HTMLElement>(".fill")!.style.height = `${(100 * count) / highest}%`;
+        bar.querySelector<HTMLElement>(".fill")!.style.setProperty("--share", String(count / highest));
         bar.querySelector(".count")!.textContent = count === 0 ? "" : count.toLocaleString("en");
     });
 }

@@ -182,7 +182,7 @@ function move(cell: HTMLElement, before: number | null, now: number | null): voi
     const direction = now > before ? "up" : "down";
     cell.dataset.move = direction;
     if (!isStill.matches) {
-        cell.animate([{ backgroundColor: `var(--${direction}-wash)` }, { backgroundColor: "transparent" }], { duration: FLASH_MS, easing: "ease-out" });
+        cell.animate([{ backgroundColor: `var(--${direction}-wash)` }, { backgroundColor: "transparent" }], { duration: FLASH_MS, easing: "steps(5)" });
     }
 }
 
