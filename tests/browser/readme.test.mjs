@@ -9,7 +9,7 @@ import { Browser, DESKTOP, PHONE, SCREENSHOTS, Server, TEST_LIMIT_MS } from "./h
 import { Watcher } from "./screen.mjs";
 
 const FOLDER = join(SCREENSHOTS, "readme");
-const FRAMES = 10;
+const FRAMES = 8;
 const FRAME_MS = 500;
 /** All pictures of the README together. */
 const MAX_BYTES = 300_000;
@@ -26,11 +26,11 @@ test("the README shows quotes that Screenpush pushes to a phone, and the start p
     const watcher = await Watcher.open(browser, `${server.url}/demo/screenpush/watch`, { viewport: PHONE });
 
     const stills = [];
-    for (let frame = -2; frame < FRAMES; frame++) {
+    for (let frame = -1; frame < FRAMES; frame++) {
         const png = await quotes.screenshot();
         await publisher.evaluate((base64) => globalThis.paintPicture(base64), png.toString("base64"));
         await quotes.waitForTimeout(FRAME_MS);
-        // The first ones let the table and the picture fill.
+        // The first one lets the table and the picture fill.
         if (frame >= 0) {
             const phone = await watcher.page.screenshot();
             stills.push(await studio.picture(WIDTH, HEIGHT, [{ png, x: 12, y: 12, width: 608 }, { png: phone, x: 632, y: 12, width: 176 }], 0.55));
@@ -38,7 +38,7 @@ test("the README shows quotes that Screenpush pushes to a phone, and the start p
     }
     const start = await browser.open(server.url);
     await start.locator("#link[data-state=connected]").waitFor();
-    await start.waitForTimeout(6 * FRAME_MS);
+    await start.waitForTimeout(4 * FRAME_MS);
     const still = await studio.picture(820, 1040, [{ png: await start.screenshot({ fullPage: true }), x: 0, y: 0, width: 820 }], 0.7);
 
     const pictures = { "demos.webp": film(stills, WIDTH, HEIGHT, FRAME_MS), "start.webp": still };
