@@ -20,6 +20,7 @@ const picture = `data:image/svg+xml;base64,${Buffer.from(icon).toString("base64"
 // The policy of the page that a server sends, for a page that no server sends.
 const policy = `default-src 'none'; script-src ${hash(script)}; style-src ${hash(style)}; img-src data:; connect-src http: https: ws: wss:; base-uri 'none'; form-action 'none'`;
 const whole = page
+    .replace("<html ", "<html data-alone ")
     .replace("<head>", () => `<head>\n  <meta http-equiv="Content-Security-Policy" content="${policy}">`)
     .replace(/ {2}<link rel="stylesheet"[^>]*>\n/g, "")
     .replace(/<script [^>]*><\/script>/, () => `<style>${style}</style>\n  <script type="module">${script}</script>`)

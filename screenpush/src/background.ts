@@ -1,5 +1,6 @@
 /** The extension itself: its toolbar button, its connection, its pushes. */
 
+import { newId } from "../../web/src/screenpush/format";
 import { Pusher, type Outcome } from "../../web/src/screenpush/pusher";
 import { Throttle } from "../../web/src/screenpush/throttle";
 import { LOST, problemOf, refusalInWords, sizeInWords } from "../../web/src/screenpush/words";
@@ -205,7 +206,7 @@ async function identity(): Promise<string> {
     if (typeof id === "string") {
         return id;
     }
-    const made = Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => (byte % 36).toString(36)).join("");
+    const made = newId();
     await chrome.storage.local.set({ id: made });
     return made;
 }

@@ -246,12 +246,12 @@ test("the viewer works from another origin and from a file on disk, where the se
     t.after(() => rm(folder, { recursive: true }));
     const file = join(folder, "viewer.html");
     await promisify(execFile)(process.execPath, [fileURLToPath(new URL("../../web/viewer.mjs", import.meta.url)), file]);
-    const other = await Server.start(t);
+    const other = await Server.start(t, 0, { flags: ["--files", folder] });
     const server = await Server.start(t, 0, { flags: ["--allowed-origins", "*"] });
     const browser = await Browser.start(t);
     const publish = await programOf(server);
     await publish({ type: "image/png", data: RED_PNG });
-    for (const page of [`${other.url}/demo/screenpush/watch`, pathToFileURL(file)]) {
+    for (const page of [`${other.url}/demo/screenpush/watch`, `${other.url}/viewer.html`, pathToFileURL(file)]) {
         const watcher = await Watcher.open(browser, `${page}?server=${server.url}`);
         await watcher.sees(0, 0, RED);
     }

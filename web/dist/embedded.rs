@@ -2,16 +2,16 @@
 &[
     Asset::new("/assets/chat.css", "text/css; charset=utf-8", include_bytes!("assets/chat.css"), "\"50d9c01c9940e732\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/chat.css.br"), "\"50d9c01c9940e732-br\""), Encoded::new("gzip", include_bytes!("assets/chat.css.gz"), "\"50d9c01c9940e732-gzip\"")]),
-    Asset::new("/assets/chat.js", "text/javascript; charset=utf-8", include_bytes!("assets/chat.js"), "\"c2b3acddd0c9cb5f\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"c2b3acddd0c9cb5f-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"c2b3acddd0c9cb5f-gzip\"")]),
+    Asset::new("/assets/chat.js", "text/javascript; charset=utf-8", include_bytes!("assets/chat.js"), "\"38b3669cb8ec5fce\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"38b3669cb8ec5fce-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"38b3669cb8ec5fce-gzip\"")]),
     Asset::new("/assets/comet.svg", "image/svg+xml", include_bytes!("assets/comet.svg"), "\"60e855a2ba434f21\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/comet.svg.br"), "\"60e855a2ba434f21-br\""), Encoded::new("gzip", include_bytes!("assets/comet.svg.gz"), "\"60e855a2ba434f21-gzip\"")]),
     Asset::new("/assets/encke.css", "text/css; charset=utf-8", include_bytes!("assets/encke.css"), "\"5ebcc304846725e0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"5ebcc304846725e0-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"5ebcc304846725e0-gzip\"")]),
     Asset::new("/assets/game.css", "text/css; charset=utf-8", include_bytes!("assets/game.css"), "\"332509ef5650d187\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/game.css.br"), "\"332509ef5650d187-br\""), Encoded::new("gzip", include_bytes!("assets/game.css.gz"), "\"332509ef5650d187-gzip\"")]),
-    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"94cff5cede6441ab\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"94cff5cede6441ab-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"94cff5cede6441ab-gzip\"")]),
+    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"0e5f9257cb59ef3f\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"0e5f9257cb59ef3f-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"0e5f9257cb59ef3f-gzip\"")]),
     Asset::new("/assets/mail.css", "text/css; charset=utf-8", include_bytes!("assets/mail.css"), "\"601ddcb43b80e7cf\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/mail.css.br"), "\"601ddcb43b80e7cf-br\""), Encoded::new("gzip", include_bytes!("assets/mail.css.gz"), "\"601ddcb43b80e7cf-gzip\"")]),
     Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"ec97031aeabcd28d\"")
@@ -19,40 +19,40 @@
     Asset::new("/assets/menu.js", "text/javascript; charset=utf-8", include_bytes!("assets/menu.js"), "\"85f4a5a76e8738c5\""),
     Asset::new("/assets/orders.css", "text/css; charset=utf-8", include_bytes!("assets/orders.css"), "\"4e45de4db2e0af30\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/orders.css.br"), "\"4e45de4db2e0af30-br\""), Encoded::new("gzip", include_bytes!("assets/orders.css.gz"), "\"4e45de4db2e0af30-gzip\"")]),
-    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"e5e3f5c376d8a263\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"e5e3f5c376d8a263-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"e5e3f5c376d8a263-gzip\"")]),
+    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"bb3b37ab14d5065e\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"bb3b37ab14d5065e-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"bb3b37ab14d5065e-gzip\"")]),
     Asset::new("/assets/presence.css", "text/css; charset=utf-8", include_bytes!("assets/presence.css"), "\"7a57440fd6fa5e32\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.css.br"), "\"7a57440fd6fa5e32-br\""), Encoded::new("gzip", include_bytes!("assets/presence.css.gz"), "\"7a57440fd6fa5e32-gzip\"")]),
-    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"04d4b224fe959556\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"04d4b224fe959556-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"04d4b224fe959556-gzip\"")]),
+    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"bca578bdb05a8aad\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"bca578bdb05a8aad-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"bca578bdb05a8aad-gzip\"")]),
     Asset::new("/assets/quotes.css", "text/css; charset=utf-8", include_bytes!("assets/quotes.css"), "\"3e4c595f8f9750ec\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
-    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"0e2712adcfd3c407\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"0e2712adcfd3c407-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"0e2712adcfd3c407-gzip\"")]),
-    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"37ab97fa14708c4d\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"37ab97fa14708c4d-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"37ab97fa14708c4d-gzip\"")]),
+    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"07cc96a6251c1834\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"07cc96a6251c1834-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"07cc96a6251c1834-gzip\"")]),
+    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"a713d34b080db2ac\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"a713d34b080db2ac-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"a713d34b080db2ac-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.css.br"), "\"eb400210c0d471d0-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.css.gz"), "\"eb400210c0d471d0-gzip\"")]),
-    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"1a2fcf4233fb1a3a\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"1a2fcf4233fb1a3a-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"1a2fcf4233fb1a3a-gzip\"")]),
+    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"8d1cfa007f8c0ab5\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"8d1cfa007f8c0ab5-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"8d1cfa007f8c0ab5-gzip\"")]),
     Asset::new("/assets/slides-pdf.lazy.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.lazy.js"), "\"6063a92461c2c1f6\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.lazy.js.br"), "\"6063a92461c2c1f6-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.lazy.js.gz"), "\"6063a92461c2c1f6-gzip\"")]),
     Asset::new("/assets/slides-pdf.worker.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.worker.js"), "\"064dad37f342c29f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.worker.js.br"), "\"064dad37f342c29f-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.worker.js.gz"), "\"064dad37f342c29f-gzip\"")]),
-    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"0c67e2658b285bf3\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"0c67e2658b285bf3-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"0c67e2658b285bf3-gzip\"")]),
+    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"5ff3bcf6ee806be2\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"5ff3bcf6ee806be2-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"5ff3bcf6ee806be2-gzip\"")]),
     Asset::new("/assets/slides.css", "text/css; charset=utf-8", include_bytes!("assets/slides.css"), "\"a85174d317e9bd63\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides.css.br"), "\"a85174d317e9bd63-br\""), Encoded::new("gzip", include_bytes!("assets/slides.css.gz"), "\"a85174d317e9bd63-gzip\"")]),
-    Asset::new("/assets/slides.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides.js"), "\"79d526e90ace0273\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"79d526e90ace0273-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"79d526e90ace0273-gzip\"")]),
+    Asset::new("/assets/slides.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides.js"), "\"4d5820fd0bf933b6\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"4d5820fd0bf933b6-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"4d5820fd0bf933b6-gzip\"")]),
     Asset::new("/assets/start.css", "text/css; charset=utf-8", include_bytes!("assets/start.css"), "\"0c64ca38e1fbca5f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.css.br"), "\"0c64ca38e1fbca5f-br\""), Encoded::new("gzip", include_bytes!("assets/start.css.gz"), "\"0c64ca38e1fbca5f-gzip\"")]),
     Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"0e81d75d30a06e82\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"0e81d75d30a06e82-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"0e81d75d30a06e82-gzip\"")]),
     Asset::new("/assets/stream.css", "text/css; charset=utf-8", include_bytes!("assets/stream.css"), "\"032fb1ff0f8c4a28\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/stream.css.br"), "\"032fb1ff0f8c4a28-br\""), Encoded::new("gzip", include_bytes!("assets/stream.css.gz"), "\"032fb1ff0f8c4a28-gzip\"")]),
-    Asset::new("/assets/stream.js", "text/javascript; charset=utf-8", include_bytes!("assets/stream.js"), "\"44d0ebc5a40575d2\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/stream.js.br"), "\"44d0ebc5a40575d2-br\""), Encoded::new("gzip", include_bytes!("assets/stream.js.gz"), "\"44d0ebc5a40575d2-gzip\"")]),
+    Asset::new("/assets/stream.js", "text/javascript; charset=utf-8", include_bytes!("assets/stream.js"), "\"7374279da83aed79\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/stream.js.br"), "\"7374279da83aed79-br\""), Encoded::new("gzip", include_bytes!("assets/stream.js.gz"), "\"7374279da83aed79-gzip\"")]),
     Asset::new("/assets/timer.js", "text/javascript; charset=utf-8", include_bytes!("assets/timer.js"), "\"218eab2e2c1599b1\""),
     Asset::new("/demo/chat", "text/html; charset=utf-8", include_bytes!("demo/chat/index.html"), "\"4f56e4b2cd2e6fe9\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")

@@ -28,6 +28,17 @@ export function timeOfDay(): HTMLTimeElement {
     return made;
 }
 
+/** Fills the screen with an element, or ends that. Calls `refused` where the browser cannot. */
+export function toggleFullScreen(shown: HTMLElement, refused: () => void): void {
+    if (document.fullscreenElement !== null) {
+        void document.exitFullscreen();
+    } else if (typeof shown.requestFullscreen === "function") {
+        shown.requestFullscreen().catch(refused);
+    } else {
+        refused();
+    }
+}
+
 /** Says in the page's #link how the session stands. */
 export function showLink(state: LinkState, transport: string): void {
     const link = byId("link");

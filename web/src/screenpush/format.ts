@@ -149,6 +149,11 @@ function moment(value: unknown): number | undefined {
     return typeof value === "number" && Number.isFinite(value) ? value : undefined;
 }
 
+/** A new id, which a channel may have as its segment. */
+export function newId(): string {
+    return Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => (byte % 36).toString(36)).join("");
+}
+
 export function toBase64(bytes: Uint8Array): string {
     let binary = "";
     for (let at = 0; at < bytes.length; at += CHUNK) {

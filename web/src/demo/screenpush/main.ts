@@ -2,6 +2,7 @@
 
 import { byId, showLink } from "../../dom";
 import { Capture, canCapture } from "../../screenpush/capture";
+import { newId } from "../../screenpush/format";
 import { Pusher, type Outcome } from "../../screenpush/pusher";
 import { DEFAULTS, addressOf, channelOf, settingsOf, type PushSettings } from "../../screenpush/settings";
 import { Throttle } from "../../screenpush/throttle";
@@ -223,11 +224,6 @@ function say(text: string): void {
         problem.textContent = text;
         problem.hidden = text === "";
     }
-}
-
-/** A name of this publisher on the wire, another one for each visit. */
-function newId(): string {
-    return Array.from(crypto.getRandomValues(new Uint8Array(6)), (byte) => (byte % 36).toString(36)).join("");
 }
 
 function begin(): void {

@@ -1,7 +1,7 @@
 /** The viewer's page: shows what others push. It also works from another origin, and from a file on disk. */
 
 import type { SubscriptionHandle } from "cometd";
-import { byId, element, showLink } from "../../dom";
+import { byId, element, showLink, toggleFullScreen } from "../../dom";
 import { Lag } from "../../lag";
 import type { Positions } from "../../replay";
 import { Session, type LinkState } from "../../session";
@@ -10,9 +10,9 @@ import { Viewer, type Screen } from "../../screenpush/viewer";
 import { LOST, refusalInWords, sizeInWords, unreachableInWords } from "../../screenpush/words";
 import { WorkerTimers, plainTimers } from "../../timers";
 
-/** True in the page that was saved to a disk: it has no server, and no worker may be loaded. */
-const isFile = location.protocol === "file:";
-const timers = isFile ? plainTimers : new WorkerTimers();
+/** True in the page that is one file (viewer.mjs): it has no server, and loads no worker. */
+const isAlone = document.documentElement.dataset["alone"] !== undefined;
+const timers = isAlone ? plainTimers : new WorkerTimers();
 const lag = new Lag();
 let session: Session | undefined;
 let viewer: Viewer | undefined;
@@ -242,11 +242,7 @@ function watchSilence(): void {
 }
 
 function fullScreen(): void {
-    if (document.fullscreenElement !== null) {
-        void document.exitFullscreen();
-        return;
-    }
-    byId("frame").requestFullscreen().catch(() => say("This browser has no full screen. Turn the phone, or use the browser’s own zoom."));
+    toggleFullScreen(byId("frame"), () => say("This browser has no full screen. Turn the phone, or use the browser’s own zoom."));
 }
 
 function say(text: string): void {
@@ -260,7 +256,7 @@ function inWords(ms: number): string {
 
 function begin(): void {
     const query = new URLSearchParams(location.search);
-    const own = isFile ? DEFAULTS.server : `${location.origin}/cometd`;
+    const own = isAlone ? DEFAULTS.server : `${location.origin}/cometd`;
     byId<HTMLInputElement>("server").value = addressOf(query.get("server")) ?? own;
     byId<HTMLInputElement>("channel").value = channelOf(query.get("channel")) ?? DEFAULTS.channel;
     byId("choice").addEventListener("submit", connect);

@@ -1,7 +1,7 @@
 /** The presenter's page: chooses pictures or a PDF, and pushes one slide after the other. */
 
 import { byId, showLink } from "../../dom";
-import { TYPES, type Picture } from "../../screenpush/format";
+import { TYPES, newId, type Picture } from "../../screenpush/format";
 import { LOST, refusalInWords, sizeInWords, unreachableInWords } from "../../screenpush/words";
 import { Session, type LinkState } from "../../session";
 import { make, read, type Leaf } from "./deck";
@@ -271,10 +271,6 @@ function begin(): void {
     });
     addEventListener("pagehide", () => session !== undefined && stop(""));
     files.accept = [...TYPES, "image/*", "application/pdf", ".pdf"].join(",");
-}
-
-function newId(): string {
-    return Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => (byte % 36).toString(36)).join("");
 }
 
 /** A slide may take long on a slow line. */

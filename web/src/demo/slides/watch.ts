@@ -1,7 +1,7 @@
 /** The viewers' page of a slide show: follows the presenter, looks back, leaves and comes again. */
 
 import type { SubscriptionHandle } from "cometd";
-import { byId, showLink } from "../../dom";
+import { byId, showLink, toggleFullScreen } from "../../dom";
 import { Lag } from "../../lag";
 import type { Positions } from "../../replay";
 import { Unreadable } from "../../screenpush/format";
@@ -218,11 +218,7 @@ function showState(state: LinkState): void {
 }
 
 function fullScreen(): void {
-    if (document.fullscreenElement !== null) {
-        void document.exitFullscreen();
-        return;
-    }
-    byId("frame").requestFullscreen().catch(() => say("This browser has no full screen. Turn the phone, or use the browser’s own zoom."));
+    toggleFullScreen(byId("frame"), () => say("This browser has no full screen. Turn the phone, or use the browser’s own zoom."));
 }
 
 function say(text: string): void {
