@@ -7,6 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_npm web tests/browser
 need_chromium
 need_debian curl python3
+need_debian firefox-esr || note skipped 'the extension in Firefox: there is no Firefox'
 npm --prefix web run --silent check
 web/node_modules/.bin/tsc --noEmit -p screenpush
 

@@ -50,7 +50,7 @@ step autobahn aside 600 'Autobahn: the WebSocket conformance suite' bash scripts
 step api aside 300 'HTTP API: the schema fuzzer, and clients in four languages' bash scripts/api.sh
 step held aside 300 'held requests: backends in Python, Node and Go' bash scripts/held.sh
 step mail aside 300 'mail: the notifier with a real POP3 and IMAP server' bash scripts/mail.sh
-step browser aside 540 'browser: pages in Chromium' bash scripts/browser.sh
+step browser aside 1000 'browser: pages in Chromium' bash scripts/browser.sh
 step hostile alone 420 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
 
 # say TEXT: a line with the time.
