@@ -17,10 +17,10 @@ use crate::app::authenticate::Authenticate;
 use crate::app::events::{ChannelEvent, ChannelListener, SessionEvent, SessionListener};
 use crate::app::filter::{Filter, Publishing};
 use crate::app::hooks::Hooks;
+use crate::app::route::{Route, RouteReply, RouteRequest};
 use crate::app::service::{Registered, ServiceHandler};
 use crate::asset::Asset;
 use crate::beside::Beside;
-use crate::route::{Route, RouteReply, RouteRequest};
 
 /// A server before its start: its settings, the hooks of the application, its files. [`Builder::start`] runs it.
 ///

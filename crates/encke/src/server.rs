@@ -11,6 +11,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 
 use crate::app::decisions::Decisions;
+use crate::app::route::Routes;
 use crate::builder::Builder;
 use crate::data::{Data, DataInUse};
 use crate::embedded::EnckeService;
@@ -25,7 +26,6 @@ use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::Published;
 use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
-use crate::route::Routes;
 use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
 use crate::threads::{accept, driver};

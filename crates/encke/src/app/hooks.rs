@@ -10,9 +10,9 @@ use super::call::{Need, States};
 use super::events::{ChannelListener, SessionListener};
 use super::filter::Filter;
 use super::patterns::Patterns;
+use super::route::Route;
 use super::service::Registered;
 use crate::error::HookError;
-use crate::route::Route;
 
 /// The hooks of an application.
 #[derive(Default)]

@@ -12,5 +12,6 @@ pub(crate) mod hooks;
 pub(crate) mod passage;
 pub(crate) mod patterns;
 pub(crate) mod reply;
+pub(crate) mod route;
 pub(crate) mod service;
 pub(crate) mod subscribers;

@@ -15,9 +15,9 @@ use http_body_util::{BodyExt, Full};
 use serde::Serialize;
 use tokio::runtime;
 
-use crate::app::call::Context as Shared;
-use crate::app::patterns::Patterns;
-use crate::app::reply::{Json, Raw};
+use super::call::Context as Shared;
+use super::patterns::Patterns;
+use super::reply::{Json, Raw};
 use crate::beside::run_on;
 use crate::fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
 use crate::handle::Handle;
