@@ -79,7 +79,7 @@ async function bundles() {
     return result.outputFiles.map((file) => [slashed(relative(DIST, file.path)), Buffer.from(file.contents)]);
 }
 
-/** What esbuild begins with: files of src/ with their paths in dist/, without the ending. */
+/** The entries of esbuild: files of src/ with their paths in dist/, without the ending. */
 async function entries() {
     const shared = ["start.ts", "start.css", "timer.ts", "menu.ts", "encke.css"].map((name) => ({ in: `src/${name}`, out: `assets/${stem(name)}` }));
     const demos = (await copies("src/demo", ".")).map(([name]) => name).sort();

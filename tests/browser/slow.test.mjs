@@ -9,7 +9,7 @@ import { SlowLine } from "./screen.mjs";
 /** About a mobile phone's line of 2005. */
 const BYTES_PER_SECOND = 40_000;
 
-/** What a visitor does on each page, and sees. */
+/** The steps of a visitor on each page. */
 const VISITS = {
     orders: async (page) => {
         await page.getByRole("button", { name: "Send 50 at once" }).click();

@@ -205,7 +205,7 @@ async function publish(page, text) {
     await page.getByRole("button", { name: "Publish" }).click();
 }
 
-/** What arrived and whence, newest first, without the time of day. */
+/** The messages that arrived, and whence, newest first, without the time of day. */
 function arrivals(page) {
     return page.locator("#arrivals li").evaluateAll((items) => items.map((item) => `${item.children[0].textContent} ${item.children[1].textContent}`));
 }

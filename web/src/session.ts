@@ -174,7 +174,7 @@ export class Session {
         this.#client.remoteCall(target, data, timeoutMs, (reply) => end(outcomeOf(reply)));
     }
 
-    /** What is sent inside goes out together. */
+    /** Sends all messages of the function together. */
     batch(send: () => void): void {
         this.#client.batch(send);
     }

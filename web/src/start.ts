@@ -5,7 +5,7 @@ import { goRound } from "./orbit";
 import { PICTURE_POSITIONS, showBoard, subscribePictures } from "./pictures";
 import { Session, type LinkState } from "./session";
 
-/** What this page publishes. Programs may publish anything else; it is shown as its JSON. */
+/** The data that this page publishes. Programs may publish anything else; it is shown as its JSON. */
 interface Hello {
     text: string;
     /** Which window sent it: a random name, of no use for anything else. */

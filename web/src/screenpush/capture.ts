@@ -58,7 +58,7 @@ export class Capture {
         return new Capture(stream, track, video, events);
     }
 
-    /** What is on the screen now; undefined before the first frame. */
+    /** The picture on the screen now; undefined before the first frame. */
     frame(): Frame | undefined {
         if (this.#latest !== undefined) {
             return { image: this.#latest, width: this.#latest.displayWidth, height: this.#latest.displayHeight };

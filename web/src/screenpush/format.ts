@@ -35,7 +35,7 @@ export interface Tiles {
     numbers: number[];
 }
 
-/** What a publisher is doing: it publishes, cannot see its screen for now, or has stopped. */
+/** The state of a publisher: it publishes, cannot see its screen for now, or has stopped. */
 export type PublisherState = "live" | "still" | "stopped";
 
 /** A message, as a viewer has checked it. */

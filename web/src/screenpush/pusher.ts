@@ -6,7 +6,7 @@ import { changesMessage, wholeMessage, type Picture, type Publisher, type Publis
 import type { PictureType } from "./picture-size";
 import type { PushSettings } from "./settings";
 
-/** What became of a picture. */
+/** The fate of a picture. */
 export type Outcome =
     | { kind: "pushed"; bytes: number; what: "whole" | "tiles" }
     /** Nothing has changed. */
@@ -37,7 +37,7 @@ export class Pusher {
     #whole: { number: number; pixels: Pixels; bytes: number; at: number } | undefined;
     /** The picture that viewers see. */
     #shown: Pixels | undefined;
-    /** What has changed since the whole picture, as it was last published. */
+    /** The changes since the whole picture, as they were last published. */
     #tiles: Tiles | undefined;
     #state: PublisherState = "live";
     /** Begins at the time of day, so that it goes on when the publisher was started again. */

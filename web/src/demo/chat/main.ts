@@ -12,9 +12,9 @@ const room = new Room({
 });
 /** Whom the next message goes to: a name, several with commas between, or everyone. */
 let peer: string | undefined;
-/** Who is in the room, as the server last said. */
+/** The members of the room, as the server last said. */
 let members: string[] = [];
-/** Whether the visitor is in the room, connected or waiting to be again. */
+/** True if the visitor is in the room, connected or waiting to be again. */
 let inside = false;
 
 function join(event: SubmitEvent): void {

@@ -34,7 +34,7 @@ export type Message =
     /** The table as a page knows it, for a server that has forgotten it. */
     | { kind: "state"; table: Snapshot };
 
-/** What became of a message: it changed the table, said nothing new, or broke a rule. */
+/** The effect of a message: it changed the table, said nothing new, or broke a rule. */
 export type Outcome = { kind: "changed" } | { kind: "known" } | { kind: "refused"; why: string };
 
 export class Table {

@@ -5,7 +5,7 @@
 
 import { Session, type LinkState, type Outcome } from "../../session";
 
-/** What an order asks the service for. */
+/** The answer that an order requests. */
 export interface Ask {
     delay_ms: number;
     fails: boolean;

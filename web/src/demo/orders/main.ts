@@ -27,7 +27,7 @@ function send(count: number): void {
     }
 }
 
-/** What the next order asks for, by the settings of the page. */
+/** The answer that the next order requests, by the settings of the page. */
 function ask(): Ask {
     const chance = 100 * Math.random();
     const never = chance < setting("never");

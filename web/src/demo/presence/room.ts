@@ -1,4 +1,4 @@
-/** Who is in the room: the pages of the server's list, and the changes that it announces. */
+/** The members of the room: the pages of the server's list, and the changes that it announces. */
 
 /** The events that the page handles. */
 export interface RoomEvents {
