@@ -230,7 +230,7 @@ async function openMenu(): Promise<void> {
         await chrome.action.setPopup({ popup: "menu.html" });
         await chrome.action.openPopup();
     } catch {
-        // Where the browser opens no menu but for a click, it becomes a small window.
+        // A browser that opens the menu for clicks only shows it in a small window.
         await chrome.windows.create({ url: chrome.runtime.getURL("menu.html"), type: "popup", width: 360, height: 430 });
     } finally {
         await chrome.action.setPopup({ popup: "" });

@@ -2,35 +2,35 @@
 &[
     Asset::new("/assets/chat.css", "text/css; charset=utf-8", include_bytes!("assets/chat.css"), "\"50d9c01c9940e732\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/chat.css.br"), "\"50d9c01c9940e732-br\""), Encoded::new("gzip", include_bytes!("assets/chat.css.gz"), "\"50d9c01c9940e732-gzip\"")]),
-    Asset::new("/assets/chat.js", "text/javascript; charset=utf-8", include_bytes!("assets/chat.js"), "\"38b3669cb8ec5fce\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"38b3669cb8ec5fce-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"38b3669cb8ec5fce-gzip\"")]),
+    Asset::new("/assets/chat.js", "text/javascript; charset=utf-8", include_bytes!("assets/chat.js"), "\"ddceaa8e29e2c8bf\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"ddceaa8e29e2c8bf-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"ddceaa8e29e2c8bf-gzip\"")]),
     Asset::new("/assets/comet.svg", "image/svg+xml", include_bytes!("assets/comet.svg"), "\"60e855a2ba434f21\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/comet.svg.br"), "\"60e855a2ba434f21-br\""), Encoded::new("gzip", include_bytes!("assets/comet.svg.gz"), "\"60e855a2ba434f21-gzip\"")]),
     Asset::new("/assets/encke.css", "text/css; charset=utf-8", include_bytes!("assets/encke.css"), "\"5ebcc304846725e0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"5ebcc304846725e0-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"5ebcc304846725e0-gzip\"")]),
     Asset::new("/assets/game.css", "text/css; charset=utf-8", include_bytes!("assets/game.css"), "\"332509ef5650d187\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/game.css.br"), "\"332509ef5650d187-br\""), Encoded::new("gzip", include_bytes!("assets/game.css.gz"), "\"332509ef5650d187-gzip\"")]),
-    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"0e5f9257cb59ef3f\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"0e5f9257cb59ef3f-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"0e5f9257cb59ef3f-gzip\"")]),
+    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"94cff5cede6441ab\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"94cff5cede6441ab-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"94cff5cede6441ab-gzip\"")]),
     Asset::new("/assets/mail.css", "text/css; charset=utf-8", include_bytes!("assets/mail.css"), "\"601ddcb43b80e7cf\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/mail.css.br"), "\"601ddcb43b80e7cf-br\""), Encoded::new("gzip", include_bytes!("assets/mail.css.gz"), "\"601ddcb43b80e7cf-gzip\"")]),
-    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"ec97031aeabcd28d\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"ec97031aeabcd28d-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"ec97031aeabcd28d-gzip\"")]),
+    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"8339e7e17dfa41a5\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"8339e7e17dfa41a5-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"8339e7e17dfa41a5-gzip\"")]),
     Asset::new("/assets/menu.js", "text/javascript; charset=utf-8", include_bytes!("assets/menu.js"), "\"85f4a5a76e8738c5\""),
     Asset::new("/assets/orders.css", "text/css; charset=utf-8", include_bytes!("assets/orders.css"), "\"4e45de4db2e0af30\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/orders.css.br"), "\"4e45de4db2e0af30-br\""), Encoded::new("gzip", include_bytes!("assets/orders.css.gz"), "\"4e45de4db2e0af30-gzip\"")]),
-    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"bb3b37ab14d5065e\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"bb3b37ab14d5065e-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"bb3b37ab14d5065e-gzip\"")]),
+    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"f3a3493615990ad8\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"f3a3493615990ad8-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"f3a3493615990ad8-gzip\"")]),
     Asset::new("/assets/presence.css", "text/css; charset=utf-8", include_bytes!("assets/presence.css"), "\"7a57440fd6fa5e32\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.css.br"), "\"7a57440fd6fa5e32-br\""), Encoded::new("gzip", include_bytes!("assets/presence.css.gz"), "\"7a57440fd6fa5e32-gzip\"")]),
-    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"bca578bdb05a8aad\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"bca578bdb05a8aad-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"bca578bdb05a8aad-gzip\"")]),
+    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"0c3ddc1c7a85b935\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"0c3ddc1c7a85b935-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"0c3ddc1c7a85b935-gzip\"")]),
     Asset::new("/assets/quotes.css", "text/css; charset=utf-8", include_bytes!("assets/quotes.css"), "\"3e4c595f8f9750ec\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
     Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"07cc96a6251c1834\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"07cc96a6251c1834-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"07cc96a6251c1834-gzip\"")]),
-    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"a713d34b080db2ac\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"a713d34b080db2ac-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"a713d34b080db2ac-gzip\"")]),
+    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"e0d4f453d3bb2541\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"e0d4f453d3bb2541-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"e0d4f453d3bb2541-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.css.br"), "\"eb400210c0d471d0-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.css.gz"), "\"eb400210c0d471d0-gzip\"")]),
     Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"8d1cfa007f8c0ab5\"")
@@ -39,16 +39,16 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.lazy.js.br"), "\"6063a92461c2c1f6-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.lazy.js.gz"), "\"6063a92461c2c1f6-gzip\"")]),
     Asset::new("/assets/slides-pdf.worker.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.worker.js"), "\"064dad37f342c29f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.worker.js.br"), "\"064dad37f342c29f-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.worker.js.gz"), "\"064dad37f342c29f-gzip\"")]),
-    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"5ff3bcf6ee806be2\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"5ff3bcf6ee806be2-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"5ff3bcf6ee806be2-gzip\"")]),
+    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"dcd8866831745e9f\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"dcd8866831745e9f-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"dcd8866831745e9f-gzip\"")]),
     Asset::new("/assets/slides.css", "text/css; charset=utf-8", include_bytes!("assets/slides.css"), "\"a85174d317e9bd63\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides.css.br"), "\"a85174d317e9bd63-br\""), Encoded::new("gzip", include_bytes!("assets/slides.css.gz"), "\"a85174d317e9bd63-gzip\"")]),
     Asset::new("/assets/slides.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides.js"), "\"4d5820fd0bf933b6\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"4d5820fd0bf933b6-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"4d5820fd0bf933b6-gzip\"")]),
     Asset::new("/assets/start.css", "text/css; charset=utf-8", include_bytes!("assets/start.css"), "\"0c64ca38e1fbca5f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.css.br"), "\"0c64ca38e1fbca5f-br\""), Encoded::new("gzip", include_bytes!("assets/start.css.gz"), "\"0c64ca38e1fbca5f-gzip\"")]),
-    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"0e81d75d30a06e82\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"0e81d75d30a06e82-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"0e81d75d30a06e82-gzip\"")]),
+    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"ee5551686252438e\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"ee5551686252438e-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"ee5551686252438e-gzip\"")]),
     Asset::new("/assets/stream.css", "text/css; charset=utf-8", include_bytes!("assets/stream.css"), "\"032fb1ff0f8c4a28\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/stream.css.br"), "\"032fb1ff0f8c4a28-br\""), Encoded::new("gzip", include_bytes!("assets/stream.css.gz"), "\"032fb1ff0f8c4a28-gzip\"")]),
     Asset::new("/assets/stream.js", "text/javascript; charset=utf-8", include_bytes!("assets/stream.js"), "\"7374279da83aed79\"")

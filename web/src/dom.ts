@@ -46,6 +46,15 @@ export function showLink(state: LinkState, transport: string): void {
     link.textContent = state === "connected" && transport !== "" ? `Connected · ${transport}` : LINK_WORDS[state];
 }
 
+/** One of eight colours, the same for a name on every page. */
+export function hue(name: string): number {
+    let sum = 0;
+    for (const char of name) {
+        sum = (sum * 31 + char.codePointAt(0)!) % 65_521;
+    }
+    return sum % HUES;
+}
+
 const LINK_WORDS: Record<LinkState, string> = {
     closed: "Not connected",
     connecting: "Connecting…",
@@ -53,3 +62,6 @@ const LINK_WORDS: Record<LinkState, string> = {
     reconnecting: "Reconnecting…",
     ended: "Disconnected",
 };
+
+/** As many as the style sheet names. */
+const HUES = 8;

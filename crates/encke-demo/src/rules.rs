@@ -12,7 +12,7 @@ fn rules() -> Vec<ChannelRule> {
     let latest = |pattern: &str| ChannelRule {
         pattern: pattern.into(),
         slow_consumer: SlowConsumer::KeepLatest,
-        // Nothing that waits is of use when the next one is there.
+        // A message that waits is of no use when the next one is there.
         slow_consumer_bytes: 1,
         history_messages: 1,
         ..ChannelRule::default()

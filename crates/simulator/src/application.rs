@@ -29,7 +29,7 @@ pub struct Recording {
     pub notes: Vec<Note>,
     /// The session of each client, for whispers.
     pub sessions: Vec<Option<String>>,
-    /// Of 1,000 decisions the number that come later.
+    /// The number of decisions that come later, of 1,000.
     pub lateness: usize,
     /// Decides which of them do.
     pub rng: Option<Rng>,

@@ -46,7 +46,7 @@ pub struct Scenario {
     /// Nearly all clients replay and acknowledge, and most publications are long and have a history: more is
     /// unacknowledged than one batch may hold, while connections break.
     pub laden: bool,
-    /// Of 1,000 decisions of the application the number that come later, or not.
+    /// The number of decisions of the application that come later, or never, of 1,000.
     pub lateness: usize,
     /// The longest jump of time in one step, in milliseconds.
     pub jump_ms: u64,

@@ -27,7 +27,7 @@ async fn the_default_start_is_the_end_and_a_file_that_appears_later_is_read_whol
     let old = folder.write("old", "before\n");
     let (server, mut messages) = TestServer::with("/f", &source(&old, "")).await;
     server.wait_for("running", "f", 1).await;
-    // Nothing shows that the end was found; the line comes with it or after it.
+    // The source does not show that it found the end; the line comes with it or after it.
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     folder.append("old", "after\n");
     assert_eq!(messages.data().await, json!("after"));

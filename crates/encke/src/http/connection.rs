@@ -200,7 +200,7 @@ async fn in_hyper(connection: &Rc<Connection>, tcp: TcpStream, read: Bytes) -> L
     let Some(ended) = ended else { return Left::Held(tcp, [parts.read_buf, front].concat()) };
     let metrics = node.shard.borrow().metrics().clone();
     metrics.timeouts.add(usize::from(health.has_timed_out()));
-    // Nothing more is written: bytes that hyper still had are lost.
+    // The connection writes no more: bytes that hyper still had are lost.
     health.set_broken();
     match (ended, connection.upgrade.borrow_mut().take()) {
         (Ok(()), Some(upgrade)) => Left::Upgraded(tcp, upgrade, [parts.read_buf, front].concat()),

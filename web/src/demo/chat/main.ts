@@ -1,6 +1,6 @@
 /** The chat page: its forms, its list of members, its lines. What goes over the wire is in room.ts. */
 
-import { byId, element, showLink, timeOfDay } from "../../dom";
+import { byId, element, hue, showLink, timeOfDay } from "../../dom";
 import { Room, type Line } from "./room";
 import type { LinkState } from "../../session";
 
@@ -150,15 +150,6 @@ function showRoom(visible: boolean): void {
     document.body.classList.toggle("inside", visible);
 }
 
-/** One of eight colours, the same for a name on every page. */
-function hue(name: string): number {
-    let sum = 0;
-    for (const char of name) {
-        sum = (sum * 31 + char.codePointAt(0)!) % 65_521;
-    }
-    return sum % HUES;
-}
-
 function start(): void {
     byId<HTMLInputElement>("name").value = new URLSearchParams(location.search).get("user") ?? "";
     byId("join").addEventListener("submit", join);
@@ -173,7 +164,5 @@ function start(): void {
 const MAX_SHOWN_LINES = 500;
 const MAX_SHOWN_MEMBERS = 200;
 const NEAR_END_PIXELS = 80;
-/** As many as the style sheet names. */
-const HUES = 8;
 
 start();

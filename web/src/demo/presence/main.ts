@@ -1,6 +1,6 @@
 /** The presence page: who is in the room, by the server's presence service. */
 
-import { byId, element, showLink, timeOfDay } from "../../dom";
+import { byId, element, hue, showLink, timeOfDay } from "../../dom";
 import { linkNotice, notice } from "../../notices";
 import { Session, type LinkState } from "../../session";
 import { Room } from "./room";
@@ -127,15 +127,6 @@ function rename(event: SubmitEvent): void {
     session.open();
 }
 
-/** One of eight colours, the same for a name on every page. */
-function hue(name: string): number {
-    let sum = 0;
-    for (const char of name) {
-        sum = (sum * 31 + char.codePointAt(0)!) % 65_521;
-    }
-    return sum % HUES;
-}
-
 function start(): void {
     byId<HTMLInputElement>("name").value = ownName();
     byId("enter").addEventListener("submit", rename);
@@ -149,7 +140,6 @@ const PAGE = 500;
 const ANSWER_MS = 5_000;
 const MAX_SHOWN = 200;
 const MAX_EVENTS = 12;
-const HUES = 8;
 const LINES = `[[channels]]
 pattern = "/demo/presence/**"
 presence = true`;

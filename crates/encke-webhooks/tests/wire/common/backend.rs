@@ -34,7 +34,7 @@ pub enum Answer {
     RawOpen(Vec<u8>),
     /// A body that announces and sends more than a gigabyte, until the client leaves.
     Endless,
-    /// Nothing before the gate opens; then 200 with this body.
+    /// No answer before the gate opens; then 200 with this body.
     After(Gate, Value),
 }
 
