@@ -50,17 +50,20 @@ while IFS= read -r path; do
     done
 done < <(grep -oE '`(crates|tests|docs|scripts|web)/[A-Za-z0-9_./{},-]+`' CONTRIBUTING.md | tr -d '`' | sort -u)
 
-# The map in ARCHITECTURE.md names every file of these crates once, and only files that are there.
-crate=''
+# The map in ARCHITECTURE.md names every file of these crates, of the pages and of the extension once, and only files that are there.
+folder=''
 named=$(sed -n '/^## The other crates/,/^## Where to look/p' ARCHITECTURE.md | while IFS= read -r line; do
     case $line in
-    '| `journal`, '*) crate='' ;;
-    *'| what is in it |') crate=$(cut -d'`' -f2 <<<"$line") ;;
+    '| `journal`, '*) folder='' ;;
+    *'| what is in it |')
+        folder=$(cut -d'`' -f2 <<<"$line")
+        [[ $folder == */ ]] || folder=crates/$folder/src/
+        ;;
     '| `'*)
         for path in $(cut -d'|' -f2 <<<"$line" | grep -oE '`[A-Za-z0-9_./{},-]+`' | tr -d '`'); do
             # Only braces are expanded: the expression lets nothing else through.
             for file in $(eval "echo $path"); do
-                [ -n "$crate" ] && echo "crates/$crate/src/$file" || echo "crates/${file/\//\/src\/}"
+                [ -n "$folder" ] && echo "$folder$file" || echo "crates/${file/\//\/src\/}"
             done
         done
         ;;
@@ -71,7 +74,7 @@ while IFS= read -r file; do
 done <<<"$named"
 while IFS= read -r file; do
     complain "the map in ARCHITECTURE.md does not name $file once"
-done < <(git ls-files crates/{bayeux,websocket,journal,encke-store,encke,encke-client,encke-cli,encke-sources}/src/'*.rs' |
+done < <(git ls-files crates/{bayeux,websocket,journal,encke-store,encke,encke-client,encke-cli,encke-sources,encke-demo}/src/'*.rs' {web,screenpush}/{,src/}'*.ts' 'web/*.mjs' |
     grep -vE '/(lib|mod|tests|config_tests)\.rs$|/tests/' | while IFS= read -r file; do
     [ "$(grep -cxF "$file" <<<"$named")" = 1 ] || echo "$file"
 done)
