@@ -98,6 +98,16 @@ need_encke() {
     need_built release -p encke-cli
 }
 
+# free_ports: prints two ports of the loopback interface that are free now. The system gives them to no outgoing connection, as it may
+# give a port that was bound for a moment.
+free_ports() {
+    local port free=()
+    for port in $(shuf -i 20000-30000 -n 50); do
+        if ! (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then free+=("$port"); fi
+    done
+    echo "${free[0]} ${free[1]}"
+}
+
 # need_npm FOLDER…: npm, and the packages of these folders as their lock files say.
 need_npm() {
     command -v npm >/dev/null || skip "npm is missing: install Node 20.14 or newer"
