@@ -4,6 +4,7 @@
 //! server has one list, so that each setting is declared once. The server checks it before it passes it to a shard. The
 //! defaults are CometD's where CometD has the option (reference: CometD 9 "Server options").
 
+pub(crate) mod in_force;
 mod rule;
 
 use std::fmt;

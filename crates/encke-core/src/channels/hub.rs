@@ -64,7 +64,7 @@ pub struct Hub {
     /// The number of patterns among the names.
     patterns: usize,
     /// A buffer to build pattern names in.
-    scratch: String,
+    pub(crate) spelling: String,
 }
 
 /// A correction for the caller to make after a removal: the subscription at `slot` of the session `session` now has
@@ -148,9 +148,9 @@ impl Hub {
         if self.patterns == 0 {
             return;
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        channel.patterns(&mut scratch, |pattern| lists.extend(self.find(pattern)));
-        self.scratch = scratch;
+        let mut spelling = std::mem::take(&mut self.spelling);
+        channel.patterns(&mut spelling, |pattern| lists.extend(self.find(pattern)));
+        self.spelling = spelling;
     }
 
     /// Releases the memory of most channels if most are gone. Slots behind an occupied one stay.

@@ -1,8 +1,6 @@
-//! Limits on rates and numbers: token buckets, the tables of buckets and counts that all shards share, and the rates
-//! of the settings.
+//! Limits on rates and numbers: token buckets, and the tables of buckets and counts that all shards share.
 
 pub mod buckets;
-pub mod configured;
 pub mod counts;
 pub mod rate;
 

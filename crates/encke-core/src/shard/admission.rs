@@ -33,12 +33,13 @@ impl Parts {
     /// True if the fan-outs since the last flush that wrote everything leave budget beside `pending`, the messages and
     /// bytes that wait for their fan-out.
     pub(super) fn has_budget(&self, weight: Weight, pending: (usize, usize)) -> bool {
-        self.budget.has_room(weight, pending, &self.capacity)
+        self.budget.has_room(weight, pending, &self.settings.capacity)
     }
 
     /// Renews the budget, as all that sockets take is written.
     pub(super) fn renew_budget(&mut self) {
-        let Parts { backpressure, budget, sessions, capacity, now, .. } = self;
+        let Parts { backpressure, budget, sessions, settings, now, .. } = self;
+        let capacity = &settings.capacity;
         let is_behind = backpressure.has_readers(sessions, capacity, *now);
         budget.renew(*now, is_behind, held_back_ms(capacity));
         match budget.is_held_back() {

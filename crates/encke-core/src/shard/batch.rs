@@ -51,7 +51,7 @@ impl Shard {
             return parts.refuse(batch, message, fault.error());
         }
         let name = message.channel.as_deref().unwrap_or_default();
-        let channel = match ChannelName::parse(name, &parts.limits) {
+        let channel = match ChannelName::parse(name, &parts.settings.limits) {
             Ok(channel) => channel,
             Err(error) => return parts.refuse(batch, message, error.error()),
         };
@@ -185,7 +185,7 @@ impl Parts {
     /// The bytes of replies after which the rest of a batch is refused.
     fn replies_bytes_max(&self, batch: &Batch) -> usize {
         let is_short = matches!(batch.via, Via::Http { .. }) && self.is_short_of_responses();
-        if is_short { 0 } else { self.capacity.bytes_max / 2 }.max(REPLIES_BYTES_LEAST)
+        if is_short { 0 } else { self.settings.capacity.bytes_max / 2 }.max(REPLIES_BYTES_LEAST)
     }
 
     /// The session of a message: the session of the batch, if the message names it.

@@ -48,7 +48,7 @@ impl Parts {
 
     /// True if a session receives a channel by a subscription other than `but`.
     pub(super) fn receives(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
-        let Ok(channel) = ChannelName::parse(channel, &self.limits) else { return false };
+        let Ok(channel) = ChannelName::parse(channel, &self.settings.limits) else { return false };
         let mut lists = std::mem::take(&mut self.lists);
         self.hub.route(channel, &mut lists);
         let receives = self.sessions.get(key).is_some_and(|session| {
@@ -71,8 +71,8 @@ impl Parts {
     /// Closes the cursors of channels that a session no longer receives, after it has given up a subscription.
     pub(super) fn forget_cursors(&mut self, key: SessionKey, name: &str) {
         let Some(replay) = self.sessions.get(key).and_then(|session| session.replay.as_ref()) else { return };
-        let Ok(name) = ChannelName::parse(name, &self.limits) else { return };
-        for channel in replay.cursors.covered(name, &self.limits) {
+        let Ok(name) = ChannelName::parse(name, &self.settings.limits) else { return };
+        for channel in replay.cursors.covered(name, &self.settings.limits) {
             if !self.receives(key, &channel, None)
                 && let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
             {
@@ -83,7 +83,7 @@ impl Parts {
 
     /// Subscribes again after a restart. The application agreed to this subscription before the restart.
     pub(super) fn resubscribe(&mut self, key: SessionKey, name: &str) {
-        let limits = self.limits.clone();
+        let limits = self.settings.limits.clone();
         let Ok(channel) = ChannelName::parse(name, &limits) else { return };
         // It was within the limits before the restart.
         let _counted = self.count_subscription(key, channel, false);
@@ -136,7 +136,7 @@ impl Parts {
         }
         self.shared.application.unsubscribed(&session.caller(), self.hub.name(subscription.channel));
         let follows = session.replay.is_some();
-        let is_watched = self.configured.rules_have_subscribers || self.configured.rules_have_presence;
+        let is_watched = self.settings.rules_have_subscribers || self.settings.rules_have_presence;
         let name = is_watched.then(|| self.hub.name(subscription.channel).to_string());
         let (moved, gone) = self.hub.unsubscribe(subscription, follows);
         if let Some(Moved { session, slot, position }) = moved {

@@ -33,7 +33,7 @@ impl Parts {
         if self.is_inactive(key) {
             self.end_later(key, EndReason::Kicked);
         }
-        let (now_ms, terms) = (self.now.ms, self.terms);
+        let (now_ms, terms) = (self.now.ms, self.settings.terms);
         let room = self.response_room();
         let (has_room, response_bytes_max) = (socket || room.is_some(), room.unwrap_or(0));
         let Some(session) = self.sessions.get_mut(key) else {

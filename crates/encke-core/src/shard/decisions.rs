@@ -84,7 +84,8 @@ impl Shard {
     /// gone: then no session is opened or connected for it.
     fn process_rest(&mut self, batch: &mut Batch, mut rest: Rest, mut failure: Option<BayeuxError>, is_gone: bool) {
         while let Some((text, fault)) = rest.first() {
-            let limits = bayeux::Limits { batch_messages_max: 1, json_depth_max: usize::MAX, ..self.limits.clone() };
+            let limits =
+                bayeux::Limits { batch_messages_max: 1, json_depth_max: usize::MAX, ..self.settings.limits.clone() };
             let Ok(mut messages) = bayeux::parse_batch(text, &limits) else {
                 debug_assert!(false, "a message is not read again: {text}");
                 rest.pop();

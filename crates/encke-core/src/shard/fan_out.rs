@@ -18,7 +18,7 @@ impl Parts {
     pub(super) fn publication_from_shard(&mut self, publication: &Publication) {
         let channel = ChannelName::known(&publication.channel);
         let frames = self.encoder.copy(&publication.frames);
-        let rule = self.rule_of(channel);
+        let rule = self.settings.rule_of(channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));
         let (messages, position) = (publication.messages, publication.position.as_ref());
         let delivery = Delivery { channel, frames: &frames, messages, rule, position, token: None };
@@ -39,7 +39,7 @@ impl Parts {
     }
 
     fn send_to_others(&mut self, delivery: &Delivery<'_>, except: Option<Id>) {
-        let mut others = self.shared.interest.of(delivery.channel, &mut self.spelling) & !(1 << self.index);
+        let mut others = self.shared.interest.of(delivery.channel, &mut self.hub.spelling) & !(1 << self.index);
         if others == 0 {
             return;
         }
@@ -59,7 +59,7 @@ impl Parts {
         let manner = Manner {
             stamp: self.publications,
             except,
-            lazy_due_ms: rule.and_then(|rule| self.lazy_due_ms(&self.settings.channels[rule])),
+            lazy_due_ms: self.settings.lazy_due_ms(rule, self.now.ms),
             active_ms: self.settings.activity_counts_deliveries.then_some(self.now.ms),
         };
         let mut lists = std::mem::take(&mut self.lists);
@@ -71,9 +71,9 @@ impl Parts {
         let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.hub.wants_positions(*list)));
         let positioned = positioned.map(|position| (position, self.encoder.with_positions(frames, position)));
         let (mut full, mut special) = (Vec::new(), Vec::new());
-        let room = self.room_of(rule);
-        let Parts { hub, sessions, schedule, capacity, backpressure, now, .. } = self;
-        let (manner, lazy) = (&manner, Vec::new());
+        let room = self.settings.room_of(rule);
+        let Parts { hub, sessions, schedule, settings, backpressure, now, .. } = self;
+        let (capacity, manner, lazy) = (&settings.capacity, &manner, Vec::new());
         let mut push = Push { delivery, manner, capacity, room, now: *now, sessions, schedule, backpressure, lazy };
         for list in &lists {
             match positioned.as_ref().filter(|_| hub.wants_positions(*list)) {

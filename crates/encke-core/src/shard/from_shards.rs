@@ -1,15 +1,14 @@
 //! Messages from other shards and from handles of the server. [`Shard::receive`] takes each [`Envelope`]: it processes
 //! the message now, or queues it for [`Shard::flush`] if the budget is spent.
 
-use crate::channels::rules::Rules;
 use crate::connections::admission::{LIGHT_BYTES_MAX, Weight};
 use crate::connections::arrivals::{LARGE_REQUESTS, SMALL_REQUESTS};
 use crate::events::{Effect, Envelope, ExchangeId, ShardMessage};
-use crate::limits::configured::Configured;
 use crate::now::Now;
 use crate::protocol::batch::client_of;
 use crate::sessions::id::Id;
-use crate::shard::{Parts, Shard, capacity, terms};
+use crate::settings::in_force::InForce;
+use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// Takes a message from another shard, or from a handle of the server. Processes it now, or lets [`Shard::flush`]
@@ -129,12 +128,7 @@ impl Shard {
             ShardMessage::Settings(settings) => {
                 let members = parts.memberships();
                 parts.shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
-                parts.limits = (&*settings).into();
-                parts.terms = terms(&settings);
-                parts.capacity = capacity(&settings);
-                parts.rules = Rules::new(&settings.channels);
-                parts.configured = Configured::new(&settings);
-                parts.settings = settings;
+                parts.settings = InForce::new(settings);
                 parts.restate_presence(&members);
             }
             ShardMessage::MakeRoom => parts.make_room_for_others(),
@@ -147,7 +141,7 @@ impl Shard {
 impl Parts {
     /// The session id of the client that sent a request, for [`Shard::request_waits`].
     pub fn client_of_request(&self, body: &str) -> Option<Id> {
-        let messages = bayeux::parse_batch(body, &self.limits).ok()?;
+        let messages = bayeux::parse_batch(body, &self.settings.limits).ok()?;
         client_of(&messages)
     }
 

@@ -31,11 +31,12 @@ impl Parts {
         };
         let id = Id::new(self.index, &mut self.entropy);
         let browser = self.browser_of(batch);
-        let mut protocol = bayeux::Session::new(self.now.ms, &self.terms);
+        let mut protocol = bayeux::Session::new(self.now.ms, &self.settings.terms);
         // A client that asks for a grace period gets the granted value in the reply.
         let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
-        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.terms, ms));
-        let max_interval_ms = asked_ms.or(self.settings.handshake_reconnect.then_some(self.terms.max_interval_ms));
+        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.settings.terms, ms));
+        let max_interval_ms =
+            asked_ms.or(self.settings.handshake_reconnect.then_some(self.settings.terms.max_interval_ms));
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
         let unacked = acknowledges.then(Unacked::default);
@@ -57,7 +58,10 @@ impl Parts {
         }
         self.arm(key);
         self.has_opened(key);
-        let advice = Advice { max_interval_ms, ..Advice::retry(self.terms.timeout_ms, self.terms.interval_ms) };
+        let advice = Advice {
+            max_interval_ms,
+            ..Advice::retry(self.settings.terms.timeout_ms, self.settings.terms.interval_ms)
+        };
         let advice = advice.to_json();
         let ack = acknowledges.then(|| "\"ack\":true".to_string());
         let replay = replays.then(|| "\"replay\":true".to_string());

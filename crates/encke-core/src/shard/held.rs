@@ -26,7 +26,7 @@ impl Parts {
 
     /// Marks the session as holding no connect. Its expiry counts from now.
     pub(super) fn release(&mut self, key: SessionKey) {
-        let (now_ms, terms) = (self.now.ms, self.terms);
+        let (now_ms, terms) = (self.now.ms, self.settings.terms);
         if let Some(session) = self.sessions.get_mut(key) {
             session.protocol.release(now_ms, &terms);
             self.arm(key);

@@ -14,7 +14,7 @@ impl Shard {
     /// Processes a request. Its response follows as an [`Effect::Respond`], now or later.
     pub fn request(&mut self, now: Now, request: Request) -> Taken {
         let parts = self.at(now);
-        let messages = match bayeux::parse_batch(&request.body, &parts.limits) {
+        let messages = match bayeux::parse_batch(&request.body, &parts.settings.limits) {
             Ok(messages) => messages,
             Err(error) => {
                 parts.metrics.batches_refused.add(1);
@@ -79,7 +79,7 @@ impl Shard {
     pub fn delivered(&mut self, now: Now, exchange: ExchangeId, taken: bool) {
         let parts = self.at(now);
         let Some(key) = parts.exchanges.end(&exchange) else { return };
-        let terms = parts.terms;
+        let terms = parts.settings.terms;
         let Some(session) = parts.sessions.get_mut(key) else { return };
         parts.metrics.deliveries.add(session.response_ends(exchange, taken));
         if !session.is_taking() {

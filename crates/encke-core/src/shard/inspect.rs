@@ -17,14 +17,12 @@ impl Parts {
 
     /// The limits of channel names and JSON.
     pub fn limits(&self) -> &bayeux::Limits {
-        &self.limits
+        &self.settings.limits
     }
 
     /// True if a rule gives this channel a history.
     pub fn has_history(&self, channel: ChannelName<'_>) -> bool {
-        let rules = &self.settings.channels;
-        let rule = self.rules.first(rules, channel, &mut String::new());
-        !channel.is_pattern() && rule.is_some_and(|rule| rules[rule].history().is_some())
+        self.settings.history(channel, self.settings.seen_rule_of(channel)).is_some()
     }
 
     /// The sessions from this slot of the table on, at most `max`.

@@ -31,7 +31,7 @@ impl Parts {
     ) -> Option<String> {
         let has_own = self.sessions.get(key)?.owner.is_some();
         // A message that waited for a decision was counted before.
-        if (!self.configured.has_rates && !has_own) || batch.is_decided() {
+        if (!self.settings.has_rates && !has_own) || batch.is_decided() {
             return None;
         }
         let exceeded = self.exceeded(batch, message, channel, key)?;
@@ -46,43 +46,43 @@ impl Parts {
         channel: ChannelName<'_>,
         key: SessionKey,
     ) -> Option<&'static str> {
-        let (now, configured) = (self.now, self.configured);
+        let (now, rates) = (self.now, self.settings.rates);
         let units = [1, bytes_of(message)];
         let session = self.sessions.get_mut(key)?;
         let identity = session.owner.as_ref().map(|owner| owner.identity.clone());
         let limits = identity.as_ref().map_or_else(Default::default, |identity| identity.limits);
         let own = [limits.messages_per_s_max, limits.bytes_per_s_max];
         for (at, name) in ["session_messages_per_s_max", "session_bytes_per_s_max"].into_iter().enumerate() {
-            let rate = own[at].map_or(configured.session[at], |per_s| Rate(u64::from(per_s)));
+            let rate = own[at].map_or(rates.session[at], |per_s| Rate(u64::from(per_s)));
             if rate.is_on() && !rate.take(&mut session.buckets.get_or_insert_default()[at], now, units[at]) {
                 self.metrics.session_rates_exceeded.add(1);
                 return Some(name);
             }
         }
-        if !configured.has_rates {
+        if !self.settings.has_rates {
             return None;
         }
         let user = identity.as_ref().map_or("", |identity| &identity.user);
         let names = ["user_messages_per_s_max", "user_bytes_per_s_max"];
         if !user.is_empty()
-            && let Some(at) = self.first_over(&configured.user, units, (USER, user))
+            && let Some(at) = self.first_over(&rates.user, units, (USER, user))
         {
             self.metrics.user_rates_exceeded.add(1);
             return Some(names[at]);
         }
         let names = ["address_messages_per_s_max", "address_bytes_per_s_max"];
-        if configured.address.iter().any(|rate| rate.is_on()) {
+        if rates.address.iter().any(|rate| rate.is_on()) {
             let [_, address] = self.origins_of(batch);
             if address > 0
-                && let Some(at) = self.first_over(&configured.address, units, (ADDRESS, address))
+                && let Some(at) = self.first_over(&rates.address, units, (ADDRESS, address))
             {
                 self.metrics.address_rates_exceeded.add(1);
                 return Some(names[at]);
             }
         }
-        if configured.rules_have_rates
+        if self.settings.rules_have_rates
             && channel.kind() == ChannelKind::Broadcast
-            && let Some(rule) = self.rule_of(channel)
+            && let Some(rule) = self.settings.rule_of(channel)
         {
             let rule = &self.settings.channels[rule];
             let rates = [Rate(rule.messages_per_s_max as u64), Rate(rule.bytes_per_s_max as u64)];
@@ -93,7 +93,7 @@ impl Parts {
         }
         let server = &self.shared.limits.server;
         let over = (0..2).find(|at| {
-            let rate = configured.server[*at];
+            let rate = rates.server[*at];
             rate.is_on() && !rate.take_shared(&server[*at], now, units[*at])
         })?;
         self.metrics.server_rates_exceeded.add(1);
@@ -191,8 +191,8 @@ impl Parts {
             }
             owner.subscriptions_counted += 1;
         }
-        if self.configured.rules_have_subscribers
-            && let Some(rule) = self.rule_of(channel)
+        if self.settings.rules_have_subscribers
+            && let Some(rule) = self.settings.rule_of(channel)
             && let subscribers_max = self.settings.channels[rule].subscribers_max
             && subscribers_max > 0
         {
@@ -220,7 +220,7 @@ impl Parts {
 
     /// States the number of subscribers that a channel has on this shard, if its rule limits them.
     pub(super) fn state_subscribers(&mut self, name: &str) {
-        if self.configured.rules_have_subscribers {
+        if self.settings.rules_have_subscribers {
             let here = self.hub.find(name).map_or(0, |known| self.hub.subscribers(known).len());
             self.shared.limits.subscribers.set(name, self.index, here);
         }

@@ -52,12 +52,9 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize};
 
-use bayeux::Terms;
-
 use crate::application::{Actions, Application};
 use crate::channels::hub::Hub;
 use crate::channels::interest::Interest;
-use crate::channels::rules::Rules;
 use crate::connections::account::MailboxAccount;
 use crate::connections::admission::Budget;
 use crate::connections::arrivals::Arrivals;
@@ -71,10 +68,8 @@ use crate::fanout::backpressure::Backpressure;
 use crate::fanout::encoder::Encoder;
 use crate::history::Histories;
 use crate::limits::SharedLimits;
-use crate::limits::configured::Configured;
 use crate::metrics::Metrics;
 use crate::now::Now;
-use crate::outbox::Capacity;
 use crate::outbox::memory::SessionsMemory;
 use crate::outbox::relief::Relief;
 use crate::schedule::Schedule;
@@ -83,6 +78,7 @@ use crate::sessions::newcomers::Newcomers;
 use crate::sessions::owners::{Owners, Revoked};
 use crate::sessions::table::Sessions;
 use crate::settings::Settings;
+use crate::settings::in_force::InForce;
 use crate::wheel::Wheel;
 
 impl Shard {
@@ -115,7 +111,7 @@ impl Shard {
 
     /// The settings in force.
     pub fn settings(&self) -> &Arc<Settings> {
-        &self.settings
+        self.settings.given()
     }
 
     /// True if handshakes need the head of their HTTP request.
@@ -259,14 +255,7 @@ impl Shared {
 pub struct Parts {
     index: usize,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) settings: Arc<Settings>,
-    /// The channel rules of the settings, indexed.
-    rules: Rules,
-    /// The limits of the settings.
-    configured: Configured,
-    limits: bayeux::Limits,
-    terms: Terms,
-    capacity: Capacity,
+    settings: InForce,
     pub(crate) metrics: Arc<Metrics>,
     entropy: Entropy,
     pub(crate) now: Now,
@@ -310,7 +299,6 @@ pub struct Parts {
     /// Sessions or subscriptions may have come or gone since the gauges were updated.
     gauges_are_old: bool,
     scratch: Vec<u8>,
-    spelling: String,
 }
 
 impl Parts {
@@ -320,12 +308,7 @@ impl Parts {
         Parts {
             index,
             shared,
-            limits: (&*settings).into(),
-            terms: terms(&settings),
-            capacity: capacity(&settings),
-            rules: Rules::new(&settings.channels),
-            configured: Configured::new(&settings),
-            settings,
+            settings: InForce::new(settings),
             metrics: Arc::default(),
             entropy,
             now,
@@ -355,7 +338,6 @@ impl Parts {
             replies: Vec::new(),
             gauges_are_old: false,
             scratch: Vec::new(),
-            spelling: String::new(),
         }
     }
 }
@@ -368,18 +350,4 @@ pub(crate) enum Timer {
     Wait(WaitKey),
     /// The credentials of a session.
     Owner(SessionKey),
-}
-
-/// The timing of the Bayeux protocol, out of the settings.
-pub(crate) fn terms(settings: &Settings) -> Terms {
-    Terms {
-        timeout_ms: settings.timeout_ms,
-        interval_ms: settings.interval_ms,
-        max_interval_ms: settings.max_interval_ms,
-        client_max_ms: settings.client_interval_max_ms,
-    }
-}
-
-pub(crate) fn capacity(settings: &Settings) -> Capacity {
-    Capacity { messages_max: settings.outbox_messages_max, bytes_max: settings.outbox_bytes_max }
 }

@@ -32,11 +32,11 @@ impl Parts {
     /// A token for the replies to publications on a channel. None if the channel has no history, or histories do not
     /// survive the process.
     pub(super) fn token(&mut self, channel: ChannelName<'_>) -> Option<PublishToken> {
-        if !self.shared.is_durable || channel.is_pattern() {
+        if !self.shared.is_durable {
             return None;
         }
-        let rule = self.rule_of(channel)?;
-        self.settings.channels[rule].history()?;
+        let rule = self.settings.rule_of(channel);
+        self.settings.history(channel, rule)?;
         self.pending_replies.tokens += 1;
         Some(PublishToken { shard: self.index as u16, number: self.pending_replies.tokens })
     }

@@ -98,18 +98,18 @@ impl Shard {
         let Shard { burst, parts, .. } = self;
         let Some((frames, messages)) = burst.finish() else { return };
         let channel = ChannelName::known(burst.channel());
-        let rule = parts.rule_of(channel);
-        let except = burst.from().filter(|_| !parts.returns_to_publisher(rule));
+        let rule = parts.settings.rule_of(channel);
+        let except = burst.from().filter(|_| !parts.settings.returns_to_publisher(rule));
         let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, token: burst.token() };
-        match rule.and_then(|rule| parts.settings.channels[rule].history()) {
-            Some(terms) if !channel.is_pattern() => parts.record(&delivery, terms, except),
-            _ => parts.deliver_everywhere(&delivery, except, parts.id_of_session(except)),
+        match parts.settings.history(channel, rule) {
+            Some(terms) => parts.record(&delivery, terms, except),
+            None => parts.deliver_everywhere(&delivery, except, parts.id_of_session(except)),
         }
     }
 
     /// Publishes for the application. An invalid channel name is ignored.
     pub(crate) fn publish_from_here(&mut self, channel: &str, data: &str) {
-        let limits = self.parts.limits.clone();
+        let limits = self.parts.settings.limits.clone();
         if let Ok(name) = ChannelName::parse(channel, &limits) {
             let timestamp = self.parts.raw_timestamp();
             let message = Message {

@@ -23,9 +23,9 @@ use crate::shard::Parts;
 impl Parts {
     /// The history settings of a channel. None if it has no history.
     pub(super) fn history_of(&mut self, channel: &str) -> Option<HistoryTerms> {
-        let channel = ChannelName::parse(channel, &self.limits).ok()?;
-        let rule = self.rule_of(channel)?;
-        self.settings.channels[rule].history()
+        let channel = ChannelName::parse(channel, &self.settings.limits).ok()?;
+        let rule = self.settings.rule_of(channel);
+        self.settings.history(channel, rule)
     }
 
     /// The ring of a channel. Creates an empty ring if needed, so that a channel has an epoch and a position from its
@@ -61,15 +61,13 @@ impl Parts {
         let (messages, token) = (publication.messages, publication.token);
         let channel = ChannelName::known(&publication.channel);
         let frames = self.encoder.copy(&publication.frames);
-        let rule = self.rule_of(channel);
+        let rule = self.settings.rule_of(channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));
         let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, token };
-        match rule.and_then(|rule| self.settings.channels[rule].history()) {
-            Some(terms) if !channel.is_pattern() => {
-                self.append_to_history(&delivery, terms, except, publication.except)
-            }
+        match self.settings.history(channel, rule) {
+            Some(terms) => self.append_to_history(&delivery, terms, except, publication.except),
             // The channel has no history: the settings have changed meanwhile, or the application has published.
-            _ => {
+            None => {
                 self.deliver_everywhere(&Delivery { token: None, ..delivery }, except, publication.except);
                 self.settle_token(token, true);
             }

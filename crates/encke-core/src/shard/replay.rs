@@ -115,9 +115,9 @@ impl Parts {
 
     /// Moves one step of messages out of the rings to the end of an outbox.
     pub(super) fn refill(&mut self, key: SessionKey) {
-        let Parts { sessions, hub, index, shared, metrics, scratch, encoder, capacity, .. } = self;
+        let Parts { sessions, hub, index, shared, metrics, scratch, encoder, settings, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
-        let mut step = Step::new(session, capacity);
+        let mut step = Step::new(session, &settings.capacity);
         let Some(replay) = &mut session.replay else { return };
         let mut frames = Vec::new();
         while let Some((name, cursor)) = replay.cursors.first_ready() {

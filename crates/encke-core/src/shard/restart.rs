@@ -113,7 +113,7 @@ impl Parts {
     /// True if all subscriptions are still allowed. A session without one of them would miss messages, and its client
     /// would not be notified.
     fn can_restore(&self, saved: &SavedSession) -> bool {
-        saved.subscriptions.iter().all(|name| ChannelName::parse(name, &self.limits).is_ok())
+        saved.subscriptions.iter().all(|name| ChannelName::parse(name, &self.settings.limits).is_ok())
     }
 
     fn restore_session(&mut self, saved: &SavedSession, texts: &[Box<str>], frames: &mut [Option<Frames>]) {
@@ -125,7 +125,7 @@ impl Parts {
         let requested = RequestedTiming { interval_ms: saved.interval_ms, max_interval_ms: saved.max_interval_ms };
         // A draining server may have advised the client to come back as late as that.
         let since_ms = self.now.ms + self.settings.drain_spread_ms;
-        let protocol = bayeux::Session::restored(since_ms, &self.terms, stage, requested);
+        let protocol = bayeux::Session::restored(since_ms, &self.settings.terms, stage, requested);
         let mut outbox = Outbox::default();
         let mut push = |shard: &mut Parts, outbox: &mut Outbox, spans: &[Span]| {
             for number in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {

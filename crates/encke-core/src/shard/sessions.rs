@@ -26,7 +26,7 @@ impl Parts {
     }
 
     pub(super) fn received(&mut self, key: SessionKey) {
-        let (now_ms, terms) = (self.now.ms, self.terms);
+        let (now_ms, terms) = (self.now.ms, self.settings.terms);
         if let Some(session) = self.sessions.get_mut(key) {
             session.protocol.received(now_ms, &terms);
         }

@@ -16,8 +16,8 @@ impl Parts {
     /// Delivers a message to a single session.
     pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.outbox.is_full(1, frames.bytes(), &self.capacity) {
-            return self.too_slow(key, self.policy(rule), "", frames, &self.capacity.clone());
+        if session.outbox.is_full(1, frames.bytes(), &self.settings.capacity) {
+            return self.too_slow(key, self.settings.policy(rule), "", frames, &self.settings.capacity.clone());
         }
         session.outbox.push(frames, Kind::Messages);
         self.budget.spend(1, frames.bytes(), frames.bytes() as u64);
@@ -27,7 +27,7 @@ impl Parts {
 
     /// Delivers to sessions whose outboxes have no room for all of the messages, one message at a time.
     pub(super) fn overflow(&mut self, full: &[SessionKey], delivery: &Delivery<'_>, frames: &Frames, manner: &Manner) {
-        let (policy, room) = (self.policy(delivery.rule), self.room_of(delivery.rule));
+        let (policy, room) = (self.settings.policy(delivery.rule), self.settings.room_of(delivery.rule));
         let frames = singly(frames);
         for key in full {
             for frame in &frames {
@@ -38,7 +38,7 @@ impl Parts {
     }
 
     fn has_no_room(&self, key: SessionKey, frames: &Frames) -> bool {
-        self.sessions.get(key).is_some_and(|session| session.outbox.is_full(1, frames.bytes(), &self.capacity))
+        self.sessions.get(key).is_some_and(|session| session.outbox.is_full(1, frames.bytes(), &self.settings.capacity))
     }
 
     /// Delivers to a session whose outbox is full, or fuller than the channel's rule allows: makes room by the channel's
@@ -52,7 +52,7 @@ impl Parts {
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
         let (before, publication) = (session.outbox.messages(), self.publications);
-        let is_full = session.outbox.is_full(1, frames.bytes(), &self.capacity);
+        let is_full = session.outbox.is_full(1, frames.bytes(), &self.settings.capacity);
         let dropped = match policy {
             _ if !session.outbox.is_full(1, frames.bytes(), room) => 0,
             // A session that acknowledges was promised every message. It ends rather than lose one.
@@ -75,7 +75,7 @@ impl Parts {
         {
             return self.end_slow(key, channel);
         }
-        if !session.outbox.is_full(1, frames.bytes(), &self.capacity) {
+        if !session.outbox.is_full(1, frames.bytes(), &self.settings.capacity) {
             if dropped > 0 {
                 tracing::debug!(session = ?session.id, channel, dropped, "slow consumer: messages dropped");
             }
@@ -109,7 +109,7 @@ impl Parts {
             let count = part.len() as u32;
             let Some(frames) = part_of(with_positions, delivery.messages, part) else { continue };
             let Some(session) = self.sessions.get_mut(key) else { return };
-            let full = session.outbox.is_full(count as usize, frames.bytes(), &self.capacity);
+            let full = session.outbox.is_full(count as usize, frames.bytes(), &self.settings.capacity);
             if full {
                 // The ring has the messages, too. The session continues from there later, so no policy for slow
                 // consumers is needed.
@@ -129,7 +129,7 @@ impl Parts {
         (frames, messages): (&Frames, u32),
         manner: &Manner,
     ) {
-        let room = self.room_of(delivery.rule);
+        let room = self.settings.room_of(delivery.rule);
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.outbox.is_full(messages as usize, frames.bytes(), &room) {
             return self.overflow(&[key], delivery, frames, manner);

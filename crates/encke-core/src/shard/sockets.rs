@@ -104,11 +104,11 @@ impl Parts {
     /// about to follow it there. Returns false if the socket has too much already: its client sends requests and does
     /// not read.
     pub(super) fn hand_to_socket(&mut self, session: SessionKey, key: SocketKey) -> bool {
-        let Parts { sockets, sessions, capacity, .. } = self;
+        let Parts { sockets, sessions, settings, .. } = self;
         let lends = |session: &&mut Session| session.socket_with_messages() == Some(key) && session.is_given();
         let Some(session) = sessions.get_mut(session).filter(lends) else { return true };
         let Some(socket) = sockets.unclosed(key) else { return true };
-        if socket.out_bytes() + session.outbox.waiting_bytes() > 2 * capacity.bytes_max {
+        if socket.out_bytes() + session.outbox.waiting_bytes() > 2 * settings.capacity.bytes_max {
             return false;
         }
         if !session.outbox.is_empty() {
@@ -138,7 +138,7 @@ impl Parts {
     /// True if a socket has so many waiting replies that this many bytes more are too many. Messages of an
     /// acknowledging session do not count: that session's outbox bounds them.
     pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
-        let bytes_max = self.capacity.bytes_max;
+        let bytes_max = self.settings.capacity.bytes_max;
         let Parts { sockets, sessions, .. } = self;
         let Some(socket) = sockets.get_mut(key) else { return false };
         let mut own_has_too_many = |bytes_max: usize| match &mut socket.own {

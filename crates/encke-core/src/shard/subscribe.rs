@@ -65,7 +65,7 @@ impl Parts {
             self.refuse(batch, message, BayeuxError::SubscriptionMissing.as_str());
             return None;
         };
-        let mut names = match subscription_names(raw, &self.limits) {
+        let mut names = match subscription_names(raw, &self.settings.limits) {
             Ok(names) => names,
             Err(error) => {
                 self.refuse(batch, message, error.error());
@@ -133,7 +133,8 @@ impl Parts {
     /// True if the application has to be asked about a name: it is a channel that the session does not have yet, and the
     /// limits allow it.
     fn has_room(&self, key: SessionKey, name: &str, added: usize) -> bool {
-        let is_broadcast = parse(name, &self.limits).is_ok_and(|channel| channel.kind() == ChannelKind::Broadcast);
+        let is_broadcast =
+            parse(name, &self.settings.limits).is_ok_and(|channel| channel.kind() == ChannelKind::Broadcast);
         is_broadcast && !self.subscribes(key, name) && self.full(key, name, added).is_none()
     }
 
@@ -173,7 +174,7 @@ impl Parts {
         decision: Option<Decision>,
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
-        let channel = parse(name, &self.limits)?;
+        let channel = parse(name, &self.settings.limits)?;
         match channel.kind() {
             ChannelKind::Broadcast => {}
             // Services answer any session that calls them. There is nothing to subscribe to, and trying does no harm
@@ -232,7 +233,7 @@ impl Parts {
     }
 
     pub(super) fn unsubscribe_from(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {
-        let channel = parse(name, &self.limits)?;
+        let channel = parse(name, &self.settings.limits)?;
         if channel.kind() == ChannelKind::Service {
             return Ok(());
         }

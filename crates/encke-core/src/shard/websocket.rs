@@ -25,7 +25,7 @@ impl Shard {
         };
         socket.last_received_ms = now.ms;
         let (browser, carried) = (socket.browser, socket.session);
-        let messages = match bayeux::parse_batch(text, &parts.limits) {
+        let messages = match bayeux::parse_batch(text, &parts.settings.limits) {
             Ok(messages) => messages,
             Err(error) => {
                 let parts = self.parts();

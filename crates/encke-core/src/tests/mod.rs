@@ -140,7 +140,7 @@ impl Rig {
 
     /// A message that the owner of a history has recorded, on its way to this shard.
     pub(super) fn on_its_way(&self, channel: &str, data: usize) -> Publication {
-        let terms = self.shard.settings.channels[0].history().expect("a history");
+        let terms = self.shard.settings().channels[0].history().expect("a history");
         let (room, entropy) = (self.shard.history_room(), &mut kernel_entropy());
         let birth = history::Birth { channel, terms, room, now: NOW, entropy };
         let text = format!(r#"{{"channel":"{channel}","data":{data}}}"#);

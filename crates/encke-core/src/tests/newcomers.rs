@@ -89,7 +89,7 @@ fn at_sessions_max_sessions_that_never_connected_end_first_on_any_shard() {
     (0..100).for_each(|_| drop(open(&mut rig, peer(1, 1))));
     assert_eq!((rig.shard.sessions(), rig.shard.metrics().unused_ended.get()), (10, 91));
     // The other shard has no such session to end, so it asks this one.
-    let (shared, settings) = (rig.shard.shared.clone(), rig.shard.settings.clone());
+    let (shared, settings) = (rig.shard.shared.clone(), rig.shard.settings().clone());
     let other = Shard::new(1, shared, settings, kernel_entropy(), NOW);
     let mut other = Rig { shard: other, kernel: FakeKernel::default(), exchanges: 0 };
     let mut requests = 0;

@@ -1,0 +1,145 @@
+//! The settings in force on a shard, with all that is prepared of them when they are read: the index of the rules for
+//! channels, the limits of names and rates, the timing of the protocol.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bayeux::{ChannelName, Terms};
+
+use crate::channels::rules::Rules;
+use crate::limits::rate::Rate;
+use crate::outbox::Capacity;
+use crate::settings::{ChannelRule, HistoryTerms, Publishers, Settings, SlowConsumer};
+
+/// The settings in force. It derefs to the settings as they were given.
+pub(crate) struct InForce {
+    settings: Arc<Settings>,
+    /// The rules for channels, indexed.
+    rules: Rules,
+    /// A buffer to build pattern names in.
+    spelling: String,
+    /// The limits of channel names and of JSON.
+    pub(crate) limits: bayeux::Limits,
+    /// The timing of the Bayeux protocol.
+    pub(crate) terms: Terms,
+    /// The capacity of an outbox.
+    pub(crate) capacity: Capacity,
+    /// The rates by which each message is checked.
+    pub(crate) rates: Rates,
+    /// True if any rate is set, also in a rule.
+    pub(crate) has_rates: bool,
+    /// True if the rule for a channel may have a rate.
+    pub(crate) rules_have_rates: bool,
+    /// True if the rule for a channel may say who publishes.
+    pub(crate) rules_have_publishers: bool,
+    /// True if the rule for a channel may limit its subscribers.
+    pub(crate) rules_have_subscribers: bool,
+    /// True if a channel may have presence.
+    pub(crate) rules_have_presence: bool,
+}
+
+/// The rates of messages and of their bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    /// The rates of a session.
+    pub(crate) session: [Rate; 2],
+    /// The rates of a user.
+    pub(crate) user: [Rate; 2],
+    /// The rates of an address.
+    pub(crate) address: [Rate; 2],
+    /// The rates of the whole server.
+    pub(crate) server: [Rate; 2],
+}
+
+impl Deref for InForce {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl InForce {
+    /// Prepares these settings.
+    pub(crate) fn new(settings: Arc<Settings>) -> InForce {
+        let pair = |messages: usize, bytes: usize| [Rate(messages as u64), Rate(bytes as u64)];
+        let has = |is_set: fn(&ChannelRule) -> bool| settings.channels.iter().any(is_set);
+        let rates = Rates {
+            session: pair(settings.session_messages_per_s_max, settings.session_bytes_per_s_max),
+            user: pair(settings.user_messages_per_s_max, settings.user_bytes_per_s_max),
+            address: pair(settings.address_messages_per_s_max, settings.address_bytes_per_s_max),
+            server: pair(settings.messages_per_s_max, settings.bytes_per_s_max),
+        };
+        let Rates { session, user, address, server } = &rates;
+        let rules_have_rates = has(|rule| rule.messages_per_s_max + rule.bytes_per_s_max > 0);
+        InForce {
+            rules: Rules::new(&settings.channels),
+            spelling: String::new(),
+            limits: (&*settings).into(),
+            terms: Terms {
+                timeout_ms: settings.timeout_ms,
+                interval_ms: settings.interval_ms,
+                max_interval_ms: settings.max_interval_ms,
+                client_max_ms: settings.client_interval_max_ms,
+            },
+            capacity: Capacity { messages_max: settings.outbox_messages_max, bytes_max: settings.outbox_bytes_max },
+            has_rates: rules_have_rates
+                || [session, user, address, server].into_iter().flatten().any(|rate| rate.is_on()),
+            rates,
+            rules_have_rates,
+            rules_have_publishers: has(|rule| rule.publishers != Publishers::Anyone),
+            rules_have_subscribers: has(|rule| rule.subscribers_max > 0),
+            rules_have_presence: has(|rule| rule.presence),
+            settings,
+        }
+    }
+
+    /// The settings as they were given.
+    pub(crate) fn given(&self) -> &Arc<Settings> {
+        &self.settings
+    }
+
+    /// The index of the first rule that matches a channel.
+    pub(crate) fn rule_of(&mut self, channel: ChannelName<'_>) -> Option<usize> {
+        self.rules.first(&self.settings.channels, channel, &mut self.spelling)
+    }
+
+    /// The same without a buffer, for lists.
+    pub(crate) fn seen_rule_of(&self, channel: ChannelName<'_>) -> Option<usize> {
+        self.rules.first(&self.settings.channels, channel, &mut String::new())
+    }
+
+    /// The history of a channel with this rule. None if it has none, as all patterns.
+    pub(crate) fn history(&self, channel: ChannelName<'_>, rule: Option<usize>) -> Option<HistoryTerms> {
+        self.channels[rule.filter(|_| !channel.is_pattern())?].history()
+    }
+
+    /// True if the publisher on a channel with this rule gets its own messages.
+    pub(crate) fn returns_to_publisher(&self, rule: Option<usize>) -> bool {
+        let own = rule.and_then(|rule| self.channels[rule].broadcast_to_publisher);
+        own.unwrap_or(self.broadcast_to_publisher)
+    }
+
+    /// The time by which messages of now leave, in milliseconds, if those of a channel with this rule are lazy.
+    pub(crate) fn lazy_due_ms(&self, rule: Option<usize>, now_ms: u64) -> Option<u64> {
+        let (rule, most) = (&self.channels[rule?], self.lazy_timeout_max_ms);
+        let wait_ms = if rule.lazy_timeout_ms == 0 { most } else { rule.lazy_timeout_ms.min(most) };
+        rule.lazy.then_some(now_ms + wait_ms)
+    }
+
+    /// The policy for sessions that are too slow for a channel with this rule.
+    pub(crate) fn policy(&self, rule: Option<usize>) -> SlowConsumer {
+        rule.map(|rule| self.channels[rule].slow_consumer).unwrap_or_default()
+    }
+
+    /// The room in an outbox up to which the policy drops nothing: the whole outbox, or less by the channel's rule.
+    pub(crate) fn room_of(&self, rule: Option<usize>) -> Capacity {
+        let bytes = match rule.map(|rule| &self.channels[rule]) {
+            Some(rule) if rule.slow_consumer != SlowConsumer::Disconnect && rule.slow_consumer_bytes > 0 => {
+                rule.slow_consumer_bytes
+            }
+            _ => usize::MAX,
+        };
+        Capacity { bytes_max: self.capacity.bytes_max.min(bytes), ..self.capacity }
+    }
+}
