@@ -1,4 +1,5 @@
-//! The schedule of a shard: which sessions and sockets have something to do, and in which order.
+//! The schedule of a shard: the sessions and sockets that have something to do, now or at a time, in which order, and how
+//! much of it in one turn.
 //!
 //! ```text
 //!   writes ──▶ replays ──▶ searches     a flush; replays wait until everything is written
@@ -10,11 +11,14 @@
 
 use std::collections::VecDeque;
 
+use crate::connections::admission::Budget;
+use crate::decision::WaitKey;
 use crate::events::{SessionKey, SocketKey};
 use crate::outbox::Capacity;
+use crate::wheel::Wheel;
 
-/// The queues of one shard.
-#[derive(Debug, Default)]
+/// The queues, the timers and the budget of one shard.
+#[derive(Debug)]
 pub(crate) struct Schedule {
     /// Sessions and sockets that have something to write, in the order in which they got it.
     writes: VecDeque<Writer>,
@@ -24,6 +28,24 @@ pub(crate) struct Schedule {
     connects: VecDeque<SessionKey>,
     /// Sessions whose queues must be searched for withdrawn messages.
     searches: Searches,
+    /// The deadlines of sessions, sockets and waits.
+    pub(crate) timers: Wheel<Timer>,
+    /// Waits whose timer has come.
+    pub(crate) overdue: Vec<WaitKey>,
+    /// The messages fanned out since the last flush that wrote everything.
+    pub(crate) budget: Budget,
+    /// Sessions or subscriptions may have come or gone since the gauges were updated.
+    pub(crate) gauges_are_old: bool,
+}
+
+/// The owner of an entry in the timer wheel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Timer {
+    Session(SessionKey),
+    Socket(SocketKey),
+    Wait(WaitKey),
+    /// The credentials of a session.
+    Owner(SessionKey),
 }
 
 /// A session or a socket that has something to write.
@@ -109,6 +131,20 @@ impl Marks {
 }
 
 impl Schedule {
+    /// An empty schedule.
+    pub(crate) fn new(now_ms: u64) -> Schedule {
+        Schedule {
+            writes: VecDeque::new(),
+            replays: VecDeque::new(),
+            connects: VecDeque::new(),
+            searches: Searches::default(),
+            timers: Wheel::new(now_ms),
+            overdue: Vec::new(),
+            budget: Budget::default(),
+            gauges_are_old: false,
+        }
+    }
+
     /// True if nothing waits to be written.
     pub(crate) fn is_written(&self) -> bool {
         self.writes.is_empty()

@@ -65,6 +65,8 @@ pub struct Hub {
     patterns: usize,
     /// A buffer to build pattern names in.
     pub(crate) spelling: String,
+    /// A buffer for the lists of a publication.
+    lists: Vec<u32>,
 }
 
 /// A correction for the caller to make after a removal: the subscription at `slot` of the session `session` now has
@@ -141,16 +143,23 @@ impl Hub {
         self.channels[subscription.channel as usize].subscribers[subscription.position as usize].slot = slot;
     }
 
-    /// The lists that a publication to `channel` goes to, as indexes for [`Hub::subscribers`]; its own first.
-    pub fn route(&mut self, channel: ChannelName<'_>, lists: &mut Vec<u32>) {
+    /// The lists that a publication to `channel` goes to, as indexes for [`Hub::subscribers`]; its own first. The
+    /// caller returns them to [`Hub::reuse`].
+    pub fn route(&mut self, channel: ChannelName<'_>) -> Vec<u32> {
+        let mut lists = std::mem::take(&mut self.lists);
         lists.clear();
         lists.extend(self.find(channel.as_str()));
-        if self.patterns == 0 {
-            return;
+        if self.patterns > 0 {
+            let mut spelling = std::mem::take(&mut self.spelling);
+            channel.patterns(&mut spelling, |pattern| lists.extend(self.find(pattern)));
+            self.spelling = spelling;
         }
-        let mut spelling = std::mem::take(&mut self.spelling);
-        channel.patterns(&mut spelling, |pattern| lists.extend(self.find(pattern)));
-        self.spelling = spelling;
+        lists
+    }
+
+    /// Takes lists back, so that the next ones need no memory.
+    pub fn reuse(&mut self, lists: Vec<u32>) {
+        self.lists = lists;
     }
 
     /// Releases the memory of most channels if most are gone. Slots behind an occupied one stay.
@@ -268,8 +277,7 @@ mod tests {
         for (session, name) in ["/a/b", "/a/*", "/a/**", "/**", "/a", "/a/b/*", "/*"].into_iter().enumerate() {
             hub.subscribe(name, Subscriber { session: session as u32, slot: 0 }, false);
         }
-        let mut lists = Vec::new();
-        hub.route(parse("/a/b"), &mut lists);
+        let lists = hub.route(parse("/a/b"));
         let mut sessions: Vec<u32> = lists.iter().flat_map(|list| hub.subscribers(*list)).map(|s| s.session).collect();
         sessions.sort_unstable();
         assert_eq!(sessions, [0, 1, 2, 3]);
@@ -278,11 +286,7 @@ mod tests {
     #[test]
     fn patterns_are_found_as_long_as_somebody_subscribes_to_one() {
         let mut hub = Hub::default();
-        let lists = |hub: &mut Hub| {
-            let mut lists = Vec::new();
-            hub.route(parse("/a/b"), &mut lists);
-            lists.len()
-        };
+        let lists = |hub: &mut Hub| hub.route(parse("/a/b")).len();
         hub.subscribe("/a/b", Subscriber { session: 0, slot: 0 }, false);
         let one = hub.subscribe("/a/*", Subscriber { session: 1, slot: 0 }, false).0;
         let other = hub.subscribe("/**", Subscriber { session: 2, slot: 0 }, false).0;

@@ -67,6 +67,10 @@ pub(crate) struct Budget {
     /// True if a message at an edge has had to wait since the last flush that wrote everything.
     edge_waits: bool,
     edges_first: bool,
+    /// The work since the start, in bytes written for subscribers and other shards.
+    work: u64,
+    /// The bytes of publications recorded in durable histories since the start.
+    pub(crate) recorded_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -144,12 +148,24 @@ impl Budget {
         self.weight = Weight::default();
     }
 
+    /// Counts a fan-out.
     pub(crate) fn spend(&mut self, messages: usize, bytes: usize, write_bytes: u64) {
         let spent = &mut self.spent[self.weight as usize];
         spent.messages += messages;
         spent.bytes += bytes;
         spent.turn_bytes += bytes;
         spent.write_bytes += write_bytes;
+        self.work += write_bytes;
+    }
+
+    /// Counts bytes for another shard.
+    pub(crate) fn add_work(&mut self, bytes: u64) {
+        self.work += bytes;
+    }
+
+    /// The work since the start, in bytes written for subscribers and other shards.
+    pub(crate) fn work(&self) -> u64 {
+        self.work
     }
 }
 

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 
+use bayeux::Message;
 use foldhash::fast::RandomState;
 use slab::Slab;
 use smallvec::SmallVec;
@@ -20,10 +21,11 @@ use crate::protocol::batch::{Batch, LateKey};
 /// The waiting replies of one shard.
 #[derive(Default)]
 pub(crate) struct PendingReplies {
-    pub(crate) tokens: u64,
-    pub(crate) waiting: HashMap<u64, Waiting, RandomState>,
+    /// The number of the latest token.
+    tokens: u64,
+    waiting: HashMap<u64, Waiting, RandomState>,
     pub(crate) late: Slab<Late>,
-    pub(crate) replies: usize,
+    replies: usize,
 }
 
 /// The replies that wait for one token.
@@ -78,6 +80,29 @@ impl PendingReplies {
     /// The number of waiting replies.
     pub(crate) fn len(&self) -> usize {
         self.replies
+    }
+
+    /// The number of a new token.
+    pub(crate) fn new_token(&mut self) -> u64 {
+        self.tokens += 1;
+        self.tokens
+    }
+
+    /// Lets the reply to a message wait for a token.
+    pub(crate) fn add(&mut self, token: u64, message: &Message<'_>, to: To) {
+        let waiting = self.waiting.entry(token).or_insert_with(|| Waiting {
+            channel: message.channel.as_deref().unwrap_or_default().into(),
+            replies: SmallVec::new(),
+        });
+        waiting.replies.push((message.id.clone().map(bayeux::Id::into_owned), to));
+        self.replies += 1;
+    }
+
+    /// Removes the replies that wait for a token.
+    pub(crate) fn take(&mut self, token: u64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&token)?;
+        self.replies -= waiting.replies.len();
+        Some(waiting)
     }
 }
 

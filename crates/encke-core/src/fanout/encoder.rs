@@ -26,7 +26,8 @@ pub(crate) struct Encoder {
     pieces: Arena,
     /// Ranges copied out of chunks that are mostly dead.
     packed: Packed,
-    scratch: Vec<u8>,
+    /// A buffer for bytes that go on at once.
+    pub(crate) scratch: Vec<u8>,
 }
 
 impl Encoder {

@@ -5,3 +5,35 @@ pub(crate) mod burst;
 pub(crate) mod delivery;
 pub(crate) mod encoder;
 pub(crate) mod push;
+
+use crate::outbox::relief::Relief;
+
+/// The frames of publications on this shard, and their readers.
+pub(crate) struct FanOut {
+    /// The frames that outboxes share.
+    pub(crate) encoder: encoder::Encoder,
+    /// The care for their memory: it is packed and freed.
+    pub(crate) relief: Relief,
+    /// Readers that are behind.
+    pub(crate) backpressure: backpressure::Backpressure,
+    publications: u64,
+}
+
+impl FanOut {
+    /// Nothing is fanned out yet.
+    pub(crate) fn new() -> FanOut {
+        let (relief, backpressure) = (Relief::default(), backpressure::Backpressure::default());
+        FanOut { encoder: encoder::Encoder::new(), relief, backpressure, publications: 0 }
+    }
+
+    /// The number of fan-outs since the start.
+    pub(crate) fn publications(&self) -> u64 {
+        self.publications
+    }
+
+    /// Counts a fan-out. Its number is the stamp of the sessions that have got it.
+    pub(crate) fn next_publication(&mut self) -> u64 {
+        self.publications += 1;
+        self.publications
+    }
+}

@@ -1,5 +1,6 @@
 //! The table of all sessions of a shard.
 
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
@@ -7,12 +8,14 @@ use hashbrown::HashTable;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use crate::application::Actions;
 use crate::events::SessionKey;
 use crate::outbox::Outbox;
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
-use crate::sessions::newcomers;
-use crate::sessions::session::{Attachment, Confirmation, Session};
+use crate::sessions::newcomers::{self, Newcomers, Origins};
+use crate::sessions::owners::Owners;
+use crate::sessions::session::{Attachment, Confirmation, Owner, Session};
 
 /// All sessions of a shard, by index and by id.
 #[derive(Debug, Default)]
@@ -21,9 +24,20 @@ pub struct Sessions {
     ids: HashTable<u32>,
     hasher: RandomState,
     generation: u32,
+    /// The sessions of each user and token.
+    pub(crate) owners: Owners,
+    /// Those that have not connected yet.
+    pub(crate) newcomers: Newcomers,
+    /// Actions that the application requested when sessions ended.
+    pub(crate) deferred_actions: VecDeque<Actions>,
 }
 
 impl Sessions {
+    /// No sessions. `hasher`: that of all shards.
+    pub(crate) fn new(hasher: RandomState) -> Sessions {
+        Sessions { newcomers: Newcomers::new(hasher), ..Sessions::default() }
+    }
+
     /// The number of sessions.
     pub fn len(&self) -> usize {
         self.slab.len()
@@ -107,6 +121,35 @@ impl Sessions {
         self.slab.iter().map(|(index, session)| (session.key(index as u32), session))
     }
 
+    /// Takes the owner of a session out of it, and out of the lists of users and tokens.
+    pub(crate) fn take_owner(&mut self, key: SessionKey) -> Option<Box<Owner>> {
+        let owner = self.get_mut(key)?.owner.take()?;
+        for (at, moved) in self.owners.remove(&owner.identity, owner.slots).into_iter().enumerate() {
+            if let Some(other) = moved.and_then(|moved| self.get_mut(moved)?.owner.as_mut()) {
+                other.slots[at] = owner.slots[at];
+            }
+        }
+        Some(owner)
+    }
+
+    /// Adds a session to those that have not connected yet.
+    pub(crate) fn add_newcomer(&mut self, key: SessionKey, origins: Origins) {
+        let position = self.newcomers.add(key, origins);
+        if let Some(session) = self.get_mut(key) {
+            session.newcomer = position;
+        }
+    }
+
+    /// Removes a session from those that have not connected yet. Returns false if it was not among them.
+    pub(crate) fn leave_newcomers(&mut self, key: SessionKey) -> bool {
+        let Some(session) = self.get_mut(key) else { return false };
+        let position = std::mem::replace(&mut session.newcomer, newcomers::NONE);
+        if position != newcomers::NONE {
+            self.newcomers.remove(position);
+        }
+        position != newcomers::NONE
+    }
+
     /// Releases the memory of most slots if most are empty. Slots behind an occupied one stay.
     pub fn give_room_back(&mut self) {
         let len = self.slab.len();
@@ -136,7 +179,7 @@ impl Sessions {
 
     /// The keys of all sessions.
     pub fn keys(&self) -> Vec<SessionKey> {
-        self.slab.iter().map(|(index, s)| SessionKey { index: index as u32, generation: s.generation }).collect()
+        self.with_keys().map(|(key, _)| key).collect()
     }
 }
 

@@ -10,7 +10,7 @@ impl Shard {
     /// True if a message of this weight may be processed now. Its fan-outs then count as that weight.
     pub fn admits(&mut self, now: Now, weight: Weight) -> bool {
         let burst = self.burst();
-        if burst.bytes() > BURST_BYTES_MAX || (self.budget.weight() != weight && !burst.is_empty()) {
+        if burst.bytes() > BURST_BYTES_MAX || (self.schedule.budget.weight() != weight && !burst.is_empty()) {
             self.parts();
         }
         let pending = (self.burst().messages(), self.burst().bytes());
@@ -19,11 +19,11 @@ impl Shard {
         let has_memory = weight == Weight::Light || !parts.is_memory_short();
         let has_budget = has_memory && parts.has_budget(weight, pending);
         if !has_budget {
-            parts.budget.edge_waits();
+            parts.schedule.budget.edge_waits();
         }
         let admits = has_budget && parts.shared.mailbox.has_room(weight);
         if admits {
-            parts.budget.count_as(weight);
+            parts.schedule.budget.count_as(weight);
         }
         admits
     }
@@ -33,13 +33,13 @@ impl Parts {
     /// True if the fan-outs since the last flush that wrote everything leave budget beside `pending`, the messages and
     /// bytes that wait for their fan-out.
     pub(super) fn has_budget(&self, weight: Weight, pending: (usize, usize)) -> bool {
-        self.budget.has_room(weight, pending, &self.settings.capacity)
+        self.schedule.budget.has_room(weight, pending, &self.settings.capacity)
     }
 
     /// Renews the budget, as all that sockets take is written.
     pub(super) fn renew_budget(&mut self) {
-        let Parts { backpressure, budget, sessions, settings, now, .. } = self;
-        let capacity = &settings.capacity;
+        let Parts { fanout, schedule, sessions, settings, now, .. } = self;
+        let (backpressure, budget, capacity) = (&mut fanout.backpressure, &mut schedule.budget, &settings.capacity);
         let is_behind = backpressure.has_readers(sessions, capacity, *now);
         budget.renew(*now, is_behind, held_back_ms(capacity));
         match budget.is_held_back() {
@@ -56,7 +56,9 @@ impl Parts {
 
     /// True if waiting envelopes must go on waiting for readers that are behind.
     pub(super) fn are_arrivals_held_back(&self) -> bool {
-        self.budget.is_held_back() && self.arrivals.small.is_empty() && !self.has_budget(Weight::Heavy, (0, 0))
+        self.schedule.budget.is_held_back()
+            && self.connections.arrivals.small.is_empty()
+            && !self.has_budget(Weight::Heavy, (0, 0))
     }
 }
 

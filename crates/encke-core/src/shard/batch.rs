@@ -67,7 +67,7 @@ impl Shard {
             return self.beside_burst().received(key);
         }
         let parts = self.parts();
-        parts.gauges_are_old = true;
+        parts.schedule.gauges_are_old = true;
         if kind == ChannelKind::Handshake {
             return parts.handshake(batch, message);
         }

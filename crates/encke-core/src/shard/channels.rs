@@ -13,11 +13,10 @@ use crate::shard::Parts;
 impl Parts {
     /// The number of subscriptions to which a publication on a channel goes.
     pub(super) fn subscribers(&mut self, channel: &str) -> usize {
-        let mut lists = std::mem::take(&mut self.lists);
         // The sender has checked the name: by the limits that held there, and not by those that hold now.
-        self.hub.route(ChannelName::known(channel), &mut lists);
+        let lists = self.hub.route(ChannelName::known(channel));
         let subscribers = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
-        self.lists = lists;
+        self.hub.reuse(lists);
         subscribers
     }
 
@@ -49,13 +48,12 @@ impl Parts {
     /// True if a session receives a channel by a subscription other than `but`.
     pub(super) fn receives(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
         let Ok(channel) = ChannelName::parse(channel, &self.settings.limits) else { return false };
-        let mut lists = std::mem::take(&mut self.lists);
-        self.hub.route(channel, &mut lists);
+        let lists = self.hub.route(channel);
         let receives = self.sessions.get(key).is_some_and(|session| {
             let mut lists = lists.iter().filter(|list| Some(**list) != but);
             lists.any(|list| session.subscriptions.iter().any(|subscription| subscription.channel == *list))
         });
-        self.lists = lists;
+        self.hub.reuse(lists);
         receives
     }
 

@@ -42,7 +42,7 @@ impl Parts {
         };
         let circumstances = Circumstances {
             advice: message.advice,
-            may_hold: !self.draining && (socket || batch.len == 1),
+            may_hold: !self.connections.draining && (socket || batch.len == 1),
             queued: session.has_something_for(on) && has_room,
         };
         // Messages that do not fit into a response come with the next connect. The last connect gets the disconnect
@@ -91,7 +91,7 @@ impl Parts {
         let Via::Http { .. } = batch.via else { return None };
         let browser = self.sessions.get(key)?.browser?;
         let max = usize::try_from(self.settings.browser_sessions_max).ok()?;
-        let held = self.exchanges.held_by(&browser);
+        let held = self.connections.exchanges.held_by(&browser);
         (held >= max).then(|| Advice::multiple_clients(self.settings.browser_surplus_interval_ms))
     }
 
@@ -103,7 +103,7 @@ impl Parts {
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let ReplyTo::Request(exchange, _) = &on {
-            self.exchanges.hold(*exchange, key, session.browser);
+            self.connections.exchanges.hold(*exchange, key, session.browser);
             batch.comes_to(Outcome::Held);
         }
         session.hold(on, HeldConnect { id: message.id.clone().map(bayeux::Id::into_owned), timesync });

@@ -64,7 +64,7 @@ impl Parts {
         let protocol = &mut self.sessions.get_mut(key)?.protocol;
         let max_interval_ms = advises_grace.then(|| protocol.grace_ms(&terms));
         let advice = protocol.take_advice(&terms).map(|advice| Advice { max_interval_ms, ..advice });
-        if self.draining {
+        if self.connections.draining {
             self.await_return(key);
             return Some(Advice::retry(terms.timeout_ms, self.jitter_ms()));
         }
@@ -167,8 +167,10 @@ impl Parts {
         {
             owner.ends = Some(why);
         }
-        let frames =
-            self.encoder.single(websocket::Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload));
+        let frames = self
+            .fanout
+            .encoder
+            .single(websocket::Opcode::Text, payload.len(), |bytes| bytes.extend_from_slice(payload));
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.protocol.is_ending() {
             return;
@@ -185,11 +187,11 @@ impl Parts {
     /// Advises all clients to come back later, each at its own time, and closes their WebSockets. Refuses new sessions
     /// from now on.
     pub(super) fn drain(&mut self) {
-        self.draining = true;
+        self.connections.draining = true;
         for key in self.sessions.keys() {
             self.answer_held(key, None);
         }
-        let sockets: Vec<SocketKey> = self.sockets.with_keys().map(|(key, _)| key).collect();
+        let sockets: Vec<SocketKey> = self.connections.sockets.with_keys().map(|(key, _)| key).collect();
         for socket in sockets {
             self.close_socket(socket, GOING_AWAY.0, GOING_AWAY.1);
         }

@@ -14,7 +14,9 @@ impl Shard {
     /// Takes the result of a future. A result that comes after its time-out is dropped.
     pub(super) fn resolved(&mut self, now: Now, key: WaitKey, resolved: Resolved) {
         let parts = self.at(now);
-        let Some((wait, armed_ms)) = parts.waits.remove(key) else { return parts.metrics.results_late.add(1) };
+        let Some((wait, armed_ms)) = parts.connections.waits.remove(key) else {
+            return parts.metrics.results_late.add(1);
+        };
         parts.disarm(armed_ms);
         parts.count_waits();
         let result = if matches!(resolved, Resolved::Failed) {
@@ -29,12 +31,12 @@ impl Shard {
     /// Ends the waits whose time is over.
     pub(super) fn time_out_waits(&mut self) {
         while let parts = self.parts()
-            && let Some(key) = parts.overdue.pop()
+            && let Some(key) = parts.schedule.overdue.pop()
         {
             if parts.arm_wait(key) {
                 continue;
             }
-            let Some((wait, _)) = parts.waits.remove(key) else { continue };
+            let Some((wait, _)) = parts.connections.waits.remove(key) else { continue };
             parts.metrics.decisions_timed_out.add(1);
             parts.count_waits();
             parts.effects.push(Effect::Cancel(key));
@@ -136,7 +138,7 @@ impl Shard {
         };
         let parts = self.parts();
         let frame = failed_call_frame(&call.channel, call.id.as_ref(), error.as_str());
-        let frames = parts.encoder.copy_single(&frame);
+        let frames = parts.fanout.encoder.copy_single(&frame);
         parts.deliver_to(call.session, &frames, None);
     }
 }

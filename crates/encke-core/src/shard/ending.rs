@@ -33,11 +33,11 @@ impl Parts {
         // A session whose client was away ends later, by another way.
         let own = owner.as_ref().and_then(|owner| owner.ends).filter(|_| why == EndReason::Kicked);
         let why = own.unwrap_or(why);
-        self.gauges_are_old = true;
+        self.schedule.gauges_are_old = true;
         self.disarm(session.armed_ms);
         self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
         if let Some(exchange) = session.response_in_flight() {
-            self.exchanges.end(&exchange);
+            self.connections.exchanges.end(&exchange);
             // Older messages are on their way in a response. These would overtake them.
             session.outbox.drop_messages();
         }
@@ -72,7 +72,7 @@ impl Parts {
     /// after them.
     pub(super) fn act_later(&mut self, actions: Actions) {
         if !actions.0.is_empty() {
-            self.deferred_actions.push_back(actions);
+            self.sessions.deferred_actions.push_back(actions);
         }
     }
 

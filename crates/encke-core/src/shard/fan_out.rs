@@ -17,7 +17,7 @@ impl Parts {
     /// Fans out a publication of another shard. Its bytes are copied as they are.
     pub(super) fn publication_from_shard(&mut self, publication: &Publication) {
         let channel = ChannelName::known(&publication.channel);
-        let frames = self.encoder.copy(&publication.frames);
+        let frames = self.fanout.encoder.copy(&publication.frames);
         let rule = self.settings.rule_of(channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));
         let (messages, position) = (publication.messages, publication.position.as_ref());
@@ -44,7 +44,7 @@ impl Parts {
             return;
         }
         let publication = Arc::new(delivery.to_publication(except, &self.shared.mailbox));
-        self.work += publication.frames.len() as u64;
+        self.schedule.budget.add_work(publication.frames.len() as u64);
         while others != 0 {
             let shard = others.trailing_zeros() as usize;
             others &= others - 1;
@@ -55,24 +55,22 @@ impl Parts {
     /// Pushes to the outbox of each subscriber of this shard. Sessions that use replay get the frames with positions.
     fn fan_out(&mut self, delivery: &Delivery<'_>, except: Option<u32>) {
         let Delivery { channel, frames, messages, rule, .. } = *delivery;
-        self.publications += 1;
         let manner = Manner {
-            stamp: self.publications,
+            stamp: self.fanout.next_publication(),
             except,
             lazy_due_ms: self.settings.lazy_due_ms(rule, self.now.ms),
             active_ms: self.settings.activity_counts_deliveries.then_some(self.now.ms),
         };
-        let mut lists = std::mem::take(&mut self.lists);
-        self.hub.route(channel, &mut lists);
+        let lists = self.hub.route(channel);
         let subscribers: usize = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
         let write_bytes = (frames.bytes() * subscribers) as u64;
-        self.budget.spend(messages as usize, frames.bytes(), write_bytes);
-        self.work += write_bytes;
+        self.schedule.budget.spend(messages as usize, frames.bytes(), write_bytes);
         let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.hub.wants_positions(*list)));
-        let positioned = positioned.map(|position| (position, self.encoder.with_positions(frames, position)));
+        let positioned = positioned.map(|position| (position, self.fanout.encoder.with_positions(frames, position)));
         let (mut full, mut special) = (Vec::new(), Vec::new());
         let room = self.settings.room_of(rule);
-        let Parts { hub, sessions, schedule, settings, backpressure, now, .. } = self;
+        let Parts { hub, sessions, schedule, settings, fanout, now, .. } = self;
+        let backpressure = &mut fanout.backpressure;
         let (capacity, manner, lazy) = (&settings.capacity, &manner, Vec::new());
         let mut push = Push { delivery, manner, capacity, room, now: *now, sessions, schedule, backpressure, lazy };
         for list in &lists {
@@ -95,11 +93,11 @@ impl Parts {
             }
             self.note_last_received(&lists, delivery, position);
         }
-        self.lists = lists;
+        self.hub.reuse(lists);
         if !full.is_empty() {
             self.overflow(&full, delivery, frames, manner);
         }
-        if self.encoder.bytes() > self.relief.check_from {
+        if self.fanout.encoder.bytes() > self.fanout.relief.check_from {
             self.check_memory();
         }
     }

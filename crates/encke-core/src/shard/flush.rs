@@ -7,6 +7,7 @@ use std::io::IoSlice;
 
 use websocket::Opcode;
 
+use crate::connections::Connections;
 use crate::connections::socket::{OwnFrames, Phase, Socket};
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::fanout::encoder::Encoder;
@@ -24,7 +25,7 @@ impl Shard {
     pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
         let parts = self.at(now);
         let is_written = parts.write(wire, out_of_time);
-        if is_written && !parts.budget.let_edges_go_first() {
+        if is_written && !parts.schedule.budget.let_edges_go_first() {
             self.take_arrivals(false);
         }
         !is_written
@@ -61,7 +62,7 @@ impl Parts {
         self.go_on_with_withdrawals();
         if self.needs_memory_care() {
             self.check_memory();
-            self.gauges_are_old = true;
+            self.schedule.gauges_are_old = true;
         }
         self.update_old_gauges();
         is_written
@@ -69,7 +70,7 @@ impl Parts {
 
     /// Writes the queue of a session, if it has a connection.
     fn flush_session(&mut self, key: SessionKey, wire: &mut dyn Wire) {
-        let Parts { sockets, sessions, scratch, encoder, metrics, .. } = self;
+        let Parts { connections: Connections { sockets, .. }, sessions, fanout, metrics, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         session.marks.leave_writes();
         if let Some(on) = session.pushing_socket() {
@@ -79,7 +80,7 @@ impl Parts {
                 return session.marks.block();
             }
             let replaying = session.replay.is_some().then_some(key);
-            let progress = write_both(on, socket, Some(session), wire, (scratch, encoder), metrics);
+            let progress = write_both(on, socket, Some(session), wire, &mut fanout.encoder, metrics);
             return self.written(on, progress, replaying);
         }
         let (socket, needs_response) = (session.socket(), session.held_request().is_some());
@@ -96,7 +97,7 @@ impl Parts {
 
     /// Writes the socket's own frames, then those of its session.
     fn flush_socket(&mut self, key: SocketKey, wire: &mut dyn Wire) {
-        let Parts { sockets, sessions, scratch, encoder, metrics, .. } = self;
+        let Parts { connections: Connections { sockets, .. }, sessions, fanout, metrics, .. } = self;
         let Some(socket) = sockets.get_mut(key) else { return };
         if socket.may_write() {
             let session = socket.session.and_then(|session| sessions.get_mut(session));
@@ -107,7 +108,7 @@ impl Parts {
             let replaying = socket.session.filter(|_| replays);
             // A session that gets messages with connects only is put on the list when a connect is held.
             let session = session.filter(|session| session.is_pushed_to());
-            let progress = write_both(key, socket, session, wire, (scratch, encoder), metrics);
+            let progress = write_both(key, socket, session, wire, &mut fanout.encoder, metrics);
             if let Some(own) = &mut socket.own
                 && own.handed.0 > 0
                 && own.out.messages() == 0
@@ -126,7 +127,7 @@ impl Parts {
         match progress {
             Progress::Empty => replaying.into_iter().for_each(|session| self.replay_later(session)),
             Progress::Blocked => {
-                let Some(socket) = self.sockets.get_mut(key) else { return };
+                let Some(socket) = self.connections.sockets.get_mut(key) else { return };
                 socket.marks.block();
                 if !socket.marks.is_blocked() {
                     // It is still queued. Its turn tries again, for the session, too.
@@ -205,19 +206,19 @@ fn write_both(
     socket: &mut Socket,
     mut session: Option<&mut Session>,
     wire: &mut dyn Wire,
-    (scratch, encoder): (&mut Vec<u8>, &mut Encoder),
+    encoder: &mut Encoder,
     metrics: &Metrics,
 ) -> Progress {
     let mut written = 0;
     let mut progress = Progress::Empty;
     if let Some(own) = &mut socket.own {
         let messages = session.as_deref_mut().map(|session| &mut session.outbox);
-        progress = write_own(key, own, messages, wire, (scratch, encoder), &mut written);
+        progress = write_own(key, own, messages, wire, encoder, &mut written);
         socket.free_own();
     }
     if let Some(session) = session {
         if progress == Progress::Empty && session.is_given() {
-            progress = write_outbox(&mut session.outbox, key, wire, scratch, &mut written);
+            progress = write_outbox(&mut session.outbox, key, wire, &mut encoder.scratch, &mut written);
         }
         session.was_sent();
     }
@@ -233,10 +234,10 @@ fn write_own(
     own: &mut OwnFrames,
     messages: Option<&mut Outbox>,
     wire: &mut dyn Wire,
-    (scratch, encoder): (&mut Vec<u8>, &mut Encoder),
+    encoder: &mut Encoder,
     written: &mut usize,
 ) -> Progress {
-    let mut progress = write_outbox(&mut own.out, key, wire, scratch, written);
+    let mut progress = write_outbox(&mut own.out, key, wire, &mut encoder.scratch, written);
     own.pong_bytes = 0;
     if progress == Progress::Empty
         && let Some(payload) = own.pong.take()
@@ -246,7 +247,7 @@ fn write_own(
         if progress == Progress::Empty {
             let pong = encoder.single(Opcode::Pong, payload.len(), |bytes| bytes.extend_from_slice(&payload));
             own.out.push(&pong, Kind::Replies);
-            progress = write_outbox(&mut own.out, key, wire, scratch, written);
+            progress = write_outbox(&mut own.out, key, wire, &mut encoder.scratch, written);
         } else {
             own.pong = Some(payload);
         }

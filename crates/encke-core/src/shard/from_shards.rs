@@ -22,15 +22,17 @@ impl Shard {
             }
             ShardMessage::Request(request) if request.body.len() <= LIGHT_BYTES_MAX => (SMALL_REQUESTS, true),
             ShardMessage::Request(_) => (LARGE_REQUESTS, false),
-            ShardMessage::Abandoned(exchange) if let Some((flow, _)) = parts.arrivals.requests.get(exchange) => {
+            ShardMessage::Abandoned(exchange)
+                if let Some((flow, _)) = parts.connections.arrivals.requests.get(exchange) =>
+            {
                 let flow = *flow;
-                return parts.arrivals.push(flow, envelope);
+                return parts.connections.arrivals.push(flow, envelope);
             }
             _ => return self.open(envelope),
         };
-        let weight = if parts.arrivals.is_empty() && parts.has_budget(Weight::Heavy, (0, 0)) {
+        let weight = if parts.connections.arrivals.is_empty() && parts.has_budget(Weight::Heavy, (0, 0)) {
             Weight::Heavy
-        } else if is_light && !parts.arrivals.has(flow) && parts.has_budget(Weight::Light, (0, 0)) {
+        } else if is_light && !parts.connections.arrivals.has(flow) && parts.has_budget(Weight::Light, (0, 0)) {
             Weight::Light
         } else {
             parts.metrics.arrivals_delayed.add(1);
@@ -38,36 +40,36 @@ impl Shard {
             if let ShardMessage::Request(request) = &envelope.message {
                 let name = if is_light { SMALL_REQUESTS } else { LARGE_REQUESTS };
                 let client = parts.client_of_request(&request.body);
-                parts.arrivals.requests.insert(request.exchange, (name, client));
+                parts.connections.arrivals.requests.insert(request.exchange, (name, client));
             }
-            return parts.arrivals.push(&flow, envelope);
+            return parts.connections.arrivals.push(&flow, envelope);
         };
-        parts.budget.count_as(weight);
+        parts.schedule.budget.count_as(weight);
         self.open(envelope);
     }
 
     /// Processes waiting envelopes as long as the budget lasts, or `all` of them.
     pub(super) fn take_arrivals(&mut self, all: bool) {
-        if self.arrivals.is_empty() {
+        if self.connections.arrivals.is_empty() {
             return;
         }
         while let parts = self.parts()
             && (all || parts.has_budget(Weight::Light, (0, 0)))
-            && let Some(envelope) = parts.arrivals.pop_small()
+            && let Some(envelope) = parts.connections.arrivals.pop_small()
         {
-            parts.budget.count_as(Weight::Light);
+            parts.schedule.budget.count_as(Weight::Light);
             self.open(envelope);
         }
         while let parts = self.parts()
             && (all || parts.has_budget(Weight::Heavy, (0, 0)))
-            && let Some((flow, envelope)) = parts.arrivals.pop()
+            && let Some((flow, envelope)) = parts.connections.arrivals.pop()
         {
-            let before = parts.work;
-            parts.budget.count_as(Weight::Heavy);
+            let before = parts.schedule.budget.work();
+            parts.schedule.budget.count_as(Weight::Heavy);
             self.open(envelope);
             let parts = self.parts();
-            let work = parts.work - before;
-            parts.arrivals.done(flow, work + ARRIVAL_WORK);
+            let work = parts.schedule.budget.work() - before;
+            parts.connections.arrivals.done(flow, work + ARRIVAL_WORK);
         }
     }
 
@@ -86,14 +88,14 @@ impl Shard {
 
     /// True if this request has arrived and waits.
     pub fn has_waiting(&self, exchange: ExchangeId) -> bool {
-        self.arrivals.requests.contains_key(&exchange)
+        self.connections.arrivals.requests.contains_key(&exchange)
     }
 
     /// Processes a message of another shard, or of a handle of the server, at once. [`Shard::receive`] checks first
     /// whether it is its turn.
     pub fn message(&mut self, now: Now, message: ShardMessage) {
         let parts = self.at(now);
-        parts.gauges_are_old |= !matches!(message, ShardMessage::Publication(_) | ShardMessage::Record(_));
+        parts.schedule.gauges_are_old |= !matches!(message, ShardMessage::Publication(_) | ShardMessage::Record(_));
         match message {
             ShardMessage::Publication(publication) => parts.publication_from_shard(&publication),
             ShardMessage::Record(publication) => parts.record_from_shard(&publication),
@@ -113,7 +115,7 @@ impl Shard {
                 self.request(now, *request);
             }
             ShardMessage::Response(exchange, response) => {
-                parts.exchanges.return_forwarded(&exchange);
+                parts.connections.exchanges.return_forwarded(&exchange);
                 parts.effects.push(Effect::Respond(exchange, response));
             }
             ShardMessage::Abandoned(exchange) => self.abandoned(now, exchange),
@@ -147,7 +149,7 @@ impl Parts {
 
     /// Keeps the sessions of waiting requests from expiring: their clients are not silent.
     pub(super) fn keep_arrivals_alive(&mut self) {
-        let clients: Vec<Id> = self.arrivals.requests.values().filter_map(|(_, client)| *client).collect();
+        let clients: Vec<Id> = self.connections.arrivals.requests.values().filter_map(|(_, client)| *client).collect();
         clients.iter().for_each(|client| self.alive(client));
     }
 }

@@ -94,7 +94,7 @@ impl Parts {
 
     /// Checks that the application allows one more session and that there is room for it.
     fn admit(&mut self, batch: &mut Batch, message: &Message<'_>) -> Admission {
-        if self.draining {
+        if self.connections.draining {
             let advice = handshake_after(RETRY_MS + self.jitter_ms());
             return Admission::Refused(BayeuxError::ServerDraining.as_str().into(), advice);
         }

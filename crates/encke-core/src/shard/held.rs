@@ -18,7 +18,7 @@ impl Parts {
         let held = session.take_held()?;
         self.metrics.held.set((self.metrics.held.get() as usize).saturating_sub(1));
         if let ReplyTo::Request(exchange, _) = &held.0 {
-            self.exchanges.release(exchange, session.browser);
+            self.connections.exchanges.release(exchange, session.browser);
         }
         self.release(key);
         Some(held)

@@ -28,7 +28,7 @@ impl Shard {
         let home = client.or(request.browser).map_or(parts.index, |id| id.shard());
         if home != parts.index && home < parts.shared.shards {
             drop(messages);
-            parts.exchanges.forward(request.exchange, home);
+            parts.connections.exchanges.forward(request.exchange, home);
             parts.effects.push(Effect::SendToShard(home, ShardMessage::Request(Box::new(request))));
             return Taken::Elsewhere(home);
         }
@@ -59,14 +59,14 @@ impl Shard {
     /// Handles a client that has gone before it got its response.
     pub fn abandoned(&mut self, now: Now, exchange: ExchangeId) {
         let parts = self.at(now);
-        if let Some(home) = parts.exchanges.return_forwarded(&exchange) {
+        if let Some(home) = parts.connections.exchanges.return_forwarded(&exchange) {
             parts.effects.push(Effect::SendToShard(home, ShardMessage::Abandoned(exchange)));
             return;
         }
-        if parts.waits.abandon(&exchange) {
+        if parts.connections.waits.abandon(&exchange) {
             return;
         }
-        let Some(key) = parts.exchanges.session(&exchange) else { return };
+        let Some(key) = parts.connections.exchanges.session(&exchange) else { return };
         // A response that is already on its way is reported by [`Shard::delivered`]. The connect held now is another
         // one.
         if parts.sessions.get(key).is_some_and(|session| session.held_request() == Some(exchange)) {
@@ -78,7 +78,7 @@ impl Shard {
     /// Handles the report that the kernel has taken a response, or could not. Until now its client was not silent.
     pub fn delivered(&mut self, now: Now, exchange: ExchangeId, taken: bool) {
         let parts = self.at(now);
-        let Some(key) = parts.exchanges.end(&exchange) else { return };
+        let Some(key) = parts.connections.exchanges.end(&exchange) else { return };
         let terms = parts.settings.terms;
         let Some(session) = parts.sessions.get_mut(key) else { return };
         parts.metrics.deliveries.add(session.response_ends(exchange, taken));

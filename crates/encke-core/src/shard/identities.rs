@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::events::SessionKey;
 use crate::identity::Identity;
+use crate::schedule::Timer;
 use crate::sessions::session::Owner;
-use crate::shard::{Parts, Timer};
+use crate::shard::Parts;
 
 impl Parts {
     /// Gives a session its owner, or another one of the same user instead. `is_counted`: it counts among the sessions of
@@ -15,7 +16,7 @@ impl Parts {
         let before = self.forget_owner(key);
         let (is_counted, subscriptions_counted) =
             before.map_or((is_counted, 0), |before| (before.is_counted, before.subscriptions_counted));
-        let slots = self.owners.add(&identity, key);
+        let slots = self.sessions.owners.add(&identity, key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.owner = Some(Box::new(Owner {
             identity: Arc::new(identity),
@@ -31,12 +32,7 @@ impl Parts {
 
     /// Takes the owner of a session out of it, and out of all tables.
     pub(super) fn forget_owner(&mut self, key: SessionKey) -> Option<Box<Owner>> {
-        let owner = self.sessions.get_mut(key).and_then(|session| session.owner.take())?;
-        let moved = self.owners.remove(&owner.identity, owner.slots);
-        for (at, moved) in moved.into_iter().enumerate() {
-            let other = moved.and_then(|moved| self.sessions.get_mut(moved)).and_then(|other| other.owner.as_mut());
-            other.into_iter().for_each(|other| other.slots[at] = owner.slots[at]);
-        }
+        let owner = self.sessions.take_owner(key)?;
         self.disarm(owner.armed_ms);
         Some(owner)
     }
@@ -44,11 +40,11 @@ impl Parts {
     /// Sets the timer for the notice before the end of a session's credentials, or for their end.
     pub(super) fn arm_owner(&mut self, key: SessionKey) {
         let notice_ms = self.settings.auth_expiry_notice_ms;
-        let Parts { sessions, wheel, now, .. } = self;
+        let Parts { sessions, schedule, now, .. } = self;
         let Some(owner) = sessions.get_mut(key).and_then(|session| session.owner.as_mut()) else { return };
         let Some(expires_ms) = owner.identity.expires_ms.filter(|_| owner.ends.is_none()) else { return };
         let next_ms = if owner.is_notified { expires_ms } else { expires_ms.saturating_sub(notice_ms) };
         let at_ms = now.ms.saturating_add(next_ms.saturating_sub(now.wall_ms));
-        owner.armed_ms = wheel.set(Timer::Owner(key), at_ms, owner.armed_ms);
+        owner.armed_ms = schedule.timers.set(Timer::Owner(key), at_ms, owner.armed_ms);
     }
 }

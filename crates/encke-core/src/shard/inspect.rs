@@ -33,8 +33,8 @@ impl Parts {
     /// The ids of the sessions of an owner.
     pub fn sessions_of(&self, owner: &Owner) -> Vec<Id> {
         let keys = match owner {
-            Owner::User(user) => self.owners.of_user(user),
-            Owner::Token(token_id) => self.owners.of_token(token_id),
+            Owner::User(user) => self.sessions.owners.of_user(user),
+            Owner::Token(token_id) => self.sessions.owners.of_token(token_id),
         };
         keys.into_iter().filter_map(|key| Some(self.sessions.get(key)?.id)).collect()
     }

@@ -161,7 +161,7 @@ impl Parts {
     pub(super) fn origins_of(&self, batch: &Batch) -> Origins {
         match &batch.via {
             Via::Socket(socket) => self.socket(*socket).map_or([0; 2], |socket| socket.origins),
-            Via::Http { peer, .. } => self.newcomers.origins(*peer),
+            Via::Http { peer, .. } => self.sessions.newcomers.origins(*peer),
         }
     }
 

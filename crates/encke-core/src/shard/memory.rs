@@ -8,25 +8,25 @@ use crate::shard::Parts;
 impl Parts {
     /// Updates the gauges where sessions or subscriptions may have come or gone. A publication changes none of these.
     pub(super) fn update_old_gauges(&mut self) {
-        if self.gauges_are_old {
+        if self.schedule.gauges_are_old {
             self.update_gauges();
         }
     }
 
     pub(crate) fn update_gauges(&mut self) {
-        self.gauges_are_old = false;
+        self.schedule.gauges_are_old = false;
         let metrics = &self.metrics;
         metrics.sessions.set(self.sessions.len());
-        metrics.sockets.set(self.sockets.len());
+        metrics.sockets.set(self.connections.sockets.len());
         metrics.channels.set(self.hub.channels());
         metrics.subscriptions.set(self.hub.subscriptions());
-        metrics.arrivals.set(self.arrivals.len());
-        metrics.frame_bytes.set(self.encoder.held_chunk_bytes());
+        metrics.arrivals.set(self.connections.arrivals.len());
+        metrics.frame_bytes.set(self.fanout.encoder.held_chunk_bytes());
         // Response bodies and revoked tokens belong to no shard, so the first shard counts them.
         let is_first = self.index == 0;
         let bodies = if is_first { self.shared.memory.body_bytes() } else { 0 };
         metrics.tokens_revoked.set(if is_first { self.shared.revoked.len() } else { 0 });
-        metrics.memory_bytes.set(self.encoder.bytes() + bodies);
+        metrics.memory_bytes.set(self.fanout.encoder.bytes() + bodies);
         if self.index == 0 {
             metrics.rates_forgotten.set(self.shared.limits.buckets.forgotten() as usize);
         }
@@ -34,13 +34,13 @@ impl Parts {
 
     /// Publishes the memory of this shard to the others.
     pub(super) fn publish_memory(&self) {
-        self.shared.memory.publish(self.index, self.encoder.held_bytes());
+        self.shared.memory.publish(self.index, self.fanout.encoder.held_bytes());
     }
 
     /// The bytes of everything that holds chunks, without chunks that are in `seen`.
     pub(super) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
-        let mut walked = self.relief.recount(seen) + self.encoder.recount(seen);
-        for (_, socket) in self.sockets.with_keys() {
+        let mut walked = self.fanout.relief.recount(seen) + self.fanout.encoder.recount(seen);
+        for (_, socket) in self.connections.sockets.with_keys() {
             walked += socket.out().map_or(0, |out| out.recount(seen));
         }
         for session in self.sessions.iter() {
@@ -52,6 +52,6 @@ impl Parts {
 
     /// Bytes that sessions and sockets hold, without the room reserved for the next message.
     pub fn held_bytes(&self) -> usize {
-        self.encoder.held_bytes()
+        self.fanout.encoder.held_bytes()
     }
 }

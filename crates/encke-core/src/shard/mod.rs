@@ -48,49 +48,39 @@ mod withdrawals;
 
 pub use publish::Shard;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize};
 
-use crate::application::{Actions, Application};
+use crate::application::Application;
 use crate::channels::hub::Hub;
 use crate::channels::interest::Interest;
+use crate::connections::Connections;
 use crate::connections::account::MailboxAccount;
-use crate::connections::admission::Budget;
-use crate::connections::arrivals::Arrivals;
-use crate::connections::exchanges::Exchanges;
-use crate::connections::pending_replies::PendingReplies;
-use crate::connections::sockets::Sockets;
-use crate::connections::waits::Waits;
-use crate::decision::WaitKey;
-use crate::events::{Effect, SessionKey, SocketKey};
-use crate::fanout::backpressure::Backpressure;
-use crate::fanout::encoder::Encoder;
+use crate::events::Effect;
+use crate::fanout::FanOut;
 use crate::history::Histories;
 use crate::limits::SharedLimits;
 use crate::metrics::Metrics;
 use crate::now::Now;
 use crate::outbox::memory::SessionsMemory;
-use crate::outbox::relief::Relief;
 use crate::schedule::Schedule;
 use crate::sessions::id::{Entropy, Id};
-use crate::sessions::newcomers::Newcomers;
-use crate::sessions::owners::{Owners, Revoked};
+use crate::sessions::owners::Revoked;
 use crate::sessions::table::Sessions;
 use crate::settings::Settings;
 use crate::settings::in_force::InForce;
-use crate::wheel::Wheel;
 
 impl Shard {
     /// The work done since the start, in bytes written for subscribers and other shards. The difference between two
     /// calls is the work that one connection caused.
     pub fn work(&self) -> u64 {
-        self.work
+        self.schedule.budget.work()
     }
 
     /// True if the server is about to stop.
     pub fn is_draining(&self) -> bool {
-        self.draining
+        self.connections.draining
     }
 
     /// The index of this shard.
@@ -106,7 +96,7 @@ impl Shard {
     /// Bytes of publications recorded in durable histories since the start. The difference between two calls is what
     /// reading one socket caused.
     pub fn recorded_bytes(&self) -> u64 {
-        self.recorded_bytes
+        self.schedule.budget.recorded_bytes
     }
 
     /// The settings in force.
@@ -147,24 +137,24 @@ impl Shard {
     /// The sizes of all tables and queues, by name. All are zero some time after the last client has left.
     pub fn holdings(&self) -> [(&'static str, usize); 16] {
         let [writes, connects, searches] = self.schedule.lens();
-        let [exchanges, browsers, forwarded] = self.exchanges.lens();
+        let [exchanges, browsers, forwarded] = self.connections.exchanges.lens();
         [
             ("sessions", self.sessions.len()),
-            ("sockets", self.sockets.len()),
+            ("sockets", self.connections.sockets.len()),
             ("channels", self.hub.channels()),
             ("subscriptions", self.hub.subscriptions()),
             ("browsers", browsers),
             ("exchanges", exchanges),
             ("forwarded requests", forwarded),
-            ("pending publish replies", self.pending_replies.len()),
-            ("messages from other shards", self.arrivals.len()),
-            ("timers", self.wheel.len()),
+            ("pending publish replies", self.connections.pending_replies.len()),
+            ("messages from other shards", self.connections.arrivals.len()),
+            ("timers", self.schedule.timers.len()),
             ("waiting writes and effects", writes + self.effects.len()),
             ("connects that wait for response memory", connects),
             ("sessions that wait for a search", searches),
-            ("sessions without a connect", self.newcomers.len()),
-            ("waits for the application", self.waits.len()),
-            ("users and tokens with a session", self.owners.len()),
+            ("sessions without a connect", self.sessions.newcomers.len()),
+            ("waits for the application", self.connections.waits.len()),
+            ("users and tokens with a session", self.sessions.owners.len()),
         ]
     }
 
@@ -173,7 +163,7 @@ impl Shard {
     pub fn memory(&self) -> (usize, usize) {
         let mut seen = HashSet::new();
         let pending = self.burst().frames().map_or(0, |frames| frames.chunk.recount(&mut seen));
-        (self.encoder.bytes(), pending + self.recount(&mut seen))
+        (self.fanout.encoder.bytes(), pending + self.recount(&mut seen))
     }
 
     /// Returns the effects since the last call, in order.
@@ -183,10 +173,10 @@ impl Shard {
 
     /// True if nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
-        let has_arrivals = !self.arrivals.is_empty() && !self.are_arrivals_held_back();
-        let has_input = !self.burst().is_empty() || !self.deferred_actions.is_empty() || has_arrivals;
+        let has_arrivals = !self.connections.arrivals.is_empty() && !self.are_arrivals_held_back();
+        let has_input = !self.burst().is_empty() || !self.sessions.deferred_actions.is_empty() || has_arrivals;
         !has_input
-            && self.budget.is_fresh()
+            && self.schedule.budget.is_fresh()
             && self.schedule.is_settled(self.now.ms)
             && self.effects.is_empty()
             && !self.is_relieving()
@@ -259,52 +249,21 @@ pub struct Parts {
     pub(crate) metrics: Arc<Metrics>,
     entropy: Entropy,
     pub(crate) now: Now,
-    draining: bool,
-    /// The frames that outboxes share.
-    encoder: Encoder,
-    relief: Relief,
-    hub: Hub,
     pub(crate) sessions: Sessions,
-    /// The sessions of each user and token.
-    owners: Owners,
-    pub(crate) sockets: Sockets,
-    /// HTTP requests that are not answered yet, and responses on their way.
-    exchanges: Exchanges,
-    /// Replies to publications that are not persisted yet.
-    pub(crate) pending_replies: PendingReplies,
-    /// Messages that wait for the application.
-    waits: Waits,
-    /// Waits whose timer has come.
-    overdue: Vec<WaitKey>,
-    wheel: Wheel<Timer>,
-    /// Sessions and sockets that have something to do.
+    pub(crate) connections: Connections,
+    /// The subscriptions.
+    hub: Hub,
+    fanout: FanOut,
+    /// The sessions and sockets with something to do, the timers, the budget of a turn.
     pub(crate) schedule: Schedule,
-    /// Sessions that have not connected yet.
-    newcomers: Newcomers,
+    /// The effects since the environment took them.
     effects: Vec<Effect>,
-    /// Actions that the application requested when sessions ended.
-    deferred_actions: VecDeque<Actions>,
-    publications: u64,
-    /// The messages fanned out since the last flush that wrote everything.
-    budget: Budget,
-    /// Readers that are behind.
-    backpressure: Backpressure,
-    /// Envelopes from other shards that wait for budget.
-    pub(crate) arrivals: Arrivals,
-    work: u64,
-    recorded_bytes: u64,
-    lists: Vec<u32>,
-    /// Room for the replies to a batch.
-    replies: Vec<u8>,
-    /// Sessions or subscriptions may have come or gone since the gauges were updated.
-    gauges_are_old: bool,
-    scratch: Vec<u8>,
 }
 
 impl Parts {
     fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Parts {
         shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
-        let newcomers = Newcomers::new(shared.limits.buckets.hasher());
+        let sessions = Sessions::new(shared.limits.buckets.hasher());
         Parts {
             index,
             shared,
@@ -312,42 +271,12 @@ impl Parts {
             metrics: Arc::default(),
             entropy,
             now,
-            draining: false,
-            encoder: Encoder::new(),
-            relief: Relief::default(),
+            sessions,
+            connections: Connections::default(),
             hub: Hub::default(),
-            sessions: Sessions::default(),
-            owners: Owners::default(),
-            sockets: Sockets::default(),
-            exchanges: Exchanges::default(),
-            pending_replies: PendingReplies::default(),
-            waits: Waits::default(),
-            overdue: Vec::new(),
-            wheel: Wheel::new(now.ms),
-            schedule: Schedule::default(),
-            newcomers,
+            fanout: FanOut::new(),
+            schedule: Schedule::new(now.ms),
             effects: Vec::new(),
-            deferred_actions: VecDeque::new(),
-            publications: 0,
-            budget: Budget::default(),
-            backpressure: Backpressure::default(),
-            arrivals: Arrivals::default(),
-            work: 0,
-            recorded_bytes: 0,
-            lists: Vec::new(),
-            replies: Vec::new(),
-            gauges_are_old: false,
-            scratch: Vec::new(),
         }
     }
-}
-
-/// The owner of an entry in the timer wheel.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Timer {
-    Session(SessionKey),
-    Socket(SocketKey),
-    Wait(WaitKey),
-    /// The credentials of a session.
-    Owner(SessionKey),
 }

@@ -14,22 +14,19 @@ impl Parts {
     pub(super) fn is_new(&mut self, key: SessionKey, origins: Origins) {
         let most = [self.settings.unconnected_per_connection_max, self.settings.unconnected_per_address_max];
         for (origin, most) in origins.into_iter().zip(most) {
-            while origin > 0 && self.newcomers.of(origin) >= most {
-                let Some(oldest) = self.newcomers.oldest_of(origin) else { break };
+            while origin > 0 && self.sessions.newcomers.of(origin) >= most {
+                let Some(oldest) = self.sessions.newcomers.oldest_of(origin) else { break };
                 self.remove_session(oldest, EndReason::Unused);
             }
         }
-        let position = self.newcomers.add(key, origins);
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.newcomer = position;
-        }
+        self.sessions.add_newcomer(key, origins);
         self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Ends the oldest session that has not connected yet, here or on another shard. Returns false if there is none. On
     /// another shard it ends a moment later, and until then there is one session more than allowed.
     pub(super) fn make_room(&mut self) -> bool {
-        if let Some(oldest) = self.newcomers.oldest() {
+        if let Some(oldest) = self.sessions.newcomers.oldest() {
             self.remove_session(oldest, EndReason::Unused);
             return true;
         }
@@ -45,7 +42,7 @@ impl Parts {
     /// Ends the oldest session that has not connected yet, because another shard has admitted a session in its place.
     pub(super) fn make_room_for_others(&mut self) {
         self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
-        if let Some(oldest) = self.newcomers.oldest() {
+        if let Some(oldest) = self.sessions.newcomers.oldest() {
             self.remove_session(oldest, EndReason::Unused);
         }
     }

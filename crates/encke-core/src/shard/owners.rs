@@ -29,7 +29,7 @@ impl Parts {
         if left_ms <= notice_ms && !owner.is_notified {
             owner.is_notified = true;
             let data = format!("{{\"expires_in_ms\":{left_ms}}}");
-            let frames = self.encoder.copy_single(&message_frame(EXPIRING, &data, None, None));
+            let frames = self.fanout.encoder.copy_single(&message_frame(EXPIRING, &data, None, None));
             self.deliver_to(key, &frames, None);
         }
         self.arm_owner(key);
@@ -80,7 +80,7 @@ impl Parts {
                 message_frame(&call.channel, &data, call.id.as_ref(), Some(true))
             }
         };
-        let frames = self.encoder.copy_single(&frame);
+        let frames = self.fanout.encoder.copy_single(&frame);
         self.deliver_to(key, &frames, None);
     }
 
@@ -100,11 +100,11 @@ impl Parts {
 
     /// Delivers a frame to all sessions of a user on this shard.
     pub(super) fn deliver_to_user(&mut self, user: &str, frame: &[u8]) {
-        let sessions = self.owners.of_user(user);
+        let sessions = self.sessions.owners.of_user(user);
         if sessions.is_empty() {
             return;
         }
-        let frames = self.encoder.copy_single(frame);
+        let frames = self.fanout.encoder.copy_single(frame);
         for key in sessions {
             self.deliver_to(key, &frames, None);
         }
@@ -112,7 +112,7 @@ impl Parts {
 
     /// Ends all sessions of a user on this shard.
     pub(super) fn disconnect_user(&mut self, user: &str) {
-        for key in self.owners.of_user(user) {
+        for key in self.sessions.owners.of_user(user) {
             self.kick(key, EndReason::Kicked);
         }
     }
@@ -120,7 +120,7 @@ impl Parts {
     /// Ends all sessions of a revoked token on this shard. The token is in [`Revoked`](crate::Revoked) already, so none
     /// can be opened any more.
     pub(super) fn revoke(&mut self, token_id: &str) {
-        for key in self.owners.of_token(token_id) {
+        for key in self.sessions.owners.of_token(token_id) {
             self.kick(key, EndReason::Revoked);
         }
     }

@@ -2,7 +2,6 @@
 //! durable channel, and [`ShardMessage::Persisted`] when the history store has reported the result.
 
 use bayeux::{BayeuxError, ChannelName, Message, Reply};
-use smallvec::SmallVec;
 
 use crate::application::EndReason;
 use crate::connections::pending_replies::{Fate, Late, LateReply, OnSocket, To, Waiting, merge};
@@ -37,8 +36,7 @@ impl Parts {
         }
         let rule = self.settings.rule_of(channel);
         self.settings.history(channel, rule)?;
-        self.pending_replies.tokens += 1;
-        Some(PublishToken { shard: self.index as u16, number: self.pending_replies.tokens })
+        Some(PublishToken { shard: self.index as u16, number: self.connections.pending_replies.new_token() })
     }
 
     /// Lets the reply to a publication wait for its token.
@@ -57,7 +55,7 @@ impl Parts {
                 To::Socket(socket, session)
             }
             Via::Http { .. } => {
-                let late = &mut self.pending_replies.late;
+                let late = &mut self.connections.pending_replies.late;
                 let open = || Late { replies: Vec::new(), missing: 0, fate: Fate::Open };
                 let LateKey(index) = *batch.late.get_or_insert_with(|| LateKey(late.insert(open())));
                 let late = &mut late[index];
@@ -66,19 +64,14 @@ impl Parts {
                 To::Request(LateKey(index), late.replies.len() - 1)
             }
         };
-        let waiting = self.pending_replies.waiting.entry(token.number).or_insert_with(|| Waiting {
-            channel: message.channel.as_deref().unwrap_or_default().into(),
-            replies: SmallVec::new(),
-        });
-        waiting.replies.push((message.id.clone().map(bayeux::Id::into_owned), to));
-        self.pending_replies.replies += 1;
-        self.metrics.replies_waiting.set(self.pending_replies.replies);
+        self.connections.pending_replies.add(token.number, message, to);
+        self.metrics.replies_waiting.set(self.connections.pending_replies.len());
     }
 
     /// Answers a request whose batch has been processed: now, or when all its publications are persisted.
     pub(super) fn finish_when_persisted(&mut self, mut batch: Batch, exchange: ExchangeId, transport: HttpTransport) {
         let Some(key) = batch.late else { return self.finish(batch, exchange, &transport) };
-        let Some(late) = self.pending_replies.late.get_mut(key.0) else { return };
+        let Some(late) = self.connections.pending_replies.late.get_mut(key.0) else { return };
         if batch.is_connected() && late.missing > 0 {
             // A client that waits for its connect must not wait for a disk.
             late.fate = Fate::Answered(batch.session);
@@ -103,9 +96,9 @@ impl Parts {
 
     /// Settles a token: the replies that wait for it leave.
     pub(super) fn stored(&mut self, stored: Persisted) {
-        let Some(Waiting { channel, replies }) = self.pending_replies.waiting.remove(&stored.number) else { return };
-        self.pending_replies.replies -= replies.len();
-        self.metrics.replies_waiting.set(self.pending_replies.replies);
+        let waiting = self.connections.pending_replies.take(stored.number);
+        let Some(Waiting { channel, replies }) = waiting else { return };
+        self.metrics.replies_waiting.set(self.connections.pending_replies.len());
         if !stored.is_persisted {
             self.metrics.errors.add(replies.len());
             tracing::debug!(channel, messages = replies.len(), "publications were delivered but not stored");
@@ -163,19 +156,19 @@ impl Parts {
 
     /// Queues replies for the session's current or next connection.
     pub(super) fn late_to_session(&mut self, session: SessionKey, replies: &[u8]) {
-        let frames = self.encoder.replies(replies);
+        let frames = self.fanout.encoder.replies(replies);
         self.deliver_to(session, &frames, None);
     }
 
     fn late_reply(&mut self, key: LateKey, index: usize, text: Vec<u8>) {
-        let Some(late) = self.pending_replies.late.get_mut(key.0) else { return };
+        let Some(late) = self.connections.pending_replies.late.get_mut(key.0) else { return };
         late.missing -= 1;
         let is_last = late.missing == 0;
         match &late.fate {
             Fate::Answered(session) => {
                 let session = *session;
                 if is_last {
-                    self.pending_replies.late.remove(key.0);
+                    self.connections.pending_replies.late.remove(key.0);
                 }
                 if let Some(session) = session {
                     self.late_to_session(session, &text);
@@ -191,10 +184,10 @@ impl Parts {
     /// Answers a request that was held back, if no late reply is missing any more.
     fn finish_late(&mut self, key: LateKey) {
         let is_ready = |late: &&mut Late| late.missing == 0 && matches!(late.fate, Fate::HeldBack(_));
-        if self.pending_replies.late.get_mut(key.0).as_ref().is_none_or(|late| !is_ready(late)) {
+        if self.connections.pending_replies.late.get_mut(key.0).as_ref().is_none_or(|late| !is_ready(late)) {
             return;
         }
-        let late = self.pending_replies.late.remove(key.0);
+        let late = self.connections.pending_replies.late.remove(key.0);
         let Fate::HeldBack(held_back) = late.fate else { return };
         let (mut batch, exchange, transport) = *held_back;
         batch.replies = merge(&batch.replies, &late.replies);

@@ -86,7 +86,7 @@ impl Shard {
         from: Option<SessionKey>,
     ) -> Option<PublishToken> {
         self.parts.metrics.publications.add(1);
-        let frames = self.parts.encoder.publication(message.encoded_bytes(), |bytes| message.write(bytes));
+        let frames = self.parts.fanout.encoder.publication(message.encoded_bytes(), |bytes| message.write(bytes));
         if !self.burst.take(channel, &frames, from) {
             let token = self.parts().token(channel).filter(|_| from.is_some());
             self.burst.start(channel, frames, from, token);
@@ -127,11 +127,11 @@ impl Shard {
     /// Runs the application's actions after sessions have ended. Deferred, not recursive: one end can cause others, and
     /// nesting them could overflow the stack.
     fn run_deferred_actions(&mut self) {
-        if self.deferred_actions.is_empty() || std::mem::replace(&mut self.runs_deferred, true) {
+        if self.sessions.deferred_actions.is_empty() || std::mem::replace(&mut self.runs_deferred, true) {
             return;
         }
-        while !self.deferred_actions.is_empty() {
-            while let Some(actions) = self.parts.deferred_actions.pop_front() {
+        while !self.sessions.deferred_actions.is_empty() {
+            while let Some(actions) = self.parts.sessions.deferred_actions.pop_front() {
                 self.act(actions, None);
             }
             self.fan_out_burst();
@@ -157,7 +157,8 @@ impl Shard {
                 Action::Reply { data, successful } => {
                     if let Some((key, channel, id)) = call {
                         let parts = self.parts();
-                        let frames = parts.encoder.copy_single(&message_frame(channel, &data, id, Some(successful)));
+                        let frames =
+                            parts.fanout.encoder.copy_single(&message_frame(channel, &data, id, Some(successful)));
                         parts.deliver_to(key, &frames, None);
                     }
                 }
@@ -194,7 +195,7 @@ impl Parts {
     /// Delivers a frame to a session of this shard, if it is still there.
     pub(super) fn deliver_here(&mut self, session: &Id, frame: &[u8]) {
         if let Some(key) = self.sessions.find(session) {
-            let frames = self.encoder.copy_single(frame);
+            let frames = self.fanout.encoder.copy_single(frame);
             self.deliver_to(key, &frames, None);
         }
     }

@@ -45,14 +45,14 @@ impl Parts {
     pub(super) fn record(&mut self, delivery: &Delivery<'_>, terms: HistoryTerms, except: Option<SessionKey>) {
         let owner = self.shared.histories.owner(delivery.channel.as_str());
         if self.shared.is_durable {
-            self.recorded_bytes += delivery.frames.bytes() as u64;
+            self.schedule.budget.recorded_bytes += delivery.frames.bytes() as u64;
         }
         let except_id = self.id_of_session(except);
         if owner == self.index {
             return self.append_to_history(delivery, terms, except, except_id);
         }
         let publication = delivery.to_publication(except_id, &self.shared.mailbox);
-        self.work += publication.frames.len() as u64;
+        self.schedule.budget.add_work(publication.frames.len() as u64);
         self.effects.push(Effect::SendToShard(owner, ShardMessage::Record(publication.into())));
     }
 
@@ -60,7 +60,7 @@ impl Parts {
     pub(super) fn record_from_shard(&mut self, publication: &Publication) {
         let (messages, token) = (publication.messages, publication.token);
         let channel = ChannelName::known(&publication.channel);
-        let frames = self.encoder.copy(&publication.frames);
+        let frames = self.fanout.encoder.copy(&publication.frames);
         let rule = self.settings.rule_of(channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));
         let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, token };

@@ -12,59 +12,61 @@ impl Parts {
     pub(super) fn check_memory(&mut self) {
         let max = self.settings.sessions_bytes_max;
         let slack = max / 64;
-        let held = self.encoder.held_bytes();
-        self.relief.check_from = self.encoder.bytes() + slack;
+        let held = self.fanout.encoder.held_bytes();
+        self.fanout.relief.check_from = self.fanout.encoder.bytes() + slack;
         let next = (held * 2).max(held + slack);
-        let from = &mut self.relief.sweep_from;
+        let from = &mut self.fanout.relief.sweep_from;
         *from = if *from == 0 { next } else { next.min(*from) };
-        if held >= *from && self.relief.sweep.is_none() {
+        if held >= *from && self.fanout.relief.sweep.is_none() {
             self.begin_sweep();
         }
         // The work of a sweep is proportional to the added bytes, but spread over turns.
-        let before = std::mem::replace(&mut self.relief.checked_bytes, self.encoder.bytes());
-        let added = self.encoder.bytes().saturating_sub(before) / RUN_BYTES;
-        self.relief.pending_runs += added * 4;
-        self.go_on_with_sweep(self.relief.pending_runs.clamp(SWEEP_RUNS, SWEEP_RUNS_MAX));
+        let before = std::mem::replace(&mut self.fanout.relief.checked_bytes, self.fanout.encoder.bytes());
+        let added = self.fanout.encoder.bytes().saturating_sub(before) / RUN_BYTES;
+        self.fanout.relief.pending_runs += added * 4;
+        self.go_on_with_sweep(self.fanout.relief.pending_runs.clamp(SWEEP_RUNS, SWEEP_RUNS_MAX));
         self.publish_memory();
         self.relieve(max);
     }
 
     /// True if memory must be checked before the next tick: the account has changed, or a sweep is under way.
     pub(super) fn needs_memory_care(&self) -> bool {
-        self.encoder.bytes() != self.relief.checked_bytes || self.relief.sweep.is_some() || self.relief.is_short
+        self.fanout.encoder.bytes() != self.fanout.relief.checked_bytes
+            || self.fanout.relief.sweep.is_some()
+            || self.fanout.relief.is_short
     }
 
     /// True if the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with the bytes
     /// added here.
     pub(super) fn is_memory_short(&self) -> bool {
-        self.relief.is_behind() || self.shared.memory.sessions_bytes() > self.settings.sessions_bytes_max
+        self.fanout.relief.is_behind() || self.shared.memory.sessions_bytes() > self.settings.sessions_bytes_max
     }
 
     /// True if this shard packs because memory is short. Each flush then continues the sweep.
     pub(super) fn is_relieving(&self) -> bool {
-        self.relief.is_behind() || (self.relief.is_short && self.relief.sweep.is_some())
+        self.fanout.relief.is_behind() || (self.fanout.relief.is_short && self.fanout.relief.sweep.is_some())
     }
 
     /// Shrinks tables that were large once. Checks them at intervals.
     pub(super) fn give_room_back(&mut self) {
-        if self.now.ms < self.relief.room_ms {
+        if self.now.ms < self.fanout.relief.room_ms {
             return;
         }
-        self.relief.room_ms = self.now.ms + ROOM_EVERY_MS;
+        self.fanout.relief.room_ms = self.now.ms + ROOM_EVERY_MS;
         self.sessions.give_room_back();
         self.hub.give_room_back();
-        self.sockets.give_room_back();
+        self.connections.sockets.give_room_back();
     }
 
     fn begin_sweep(&mut self) {
-        self.relief.sweep = Some(self.encoder.sweep());
+        self.fanout.relief.sweep = Some(self.fanout.encoder.sweep());
     }
 
     /// Continues the sweep over up to `runs_max` runs: sessions first, then sockets. The first walk marks all of them,
     /// the second packs them.
     fn go_on_with_sweep(&mut self, runs_max: usize) {
-        let Some(mut sweep) = self.relief.sweep.take() else {
-            self.relief.pending_runs = 0;
+        let Some(mut sweep) = self.fanout.relief.sweep.take() else {
+            self.fanout.relief.pending_runs = 0;
             return;
         };
         sweep.looked_at = 0;
@@ -74,26 +76,26 @@ impl Parts {
             sweep.looked_at += 1;
             if at < sessions {
                 if let Some(session) = self.sessions.in_slot(at) {
-                    session.sweep(&mut sweep, self.encoder.packed());
+                    session.sweep(&mut sweep, self.fanout.encoder.packed());
                 }
-            } else if at - sessions < self.sockets.slots() {
-                let socket = self.sockets.in_slot(at - sessions);
+            } else if at - sessions < self.connections.sockets.slots() {
+                let socket = self.connections.sockets.in_slot(at - sessions);
                 if let Some(own) = socket.and_then(|socket| socket.own.as_mut()) {
-                    own.out.sweep(&mut sweep, self.encoder.packed());
+                    own.out.sweep(&mut sweep, self.fanout.encoder.packed());
                 }
             } else if !sweep.packs {
                 (sweep.packs, sweep.next) = (true, 0);
             } else {
                 drop(sweep);
-                self.relief.pending_runs = 0;
-                let held = self.encoder.held_bytes();
+                self.fanout.relief.pending_runs = 0;
+                let held = self.fanout.encoder.held_bytes();
                 self.metrics.sweeps.add(1);
-                self.relief.sweep_from = (held * 2).max(held + self.settings.sessions_bytes_max / 64);
+                self.fanout.relief.sweep_from = (held * 2).max(held + self.settings.sessions_bytes_max / 64);
                 return;
             }
         }
-        self.relief.pending_runs = self.relief.pending_runs.saturating_sub(sweep.looked_at);
-        self.relief.sweep = Some(sweep);
+        self.fanout.relief.pending_runs = self.fanout.relief.pending_runs.saturating_sub(sweep.looked_at);
+        self.fanout.relief.sweep = Some(sweep);
     }
 
     /// Acts when all sessions together hold too much: packs a part of the memory of this shard, and ends sessions if
@@ -101,17 +103,17 @@ impl Parts {
     fn relieve(&mut self, max: usize) {
         let is_short = |shard: &Parts| {
             let all = shard.shared.memory.sessions_bytes();
-            all > max && shard.encoder.held_bytes() * shard.shared.shards >= all
+            all > max && shard.fanout.encoder.held_bytes() * shard.shared.shards >= all
         };
         if !is_short(self) {
-            self.relief.is_short = false;
+            self.fanout.relief.is_short = false;
             return;
         }
-        if !std::mem::replace(&mut self.relief.is_short, true) && self.relief.sweep.is_none() {
+        if !std::mem::replace(&mut self.fanout.relief.is_short, true) && self.fanout.relief.sweep.is_none() {
             self.begin_sweep();
         }
         self.go_on_with_sweep(SWEEP_RUNS_MAX);
-        if self.relief.sweep.is_some() || self.now.ms < self.relief.rests_until_ms {
+        if self.fanout.relief.sweep.is_some() || self.now.ms < self.fanout.relief.rests_until_ms {
             return;
         }
         self.publish_memory();
@@ -123,12 +125,12 @@ impl Parts {
     /// Ends sessions until an eighth of the limit is free. An ended session may hold parts of chunks that others hold,
     /// too: these parts become free when the chunks are packed.
     fn end_for_memory(&mut self, max: usize) {
-        let held = self.encoder.held_bytes();
+        let held = self.fanout.encoder.held_bytes();
         let ended = self.end_holders_of(self.shared.memory.sessions_bytes() - (max - max / 8));
-        self.relief.rests_until_ms = self.now.ms + REST_MS;
-        self.relief.check_from = self.encoder.bytes() + max / 64;
+        self.fanout.relief.rests_until_ms = self.now.ms + REST_MS;
+        self.fanout.relief.check_from = self.fanout.encoder.bytes() + max / 64;
         self.metrics.ended_for_memory.add(ended);
-        let freed = held - self.encoder.held_bytes();
+        let freed = held - self.fanout.encoder.held_bytes();
         tracing::warn!(
             ended,
             freed,
@@ -163,7 +165,7 @@ impl Parts {
     /// The holders of memory, the largest first. Shared bytes count for each holder with its part.
     fn holders(&self) -> Vec<(usize, Holder)> {
         let of_sessions = self.sessions.with_keys().map(|(key, session)| (session.share_bytes(), Holder::Session(key)));
-        let of_sockets = self.sockets.with_keys();
+        let of_sockets = self.connections.sockets.with_keys();
         let of_sockets =
             of_sockets.map(|(key, socket)| (socket.out().map_or(0, Outbox::share_bytes), Holder::Socket(key)));
         let mut holders: Vec<_> = of_sessions.chain(of_sockets).filter(|(bytes, _)| *bytes > 0).collect();

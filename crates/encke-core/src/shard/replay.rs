@@ -115,7 +115,7 @@ impl Parts {
 
     /// Moves one step of messages out of the rings to the end of an outbox.
     pub(super) fn refill(&mut self, key: SessionKey) {
-        let Parts { sessions, hub, index, shared, metrics, scratch, encoder, settings, .. } = self;
+        let Parts { sessions, hub, index, shared, metrics, fanout, settings, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         let mut step = Step::new(session, &settings.capacity);
         let Some(replay) = &mut session.replay else { return };
@@ -124,7 +124,7 @@ impl Parts {
             let read = shared.histories.with(cursor.ring, |ring| step.read(ring, cursor));
             let found = read.unwrap_or_else(|| Found::nothing(&name, cursor));
             metrics.positions_gone.add(usize::from(found.gap));
-            found.write(&cursor.epoch, scratch, &mut frames);
+            found.write(&cursor.epoch, &mut fanout.encoder.scratch, &mut frames);
             replay.has_news |= found.gap;
             replay.losses.extend(found.loss);
             if found.more {
@@ -142,7 +142,7 @@ impl Parts {
         metrics.replayed.add(step.taken_messages);
         if step.taken_messages > 0 {
             replay.in_rings = InRings::Maybe;
-            let frames = encoder.copy_single(&frames);
+            let frames = fanout.encoder.copy_single(&frames);
             session.outbox.push_many(&frames, Kind::Messages, step.taken_messages as u32);
             session.urgent = true;
         }

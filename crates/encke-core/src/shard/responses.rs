@@ -61,7 +61,7 @@ impl Parts {
             && let Some(session) = self.sessions.get_mut(key)
         {
             session.response_begins();
-            self.exchanges.respond(exchange, key);
+            self.connections.exchanges.respond(exchange, key);
             confirm = Some(self.index as u16);
         }
         let body = if is_large { self.counted(body) } else { Bytes::from(body) };

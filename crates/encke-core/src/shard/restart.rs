@@ -168,7 +168,7 @@ impl Parts {
     }
 
     fn frame_of(&mut self, text: &str) -> Frames {
-        self.encoder.publication(text.len(), |bytes| bytes.extend_from_slice(text.as_bytes()))
+        self.fanout.encoder.publication(text.len(), |bytes| bytes.extend_from_slice(text.as_bytes()))
     }
 
     fn restore_replay(&self, saved: &SavedReplay) -> Replay {

@@ -61,10 +61,7 @@ impl Parts {
 
     /// Removes a session from the newcomers, as it has connected or is about to end.
     pub(super) fn has_arrived(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let position = std::mem::replace(&mut session.newcomer, crate::sessions::newcomers::NONE);
-        if position != crate::sessions::newcomers::NONE {
-            self.newcomers.remove(position);
+        if self.sessions.leave_newcomers(key) {
             self.shared.newcomers[self.index].fetch_sub(1, Ordering::Relaxed);
         }
     }

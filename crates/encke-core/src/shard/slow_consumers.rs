@@ -20,8 +20,7 @@ impl Parts {
             return self.too_slow(key, self.settings.policy(rule), "", frames, &self.settings.capacity.clone());
         }
         session.outbox.push(frames, Kind::Messages);
-        self.budget.spend(1, frames.bytes(), frames.bytes() as u64);
-        self.work += frames.bytes() as u64;
+        self.schedule.budget.spend(1, frames.bytes(), frames.bytes() as u64);
         session.make_urgent(key.index, &mut self.schedule);
     }
 
@@ -51,7 +50,7 @@ impl Parts {
             }
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let (before, publication) = (session.outbox.messages(), self.publications);
+        let (before, publication) = (session.outbox.messages(), self.fanout.publications());
         let is_full = session.outbox.is_full(1, frames.bytes(), &self.settings.capacity);
         let dropped = match policy {
             _ if !session.outbox.is_full(1, frames.bytes(), room) => 0,

@@ -22,7 +22,7 @@ impl Parts {
             return self.cut_off(socket);
         }
         if bytes <= COPY_BYTES_MAX {
-            let frames = self.encoder.single(Opcode::Text, bytes, |out| {
+            let frames = self.fanout.encoder.single(Opcode::Text, bytes, |out| {
                 out.push(b'[');
                 parts.iter().for_each(|part| out.extend_from_slice(&part.chunk.slice(part.start, part.end)));
                 out.extend_from_slice(replies);
@@ -30,7 +30,7 @@ impl Parts {
             });
             return self.push_frames(socket, &frames, Kind::Replies);
         }
-        let [head, end] = self.encoder.around(bytes, replies);
+        let [head, end] = self.fanout.encoder.around(bytes, replies);
         for part in [&head].into_iter().chain(&parts).chain([&end]) {
             self.push_frames(socket, part, Kind::Replies);
         }
@@ -61,12 +61,12 @@ impl Parts {
         if connect.is_some_and(|session| !self.hand_to_socket(session, key)) {
             return self.cut_off(key);
         }
-        let frames = self.encoder.replies(replies);
+        let frames = self.fanout.encoder.replies(replies);
         self.push_on_socket(key, &frames, Kind::Replies);
     }
 
     pub(super) fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) {
-        let frames = self.encoder.single(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
+        let frames = self.fanout.encoder.single(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
         self.push_on_socket(key, &frames, Kind::Replies);
     }
 
@@ -86,7 +86,7 @@ impl Parts {
         socket.phase = Phase::Closing { until_ms };
         let mut bytes = Vec::with_capacity(64);
         frame::close(code, reason, &mut bytes);
-        let frames = self.encoder.copy_single(&bytes);
+        let frames = self.fanout.encoder.copy_single(&bytes);
         self.push_on_socket(key, &frames, Kind::Close);
         self.arm_socket(key, until_ms);
     }

@@ -23,9 +23,9 @@ impl Parts {
 
     pub(super) fn open_socket(&mut self, browser: Option<Id>) -> SocketKey {
         let now = self.now;
-        let key = self.sockets.insert(browser, now.ms);
+        let key = self.connections.sockets.insert(browser, now.ms);
         self.arm_socket(key, now.ms + self.settings.handshake_timeout_ms);
-        self.metrics.sockets.set(self.sockets.len());
+        self.metrics.sockets.set(self.connections.sockets.len());
         key
     }
 
@@ -46,11 +46,11 @@ impl Parts {
     }
 
     pub(crate) fn socket(&self, key: SocketKey) -> Option<&Socket> {
-        self.sockets.get(key)
+        self.connections.sockets.get(key)
     }
 
     pub(super) fn socket_mut(&mut self, key: SocketKey) -> Option<&mut Socket> {
-        self.sockets.get_mut(key)
+        self.connections.sockets.get_mut(key)
     }
 
     /// Detaches a session from its socket. A socket that has only a part of a frame cannot send anything else and is
@@ -104,10 +104,10 @@ impl Parts {
     /// about to follow it there. Returns false if the socket has too much already: its client sends requests and does
     /// not read.
     pub(super) fn hand_to_socket(&mut self, session: SessionKey, key: SocketKey) -> bool {
-        let Parts { sockets, sessions, settings, .. } = self;
+        let Parts { connections, sessions, settings, .. } = self;
         let lends = |session: &&mut Session| session.socket_with_messages() == Some(key) && session.is_given();
         let Some(session) = sessions.get_mut(session).filter(lends) else { return true };
-        let Some(socket) = sockets.unclosed(key) else { return true };
+        let Some(socket) = connections.sockets.unclosed(key) else { return true };
         if socket.out_bytes() + session.outbox.waiting_bytes() > 2 * settings.capacity.bytes_max {
             return false;
         }
@@ -124,8 +124,8 @@ impl Parts {
     /// Returns messages of a closing socket that the kernel has not taken to its session, if that gets messages with
     /// connects only.
     fn take_back(&mut self, key: SocketKey) {
-        let Parts { sockets, sessions, .. } = self;
-        let Some(socket) = sockets.get_mut(key) else { return };
+        let Parts { connections, sessions, .. } = self;
+        let Some(socket) = connections.sockets.get_mut(key) else { return };
         let session = socket.session.and_then(|session| sessions.get_mut(session));
         if let Some(session) = session.filter(|session| session.socket_with_messages().is_some()) {
             let Some(own) = &mut socket.own else { return };
@@ -139,8 +139,8 @@ impl Parts {
     /// acknowledging session do not count: that session's outbox bounds them.
     pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
         let bytes_max = self.settings.capacity.bytes_max;
-        let Parts { sockets, sessions, .. } = self;
-        let Some(socket) = sockets.get_mut(key) else { return false };
+        let Parts { connections, sessions, .. } = self;
+        let Some(socket) = connections.sockets.get_mut(key) else { return false };
         let mut own_has_too_many = |bytes_max: usize| match &mut socket.own {
             Some(own) => own.out.has_too_many_replies(bytes, bytes_max),
             None => bytes > bytes_max,
@@ -158,8 +158,8 @@ impl Parts {
     /// Queues frames on a socket. A socket that was shut gets none: nobody would write them, and they would hold
     /// memory. The frames go to the outbox of its session if that gets messages as they come, else to the socket's own.
     pub(super) fn push_frames(&mut self, key: SocketKey, frames: &Frames, kind: Kind) {
-        let Parts { sockets, sessions, schedule, .. } = self;
-        let Some(socket) = sockets.unclosed(key) else { return };
+        let Parts { connections, sessions, schedule, .. } = self;
+        let Some(socket) = connections.sockets.unclosed(key) else { return };
         let Some((session, state)) = socket.session.and_then(|key| Some((key, sessions.get_mut(key)?))) else {
             socket.own_mut().out.push(frames, kind);
             return self.write_socket(key);
@@ -171,8 +171,8 @@ impl Parts {
 
     /// Schedules a socket that has output. A socket with a session is written with its session.
     fn write_socket(&mut self, key: SocketKey) {
-        let Parts { sockets, sessions, schedule, .. } = self;
-        let Some(socket) = sockets.get_mut(key) else { return };
+        let Parts { connections, sessions, schedule, .. } = self;
+        let Some(socket) = connections.sockets.get_mut(key) else { return };
         match socket.session {
             Some(session) => {
                 let state = sessions.get_mut(session);

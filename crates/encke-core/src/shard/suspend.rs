@@ -7,7 +7,8 @@ use crate::connections::waits::{Call, Wait};
 use crate::decision::{Awaited, WaitKey};
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::protocol::batch::{Batch, Outcome, Via};
-use crate::shard::{Parts, Timer};
+use crate::schedule::Timer;
+use crate::shard::Parts;
 
 impl Parts {
     /// Lets the current message of a batch wait for a decision, or refuses it if too many messages wait.
@@ -21,7 +22,7 @@ impl Parts {
 
     /// True if one more batch may wait for a decision. A session that ends does not wait.
     pub(super) fn may_wait(&self, batch: &Batch) -> bool {
-        let (batches, bytes) = self.waits.batches();
+        let (batches, bytes) = self.connections.waits.batches();
         let has_room =
             batches < self.settings.decisions_waiting_max && bytes < self.settings.decisions_waiting_bytes_max;
         if !has_room {
@@ -53,8 +54,8 @@ impl Parts {
 
     /// True if a session may make one more call whose answer may come later.
     pub(super) fn may_call(&self, key: SessionKey) -> bool {
-        let has_room = self.waits.calls() < self.settings.calls_waiting_max
-            && self.waits.calls_of(key) < self.settings.calls_waiting_per_session_max;
+        let has_room = self.connections.waits.calls() < self.settings.calls_waiting_max
+            && self.connections.waits.calls_of(key) < self.settings.calls_waiting_per_session_max;
         if !has_room {
             self.metrics.calls_refused.add(1);
         }
@@ -68,7 +69,7 @@ impl Parts {
     }
 
     fn wait(&mut self, wait: Wait, awaited: Awaited, timeout_ms: u64) {
-        let key = self.waits.add(wait, self.now.ms + timeout_ms);
+        let key = self.connections.waits.add(wait, self.now.ms + timeout_ms);
         self.arm_wait(key);
         self.count_waits();
         self.effects.push(Effect::Await(key, awaited));
@@ -76,20 +77,20 @@ impl Parts {
 
     /// Updates the gauges of waits.
     pub(super) fn count_waits(&self) {
-        let (batches, bytes) = self.waits.batches();
+        let (batches, bytes) = self.connections.waits.batches();
         self.metrics.decisions_waiting.set(batches);
         self.metrics.decisions_waiting_bytes.set(bytes);
-        self.metrics.calls_waiting.set(self.waits.calls());
+        self.metrics.calls_waiting.set(self.connections.waits.calls());
     }
 
     /// Sets the timer of a wait. Returns false if its time is over.
     pub(super) fn arm_wait(&mut self, key: WaitKey) -> bool {
-        let Parts { waits, wheel, now, .. } = self;
-        let Some((due_ms, armed_ms)) = waits.timer(key) else { return true };
+        let Parts { connections, schedule, now, .. } = self;
+        let Some((due_ms, armed_ms)) = connections.waits.timer(key) else { return true };
         if due_ms <= now.ms {
             return false;
         }
-        *armed_ms = wheel.set(Timer::Wait(key), due_ms, u64::MAX);
+        *armed_ms = schedule.timers.set(Timer::Wait(key), due_ms, u64::MAX);
         true
     }
 }

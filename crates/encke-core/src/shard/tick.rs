@@ -7,7 +7,8 @@ use crate::application::EndReason;
 use crate::connections::socket::Phase;
 use crate::events::{SessionKey, SocketKey};
 use crate::now::Now;
-use crate::shard::{Parts, Shard, Timer};
+use crate::schedule::Timer;
+use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// Does everything that is due.
@@ -21,16 +22,16 @@ impl Parts {
     fn tick(&mut self) {
         self.keep_arrivals_alive();
         let mut due = Vec::new();
-        self.wheel.advance(self.now.ms, &mut due);
+        self.schedule.timers.advance(self.now.ms, &mut due);
         for timer in due {
             match timer {
                 Timer::Session(key) => self.session_due(key),
                 Timer::Socket(key) => self.socket_due(key),
                 Timer::Owner(key) => self.owner_due(key),
-                Timer::Wait(key) => self.overdue.push(key),
+                Timer::Wait(key) => self.schedule.overdue.push(key),
             }
         }
-        if self.budget.is_held_back() && self.schedule.is_written() {
+        if self.schedule.budget.is_held_back() && self.schedule.is_written() {
             self.renew_budget();
         }
         self.look_for_room();
@@ -52,7 +53,7 @@ impl Parts {
         match session.protocol.due(now_ms) {
             Some(Due::Connect) => self.answer_held(key, None),
             // The client waits for the application.
-            Some(Due::Expiry) if self.waits.has_batch_of(key) => self.received(key),
+            Some(Due::Expiry) if self.connections.waits.has_batch_of(key) => self.received(key),
             Some(Due::Expiry) if !session.is_taking() => return self.expire(key),
             Some(Due::Expiry) | None => {}
         }

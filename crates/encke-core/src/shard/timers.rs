@@ -1,13 +1,15 @@
 //! Entries of sessions and sockets in the timer wheel. Other chapters arm them; [`Shard::advance`] takes the entries
 //! that are due.
 
+use crate::connections::Connections;
 use crate::events::{SessionKey, SocketKey};
-use crate::shard::{Parts, Timer};
+use crate::schedule::Timer;
+use crate::shard::Parts;
 
 impl Parts {
     /// The time at which [`Shard::advance`] has something to do next, in milliseconds.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.wheel.next_ms().into_iter().chain(self.budget.held_until_ms()).min()
+        self.schedule.timers.next_ms().into_iter().chain(self.schedule.budget.held_until_ms()).min()
     }
 
     /// Sets the timer of a session for its next deadline. A later deadline needs no new entry: the earlier entry comes
@@ -16,14 +18,14 @@ impl Parts {
         let Some(session) = self.sessions.get_mut(key).filter(|session| session.deadline_ms() < u64::MAX) else {
             return;
         };
-        session.armed_ms = self.wheel.set(Timer::Session(key), session.deadline_ms(), session.armed_ms);
+        session.armed_ms = self.schedule.timers.set(Timer::Session(key), session.deadline_ms(), session.armed_ms);
     }
 
     /// Notes that the owner of a timer has gone. Its entry is removed together with those of many others.
     pub(super) fn disarm(&mut self, armed_ms: u64) {
-        if armed_ms < u64::MAX && self.wheel.forget() {
-            let Parts { wheel, sessions, sockets, waits, .. } = self;
-            wheel.retain(|timer| match timer {
+        if armed_ms < u64::MAX && self.schedule.timers.forget() {
+            let Parts { schedule, sessions, connections: Connections { sockets, waits, .. }, .. } = self;
+            schedule.timers.retain(|timer| match timer {
                 Timer::Session(key) | Timer::Owner(key) => sessions.get(*key).is_some(),
                 Timer::Socket(key) => sockets.get(*key).is_some(),
                 Timer::Wait(key) => waits.timer(*key).is_some(),
@@ -33,9 +35,9 @@ impl Parts {
 
     /// Sets the timer of a socket to `at_ms` or earlier.
     pub(super) fn arm_socket(&mut self, key: SocketKey, at_ms: u64) {
-        let Parts { sockets, wheel, .. } = self;
-        if let Some(socket) = sockets.get_mut(key) {
-            socket.armed_ms = wheel.set(Timer::Socket(key), at_ms, socket.armed_ms);
+        let Parts { connections, schedule, .. } = self;
+        if let Some(socket) = connections.sockets.get_mut(key) {
+            socket.armed_ms = schedule.timers.set(Timer::Socket(key), at_ms, socket.armed_ms);
         }
     }
 }

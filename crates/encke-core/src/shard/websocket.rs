@@ -45,7 +45,7 @@ impl Shard {
             (None, _) => None,
         };
         let session = found.filter(|key| parts.is_usable(*key, browser, true));
-        let room = std::mem::take(&mut parts.replies);
+        let room = std::mem::take(&mut parts.connections.replies);
         if let Some(session) = session
             && carried.is_none()
         {
@@ -61,7 +61,7 @@ impl Shard {
         // The client's own publications come before the replies. Those of others do not reach it without a subscription.
         let session = batch.session.and_then(|key| self.sessions.get(key));
         let is_reached = session.is_none_or(|session| !session.subscriptions.is_empty());
-        let ends = batch.is(Outcome::EndsSession) || self.draining;
+        let ends = batch.is(Outcome::EndsSession) || self.connections.draining;
         let fans_out = ends || (is_reached && !batch.replies.is_empty());
         let parts = if fans_out { self.parts() } else { self.beside_burst() };
         if batch.is(Outcome::Disconnected)
@@ -81,8 +81,8 @@ impl Shard {
             parts.reply_on_socket(key, batch.session.filter(|_| batch.is_connected()), &batch.replies);
         }
         if batch.replies.capacity() <= REPLIES_BUFFER_BYTES_MAX {
-            parts.replies = std::mem::take(&mut batch.replies);
-            parts.replies.clear();
+            parts.connections.replies = std::mem::take(&mut batch.replies);
+            parts.connections.replies.clear();
         }
         if batch.waits() {
             batch.replies = Vec::new();
@@ -99,7 +99,7 @@ impl Shard {
             parts.remove_session(session, EndReason::Kicked);
             parts.close_socket(key, 1000, "session ended");
         }
-        if parts.draining {
+        if parts.connections.draining {
             parts.close_socket(key, GOING_AWAY.0, GOING_AWAY.1);
         }
         Received::Here
@@ -117,9 +117,9 @@ impl Shard {
             parts.take_held(session);
             parts.detach(session);
         }
-        if let Some(socket) = parts.sockets.remove(key) {
+        if let Some(socket) = parts.connections.sockets.remove(key) {
             parts.disarm(socket.armed_ms);
-            parts.metrics.sockets.set(parts.sockets.len());
+            parts.metrics.sockets.set(parts.connections.sockets.len());
         }
     }
 
@@ -131,7 +131,7 @@ impl Shard {
     /// Notes the origin of a WebSocket, and the head of its upgrade request if the application reads heads.
     pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer, head: Option<Arc<Head>>) {
         let parts = self.beside_burst();
-        let origins = parts.newcomers.origins(peer);
+        let origins = parts.sessions.newcomers.origins(peer);
         if let Some(socket) = parts.socket_mut(key) {
             (socket.origins, socket.head) = (origins, head);
         }

@@ -61,14 +61,14 @@ impl Parts {
             return;
         }
         let before = self.messages_of(key);
-        let Parts { sessions, sockets, .. } = self;
+        let Parts { sessions, connections, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         let Some(mut withdrawn) = session.replay.as_mut().and_then(|replay| replay.withdrawn.take()) else { return };
         let mut keep = |payload: &[u8]| withdrawn.keeps(payload);
         session.withdraw(&mut keep);
         // Messages that went with a connect reply may still wait on its socket.
         if let Some(on) = session.socket_with_messages()
-            && let Some(own) = sockets.get_mut(on).and_then(|socket| socket.own.as_mut())
+            && let Some(own) = connections.sockets.get_mut(on).and_then(|socket| socket.own.as_mut())
         {
             own.out.filter(|_, payload| keep(payload));
         }
@@ -83,11 +83,11 @@ impl Parts {
 
     /// Lets a session continue that got nothing while it waited for a search.
     pub(super) fn resume(&mut self, key: SessionKey) {
-        let Parts { sessions, sockets, schedule, .. } = self;
+        let Parts { sessions, connections, schedule, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         schedule.write_session(key, &mut session.marks);
         if let Some(on) = session.socket_with_messages()
-            && let Some(socket) = sockets.get_mut(on)
+            && let Some(socket) = connections.sockets.get_mut(on)
         {
             schedule.write_socket(on, &mut socket.marks);
         }

@@ -227,7 +227,7 @@ fn a_message_on_another_channel_does_not_wait_behind_a_flood_from_another_shard(
     assert!(flushes <= 3, "{flushes}");
     // A request is processed before anything else is written.
     let connect = rig.connect(&client);
-    assert!(rig.shard.arrivals.len() > 10 && rig.response(connect).is_none(), "it is held at once");
+    assert!(rig.shard.connections.arrivals.len() > 10 && rig.response(connect).is_none(), "it is held at once");
     while !rig.shard.is_settled() {
         rig.flushed(socket);
         rig.shard.take_effects();
@@ -362,7 +362,7 @@ fn an_edge_and_the_publications_of_other_shards_take_turns() {
         let envelope = envelope(&rig, "/flood", &data);
         rig.shard.receive(NOW, envelope);
     }
-    let (mut taken, before) = (0, rig.shard.arrivals.len());
+    let (mut taken, before) = (0, rig.shard.connections.arrivals.len());
     for _ in 0..8 {
         if rig.shard.admits(NOW, Weight::Heavy) {
             let text = format!(r#"{{"channel":"/flood","clientId":"{publisher}","data":{data}}}"#);
@@ -371,6 +371,6 @@ fn an_edge_and_the_publications_of_other_shards_take_turns() {
         }
         rig.flushed(socket);
     }
-    let arrived = before - rig.shard.arrivals.len();
+    let arrived = before - rig.shard.connections.arrivals.len();
     assert!(taken >= 3 && arrived >= 3, "{taken} at the edge, {arrived} from the other shard");
 }

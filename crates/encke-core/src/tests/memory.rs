@@ -254,7 +254,11 @@ fn closed_sessions_and_sockets_leave_little_memory() {
     }
     assert_eq!(rig.shard.sessions(), 0);
     assert!(rig.shard.sessions.slots() <= 4_096, "room for {} sessions", rig.shard.sessions.slots());
-    assert!(rig.shard.sockets.slots() <= 4_096, "room for {} sockets", rig.shard.sockets.slots());
+    assert!(
+        rig.shard.connections.sockets.slots() <= 4_096,
+        "room for {} sockets",
+        rig.shard.connections.sockets.slots()
+    );
 }
 
 /// Most sessions are idle. State that only some of them have is in boxes, which the others do not pay for.
