@@ -6,13 +6,11 @@ mod held_orders;
 
 use std::cell::Cell;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use encke::{ConditionPanicked, Json, Message, Raw, Release, RouteRequest, Server, SubscribeError};
 
 use crate::common::{Http, TestServer, settings};
-use held_orders::Orders;
 
 /// Runs a future with a clock.
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -139,8 +137,7 @@ fn a_condition_or_a_route_that_panics_fails_its_own_request_with_500() {
 /// The handler of the example: an ordinary request waits for a condition.
 #[test]
 fn a_handler_holds_its_request_until_a_condition_is_met() {
-    let server = TestServer::start(settings());
-    server.handle.set_fallback(Some(Arc::new(Orders(server.handle.clone()))));
+    let server = TestServer::of(held_orders::server().settings(settings()));
     let wait = |name: &str, count: u64| -> Http {
         let mut http = server.http();
         http.send("GET", &format!("/orders/wait/{name}"), &[], b"");
@@ -158,8 +155,8 @@ fn a_handler_holds_its_request_until_a_condition_is_met() {
     let left = wait("tea", 2);
     drop(left);
     server.wait_for_exactly("encke_in_process_subscriptions", 1);
-    assert_eq!(tea.get("/orders/wait/tea/").status, 400);
+    assert_eq!(tea.get("/orders/wait/a%20b").status, 400, "no channel");
     server.handle.publish("/orders/coffee", r#"{"state":"complete"}"#).expect("taken");
     assert_eq!(coffee.receive().text(), r#"{"state":"complete"}"#);
-    assert_eq!(coffee.get("/orders/other").status, 404, "the server answers what the fallback does not take");
+    assert_eq!(coffee.get("/orders/other").status, 404, "no route");
 }
