@@ -1,4 +1,4 @@
-/** The replay extension that docs/clients.md tells pages to copy. Our pages use that very file. */
+/** The replay extension that docs/clients.md offers to pages. Our pages use that very file. */
 
 export { ReplayExtension } from "../../docs/clients/replay-extension.js";
 

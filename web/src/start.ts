@@ -8,7 +8,7 @@ import { Session, type LinkState } from "./session";
 /** The data that this page publishes. Programs may publish anything else; it is shown as its JSON. */
 interface Hello {
     text: string;
-    /** Which window sent it: a random name, of no use for anything else. */
+    /** The window that sent it: a random name, of no use for anything else. */
     window: string;
     /** The window's own count of what it sent, to tell how long the way there and back took. */
     count: number;

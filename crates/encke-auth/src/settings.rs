@@ -47,7 +47,7 @@ pub struct AuthSettings {
     pub expiry_required: bool,
     /// Most bytes of a token.
     pub token_bytes_max: usize,
-    /// Where the `ext` of a handshake has its token: paths of members.
+    /// Members of a handshake's `ext` that may have the token, as paths.
     pub token_ext: Vec<String>,
     /// True if a token may come as `Authorization: Bearer`.
     pub token_bearer: bool,

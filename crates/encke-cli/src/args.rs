@@ -227,7 +227,7 @@ fn one_line(error: &clap::Error) -> String {
                 Err(_) => format!("{given}: there is no such flag"),
             },
             Err(NotFound::Unknown { nearest: None }) => {
-                format!("{given}: there is no such flag; see encke serve --help")
+                format!("{given}: there is no such flag; see --help")
             }
             Ok(found) => format!("{given}: the flag is --{}", options::flag(found.option.name)),
         };

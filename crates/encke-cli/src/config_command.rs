@@ -109,11 +109,8 @@ fn reference() -> String {
     let defaults = defaults();
     let mut out = String::from(INTRODUCTION);
     for group in options::GROUPS {
-        let _ = write!(
-            out,
-            "\n## {}\n\n| name | default | CometD | what it is |\n| --- | --- | --- | --- |\n",
-            group.title
-        );
+        let _ =
+            write!(out, "\n## {}\n\n| name | default | CometD | meaning |\n| --- | --- | --- | --- |\n", group.title);
         for option in group.options {
             let cometd: Vec<String> = option.cometd.iter().map(|name| format!("`{name}`")).collect();
             let default = default_of(option.name, &defaults);

@@ -115,7 +115,7 @@ const fn option(name: &'static str, cometd: &'static [&'static str], doc: &'stat
 /// The table.
 pub(crate) const GROUPS: &[Group] = &[
     Group {
-        title: "Where",
+        title: "The server",
         options: &[
             option("listen", &[], "Address and port to listen on. Port 0: any free port."),
             option("port", &[], "The port of `listen` alone. 0: any free port."),

@@ -27,7 +27,7 @@ type Reply = oneshot::Sender<Result<(), Error>>;
 #[derive(Debug, Default)]
 struct Channel {
     subscribers: Vec<Arc<Buffer>>,
-    /// Those without a subscribe to the server.
+    /// Subscriptions without a subscribe to the server.
     listeners: Vec<Arc<Buffer>>,
     /// The subscribe that has no reply yet, and the operations that wait for it.
     pending: Option<(u64, Vec<Reply>)>,

@@ -37,7 +37,7 @@ pub enum Restart {
     /// All.
     #[default]
     Always,
-    /// Those with another exit code than 0, or by a signal.
+    /// Ends with another exit code than 0, or by a signal.
     Failure,
     /// None.
     Never,

@@ -213,7 +213,7 @@ pub struct Tally {
     pub lost_writes: u64,
     /// Decisions of the application that came later, or not.
     pub late_decisions: u64,
-    /// Those that did not come in time.
+    /// Decisions that did not come in time.
     pub decisions_timed_out: u64,
     /// Lost responses with more than one WebSocket batch may hold.
     pub long_lost: u64,

@@ -37,7 +37,7 @@ func answer(kind string, data object) object {
 		return object{"allow": strings.HasPrefix(channel, "/public/") || channel == "/private/"+user, "reason": "not_yours"}
 	case "publish": // Adds the publisher to each message.
 		return object{"allow": true, "data": object{"text": content["text"], "by": user}}
-	case "service": // Answers the caller, and tells everyone.
+	case "service": // Answers the caller, and publishes to everyone.
 		greeted := object{"channel": "/public/greeted", "data": object{"user": user}}
 		return object{"reply": object{"hello": user}, "actions": []object{{"publish": greeted}}}
 	}

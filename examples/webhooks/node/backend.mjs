@@ -27,7 +27,7 @@ const answers = {
   // Adds the publisher to each message.
   publish: ({ user, data }) => ({ allow: true, data: { text: data.text, by: user } }),
 
-  // Answers the caller, and tells everyone.
+  // Answers the caller, and publishes to everyone.
   service: ({ user }) => ({
     reply: { hello: user },
     actions: [{ publish: { channel: '/public/greeted', data: { user } } }],

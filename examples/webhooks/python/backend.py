@@ -25,7 +25,7 @@ def answer(kind, data):
         return {"allow": False, "reason": "not_yours"}
     if kind == "publish":  # Adds the publisher to each message.
         return {"allow": True, "data": {"text": data["data"]["text"], "by": user}}
-    if kind == "service":  # Answers the caller, and tells everyone.
+    if kind == "service":  # Answers the caller, and publishes to everyone.
         return {"reply": {"hello": user}, "actions": [{"publish": {"channel": "/public/greeted", "data": {"user": user}}}]}
     print(kind, data["session"], user, data.get("reason", ""), flush=True)
     return {}

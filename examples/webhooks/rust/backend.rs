@@ -32,7 +32,7 @@ fn answer(kind: &str, data: &Value) -> Value {
         "subscribe" => json!({"allow": false, "reason": "not_yours"}),
         // Adds the publisher to each message.
         "publish" => json!({"allow": true, "data": {"text": data["data"]["text"], "by": user}}),
-        // Answers the caller, and tells everyone.
+        // Answers the caller, and publishes to everyone.
         "service" => json!({"reply": {"hello": user},
             "actions": [{"publish": {"channel": "/public/greeted", "data": {"user": user}}}]}),
         _ => json!({}),

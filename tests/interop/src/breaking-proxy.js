@@ -16,7 +16,7 @@ export class BreakingProxy {
     #pairs = new Set();
     #timers = new Set();
     #offline = false;
-    /** How often connections broke. */
+    /** The number of broken connections. */
     cuts = 0;
 
     constructor(target, times) {

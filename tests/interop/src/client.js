@@ -2,10 +2,10 @@
 
 import {CometD} from "cometd";
 
-/** How long a scenario waits for one thing to happen, unless it says otherwise. */
+/** The time in which a scenario waits for one thing to happen, unless it says otherwise. */
 export const WAIT_MS = 15000;
 
-/** How long nothing must happen before a scenario believes that it never will. */
+/** The time in which nothing must happen before a scenario believes that it never will. */
 export const QUIET_MS = 400;
 
 /**

@@ -278,7 +278,7 @@ function sleepOnce(client, ms) {
     });
 }
 
-/** How long a client may be away; it includes the restart of a server, JVMs on a busy machine among them. */
+/** The time that a client may be away; it includes the restart of a server, JVMs on a busy machine among them. */
 const RECOVERY_MS = 30000;
 
 const UNICODE = [

@@ -48,7 +48,7 @@ pub enum SearchResult {
 /// machine halts now and then.
 ///
 /// # Errors
-/// Those of `trial`.
+/// The errors of `trial`.
 pub fn find_max(
     start: f64,
     is_over: impl Fn() -> bool,

@@ -56,7 +56,7 @@ pub struct Avalanche {
 
 impl Scenario for Avalanche {
     const NAME: &'static str = "avalanche";
-    const TITLE: &'static str = "The server stops and starts again: when all are back, and what is missing then";
+    const TITLE: &'static str = "The server stops and starts again: the time until all are back, and missing messages";
     const STANDS_FOR: &'static str = "Stands for every deployment and every crash. It starts the server itself. What the server has confirmed to the \
          publisher has to arrive at all clients, once and in order: with --kill term and --ack or --replay, with --kill kill and \
          --replay. --target and --duration have no meaning here.";

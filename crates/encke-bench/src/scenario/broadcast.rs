@@ -30,7 +30,7 @@ pub struct Broadcast {
 
 impl Scenario for Broadcast {
     const NAME: &'static str = "broadcast";
-    const TITLE: &'static str = "One publisher, many subscribers: how much, how fast, at what cost";
+    const TITLE: &'static str = "One publisher, many subscribers: deliveries, latency and cost";
     const STANDS_FOR: &'static str = "The bare fan-out: the deliveries a server makes from one core, and the cost of a delivery. --rate counts \
          publications per second [default: 100]; deliveries are as many times the subscribers.";
 

@@ -40,7 +40,7 @@ pub struct Jitter {
 
 impl Scenario for Jitter {
     const NAME: &'static str = "jitter";
-    const TITLE: &'static str = "Connections that break all the time: what arrives, once and in order";
+    const TITLE: &'static str = "Connections that break all the time: each message arrives once and in order";
     const STANDS_FOR: &'static str = "Stands for comparisons of realtime servers under reconnects, where the fastest delivered 41 to 87 % (2025). A third of \
          the breaks is a reset, a third comes in the middle of a message, a third leaves the server with a dead connection that still \
          accepts data. With --replay or --ack nothing may be lost; without them the report shows the loss. A full run takes \

@@ -28,7 +28,7 @@ pub struct Open {
 
 impl Scenario for Open {
     const NAME: &'static str = "open";
-    const TITLE: &'static str = "How many full sessions are opened per second";
+    const TITLE: &'static str = "Full sessions opened per second";
     const STANDS_FOR: &'static str = "Stands for the first line of \"Websocket Example: Server, Client and LoadTest\" (2011), `Opened 1000 of 1000 \
          connections in 1109ms`. A session is full when it has shaken hands, connected and subscribed, each step after \
          the answer to the one before.";

@@ -43,7 +43,7 @@ pub struct RequestReply {
 
 impl Scenario for RequestReply {
     const NAME: &'static str = "request-reply";
-    const TITLE: &'static str = "Orders through a service channel: how soon each is answered";
+    const TITLE: &'static str = "Orders through a service channel: the latency of each answer";
     const STANDS_FOR: &'static str = "Stands for the request/reply client of \"Scaling Node.js\" (2012), which sends an order again and again at random \
          intervals and averages the answers, the ten slowest and the ten fastest. The server needs a service that \
          answers with what it is sent; that of Encke's demo is /service/echo.";

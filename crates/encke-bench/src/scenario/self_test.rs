@@ -41,7 +41,7 @@ pub struct SelfTest {
 
 impl Scenario for SelfTest {
     const NAME: &'static str = "self-test";
-    const TITLE: &'static str = "How much the load itself can receive on one core, and how much latency it adds";
+    const TITLE: &'static str = "The capacity of the load itself on one core, and the latency that it adds";
     const STANDS_FOR: &'static str = "Not from a published benchmark: it shows that the load is not the limit of the other scenarios. It needs \
         no server: a thread sends ready-made frames to all sockets, first as fast as it can, then at a tenth of --wanted. \
         Each frame has the time at which it was sent. At that rate the load takes turns with a bare reader, and only the \

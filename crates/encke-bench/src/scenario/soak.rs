@@ -39,7 +39,7 @@ pub struct Soak {
 
 impl Scenario for Soak {
     const NAME: &'static str = "soak";
-    const TITLE: &'static str = "Chat rooms for a long time: nothing lost, and whether memory grows";
+    const TITLE: &'static str = "Chat rooms for a long time: losses, and the growth of memory";
     const STANDS_FOR: &'static str = "Stands for the long run of \"Prelim Cometd WebSocket Benchmarks\" (2011): 1,000,013,657 messages in three hours. \
          Give it --duration 3h; the CSV has a row a minute.";
 

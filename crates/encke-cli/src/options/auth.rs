@@ -13,7 +13,7 @@ public_key_files = [\"/etc/encke/token.public.pem\"]
 audience = [\"push.example\"]
 ```
 
-| name | default | what it is |
+| name | default | meaning |
 | --- | --- | --- |
 | `secret` | none | A secret of at least 32 bytes for HMAC. Better in a file or in the environment. |
 | `secret_file` | none | A file with such a secret. A line feed at its end does not count. |
@@ -34,7 +34,7 @@ audience = [\"push.example\"]
 | `leeway_s` | `30` | The difference of clocks that is tolerated, in seconds. |
 | `expiry_required` | `true` | True if a token must have an end (`exp`). |
 | `token_bytes_max` | `8192` | Most bytes of a token. |
-| `token_ext` | `[\"auth.token\", \"token\"]` | Where the `ext` of a handshake has its token: paths of members. |
+| `token_ext` | `[\"auth.token\", \"token\"]` | Members of a handshake's `ext` that may have the token, as paths. |
 | `token_bearer` | `true` | True if a token may come as `Authorization: Bearer`. |
 | `token_cookie` | `\"\"` | The name of a cookie that may have the token. Empty: none. |
 | `token_query` | `\"\"` | The name of a parameter of the query that may have the token. URLs are often logged. Empty: none. |

@@ -61,7 +61,7 @@ function tick(): void {
     }
 }
 
-/** Tells viewers of a screen on which nothing changes that it is still there. */
+/** Reports to viewers of a screen on which nothing changes that it is still there. */
 function beat(): void {
     if (capture !== undefined) {
         timers.set(() => {

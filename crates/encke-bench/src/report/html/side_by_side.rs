@@ -119,7 +119,7 @@ fn differences(comparison: &Comparison) -> String {
         return String::new();
     }
     let labels = comparison.runs.iter().map(|run| run.label.clone());
-    let head = std::iter::once("What".to_owned()).chain(labels).collect();
+    let head = std::iter::once("Figure".to_owned()).chain(labels).collect();
     let row = |difference: &super::super::comparison::Difference| {
         std::iter::once(difference.name.clone()).chain(difference.values.iter().cloned()).collect()
     };

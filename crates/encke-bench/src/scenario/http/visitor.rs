@@ -57,11 +57,11 @@ pub(super) struct Counts {
     pub(super) received: u64,
     /// Requests planned in the window.
     pub(super) asked: u64,
-    /// Those that were answered as they should be.
+    /// Requests that were answered as they should be.
     pub(super) answered: u64,
     /// The bytes of their bodies.
     pub(super) bytes: u64,
-    /// Those after which the connection could be used again.
+    /// Requests after which the connection could be used again.
     pub(super) reusable: u64,
     /// Connections that could not be made or were broken while an answer was awaited.
     pub(super) broken: u64,
