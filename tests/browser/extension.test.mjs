@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { Firefox } from "./firefox.mjs";
-import { Browser, ExtendedBrowser, Server, TEST_LIMIT_MS, eventually } from "./harness.mjs";
+import { Browser, DESKTOP, ExtendedBrowser, Server, TEST_LIMIT_MS, eventually } from "./harness.mjs";
 import { looksRight } from "./looks.mjs";
 import { BLUE, GREEN, RED, Watcher, colour } from "./screen.mjs";
 
@@ -46,6 +46,30 @@ test("the extension publishes a tab by double click and by events, with the poin
     await page.evaluate(paint, colour(RED));
     await watcher.sees(640, 400, RED);
 
+    // Each event by itself pushes, and none that is switched off is even reported.
+    await tab.worker.evaluate(() => chrome.runtime.onMessage.addListener(({ event }) => void globalThis.reported?.add(event)));
+    const reported = () => tab.worker.evaluate(() => [...globalThis.reported]);
+    const colours = [BLUE, GREEN, RED];
+    for (const wanted of Object.keys(CAUSES)) {
+        const events = Object.fromEntries(["navigation", "tabs", ...Object.keys(CAUSES)].map((name) => [name, name === wanted]));
+        await tab.worker.evaluate(() => (globalThis.reported = new Set()));
+        await tab.store({ ...options, autoPush: true, events });
+        // From its first report on the page has these options.
+        await eventually(async () => {
+            await CAUSES[wanted](page, "gray");
+            return (await reported()).includes(wanted);
+        }, true);
+        await tab.worker.evaluate(() => globalThis.reported.clear());
+        const [next] = colours.splice(0, 1);
+        colours.push(next);
+        for (const name of [...Object.keys(CAUSES).filter((name) => name !== wanted), wanted]) {
+            await CAUSES[name](page, colour(next));
+        }
+        await eventually(reported, [wanted]);
+        await watcher.sees(640, 400, next);
+    }
+    await tab.store({ ...options, autoPush: true });
+
     await server.kill();
     await eventually(async () => (await tab.mark())[0], "…");
     await page.evaluate(paint, colour(BLUE));
@@ -75,6 +99,10 @@ test("the extension says what is wrong, and its pages look right", { timeout: TE
         const { channel, events } = await tab.stored();
         return [channel, events.scroll, events.click];
     }, ["/team/screens", false, true]);
+    // One click on the button opens the menu.
+    await tab.worker.evaluate(() => chrome.action.onClicked.dispatch());
+    const menus = async () => (await chrome.runtime.getContexts({ contextTypes: ["POPUP"] })).map(({ documentUrl }) => documentUrl);
+    await eventually(() => tab.worker.evaluate(menus), [`${origin}/menu.html`]);
     tab.assertNoComplaints();
 });
 
@@ -96,6 +124,15 @@ test("Firefox loads the extension, too, and it publishes what changes", { timeou
     assert.deepEqual(await watcher.publishers(), ["Fox"]);
 });
 
+/** The events of a page, and what causes each. */
+const CAUSES = {
+    click: (page) => page.mouse.click(200, 200),
+    typing: (page) => page.keyboard.press("a"),
+    scroll: (page) => page.evaluate(() => scrollTo(0, scrollY === 0 ? 50 : 0)),
+    resize: (page) => page.setViewportSize({ ...DESKTOP, height: page.viewportSize().height === DESKTOP.height ? DESKTOP.height - 20 : DESKTOP.height }),
+    changes: (page, colour) => page.evaluate(paint, colour),
+};
+
 /** Builds the extension, and returns where it is and its origin in Chromium. */
 async function built(t, browser = "chromium") {
     const out = await mkdtemp(join(tmpdir(), "encke-extension-"));
@@ -106,6 +143,6 @@ async function built(t, browser = "chromium") {
 
 /** Runs in the page: gives all of it one colour. */
 function paint(colour) {
-    document.documentElement.style.cssText = `height: 100%; background: ${colour}`;
+    document.documentElement.style.cssText = `height: 200%; background: ${colour}`;
     document.body.replaceChildren();
 }
