@@ -29,22 +29,22 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
     Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"07cc96a6251c1834\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"07cc96a6251c1834-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"07cc96a6251c1834-gzip\"")]),
-    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"e0d4f453d3bb2541\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"e0d4f453d3bb2541-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"e0d4f453d3bb2541-gzip\"")]),
+    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"11cdb4cdb0f70f7b\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"11cdb4cdb0f70f7b-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"11cdb4cdb0f70f7b-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.css.br"), "\"eb400210c0d471d0-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.css.gz"), "\"eb400210c0d471d0-gzip\"")]),
-    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"8d1cfa007f8c0ab5\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"8d1cfa007f8c0ab5-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"8d1cfa007f8c0ab5-gzip\"")]),
+    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"ee52c500b0decc58\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"ee52c500b0decc58-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"ee52c500b0decc58-gzip\"")]),
     Asset::new("/assets/slides-pdf.lazy.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.lazy.js"), "\"6063a92461c2c1f6\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.lazy.js.br"), "\"6063a92461c2c1f6-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.lazy.js.gz"), "\"6063a92461c2c1f6-gzip\"")]),
     Asset::new("/assets/slides-pdf.worker.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.worker.js"), "\"064dad37f342c29f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.worker.js.br"), "\"064dad37f342c29f-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.worker.js.gz"), "\"064dad37f342c29f-gzip\"")]),
-    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"dcd8866831745e9f\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"dcd8866831745e9f-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"dcd8866831745e9f-gzip\"")]),
+    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"6e16dc833e7667fe\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"6e16dc833e7667fe-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"6e16dc833e7667fe-gzip\"")]),
     Asset::new("/assets/slides.css", "text/css; charset=utf-8", include_bytes!("assets/slides.css"), "\"a85174d317e9bd63\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides.css.br"), "\"a85174d317e9bd63-br\""), Encoded::new("gzip", include_bytes!("assets/slides.css.gz"), "\"a85174d317e9bd63-gzip\"")]),
-    Asset::new("/assets/slides.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides.js"), "\"4d5820fd0bf933b6\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"4d5820fd0bf933b6-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"4d5820fd0bf933b6-gzip\"")]),
+    Asset::new("/assets/slides.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides.js"), "\"1d25c0c29f6d802f\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"1d25c0c29f6d802f-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"1d25c0c29f6d802f-gzip\"")]),
     Asset::new("/assets/start.css", "text/css; charset=utf-8", include_bytes!("assets/start.css"), "\"0c64ca38e1fbca5f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.css.br"), "\"0c64ca38e1fbca5f-br\""), Encoded::new("gzip", include_bytes!("assets/start.css.gz"), "\"0c64ca38e1fbca5f-gzip\"")]),
     Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"ee5551686252438e\"")
@@ -72,12 +72,12 @@
     Asset::new("/demo/mail/", "text/html; charset=utf-8", include_bytes!("demo/mail/index.html"), "\"c8a923f797d2e2c9\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
         .encoded(&[Encoded::new("br", include_bytes!("demo/mail/index.html.br"), "\"c8a923f797d2e2c9-br\""), Encoded::new("gzip", include_bytes!("demo/mail/index.html.gz"), "\"c8a923f797d2e2c9-gzip\"")]),
-    Asset::new("/demo/orders", "text/html; charset=utf-8", include_bytes!("demo/orders/index.html"), "\"310336ea63310b88\"")
+    Asset::new("/demo/orders", "text/html; charset=utf-8", include_bytes!("demo/orders/index.html"), "\"ff331e0b6aa8e0c8\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/orders/index.html.br"), "\"310336ea63310b88-br\""), Encoded::new("gzip", include_bytes!("demo/orders/index.html.gz"), "\"310336ea63310b88-gzip\"")]),
-    Asset::new("/demo/orders/", "text/html; charset=utf-8", include_bytes!("demo/orders/index.html"), "\"310336ea63310b88\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/orders/index.html.br"), "\"ff331e0b6aa8e0c8-br\""), Encoded::new("gzip", include_bytes!("demo/orders/index.html.gz"), "\"ff331e0b6aa8e0c8-gzip\"")]),
+    Asset::new("/demo/orders/", "text/html; charset=utf-8", include_bytes!("demo/orders/index.html"), "\"ff331e0b6aa8e0c8\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/orders/index.html.br"), "\"310336ea63310b88-br\""), Encoded::new("gzip", include_bytes!("demo/orders/index.html.gz"), "\"310336ea63310b88-gzip\"")]),
+        .encoded(&[Encoded::new("br", include_bytes!("demo/orders/index.html.br"), "\"ff331e0b6aa8e0c8-br\""), Encoded::new("gzip", include_bytes!("demo/orders/index.html.gz"), "\"ff331e0b6aa8e0c8-gzip\"")]),
     Asset::new("/demo/presence", "text/html; charset=utf-8", include_bytes!("demo/presence/index.html"), "\"62990c11ebba94d8\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
         .encoded(&[Encoded::new("br", include_bytes!("demo/presence/index.html.br"), "\"62990c11ebba94d8-br\""), Encoded::new("gzip", include_bytes!("demo/presence/index.html.gz"), "\"62990c11ebba94d8-gzip\"")]),

@@ -3,11 +3,12 @@
 import { byId, showLink } from "../../dom";
 import { Capture, canCapture } from "../../screenpush/capture";
 import { newId } from "../../screenpush/format";
+import { linkShower } from "../../screenpush/link";
 import { Pusher, type Outcome } from "../../screenpush/pusher";
 import { DEFAULTS, addressOf, channelOf, settingsOf, type PushSettings } from "../../screenpush/settings";
 import { Throttle } from "../../screenpush/throttle";
-import { LOST, problemOf, refusalInWords, sizeInWords, unreachableInWords } from "../../screenpush/words";
-import { Session, type LinkState } from "../../session";
+import { problemOf, sizeInWords } from "../../screenpush/words";
+import { Session } from "../../session";
 import { WorkerTimers } from "../../timers";
 
 const timers = new WorkerTimers();
@@ -18,7 +19,6 @@ let session: Session | undefined;
 let pusher: Pusher | undefined;
 let capture: Capture | undefined;
 let isStill = false;
-let wasConnected = false;
 let pushed = 0;
 let skipped = 0;
 
@@ -38,8 +38,10 @@ async function start(event: SubmitEvent): Promise<void> {
         return;
     }
     publisher.name = settings.name;
-    [pushed, skipped, isStill, wasConnected] = [0, 0, false, false];
-    session = new Session({ opened, changed: showState }, { url: settings.server, answerMs: ANSWER_MS });
+    [pushed, skipped, isStill] = [0, 0, false];
+    const ended = (why: string): void => stop(`${why} Press “Share a screen” to try again.`);
+    const changed = linkShower(() => session, settings.server, settings.channel, { say, ended });
+    session = new Session({ opened, changed }, { url: settings.server, answerMs: ANSWER_MS });
     pusher = new Pusher(session, publisher, settings);
     showSharing(true);
     session.open();
@@ -124,24 +126,6 @@ function captureProblem(error: unknown): string {
             return "The system does not give this picture to the browser. Allow screen recording in the system’s settings, or choose another window.";
         default:
             return "The browser found nothing to share. Press “Share a screen” to try again.";
-    }
-}
-
-function showState(state: LinkState): void {
-    if (session === undefined) {
-        return;
-    }
-    showLink(state, session.transport);
-    if (state === "reconnecting") {
-        say(wasConnected ? LOST : unreachableInWords(settings.server, origin));
-    } else if (state === "connected") {
-        wasConnected = true;
-        say("");
-    } else if (state === "ended") {
-        const why = session.refusal === "" ? unreachableInWords(settings.server, origin)
-            : `The connection has ended: ${refusalInWords(session.refusal, settings.channel)}`;
-        stop(`${why} Press “Share a screen” to try again.`);
-        showLink(state, "");
     }
 }
 

@@ -4,10 +4,11 @@ import type { SubscriptionHandle } from "cometd";
 import { byId, element, showLink, toggleFullScreen } from "../../dom";
 import { Lag } from "../../lag";
 import type { Positions } from "../../replay";
-import { Session, type LinkState } from "../../session";
+import { Session } from "../../session";
+import { linkShower } from "../../screenpush/link";
 import { DEFAULTS, addressOf, channelOf } from "../../screenpush/settings";
 import { Viewer, type Screen } from "../../screenpush/viewer";
-import { LOST, refusalInWords, sizeInWords, unreachableInWords } from "../../screenpush/words";
+import { refusalInWords, sizeInWords } from "../../screenpush/words";
 import { WorkerTimers, plainTimers } from "../../timers";
 
 /** True in the page that is one file (viewer.mjs): it has no server, and loads no worker. */
@@ -21,7 +22,6 @@ let positions: Positions = {};
 const subscriptions = new Map<string, SubscriptionHandle>();
 let server = "";
 let channel = "";
-let wasConnected = false;
 /** The publisher whose picture is shown. */
 let selected: string | undefined;
 /** True if the visitor has chosen it. */
@@ -47,10 +47,15 @@ function connect(event?: SubmitEvent): void {
     }
     ({ server, channel } = asked as { server: string; channel: string });
     say("");
-    [selected, isChosen, delays, times, wasConnected] = [undefined, false, [], [], false];
+    [selected, isChosen, delays, times] = [undefined, false, [], []];
     viewer = new Viewer(channel, showScreen);
     positions = Object.fromEntries(viewer.channels.map((channel) => [channel, ALL_RETAINED]));
-    session = new Session({ opened, changed: showState }, { url: server, positions, timers, answerMs: ANSWER_MS });
+    const ended = (why: string): void => {
+        leave();
+        say(`${why} Press “Connect” to try again.`);
+    };
+    const changed = linkShower(() => session, server, channel, { say, ended });
+    session = new Session({ opened, changed }, { url: server, positions, timers, answerMs: ANSWER_MS });
     showConnected(true);
     showWaiting();
     session.open();
@@ -196,24 +201,6 @@ function showPublishers(): void {
 
 function titleOf(screen: Screen): string {
     return screen.name || (screen.id === "" ? "a program" : `publisher ${screen.id}`);
-}
-
-function showState(state: LinkState): void {
-    if (session === undefined) {
-        return;
-    }
-    showLink(state, session.transport);
-    if (state === "reconnecting") {
-        say(wasConnected ? LOST : unreachableInWords(server, origin));
-    } else if (state === "connected") {
-        wasConnected = true;
-        say("");
-    } else if (state === "ended") {
-        const why = session.refusal === "" ? unreachableInWords(server, origin) : `The connection has ended: ${refusalInWords(session.refusal, channel)}`;
-        leave();
-        say(`${why} Press “Connect” to try again.`);
-        showLink("ended", "");
-    }
 }
 
 function showConnected(isConnected: boolean): void {

@@ -2,8 +2,9 @@
 
 import { byId, showLink } from "../../dom";
 import { TYPES, newId, type Picture } from "../../screenpush/format";
-import { LOST, refusalInWords, sizeInWords, unreachableInWords } from "../../screenpush/words";
-import { Session, type LinkState } from "../../session";
+import { linkShower } from "../../screenpush/link";
+import { refusalInWords, sizeInWords } from "../../screenpush/words";
+import { Session } from "../../session";
 import { make, read, type Leaf } from "./deck";
 import { messageOf, nowChannel, roomOf, shownChannel, slideOf, type Slide } from "./protocol";
 
@@ -17,7 +18,6 @@ let current = 0;
 let shown = new Set<number>();
 /** The most bytes that the server takes in a message. */
 let limit = 1_048_576;
-let wasConnected = false;
 /** The last wish to push: an older one that is still being drawn is given up. */
 let latestPush = 0;
 
@@ -58,9 +58,11 @@ function start(event: SubmitEvent): void {
         say("Choose pictures or a PDF first.");
         return;
     }
-    [room, wasConnected] = [wanted, false];
+    room = wanted;
     say("");
-    session = new Session({ opened, changed: showState }, { answerMs: ANSWER_MS });
+    const ended = (why: string): void => stop(`${why} Press “Start presenting” to try again.`);
+    const changed = linkShower(() => session, `${location.origin}/cometd`, nowChannel(room), { say, ended });
+    session = new Session({ opened, changed }, { answerMs: ANSWER_MS });
     showPresenting(true);
     session.open();
 }
@@ -203,22 +205,6 @@ function stop(why: string): void {
     session = undefined;
     showPresenting(false);
     say(why);
-}
-
-function showState(state: LinkState): void {
-    if (session === undefined) {
-        return;
-    }
-    showLink(state, session.transport);
-    if (state === "reconnecting") {
-        say(wasConnected ? LOST : unreachableInWords(`${location.origin}/cometd`, origin));
-    } else if (state === "connected") {
-        wasConnected = true;
-        say("");
-    } else if (state === "ended") {
-        stop("The server does not answer any more. Press “Start presenting” to try again.");
-        showLink(state, "");
-    }
 }
 
 function showPresenting(isPresenting: boolean): void {

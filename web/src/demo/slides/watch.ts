@@ -5,9 +5,10 @@ import { byId, showLink, toggleFullScreen } from "../../dom";
 import { Lag } from "../../lag";
 import type { Positions } from "../../replay";
 import { Unreadable } from "../../screenpush/format";
+import { linkShower } from "../../screenpush/link";
 import { decoded } from "../../screenpush/viewer";
-import { LOST, refusalInWords, unreachableInWords } from "../../screenpush/words";
-import { Session, type LinkState } from "../../session";
+import { refusalInWords } from "../../screenpush/words";
+import { Session } from "../../session";
 import { nowChannel, roomOf, shownChannel, slideOf, type Slide } from "./protocol";
 
 const lag = new Lag();
@@ -21,7 +22,6 @@ let now: Slide | undefined;
 let looking: number | undefined;
 /** Slides of this deck that have come, by their numbers. */
 let slides = new Map<number, Slide>();
-let wasConnected = false;
 /** The last slide to paint: an older one that is still being decoded is given up. */
 let latestPaint = 0;
 
@@ -36,10 +36,12 @@ function join(event?: SubmitEvent): void {
         say("A room has a name of letters, digits and hyphens, at most 40.");
         return;
     }
-    [room, now, looking, slides, wasConnected] = [wanted, undefined, undefined, new Map(), false];
+    [room, now, looking, slides] = [wanted, undefined, undefined, new Map()];
     positions = { [nowChannel(room)]: ALL_RETAINED };
     say("");
-    session = new Session({ opened, changed: showState }, { positions, answerMs: ANSWER_MS });
+    const ended = (why: string): void => leave(`${why} Press “Join” to try again.`);
+    const changed = linkShower(() => session, `${location.origin}/cometd`, nowChannel(room), { say, ended });
+    session = new Session({ opened, changed }, { positions, answerMs: ANSWER_MS });
     byId("join").textContent = "Leave";
     byId<HTMLInputElement>("room").readOnly = true;
     byId("waiting").textContent = `Nobody presents in the room “${room}” yet. The first slide comes by itself.`;
@@ -199,22 +201,6 @@ async function paint(slide: Slide): Promise<void> {
 
 function broken(error: unknown): void {
     say(`${error instanceof Unreadable ? error.message : "The slide is broken: the browser cannot decode it."} The next good one is shown.`);
-}
-
-function showState(state: LinkState): void {
-    if (session === undefined) {
-        return;
-    }
-    showLink(state, session.transport);
-    if (state === "reconnecting") {
-        say(wasConnected ? LOST : unreachableInWords(`${location.origin}/cometd`, origin));
-    } else if (state === "connected") {
-        wasConnected = true;
-        say("");
-    } else if (state === "ended") {
-        leave("The server does not answer any more. Press “Join” to try again.");
-        showLink(state, "");
-    }
 }
 
 function fullScreen(): void {
