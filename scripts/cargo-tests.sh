@@ -78,7 +78,8 @@ repeat() {
         CARGO_MANIFEST_DIR=$PWD timeout "$repeat_seconds_max" "$binary" --exact "$name" --nocapture
     ) >>"$file" 2>&1 && grep -q '^test result: ok. 1 passed' "$file" || return 1
     note flaky "$name: both outputs are in $file"
-    echo "$name is flaky: both outputs are in $file"
+    echo "$name is flaky: both outputs are in $file; the end of the first one:"
+    sed '/^── again, alone ──$/,$d' "$file" | tail -n "$first_run_lines"
 }
 
 # Runs what failed once more; fails where something failed that is final.

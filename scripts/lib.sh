@@ -24,17 +24,30 @@ skip() {
 }
 
 # twice NAME COMMAND…: runs a suite that depends on real time, and once more if it fails. Passing then it is flaky, which is noted; both
-# outputs stay in a file.
+# outputs stay in a file. If the first run lists failed tests in the file $TEST_FAILED (scripts/failed-tests.mjs), the second one gets
+# their files in $TEST_FILES, and need not run others.
 twice() {
     local name=$1 folder=${TEST_LOGS:-target/test}/flaky
     shift
     mkdir -p "$folder"
-    local output=$folder/$name.txt
-    "$@" 2>&1 | tee "$output" && { rm "$output"; return 0; }
-    echo "── $name failed; once more ──" | tee -a "$output"
-    "$@" 2>&1 | tee -a "$output" || return 1
-    note flaky "$name: both outputs are in $output"
+    local output=$folder/$name.txt failed first files failure
+    failed=$(realpath "$folder")/$name.failed
+    : >"$failed"
+    TEST_FAILED=$failed "$@" 2>&1 | tee "$output" && { rm "$output" "$failed"; return 0; }
+    first=$(cut -f 2 "$failed")
+    files=$(cut -f 1 "$failed" | sort -u | paste -s -d ' ')
+    : >"$failed"
+    echo "── $name failed; once more: ${files:-all of it} ──" | tee -a "$output"
+    if ! TEST_FAILED=$failed TEST_FILES=$files "$@" 2>&1 | tee -a "$output"; then
+        while IFS= read -r failure; do note failed "$name: $failure"; done < <(cut -f 2 "$failed")
+        return 1
+    fi
+    while IFS= read -r failure; do note flaky "$name: $failure"; done <<<"${first:-both outputs are in $output}"
+    echo "── $name passed now; the end of its first run: ──"
+    sed "/^── $name failed; once more: /,\$d" "$output" | tail -n "$first_run_lines"
 }
+# The lines of a failed first run that are shown again.
+first_run_lines=50
 
 # need_debian PACKAGE…: installs the Debian packages that are missing, and touches nothing when all are there. Fails where it cannot.
 need_debian() {

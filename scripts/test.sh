@@ -81,10 +81,12 @@ run_step() {
     esac
     echo "$result $((SECONDS - start))" >"$logs/$name.result"
     say "$name: $result after $((SECONDS - start)) s"
-    if [ "$result" = failed ]; then
+    case $result in
+    failed | flaky)
         tail -n "$shown_lines" "$logs/$name.log" | sed 's/^/    │ /'
         echo "    └ all of it: $logs/$name.log; again: scripts/test.sh $name"
-    fi
+        ;;
+    esac
 }
 
 note_of() { echo "$2 $3" >>"$logs/$1.notes"; }
