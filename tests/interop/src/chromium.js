@@ -3,27 +3,22 @@
 import {build} from "esbuild";
 import {fileURLToPath} from "node:url";
 import {chromium} from "playwright-core";
+import {CHROMIUM, CHROMIUM_OPTIONS, CHROMIUM_START_MS} from "../../chromium.mjs";
+import {WAIT_MS} from "./client.js";
 import {suite} from "./suite.js";
-
-/** Debian's package `chromium`. */
-const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
-
-const FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync"
-];
 
 /** Declares the scenarios for one transport in Chromium. */
 export function chromiumSuite(type) {
     let ready;
     const prepare = () => ready ??= Promise.all([
-        chromium.launch({executablePath: CHROMIUM, args: FLAGS}),
+        chromium.launch({executablePath: CHROMIUM, args: CHROMIUM_OPTIONS, timeout: CHROMIUM_START_MS}),
         bundle()
     ]);
     suite(`cometd in Chromium over ${type}`, async (name, server) => {
         const [browser, script] = await prepare();
         // The bundle is not the page's own, so the page's policy must not stop it.
         const context = await browser.newContext({bypassCSP: true});
+        context.setDefaultTimeout(WAIT_MS);
         try {
             const page = await context.newPage();
             const texts = collectJsonp(page);

@@ -3,7 +3,7 @@
 import {CometD} from "cometd";
 
 /** The time in which a scenario waits for one thing to happen, unless it says otherwise. */
-export const WAIT_MS = 15000;
+export const WAIT_MS = 90000;
 
 /** The time in which nothing must happen before a scenario believes that it never will. */
 export const QUIET_MS = 400;

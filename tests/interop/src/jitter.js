@@ -11,7 +11,7 @@ import {OwnBrowserLongPolling} from "./node.js";
 const RATE = 2;
 
 /** The time that clients have at the end to reconnect and to receive the rest. */
-const RECOVERY_LIMIT_MS = 20000;
+const RECOVERY_LIMIT_MS = 90000;
 
 /**
  * Publishes twice a second to `clients` sessions that acknowledge, while each one's connections break every `cutEveryMs`

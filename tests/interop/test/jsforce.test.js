@@ -11,7 +11,7 @@ import {IS_COMETD, Server} from "../src/server.js";
 
 const CHANNEL = "/event/Order__e";
 
-test("jsforce goes on behind the last message that it has got", {skip: IS_COMETD, timeout: 60_000}, async context => {
+test("jsforce goes on behind the last message that it has got", {skip: IS_COMETD, timeout: 180_000}, async context => {
     const server = new Server({channels: JSON.stringify([{pattern: "/event/**", history_messages: 100}])});
     const clients = [];
     context.after(async () => {

@@ -10,7 +10,7 @@ import org.junit.jupiter.api.Assertions;
 /** Messages in the order they came, taken by waiting for them. */
 final class Inbox {
     /** How long a scenario waits for one thing to happen. */
-    static final long WAIT_SECONDS = 15;
+    static final long WAIT_SECONDS = 90;
 
     /** How long nothing must happen before a scenario believes that it never will. */
     static final long QUIET_MS = 400;

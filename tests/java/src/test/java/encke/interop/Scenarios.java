@@ -33,7 +33,7 @@ import org.junit.jupiter.api.extension.ExtendWith;
 
 /** The scenarios of the shared list, for the transport of a subclass; display names are the list's names. */
 @ExtendWith(ScenarioList.class)
-@Timeout(60)
+@Timeout(180)
 abstract class Scenarios {
     private final List<TestClient> clients = new ArrayList<>();
     private InteropServer server;
@@ -352,7 +352,7 @@ abstract class Scenarios {
     /** Waits until the server has no session, long before one could expire. */
     private void noSessionsLeft() throws Exception {
         String answer = server.control("sessions");
-        for (int i = 0; i < 100 && !answer.equals("sessions 0"); i++) {
+        for (long i = 0; i < 20 * Inbox.WAIT_SECONDS && !answer.equals("sessions 0"); i++) {
             Thread.sleep(50);
             answer = server.control("sessions");
         }
