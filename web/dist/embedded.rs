@@ -27,8 +27,8 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"0c3ddc1c7a85b935-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"0c3ddc1c7a85b935-gzip\"")]),
     Asset::new("/assets/quotes.css", "text/css; charset=utf-8", include_bytes!("assets/quotes.css"), "\"3e4c595f8f9750ec\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
-    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"07cc96a6251c1834\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"07cc96a6251c1834-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"07cc96a6251c1834-gzip\"")]),
+    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"10160bd9d62d6eb0\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"10160bd9d62d6eb0-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"10160bd9d62d6eb0-gzip\"")]),
     Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"11cdb4cdb0f70f7b\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"11cdb4cdb0f70f7b-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"11cdb4cdb0f70f7b-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
@@ -84,12 +84,12 @@
     Asset::new("/demo/presence/", "text/html; charset=utf-8", include_bytes!("demo/presence/index.html"), "\"62990c11ebba94d8\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
         .encoded(&[Encoded::new("br", include_bytes!("demo/presence/index.html.br"), "\"62990c11ebba94d8-br\""), Encoded::new("gzip", include_bytes!("demo/presence/index.html.gz"), "\"62990c11ebba94d8-gzip\"")]),
-    Asset::new("/demo/quotes", "text/html; charset=utf-8", include_bytes!("demo/quotes/index.html"), "\"ce3a401425072a10\"")
+    Asset::new("/demo/quotes", "text/html; charset=utf-8", include_bytes!("demo/quotes/index.html"), "\"7599f327c9fd8447\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/quotes/index.html.br"), "\"ce3a401425072a10-br\""), Encoded::new("gzip", include_bytes!("demo/quotes/index.html.gz"), "\"ce3a401425072a10-gzip\"")]),
-    Asset::new("/demo/quotes/", "text/html; charset=utf-8", include_bytes!("demo/quotes/index.html"), "\"ce3a401425072a10\"")
+        .encoded(&[Encoded::new("br", include_bytes!("demo/quotes/index.html.br"), "\"7599f327c9fd8447-br\""), Encoded::new("gzip", include_bytes!("demo/quotes/index.html.gz"), "\"7599f327c9fd8447-gzip\"")]),
+    Asset::new("/demo/quotes/", "text/html; charset=utf-8", include_bytes!("demo/quotes/index.html"), "\"7599f327c9fd8447\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
-        .encoded(&[Encoded::new("br", include_bytes!("demo/quotes/index.html.br"), "\"ce3a401425072a10-br\""), Encoded::new("gzip", include_bytes!("demo/quotes/index.html.gz"), "\"ce3a401425072a10-gzip\"")]),
+        .encoded(&[Encoded::new("br", include_bytes!("demo/quotes/index.html.br"), "\"7599f327c9fd8447-br\""), Encoded::new("gzip", include_bytes!("demo/quotes/index.html.gz"), "\"7599f327c9fd8447-gzip\"")]),
     Asset::new("/demo/screenpush", "text/html; charset=utf-8", include_bytes!("demo/screenpush/index.html"), "\"b93370ba80039f86\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; connect-src 'self' http: https: ws: wss:")
         .encoded(&[Encoded::new("br", include_bytes!("demo/screenpush/index.html.br"), "\"b93370ba80039f86-br\""), Encoded::new("gzip", include_bytes!("demo/screenpush/index.html.gz"), "\"b93370ba80039f86-gzip\"")]),

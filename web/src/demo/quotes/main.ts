@@ -48,6 +48,9 @@ function show(): void {
 function known(all: string[]): void {
     names = all;
     choice.names(names);
+    for (const id of ["add-50", "add-200"]) {
+        byId<HTMLButtonElement>(id).disabled = names.length === 0;
+    }
     if (!hasChosen) {
         choose(names.slice(0, FIRST_SYMBOLS));
     }
