@@ -11,8 +11,9 @@
 # asked for is run. A suite uses real time, so one that fails is run once more; then it counts as flaky.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# A suite takes a minute at most, jitter two, and a Maven that has nothing yet some more; this is when it counts as hanging.
-suite_seconds=240
+# A suite takes a minute, jitter two, a Maven that has nothing yet some more, and a busy machine several times that; this is when it
+# counts as hanging.
+suite_seconds=400
 
 # need_suites: the programs and packages of the chosen suites.
 need_suites() {

@@ -43,9 +43,9 @@ step simulator test 300 'simulator: seeded faults under virtual time' bash scrip
 step fuzz test 300 'fuzz targets, ten seconds each' bash scripts/fuzz.sh
 step instructions test 300 'gates: heap per session, instruction counts' bash scripts/instructions.sh
 step webhooks test 400 'webhooks: backends in three languages, signatures by the official libraries' bash scripts/webhooks.sh
-step node aside 540 'interop: the official clients in Node' bash scripts/interop.sh node
-step java aside 540 'interop: the official client for Java' bash scripts/interop.sh java
-step chromium aside 540 'interop: the official client in Chromium' bash scripts/interop.sh chromium
+step node aside 840 'interop: the official clients in Node' bash scripts/interop.sh node
+step java aside 840 'interop: the official client for Java' bash scripts/interop.sh java
+step chromium aside 840 'interop: the official client in Chromium' bash scripts/interop.sh chromium
 step autobahn aside 600 'Autobahn: the WebSocket conformance suite' bash scripts/autobahn.sh
 step api aside 300 'HTTP API: the schema fuzzer, and clients in four languages' bash scripts/api.sh
 step held aside 300 'held requests: backends in Python, Node and Go' bash scripts/held.sh
