@@ -33,8 +33,8 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"11cdb4cdb0f70f7b-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"11cdb4cdb0f70f7b-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.css.br"), "\"eb400210c0d471d0-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.css.gz"), "\"eb400210c0d471d0-gzip\"")]),
-    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"ee52c500b0decc58\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"ee52c500b0decc58-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"ee52c500b0decc58-gzip\"")]),
+    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"992c4adc3f5b921c\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"992c4adc3f5b921c-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"992c4adc3f5b921c-gzip\"")]),
     Asset::new("/assets/slides-pdf.lazy.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.lazy.js"), "\"6063a92461c2c1f6\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.lazy.js.br"), "\"6063a92461c2c1f6-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.lazy.js.gz"), "\"6063a92461c2c1f6-gzip\"")]),
     Asset::new("/assets/slides-pdf.worker.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.worker.js"), "\"064dad37f342c29f\"")

@@ -42,8 +42,10 @@ export class Pusher {
     #state: PublisherState = "live";
     /** Begins at the time of day, so that it goes on when the publisher was started again. */
     #number = Date.now();
-    /** The most bytes that the server takes in a message; 0 if it is not known. */
+    /** The most bytes that the server takes in a message, as it says; 0 if it does not. */
     #limit = 0;
+    /** The fewest bytes for which the server has closed the connection. It does not get a message of this length again. */
+    #refused = Infinity;
     #type: PictureType | undefined;
 
     constructor(session: Session, publisher: Publisher, settings: PushSettings) {
@@ -66,6 +68,7 @@ export class Pusher {
         this.#whole = undefined;
         this.#shown = undefined;
         this.#limit = 0;
+        this.#refused = Infinity;
         this.#session.call("demo/limits", null, (data) => {
             const limit = (data as { message_bytes_max?: unknown } | null)?.message_bytes_max;
             this.#limit = typeof limit === "number" ? limit : 0;
@@ -171,7 +174,7 @@ export class Pusher {
 
     #publish(channel: string, message: object, what: "whole" | "tiles", accepted: () => void): Promise<Outcome> {
         const bytes = new TextEncoder().encode(JSON.stringify(message)).length + ENVELOPE_BYTES;
-        if (this.#limit > 0 && bytes > this.#limit) {
+        if ((this.#limit > 0 && bytes > this.#limit) || bytes >= this.#refused) {
             return Promise.resolve({ kind: "too-large", bytes, limit: this.#limit });
         }
         if (this.#session.state !== "connected") {
@@ -182,9 +185,8 @@ export class Pusher {
                 accepted();
                 resolve({ kind: "pushed", bytes, what });
             } else if (isTooLarge) {
-                // The server has closed the connection for it. It does not get a message of this length again.
-                this.#limit = this.#limit === 0 ? bytes - 1 : Math.min(this.#limit, bytes - 1);
-                resolve({ kind: "too-large", bytes, limit: 0 });
+                this.#refused = Math.min(this.#refused, bytes);
+                resolve({ kind: "too-large", bytes, limit: this.#limit });
             } else {
                 resolve(error === "" ? { kind: "away" } : { kind: "refused", error });
             }
